@@ -10,7 +10,7 @@ import { createFolderWritingGuards } from "../engine/commands/writing-guards.ts"
 import { endSilence } from "../engine/silence/alarm-silences.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import { openStore } from "../engine/store/open.ts";
-import { withAbsolutePaths } from "../engine/store/state-config.ts";
+import { withAbsoluteStatePaths } from "../engine/store/state-config.ts";
 import type { QuotaStore, Store } from "../engine/store/store.ts";
 import { createCronTicker } from "../engine/sync/cron-schedule.ts";
 import { operatorRoutes } from "../ui/operator/control-socket-routes.ts";
@@ -92,7 +92,10 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     log: options.recentLog ?? (() => []),
     configuration() {
       const liveConfig = reloader?.inForce() ?? config;
-      return { file: configFile?.file ?? null, config: { ...liveConfig, state: withAbsolutePaths(liveConfig.state) } };
+      return {
+        file: configFile?.file ?? null,
+        config: { ...liveConfig, state: withAbsoluteStatePaths(liveConfig.state) },
+      };
     },
     ...(reload && { reload: (isDryRun: boolean) => reload("command", isDryRun) }),
   });

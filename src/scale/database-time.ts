@@ -10,13 +10,13 @@ const CLOCK_READ_INTERVAL_MS = 1_000;
 /** Smallest difference between wall clock and measured time, beyond the query's duration, that counts as a clock step. */
 const MIN_CLOCK_STEP_MS = 500;
 /** Number of clock reads after which a member may correct a step that another member stored. */
-const READS_UNTIL_SETTLED = 5;
+const CLOCK_READS_UNTIL_SETTLED = 5;
 /** Number of clock reads for which a member accepts corrections of a step that it has stored itself. */
-const READS_AFTER_OWN_STEP = 10;
+const CLOCK_READS_AFTER_OWN_STEP = 10;
 /** Difference between this machine's and the database's clock above which a notice is shown. */
 const CLOCK_DIFFERENCE_NOTICE_MS = 30_000;
 
-interface ClockReading {
+interface DatabaseClockReading {
   readonly wallMs: number;
   readonly setByMs: number;
   readonly sent: TimeReading;
@@ -43,7 +43,7 @@ export async function openDatabaseTime(options: {
   let readCount = 0;
   let storedAtRead = Number.NEGATIVE_INFINITY;
 
-  async function readDatabaseClock(): Promise<ClockReading> {
+  async function readDatabaseClock(): Promise<DatabaseClockReading> {
     const sentAt = readClocks(clock);
     const { rows } = await database.query(
       `select (extract(epoch from clock_timestamp()) * 1000)::double precision, clock_set_by_ms from ${database.table("meta")}`,
@@ -54,9 +54,9 @@ export async function openDatabaseTime(options: {
 
   /** Stores the total clock step, unless another member stored one first, and returns the stored value. */
   async function storeClockStep(before: number, setByMs: number): Promise<number> {
-    const updateSql = `update ${database.table("meta")} set clock_set_by_ms = $2::double precision
+    const updateClockStepSql = `update ${database.table("meta")} set clock_set_by_ms = $2::double precision
       where clock_set_by_ms = $1::double precision returning 1`;
-    const { rows } = await database.query(updateSql, [String(before), String(setByMs)]);
+    const { rows } = await database.query(updateClockStepSql, [String(before), String(setByMs)]);
     return rows.length > 0 ? setByMs : (await readDatabaseClock()).setByMs;
   }
 
@@ -66,15 +66,16 @@ export async function openDatabaseTime(options: {
   /** Latest possible steady time: the response may have been in transit for the whole request. */
   const latestSteadyMs = () => latestWallMs() - lastReading.setByMs;
 
-  async function updateClock(): Promise<void> {
+  async function readAndCorrectClock(): Promise<void> {
     const [fromWallMs, fromMs] = [earliestWallMs(), earliestSteadyMs()];
-    const newReading = await readDatabaseClock();
-    const wasWallClockSet = distanceOutsideRange(newReading.wallMs, fromWallMs, latestWallMs()) !== 0;
-    const clockStepMs = distanceOutsideRange(newReading.wallMs - newReading.setByMs, fromMs, latestSteadyMs());
+    const clockReading = await readDatabaseClock();
+    const wasWallClockSet = distanceOutsideRange(clockReading.wallMs, fromWallMs, latestWallMs()) !== 0;
+    const clockStepMs = distanceOutsideRange(clockReading.wallMs - clockReading.setByMs, fromMs, latestSteadyMs());
     // Without a step, the stored value is wrong: the member that stored it was suspended and took that for a step.
-    const hasEnoughReads = readCount >= READS_UNTIL_SETTLED && readCount - storedAtRead > READS_AFTER_OWN_STEP;
-    let { setByMs } = newReading;
-    if (clockStepMs !== 0 && (wasWallClockSet || hasEnoughReads)) {
+    const hasEnoughClockReads =
+      readCount >= CLOCK_READS_UNTIL_SETTLED && readCount - storedAtRead > CLOCK_READS_AFTER_OWN_STEP;
+    let { setByMs } = clockReading;
+    if (clockStepMs !== 0 && (wasWallClockSet || hasEnoughClockReads)) {
       storedAtRead = readCount;
       setByMs = await storeClockStep(setByMs, setByMs + clockStepMs);
       log.info(
@@ -83,8 +84,8 @@ export async function openDatabaseTime(options: {
       );
     }
     readCount += 1;
-    lastReading = { ...newReading, setByMs };
-    const { answered, sent, wallMs } = newReading;
+    lastReading = { ...clockReading, setByMs };
+    const { answered, sent, wallMs } = clockReading;
     offsetMs = Math.min(Math.max(offsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
   }
 
@@ -96,21 +97,21 @@ export async function openDatabaseTime(options: {
     earliestSteadyMs,
     latestSteadyMs,
     notices(): readonly string[] {
-      const clockAheadMs = clock.now() - now();
-      if (Math.abs(clockAheadMs) <= CLOCK_DIFFERENCE_NOTICE_MS) return [];
-      const way = clockAheadMs > 0 ? "ahead of" : "behind";
+      const machineClockAheadMs = clock.now() - now();
+      if (Math.abs(machineClockAheadMs) <= CLOCK_DIFFERENCE_NOTICE_MS) return [];
+      const way = machineClockAheadMs > 0 ? "ahead of" : "behind";
       return [
-        `The clock of this machine is ${Math.round(Math.abs(clockAheadMs) / 1_000)} s ${way} the database's. Plenum goes by the database's; set the clock of the machine that is wrong.`,
+        `The clock of this machine is ${Math.round(Math.abs(machineClockAheadMs) / 1_000)} s ${way} the database's. Plenum goes by the database's; set the clock of the machine that is wrong.`,
       ];
     },
-    look: updateClock,
+    look: readAndCorrectClock,
     watch: (signal: AbortSignal) =>
       runLoop({
         clock,
         signal,
         onlyChecks: true,
         async turn() {
-          await updateClock();
+          await readAndCorrectClock();
           return CLOCK_READ_INTERVAL_MS;
         },
         fault: (error) => log.debug({ reason: errorText(error) }, "the database's time could not be asked for"),
@@ -127,20 +128,20 @@ function distanceOutsideRange(ms: number, fromMs: number, toMs: number): number 
 }
 
 /** Converts quota times between the store's steady clock and the caller's `clock`. An uncertain time counts as later. */
-export function withSteadyTime(
+export function storeQuotaInSteadyTime(
   store: QuotaStore,
   time: Pick<DatabaseTime, "earliestSteadyMs" | "latestSteadyMs">,
   clock: Pick<Clock, "now">,
 ): QuotaStore {
   const toSteadyMs = (ms: number) => ms - clock.now() + time.latestSteadyMs();
   const fromSteadyMs = (ms: number) => ms - time.earliestSteadyMs() + clock.now();
-  const convertSlot = (convert: (ms: number) => number, { id, sentAtMs, countedByMs }: QuotaSlot): QuotaSlot => ({
+  const convertQuotaSlot = (convert: (ms: number) => number, { id, sentAtMs, countedByMs }: QuotaSlot): QuotaSlot => ({
     ...{ id, sentAtMs: Math.floor(convert(sentAtMs)), countedByMs: Math.ceil(convert(countedByMs)) },
   });
   return {
-    load: async (key) => (await store.load(key)).map((slot) => convertSlot(fromSteadyMs, slot)),
-    save: (key, slot) => store.save(key, convertSlot(toSteadyMs, slot)),
-    saveDeferred: (key, slot) => store.saveDeferred(key, convertSlot(toSteadyMs, slot)),
+    load: async (key) => (await store.load(key)).map((slot) => convertQuotaSlot(fromSteadyMs, slot)),
+    save: (key, slot) => store.save(key, convertQuotaSlot(toSteadyMs, slot)),
+    saveDeferred: (key, slot) => store.saveDeferred(key, convertQuotaSlot(toSteadyMs, slot)),
     forget: (key, beforeMs) => store.forget(key, Math.floor(toSteadyMs(beforeMs))),
     async loadPause(key) {
       const { orderedAtMs, untilMs } = (await store.loadPause(key)) ?? {};

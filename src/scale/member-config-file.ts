@@ -25,7 +25,7 @@ export function createMemberConfigFile(options: {
   const { file } = configFile;
   let fileState: ConfigurationState = { file, last: null, pending: [], refused: null };
 
-  function readChanges(): Pick<ReloadReport, "pending" | "refused"> {
+  function readConfigChanges(): Pick<ReloadReport, "pending" | "refused"> {
     const how = "a fleet takes a change over when all of its members are stopped and started";
     try {
       const changes = findConfigChanges(config, configFile.load());
@@ -35,27 +35,27 @@ export function createMemberConfigFile(options: {
     }
   }
 
-  function checkFile(by: ReloadCause, isDryRun: boolean): ReloadReport {
-    const fileChanges = readChanges();
+  function checkConfigFile(by: ReloadCause, isDryRun: boolean): ReloadReport {
+    const fileChanges = readConfigChanges();
     const reloadReport = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], failures: [], ...fileChanges };
     if (isDryRun) return reloadReport;
-    const isNew = !isDeepStrictEqual(fileChanges, { pending: fileState.pending, refused: fileState.refused });
-    if (isNew || by !== "file") fileState = { file, last: reloadReport, ...fileChanges };
+    const isNewChange = !isDeepStrictEqual(fileChanges, { pending: fileState.pending, refused: fileState.refused });
+    if (isNewChange || by !== "file") fileState = { file, last: reloadReport, ...fileChanges };
     const message = "the configuration file was changed; a fleet waits for a restart of all";
-    if (isNew) log.info({ by, ...fileChanges }, message);
+    if (isNewChange) log.info({ by, ...fileChanges }, message);
     return reloadReport;
   }
 
   return {
-    watch: watchConfigFile({ file, clock, log, onStable: async () => checkFile("file", false).refused === null }),
+    watch: watchConfigFile({ file, clock, log, onStable: async () => checkConfigFile("file", false).refused === null }),
     state: () => fileState,
-    reload: async (by: ReloadCause, isDryRun: boolean) => checkFile(by, isDryRun),
+    reload: async (by: ReloadCause, isDryRun: boolean) => checkConfigFile(by, isDryRun),
     notices(): readonly string[] {
-      const paths = fileState.pending.map(({ path }) => path).join(", ");
-      const waitingNotice = `The configuration file was changed (${paths}); it counts once all members of the fleet were stopped and started.`;
+      const changedOptionPaths = fileState.pending.map(({ path }) => path).join(", ");
+      const pendingChangesNotice = `The configuration file was changed (${changedOptionPaths}); it counts once all members of the fleet were stopped and started.`;
       return [
         ...(fileState.refused === null ? [] : [invalidConfigNotice(file, fileState.refused)]),
-        ...(fileState.pending.length === 0 ? [] : [waitingNotice]),
+        ...(fileState.pending.length === 0 ? [] : [pendingChangesNotice]),
       ];
     },
   };

@@ -3,7 +3,7 @@ import type { Log } from "../core/runtime/log.ts";
 import { secondsText } from "../core/values/duration.ts";
 import type { PostgresState } from "../engine/store/state-config.ts";
 import { utcTextSql } from "./fleet/fleet-tables.ts";
-import { FLEET_TIMING } from "./fleet/lease-timing.ts";
+import { DEFAULT_FLEET_TIMING } from "./fleet/lease-timing.ts";
 import { openStateDatabase } from "./postgres/open-state-database.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
@@ -18,30 +18,30 @@ export async function openMemberDatabases(options: {
   readonly clock: Clock;
   readonly log: Log;
 }) {
-  const urgent = await openStateDatabase({
+  const urgentDatabase = await openStateDatabase({
     ...{ ...options, migrate: true, connections: URGENT_POOL_SIZE, limitMs: URGENT_STATEMENT_TIMEOUT_MS },
   });
   try {
     // Add the connection that is reserved for listening to notifications.
-    const connections = options.config.connections + 1;
-    const database = await openStateDatabase({ ...options, migrate: false, connections });
+    const connectionCount = options.config.connections + 1;
+    const database = await openStateDatabase({ ...options, migrate: false, connections: connectionCount });
     return {
-      database: { ...database, onNotified: urgent.onNotified },
+      database: { ...database, onNotified: urgentDatabase.onNotified },
       /** Pool for leases, kill switch and guards, which the load of the sources does not delay. */
-      urgent,
+      urgent: urgentDatabase,
       async close(): Promise<void> {
-        await Promise.all([database.close(), urgent.close()]);
+        await Promise.all([database.close(), urgentDatabase.close()]);
       },
     };
   } catch (error) {
-    await urgent.close();
+    await urgentDatabase.close();
     throw error;
   }
 }
 
 export type MemberDatabases = Awaited<ReturnType<typeof openMemberDatabases>>;
 
-export interface DetectedRestore {
+export interface DetectedBackupRestore {
   readonly lastHeardAt: string | null;
   readonly message: string;
 }
@@ -56,7 +56,7 @@ const SERVER_IDENTITY_SQL = `select concat_ws(' ', (pg_control_system()).system_
  * Detects a restored backup or a failover before this member joins. While no other member runs, every sink then starts a new
  * sequence, because receivers have seen the next numbers with other events. A disk that was set back cannot be detected.
  */
-export async function detectRestore({ table, work }: StateDatabase): Promise<DetectedRestore | null> {
+export async function detectBackupRestore({ table, work }: StateDatabase): Promise<DetectedBackupRestore | null> {
   return work(async (session) => {
     // This lock makes members start one after the other, so that only the first notices a restore.
     await session.query(`select digest from ${table("meta")} for update`);
@@ -78,20 +78,20 @@ export async function detectRestore({ table, work }: StateDatabase): Promise<Det
          extract(epoch from clock_timestamp() - max(seen_at))::double precision,
          coalesce(bool_or(gone is null and abs(extract(epoch from clock_timestamp() - seen_at)) < $1::int), false)
        from ${table("member")}`,
-      [String(FLEET_TIMING.ttlMs / 1_000)],
+      [String(DEFAULT_FLEET_TIMING.ttlMs / 1_000)],
     );
     const [lastHeardAt = null, seconds = null, hasRunningMember] = rows[0] ?? [];
     if (hasRunningMember === true) return null;
     await session.query(
       `update ${table("sink")} set counted = 0, epoch = left(replace(gen_random_uuid()::text, '-', ''), 16)`,
     );
-    const backupAge =
+    const backupAgeText =
       seconds === null
         ? "no member was heard of in it"
         : `it lies back ${secondsText(Math.max(0, Number(seconds)))}: a member was heard of last at ${lastHeardAt}`;
     return {
       lastHeardAt: lastHeardAt === null ? null : String(lastHeardAt),
-      message: `The database is not the one that the members used last (a backup was restored, or another server took over), and ${backupAge}. Receivers may get once more what they have, with the same ids, and are counted anew.`,
+      message: `The database is not the one that the members used last (a backup was restored, or another server took over), and ${backupAgeText}. Receivers may get once more what they have, with the same ids, and are counted anew.`,
     };
   });
 }

@@ -17,15 +17,15 @@ import { createHttpTransport, reportReached } from "../engine/source/transport.t
 import { createFencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { CronTicker } from "../engine/sync/cron-schedule.ts";
-import { type DatabaseTime, withSteadyTime } from "./database-time.ts";
+import { type DatabaseTime, storeQuotaInSteadyTime } from "./database-time.ts";
 import type { Lease } from "./fleet/held-sources.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";
-import { openShard } from "./postgres/store.ts";
+import { openSourceState } from "./postgres/store.ts";
 
 /** Longest delay from a quota slot to its send, so that a suspended machine does not send in another quota minute. */
 const MAX_SEND_DELAY_MS = 2_000;
 const MAX_TRANSIT_MS = 3_000;
-const FAILED_START_STOP_MS = 1_000;
+const FAILED_START_STOP_TIMEOUT_MS = 1_000;
 
 /** Runs the pipeline of a leased source. Rejects with `OrderlyStop` when the lease ends meanwhile. */
 export async function runSource(options: {
@@ -44,36 +44,36 @@ export async function runSource(options: {
 }) {
   const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;
   const { source } = lease;
-  const { entry, own } = configForSource(config, source);
+  const { entry, own } = reduceConfigToSource(config, source);
   const pipelineController = new AbortController();
-  const log = quietLogAfter(pipelineController.signal, options.log.child({ source }));
+  const log = quietLogAfterAbort(pipelineController.signal, options.log.child({ source }));
   const end = () => pipelineController.abort(new OrderlyStop());
   lease.signal.addEventListener("abort", end, { once: true });
   if (lease.signal.aborted) end();
-  const shard = await openShard(database, { source, as: { epoch: lease.epoch }, clock, log });
-  const http = createHttpTransport(entry, openProxy(entry.proxy, clock, environment));
+  const sourceState = await openSourceState(database, { source, as: { epoch: lease.epoch }, clock, log });
+  const httpTransport = createHttpTransport(entry, openProxy(entry.proxy, clock, environment));
   const store: Store = {
-    ...shard,
+    ...sourceState,
     commit: ({ events = [], ...change }) =>
-      shard.commit({ ...change, events: events.map((event) => assignEventToWorker(source, event)) }),
+      sourceState.commit({ ...change, events: events.map((event) => assignEventToWorker(source, event)) }),
     async describe() {
       const { bytes, schemaVersion } = await options.describeDatabase();
       return { file: database.name, bytes, schemaVersion, damaged: [] };
     },
-    quotaStore: withSteadyTime(shard.quotaStore, time, clock),
+    quotaStore: storeQuotaInSteadyTime(sourceState.quotaStore, time, clock),
   };
   let pipeline: Pipeline | null = null;
 
   /** Finishes current work within the deadline; after the end of the lease, stops without finishing work. */
-  async function stop(deadlineMs: number): Promise<void> {
+  async function stopSource(deadlineMs: number): Promise<void> {
     try {
       await pipeline?.stop(deadlineMs);
     } finally {
       lease.signal.removeEventListener("abort", end);
       end();
       await pipeline?.close();
-      await http.close();
-      await shard.close();
+      await httpTransport.close();
+      await sourceState.close();
     }
   }
 
@@ -83,13 +83,13 @@ export async function runSource(options: {
       // Measure the lateness of polls from the takeover by this member.
       startedAtMs: clock.now(),
       config: own,
-      transport: reportReached(http.send, lease.reached, clock),
+      transport: reportReached(httpTransport.send, lease.reached, clock),
       store: createFencedStore(store, lease.fenced),
       around: settingsAffectingTagWrites(config),
       approved: config.commands,
       armWriting: false,
       page: createStatusPageSettings(own, null),
-      lease: leaseContext(lease, options.fleet, time, clock),
+      lease: createLeaseContext(lease, options.fleet, time, clock),
       metrics: sourceMetrics(source),
       // The member reports configuration and notices once for all its sources.
       processStatus: { configuration: () => null, notices: () => [] },
@@ -97,16 +97,16 @@ export async function runSource(options: {
     pipelineController.signal.throwIfAborted();
     await pipeline.start(pipelineController.signal);
     pipelineController.signal.throwIfAborted();
-    return { pipeline, stop };
+    return { pipeline, stop: stopSource };
   } catch (error) {
     end();
-    await stop(FAILED_START_STOP_MS).catch(() => undefined);
+    await stopSource(FAILED_START_STOP_TIMEOUT_MS).catch(() => undefined);
     throw error;
   }
 }
 
 /** Logger that lowers warnings to `debug` after the signal aborts or if a stop caused them: the next holder continues. */
-function quietLogAfter(over: AbortSignal, log: Log): Log {
+function quietLogAfterAbort(over: AbortSignal, log: Log): Log {
   const quietLog = Object.create(log) as Log;
   const isExpectedStop = (first: unknown) =>
     over.aborted || isOrderlyStop((first as { readonly err?: unknown } | null)?.err ?? first);
@@ -114,11 +114,16 @@ function quietLogAfter(over: AbortSignal, log: Log): Log {
     quietLog[logLevel] = ((...line: Parameters<Log["warn"]>) =>
       log[isExpectedStop(line[0]) ? "debug" : logLevel](...line)) as Log["warn"];
   }
-  quietLog.child = ((bindings: object) => quietLogAfter(over, log.child(bindings))) as unknown as Log["child"];
+  quietLog.child = ((bindings: object) => quietLogAfterAbort(over, log.child(bindings))) as unknown as Log["child"];
   return quietLog;
 }
 
-function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTime, clock: Clock): SourceLeaseContext {
+function createLeaseContext(
+  { leftMs, source }: Lease,
+  fleet: string,
+  time: DatabaseTime,
+  clock: Clock,
+): SourceLeaseContext {
   const onSend: CheckBeforeSend = (since) => {
     if (leftMs() <= 0)
       throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
@@ -132,26 +137,33 @@ function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTi
 }
 
 /** Returns the source's section, and the configuration reduced to this source. */
-function configForSource(config: Config, source: string): { readonly entry: SourceConfigEntry; readonly own: Config } {
+function reduceConfigToSource(
+  config: Config,
+  source: string,
+): { readonly entry: SourceConfigEntry; readonly own: Config } {
   const { commands, sinks, sources } = config;
-  const entry = sources[source];
-  if (entry === undefined) throw new Error(`The source ${source} is not configured.`);
-  const ownSinks = Object.entries(sinks).filter(
+  const sourceEntry = sources[source];
+  if (sourceEntry === undefined) throw new Error(`The source ${source} is not configured.`);
+  const sinksOfSource = Object.entries(sinks).filter(
     ([, { filter }]) => filter.sources.length === 0 || filter.sources.includes(source),
   );
-  const allow = commands.allow.filter((tag) => tag.source === undefined || tag.source === source);
-  const own = { sources: { [source]: entry }, sinks: Object.fromEntries(ownSinks), commands: { ...commands, allow } };
-  return { entry, own: { ...config, ...own } };
+  const allowedTags = commands.allow.filter((tag) => tag.source === undefined || tag.source === source);
+  const ownConfigSections = {
+    sources: { [source]: sourceEntry },
+    sinks: Object.fromEntries(sinksOfSource),
+    commands: { ...commands, allow: allowedTags },
+  };
+  return { entry: sourceEntry, own: { ...config, ...ownConfigSections } };
 }
 
 function sourceMetrics(source: string): Metrics {
   const metrics = createMetrics();
   metrics.registry.setDefaultLabels({ source });
-  for (const name of PROCESS_METRICS) metrics.registry.removeSingleMetric(name);
+  for (const name of PROCESS_METRIC_NAMES) metrics.registry.removeSingleMetric(name);
   return metrics;
 }
 
-const PROCESS_METRICS = [
+const PROCESS_METRIC_NAMES = [
   "plenum_clock_steps_total",
   "plenum_clock_in_doubt",
   "plenum_config_reloads_total",

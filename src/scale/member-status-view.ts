@@ -5,7 +5,7 @@ import type { Clock } from "../core/runtime/clock.ts";
 import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { endSilence, SILENCE_SET, shortenSilence } from "../engine/silence/alarm-silences.ts";
-import { joinStores } from "../engine/store/joined-stores.ts";
+import { joinSourceStores } from "../engine/store/joined-stores.ts";
 import type { Outbox } from "../engine/store/store.ts";
 import { createValueCache } from "../ui/status/cached-documents.ts";
 import type { CommandRow } from "../ui/status/command-list.ts";
@@ -15,14 +15,14 @@ import type { PlotColumns, SinkReport, SinkResponse } from "../ui/status/sink-re
 import type { AlarmDayCounts } from "../ui/status/site-responses.ts";
 import type { Status, StatusReport } from "../ui/status/status-report.ts";
 import { createTagIndex } from "../ui/status/tag-index.ts";
-import type { ShardOptions, StateDatabase } from "./postgres/state-database.ts";
-import { openShard } from "./postgres/store.ts";
+import type { SourceStateOptions, StateDatabase } from "./postgres/state-database.ts";
+import { openSourceState } from "./postgres/store.ts";
 
 /** Cache age of a view per held source, to limit queries of open pages: 20 ms with 2 sources, 3 s with 300. */
-const CACHE_AGE_PER_SOURCE_MS = 10;
+const STATUS_CACHE_AGE_PER_SOURCE_MS = 10;
 
 /** Combines the status of all sources that a member holds. Queries about one source go to its pipeline. */
-export function createMemberView(options: {
+export function createMemberStatusView(options: {
   readonly clock: Clock;
   readonly startedAtMs: number;
   readonly name: string;
@@ -35,19 +35,19 @@ export function createMemberView(options: {
 }) {
   const { clock, pipelines } = options;
   const cache = createValueCache(clock);
-  const maxAgeMs = () => pipelines.size * CACHE_AGE_PER_SOURCE_MS;
-  const joinedStore = () => joinStores([...pipelines].map(([source, { store }]) => ({ source, store })));
+  const maxAgeMs = () => pipelines.size * STATUS_CACHE_AGE_PER_SOURCE_MS;
+  const joinedStore = () => joinSourceStores([...pipelines].map(([source, { store }]) => ({ source, store })));
   const askPipelines = <T>(ask: (pipeline: Pipeline) => Promise<T>) => Promise.all([...pipelines.values()].map(ask));
 
-  function findResponses(source: string): PageApi {
+  function findSourceResponses(source: string): PageApi {
     const heldPipeline = pipelines.get(source);
     if (heldPipeline === undefined) throw new Retryable(`The source ${source} is not held here any more.`);
     return heldPipeline.answers;
   }
 
-  const sinks = async () => sumSinkReports((await askPipelines(({ status }) => status.sinks())).flat());
+  const listSinkReports = async () => sumSinkReports((await askPipelines(({ status }) => status.sinks())).flat());
   const status: Status = {
-    sinks,
+    sinks: listSinkReports,
     async health() {
       const healthReports = await askPipelines(({ status: each }) => each.health());
       return {
@@ -66,8 +66,8 @@ export function createMemberView(options: {
     },
     async report() {
       const sourceReports = await cache("reports", maxAgeMs(), () => askPipelines(({ status: each }) => each.report()));
-      const commands = sourceReports.flatMap((report) => report.commands ?? []);
-      const [first] = commands;
+      const commandReports = sourceReports.flatMap((report) => report.commands ?? []);
+      const [first] = commandReports;
       return {
         version: VERSION,
         member: options.name,
@@ -82,9 +82,9 @@ export function createMemberView(options: {
             ? null
             : {
                 ...first,
-                stopped: commands.some(({ stopped }) => stopped),
-                writable: sumNumbers(commands.map(({ writable }) => writable)),
-                waiting: sumNumbers(commands.map(({ waiting }) => waiting)),
+                stopped: commandReports.some(({ stopped }) => stopped),
+                writable: sumNumbers(commandReports.map(({ writable }) => writable)),
+                waiting: sumNumbers(commandReports.map(({ waiting }) => waiting)),
               },
         configuration: options.configuration(),
         store: {
@@ -105,12 +105,12 @@ export function createMemberView(options: {
     },
     async silences(query) {
       const rows = (await askPipelines(({ status: each }) => each.silences(query))).flat();
-      const byId = new Map(rows.map((row) => [row.id, row]));
-      return [...byId.values()].toSorted((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
+      const silenceById = new Map(rows.map((row) => [row.id, row]));
+      return [...silenceById.values()].toSorted((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
     },
   };
 
-  const responses: PageApi = {
+  const memberResponses: PageApi = {
     get sources() {
       return [...pipelines.keys()];
     },
@@ -119,7 +119,7 @@ export function createMemberView(options: {
       return [...new Set((await askPipelines(({ answers: each }) => each.sinkNames())).flat())];
     },
     async tags(query) {
-      if (query.source !== undefined) return findResponses(query.source).tags(query);
+      if (query.source !== undefined) return findSourceResponses(query.source).tags(query);
       return createTagIndex({
         clock,
         store: joinedStore(),
@@ -127,21 +127,21 @@ export function createMemberView(options: {
         readingOf: (source, id) => pipelines.get(source)?.works.get(source)?.reading(id) ?? null,
       }).list(query);
     },
-    tag: async (source, id) => findResponses(source).tag(source, id),
-    alarm: async (query) => findResponses(query.source).alarm(query),
-    site: async (source, id) => findResponses(source).site(source, id),
+    tag: async (source, id) => findSourceResponses(source).tag(source, id),
+    alarm: async (query) => findSourceResponses(query.source).alarm(query),
+    site: async (source, id) => findSourceResponses(source).site(source, id),
     async alarmDays(query) {
-      if (query.source !== undefined) return findResponses(query.source).alarmDays(query);
+      if (query.source !== undefined) return findSourceResponses(query.source).alarmDays(query);
       return sumAlarmDays(await askPipelines(({ answers: each }) => each.alarmDays(query)), clock);
     },
     async commands(query) {
-      if (query.source !== undefined) return findResponses(query.source).commands(query);
+      if (query.source !== undefined) return findSourceResponses(query.source).commands(query);
       const rows: readonly CommandRow[] = (await askPipelines(({ answers: each }) => each.commands(query))).flat();
       return rows.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, query.limit);
     },
     async sink(name) {
       const sinkResponses = await askPipelines(({ answers: each }) => each.sink(name));
-      const sinkReport = (await sinks()).find(({ sink }) => sink === name);
+      const sinkReport = (await listSinkReports()).find(({ sink }) => sink === name);
       return sinkReport
         ? sumSinkResponses(
             sinkResponses.flatMap((part) => part ?? []),
@@ -149,8 +149,8 @@ export function createMemberView(options: {
           )
         : null;
     },
-    source: async (name) => findResponses(name).source(name),
-    plot: async (query) => findResponses(query.source).plot(query),
+    source: async (name) => findSourceResponses(name).source(name),
+    plot: async (query) => findSourceResponses(query.source).plot(query),
     stop() {
       for (const pipeline of pipelines.values()) pipeline.answers.stop();
     },
@@ -162,7 +162,7 @@ export function createMemberView(options: {
   };
 
   return {
-    ...{ status, answers: responses, outbox },
+    ...{ status, answers: memberResponses, outbox },
     silencesOf: (source: string): SilenceStore | null => pipelines.get(source)?.store ?? null,
   };
 }
@@ -171,7 +171,7 @@ export function createMemberView(options: {
 export async function endSilenceOfFleet(
   pipelines: ReadonlyMap<string, Pipeline>,
   database: StateDatabase,
-  runtime: Pick<ShardOptions, "clock" | "log">,
+  runtime: Pick<SourceStateOptions, "clock" | "log">,
   ...[id, at, by]: readonly [id: string, at: string, by: string | null]
 ): Promise<boolean> {
   const { rows } = await database.query(
@@ -186,7 +186,7 @@ export async function endSilenceOfFleet(
       hasEnded = (await endSilence(heldPipeline.store, id, at, by)) || hasEnded;
       continue;
     }
-    const store = await openShard(database, { source, as: "operator", ...runtime });
+    const store = await openSourceState(database, { source, as: "operator", ...runtime });
     try {
       hasEnded = (await shortenSilence(store, id, at, by)) || hasEnded;
     } finally {
@@ -200,9 +200,9 @@ export async function endSilenceOfFleet(
 const SINK_STATE_ORDER = ["idle", "delivering", "starting", "never started", "not running"];
 
 function pickWorstState<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
-  const stateRank = ({ state }: T) =>
+  const sinkStateRank = ({ state }: T) =>
     SINK_STATE_ORDER.indexOf(state) + (SINK_STATE_ORDER.includes(state) ? 0 : SINK_STATE_ORDER.length + 1);
-  return parts.toSorted((a, b) => stateRank(b) - stateRank(a)).slice(0, 1);
+  return parts.toSorted((a, b) => sinkStateRank(b) - sinkStateRank(a)).slice(0, 1);
 }
 
 function sumSinkReports(reports: readonly SinkReport[]): readonly SinkReport[] {
@@ -224,29 +224,29 @@ function sumSinkResponses(parts: readonly SinkResponse[], report: SinkReport): S
   const { connector, problem, sink, state } = report;
   return {
     ...{ sink, connector, state, problem },
-    lag: sumColumns(parts.map(({ lag }) => lag)),
-    rate: sumColumns(parts.map(({ rate }) => rate)),
+    lag: sumPlotColumns(parts.map(({ lag }) => lag)),
+    rate: sumPlotColumns(parts.map(({ rate }) => rate)),
     dead: parts.flatMap(({ dead }) => dead).toSorted((a, b) => b.at.localeCompare(a.at)),
     deadTotal: sumNumbers(parts.map(({ deadTotal }) => deadTotal)),
   };
 }
 
 /** Adds columns minute by minute; a minute without a known value is null. */
-function sumColumns(parts: readonly PlotColumns[]): PlotColumns {
+function sumPlotColumns(parts: readonly PlotColumns[]): PlotColumns {
   const sumByMs = new Map<number, number | null>();
   for (const { t, value } of parts)
     for (const [n, at] of t.entries()) sumByMs.set(at, sumKnownNumbers([sumByMs.get(at) ?? null, value[n] ?? null]));
-  const sortedSums = [...sumByMs].toSorted(([a], [b]) => a - b);
-  return { t: sortedSums.map(([at]) => at), value: sortedSums.map(([, value]) => value) };
+  const sortedMinuteSums = [...sumByMs].toSorted(([a], [b]) => a - b);
+  return { t: sortedMinuteSums.map(([at]) => at), value: sortedMinuteSums.map(([, value]) => value) };
 }
 
 function sumAlarmDays(parts: readonly AlarmDayCounts[], clock: Clock): AlarmDayCounts {
-  const days = parts[0]?.days ?? [isoUtc(clock.now()).slice(0, 10)];
-  const byPriority: Record<string, readonly number[]> = {};
+  const dayTexts = parts[0]?.days ?? [isoUtc(clock.now()).slice(0, 10)];
+  const countsByPriority: Record<string, readonly number[]> = {};
   for (const sourceDays of parts)
     for (const [priority, counts] of Object.entries(sourceDays.byPriority))
-      byPriority[priority] = counts.map((count, n) => count + (byPriority[priority]?.[n] ?? 0));
-  return { days, byPriority };
+      countsByPriority[priority] = counts.map((count, n) => count + (countsByPriority[priority]?.[n] ?? 0));
+  return { days: dayTexts, byPriority: countsByPriority };
 }
 
 function sumNumbers(numbers: readonly number[]): number {

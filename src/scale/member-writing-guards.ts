@@ -8,17 +8,17 @@ import { isoUtc } from "../core/values/iso-utc.ts";
 import type { PinnedApprovers } from "../engine/commands/approval/check-approval.ts";
 import { createKillSwitch } from "../engine/commands/kill-switch.ts";
 import type { WritingGuards } from "../engine/commands/writing-guards.ts";
-import { openFleetDocument, readOrWriteBody, writeBody } from "./fleet/fleet-document.ts";
+import { openFleetDocument, readOrWriteFleetDocument, writeFleetDocument } from "./fleet/fleet-document.ts";
 import type { FleetKillSwitch } from "./fleet/kill-switch.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-export interface FleetGuards extends WritingGuards {
+export interface FleetWritingGuards extends WritingGuards {
   /** Allows tag writes in every present and future source of the fleet, and on this machine. */
   arm(by: string): Promise<void>;
   close(): void;
 }
 
-export const APPROVERS_KEY = "approvers";
+export const APPROVERS_DOCUMENT_KEY = "approvers";
 export const ARM_WRITING_REQUEST_KEY = "arm-writing";
 export const DATABASE_ID_KEY = "database-id";
 
@@ -27,7 +27,7 @@ export interface ArmRequest {
   readonly at: string;
 }
 
-export async function openFleetGuards(options: {
+export async function openFleetWritingGuards(options: {
   readonly database: StateDatabase;
   readonly killSwitch: FleetKillSwitch;
   /** This machine's folder with the kill switch file and the digest of the database for which the machine is armed. */
@@ -36,44 +36,44 @@ export async function openFleetGuards(options: {
   readonly approvals: string | null;
   readonly clock: Clock;
   readonly log: Log;
-}): Promise<FleetGuards> {
+}): Promise<FleetWritingGuards> {
   const { approvals, clock, database, killSwitch, log, stateFolder } = options;
-  const localSwitch = createKillSwitch(stateFolder);
-  const armRequest = await openFleetDocument<ArmRequest>({ database, key: ARM_WRITING_REQUEST_KEY, log });
+  const localKillSwitch = createKillSwitch(stateFolder);
+  const armRequestDocument = await openFleetDocument<ArmRequest>({ database, key: ARM_WRITING_REQUEST_KEY, log });
   const databaseId = await openFleetDocument<string>({ database, key: DATABASE_ID_KEY, log });
-  const approvers = await openFleetDocument<PinnedApprovers>({ database, key: APPROVERS_KEY, log });
+  const approversDocument = await openFleetDocument<PinnedApprovers>({ database, key: APPROVERS_DOCUMENT_KEY, log });
 
   return {
     place: `the fleet ${database.name}`,
     killSwitch: {
       get remedy() {
-        return localSwitch.isThrown() ? localSwitch.remedy : killSwitch.remedy;
+        return localKillSwitch.isThrown() ? localKillSwitch.remedy : killSwitch.remedy;
       },
-      isThrown: () => localSwitch.isThrown() || killSwitch.thrown(),
+      isThrown: () => localKillSwitch.isThrown() || killSwitch.thrown(),
       throwIt: killSwitch.throwIt,
     },
     unarmedHere: () =>
-      isMachineArmed(stateFolder, databaseId.read())
+      isMachineArmedToWrite(stateFolder, databaseId.read())
         ? null
         : `Writing was never armed on this machine for the fleet ${database.name}, so nothing is written: run plenum writes arm here once.`,
     armRequest: {
       get by() {
-        return armRequest.read()?.by ?? "the fleet";
+        return armRequestDocument.read()?.by ?? "the fleet";
       },
-      isThere: () => armRequest.read() !== null,
+      isThere: () => armRequestDocument.read() !== null,
       // Keep the request, because it counts for every source.
       taken() {},
     },
     pin: {
       read() {
-        const storedApprovers = approvers.read();
+        const storedApprovers = approversDocument.read();
         // Members share the approvers, but each machine has its own path of the approvals file.
         return storedApprovers && { ...storedApprovers, file: approvals ?? storedApprovers.file };
       },
-      version: approvers.version,
+      version: approversDocument.version,
       async write(next) {
         try {
-          await (next === null ? approvers.remove() : approvers.write(next));
+          await (next === null ? approversDocument.remove() : approversDocument.write(next));
         } catch (error) {
           log.warn({ reason: errorText(error) }, "who approved what may be written could not be remembered yet");
         }
@@ -82,37 +82,38 @@ export async function openFleetGuards(options: {
     // Unknown, because the state is on the disk of the database server.
     freeBytes: () => null,
     async arm(by) {
-      await armFleetHere(database, stateFolder, { by, at: isoUtc(clock.now()) });
-      await Promise.all([armRequest.refresh(), databaseId.refresh()]);
+      await armWritingHere(database, stateFolder, { by, at: isoUtc(clock.now()) });
+      await Promise.all([armRequestDocument.refresh(), databaseId.refresh()]);
     },
     close() {
-      armRequest.close();
+      armRequestDocument.close();
       databaseId.close();
-      approvers.close();
+      approversDocument.close();
     },
   };
 }
 
 /** File with the digest of the armed database, in case an edited configuration names another database. */
-const ARMED_MACHINE_FILE = "ARMED-DATABASE";
+const WRITING_ARMED_FILE_NAME = "ARMED-DATABASE";
 const DATABASE_ID_DIGEST_LENGTH = 64;
 
 /** Allows tag writes in the fleet and on this machine; in neither if the folder cannot be written. */
-export async function armFleetHere(database: StateDatabase, stateFolder: string, request: ArmRequest): Promise<void> {
-  const databaseId = await readOrWriteBody(database, DATABASE_ID_KEY, JSON.stringify(randomBytes(16).toString("hex")));
+export async function armWritingHere(database: StateDatabase, stateFolder: string, request: ArmRequest): Promise<void> {
+  const newDatabaseId = JSON.stringify(randomBytes(16).toString("hex"));
+  const databaseId = await readOrWriteFleetDocument(database, DATABASE_ID_KEY, newDatabaseId);
   mkdirSync(stateFolder, { recursive: true, mode: 0o700 });
-  const file = join(stateFolder, ARMED_MACHINE_FILE);
+  const file = join(stateFolder, WRITING_ARMED_FILE_NAME);
   // Rename a new file: members of one machine may start together, and a rename replaces a link instead of following it.
-  const newFile = `${file}.${randomBytes(4).toString("hex")}`;
+  const newArmedFile = `${file}.${randomBytes(4).toString("hex")}`;
   // Readable by all users, because root may arm a machine for a worker; the digest does not reveal the id.
-  writeFileSync(newFile, digestDatabaseId(JSON.parse(databaseId) as string), { mode: 0o644, flag: "wx" });
-  renameSync(newFile, file);
-  await writeBody(database, ARM_WRITING_REQUEST_KEY, JSON.stringify(request));
+  writeFileSync(newArmedFile, digestDatabaseId(JSON.parse(databaseId) as string), { mode: 0o644, flag: "wx" });
+  renameSync(newArmedFile, file);
+  await writeFleetDocument(database, ARM_WRITING_REQUEST_KEY, JSON.stringify(request));
 }
 
 /** Returns whether this machine is armed for a database. Ignores a digest file of another user. */
-export function isMachineArmed(stateFolder: string, databaseId: string | null): boolean {
-  const file = join(stateFolder, ARMED_MACHINE_FILE);
+export function isMachineArmedToWrite(stateFolder: string, databaseId: string | null): boolean {
+  const file = join(stateFolder, WRITING_ARMED_FILE_NAME);
   try {
     const stats = lstatSync(file);
     const isOwnFile = stats.uid === 0 || stats.uid === (process.geteuid?.() ?? stats.uid);

@@ -18,8 +18,8 @@ import { isoUtc } from "../core/values/iso-utc.ts";
 import { approvalsFilePath } from "../engine/commands/approval/approval-guard.ts";
 import type { Source } from "../engine/source/source.ts";
 import { canReachService } from "../engine/source/transport.ts";
-import { withAbsolutePaths } from "../engine/store/state-config.ts";
-import { fileSystemType, prepareStateFolder } from "../engine/store/state-folder.ts";
+import { withAbsoluteStatePaths } from "../engine/store/state-config.ts";
+import { prepareStateFolder, readFileSystemType } from "../engine/store/state-folder.ts";
 import { createCronTicker } from "../engine/sync/cron-schedule.ts";
 import { operatorRoutes } from "../ui/operator/control-socket-routes.ts";
 import { createControlSocket } from "../ui/operator/control-socket-server.ts";
@@ -30,18 +30,18 @@ import { createReadinessCheck, joinPrometheusTexts, type Readiness } from "../ui
 import { createStatusServer } from "../ui/status/status-server.ts";
 import { type DatabaseTime, openDatabaseTime } from "./database-time.ts";
 import { createFleet } from "./fleet/fleet.ts";
-import { readOrWriteBody } from "./fleet/fleet-document.ts";
-import { describeHolder, type FleetStatus } from "./fleet/fleet-status.ts";
+import { readOrWriteFleetDocument } from "./fleet/fleet-document.ts";
+import { describeSourceHolder, type FleetStatus } from "./fleet/fleet-status.ts";
 import { digestSharedConfig } from "./fleet/fleet-tables.ts";
-import type { HeldLease, Lease } from "./fleet/held-sources.ts";
+import type { HeldSource, Lease } from "./fleet/held-sources.ts";
 import { createFleetKillSwitch, releaseFleetKillSwitch } from "./fleet/kill-switch.ts";
 import { createMemberConfigFile } from "./member-config-file.ts";
-import { detectRestore, type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
+import { detectBackupRestore, type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
 import { runSource } from "./member-source.ts";
-import { createMemberView, endSilenceOfFleet } from "./member-status-view.ts";
-import { openFleetGuards } from "./member-writing-guards.ts";
+import { createMemberStatusView, endSilenceOfFleet } from "./member-status-view.ts";
+import { openFleetWritingGuards } from "./member-writing-guards.ts";
 
-export interface MemberOptions {
+export interface FleetMemberOptions {
   readonly config: Config;
   readonly name: string;
   /** Folder of this member on its machine, e.g. for the control socket. */
@@ -55,7 +55,7 @@ export interface MemberOptions {
 }
 
 /** Maximum age of the cached database description, because the size is computed from every table. */
-const DESCRIPTION_MAX_AGE_MS = 30_000;
+const MAX_DATABASE_INFO_AGE_MS = 30_000;
 /** Longest time that a caller waits until the kill switch is stored in the database. */
 const KILL_SWITCH_WAIT_MS = 2_000;
 
@@ -68,7 +68,7 @@ const KILL_SWITCH_WAIT_MS = 2_000;
  *
  * Throws `ConfigError` or `Retryable` when it cannot connect to the database.
  */
-export async function createMember(options: MemberOptions) {
+export async function createFleetMember(options: FleetMemberOptions) {
   refuseUnverifiedTls();
   const { config } = options;
   const { postgres } = config.state;
@@ -76,11 +76,11 @@ export async function createMember(options: MemberOptions) {
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
   // The first folder belongs to the machine, the second to the member; both may be the same.
-  for (const folder of [config.state.folder, options.folder]) prepareStateFolder(folder, fileSystemType);
+  for (const folder of [config.state.folder, options.folder]) prepareStateFolder(folder, readFileSystemType);
   const databases = await openMemberDatabases({ config: postgres, clock, log });
   try {
-    const time = await openDatabaseTime({ database: databases.urgent, clock, log });
-    return await buildMember(options, databases, time, { ...clock, now: time.now }, log);
+    const databaseTime = await openDatabaseTime({ database: databases.urgent, clock, log });
+    return await buildMember(options, databases, databaseTime, { ...clock, now: databaseTime.now }, log);
   } catch (error) {
     await databases.close();
     throw error;
@@ -88,7 +88,7 @@ export async function createMember(options: MemberOptions) {
 }
 
 async function buildMember(
-  options: MemberOptions,
+  options: FleetMemberOptions,
   databases: MemberDatabases,
   time: DatabaseTime,
   /** Clock with the database's wall clock, so all members stamp and show the same times. */
@@ -97,39 +97,39 @@ async function buildMember(
 ) {
   const { database, urgent } = databases;
   const { config, configFile, environment, name } = options;
-  const names = Object.keys(config.sources);
-  const singleSource = names.length === 1 ? (names[0] ?? null) : null;
+  const sourceNames = Object.keys(config.sources);
+  const singleSource = sourceNames.length === 1 ? (sourceNames[0] ?? null) : null;
   const startedAtMs = clock.now();
   const metrics = createMetrics();
   if (options.clock === undefined) addProcessMetrics(metrics);
-  const clockDoubt = createClockCheck({ clock, log, metrics, whose: "The database's clock" });
-  const scheduleTicker = createCronTicker(clock, clockDoubt);
+  const databaseClockCheck = createClockCheck({ clock, log, metrics, whose: "The database's clock" });
+  const scheduleTicker = createCronTicker(clock, databaseClockCheck);
   // Identifies the fleet to servers: 8 hexadecimal digits, created once.
-  const newIdentity = JSON.stringify(randomBytes(4).toString("hex"));
-  const fleetIdentity = JSON.parse(await readOrWriteBody(urgent, "identity", newIdentity)) as string;
-  const detectedRestore = await detectRestore(database);
+  const newIdentityJson = JSON.stringify(randomBytes(4).toString("hex"));
+  const fleetIdentity = JSON.parse(await readOrWriteFleetDocument(urgent, "identity", newIdentityJson)) as string;
+  const detectedRestore = await detectBackupRestore(database);
   if (detectedRestore !== null) log.warn({ lastHeardAt: detectedRestore.lastHeardAt }, detectedRestore.message);
   const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
   const throwKillSwitch = (by: string) =>
     endsWithin(clock, KILL_SWITCH_WAIT_MS, killSwitch.throwIt(by, isoUtc(clock.now())));
-  const guards = await openFleetGuards({
+  const writingGuards = await openFleetWritingGuards({
     ...{ database: urgent, killSwitch, clock, log },
     stateFolder: config.state.folder,
     approvals: approvalsFilePath(config.commands.approval ?? null, null),
   });
-  if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
+  if (options.armWriting === true) await writingGuards.arm(`whoever started the member ${name}`);
   const pageSettings = createStatusPageSettings(config, readPageCredentials(config.status, environment));
-  const cache = createValueCache(clock);
-  const describeDatabase = () => cache("database", DESCRIPTION_MAX_AGE_MS, () => urgent.describe());
+  const statusCache = createValueCache(clock);
+  const describeDatabase = () => statusCache("database", MAX_DATABASE_INFO_AGE_MS, () => urgent.describe());
   const pipelines = new Map<string, Pipeline>();
   const sources = new Map<string, Source>();
   const sourceWorks = new Map<string, SourceActivity>();
 
-  async function runHeldSource(lease: Lease): Promise<HeldLease> {
+  async function runHeldSource(lease: Lease): Promise<HeldSource> {
     const { epoch, source } = lease;
     const heldSource = await runSource({
-      ...{ lease, config, environment, database, describeDatabase, time, guards, clock, clockDoubt, log },
-      ...{ fleet: fleetIdentity, ticker: scheduleTicker },
+      ...{ lease, config, environment, database, describeDatabase, time, clock, log },
+      ...{ guards: writingGuards, clockDoubt: databaseClockCheck, fleet: fleetIdentity, ticker: scheduleTicker },
     });
     const { pipeline } = heldSource;
     pipelines.set(source, pipeline);
@@ -140,7 +140,7 @@ async function buildMember(
       async stop(deadlineMs) {
         const isLeaseOver = lease.signal.aborted;
         // Delete by source name: a later ownership of the source begins only after this stop.
-        for (const mapBySource of [pipelines, sources, sourceWorks]) mapBySource.delete(source);
+        for (const mapKeyedBySource of [pipelines, sources, sourceWorks]) mapKeyedBySource.delete(source);
         await heldSource.stop(isLeaseOver ? 0 : deadlineMs);
         const why = isLeaseOver ? "the lease is over" : "handed over";
         log.debug({ source, epoch, why }, "this member works for the source no more");
@@ -150,66 +150,66 @@ async function buildMember(
 
   const fleet = createFleet({
     database: { ...urgent, describe: describeDatabase },
-    ...{ name, sources: names, clock, log, metrics, hold: runHeldSource },
+    ...{ name, sources: sourceNames, clock, log, metrics, hold: runHeldSource },
     async check(source, signal) {
       const entry = config.sources[source];
       return entry === undefined || canReachService(entry, clock, environment, signal);
     },
     digest: digestSharedConfig(config),
-    page: () => server.url(),
+    page: () => statusServer.url(),
   });
-  const fleetStatus = () => cache("fleet", WATCHED_DATA_AGE_MS, fleet.status);
-  const notReady = () => (run.isReady() ? null : "The member is starting or stopping.");
+  const fleetStatus = () => statusCache("fleet", WATCHED_DATA_AGE_MS, fleet.status);
+  const explainNotReady = () => (run.isReady() ? null : "The member is starting or stopping.");
   const findOtherHolder = async (source: string) =>
-    names.includes(source) ? describeHolder(source, await fleetStatus()) : null;
+    sourceNames.includes(source) ? describeSourceHolder(source, await fleetStatus()) : null;
   const explainMissingSource = async (source: string) => (await findOtherHolder(source))?.message ?? "No such source.";
   const acceptCommand: AcceptCommand = async (arrival) => {
     const source = arrival.source ?? singleSource;
-    if (source === null) throw new Retryable(`Name one of the sources: ${names.join(", ")}.`);
+    if (source === null) throw new Retryable(`Name one of the sources: ${sourceNames.join(", ")}.`);
     const heldPipeline = pipelines.get(source);
     if (heldPipeline === undefined) throw new Retryable(await explainMissingSource(source));
     await heldPipeline.commands.accept(arrival);
   };
 
-  const file = configFile && createMemberConfigFile({ configFile, config, clock, log });
-  const memberView = createMemberView({
+  const memberConfigFile = configFile && createMemberConfigFile({ configFile, config, clock, log });
+  const memberStatusView = createMemberStatusView({
     ...{ clock, startedAtMs, name, place: database.name, pipelines, elsewhere: findOtherHolder },
-    configuration: () => file?.state() ?? null,
+    configuration: () => memberConfigFile?.state() ?? null,
     notices: () => [
       ...(detectedRestore === null ? [] : [detectedRestore.message]),
       ...fleet.notices(),
-      ...(file?.notices() ?? []),
-      ...clockDoubt.notices(),
+      ...(memberConfigFile?.notices() ?? []),
+      ...databaseClockCheck.notices(),
       ...time.notices(),
     ],
     databaseBytes: async () => (await describeDatabase()).bytes,
   });
   const controlRoutes = operatorRoutes({
-    ...{ sources, accept: acceptCommand, clock, notReady, noSource: explainMissingSource },
+    ...{ sources, accept: acceptCommand, clock, notReady: explainNotReady, noSource: explainMissingSource },
     work: { sources: sourceWorks },
     expectedWaitMs: (source) => pipelines.get(source ?? singleSource ?? "")?.commands.expectedWaitMs(source) ?? 0,
-    report: memberView.status.report,
+    report: memberStatusView.status.report,
     configuration: () => ({
       file: configFile?.file ?? null,
-      config: { ...config, state: withAbsolutePaths(config.state) },
+      config: { ...config, state: withAbsoluteStatePaths(config.state) },
     }),
     fleetWrites: { stop: throwKillSwitch, resume: () => releaseFleetKillSwitch(urgent) },
     log: options.recentLog ?? (() => []),
-    ...(file && { reload: (isDryRun: boolean) => file.reload("command", isDryRun) }),
+    ...(memberConfigFile && { reload: (isDryRun: boolean) => memberConfigFile.reload("command", isDryRun) }),
   });
   const controlSocket = createControlSocket({ stateFolder: options.folder, routes: controlRoutes });
   const ownReadiness = createReadinessCheck({
     clock,
-    health: memberView.status.health,
+    health: memberStatusView.status.health,
     isRunning: () => run.isReady(),
     commitTrouble: () =>
       [...pipelines.values()].map((each) => each.commitTrouble()).find((trouble) => trouble !== null) ?? null,
   });
-  const server = createStatusServer({
+  const statusServer = createStatusServer({
     ...{ config: config.status, credentials: pageSettings.credentials, clock, log, fleet: fleetStatus },
-    ...memberView,
+    ...memberStatusView,
     endSilence: (...which) => endSilenceOfFleet(pipelines, database, { clock, log }, ...which),
-    actions: buildPageActions({ clock, accept: acceptCommand, notReady }),
+    actions: buildPageActions({ clock, accept: acceptCommand, notReady: explainNotReady }),
     metrics: {
       contentType: metrics.registry.contentType,
       async metrics() {
@@ -225,25 +225,27 @@ async function buildMember(
     stopWrites: pageSettings.writes ? async (by: string) => void (await throwKillSwitch(by)) : null,
   });
 
-  const services = orderServices(
+  const orderedServices = orderServices(
     [
-      { service: createClockWatchService(clockDoubt), share: 0.1 },
+      { service: createClockWatchService(databaseClockCheck), share: 0.1 },
       { service: controlSocket, share: 0.1 },
-      { service: server, share: 0.1 },
+      { service: statusServer, share: 0.1 },
       { service: killSwitch, share: 0.1 },
       { service: fleet, share: 0.8 },
-      ...(file !== undefined && configFile?.isWatched === true ? [{ service: file.watch, share: 0.1 }] : []),
+      ...(memberConfigFile !== undefined && configFile?.isWatched === true
+        ? [{ service: memberConfigFile.watch, share: 0.1 }]
+        : []),
     ],
     { clock, log },
   );
-  const run = createServiceRun(services, {
+  const run = createServiceRun(orderedServices, {
     log,
     started(signal) {
       void time.watch(signal);
-      log.info({ version: VERSION, member: name, status: server.url() }, "started");
+      log.info({ version: VERSION, member: name, status: statusServer.url() }, "started");
     },
     async ended() {
-      guards.close();
+      writingGuards.close();
       await databases.close();
     },
   });
@@ -252,22 +254,22 @@ async function buildMember(
     name,
     held: () => [...pipelines.keys()].toSorted(),
     fleet: fleetStatus,
-    statusUrl: () => server.url(),
-    reload: file?.reload ?? null,
+    statusUrl: () => statusServer.url(),
+    reload: memberConfigFile?.reload ?? null,
     start: run.start,
     stop: run.stop,
   };
 }
 
-export type FleetMember = Awaited<ReturnType<typeof createMember>>;
+export type FleetMember = Awaited<ReturnType<typeof createFleetMember>>;
 
 async function memberReadiness(own: () => Promise<Readiness>, status: () => Promise<FleetStatus>): Promise<Readiness> {
   const [{ reasons }, { trouble }] = await Promise.all([own(), status()]);
-  const databaseFault = {
+  const databaseFailure = {
     reason: "commit-failed" as const,
     subject: "state",
     message: "The fleet's database cannot be asked; the log says why.",
   };
-  const all = trouble === null ? reasons : [databaseFault, ...reasons];
+  const all = trouble === null ? reasons : [databaseFailure, ...reasons];
   return { ready: all.length === 0, reasons: all };
 }

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { Config } from "#src/app/config/config.ts";
 import { withStateDatabase } from "#src/cli/shell/state-access.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
-import { readFleet } from "#src/scale/fleet/fleet-status.ts";
+import { readFleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import type { Stage } from "../member/stage.ts";
 import { type Running, runPlenum } from "../plenum-process.ts";
 import { COMPILED, command } from "./hosted.ts";
@@ -55,5 +55,7 @@ export function setMachine(stage: Stage, configuration: Readonly<Record<string, 
 }
 
 export function fleetOf({ configuration, services }: Stage): Promise<FleetStatus> {
-  return withStateDatabase(Config.parse(configuration), (database) => readFleet(database, null, [...services.keys()]));
+  return withStateDatabase(Config.parse(configuration), (database) =>
+    readFleetStatus(database, null, [...services.keys()]),
+  );
 }

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { MoveResult } from "#src/scale/move-to-postgres/move-state.ts";
+import type { StateMoveResult } from "#src/scale/move-to-postgres/move-state.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { absent, type RealServer, startPostgres } from "../real-servers.ts";
 import { furnishTwo } from "../store/move/two-sources.ts";
@@ -32,7 +32,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
       /^78 The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema plenum_state at .*\. Set state\.postgres/,
     );
     const repeatedMove = await cli.plenum("state", "move", ...to, "--json");
-    expect(JSON.parse(repeatedMove.stdout) as MoveResult).toMatchObject({ wasThere: true, tables: [] });
+    expect(JSON.parse(repeatedMove.stdout) as StateMoveResult).toMatchObject({ wasThere: true, tables: [] });
   });
 
   test("plenum state move uses the database of the configuration and moves the kill switch", async () => {

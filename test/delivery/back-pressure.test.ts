@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { createBackPressure, maxHistoryResponseBytes } from "#src/engine/delivery/back-pressure.ts";
-import type { LogPressure } from "#src/engine/store/store.ts";
+import type { EventLogPressure } from "#src/engine/store/store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const MEBIBYTE = 1024 ** 2;
 const clock = createVirtualClock(Date.parse("2026-11-21T09:00:00Z"));
-let pressure: LogPressure;
+let pressure: EventLogPressure;
 let said: string[];
 beforeEach(() => {
   pressure = { bytes: 0, pendingBytes: 0, oldestTelemetry: null };

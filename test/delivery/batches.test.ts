@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { applySinkReceipt, type EventBatch, sequenceOfEvent, takeBatch } from "#src/engine/delivery/batches.ts";
-import type { LoggedEvent, Offer } from "#src/engine/store/store.ts";
+import type { LoggedEvent, OfferedEvents } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 
 const logged = (count: number): readonly LoggedEvent[] =>
@@ -10,7 +10,11 @@ const logged = (count: number): readonly LoggedEvent[] =>
     committedAt: "2026-11-02T06:00:00.000Z",
     event: valueEvent(n),
   }));
-const offer = (count: number): Offer => ({ again: false, events: logged(count), counted: { epoch: "e", number: 100 } });
+const offer = (count: number): OfferedEvents => ({
+  again: false,
+  events: logged(count),
+  counted: { epoch: "e", number: 100 },
+});
 const batchOf = (count: number): EventBatch => takeBatch(offer(count), () => true, count);
 const AWAY = new Retryable("It is away.");
 

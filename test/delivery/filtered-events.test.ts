@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { EventBatch } from "#src/engine/delivery/batches.ts";
 import { createFilteredEventTracker } from "#src/engine/delivery/unsettled-events.ts";
-import type { Settlement } from "#src/engine/store/store.ts";
+import type { SettledBatch } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
@@ -12,12 +12,12 @@ const batchThrough = (through: number, seen: number, again = false): EventBatch 
   passed: seen,
   counted: undefined,
 });
-const past = (through: number, again = false): Settlement => ({ again, through, rejected: [] });
+const past = (through: number, again = false): SettledBatch => ({ again, through, rejected: [] });
 
 async function trial() {
   const clock = createVirtualClock(0);
   await clock.advance(100_000);
-  const settled: Settlement[] = [];
+  const settled: SettledBatch[] = [];
   const filtered = createFilteredEventTracker(clock, async (settlement) => void settled.push(settlement));
   return { clock, settled, filtered };
 }

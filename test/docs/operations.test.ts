@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { checkState, isStateIntact } from "#src/engine/store/state-check.ts";
+import { checkStateInFolder, isStateIntact } from "#src/engine/store/state-check.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { blocksIn, pages } from "./markdown.ts";
@@ -32,7 +32,7 @@ test.skipIf(!hasSqlite)(
     const restoredFolder = temporaryFolder("restored");
     mkdirSync(join(restoredFolder, "state"), { mode: 0o700 });
     cpSync(join(folder, "backup", "plenum.db"), join(restoredFolder, "state", "plenum.db"));
-    expect(isStateIntact(checkState(join(restoredFolder, "state")))).toBe(true);
+    expect(isStateIntact(checkStateInFolder(join(restoredFolder, "state")))).toBe(true);
     const restoredStore = await openStoreIn(restoredFolder);
     expect((await restoredStore.outbox.latest(10)).map(({ event }) => event.id).toSorted()).toEqual(
       [valueEvent(1), valueEvent(2)].map(({ id }) => id).toSorted(),

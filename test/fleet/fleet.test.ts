@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { openFleetDocument } from "#src/scale/fleet/fleet-document.ts";
-import { readFleet } from "#src/scale/fleet/fleet-status.ts";
+import { readFleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import { absent } from "../real-servers.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createPostgresFleet, fleetsInPostgres } from "./postgres-fleet.ts";
@@ -19,7 +19,7 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
       service: rig.createMember("a", database).fleet,
       async quiet() {
         expect(rig.held()).toEqual([]);
-        const { members } = await readFleet(database);
+        const { members } = await readFleetStatus(database);
         expect(members.filter(({ state }) => state !== "left")).toEqual([]);
       },
       dispose: rig.close,
@@ -39,7 +39,7 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     const c = await rig.member("c");
     await rig.settled(a, b, c);
     expect(await takeovers()).toContainEqual(["a", "b", "joined", 4]);
-    const { takeovers: reported } = await readFleet(await rig.database());
+    const { takeovers: reported } = await readFleetStatus(await rig.database());
     expect(reported).toContainEqual(expect.objectContaining({ from: "a", to: "b", reason: "joined" }));
     expect(await count("takeover where reason = 'joined'")).toEqual([[7]]);
     await b.stop();

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { describeHolder, memberPage } from "#src/scale/fleet/fleet-status.ts";
+import { describeSourceHolder, memberUrl } from "#src/scale/fleet/fleet-status.ts";
 
 const known = { name: "b", host: "machine-2", page: "http://10.0.0.2:9850" };
 const members = [{ name: "a" }, known].map((each) => ({
@@ -15,19 +15,19 @@ const sources = [
 const fleet = { self: "a", members, sources };
 
 test("describeHolder returns the member that holds a source, and its status page", () => {
-  expect(describeHolder("north", fleet)).toEqual({
+  expect(describeSourceHolder("north", fleet)).toEqual({
     message: "The source north is held by the member b of the fleet, on machine-2 (http://10.0.0.2:9850): ask there.",
     holder: { name: "b", page: "http://10.0.0.2:9850" },
   });
-  expect(describeHolder("south", fleet)).toEqual({
+  expect(describeSourceHolder("south", fleet)).toEqual({
     message: "No member of the fleet holds the source south just now.",
     holder: null,
   });
-  expect(describeHolder("west", fleet).message).toBe("The source west is being started by this member, a.");
+  expect(describeSourceHolder("west", fleet).message).toBe("The source west is being started by this member, a.");
 });
 
 test("memberPage returns only an address that the caller can open", () => {
-  const page = (address: string, here: string) => memberPage({ host: "machine-2", page: address }, here);
+  const page = (address: string, here: string) => memberUrl({ host: "machine-2", page: address }, here);
   expect(page("http://10.0.0.2:9850", "machine-1")).toBe("http://10.0.0.2:9850");
   expect(page("http://0.0.0.0:9850", "machine-1")).toBe("http://machine-2:9850");
   expect(page("http://[::]:9850", "machine-1")).toBe("http://machine-2:9850");

@@ -4,7 +4,7 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { PostgresState } from "#src/engine/store/state-config.ts";
 import { createFleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
-import type { HeldLease, Lease } from "#src/scale/fleet/held-sources.ts";
+import type { HeldSource, Lease } from "#src/scale/fleet/held-sources.ts";
 import type { FleetTiming } from "#src/scale/fleet/lease-timing.ts";
 import { openStateDatabase } from "#src/scale/postgres/open-state-database.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
@@ -87,7 +87,7 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
   const held = () => [...new Set(begun.flatMap(({ member }) => heldBy(member)))].toSorted();
 
   function createMember(name: string, database: StateDatabase, options: MemberOptions = {}) {
-    async function hold(lease: Lease): Promise<HeldLease> {
+    async function hold(lease: Lease): Promise<HeldSource> {
       const entry = record(name, lease);
       const end = () => {
         entry.isOver = true;

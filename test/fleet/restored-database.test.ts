@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { SqlResult, SqlValues } from "#src/core/postgres/session.ts";
-import { detectRestore } from "#src/scale/member-databases.ts";
+import { detectBackupRestore } from "#src/scale/member-databases.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 const AT = "2026-11-02T06:00:00.000Z";
@@ -22,7 +22,7 @@ function databaseWith(lastHeartbeat: readonly [at: string | null, seconds: numbe
     table: (name: string) => name,
     work: (work: (session: object) => unknown) => work({ query, queries: async () => [] }),
   } as unknown as StateDatabase;
-  return { state, detect: () => detectRestore(database) };
+  return { state, detect: () => detectBackupRestore(database) };
 }
 
 test("a restored database is reported once with its age, and the sequence of every sink is reset", async () => {

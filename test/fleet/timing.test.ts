@@ -2,11 +2,15 @@ import { describe, expect, test } from "vitest";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import { createFailedStarts } from "#src/scale/fleet/held-sources.ts";
-import { createHeartbeatObserver, createLeaseTrust, type MemberHeartbeat } from "#src/scale/fleet/lease-timing.ts";
+import {
+  createHeartbeatObserver,
+  createLeaseExpiryTimer,
+  type MemberHeartbeat,
+} from "#src/scale/fleet/lease-timing.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 describe("the local lease time of a member", () => {
-  const create = (clock: Clock = createVirtualClock(0)) => createLeaseTrust(clock, 9_000, 1_000);
+  const create = (clock: Clock = createVirtualClock(0)) => createLeaseExpiryTimer(clock, 9_000, 1_000);
 
   test("the local lease time counts from before the latest renewal was sent, ends one second early, and ignores steps of the wall clock", async () => {
     const clock = createVirtualClock(0);

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
-import { readFleet, setDraining } from "#src/scale/fleet/fleet-status.ts";
+import { readFleetStatus, setDraining } from "#src/scale/fleet/fleet-status.ts";
 import { begin, counts, end, fleet, SOURCES, started, takeoversByReason } from "./virtual-fleet.ts";
 
 afterEach(async () => expect(await end()).toEqual([]));
@@ -167,14 +167,14 @@ test("the fleet status contains holders of sources, and members that are leaving
   ]);
   expect(status.sources.find(({ holder }) => holder === "b")).toMatchObject({ epoch: 2, reason: "joined" });
   expect(status.takeovers[0]).toMatchObject({ from: "a", to: "b", epoch: 2, reason: "joined" });
-  const seen = await readFleet(a.link.database);
+  const seen = await readFleetStatus(a.link.database);
   expect([seen.self, seen.sources.length]).toEqual([null, 9]);
 
   const stateOf = async (change: object) => {
     const row = tables.members.get("b");
     const before = { ...row };
     Object.assign(row ?? {}, change);
-    const { members, sources } = await readFleet(a.link.database);
+    const { members, sources } = await readFleetStatus(a.link.database);
     Object.assign(row ?? {}, before);
     return [members[1]?.state, sources.filter(({ holder }) => holder === "b").length];
   };
@@ -183,9 +183,9 @@ test("the fleet status contains holders of sources, and members that are leaving
   expect(await stateOf({ seenMs: clock.now() - 9_000 })).toEqual(["lost", 4]);
   expect(await stateOf({ seenMs: clock.now() - 8_999 })).toEqual(["alive", 4]);
   expect(await stateOf({ gone: "left" })).toEqual(["left", 0]);
-  expect((await readFleet(a.link.database)).sources.every(({ since }) => since !== null)).toBe(true);
+  expect((await readFleetStatus(a.link.database)).sources.every(({ since }) => since !== null)).toBe(true);
   await a.stop();
   await b.stop();
-  const { sources } = await readFleet(a.link.database);
+  const { sources } = await readFleetStatus(a.link.database);
   expect(sources[0]).toEqual({ source: "s0", holder: null, epoch: sources[0]?.epoch, since: null, reason: null });
 });

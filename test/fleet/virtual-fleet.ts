@@ -1,6 +1,6 @@
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { createFleet, type Fleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
-import type { HeldLease, Lease } from "#src/scale/fleet/held-sources.ts";
+import type { HeldSource, Lease } from "#src/scale/fleet/held-sources.ts";
 import { countingLog } from "../broken-parts.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryTables, type MemoryLink, type MemoryTables } from "./memory-tables.ts";
@@ -77,7 +77,7 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
     const network: VirtualMember["network"] = { reaches: () => true, checks: 0 };
     const [leases, stops]: [Lease[], VirtualMember["stops"]] = [[], []];
 
-    async function hold(lease: Lease): Promise<HeldLease> {
+    async function hold(lease: Lease): Promise<HeldSource> {
       leases.push(lease);
       judge(name, lease);
       if (does.startMs > 0) await clock.sleep(does.startMs);

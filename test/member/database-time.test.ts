@@ -3,7 +3,7 @@ import type { SqlValues } from "#src/core/postgres/session.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import type { QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
-import { openDatabaseTime, withSteadyTime } from "#src/scale/database-time.ts";
+import { openDatabaseTime, storeQuotaInSteadyTime } from "#src/scale/database-time.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 const NOW = Date.UTC(2026, 5, 1);
@@ -45,7 +45,7 @@ function world() {
     const time = await openDatabaseTime({ database, clock: own, log: createLog({ level: "silent" }) });
     return {
       time,
-      quota: withSteadyTime(quota, time, time),
+      quota: storeQuotaInSteadyTime(quota, time, time),
       /** No clock of the machine advances meanwhile. */
       suspend(ms: number) {
         trueMs += ms;

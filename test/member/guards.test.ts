@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import { openWriteArming } from "#src/engine/commands/write-arming.ts";
-import { armFleetHere, DATABASE_ID_KEY, openFleetGuards } from "#src/scale/member-writing-guards.ts";
+import { armWritingHere, DATABASE_ID_KEY, openFleetWritingGuards } from "#src/scale/member-writing-guards.ts";
 import { createMemoryTables, type MemoryTables } from "../fleet/memory-tables.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -27,7 +27,7 @@ function newFolder(): string {
 async function guardsOf(documents: MemoryTables, stateFolder = folder) {
   const { database } = documents.connect();
   const fleet = { remedy: "run plenum writes resume", isThrown: false };
-  const guards = await openFleetGuards({
+  const guards = await openFleetWritingGuards({
     database,
     killSwitch: {
       ...{ name: "kill-switch", remedy: fleet.remedy, start: async () => {}, stop: async () => {} },
@@ -49,7 +49,7 @@ describe("a machine of a fleet", () => {
   test("a machine of a fleet writes no tag for an armed database before the machine itself was armed for that database", async () => {
     const documents = createMemoryTables();
     const { database, guards } = await guardsOf(documents);
-    await armFleetHere(database, newFolder(), { by: "another machine", at: AT });
+    await armWritingHere(database, newFolder(), { by: "another machine", at: AT });
     const armed = { at: AT, by: "another machine", damaged: 0 };
     const arming = await openWriteArming({
       store: { damagedKeys: async () => [], document: async () => armed as never, describe: async () => ({}) as never },
@@ -64,14 +64,14 @@ describe("a machine of a fleet", () => {
       message:
         "Writing was never armed on this machine for the fleet in memory, so nothing is written: run plenum writes arm here once.",
     });
-    await armFleetHere(database, folder, { by: "the command line", at: AT });
+    await armWritingHere(database, folder, { by: "the command line", at: AT });
     expect(arming.refusing()).toBeNull();
   });
 
   test("a machine of a fleet is armed for one database only, also after a restart", async () => {
     const first = createMemoryTables();
     const second = createMemoryTables();
-    await armFleetHere(second.connect().database, newFolder(), { by: "its own operator", at: AT });
+    await armWritingHere(second.connect().database, newFolder(), { by: "its own operator", at: AT });
     await (await guardsOf(first)).guards.arm("whoever started the member");
     const refusals = async () =>
       Promise.all([first, second].map(async (each) => (await guardsOf(each)).guards.unarmedHere() === null));
@@ -83,7 +83,7 @@ describe("a machine of a fleet", () => {
   test("a machine of a fleet is not armed by a symbolic link or by a database id from its own folder", async () => {
     const documents = createMemoryTables();
     const { guards, database } = await guardsOf(documents);
-    await armFleetHere(database, folder, { by: "the command line", at: AT });
+    await armWritingHere(database, folder, { by: "the command line", at: AT });
     expect(guards.unarmedHere()).toBeNull();
     const digest = readFileSync(join(folder, FILE), "utf8");
 
@@ -103,7 +103,7 @@ describe("a machine of a fleet", () => {
     const file = join(folder, "file");
     writeFileSync(file, "");
     await expect(
-      armFleetHere(documents.connect().database, join(file, "state"), { by: "a test", at: AT }),
+      armWritingHere(documents.connect().database, join(file, "state"), { by: "a test", at: AT }),
     ).rejects.toThrow();
     expect([...documents.bodies.keys()]).toEqual([DATABASE_ID_KEY]);
   });

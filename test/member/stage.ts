@@ -4,7 +4,7 @@ import { describe, expect, onTestFinished } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog, type Log } from "#src/core/runtime/log.ts";
-import { createMember, type FleetMember } from "#src/scale/member.ts";
+import { createFleetMember, type FleetMember } from "#src/scale/member.ts";
 import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
@@ -91,7 +91,7 @@ export async function setStage(options: StageOptions) {
       };
     },
     async member(name: string, log: Log = silent, clock: Clock = systemClock): Promise<FleetMember> {
-      const member = await createMember({
+      const member = await createFleetMember({
         config: Config.parse({ ...configuration, state: { ...configuration.state, folder: join(folder, name) } }),
         ...{ name, folder: join(folder, name), environment: { ...environment, MEMBER: name } },
         ...{ armWriting: isWritable, clock, log },

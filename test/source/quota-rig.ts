@@ -1,6 +1,6 @@
 import { createQuota, type Quota, type QuotaOptions } from "#src/engine/source/quota/quota.ts";
 import type { Lane, SlotOffer } from "#src/engine/source/source.ts";
-import type { ClockMark, QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
+import type { BootClockMark, QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 export interface Rig {
@@ -35,7 +35,7 @@ export function createVolatileMemory(beforeCommit: () => Promise<void> = async (
     return known;
   };
   const holds = new Map<string, QuotaPause>();
-  const clocks = new Map<string, ClockMark>();
+  const clocks = new Map<string, BootClockMark>();
   const save = async (key: string, slot: QuotaSlot) => {
     await beforeCommit();
     of(key).set(slot.id, slot);

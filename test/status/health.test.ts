@@ -2,7 +2,7 @@ import { DatabaseSync } from "node:sqlite";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { documentSet, KeyConflict, type Store } from "#src/engine/store/store.ts";
+import { DocumentKeyConflict, documentSet, type Store } from "#src/engine/store/store.ts";
 import {
   createReadinessCheck,
   joinPrometheusTexts,
@@ -127,7 +127,7 @@ describe("the readiness of a worker", () => {
     const { look, store } = await startReadiness();
     const insert = { documents: [{ set: "journal", insert: [["a", 1]] as const }] };
     await store.commit(insert);
-    await expect(store.commit(insert)).rejects.toBeInstanceOf(KeyConflict);
+    await expect(store.commit(insert)).rejects.toBeInstanceOf(DocumentKeyConflict);
     expect((await look()).ready).toBe(true);
   });
 

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createLogSpaceMonitor } from "#src/engine/delivery/back-pressure.ts";
-import type { SeenCopy, SinkLag } from "#src/engine/store/store.ts";
+import type { KnownStateCopy, SinkLag } from "#src/engine/store/store.ts";
 import { refreshMetricGauges } from "#src/ui/status/health.ts";
 import { statusWarnings } from "#src/ui/status/page-warnings.ts";
 import { isDiskAlmostFull } from "#src/ui/status/state-disk-space.ts";
@@ -22,7 +22,7 @@ test.each([
   expect(isDiskAlmostFull(free * GIBIBYTE, size * GIBIBYTE)).toBe(expected);
 });
 
-function noticesFor(disk: { readonly free: number | null; readonly copy?: SeenCopy }, nowMs = 0) {
+function noticesFor(disk: { readonly free: number | null; readonly copy?: KnownStateCopy }, nowMs = 0) {
   const store = { file: "/s/plenum.db", diskBytes: 16 * GIBIBYTE, damaged: [], copy: null, ...disk };
   return statusWarnings({ sources: [], sinks: [], commands: null, store }, nowMs);
 }

@@ -2,8 +2,8 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openStore } from "#src/engine/store/open.ts";
-import { PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
-import { checkState, isStateIntact } from "#src/engine/store/state-check.ts";
+import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
+import { checkStateInFolder, isStateIntact } from "#src/engine/store/state-check.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { CLOCK, furnish } from "./furnished-state.ts";
 import { editState } from "./store-steps.ts";
@@ -22,13 +22,13 @@ const OTHER_TRIGGER = "create trigger event_gone after delete on event begin sel
 describe("the check of a state", () => {
   test("finds no damage in an intact state, counts its rows and changes no byte, also while a worker runs", async () => {
     const before = readFileSync(file);
-    const report = checkState(folder);
+    const report = checkStateInFolder(folder);
     expect(isStateIntact(report)).toBe(true);
     expect(report).toMatchObject({ trouble: [], setAside: [], filesSetAside: [] });
     expect(report.tables).toContainEqual({ table: "document", rows: 22, damaged: 0 });
     expect(readFileSync(file)).toEqual(before);
     const worker = await openStore({ folder, clock: CLOCK });
-    expect(checkState(folder).tables).toEqual(report.tables);
+    expect(checkStateInFolder(folder).tables).toEqual(report.tables);
     await worker.close();
   });
 
@@ -41,7 +41,7 @@ describe("the check of a state", () => {
     ["quota_hold", "update quota_hold set until_ms = 1", 2],
   ])("reports rows of %s that differ from their checksum", (table, sql, damaged) => {
     editState(folder, sql);
-    const report = checkState(folder);
+    const report = checkStateInFolder(folder);
     expect(isStateIntact(report)).toBe(false);
     expect(report.tables.filter((each) => each.damaged > 0)).toMatchObject([{ table, damaged }]);
   });
@@ -52,7 +52,7 @@ describe("the check of a state", () => {
       "update document set body = '1' where key = '10001'; update record set body = '{}' where sequence = 2",
     );
     await (await openStore({ folder, clock: CLOCK })).close();
-    const report = checkState(folder);
+    const report = checkStateInFolder(folder);
     expect(isStateIntact(report)).toBe(true);
     expect(report.setAside).toMatchObject([
       { table: "document", part: "tag/main", rows: 1 },
@@ -62,21 +62,21 @@ describe("the check of a state", () => {
   });
 
   test.each([
-    ["a torn page", () => spoil(PAGE_BYTES * 3)],
+    ["a torn page", () => spoil(SQLITE_PAGE_BYTES * 3)],
     ["a broken header", () => spoil(0)],
     ["an empty file with a write-ahead log", () => lose()],
     ["a missing index", () => editState(folder, "drop index event_by_class")],
     ["a replaced trigger", () => editState(folder, `drop trigger event_gone; ${OTHER_TRIGGER}`)],
   ])("reports %s", (_, damage) => {
     damage();
-    const report = checkState(folder);
+    const report = checkStateInFolder(folder);
     expect(isStateIntact(report)).toBe(false);
     expect(report.trouble.join()).not.toBe("");
   });
 
   function spoil(offset: number): void {
     const bytes = readFileSync(file);
-    bytes.fill(0xa5, offset, offset + PAGE_BYTES);
+    bytes.fill(0xa5, offset, offset + SQLITE_PAGE_BYTES);
     writeFileSync(file, bytes);
   }
 
@@ -88,7 +88,7 @@ describe("the check of a state", () => {
   test("lists quarantined files, and rejects a folder without a state", async () => {
     cpSync(file, `${file}.damaged-2026-11-02T06-00-00-000Z`);
     cpSync(file, `${file}.damaged-2026-11-02T06-00-00-000Z-wal`);
-    expect(checkState(folder).filesSetAside).toEqual(["plenum.db.damaged-2026-11-02T06-00-00-000Z"]);
-    expect(() => checkState(join(folder, "none"))).toThrow("There is no state");
+    expect(checkStateInFolder(folder).filesSetAside).toEqual(["plenum.db.damaged-2026-11-02T06-00-00-000Z"]);
+    expect(() => checkStateInFolder(join(folder, "none"))).toThrow("There is no state");
   });
 });

@@ -2,8 +2,8 @@ import { cpSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { openStore, type StoreOptions } from "#src/engine/store/open.ts";
-import type { SeenCopy } from "#src/engine/store/store.ts";
+import { type OpenStoreOptions, openStore } from "#src/engine/store/open.ts";
+import type { KnownStateCopy } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 function place() {
@@ -12,7 +12,7 @@ function place() {
   return { first: join(base, "first"), second: join(base, "second"), base };
 }
 
-async function opened(folder: string, options: Partial<StoreOptions> = {}): Promise<SeenCopy | undefined> {
+async function opened(folder: string, options: Partial<OpenStoreOptions> = {}): Promise<KnownStateCopy | undefined> {
   const store = await openStore({ folder, clock: systemClock, machine: () => "one", ...options });
   const { copy } = await store.describe();
   await store.close();

@@ -7,7 +7,7 @@ import { createStore } from "#src/engine/store/open.ts";
 import { prepareSchema } from "#src/engine/store/schema.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { createWriter } from "#src/scale/postgres/transaction-writer.ts";
+import { createTransactionWriter } from "#src/scale/postgres/transaction-writer.ts";
 import { testFolder } from "../test-folder.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { values } from "./store-steps.ts";
@@ -133,7 +133,7 @@ test("closing a writer commits waiting writes, leaves no timer and takes at most
   const clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
   const sent: (readonly string[])[] = [];
   const writerOf = (reply: () => Promise<[]>) =>
-    createWriter({
+    createTransactionWriter({
       ...{ source: "main", as: { epoch: 1 }, clock, log: createLog({ level: "silent" }), lastCommit: "" },
       database: {
         transact(statements: readonly { readonly text: string }[]) {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { ConfigError } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { joinStores } from "#src/engine/store/joined-stores.ts";
+import { joinSourceStores } from "#src/engine/store/joined-stores.ts";
 import { documentSet, type Store, sinkStateSet } from "#src/engine/store/store.ts";
 import { createMemoryStore, type MemoryStore } from "../sync/memory-store.ts";
 
@@ -29,7 +29,7 @@ async function stage(seconds: { readonly north: readonly number[]; readonly sout
     await stores[source].commit({ events: [event(source, second)] });
   }
   const parts = Object.entries(stores).map(([source, store]) => ({ source, store }));
-  return { ...stores, all: joinStores(parts) };
+  return { ...stores, all: joinSourceStores(parts) };
 }
 
 const ids = (logged: readonly { readonly event: Event }[]) => logged.map(({ event: { id } }) => id);
@@ -42,7 +42,7 @@ const both = async ({ north, south }: Record<"north" | "south", MemoryStore>, se
 describe("joinStores", () => {
   test("returns the store itself for a single source", async () => {
     const store = createMemoryStore();
-    expect(joinStores([{ source: "north", store }])).toBe(store);
+    expect(joinSourceStores([{ source: "north", store }])).toBe(store);
   });
 
   test("stores a set with a source's name at that source, and other sets at every source", async () => {

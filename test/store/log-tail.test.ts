@@ -1,8 +1,8 @@
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { salvageFile } from "#src/engine/store/damaged-state-recovery.ts";
-import { createLogTail } from "#src/engine/store/event-log-tail.ts";
+import { recoverEvents } from "#src/engine/store/damaged-state-recovery.ts";
+import { createEventLogTail } from "#src/engine/store/event-log-tail.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -50,14 +50,14 @@ describe("the cached tail of the log", () => {
     await commit(0, 2);
     expect(await offered()).toEqual([1, 2]);
     await settle(store, "sink", 2, { mayDefer: true });
-    await salvageFile(folder, join(aside, "plenum.db"), clock);
+    await recoverEvents(folder, join(aside, "plenum.db"), clock);
     await commit(2, 2);
     const { events } = await store.outbox.next("sink", 10);
     expect(events.map(({ event }) => event.id)).toEqual([900, 901, 2, 3].map((n) => valueEvent(n).id));
   });
 
   test("drops its oldest events when the cache becomes large", () => {
-    const tail = createLogTail();
+    const tail = createEventLogTail();
     const add = (position: number, characters: number) => {
       tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(1)), characters });
       tail.committed();
@@ -76,7 +76,7 @@ describe("the cached tail of the log", () => {
   });
 
   test("drops events that all readers have passed, and returns an empty list when no event follows", () => {
-    const tail = createLogTail();
+    const tail = createEventLogTail();
     const add = (from: number, to: number) => {
       for (let position = from; position <= to; position++)
         tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(position)), characters: 600 });

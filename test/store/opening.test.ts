@@ -7,10 +7,10 @@ import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { openStore, type StoreOptions } from "#src/engine/store/open.ts";
+import { type OpenStoreOptions, openStore } from "#src/engine/store/open.ts";
 import { SCHEMA_VERSION } from "#src/engine/store/schema.ts";
 import { CHECKED_TABLE_NAMES } from "#src/engine/store/sqlite.ts";
-import { PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
+import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -26,15 +26,15 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(join(folder, ".."), { recursive: true }));
 
-const open = (options: Partial<StoreOptions> = {}) => openStore({ folder, clock: systemClock, ...options });
+const open = (options: Partial<OpenStoreOptions> = {}) => openStore({ folder, clock: systemClock, ...options });
 
-async function refusal(options: Partial<StoreOptions> = {}): Promise<string> {
+async function refusal(options: Partial<OpenStoreOptions> = {}): Promise<string> {
   const error = await withStore(async () => null, options).catch((reason: unknown) => reason);
   expect(error).toBeInstanceOf(ConfigError);
   return errorText(error);
 }
 
-async function withStore<T>(use: (store: Store) => Promise<T>, options: Partial<StoreOptions> = {}): Promise<T> {
+async function withStore<T>(use: (store: Store) => Promise<T>, options: Partial<OpenStoreOptions> = {}): Promise<T> {
   const store = await open(options);
   try {
     return await use(store);
@@ -138,13 +138,13 @@ test("a new state has pages of 2 kB, and its write-ahead log is checkpointed aft
   });
   expect(largest).toBeGreaterThan(4 * 1024 ** 2);
   expect(largest).toBeLessThan(5 * 1024 ** 2);
-  expect([pragmaOf(folder, "page_size"), pragmaOf(folder, "auto_vacuum")]).toEqual([PAGE_BYTES, 2]);
+  expect([pragmaOf(folder, "page_size"), pragmaOf(folder, "auto_vacuum")]).toEqual([SQLITE_PAGE_BYTES, 2]);
 });
 
 describe("a damaged state file", () => {
   test.each([
     ["content other than a database", () => writeFileSync(file, "no pages of a database ".repeat(1_000))],
-    ["overwritten pages in the middle", () => spoil(PAGE_BYTES * 2)],
+    ["overwritten pages in the middle", () => spoil(SQLITE_PAGE_BYTES * 2)],
     ["an overwritten header", () => spoil(0)],
   ])("with %s is quarantined and reported, and its readable events are copied to a new file", async (_, damage) => {
     await withStore((store) => store.commit({ events: values(0, 500) }));
@@ -171,7 +171,7 @@ describe("a damaged state file", () => {
 
   function spoil(offset: number): void {
     const bytes = readFileSync(file);
-    bytes.fill(0xa5, offset, offset + PAGE_BYTES * 8);
+    bytes.fill(0xa5, offset, offset + SQLITE_PAGE_BYTES * 8);
     writeFileSync(file, bytes);
   }
 });

@@ -3,10 +3,10 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
-import { salvageFile } from "#src/engine/store/damaged-state-recovery.ts";
+import { recoverEvents } from "#src/engine/store/damaged-state-recovery.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
-import { checkState, isStateIntact } from "#src/engine/store/state-check.ts";
+import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
+import { checkStateInFolder, isStateIntact } from "#src/engine/store/state-check.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -68,15 +68,15 @@ async function offered(): Promise<readonly Event[]> {
 
 function overwrite(file: string, page: number, pages: number, by: (at: number) => number = () => 0xa5): void {
   const bytes = readFileSync(file);
-  const from = (page - 1) * PAGE_BYTES;
-  for (let at = from; at < Math.min(from + pages * PAGE_BYTES, bytes.length); at += 1) bytes[at] = by(at);
+  const from = (page - 1) * SQLITE_PAGE_BYTES;
+  for (let at = from; at < Math.min(from + pages * SQLITE_PAGE_BYTES, bytes.length); at += 1) bytes[at] = by(at);
   writeFileSync(file, bytes);
 }
 
 test("recovery of an intact state file returns, in order and once, all events that the slowest sink had not received", async () => {
   const file = await killed();
   const before = readFileSync(file);
-  expect(await salvageFile(join(base, "fresh"), file, CLOCK)).toMatchObject({
+  expect(await recoverEvents(join(base, "fresh"), file, CLOCK)).toMatchObject({
     found: 400,
     taken: 300,
     delivered: SETTLED,
@@ -86,7 +86,7 @@ test("recovery of an intact state file returns, in order and once, all events th
     cursors: { a: SETTLED, b: SETTLED * 2 },
   });
   expect(await offered()).toEqual(EVENTS.slice(SETTLED));
-  expect(await salvageFile(join(base, "fresh"), file, CLOCK)).toMatchObject({ taken: 0, known: 300 });
+  expect(await recoverEvents(join(base, "fresh"), file, CLOCK)).toMatchObject({ taken: 0, known: 300 });
   expect(await offered()).toHaveLength(300);
   expect(readFileSync(file)).toEqual(before);
 });
@@ -97,7 +97,7 @@ test.each([
 ])("recovery of a state file with %s overwritten returns the events in the other pages", async (_, page, pages) => {
   const file = await killed();
   overwrite(file, page, pages);
-  const { found, taken } = await salvageFile(join(base, "fresh"), file, CLOCK);
+  const { found, taken } = await recoverEvents(join(base, "fresh"), file, CLOCK);
   expect(found).toBeGreaterThan(350);
   expect(taken).toBeGreaterThan(250);
   const told = new Map(EVENTS.map((each) => [each.id, each]));
@@ -116,9 +116,9 @@ test.each([512, 1_024, 4_096, 65_536])(
     const anew = join(base, "anew.db");
     for (const end of ["", "-wal"]) cpSync(`${file}${end}`, `${anew}${end}`);
     hand.close();
-    expect(await salvageFile(join(base, "fresh"), anew, CLOCK)).toMatchObject({ found: 400, taken: 300 });
+    expect(await recoverEvents(join(base, "fresh"), anew, CLOCK)).toMatchObject({ found: 400, taken: 300 });
     writeFileSync(anew, readFileSync(anew).fill(0xa5, 0, 100));
-    expect((await salvageFile(join(base, "fresh"), anew, CLOCK)).found).toBeGreaterThan(350);
+    expect((await recoverEvents(join(base, "fresh"), anew, CLOCK)).found).toBeGreaterThan(350);
   },
 );
 
@@ -127,13 +127,13 @@ test("recovery of a state file whose header states a wrong page size returns all
   const bytes = readFileSync(file);
   bytes.writeUInt16BE(1_024, 16);
   writeFileSync(file, bytes);
-  expect(await salvageFile(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 400, taken: 300 });
+  expect(await recoverEvents(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 400, taken: 300 });
 });
 
 test("recovery of an empty state file returns the events of its write-ahead log", async () => {
   const file = await killed();
   writeFileSync(file, "");
-  const { found, cursors } = await salvageFile(join(base, "fresh"), file, CLOCK);
+  const { found, cursors } = await recoverEvents(join(base, "fresh"), file, CLOCK);
   expect(found).toBeGreaterThanOrEqual(50);
   expect(cursors).toEqual({ a: null, b: null });
   expect(ids(await offered())).toEqual(expect.arrayContaining(ids(EVENTS.slice(-50))));
@@ -144,7 +144,7 @@ test("recovery of a state file ignores uncommitted events in its write-ahead log
   const wal = readFileSync(`${file}-wal`);
   // Without the last frame, which marks the commit.
   writeFileSync(`${file}-wal`, wal.subarray(0, -1));
-  expect(await salvageFile(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 399 });
+  expect(await recoverEvents(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 399 });
 });
 
 test(`recovery of a randomly damaged state file never crashes and returns only committed events (seed ${seed})`, {
@@ -155,7 +155,7 @@ test(`recovery of a randomly damaged state file never crashes and returns only c
   const told = new Map(EVENTS.map((each) => [each.id, each]));
   const sound = readFileSync(file);
   for (let round = 0; round < 40; round += 1) {
-    const pages = sound.length / PAGE_BYTES;
+    const pages = sound.length / SQLITE_PAGE_BYTES;
     writeFileSync(file, sound);
     for (let wound = 0; wound < 10; wound += 1)
       overwrite(file, 1 + random.below(pages), 1 + random.below(3), () => (random.chance(0.9) ? 0 : random.below(256)));
@@ -165,7 +165,7 @@ test(`recovery of a randomly damaged state file never crashes and returns only c
       bytes[at] = (bytes[at] ?? 0) ^ (1 << random.below(8));
     }
     writeFileSync(file, random.chance(0.2) ? bytes.subarray(0, random.below(bytes.length)) : bytes);
-    const { found } = await salvageFile(join(base, "fresh"), file, CLOCK);
+    const { found } = await recoverEvents(join(base, "fresh"), file, CLOCK);
     expect(found, replay).toBeLessThanOrEqual(400);
     for (const each of await offered()) expect(each, replay).toEqual(told.get(each.id));
   }
@@ -174,7 +174,7 @@ test(`recovery of a randomly damaged state file never crashes and returns only c
 test("recovery of a state file works while a worker runs, and preserves the worker's commits", async () => {
   const file = await killed();
   const [done] = await Promise.all([
-    salvageFile(join(base, "fresh"), file, CLOCK),
+    recoverEvents(join(base, "fresh"), file, CLOCK),
     (async () => {
       for (let n = 1_001; n < 1_050; n += 1) await fresh.commit({ events: [valueEvent(n)] });
     })(),
@@ -182,15 +182,15 @@ test("recovery of a state file works while a worker runs, and preserves the work
   expect(done.taken).toBe(300);
   expect(await offered()).toHaveLength(349);
   await fresh.close();
-  expect(isStateIntact(checkState(join(base, "fresh")))).toBe(true);
+  expect(isStateIntact(checkStateInFolder(join(base, "fresh")))).toBe(true);
 });
 
 test("recovery rejects a missing state file and the state in use", async () => {
   const folder = join(base, "fresh");
-  await expect(salvageFile(folder, join(base, "none"), CLOCK)).rejects.toThrow("There is no file");
-  await expect(salvageFile(folder, join(folder, "plenum.db"), CLOCK)).rejects.toThrow("is the state in use");
-  await expect(salvageFile(join(base, "nowhere"), join(folder, "plenum.db"), CLOCK)).rejects.toThrow("no state");
+  await expect(recoverEvents(folder, join(base, "none"), CLOCK)).rejects.toThrow("There is no file");
+  await expect(recoverEvents(folder, join(folder, "plenum.db"), CLOCK)).rejects.toThrow("is the state in use");
+  await expect(recoverEvents(join(base, "nowhere"), join(folder, "plenum.db"), CLOCK)).rejects.toThrow("no state");
   writeFileSync(join(base, "text"), "not a state ".repeat(10_000));
-  expect(await salvageFile(folder, join(base, "text"), CLOCK)).toMatchObject({ found: 0, taken: 0 });
+  expect(await recoverEvents(folder, join(base, "text"), CLOCK)).toMatchObject({ found: 0, taken: 0 });
   expect(readdirSync(folder).filter((name) => name.includes("damaged"))).toEqual([]);
 });

@@ -2,7 +2,7 @@ import { rmSync } from "node:fs";
 import { expect } from "vitest";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { checkState } from "#src/engine/store/state-check.ts";
+import { checkStateInFolder } from "#src/engine/store/state-check.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { type DurableStore, describeDurableStore } from "../suites/durable-store-suite.ts";
 import { describeStore } from "../suites/store-suite.ts";
@@ -27,7 +27,7 @@ async function openInFolder(clock: Clock): Promise<DurableStore> {
     },
     async dispose() {
       await store.close();
-      const { tables } = checkState(folder);
+      const { tables } = checkStateInFolder(folder);
       rmSync(folder, { recursive: true });
       expect(tables.filter(({ damaged }) => damaged > 0)).toEqual([]);
     },

@@ -1,7 +1,7 @@
 import { DatabaseSync } from "node:sqlite";
 import type { Event } from "#src/core/model/event.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
-import type { LoggedEvent, Settlement, Store } from "#src/engine/store/store.ts";
+import type { LoggedEvent, SettledBatch, Store } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 
 export const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
@@ -9,7 +9,7 @@ export const ids = (events: readonly Event[]) => events.map(({ id }) => id);
 export const idsOf = (logged: readonly LoggedEvent[]) => ids(logged.map(({ event }) => event));
 export const positionsOf = (logged: readonly LoggedEvent[]) => logged.map(({ position }) => position);
 
-export function settle({ outbox }: Store, sink: string, through: number, more: Partial<Settlement> = {}) {
+export function settle({ outbox }: Store, sink: string, through: number, more: Partial<SettledBatch> = {}) {
   return outbox.settle(sink, { again: false, through, rejected: [], ...more });
 }
 

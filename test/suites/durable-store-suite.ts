@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { Settlement, Store } from "#src/engine/store/store.ts";
+import type { SettledBatch, Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { positionsOf, values } from "../store/store-steps.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -25,7 +25,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
   afterEach(() => testedStore.dispose());
 
   const commit = (from: number, count: number) => store.commit({ events: values(from, count) });
-  const settle = (through: number, more: Partial<Settlement> = {}) =>
+  const settle = (through: number, more: Partial<SettledBatch> = {}) =>
     store.outbox.settle("sink", { again: false, through, rejected: [], mayDefer: true, ...more });
   const listOffers = async (limit = 1_000, sink = "sink") => positionsOf((await store.outbox.next(sink, limit)).events);
   const repeats = () => testedStore.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Event, EventKind } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
-import { KeyConflict, type RetentionBounds, type Store } from "#src/engine/store/store.ts";
+import { DocumentKeyConflict, type RetentionBounds, type Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { drain, ids, idsOf, positionsOf, rejectAll, settle, values } from "../store/store-steps.ts";
 
@@ -142,7 +142,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
         events: [valueEvent(1)],
         records: [{ log: "audit", body: 1 }],
       });
-      await expect(refusedCommit).rejects.toThrow(KeyConflict);
+      await expect(refusedCommit).rejects.toThrow(DocumentKeyConflict);
       await expect(refusedCommit).rejects.toMatchObject({ set: "command", key: "c1" });
       expect(await store.documents("command")).toEqual(new Map([["c1", 1]]));
       expect(await store.outbox.latest(10)).toEqual([]);

@@ -4,7 +4,7 @@ import type { Receipt } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { type Event, type EventKind, eventOrderingKey } from "#src/core/model/event.ts";
 import { yieldToEventLoop } from "#src/core/runtime/waiting.ts";
-import type { Offer, Outbox } from "#src/engine/store/store.ts";
+import type { OfferedEvents, Outbox } from "#src/engine/store/store.ts";
 import {
   type DispatcherRig,
   openDispatcherRig,
@@ -82,7 +82,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     if (found === undefined) throw new Error("the sink is not known");
     return found;
   };
-  const buildSettlement = ({ again, urgent = false, events }: Offer) => ({
+  const buildSettlement = ({ again, urgent = false, events }: OfferedEvents) => ({
     ...{ again, urgent, rejected: [], through: events.at(-1)?.position ?? 0 },
   });
   const ids = (events: readonly Event[]) => events.map(({ id }) => id);

@@ -2,7 +2,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { createStore } from "#src/engine/store/open.ts";
 import { prepareSchema } from "#src/engine/store/schema.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
-import { type DocumentChange, KeyConflict, type Settlement, type Store } from "#src/engine/store/store.ts";
+import { type DocumentChange, DocumentKeyConflict, type SettledBatch, type Store } from "#src/engine/store/store.ts";
 
 /** A store in memory for tests with a hundred thousand commits; the event log is the real one over SQLite in memory. */
 export interface MemoryStore extends Store {
@@ -51,7 +51,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       for (const key of remove) change.set(key, null);
       for (const [key, value] of insert) {
         const held = change.has(key) ? change.get(key) : setOf(set).get(key);
-        if (held !== undefined && held !== null) throw new KeyConflict(set, key);
+        if (held !== undefined && held !== null) throw new DocumentKeyConflict(set, key);
         change.set(key, JSON.stringify(value) ?? "null");
       }
       for (const [key, value] of put) change.set(key, JSON.stringify(value) ?? "null");
@@ -120,7 +120,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       const { outbox } = inner;
       return {
         ...outbox,
-        async settle(sink: string, { documents = [], ...settlement }: Settlement) {
+        async settle(sink: string, { documents = [], ...settlement }: SettledBatch) {
           await outbox.settle(sink, settlement);
           take(changed(documents));
         },

@@ -10,9 +10,9 @@ import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import { readArmingRefusal, readArmWritingRequest } from "../../engine/commands/write-arming.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
-import { readBody } from "../../scale/fleet/fleet-document.ts";
+import { readFleetDocument } from "../../scale/fleet/fleet-document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
-import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmed } from "../../scale/member-writing-guards.ts";
+import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmedToWrite } from "../../scale/member-writing-guards.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { readSourceStores, readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
 import { type CheckLine, failedCheck, passedCheck, warningLine } from "./check-line.ts";
@@ -113,11 +113,11 @@ async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
 async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
   const { isStopped, isArmed, isArmedHere, name } = await withStateDatabase(config, async (database) => {
-    const id = await readBody(database, DATABASE_ID_KEY);
+    const id = await readFleetDocument(database, DATABASE_ID_KEY);
     return {
       isStopped: createKillSwitch(folder).isThrown() || (await readFleetKillSwitch(database)) !== null,
-      isArmed: (await readBody(database, ARM_WRITING_REQUEST_KEY)) !== null,
-      isArmedHere: id !== null && isMachineArmed(folder, JSON.parse(id) as string),
+      isArmed: (await readFleetDocument(database, ARM_WRITING_REQUEST_KEY)) !== null,
+      isArmedHere: id !== null && isMachineArmedToWrite(folder, JSON.parse(id) as string),
       name: database.name,
     };
   });

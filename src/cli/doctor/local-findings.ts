@@ -6,7 +6,7 @@ import { EVENT_KINDS, isTelemetry } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { StateDamaged } from "../../engine/store/sqlite.ts";
-import { checkState, isStateIntact, type StateReport } from "../../engine/store/state-check.ts";
+import { checkStateInFolder, isStateIntact, type StateCheckReport } from "../../engine/store/state-check.ts";
 import { refuseWritableByOthers } from "../../engine/store/state-folder.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredToken } from "../../engine/sync/snapshot.ts";
@@ -70,7 +70,7 @@ export interface StateFindings {
   readonly problems: readonly string[];
   readonly files: readonly object[];
   /** Result of the damage check; null without a state, or for a state that is too large. */
-  readonly check: StateReport | null;
+  readonly check: StateCheckReport | null;
   readonly content: StateContent | null;
 }
 
@@ -89,7 +89,7 @@ export async function inspectStateFolder(folder: string, sources: readonly strin
   }
   try {
     refuseWritableByOthers(folder);
-    const check = bytes > MAX_CHECKED_BYTES ? null : checkState(folder);
+    const check = bytes > MAX_CHECKED_BYTES ? null : checkStateInFolder(folder);
     if (check !== null && check.trouble.length > 0) {
       return { folder, found: "damaged", problems: check.trouble, files, check, content: null };
     }
@@ -111,7 +111,7 @@ function folderProblems(folder: string): readonly string[] {
   }
 }
 
-function damagedRows(check: StateReport | null): readonly string[] {
+function damagedRows(check: StateCheckReport | null): readonly string[] {
   return (check?.tables ?? [])
     .filter(({ damaged }) => damaged > 0)
     .map(({ table, rows, damaged }) => `${damaged} of ${rows} rows of ${table} are damaged.`);

@@ -9,7 +9,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog, createRecentLogLines, type Log } from "../../core/runtime/log.ts";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
-import type { MemberOptions } from "../../scale/member.ts";
+import type { FleetMemberOptions } from "../../scale/member.ts";
 import { type CliContext, waitUntilAborted } from "../shell/context.ts";
 import { writePointer } from "../shell/pointer.ts";
 import { redirectStandardError } from "../shell/uncaught-errors.ts";
@@ -68,7 +68,7 @@ export function define(command: Command, context: CliContext): void {
 
 /** Returns true if the state was damaged, and the worker has to restart. */
 async function runWorker(
-  options: WorkerOptions & Pick<MemberOptions, "config" | "configFile"> & { readonly log: Log },
+  options: WorkerOptions & Pick<FleetMemberOptions, "config" | "configFile"> & { readonly log: Log },
   feed: TerminalFeed | null,
   signal: AbortSignal,
 ): Promise<boolean> {
@@ -111,8 +111,8 @@ function memberIdentity({ state }: Config, givenName: string | undefined) {
   return { name: memberName, folder: givenName === undefined ? state.folder : join(state.folder, memberName) };
 }
 
-async function runMember(options: MemberOptions, feed: TerminalFeed | null, signal: AbortSignal): Promise<void> {
-  const { createMember } = await import("../../scale/member.ts");
+async function runMember(options: FleetMemberOptions, feed: TerminalFeed | null, signal: AbortSignal): Promise<void> {
+  const { createFleetMember: createMember } = await import("../../scale/member.ts");
   const member = await createMember(options);
   const { reload } = member;
   if (process.stdin.isTTY !== true) reloadOnHangup(() => void reload?.("signal", false));
@@ -132,7 +132,7 @@ async function runMember(options: MemberOptions, feed: TerminalFeed | null, sign
 
 /** Writes the pointer by which commands find the state while the configuration file is wrong. */
 function writeWorkerPointer(
-  { config, configFile, log }: Pick<MemberOptions, "config" | "configFile" | "log">,
+  { config, configFile, log }: Pick<FleetMemberOptions, "config" | "configFile" | "log">,
   isFleet: boolean,
 ): void {
   if (configFile === undefined) return;

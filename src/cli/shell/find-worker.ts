@@ -5,8 +5,8 @@ import { readStateConfigSection, type StateConfigSection } from "../../app/confi
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { StateConfig } from "../../engine/store/state-config.ts";
-import { lockFile } from "../../engine/store/state-folder.ts";
-import { describeHolder, readFleet } from "../../scale/fleet/fleet-status.ts";
+import { lockFilePath } from "../../engine/store/state-folder.ts";
+import { describeSourceHolder, readFleetStatus } from "../../scale/fleet/fleet-status.ts";
 import {
   type ControlSocket,
   type FoundWorker,
@@ -49,9 +49,9 @@ export async function controlSocketFor(state: StateSelector, signal: AbortSignal
 }
 
 async function otherMachineError(state: Config["state"], source: string): Promise<Retryable> {
-  const { holder, message } = describeHolder(
+  const { holder, message } = describeSourceHolder(
     source,
-    await withStateDatabase({ state }, (database) => readFleet(database, null, [source])),
+    await withStateDatabase({ state }, (database) => readFleetStatus(database, null, [source])),
   );
   const hint =
     holder === null
@@ -134,7 +134,7 @@ export async function findState(file: string, environment: ProcessEnv, signal: A
       if (isOther || workers.some((each) => resolve(each.door.stateFolder) === resolve(door.stateFolder))) continue;
       workers.push({ door, config: accepted.config as Config });
     }
-    if (!isOther && !isFleet && existsSync(lockFile(stateFolder))) folders.add(stateFolder);
+    if (!isOther && !isFleet && existsSync(lockFilePath(stateFolder))) folders.add(stateFolder);
   }
   for (const { config } of workers) if (config.state.postgres !== undefined) folders.delete(config.state.folder);
   return { running: workers, folders: [...folders], fleetState: fleetStateOf(configuredState), trouble };

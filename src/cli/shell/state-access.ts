@@ -2,12 +2,12 @@ import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
-import { joinStores, type SourceStore } from "../../engine/store/joined-stores.ts";
+import { joinSourceStores, type SourceStore } from "../../engine/store/joined-stores.ts";
 import { openStore } from "../../engine/store/open.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { openStateDatabase } from "../../scale/postgres/open-state-database.ts";
 import type { StateDatabase } from "../../scale/postgres/state-database.ts";
-import { openShard } from "../../scale/postgres/store.ts";
+import { openSourceState } from "../../scale/postgres/store.ts";
 
 type PostgresConfig = NonNullable<Config["state"]["postgres"]>;
 
@@ -43,7 +43,7 @@ export async function withState<T>(
 export async function openState({ config, source }: StateSelector, readOnly: boolean): Promise<Store> {
   const sources = source === undefined ? Object.keys(config.sources) : [source];
   const { parts, close } = await openSourceStores(config.state, sources, readOnly);
-  return { ...joinStores(parts), close };
+  return { ...joinSourceStores(parts), close };
 }
 
 export async function readSourceStores<T>(
@@ -53,7 +53,7 @@ export async function readSourceStores<T>(
 ): Promise<T> {
   const openedStores = await openSourceStores(state, sources, true);
   const stores = openedStores.parts.map(({ store }) => store);
-  return useAndClose(openedStores, () => readStores(stores, joinStores(openedStores.parts)));
+  return useAndClose(openedStores, () => readStores(stores, joinSourceStores(openedStores.parts)));
 }
 
 export async function changeSourceStores<T>(
@@ -82,7 +82,7 @@ async function openSourceStores({ folder, postgres }: Config["state"], sources: 
   } as const;
   const openSourceStore = async (source: string): Promise<SourceStore> => ({
     source,
-    store: await openShard(database, { source, ...shardOptions }),
+    store: await openSourceState(database, { source, ...shardOptions }),
   });
   try {
     const parts = await Promise.all(sources.map(openSourceStore));

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import type { FleetStatus } from "../../scale/fleet/fleet-status.ts";
-import { readFleet, setDraining } from "../../scale/fleet/fleet-status.ts";
+import { readFleetStatus, setDraining } from "../../scale/fleet/fleet-status.ts";
 import type { CliContext } from "../shell/context.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
 import { keepPresentLines } from "../shell/terminal.ts";
@@ -16,7 +16,7 @@ export function define(fleet: Command, context: CliContext): void {
     )
     .action((options: { readonly takeovers: string }) =>
       withStateDatabase(context.config(), async (database) => {
-        const status = await readFleet(database, null, Object.keys(context.config().sources));
+        const status = await readFleetStatus(database, null, Object.keys(context.config().sources));
         showFleet(context, status, Number(options.takeovers) || 0);
       }),
     );
@@ -35,7 +35,7 @@ async function changeDraining(context: CliContext, member: string, isDraining: b
   const sources = Object.keys(context.config().sources);
   const { members } = await withStateDatabase(context.config(), async (database) => {
     await setDraining(database, member, isDraining);
-    return readFleet(database, null, sources);
+    return readFleetStatus(database, null, sources);
   });
   const isLastMember = isDraining && !members.some(({ name, state }) => name !== member && state === "alive");
   const lastMemberWarning = "! No other member runs: nothing is polled until one is started, or this one undrained.";

@@ -9,12 +9,12 @@ import { formatCount } from "../../core/values/plural.ts";
 import { readPin } from "../../engine/commands/approval/approval-files.ts";
 import { AUDIT_LOG, type AuditRecord, CHAIN_START, hashEntry } from "../../engine/commands/audit/audit-log.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
-import { type SalvageReport, salvageFile } from "../../engine/store/damaged-state-recovery.ts";
-import { checkState, isStateIntact, type StateReport } from "../../engine/store/state-check.ts";
+import { type RecoveryReport, recoverEvents } from "../../engine/store/damaged-state-recovery.ts";
+import { checkStateInFolder, isStateIntact, type StateCheckReport } from "../../engine/store/state-check.ts";
 import { PostgresState } from "../../engine/store/state-config.ts";
-import { KILL_SWITCH_KEY } from "../../scale/fleet/kill-switch.ts";
-import { APPROVERS_KEY } from "../../scale/member-writing-guards.ts";
-import { type MovedTable, type MoveResult, moveState } from "../../scale/move-to-postgres/move-state.ts";
+import { KILL_SWITCH_DOCUMENT_KEY } from "../../scale/fleet/kill-switch.ts";
+import { APPROVERS_DOCUMENT_KEY } from "../../scale/member-writing-guards.ts";
+import { type MovedTableRows, moveStateFolder, type StateMoveResult } from "../../scale/move-to-postgres/move-state.ts";
 import type { LastLogRecord } from "../../scale/move-to-postgres/state-folder-reader.ts";
 import { openStateDatabase } from "../../scale/postgres/open-state-database.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -34,7 +34,7 @@ export function define(state: Command, context: CliContext): void {
     .action(async () => {
       const terminal = context.terminal();
       const { folder } = context.config().state;
-      const stateReport = await terminal.progress("Reading the state", async () => checkState(folder));
+      const stateReport = await terminal.progress("Reading the state", async () => checkStateInFolder(folder));
       terminal.object({ ...stateReport, whole: isStateIntact(stateReport) }, checkLines(stateReport));
       if (!isStateIntact(stateReport)) {
         throw new Rejected("The state is damaged.", {
@@ -55,7 +55,7 @@ export function define(state: Command, context: CliContext): void {
     .action(async (file: string) => {
       const terminal = context.terminal();
       const { folder } = context.config().state;
-      const salvageReport = await terminal.progress("Reading the file", () => salvageFile(folder, file, systemClock));
+      const salvageReport = await terminal.progress("Reading the file", () => recoverEvents(folder, file, systemClock));
       terminal.object(salvageReport, salvageLines(salvageReport));
       if (salvageReport.found === 0) {
         throw new Rejected(`No event could be read out of ${file}.`, {
@@ -67,7 +67,7 @@ export function define(state: Command, context: CliContext): void {
   defineMove(state, context);
 }
 
-function checkLines({ file, bytes, schemaVersion, trouble, tables, setAside, filesSetAside }: StateReport) {
+function checkLines({ file, bytes, schemaVersion, trouble, tables, setAside, filesSetAside }: StateCheckReport) {
   const damagedTables = tables.filter((table) => table.damaged > 0);
   const rows = tables.reduce((sum, table) => sum + table.rows, 0);
   return keepPresentLines(
@@ -84,7 +84,7 @@ function checkLines({ file, bytes, schemaVersion, trouble, tables, setAside, fil
   );
 }
 
-function salvageLines({ pages, found, taken, known, delivered, damaged, deadLetters, cursors }: SalvageReport) {
+function salvageLines({ pages, found, taken, known, delivered, damaged, deadLetters, cursors }: RecoveryReport) {
   const lostCursors = Object.entries(cursors).filter(([, position]) => position === null);
   return [
     `${found} events were read out of ${pages} pages.`,
@@ -135,7 +135,7 @@ function defineMove(state: Command, context: CliContext): void {
           ...{ folder, database, sources: Object.keys(config.sources), clock: systemClock, log },
           ...{ fleetDocuments: fleetDocuments(folder), closingRecord: createChainClosing(folder, database.name) },
         };
-        const moveResult = await terminal.progress("Moving the state", () => moveState(moveOptions));
+        const moveResult = await terminal.progress("Moving the state", () => moveStateFolder(moveOptions));
         terminal.object(moveResult, movedLines(moveResult, config.state.postgres === undefined));
       } finally {
         await database.close();
@@ -176,9 +176,9 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   const documents = new Map<string, string>();
   const at = isoUtc(systemClock.now());
   const by = `the state ${resolve(folder)}, where it was thrown`;
-  if (createKillSwitch(folder).isThrown()) documents.set(KILL_SWITCH_KEY, JSON.stringify({ by, at }));
+  if (createKillSwitch(folder).isThrown()) documents.set(KILL_SWITCH_DOCUMENT_KEY, JSON.stringify({ by, at }));
   const pinnedApprovers = readPin(folder);
-  if (pinnedApprovers !== null) documents.set(APPROVERS_KEY, JSON.stringify(pinnedApprovers));
+  if (pinnedApprovers !== null) documents.set(APPROVERS_DOCUMENT_KEY, JSON.stringify(pinnedApprovers));
   return documents;
 }
 
@@ -194,7 +194,10 @@ export function createChainClosing(folder: string, to: string) {
   };
 }
 
-function movedLines({ folder, to, movedAt, wasThere, sources, tables, leftBehind }: MoveResult, isUnsaid: boolean) {
+function movedLines(
+  { folder, to, movedAt, wasThere, sources, tables, leftBehind }: StateMoveResult,
+  isUnsaid: boolean,
+) {
   if (wasThere) return [`The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is there.`];
   const names = sources.length <= MAX_SHOWN_SOURCES ? `: ${sources.join(", ")}` : "";
   return [
@@ -207,7 +210,7 @@ function movedLines({ folder, to, movedAt, wasThere, sources, tables, leftBehind
   ];
 }
 
-function tableLines({ table, rows, bySource }: MovedTable, sources: number): readonly string[] {
+function tableLines({ table, rows, bySource }: MovedTableRows, sources: number): readonly string[] {
   const head = `  ${table.padEnd(12)} ${String(rows).padStart(8)} rows`;
   if (sources > MAX_SHOWN_SOURCES) return [head];
   return [head, ...bySource.map((each) => `    ${each.source}: ${each.rows} rows, digest ${each.digest}`)];

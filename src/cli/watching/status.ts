@@ -8,7 +8,7 @@ import { VERSION } from "../../core/runtime/version.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { FleetStatus } from "../../scale/fleet/fleet-status.ts";
-import { readFleet } from "../../scale/fleet/fleet-status.ts";
+import { readFleetStatus } from "../../scale/fleet/fleet-status.ts";
 import { type FoundWorker, requestNotReadyReason, requestStatus } from "../../ui/operator/control-socket-client.ts";
 import type { CountReliability, JobReport } from "../../ui/status/job-reports.ts";
 import { backlogText, type SinkReport } from "../../ui/status/sink-reports.ts";
@@ -75,7 +75,9 @@ function addWrongFileWarning(fileWarnings: readonly string[], report: StatusRepo
 
 async function showFleet(context: CliContext, config: Config, fileWarnings: readonly string[]): Promise<void> {
   const terminal = context.terminal();
-  const fleet = await withStateDatabase(config, (database) => readFleet(database, null, Object.keys(config.sources)));
+  const fleet = await withStateDatabase(config, (database) =>
+    readFleetStatus(database, null, Object.keys(config.sources)),
+  );
   const foundMembers = await findLocalMembers(config.state, context.signal);
   const memberReports = await Promise.all(
     foundMembers.flatMap((member) => (member.kind === "open" ? requestStatus(member.socket, context.signal) : [])),

@@ -22,8 +22,8 @@ import {
   type UnrestoredValue,
 } from "../../engine/commands/timed-writes.ts";
 import { requestWriteArming } from "../../engine/commands/write-arming.ts";
-import { readBody } from "../../scale/fleet/fleet-document.ts";
-import { APPROVERS_KEY, armFleetHere } from "../../scale/member-writing-guards.ts";
+import { readFleetDocument } from "../../scale/fleet/fleet-document.ts";
+import { APPROVERS_DOCUMENT_KEY, armWritingHere } from "../../scale/member-writing-guards.ts";
 import type { CliContext } from "../shell/context.ts";
 import { readState, withStateDatabase } from "../shell/state-access.ts";
 import { findKillControls } from "./kill-controls.ts";
@@ -62,7 +62,7 @@ export function define(writes: Command, context: CliContext): void {
         return terminal.object({ asked: true }, [line]);
       }
       const at = isoUtc(systemClock.now());
-      await withStateDatabase(config, (database) => armFleetHere(database, folder, { by: COMMAND_LINE_AUTHOR, at }));
+      await withStateDatabase(config, (database) => armWritingHere(database, folder, { by: COMMAND_LINE_AUTHOR, at }));
       terminal.object({ asked: true }, [
         "The members of the fleet arm writing within a second, or when they start.",
         "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
@@ -94,7 +94,8 @@ function addApprovalCommand(writes: Command, context: CliContext): void {
 
 export async function approvalQuestion(config: Config): Promise<WriteApprovalInputs> {
   const { folder, postgres } = config.state;
-  const approvers = postgres && (await withStateDatabase(config, (database) => readBody(database, APPROVERS_KEY)));
+  const approvers =
+    postgres && (await withStateDatabase(config, (database) => readFleetDocument(database, APPROVERS_DOCUMENT_KEY)));
   return {
     config: config.commands.approval ?? null,
     rules: collectWriteRules(config.commands, settingsAffectingTagWrites(config)),

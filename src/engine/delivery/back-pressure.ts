@@ -1,7 +1,7 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import type { LogPressure, Outbox } from "../store/store.ts";
+import type { EventLogPressure, Outbox } from "../store/store.ts";
 
 /** Share of the log that may wait for a sink while history is fetched. Small, because alarms wait behind history. */
 const BACKFILL_PAUSE_LOG_SHARE = 0.1;
@@ -19,7 +19,7 @@ export function maxHistoryResponseBytes(maxBytes: number): number {
   return Math.floor(maxBytes * HISTORY_RESPONSE_LOG_SHARE);
 }
 
-export function areSinksBehind({ pendingBytes }: LogPressure, maxBytes: number, wasPaused: boolean): boolean {
+export function areSinksBehind({ pendingBytes }: EventLogPressure, maxBytes: number, wasPaused: boolean): boolean {
   return pendingBytes > maxBytes * (wasPaused ? BACKFILL_RESUME_LOG_SHARE : BACKFILL_PAUSE_LOG_SHARE);
 }
 
@@ -39,7 +39,7 @@ export function createBackPressure(options: {
   let pressureCheckedAtMs = Number.NEGATIVE_INFINITY;
   let mayBackfillPromise: Promise<boolean> = Promise.resolve(true);
 
-  const isLogFullOfRecentEvents = ({ bytes, oldestTelemetry }: LogPressure) =>
+  const isLogFullOfRecentEvents = ({ bytes, oldestTelemetry }: EventLogPressure) =>
     bytes > maxBytes * FULL_EVENT_LOG_SHARE &&
     oldestTelemetry !== null &&
     clock.now() - Date.parse(oldestTelemetry) < MIN_EVENT_RETENTION_MS;

@@ -7,9 +7,9 @@ import { maskCredentials } from "../../core/runtime/log.ts";
 import {
   type DocumentChange,
   type LoggedEvent,
-  type Offer,
+  type OfferedEvents,
   type Outbox,
-  type Settlement,
+  type SettledBatch,
   type Store,
   sinkStateSet,
 } from "../store/store.ts";
@@ -18,7 +18,7 @@ import {
 const MAX_FILTERED_EVENTS = 500;
 /** Maximum consecutive batches of urgent events; then other events get one batch. */
 const MAX_URGENT_BATCHES = 4;
-export const EMPTY_OFFER: Offer = { again: false, events: [], counted: undefined };
+export const EMPTY_OFFER: OfferedEvents = { again: false, events: [], counted: undefined };
 
 /**
  * Chooses what a sink is offered next, unless the sink needs one order:
@@ -47,7 +47,7 @@ export function createEventChooser(options: {
 
   return {
     /** Urgent events after a position; empty when there are none, or when it is the turn of the others. */
-    async urgent(after: number): Promise<Offer> {
+    async urgent(after: number): Promise<OfferedEvents> {
       isTurnOfOtherEvents = urgentBatchesInRow >= MAX_URGENT_BATCHES && !doOtherEventsWait();
       const urgentOffer =
         urgentFirst && !isTurnOfOtherEvents
@@ -57,7 +57,7 @@ export function createEventChooser(options: {
       return urgentOffer;
     },
     isTurn: () => isTurnOfOtherEvents,
-    others: async (after: number): Promise<Offer> =>
+    others: async (after: number): Promise<OfferedEvents> =>
       doOtherEventsWait() ? EMPTY_OFFER : outbox.next(sink, limit, after),
     noteBatch({ events, passed }: EventBatch): void {
       if (takesAll || passed === 0) return;
@@ -89,7 +89,7 @@ export interface EventBatch {
 }
 
 /** Takes up to `size` events that pass the filter and are not settled, in order. */
-export function takeBatch(offer: Offer, passes: (event: Event) => boolean, size: number): EventBatch {
+export function takeBatch(offer: OfferedEvents, passes: (event: Event) => boolean, size: number): EventBatch {
   const events: LoggedEvent[] = [];
   let through = 0;
   let passed = 0;
@@ -115,9 +115,9 @@ export function sequenceAfter(counted: EventNumber | undefined, events: number):
 }
 
 export interface WriteOutcome {
-  readonly settlement: Settlement | null;
+  readonly settlement: SettledBatch | null;
   readonly accepted: number;
-  readonly buffered: Settlement["rejected"] | null;
+  readonly buffered: SettledBatch["rejected"] | null;
   readonly kept: { readonly head: LoggedEvent; readonly count: number; readonly error: unknown } | null;
 }
 

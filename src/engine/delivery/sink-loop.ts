@@ -5,7 +5,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { type Log, maskCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { combineSignals, retryUntilDone, sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
-import type { Outbox, Settlement, Store } from "../store/store.ts";
+import type { Outbox, SettledBatch, Store } from "../store/store.ts";
 import {
   applySinkReceipt,
   buildSinkStateChanges,
@@ -217,7 +217,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   /** Writes a batch. `settleEarly` settles its beginning meanwhile, so that a kill repeats only the event in flight. */
   async function write(
     batch: EventBatch,
-    settleEarly: (settlement: Settlement) => Promise<void>,
+    settleEarly: (settlement: SettledBatch) => Promise<void>,
   ): Promise<WriteOutcome> {
     const { again: isRedelivery, events: logged, urgent } = batch;
     const positions = logged.map(({ position }) => position);
@@ -325,12 +325,12 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     if (events > 0) options.metrics.deliveries.inc({ sink: name, outcome }, events);
   }
 
-  async function settleEventsThrough(settlement: Settlement): Promise<void> {
+  async function settleEventsThrough(settlement: SettledBatch): Promise<void> {
     filteredOut.forgetSettled(settlement);
     await settleInOutbox(settlement);
   }
 
-  async function settleInOutbox(settlement: Settlement): Promise<void> {
+  async function settleInOutbox(settlement: SettledBatch): Promise<void> {
     await retryStoreWork(() => outbox.settle(name, { ...settlement, mayDefer: sink.toleratesRepeats === true }));
   }
 
@@ -383,7 +383,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   return { turn: runDeliveryStep, end: filteredOut.settle };
 }
 
-function redeliveredPositions({ again, events: batch }: EventBatch, { through }: Settlement): readonly number[] {
+function redeliveredPositions({ again, events: batch }: EventBatch, { through }: SettledBatch): readonly number[] {
   return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }
 

@@ -1,5 +1,5 @@
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { Settlement } from "../store/store.ts";
+import type { SettledBatch } from "../store/store.ts";
 import { type EventBatch, sequenceAfter } from "./batches.ts";
 
 /**
@@ -12,7 +12,7 @@ import { type EventBatch, sequenceAfter } from "./batches.ts";
 const MAX_UNSETTLED_FILTERED_EVENTS = 1_000;
 const MAX_SETTLE_DELAY_MS = 5_000;
 
-export function createFilteredEventTracker(clock: Clock, settle: (settlement: Settlement) => Promise<void>) {
+export function createFilteredEventTracker(clock: Clock, settle: (settlement: SettledBatch) => Promise<void>) {
   let lastFilteredPosition = 0;
   let events = 0;
   let sinceMs = 0;
@@ -43,7 +43,7 @@ export function createFilteredEventTracker(clock: Clock, settle: (settlement: Se
     settleIfDue: settleFilteredIfDue,
     dueInMs: dueInMs,
     settle: settleFilteredEvents,
-    forgetSettled({ again, urgent, through: settled }: Settlement): void {
+    forgetSettled({ again, urgent, through: settled }: SettledBatch): void {
       if (!again && urgent !== true && settled >= lastFilteredPosition) events = 0;
     },
   };
@@ -52,13 +52,14 @@ export function createFilteredEventTracker(clock: Clock, settle: (settlement: Se
 /** Events that the sink buffers (`buffered` in its receipt). After a crash or a failure they are offered again. */
 export function createBufferedEventTracker() {
   const NO_BUFFERED_EVENTS = { through: 0, events: 0, rejected: [], counted: undefined };
-  let buffered: Pick<Settlement, "through" | "rejected" | "counted"> & { readonly events: number } = NO_BUFFERED_EVENTS;
+  let buffered: Pick<SettledBatch, "through" | "rejected" | "counted"> & { readonly events: number } =
+    NO_BUFFERED_EVENTS;
   return {
     through: () => buffered.through,
     isEmpty: () => buffered.through === 0,
     events: () => buffered.events,
     accepted: () => buffered.events - buffered.rejected.length,
-    addBatch(batch: Pick<EventBatch, "events" | "through" | "counted">, rejected: Settlement["rejected"]): void {
+    addBatch(batch: Pick<EventBatch, "events" | "through" | "counted">, rejected: SettledBatch["rejected"]): void {
       buffered = {
         through: batch.through,
         events: buffered.events + batch.events.length,
@@ -66,11 +67,11 @@ export function createBufferedEventTracker() {
         counted: sequenceAfter(batch.counted, batch.events.length),
       };
     },
-    withRejections(settlement: Settlement): Settlement {
+    withRejections(settlement: SettledBatch): SettledBatch {
       if (settlement.again || buffered.rejected.length === 0) return settlement;
       return { ...settlement, rejected: [...buffered.rejected, ...settlement.rejected] };
     },
-    settlement(): Settlement {
+    settlement(): SettledBatch {
       const { through, rejected, counted } = buffered;
       return { again: false, through, rejected, counted };
     },

@@ -3,37 +3,37 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { StateTable } from "./sql-driver.ts";
-import { type Bindable, CHECKED_TABLES, checksumSql, type Database, isDamagedSql, StateDamaged } from "./sqlite.ts";
+import { CHECKED_TABLES, checksumSql, type Database, isDamagedSql, type SqliteValue, StateDamaged } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
-const QUARANTINE_RETENTION_MS = 30 * 24 * 60 * 60_000;
+const QUARANTINED_ROW_RETENTION_MS = 30 * 24 * 60 * 60_000;
 
 /** Quarantine for rows with a wrong checksum: stores their bytes, reports them, and removes them from their table. */
-export function createDamageQuarantine(database: Database, clock: Clock, log: Log | undefined) {
-  function logDamage(table: StateTable, rows: number): void {
+export function createDamagedRowQuarantine(database: Database, clock: Clock, log: Log | undefined) {
+  function logDamagedRows(table: StateTable, rows: number): void {
     log?.error(
       { table, rows },
       "Damaged rows of the state were found and set aside; `plenum state check` names them. Check the disk and the memory of this machine.",
     );
   }
 
-  function copyToQuarantine(table: StateTable, where: string, values: readonly Bindable[]): number {
+  function copyRowsToQuarantine(table: StateTable, where: string, values: readonly SqliteValue[]): number {
     const { columns, part, key } = CHECKED_TABLES[table];
-    const body = columns.at(-1) === "body" ? "body" : `json_array(${columns.join(", ")})`;
+    const bodySql = columns.at(-1) === "body" ? "body" : `json_array(${columns.join(", ")})`;
     const rowCount = database
       .prepare(
         `insert into damaged (found_ms, table_name, part, key, body)
-         select ?, '${table}', coalesce(${part}, ''), coalesce(cast(${key} as text), ''), coalesce(cast(${body} as blob), x'') from ${table}
+         select ?, '${table}', coalesce(${part}, ''), coalesce(cast(${key} as text), ''), coalesce(cast(${bodySql} as blob), x'') from ${table}
          where (${where}) and ${isDamagedSql(table)}`,
       )
       .run(clock.now(), ...values);
-    if (rowCount > 0) logDamage(table, rowCount);
+    if (rowCount > 0) logDamagedRows(table, rowCount);
     return rowCount;
   }
 
   /** Moves damaged rows into the quarantine; returns how many. Call it inside a transaction. */
-  function quarantineRows(table: StateTable, where = "true", ...values: readonly Bindable[]): number {
-    const rowCount = copyToQuarantine(table, where, values);
+  function quarantineDamagedRows(table: StateTable, where = "true", ...values: readonly SqliteValue[]): number {
+    const rowCount = copyRowsToQuarantine(table, where, values);
     if (rowCount === 0) return 0;
     const removed = database.prepare(`delete from ${table} where (${where}) and ${isDamagedSql(table)}`).run(...values);
     // A search finds the row and its key does not: the pages above the row are damaged.
@@ -42,10 +42,11 @@ export function createDamageQuarantine(database: Database, clock: Clock, log: Lo
     return rowCount;
   }
 
-  function markDamaged(table: StateTable): number {
-    const checked = `${table}.checksum is not null`;
-    const rowCount = copyToQuarantine(table, checked, []);
-    if (rowCount > 0) database.exec(`update ${table} set checksum = null where ${checked} and ${isDamagedSql(table)}`);
+  function markDamagedRows(table: StateTable): number {
+    const hasChecksumSql = `${table}.checksum is not null`;
+    const rowCount = copyRowsToQuarantine(table, hasChecksumSql, []);
+    if (rowCount > 0)
+      database.exec(`update ${table} set checksum = null where ${hasChecksumSql} and ${isDamagedSql(table)}`);
     return rowCount;
   }
 
@@ -57,12 +58,12 @@ export function createDamageQuarantine(database: Database, clock: Clock, log: Lo
    *   read      "lbke" at 4711  →   "lbke" at 0, ended later as not configured
    */
   function repairCursors(): boolean {
-    if (copyToQuarantine("sink", "true", []) === 0) return false;
-    const initialValues = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1", urgent: "0" };
+    if (copyRowsToQuarantine("sink", "true", []) === 0) return false;
+    const initialCursorValues = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1", urgent: "0" };
     database
       .prepare(
         `update sink set position = 0, dropped = 0, ended = null, counted = 0, epoch = ?1, urgent = 0,
-           checksum = ${checksumSql("sink", initialValues)}
+           checksum = ${checksumSql("sink", initialCursorValues)}
          where ${isDamagedSql("sink")}`,
       )
       .run(createEpoch());
@@ -70,7 +71,7 @@ export function createDamageQuarantine(database: Database, clock: Clock, log: Lo
   }
 
   return {
-    quarantineDocuments: quarantineRows,
+    quarantineDocuments: quarantineDamagedRows,
     repairCursors,
     isCursorLost: (): boolean =>
       database.number("select count(*) from damaged where table_name = 'sink' and is_open = 1") > 0,
@@ -79,19 +80,20 @@ export function createDamageQuarantine(database: Database, clock: Clock, log: Lo
         .prepare("update damaged set is_open = 0 where table_name = 'sink' and is_open = 1 and part = ?")
         .run(sink);
     },
-    keep: (table: StateTable, where: string, ...values: readonly Bindable[]) => copyToQuarantine(table, where, values),
-    mark: markDamaged,
+    keep: (table: StateTable, where: string, ...values: readonly SqliteValue[]) =>
+      copyRowsToQuarantine(table, where, values),
+    mark: markDamagedRows,
     /** Checks the small tables at each start; events are checked when they are read. */
     checkAtStart(): void {
-      database.prepare("delete from damaged where found_ms < ?").run(clock.now() - QUARANTINE_RETENTION_MS);
+      database.prepare("delete from damaged where found_ms < ?").run(clock.now() - QUARANTINED_ROW_RETENTION_MS);
       repairCursors();
       for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const)
-        quarantineRows(table);
-      for (const table of ["record", "dead_letter"] as const) markDamaged(table);
+        quarantineDamagedRows(table);
+      for (const table of ["record", "dead_letter"] as const) markDamagedRows(table);
       // Without its mark, a letter that waits to be sent again would be hidden for ever.
       database.exec(`update dead_letter set resending = 0 where resending <> 0 and not exists
         (select 1 from again where again.sink = dead_letter.sink and again.position = dead_letter.position)`);
-      raiseNextPosition(database);
+      raiseNextEventPosition(database);
     },
     keys: (set: string): readonly string[] =>
       database
@@ -103,18 +105,18 @@ export function createDamageQuarantine(database: Database, clock: Clock, log: Lo
         .prepare("select id, found_ms as foundMs from damaged where table_name = ? and found_ms > ?")
         .all<QuarantinedRow>(table, sinceMs)
         .map((row) => ({ ...row })),
-    summary: (): readonly DamagedRows[] => summarizeDamage(database),
+    summary: (): readonly DamagedRows[] => summarizeDamagedRows(database),
   };
 }
 
-export type DamageQuarantine = ReturnType<typeof createDamageQuarantine>;
+export type DamagedRowQuarantine = ReturnType<typeof createDamagedRowQuarantine>;
 
 interface QuarantinedRow {
   readonly id: number;
   readonly foundMs: number;
 }
 
-export function summarizeDamage(database: Database): readonly DamagedRows[] {
+export function summarizeDamagedRows(database: Database): readonly DamagedRows[] {
   return database
     .prepare(
       `select table_name as 'table', part, count(*) as rows, max(found_ms) as foundMs from damaged
@@ -125,18 +127,20 @@ export function summarizeDamage(database: Database): readonly DamagedRows[] {
 }
 
 /** Otherwise event 12 would be committed after a pruned log below a cursor of 500 and never be offered. */
-function raiseNextPosition(database: Database): void {
-  const highest = `(select max(p) from (select max(position) as p from event union all
+function raiseNextEventPosition(database: Database): void {
+  const highestPositionSql = `(select max(p) from (select max(position) as p from event union all
     select max(max(position, urgent)) from sink union all select max(newest) from age_mark union all
     select max(position) from again union all select max(position) from dead_letter))`;
-  const repairedRows = database
+  const raisedCounterCount = database
     .prepare(
-      `update sqlite_sequence set seq = ${highest} where name = 'event' and (seq < ${highest} or seq > 9007199254740991)`,
+      `update sqlite_sequence set seq = ${highestPositionSql} where name = 'event' and (seq < ${highestPositionSql} or seq > 9007199254740991)`,
     )
     .run();
-  const counterRows = database.number("select count(*) from sqlite_sequence where name = 'event'");
-  if (repairedRows > 0 || counterRows > 0) return;
-  database.exec(`insert into sqlite_sequence (name, seq) select 'event', ${highest} where ${highest} is not null`);
+  const counterRowCount = database.number("select count(*) from sqlite_sequence where name = 'event'");
+  if (raisedCounterCount > 0 || counterRowCount > 0) return;
+  database.exec(
+    `insert into sqlite_sequence (name, seq) select 'event', ${highestPositionSql} where ${highestPositionSql} is not null`,
+  );
 }
 
 export function createEpoch(): string {
@@ -144,7 +148,7 @@ export function createEpoch(): string {
 }
 
 /** Starts new epochs, in which sinks count from 1, because an event may be lost. Call it inside a transaction. */
-export function beginEpoch(database: Database, where: string, ...values: readonly Bindable[]): void {
+export function beginSequenceEpoch(database: Database, where: string, ...values: readonly SqliteValue[]): void {
   const newEpochValues = { counted: "0", epoch: "?1" };
   database
     .prepare(

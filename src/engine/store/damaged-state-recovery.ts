@@ -6,14 +6,14 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
-import { createDamageQuarantine, createEpoch } from "./damage-quarantine.ts";
+import { createDamagedRowQuarantine, createEpoch } from "./damage-quarantine.ts";
 import { createEventLog } from "./event-log.ts";
 import { prepareSchema } from "./schema.ts";
 import { type Database, openDatabase, rowChecksum } from "./sqlite.ts";
-import { openPages, type SqlitePages, type StoredValue } from "./sqlite-pages.ts";
-import { stateFile } from "./state-folder.ts";
+import { openSqlitePages, type SqlitePages, type StoredValue } from "./sqlite-pages.ts";
+import { stateFilePath } from "./state-folder.ts";
 
-export interface SalvageReport {
+export interface RecoveryReport {
   readonly pages: number;
   readonly found: number;
   readonly taken: number;
@@ -32,80 +32,80 @@ export interface SalvageReport {
 const EVENTS_PER_COMMIT = 100;
 
 /** Commits undelivered events of a quarantined file to the state in use; documents stay. A worker may run. */
-export async function salvageFile(folder: string, file: string, clock: Clock): Promise<SalvageReport> {
-  const targetFile = stateFile(folder);
+export async function recoverEvents(folder: string, file: string, clock: Clock): Promise<RecoveryReport> {
+  const stateFileInUse = stateFilePath(folder);
   if (!existsSync(file)) throw new ConfigError(`There is no file ${file}.`);
-  if (!existsSync(targetFile)) {
+  if (!existsSync(stateFileInUse)) {
     throw new ConfigError(`There is no state in ${folder} yet.`, { hint: "Start the worker first." });
   }
-  if (resolve(file) === resolve(targetFile)) {
+  if (resolve(file) === resolve(stateFileInUse)) {
     throw new ConfigError(`${file} is the state in use.`, {
       hint: "Name a file that was set aside; `plenum state check` lists them.",
     });
   }
-  const pages = openPages(file, "all");
-  const database = openDatabase(targetFile);
+  const pages = openSqlitePages(file, "all");
+  const database = openDatabase(stateFileInUse);
   try {
     prepareSchema(database, false);
     database.exec("pragma synchronous = full");
-    return await recoverEvents(pages, database, clock);
+    return await recoverUndeliveredEvents(pages, database, clock);
   } finally {
     database.close();
     pages.close();
   }
 }
 
-async function recoverEvents(pages: SqlitePages, database: Database, clock: Clock): Promise<SalvageReport> {
-  const scannedRows = scanPages(pages);
-  const { pageByPosition, cursors } = scannedRows;
-  const inUse = database
+async function recoverUndeliveredEvents(pages: SqlitePages, database: Database, clock: Clock): Promise<RecoveryReport> {
+  const scannedRows = scanSqlitePages(pages);
+  const { pageByPosition, cursors: cursorBySink } = scannedRows;
+  const sinksInUse = database
     .prepare("select name from sink where ended is null")
     .all<{ readonly name: string }>()
     .map(({ name }) => name);
-  const firstPosition = Math.min(...inUse.map((name) => cursors.get(name) ?? 0));
-  const { counts } = await appendEvents(pages, pageByPosition, firstPosition, database, clock);
+  const firstPosition = Math.min(...sinksInUse.map((name) => cursorBySink.get(name) ?? 0));
+  const { counts } = await appendOldEvents(pages, pageByPosition, firstPosition, database, clock);
   return {
     ...countScannedRows(pages, scannedRows),
     ...counts,
     cursors: Object.fromEntries(
-      [...new Set([...inUse, ...cursors.keys()])].map((name) => [name, cursors.get(name) ?? null]),
+      [...new Set([...sinksInUse, ...cursorBySink.keys()])].map((name) => [name, cursorBySink.get(name) ?? null]),
     ),
   };
 }
 
 /** Copies at a start, with the cursors. If a cursor may be lost, copying begins with the oldest event. */
-export async function recoverIntoNewFile(file: string, database: Database, clock: Clock): Promise<SalvageReport> {
-  const pages = openPages(file, "all");
+export async function recoverIntoNewFile(file: string, database: Database, clock: Clock): Promise<RecoveryReport> {
+  const pages = openSqlitePages(file, "all");
   try {
-    const scannedRows = scanPages(pages);
-    const { pageByPosition, cursors, isCursorLost } = scannedRows;
-    const firstPosition = isCursorLost || cursors.size === 0 ? 0 : Math.min(...cursors.values());
+    const scannedRows = scanSqlitePages(pages);
+    const { pageByPosition, cursors: cursorBySink, isCursorLost } = scannedRows;
+    const firstPosition = isCursorLost || cursorBySink.size === 0 ? 0 : Math.min(...cursorBySink.values());
     const missedPositions = findUnreachableEvents(file);
-    const appended = await appendEvents(pages, pageByPosition, firstPosition, database, clock, missedPositions);
-    const { counts, positions } = appended;
+    const copiedEvents = await appendOldEvents(pages, pageByPosition, firstPosition, database, clock, missedPositions);
+    const { counts, positions } = copiedEvents;
     database.transaction(() => {
-      const insertion = database.prepare(
+      const insertSink = database.prepare(
         `insert into sink (name, position, ended, epoch, urgent, checksum)
          values (?1, ?2, ?3, ?4, ?5, row_checksum(?1, ?2, 0, ?3, 0, ?4, ?5)) on conflict do nothing`,
       );
       const newPosition = (old: number) => positions.findLast(([before]) => before <= old)?.[1] ?? 0;
-      const marking = database.prepare(
+      const addMark = database.prepare(
         "insert into again (sink, position, checksum) values (?1, ?2, row_checksum(?1, ?2)) on conflict do nothing",
       );
-      for (const [name, old] of cursors) {
-        insertion.run(name, newPosition(old), null, createEpoch(), newPosition(scannedRows.urgents.get(name) ?? 0));
-        for (const [before, now] of positions) if (before <= old && missedPositions.has(before)) marking.run(name, now);
+      for (const [name, old] of cursorBySink) {
+        insertSink.run(name, newPosition(old), null, createEpoch(), newPosition(scannedRows.urgents.get(name) ?? 0));
+        for (const [before, now] of positions) if (before <= old && missedPositions.has(before)) addMark.run(name, now);
       }
-      for (const [name, reason] of scannedRows.ended) insertion.run(name, 0, reason, createEpoch(), 0);
-      restoreQuota(database, scannedRows);
-      if (isCursorLost || cursors.size === 0)
+      for (const [name, reason] of scannedRows.ended) insertSink.run(name, 0, reason, createEpoch(), 0);
+      restoreQuotaRows(database, scannedRows);
+      if (isCursorLost || cursorBySink.size === 0)
         database
           .prepare(
             "insert into damaged (found_ms, table_name, part, key, body) values (?, 'sink', '', '', cast(? as blob))",
           )
           .run(clock.now(), file);
     });
-    return { ...countScannedRows(pages, scannedRows), ...counts, cursors: Object.fromEntries(cursors) };
+    return { ...countScannedRows(pages, scannedRows), ...counts, cursors: Object.fromEntries(cursorBySink) };
   } finally {
     pages.close();
   }
@@ -131,33 +131,33 @@ function findUnreachableEvents(file: string): ReadonlySet<number> {
   }
 }
 
-function restoreQuota(database: Database, { quota, holds }: ReturnType<typeof scanPages>): void {
-  const slotStatement = database.prepare(
+function restoreQuotaRows(database: Database, { quota, holds }: ReturnType<typeof scanSqlitePages>): void {
+  const insertSlotStatement = database.prepare(
     `insert into quota (bucket, id, sent_ms, counted_ms, checksum) values (?, ?, ?, ?, ?) on conflict do update set
        sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms, checksum = excluded.checksum
        where excluded.counted_ms > quota.counted_ms`,
   );
-  const pauseStatement = database.prepare(
+  const insertPauseStatement = database.prepare(
     `insert into quota_hold (bucket, said_ms, until_ms, checksum) values (?, ?, ?, ?) on conflict do update set
        said_ms = excluded.said_ms, until_ms = excluded.until_ms, checksum = excluded.checksum
        where excluded.until_ms > quota_hold.until_ms`,
   );
-  for (const values of quota) slotStatement.run(...values);
-  for (const values of holds) pauseStatement.run(...values);
+  for (const values of quota) insertSlotStatement.run(...values);
+  for (const values of holds) insertPauseStatement.run(...values);
 }
 
-export function formatRecovery(aside: string, { taken, damaged, deadLetters, marks, others }: SalvageReport): string {
+export function formatRecovery(aside: string, { taken, damaged, deadLetters, marks, others }: RecoveryReport): string {
   return `It was set aside as ${aside}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log begin anew. Check the disk and the memory of this machine.`;
 }
 
 function countScannedRows(
   pages: SqlitePages,
-  { pageByPosition, damaged, deadLetters, marks, others }: ReturnType<typeof scanPages>,
+  { pageByPosition, damaged, deadLetters, marks, others }: ReturnType<typeof scanSqlitePages>,
 ) {
   return { pages: pages.count, found: pageByPosition.size, damaged, deadLetters, marks, others };
 }
 
-async function appendEvents(
+async function appendOldEvents(
   pages: SqlitePages,
   pageByPosition: ReadonlyMap<number, number>,
   from: number,
@@ -168,106 +168,107 @@ async function appendEvents(
   const wantedPositions = [...pageByPosition]
     .filter(([position]) => position > from || missedPositions.has(position))
     .toSorted(([a], [b]) => a - b);
-  const log = createEventLog(database, clock, createDamageQuarantine(database, clock, undefined));
-  const positions: (readonly [old: number, now: number])[] = [];
+  const log = createEventLog(database, clock, createDamagedRowQuarantine(database, clock, undefined));
+  const newPositionByOldPosition: (readonly [old: number, now: number])[] = [];
   let takenCount = 0;
   for (let offset = 0; offset < wantedPositions.length; offset += EVENTS_PER_COMMIT) {
-    const eventSlice = wantedPositions.slice(offset, offset + EVENTS_PER_COMMIT).flatMap(([position, page]) => {
-      const event = readEvent(pages, page, position);
+    const recoveredEvents = wantedPositions.slice(offset, offset + EVENTS_PER_COMMIT).flatMap(([position, page]) => {
+      const event = readEventFromPage(pages, page, position);
       return event === null ? [] : [{ position, event }];
     });
     database.transaction(() => {
-      for (const { position, event } of eventSlice) {
+      for (const { position, event } of recoveredEvents) {
         takenCount += 1 - log.appendEvents([event], clock.now()).length;
-        positions.push([position, log.end()]);
+        newPositionByOldPosition.push([position, log.end()]);
       }
     });
     await yieldToEventLoop();
   }
   const { length } = wantedPositions;
-  const counts = { taken: takenCount, known: length - takenCount, delivered: pageByPosition.size - length };
-  return { counts, positions };
+  const appendedCounts = { taken: takenCount, known: length - takenCount, delivered: pageByPosition.size - length };
+  return { counts: appendedCounts, positions: newPositionByOldPosition };
 }
 
-function scanPages(pages: SqlitePages) {
+function scanSqlitePages(pages: SqlitePages) {
   const pageByPosition = new Map<number, number>();
   const damagedPositions = new Set<number>();
-  const letterIds = new Set<number>();
-  const cursors = new Map<string, number>();
-  const urgents = new Map<string, number>();
-  const ended = new Map<string, string>();
-  const quota: (readonly StoredValue[])[] = [];
-  const holds: (readonly StoredValue[])[] = [];
-  const marks = new Set<string>();
-  const others = new Set<string>();
-  const indexedById = new Set<number>();
-  const indexedByClass = new Set<number>();
+  const deadLetterIds = new Set<number>();
+  const cursorBySink = new Map<string, number>();
+  const urgentCursorBySink = new Map<string, number>();
+  const endReasonBySink = new Map<string, string>();
+  const quotaSlots: (readonly StoredValue[])[] = [];
+  const quotaPauses: (readonly StoredValue[])[] = [];
+  const resendMarks = new Set<string>();
+  const otherRowKeys = new Set<string>();
+  const positionsInIdIndex = new Set<number>();
+  const positionsInClassIndex = new Set<number>();
   let isCursorLost = false;
   for (let page = 1; page <= pages.count; page += 1) {
-    const cells = pages.cells(page);
+    const pageCells = pages.cells(page);
     let cursorsHere = 0;
-    for (const { rowid, values } of cells) {
-      const cursor = parseCursor(values);
+    for (const { rowid, values } of pageCells) {
+      const cursor = parseSinkCursorRow(values);
       if (cursor !== null) {
         cursorsHere += 1;
         // A stale page may hold an older row: the lowest position loses nothing.
         const { sink, position, urgent, ended: reason } = cursor;
-        if (typeof reason === "string") ended.set(sink, reason);
+        if (typeof reason === "string") endReasonBySink.set(sink, reason);
         else {
-          cursors.set(sink, Math.min(cursors.get(sink) ?? position, position));
-          urgents.set(sink, Math.min(urgents.get(sink) ?? urgent, urgent));
+          cursorBySink.set(sink, Math.min(cursorBySink.get(sink) ?? position, position));
+          urgentCursorBySink.set(sink, Math.min(urgentCursorBySink.get(sink) ?? urgent, urgent));
         }
       } else if (isSoundEvent(values)) pageByPosition.set(rowid ?? 0, page);
-      else if (isDeadLetter(values)) letterIds.add(rowid ?? 0);
-      else if (looksLikeEvent(values)) damagedPositions.add(rowid ?? 0);
-      else if (isSoundRow(values, 2)) marks.add(`${values[0]} ${values[1]}`);
+      else if (isSoundDeadLetter(values)) deadLetterIds.add(rowid ?? 0);
+      else if (looksLikeEventRow(values)) damagedPositions.add(rowid ?? 0);
+      else if (isRowChecksumSound(values, 2)) resendMarks.add(`${values[0]} ${values[1]}`);
       else if (values.length === 2 && typeof values[0] === "string" && typeof values[1] === "number") {
-        indexedById.add(values[1]);
+        positionsInIdIndex.add(values[1]);
       } else if (values.length === 3 && typeof values[1] === "number" && values[1] === values[2]) {
-        indexedByClass.add(values[1]);
-      } else if (isSoundRow(values, 4)) quota.push(values);
-      else if (isSoundRow(values, 3)) {
-        if (typeof values[1] === "number" && typeof values[2] === "number") holds.push(values);
-        else others.add(`${values[0]} ${values[1]}`);
+        positionsInClassIndex.add(values[1]);
+      } else if (isRowChecksumSound(values, 4)) quotaSlots.push(values);
+      else if (isRowChecksumSound(values, 3)) {
+        if (typeof values[1] === "number" && typeof values[2] === "number") quotaPauses.push(values);
+        else otherRowKeys.add(`${values[0]} ${values[1]}`);
       }
     }
     if (cursorsHere > 0 && cursorsHere < pages.stated(page)) isCursorLost = true;
   }
-  for (const position of indexedById) if (indexedByClass.has(position)) damagedPositions.add(position);
-  const damaged = [...damagedPositions].filter((position) => !pageByPosition.has(position)).length;
+  for (const position of positionsInIdIndex) if (positionsInClassIndex.has(position)) damagedPositions.add(position);
+  const damagedEventCount = [...damagedPositions].filter((position) => !pageByPosition.has(position)).length;
   // An older row may be wrong about whether a sink has ended: delivering again loses nothing.
-  for (const sink of cursors.keys()) ended.delete(sink);
+  for (const sink of cursorBySink.keys()) endReasonBySink.delete(sink);
   return {
-    ...{ pageByPosition, damaged, cursors, urgents, ended, isCursorLost, quota, holds },
-    ...{ deadLetters: letterIds.size, marks: marks.size, others: others.size },
+    ...{ pageByPosition, damaged: damagedEventCount, cursors: cursorBySink, urgents: urgentCursorBySink },
+    ...{ ended: endReasonBySink, isCursorLost, quota: quotaSlots, holds: quotaPauses },
+    ...{ deadLetters: deadLetterIds.size, marks: resendMarks.size, others: otherRowKeys.size },
   };
 }
 
-function isSoundRow(values: readonly StoredValue[], columns: number): boolean {
+function isRowChecksumSound(values: readonly StoredValue[], columns: number): boolean {
   return values.length === columns + 1 && rowChecksum(...values.slice(0, columns)) === values[columns];
 }
 
-function readEvent(pages: SqlitePages, page: number, position: number): Event | null {
+function readEventFromPage(pages: SqlitePages, page: number, position: number): Event | null {
   const values = pages.cells(page).find((cell) => cell.rowid === position && isSoundEvent(cell.values))?.values;
-  return values === undefined ? null : parseEvent(String(values[BODY_COLUMN]));
+  return values === undefined ? null : parseEvent(String(values[EVENT_BODY_COLUMN_INDEX]));
 }
 
 /** Order of columns: position (as the rowid), id, kind, telemetry, committed_ms, bytes, body, … */
-const BODY_COLUMN = 6;
+const EVENT_BODY_COLUMN_INDEX = 6;
 const EVENT_COLUMN_COUNT = 9;
 
-function looksLikeEvent(values: readonly StoredValue[]): boolean {
-  const typeText = values.map((value) => (value === null ? "null" : typeof value)).join(" ");
-  return typeText === "null string string number number number string number number";
+function looksLikeEventRow(values: readonly StoredValue[]): boolean {
+  const columnTypesText = values.map((value) => (value === null ? "null" : typeof value)).join(" ");
+  return columnTypesText === "null string string number number number string number number";
 }
 
 function isSoundEvent(values: readonly StoredValue[]): boolean {
-  if (values.length !== EVENT_COLUMN_COUNT || typeof values[BODY_COLUMN] !== "string") return false;
-  return rowChecksum(...values.slice(1, BODY_COLUMN + 1)) === values[EVENT_COLUMN_COUNT - 1];
+  if (values.length !== EVENT_COLUMN_COUNT || typeof values[EVENT_BODY_COLUMN_INDEX] !== "string") return false;
+  return rowChecksum(...values.slice(1, EVENT_BODY_COLUMN_INDEX + 1)) === values[EVENT_COLUMN_COUNT - 1];
 }
 
 /** Columns: id (as the rowid), sink, position, reason, at_ms, committed_ms, resending, body, checksum, number, epoch. */
-function isDeadLetter(values: readonly StoredValue[]): boolean {
+function isSoundDeadLetter(values: readonly StoredValue[]): boolean {
   const [, sink, position, reason, atMs, committed, , body, checksum, ...numbering] = values;
   if (sink === undefined || position === undefined || reason === undefined || body === undefined) return false;
   if (atMs === undefined || committed === undefined) return false;
@@ -277,7 +278,7 @@ function isDeadLetter(values: readonly StoredValue[]): boolean {
 }
 
 /** Columns: name, position, dropped, ended, checksum, counted and epoch since schema 6, urgent since schema 7. */
-function parseCursor(values: readonly StoredValue[]) {
+function parseSinkCursorRow(values: readonly StoredValue[]) {
   const [sink, position, , ended] = values;
   const urgent = values[7] ?? 0;
   // A row of the quota has five values as well, of which the fourth is a time.

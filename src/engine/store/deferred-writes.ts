@@ -3,7 +3,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import type { Database } from "./sqlite.ts";
 
-const MAX_WRITE_DELAY_MS = 5_000;
+const MAX_DEFERRED_WRITE_DELAY_MS = 5_000;
 
 /**
  * Writes that join the next transaction. A crash loses waiting writes, so the caller must repeat them.
@@ -13,7 +13,7 @@ const MAX_WRITE_DELAY_MS = 5_000;
  */
 export type DeferredWrites<Write, Flushed = void> = ReturnType<typeof createDeferredWrites<Write, Flushed>>;
 
-interface WaitingWrite<Write> {
+interface WaitingDeferredWrite<Write> {
   readonly sinceMs: number;
   readonly write: Write;
   readonly done: PromiseWithResolvers<void>;
@@ -21,28 +21,28 @@ interface WaitingWrite<Write> {
 
 /** `commit` makes a transaction that takes the waiting writes. */
 export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () => Flushed) {
-  const waitingWrites = new Map<string, WaitingWrite<Write>>();
+  const waitingWrites = new Map<string, WaitingDeferredWrite<Write>>();
   const stopController = new AbortController();
   let isTimed = false;
   let isBehind = false;
 
-  const flush = (): Flushed | undefined => (waitingWrites.size > 0 ? commit() : undefined);
+  const flushWaitingWrites = (): Flushed | undefined => (waitingWrites.size > 0 ? commit() : undefined);
 
   function dueMs(): number {
     // Map order: a key keeps the place of its first write.
     const [oldest] = waitingWrites.values();
-    return (oldest?.sinceMs ?? clock.monotonic()) + MAX_WRITE_DELAY_MS;
+    return (oldest?.sinceMs ?? clock.monotonic()) + MAX_DEFERRED_WRITE_DELAY_MS;
   }
 
-  async function flushWhenDue(): Promise<void> {
+  async function flushWritesWhenDue(): Promise<void> {
     isTimed = true;
-    let inMs = MAX_WRITE_DELAY_MS;
+    let inMs = MAX_DEFERRED_WRITE_DELAY_MS;
     while (waitingWrites.size > 0 && (await sleepFor(clock, inMs, stopController.signal))) {
       inMs = dueMs() - clock.monotonic();
       if (inMs > 0) continue;
-      inMs = MAX_WRITE_DELAY_MS;
+      inMs = MAX_DEFERRED_WRITE_DELAY_MS;
       try {
-        await flush();
+        await flushWaitingWrites();
       } catch {
         // The next caller that writes meets the same failure and reports it.
         isBehind = true;
@@ -57,7 +57,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
       const earlierWrite = waitingWrites.get(key);
       const { sinceMs, done } = earlierWrite ?? { sinceMs: clock.monotonic(), done: Promise.withResolvers<void>() };
       waitingWrites.set(key, { sinceMs, write, done });
-      if (!isTimed) void flushWhenDue();
+      if (!isTimed) void flushWritesWhenDue();
       return done.promise;
     },
     take() {
@@ -84,7 +84,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
     },
     /** True when writes that waited their 5 s could not be written: then nothing more should be deferred. */
     isBehind: () => isBehind,
-    flush,
+    flush: flushWaitingWrites,
     stop: (): void => stopController.abort(WAIT_ENDED_EARLY),
   };
 }

@@ -3,18 +3,18 @@ import { dirname, join } from "node:path";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
-import { beginEpoch } from "./damage-quarantine.ts";
+import { beginSequenceEpoch } from "./damage-quarantine.ts";
 import { DAMAGED_EVENT_REASON, type EventLog } from "./event-log.ts";
-import { lastWithinBytes } from "./outbox-rules.ts";
-import { type DamageRepair, type Database, StateDamaged } from "./sqlite.ts";
+import { lastPositionWithinBytes } from "./outbox-rules.ts";
+import { type Database, type DatabaseDamageRepair, StateDamaged } from "./sqlite.ts";
 
 /** Rows and bytes that are compared at once, so that other work waits a few milliseconds at most. */
-const MAX_SLICE_ROWS = 100;
-const MAX_SLICE_BYTES = 256 * 1024;
+const MAX_COMPARED_ROWS = 100;
+const MAX_COMPARED_BYTES = 256 * 1024;
 /** Rows that one call compares: a million take 50 calls, one a minute. */
-const MAX_ROWS_PER_CALL = 20_000;
+const MAX_COMPARED_ROWS_PER_CALL = 20_000;
 /** Time from the start of one comparison of the log to the next, in milliseconds. */
-const LOG_CHECK_INTERVAL_MS = 24 * 3_600_000;
+const EVENT_LOG_CHECK_INTERVAL_MS = 24 * 3_600_000;
 
 const COUNT_INDEX_ENTRIES_SQL = `select
   (select count(*) from event indexed by event_by_class
@@ -24,22 +24,22 @@ const COUNT_INDEX_ENTRIES_SQL = `select
       where entry.id = row.id and +entry.position = row.position)) as identified`;
 
 /** Compares rows, checksums, indexes and counters of the log daily in small steps: SQLite's own check would block. */
-export function createLogCheck(database: Database, log: EventLog, clock: Pick<Clock, "monotonic">) {
+export function createEventLogCheck(database: Database, log: EventLog, clock: Pick<Clock, "monotonic">) {
   let dueMs = Number.NEGATIVE_INFINITY;
   let comparedThrough = 0;
   let bytes = 0;
 
-  function compareSlice(): number {
+  function compareNextRows(): number {
     const rows = database
-      .prepare(`select position, bytes from event where position > ? order by position limit ${MAX_SLICE_ROWS}`)
+      .prepare(`select position, bytes from event where position > ? order by position limit ${MAX_COMPARED_ROWS}`)
       .all<{ readonly position: number; readonly bytes: number }>(comparedThrough);
-    const lastPosition = lastWithinBytes(rows, MAX_SLICE_BYTES) ?? log.end();
+    const lastPosition = lastPositionWithinBytes(rows, MAX_COMPARED_BYTES) ?? log.end();
     const soundRows = log.readThrough(comparedThrough, lastPosition);
     database.transaction(() => {
-      const entries = database
+      const indexEntryCounts = database
         .prepare(COUNT_INDEX_ENTRIES_SQL)
         .get<{ readonly classed: number; readonly identified: number }>(comparedThrough, lastPosition);
-      if (entries?.classed !== soundRows.length || entries.identified !== soundRows.length)
+      if (indexEntryCounts?.classed !== soundRows.length || indexEntryCounts.identified !== soundRows.length)
         throw new StateDamaged(`${database.path} is damaged (an index does not match the rows of the log).`);
     });
     bytes += soundRows.reduce((sum, row) => sum + row.bytes, 0);
@@ -47,9 +47,9 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
     return rows.length;
   }
 
-  function compareBytes(): void {
-    const countedBytes = log.bytes();
-    if (countedBytes !== bytes) database.prepare("update log_size set bytes = bytes + ?").run(bytes - countedBytes);
+  function compareLogBytes(): void {
+    const storedLogBytes = log.bytes();
+    if (storedLogBytes !== bytes) database.prepare("update log_size set bytes = bytes + ?").run(bytes - storedLogBytes);
   }
 
   return {
@@ -59,23 +59,23 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
     async step(): Promise<void> {
       if (clock.monotonic() < dueMs) return;
       if (comparedThrough === 0) bytes = 0;
-      for (let comparedRows = 0; comparedRows < MAX_ROWS_PER_CALL; await yieldToEventLoop()) {
-        const count = compareSlice();
-        comparedRows += count;
-        if (count > 0) continue;
-        compareBytes();
+      for (let comparedRows = 0; comparedRows < MAX_COMPARED_ROWS_PER_CALL; await yieldToEventLoop()) {
+        const newlyComparedRows = compareNextRows();
+        comparedRows += newlyComparedRows;
+        if (newlyComparedRows > 0) continue;
+        compareLogBytes();
         comparedThrough = 0;
-        dueMs = clock.monotonic() + LOG_CHECK_INTERVAL_MS;
+        dueMs = clock.monotonic() + EVENT_LOG_CHECK_INTERVAL_MS;
         return;
       }
     },
   };
 }
 
-export type LogCheck = ReturnType<typeof createLogCheck>;
+export type EventLogCheck = ReturnType<typeof createEventLogCheck>;
 
 /** Shortest time between two rebuilds of the indexes, in milliseconds: damage that returns sooner is not in them. */
-const REPAIR_INTERVAL_MS = 3_600_000;
+const INDEX_REPAIR_INTERVAL_MS = 3_600_000;
 
 /** Rows that both indexes of the log have and the table has lost. */
 const UNREACHABLE_ROWS_SQL = `select byid.position, byid.id from event as byid indexed by sqlite_autoindex_event_1
@@ -84,23 +84,23 @@ const UNREACHABLE_ROWS_SQL = `select byid.position, byid.id from event as byid i
       where byclass.telemetry in (0, 1) and byclass.position = byid.position)`;
 
 /** Rebuilds the indexes of the open file. If that does not help, it condemns the file: the next start replaces it. */
-export function createIndexRepair(
+export function createSqliteIndexRepair(
   database: Database,
   clock: Pick<Clock, "now" | "monotonic">,
   log: Log | undefined,
-): DamageRepair & { readonly damaged: AbortSignal } {
-  const condemnController = new AbortController();
+): DatabaseDamageRepair & { readonly damaged: AbortSignal } {
+  const damageController = new AbortController();
   let repairedMs = Number.NEGATIVE_INFINITY;
 
   return {
-    damaged: condemnController.signal,
+    damaged: damageController.signal,
     attempt(error) {
-      if (condemnController.signal.aborted || clock.monotonic() - repairedMs < REPAIR_INTERVAL_MS) return false;
+      if (damageController.signal.aborted || clock.monotonic() - repairedMs < INDEX_REPAIR_INTERVAL_MS) return false;
       repairedMs = clock.monotonic();
       let lostEvents = 0;
       try {
         database.transaction(() => {
-          lostEvents = deadLetterUnreachable(database, clock.now());
+          lostEvents = deadLetterUnreachableEvents(database, clock.now());
           database.exec("reindex");
         });
       } catch (failure) {
@@ -116,19 +116,19 @@ export function createIndexRepair(
       return true;
     },
     failed(error) {
-      if (condemnController.signal.aborted) return;
-      markCondemned(database.path);
+      if (damageController.signal.aborted) return;
+      markStateFileUnusable(database.path);
       log?.error(
         { file: database.path, err: error },
         "The state file is damaged beyond its indexes. The worker starts again with a fresh one and takes over what was not delivered.",
       );
-      condemnController.abort(error);
+      damageController.abort(error);
     },
   };
 }
 
 /** Rebuilding drops rows that only the indexes have; they become dead letters of the sinks that had not got them. */
-function deadLetterUnreachable(database: Database, nowMs: number): number {
+function deadLetterUnreachableEvents(database: Database, nowMs: number): number {
   let rows: readonly { readonly position: number; readonly id: string }[];
   try {
     rows = database.prepare(UNREACHABLE_ROWS_SQL).all();
@@ -136,14 +136,14 @@ function deadLetterUnreachable(database: Database, nowMs: number): number {
     if (error instanceof StateDamaged) return 0;
     throw error;
   }
-  const pendingSql = `sink.ended is null and (sink.position < ?2 or exists (select 1 from again
+  const isPendingForSinkSql = `sink.ended is null and (sink.position < ?2 or exists (select 1 from again
     where again.sink = sink.name and again.position = ?2))`;
   for (const { position, id } of rows) {
-    beginEpoch(database, "ended is null and sink.position < ?2", position);
+    beginSequenceEpoch(database, "ended is null and sink.position < ?2", position);
     database
       .prepare(
         `insert into dead_letter (sink, position, reason, at_ms, committed_ms, body)
-         select sink.name, ?2, ?3, ?1, ?1, ?4 from sink where ${pendingSql} on conflict do nothing`,
+         select sink.name, ?2, ?3, ?1, ?1, ?4 from sink where ${isPendingForSinkSql} on conflict do nothing`,
       )
       .run(nowMs, position, DAMAGED_EVENT_REASON, id);
     database
@@ -155,23 +155,23 @@ function deadLetterUnreachable(database: Database, nowMs: number): number {
   return rows.length;
 }
 
-const condemnedMarkPath = (file: string) => join(dirname(file), "plenum.db-condemned");
+const unusableFileMarkPath = (file: string) => join(dirname(file), "plenum.db-condemned");
 
 /** Notes on the disk that a state file must not be opened; `quarantined` is the damaged file that is being copied. */
-export function markCondemned(file: string, quarantined = ""): void {
-  writeFileSync(condemnedMarkPath(file), quarantined, { mode: 0o600, flush: true });
+export function markStateFileUnusable(file: string, quarantined = ""): void {
+  writeFileSync(unusableFileMarkPath(file), quarantined, { mode: 0o600, flush: true });
 }
 
 /** Reads the note: null when the file may be opened, else the name of the quarantined file or an empty text. */
-export function readCondemnedMark(file: string): string | null {
+export function readUnusableFileMark(file: string): string | null {
   try {
-    return readFileSync(condemnedMarkPath(file), "utf8");
+    return readFileSync(unusableFileMarkPath(file), "utf8");
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return null;
     throw error;
   }
 }
 
-export function removeCondemnedMark(file: string): void {
-  rmSync(condemnedMarkPath(file), { force: true });
+export function removeUnusableFileMark(file: string): void {
+  rmSync(unusableFileMarkPath(file), { force: true });
 }

@@ -3,11 +3,11 @@ import type { Event } from "../../core/model/event.ts";
 import type { LoggedEvent } from "./store.ts";
 
 /** Most characters of events in the tail; a batch of 100 good values has 26,000. */
-const MAX_TAIL_CHARACTERS = 1_000_000;
+const MAX_LOG_TAIL_CHARACTERS = 1_000_000;
 /** The tail starts again after a larger event: of a backfill of 12 MB it would keep only the last events. */
-const MAX_EVENT_CHARACTERS = 4_096;
+const MAX_CACHED_EVENT_CHARACTERS = 4_096;
 
-interface TailRow {
+interface LogTailRow {
   readonly position: number;
   readonly committedAt: string;
   readonly body: string;
@@ -16,23 +16,23 @@ interface TailRow {
 }
 
 /** Caches the newest events of the log, so that sinks that keep up do not read the disk and share parsed events. */
-export type LogTail = ReturnType<typeof createLogTail>;
+export type EventLogTail = ReturnType<typeof createEventLogTail>;
 
-export function createLogTail() {
+export function createEventLogTail() {
   // Empty arrays in place: the garbage collector would keep the bodies of a replaced array until a full collection.
-  const rows: TailRow[] = [];
-  const uncommittedRows: TailRow[] = [];
+  const rows: LogTailRow[] = [];
+  const uncommittedRows: LogTailRow[] = [];
   let characters = 0;
   /** The tail has every event after this position; null when it is empty. */
   let startPosition: number | null = null;
 
-  function clearTail(): void {
+  function clearLogTail(): void {
     rows.length = 0;
     characters = 0;
     startPosition = null;
   }
 
-  function dropWhile(isDropped: (row: TailRow) => boolean): void {
+  function dropLeadingEvents(isDropped: (row: LogTailRow) => boolean): void {
     let count = 0;
     for (let row = rows[0]; row !== undefined && isDropped(row); row = rows[count]) {
       characters -= row.characters;
@@ -44,22 +44,22 @@ export function createLogTail() {
 
   return {
     /** Adds an event of the running transaction; it joins the tail when that transaction is committed. */
-    add(row: TailRow): void {
+    add(row: LogTailRow): void {
       uncommittedRows.push(row);
     },
     committed(): void {
       if (uncommittedRows.length === 0) return;
-      const lastLarge = uncommittedRows.findLastIndex((row) => row.characters > MAX_EVENT_CHARACTERS);
-      if (lastLarge >= 0) {
-        clearTail();
-        uncommittedRows.splice(0, lastLarge + 1);
+      const lastLargeEventIndex = uncommittedRows.findLastIndex((row) => row.characters > MAX_CACHED_EVENT_CHARACTERS);
+      if (lastLargeEventIndex >= 0) {
+        clearLogTail();
+        uncommittedRows.splice(0, lastLargeEventIndex + 1);
       }
       const [first] = uncommittedRows;
       if (first !== undefined) startPosition ??= first.position - 1;
       for (const row of uncommittedRows) characters += row.characters;
       rows.push(...uncommittedRows);
       uncommittedRows.length = 0;
-      if (characters > MAX_TAIL_CHARACTERS) dropWhile(() => characters > MAX_TAIL_CHARACTERS);
+      if (characters > MAX_LOG_TAIL_CHARACTERS) dropLeadingEvents(() => characters > MAX_LOG_TAIL_CHARACTERS);
     },
     rolledBack(): void {
       uncommittedRows.length = 0;
@@ -67,31 +67,31 @@ export function createLogTail() {
     /** Null when the tail does not reach back to the position. */
     after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null {
       if (startPosition === null || position < startPosition) return null;
-      const firstIndex = indexAfter(rows, position);
-      const foundEvents: LoggedEvent[] = [];
+      const firstRowIndex = findIndexAfterPosition(rows, position);
+      const cachedEvents: LoggedEvent[] = [];
       let sum = 0;
-      for (let at = firstIndex; at < rows.length && foundEvents.length < limit; at += 1) {
-        const row = rows[at] as TailRow;
+      for (let at = firstRowIndex; at < rows.length && cachedEvents.length < limit; at += 1) {
+        const row = rows[at] as LogTailRow;
         sum += row.characters;
-        if (foundEvents.length > 0 && sum > maxCharacters) break;
+        if (cachedEvents.length > 0 && sum > maxCharacters) break;
         row.event ??= parseEvent(row.body);
-        foundEvents.push({ position: row.position, committedAt: row.committedAt, event: row.event });
+        cachedEvents.push({ position: row.position, committedAt: row.committedAt, event: row.event });
       }
-      return foundEvents;
+      return cachedEvents;
     },
     /** Drops events that every reader has passed. */
     dropThrough(position: number): void {
-      dropWhile((row) => row.position <= position);
+      dropLeadingEvents((row) => row.position <= position);
     },
     noteRemoved(position: number): void {
-      if (position >= (rows[0]?.position ?? Number.POSITIVE_INFINITY)) clearTail();
+      if (position >= (rows[0]?.position ?? Number.POSITIVE_INFINITY)) clearLogTail();
     },
-    clear: clearTail,
+    clear: clearLogTail,
   };
 }
 
 /** Positions ascend, with gaps where an event was a repeat. */
-function indexAfter(rows: readonly TailRow[], position: number): number {
+function findIndexAfterPosition(rows: readonly LogTailRow[], position: number): number {
   let [low, high] = [0, rows.length];
   while (low < high) {
     const middleIndex = (low + high) >> 1;

@@ -2,18 +2,18 @@ import { encodeEvent } from "../../core/codec/stored-event.ts";
 import { type Event, type EventKind, isTelemetry, isUrgentKind } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { beginEpoch, type DamageQuarantine } from "./damage-quarantine.ts";
-import type { LogTail } from "./event-log-tail.ts";
+import { beginSequenceEpoch, type DamagedRowQuarantine } from "./damage-quarantine.ts";
+import type { EventLogTail } from "./event-log-tail.ts";
 import {
-  type EventText,
-  IS_URGENT,
+  IS_URGENT_EVENT_SQL,
   jsonFieldText,
-  lastWithinBytes,
+  lastPositionWithinBytes,
   MAX_CLOCK_LEAD_MS,
-  MAX_OFFER_BYTES,
+  MAX_OFFERED_BATCH_BYTES,
   MAX_RECENT_EVENT_BYTES,
   offeredSize,
   offeredSql,
+  type StoredEventText,
   storedBytes,
   subjectSearchTexts,
   toLoggedEvent,
@@ -21,9 +21,9 @@ import {
 import type { RemovedEvent } from "./retention.ts";
 import type { SqlSteps } from "./sql-driver.ts";
 import { type Database, eventChecksum, isDamagedSql, rowChecksum, StateDamaged } from "./sqlite.ts";
-import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
+import type { EventsAbout, LoggedEvent, RecentEventBounds } from "./store.ts";
 
-interface EventRow extends EventText {
+interface ChecksummedEventRow extends StoredEventText {
   readonly id: string;
   readonly kind: string;
   readonly telemetry: number;
@@ -31,9 +31,9 @@ interface EventRow extends EventText {
   readonly checksum: number | null;
 }
 
-const EVENT_COLUMNS = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
+const EVENT_COLUMN_NAMES = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
 
-function isSound({ id, kind, telemetry, committed_ms, bytes, body, checksum }: EventRow): boolean {
+function isSoundEventRow({ id, kind, telemetry, committed_ms, bytes, body, checksum }: ChecksummedEventRow): boolean {
   return rowChecksum(id, kind, telemetry, committed_ms, bytes, body) === checksum;
 }
 
@@ -43,16 +43,16 @@ export const DAMAGED_EVENT_REASON = "damaged: it was not what had been committed
 export function createEventLog(
   database: Database,
   clock: Pick<Clock, "now">,
-  damage: DamageQuarantine,
-  { tail, epochBegun }: { readonly tail?: LogTail; readonly epochBegun?: () => void } = {},
+  damage: DamagedRowQuarantine,
+  { tail, epochBegun }: { readonly tail?: EventLogTail; readonly epochBegun?: () => void } = {},
 ) {
   /** Turns damaged events into dead letters of every sink that has not settled them, whatever the sink's filter. */
-  function quarantine(where: string, ...values: readonly number[]): number {
+  function quarantineDamagedEvents(where: string, ...values: readonly number[]): number {
     const nowMs = clock.now();
     tail?.clear();
     epochBegun?.();
     return database.transaction(() => {
-      beginEpoch(
+      beginSequenceEpoch(
         database,
         `sink.ended is null and exists (select 1 from event
            where (${where}) and ${isDamagedSql("event")} and event.position > sink.position)`,
@@ -67,33 +67,33 @@ export function createEventLog(
            where (${where}) and ${isDamagedSql("event")} on conflict do nothing`,
         )
         .run(DAMAGED_EVENT_REASON, nowMs, nowMs, ...values);
-      const removed = damage.quarantineDocuments("event", where, ...values);
-      if (removed > 0) database.exec(RECOUNT_LOG_SQL);
-      return removed;
+      const removedCount = damage.quarantineDocuments("event", where, ...values);
+      if (removedCount > 0) database.exec(RECOUNT_EVENT_LOG_SQL);
+      return removedCount;
     });
   }
 
   /** Position of the last urgent event, as far as is known: every sink queries urgent events before each batch. */
   let lastUrgent = Number.POSITIVE_INFINITY;
 
-  function readBetween(after: number, through: number, which = "true"): readonly EventRow[] {
-    const rangeSql = `event.position > ? and event.position <= ? and ${which}`;
+  function readEventsBetween(after: number, through: number, which = "true"): readonly ChecksummedEventRow[] {
+    const positionRangeSql = `event.position > ? and event.position <= ? and ${which}`;
     const rows = () =>
       database
-        .prepare(`select ${EVENT_COLUMNS} from event where ${rangeSql} order by position`)
-        .all<EventRow>(after, through);
+        .prepare(`select ${EVENT_COLUMN_NAMES} from event where ${positionRangeSql} order by position`)
+        .all<ChecksummedEventRow>(after, through);
     try {
-      const foundRows = rows();
-      if (foundRows.every(isSound)) return foundRows;
+      const eventRows = rows();
+      if (eventRows.every(isSoundEventRow)) return eventRows;
     } catch (error) {
       // A damaged number can exceed the range of JavaScript.
       if (!isIntegerOutOfRange(error)) throw error;
     }
-    if (database.readOnly) return rows().filter(isSound);
-    if (quarantine(rangeSql, after, through) > 0) return rows().filter(isSound);
+    if (database.readOnly) return rows().filter(isSoundEventRow);
+    if (quarantineDamagedEvents(positionRangeSql, after, through) > 0) return rows().filter(isSoundEventRow);
     return readEventsOrThrow(after, () => {
-      const foundRows = rows();
-      return foundRows.every(isSound) ? foundRows : null;
+      const eventRows = rows();
+      return eventRows.every(isSoundEventRow) ? eventRows : null;
     });
   }
 
@@ -107,8 +107,8 @@ export function createEventLog(
   }
 
   /** `removedPosition` is the position of an event that was just removed. */
-  function readAfter(position: number, limit: number, which = "true", removedPosition = 0): readonly LoggedEvent[] {
-    const readSizes = () =>
+  function eventsAfter(position: number, limit: number, which = "true", removedPosition = 0): readonly LoggedEvent[] {
+    const readEventSizes = () =>
       database
         .prepare(
           `select position, ${offeredSql("bytes")} as bytes from event where position > ? and ${which}
@@ -117,20 +117,22 @@ export function createEventLog(
         .all<{ readonly position: number; readonly bytes: number }>(position, limit);
     const eventSizes =
       removedPosition === 0
-        ? readSizes()
+        ? readEventSizes()
         : readEventsOrThrow(position, () => {
-            const remainingSizes = readSizes();
-            return remainingSizes[0]?.position === removedPosition ? null : remainingSizes;
+            const remainingEventSizes = readEventSizes();
+            return remainingEventSizes[0]?.position === removedPosition ? null : remainingEventSizes;
           });
-    const lastPosition = lastWithinBytes(eventSizes, MAX_OFFER_BYTES);
+    const lastPosition = lastPositionWithinBytes(eventSizes, MAX_OFFERED_BATCH_BYTES);
     if (lastPosition === undefined) return [];
-    const events = readBetween(position, lastPosition, which).map(toLoggedEvent);
+    const events = readEventsBetween(position, lastPosition, which).map(toLoggedEvent);
     // All of them were damaged and removed: read the next ones.
-    return events.length > 0 || database.readOnly ? events : readAfter(position, limit, which, eventSizes[0]?.position);
+    return events.length > 0 || database.readOnly
+      ? events
+      : eventsAfter(position, limit, which, eventSizes[0]?.position);
   }
 
   const eventLog = {
-    quarantine,
+    quarantine: quarantineDamagedEvents,
     removed: (events: readonly RemovedEvent[]): void => tail?.noteRemoved(events.at(-1)?.position ?? 0),
     /** Appends within the running transaction, without a statement of its own. */
     *appendWorkerEvents(events: readonly Event[], clockMs: number): SqlSteps<() => void> {
@@ -139,12 +141,14 @@ export function createEventLog(
     },
     quarantineMarked(sink: string, position: number): boolean {
       if (database.readOnly) return false;
-      quarantine("event.position = ?", position);
+      quarantineDamagedEvents("event.position = ?", position);
       database.transaction(() => {
-        const rowSql = "sink = ? and position = ?";
-        damage.keep("dead_letter", `${rowSql} and checksum is not null`, sink, position);
-        database.prepare(`update dead_letter set resending = 0, checksum = null where ${rowSql}`).run(sink, position);
-        database.prepare(`delete from again where ${rowSql}`).run(sink, position);
+        const deadLetterRowSql = "sink = ? and position = ?";
+        damage.keep("dead_letter", `${deadLetterRowSql} and checksum is not null`, sink, position);
+        database
+          .prepare(`update dead_letter set resending = 0, checksum = null where ${deadLetterRowSql}`)
+          .run(sink, position);
+        database.prepare(`delete from again where ${deadLetterRowSql}`).run(sink, position);
       });
       return true;
     },
@@ -153,46 +157,46 @@ export function createEventLog(
       lastUrgent = Number.POSITIVE_INFINITY;
     },
     passed: (position: number): void => tail?.dropThrough(position),
-    readThrough: (after: number, through: number) => readBetween(after, through),
+    readThrough: (after: number, through: number) => readEventsBetween(after, through),
     /** Corrects impossible counters at a start. `event-log-repair` later compares the counters with every row. */
     repairCounters(): void {
-      const pages = database.number("pragma page_count") - database.number("pragma freelist_count");
+      const usedPageCount = database.number("pragma page_count") - database.number("pragma freelist_count");
       const bytes = eventLog.bytes();
-      const areNumbers = database.number(
+      const areCountersIntegers = database.number(
         "select typeof(bytes) = 'integer' and typeof(written) = 'integer' from log_size",
       );
-      if (areNumbers === 0 || bytes < 0 || bytes > pages * database.number("pragma page_size"))
-        database.exec(RECOUNT_LOG_SQL);
-      else database.exec(RAISE_WRITTEN_SQL);
+      if (areCountersIntegers === 0 || bytes < 0 || bytes > usedPageCount * database.number("pragma page_size"))
+        database.exec(RECOUNT_EVENT_LOG_SQL);
+      else database.exec(RAISE_WRITTEN_BYTES_SQL);
     },
     /** Appends events within a transaction. Returns the ids that were in the log already. */
     appendEvents(events: readonly Event[], clockMs: number): readonly string[] {
       if (events.length === 0) return [];
       // Times of the log ascend although the clock may be set back.
-      const laterEvent = database
+      const laterEventTime = database
         .prepare(
           `select committed_ms from event where position = (select max(position) from event)
              and committed_ms > ? and committed_ms <= ?`,
         )
         .get<{ readonly committed_ms: number }>(clockMs, clockMs + MAX_CLOCK_LEAD_MS);
-      const nowMs = laterEvent === undefined ? clockMs : laterEvent.committed_ms + 1;
-      const insertion = database.prepare(
+      const nowMs = laterEventTime === undefined ? clockMs : laterEventTime.committed_ms + 1;
+      const insertEvent = database.prepare(
         `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum, written)
          values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing`,
       );
       const committedAt = isoUtc(nowMs);
-      const writtenBefore = database.number("select written from log_size");
-      let written = writtenBefore;
-      const repeatedIds: string[] = [];
+      const writtenBytesBefore = database.number("select written from log_size");
+      let written = writtenBytesBefore;
+      const repeatedEventIds: string[] = [];
       for (const event of events) {
         const body = encodeEvent(event);
         const bytes = storedBytes(event, body);
         const { id, type } = event;
-        const telemetry = isTelemetry(type) ? 1 : 0;
-        const checksum = eventChecksum(id, type, telemetry, nowMs, bytes, body);
-        const position = insertion.insert(id, type, telemetry, nowMs, bytes, body, checksum, written + bytes);
+        const telemetryFlag = isTelemetry(type) ? 1 : 0;
+        const checksum = eventChecksum(id, type, telemetryFlag, nowMs, bytes, body);
+        const position = insertEvent.insert(id, type, telemetryFlag, nowMs, bytes, body, checksum, written + bytes);
         if (position === null) {
-          repeatedIds.push(event.id);
+          repeatedEventIds.push(event.id);
           continue;
         }
         written += bytes;
@@ -201,19 +205,19 @@ export function createEventLog(
         const row = { position, committedAt, body, characters: offeredSize(type, body.length) };
         tail?.add(type === "tag-value" ? { ...row, event } : row);
       }
-      const added = written - writtenBefore;
-      database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(added, added);
-      return repeatedIds;
+      const addedBytes = written - writtenBytesBefore;
+      database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(addedBytes, addedBytes);
+      return repeatedEventIds;
     },
     bytes: (): number => database.number("select bytes from log_size"),
     /** The position of the last event that was ever committed; 0 before the first. */
     end: (): number => database.number("select coalesce(max(seq), 0) from sqlite_sequence where name = 'event'"),
     after(position: number, limit: number): readonly LoggedEvent[] {
-      return tail?.after(position, limit, MAX_OFFER_BYTES) ?? readAfter(position, limit);
+      return tail?.after(position, limit, MAX_OFFERED_BATCH_BYTES) ?? eventsAfter(position, limit);
     },
     urgentAfter(position: number, limit: number): readonly LoggedEvent[] {
       if (position >= lastUrgent) return [];
-      const events = readAfter(position, limit, IS_URGENT);
+      const events = eventsAfter(position, limit, IS_URGENT_EVENT_SQL);
       if (events.length === 0) lastUrgent = position;
       return events;
     },
@@ -224,53 +228,53 @@ export function createEventLog(
     ): readonly LoggedEvent[] {
       // Facts are rare among telemetry: the index on the class finds them without reading the values between.
       const isWithoutTelemetry = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
-      const textsToFind =
+      const searchTexts =
         about === undefined
           ? []
           : [about.subjects.flatMap(subjectSearchTexts), [jsonFieldText("source", about.source)]];
-      const conditions = [
+      const searchConditions = [
         ...(isWithoutTelemetry ? ["telemetry = 0"] : []),
         ...(kinds === undefined ? [] : [`kind in (${kinds.map(() => "?").join(", ")})`]),
         // An index on the subject would cost every commit a tenth; looking through a full log takes about a second.
-        ...textsToFind.map((texts) => `(${texts.map(() => "instr(body, ?) > 0").join(" or ") || "false"})`),
+        ...searchTexts.map((texts) => `(${texts.map(() => "instr(body, ?) > 0").join(" or ") || "false"})`),
       ];
-      const whereSql = conditions.length === 0 ? "" : `where ${conditions.join(" and ")}`;
+      const searchConditionSql = searchConditions.length === 0 ? "" : `where ${searchConditions.join(" and ")}`;
       return database
-        .prepare(`select ${EVENT_COLUMNS} from event ${whereSql} order by position desc limit ?`)
-        .all<EventRow>(...(kinds ?? []), ...textsToFind.flat(), limit)
-        .filter(isSound)
+        .prepare(`select ${EVENT_COLUMN_NAMES} from event ${searchConditionSql} order by position desc limit ?`)
+        .all<ChecksummedEventRow>(...(kinds ?? []), ...searchTexts.flat(), limit)
+        .filter(isSoundEventRow)
         .map(toLoggedEvent);
     },
     recent(
       { source, subjects }: EventsAbout,
       kinds: readonly EventKind[],
-      { sinceMs, maxSearched: within, limit }: RecentBounds,
+      { sinceMs, maxSearched: within, limit }: RecentEventBounds,
     ): readonly LoggedEvent[] {
       const inListSql = (values: readonly unknown[]) => `in (${values.map(() => "?").join(", ")})`;
       // JSON is 20 times as fast as searching the text for 20 subjects. `json_valid` comes first, as a row may be
       // damaged.
       return database
         .prepare(
-          `select ${EVENT_COLUMNS} from event
+          `select ${EVENT_COLUMN_NAMES} from event
            where position > ? and committed_ms >= ? and kind ${inListSql(kinds)} and ${offeredSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
              and case when json_valid(body) then
                body ->> '$.source' = ? and body ->> '$.subject' ${inListSql(subjects)} end
            order by position desc limit ?`,
         )
-        .all<EventRow>(eventLog.end() - within, sinceMs, ...kinds, source, ...subjects, limit)
-        .filter(isSound)
+        .all<ChecksummedEventRow>(eventLog.end() - within, sinceMs, ...kinds, source, ...subjects, limit)
+        .filter(isSoundEventRow)
         .map(toLoggedEvent);
     },
   };
   return eventLog;
 }
 
-const RECOUNT_LOG_SQL = `update log_size set bytes = counted.bytes,
+const RECOUNT_EVENT_LOG_SQL = `update log_size set bytes = counted.bytes,
     written = max(iif(typeof(log_size.written) = 'integer', log_size.written, 0), counted.written)
   from (select coalesce(sum(bytes), 0) as bytes,
     coalesce(max(written) filter (where typeof(written) = 'integer'), 0) as written from event) as counted`;
 
-const RAISE_WRITTEN_SQL = `update log_size set written = newest.written
+const RAISE_WRITTEN_BYTES_SQL = `update log_size set written = newest.written
   from (select written from event order by position desc limit 1) as newest
   where log_size.written < newest.written and typeof(newest.written) = 'integer'`;
 

@@ -13,10 +13,10 @@ export class FencedError extends Error {
 
 /** Wraps a store: a lost lease calls `fenced` and throws `OrderlyStop`, so that callers stop and count no failure. */
 export function createFencedStore(store: Store, fenced: () => void): Store {
-  function wrapMethods<T extends object>(part: T): T {
-    const entries = Object.entries(part).map(([name, member]) => {
+  function wrapStoreMethods<T extends object>(part: T): T {
+    const wrappedMembers = Object.entries(part).map(([name, member]) => {
       if (typeof member !== "function") return [name, member] as const;
-      const callMember = async (...asked: unknown[]) => {
+      const callStoreMethod = async (...asked: unknown[]) => {
         try {
           return await member.apply(part, asked);
         } catch (error) {
@@ -25,15 +25,15 @@ export function createFencedStore(store: Store, fenced: () => void): Store {
           throw new OrderlyStop();
         }
       };
-      return [name, callMember] as const;
+      return [name, callStoreMethod] as const;
     });
-    return Object.fromEntries(entries) as T;
+    return Object.fromEntries(wrappedMembers) as T;
   }
 
   return {
-    ...wrapMethods(store),
-    outbox: wrapMethods(store.outbox),
-    quotaStore: wrapMethods(store.quotaStore),
+    ...wrapStoreMethods(store),
+    outbox: wrapStoreMethods(store.outbox),
+    quotaStore: wrapStoreMethods(store.quotaStore),
     close: store.close,
   };
 }

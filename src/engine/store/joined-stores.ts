@@ -7,21 +7,21 @@ export interface SourceStore {
 }
 
 /** Joins the states of a fleet's sources. The set `tag/north` is in one source; a change to `silence` goes to all. */
-export function joinStores(parts: readonly SourceStore[]): Store {
+export function joinSourceStores(parts: readonly SourceStore[]): Store {
   const [onlyPart] = parts;
   if (parts.length === 1 && onlyPart !== undefined) return onlyPart.store;
   const stores = parts.map(({ store }) => store);
   const storeBySource = new Map(parts.map(({ source, store }) => [source, store]));
-  const eachStore = <T>(read: (store: Store) => Promise<T>) => Promise.all(stores.map(read));
+  const askStores = <T>(read: (store: Store) => Promise<T>) => Promise.all(stores.map(read));
 
   /** Stores that have a set. Sink state is excluded, because a sink may have the name of a source. */
-  function storesOf(set: string): readonly Store[] {
+  function storesWithSet(set: string): readonly Store[] {
     const slashIndex = set.lastIndexOf("/");
     const sourceStore = set.startsWith("memory/") ? undefined : storeBySource.get(set.slice(slashIndex + 1));
     return slashIndex > 0 && sourceStore !== undefined ? [sourceStore] : stores;
   }
 
-  const refuseSeveral = async (): Promise<never> => {
+  const needOneSource = async (): Promise<never> => {
     throw new ConfigError(
       `This asks one source of the fleet; add --source and one of ${[...storeBySource.keys()].join(", ")}.`,
     );
@@ -29,93 +29,95 @@ export function joinStores(parts: readonly SourceStore[]): Store {
 
   return {
     async document<T>(set: string, key: string) {
-      for (const store of storesOf(set)) {
+      for (const store of storesWithSet(set)) {
         const storedDocument = await store.document<T>(set, key);
         if (storedDocument !== undefined) return storedDocument;
       }
       return undefined;
     },
     async documents<T>(set: string) {
-      const documentMaps = await Promise.all(storesOf(set).map((store) => store.documents<T>(set)));
+      const documentMaps = await Promise.all(storesWithSet(set).map((store) => store.documents<T>(set)));
       return new Map(documentMaps.flatMap((each) => [...each]));
     },
-    version: async (set) => sum(await Promise.all(storesOf(set).map((store) => store.version(set)))),
-    changes: async () => sum(await eachStore((store) => store.changes())),
-    damagedKeys: async (set) => (await eachStore((store) => store.damagedKeys(set))).flat(),
+    version: async (set) => sum(await Promise.all(storesWithSet(set).map((store) => store.version(set)))),
+    changes: async () => sum(await askStores((store) => store.changes())),
+    damagedKeys: async (set) => (await askStores((store) => store.damagedKeys(set))).flat(),
     async commit(change: StoreChange) {
-      if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await refuseSeveral();
-      for (const target of stores) {
-        const documents = (change.documents ?? []).filter(({ set }: DocumentChange) => storesOf(set).includes(target));
-        if (documents.length > 0) await target.commit({ documents });
+      if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await needOneSource();
+      for (const targetStore of stores) {
+        const targetChanges = (change.documents ?? []).filter(({ set }: DocumentChange) =>
+          storesWithSet(set).includes(targetStore),
+        );
+        if (targetChanges.length > 0) await targetStore.commit({ documents: targetChanges });
       }
       return { lastPosition: 0, repeated: [] };
     },
     putDeferred: async (set, key, value) =>
-      void (await Promise.all(storesOf(set).map((store) => store.putDeferred(set, key, value)))),
-    records: refuseSeveral,
-    lastRecord: refuseSeveral,
+      void (await Promise.all(storesWithSet(set).map((store) => store.putDeferred(set, key, value)))),
+    records: needOneSource,
+    lastRecord: needOneSource,
     async describe() {
-      const all = await eachStore((store) => store.describe());
+      const all = await askStores((store) => store.describe());
       const [first] = all;
       if (first === undefined) throw new RangeError("A fleet has one source at least.");
       return { ...first, damaged: all.flatMap(({ damaged }) => damaged) };
     },
-    close: async () => void (await eachStore((store) => store.close())),
+    close: async () => void (await askStores((store) => store.close())),
     quotaStore: {
-      ...{ load: refuseSeveral, save: refuseSeveral, saveDeferred: refuseSeveral, forget: refuseSeveral },
-      ...{ loadPause: refuseSeveral, savePause: refuseSeveral, loadClock: refuseSeveral, saveClock: refuseSeveral },
+      ...{ load: needOneSource, save: needOneSource, saveDeferred: needOneSource, forget: needOneSource },
+      ...{ loadPause: needOneSource, savePause: needOneSource, loadClock: needOneSource, saveClock: needOneSource },
     },
     outbox: {
-      ...{ register: refuseSeveral, next: refuseSeveral, nextUrgent: refuseSeveral, settle: refuseSeveral },
-      ...{ prune: refuseSeveral, after: refuseSeveral, replayBetween: refuseSeveral },
-      setEnded: async (sink, reason) => void (await eachStore(({ outbox }) => outbox.setEnded(sink, reason))),
+      ...{ register: needOneSource, next: needOneSource, nextUrgent: needOneSource, settle: needOneSource },
+      ...{ prune: needOneSource, after: needOneSource, replayBetween: needOneSource },
+      setEnded: async (sink, reason) => void (await askStores(({ outbox }) => outbox.setEnded(sink, reason))),
       async deadLetters(sink, limit = 100) {
-        const all = (await eachStore(({ outbox }) => outbox.deadLetters(sink, limit))).flat();
+        const all = (await askStores(({ outbox }) => outbox.deadLetters(sink, limit))).flat();
         return all.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, limit);
       },
       // Ids of dead letters are unique in a database, so one source has each.
-      resendDeadLetters: async (sink, ids) => sum(await eachStore(({ outbox }) => outbox.resendDeadLetters(sink, ids))),
+      resendDeadLetters: async (sink, ids) => sum(await askStores(({ outbox }) => outbox.resendDeadLetters(sink, ids))),
       discardDeadLetters: async (sink, ids) =>
-        sum(await eachStore(({ outbox }) => outbox.discardDeadLetters(sink, ids))),
-      replay: async (sink, since, kinds) => sum(await eachStore(({ outbox }) => outbox.replay(sink, since, kinds))),
-      lag: async (wanted) => sumLags((await eachStore(({ outbox }) => outbox.lag(wanted))).flat()),
+        sum(await askStores(({ outbox }) => outbox.discardDeadLetters(sink, ids))),
+      replay: async (sink, since, kinds) => sum(await askStores(({ outbox }) => outbox.replay(sink, since, kinds))),
+      lag: async (wanted) => sumSinkLags((await askStores(({ outbox }) => outbox.lag(wanted))).flat()),
       async pressure() {
-        const all = await eachStore(({ outbox }) => outbox.pressure());
+        const all = await askStores(({ outbox }) => outbox.pressure());
         return {
           bytes: sum(all.map(({ bytes }) => bytes)),
           pendingBytes: Math.max(...all.map(({ pendingBytes }) => pendingBytes)),
           oldestTelemetry: all.flatMap(({ oldestTelemetry }) => oldestTelemetry ?? []).toSorted()[0] ?? null,
         };
       },
-      gaps: async (sink) => (await eachStore(({ outbox }) => outbox.gaps(sink))).flat(),
+      gaps: async (sink) => (await askStores(({ outbox }) => outbox.gaps(sink))).flat(),
       latest: async (limit, kinds, about) =>
-        selectNewest((await eachStore(({ outbox }) => outbox.latest(limit, kinds, about))).flat(), limit),
+        selectNewestEvents((await askStores(({ outbox }) => outbox.latest(limit, kinds, about))).flat(), limit),
       recent: async (about, kinds, bounds) =>
-        selectNewest((await eachStore(({ outbox }) => outbox.recent(about, kinds, bounds))).flat(), bounds.limit),
+        selectNewestEvents((await askStores(({ outbox }) => outbox.recent(about, kinds, bounds))).flat(), bounds.limit),
       changed: async (signal) => Promise.race(stores.map(({ outbox }) => outbox.changed(signal))),
     },
   };
 }
 
-function selectNewest(logged: readonly LoggedEvent[], limit: number): readonly LoggedEvent[] {
+function selectNewestEvents(logged: readonly LoggedEvent[], limit: number): readonly LoggedEvent[] {
   return logged.toSorted((a, b) => b.committedAt.localeCompare(a.committedAt)).slice(0, limit);
 }
 
-function sumLags(lags: readonly SinkLag[]): readonly SinkLag[] {
+function sumSinkLags(lags: readonly SinkLag[]): readonly SinkLag[] {
   return [...Map.groupBy(lags, ({ sink }) => sink).values()].flatMap((parts) => {
     const [first] = parts;
     if (first === undefined) return [];
-    const sumField = (count: (lag: SinkLag) => number) => sum(parts.map(count));
+    const sumLagField = (count: (lag: SinkLag) => number) => sum(parts.map(count));
     return {
       ...first,
       ended: parts.find(({ ended }) => ended !== null)?.ended ?? null,
-      depth: sumField(({ depth }) => depth),
+      depth: sumLagField(({ depth }) => depth),
       oldest: parts.flatMap(({ oldest }) => oldest ?? []).toSorted()[0] ?? null,
       exact: parts.every(({ exact }) => exact),
-      deadLetters: sumField(({ deadLetters }) => deadLetters),
-      again: sumField(({ again }) => again),
-      dropped: sumField(({ dropped }) => dropped),
-      remembered: sumField(({ remembered }) => remembered),
+      deadLetters: sumLagField(({ deadLetters }) => deadLetters),
+      again: sumLagField(({ again }) => again),
+      dropped: sumLagField(({ dropped }) => dropped),
+      remembered: sumLagField(({ remembered }) => remembered),
     };
   });
 }

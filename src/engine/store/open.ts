@@ -3,45 +3,45 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup } from "../../core/runtime/waiting.ts";
-import { detectCopy, detectLostLog, LOST_LOG_MESSAGE, readCopy, recordRegularClose } from "./copied-state-detection.ts";
-import { createDamageQuarantine } from "./damage-quarantine.ts";
-import { formatRecovery, recoverIntoNewFile, type SalvageReport } from "./damaged-state-recovery.ts";
+import { detectCopy, detectLostWal, LOST_WAL_MESSAGE, readCopy, recordRegularClose } from "./copied-state-detection.ts";
+import { createDamagedRowQuarantine } from "./damage-quarantine.ts";
+import { formatRecovery, type RecoveryReport, recoverIntoNewFile } from "./damaged-state-recovery.ts";
 import { createSqliteDeferredWrites } from "./deferred-writes.ts";
-import { createDocuments } from "./documents.ts";
+import { createDocumentStore } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import {
-  createIndexRepair,
-  createLogCheck,
-  type LogCheck,
-  markCondemned,
-  readCondemnedMark,
-  removeCondemnedMark,
+  createEventLogCheck,
+  createSqliteIndexRepair,
+  type EventLogCheck,
+  markStateFileUnusable,
+  readUnusableFileMark,
+  removeUnusableFileMark,
 } from "./event-log-repair.ts";
-import { createLogTail } from "./event-log-tail.ts";
+import { createEventLogTail } from "./event-log-tail.ts";
 import { createOutbox } from "./outbox.ts";
 import { createQuotaStore } from "./quota-store.ts";
 import { findSchemaProblem, prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import { type Database, isSqlError, openDatabase, StateBusy, StateDamaged, shrinkFile } from "./sqlite.ts";
-import { createQuotaClocks, createQuotaDamage, createSqliteDriver } from "./sqlite-driver.ts";
-import { freePagesProblem, hasReadableWal, openPages, PAGE_BYTES } from "./sqlite-pages.ts";
+import { createDamagedQuota, createQuotaClockStore, createSqliteDriver } from "./sqlite-driver.ts";
+import { findFreePageProblem, hasReadableWal, openSqlitePages, SQLITE_PAGE_BYTES } from "./sqlite-pages.ts";
 import {
   copyAndEmptyFile,
   copyWriteAheadLog,
-  type FileSystemType,
-  fileBytes,
-  fileSystemType,
-  lockFile,
+  fileSize,
+  lockFilePath,
   preparePrivateFile,
   prepareStateFolder,
   quarantineState,
+  type ReadFileSystemType,
+  readFileSystemType,
   refuseMovedFolder,
-  removeLogCopy,
   removeStateFiles,
-  stateFile,
+  removeWalCopy,
+  stateFilePath,
 } from "./state-folder.ts";
 import type { Store } from "./store.ts";
 
-export interface StoreOptions {
+export interface OpenStoreOptions {
   readonly folder: string;
   readonly clock: Clock;
   readonly log?: Log;
@@ -50,7 +50,7 @@ export interface StoreOptions {
   readonly lock?: boolean;
   /** True for `plenum state move`; otherwise a moved folder is refused. */
   readonly allowMoved?: boolean;
-  readonly fileSystemType?: FileSystemType;
+  readonly fileSystemType?: ReadFileSystemType;
   readonly machine?: () => string | null;
 }
 
@@ -60,23 +60,23 @@ const MAX_WAL_BYTES = 16 * 1024 ** 2;
 const WAL_CHECKPOINT_BYTES = 4 * 1024 ** 2;
 
 /** Opens the state; replaces a damaged file. Throws `ConfigError` when the state must not be used. */
-export async function openStore(options: StoreOptions): Promise<Store> {
+export async function openStore(options: OpenStoreOptions): Promise<Store> {
   const { folder, readOnly = false } = options;
   if (!readOnly && options.allowMoved !== true) refuseMovedFolder(folder);
-  if (readOnly || options.lock === false) return openUnlocked(options, readOnly);
+  if (readOnly || options.lock === false) return openUnlockedStore(options, readOnly);
 
-  prepareStateFolder(folder, options.fileSystemType ?? fileSystemType);
-  const lock = lockFolder(folder, options);
+  prepareStateFolder(folder, options.fileSystemType ?? readFileSystemType);
+  const folderLock = lockStateFolder(folder, options);
   try {
-    return await openLocked(stateFile(folder), options, lock);
+    return await openLockedStore(stateFilePath(folder), options, folderLock);
   } catch (error) {
-    lock.close();
+    folderLock.close();
     throw error;
   }
 }
 
-function openUnlocked(options: StoreOptions, readOnly: boolean): Store {
-  const file = stateFile(options.folder);
+function openUnlockedStore(options: OpenStoreOptions, readOnly: boolean): Store {
+  const file = stateFilePath(options.folder);
   if (!existsSync(file)) {
     throw new ConfigError(`There is no state in ${options.folder} yet.`, {
       hint: "Start the worker first, or name the folder that it uses.",
@@ -89,19 +89,19 @@ function openUnlocked(options: StoreOptions, readOnly: boolean): Store {
   return createStore(database, options.clock, {});
 }
 
-async function openLocked(file: string, options: StoreOptions, lock: Database): Promise<Store> {
+async function openLockedStore(file: string, options: OpenStoreOptions, lock: Database): Promise<Store> {
   const { clock, log, machine } = options;
-  const openedFiles: OpenedFiles = { lock, ...(log && { log }), ...(machine && { machine }) };
+  const openedFiles: OpenedStateFiles = { lock, ...(log && { log }), ...(machine && { machine }) };
   let database: Database | null = null;
   try {
-    refuseLostFile(file);
-    if (readCondemnedMark(file) !== null) throw new StateDamaged(`${file} was found damaged while it was in use.`);
+    refuseLostStateFile(file);
+    if (readUnusableFileMark(file) !== null) throw new StateDamaged(`${file} was found damaged while it was in use.`);
     refuseDamagedFreePages(file);
     copyWriteAheadLog(file);
     const hasWriteAheadLog = hasReadableWal(file);
-    database = openForWriting(file);
+    database = openDatabaseForWriting(file);
     const store = createStore(database, clock, { ...openedFiles, hasLog: hasWriteAheadLog });
-    removeLogCopy(file);
+    removeWalCopy(file);
     return store;
   } catch (error) {
     database?.close();
@@ -115,22 +115,23 @@ async function openLocked(file: string, options: StoreOptions, lock: Database): 
 async function replaceDamagedFile(
   file: string,
   error: unknown,
-  { clock, log }: StoreOptions,
-  opened: OpenedFiles,
+  { clock, log }: OpenStoreOptions,
+  opened: OpenedStateFiles,
 ): Promise<Store> {
-  const resumed = readCondemnedMark(file) ?? "";
-  const quarantined = resumed !== "" && existsSync(resumed) ? resumed : quarantineState(file, clock.now());
-  if (quarantined === resumed) removeStateFiles(file);
-  markCondemned(file, quarantined);
-  const database = openForWriting(file);
+  const resumedFile = readUnusableFileMark(file) ?? "";
+  const quarantinedFile =
+    resumedFile !== "" && existsSync(resumedFile) ? resumedFile : quarantineState(file, clock.now());
+  if (quarantinedFile === resumedFile) removeStateFiles(file);
+  markStateFileUnusable(file, quarantinedFile);
+  const database = openDatabaseForWriting(file);
   try {
-    const salvaged = await recoverIntoNewFile(quarantined, database, clock);
-    removeCondemnedMark(file);
+    const salvaged = await recoverIntoNewFile(quarantinedFile, database, clock);
+    removeUnusableFileMark(file);
     log?.error(
-      { file, aside: quarantined, err: error, ...salvaged },
-      `The state file was damaged. ${formatRecovery(quarantined, salvaged)}`,
+      { file, aside: quarantinedFile, err: error, ...salvaged },
+      `The state file was damaged. ${formatRecovery(quarantinedFile, salvaged)}`,
     );
-    return createStore(database, clock, { ...opened, hasLog: true, setAside: { file: quarantined, salvaged } });
+    return createStore(database, clock, { ...opened, hasLog: true, setAside: { file: quarantinedFile, salvaged } });
   } catch (failure) {
     database.close();
     throw failure;
@@ -138,10 +139,10 @@ async function replaceDamagedFile(
 }
 
 function refuseDamagedFreePages(file: string): void {
-  if (fileBytes(file) === 0) return;
-  const pages = openPages(file, "valid");
+  if (fileSize(file) === 0) return;
+  const pages = openSqlitePages(file, "valid");
   try {
-    const problem = freePagesProblem(pages);
+    const problem = findFreePageProblem(pages);
     if (problem !== null) throw new StateDamaged(`${file} is damaged (${problem}).`);
   } finally {
     pages.close();
@@ -149,20 +150,20 @@ function refuseDamagedFreePages(file: string): void {
 }
 
 /** SQLite treats an empty file with a write-ahead log as new and deletes the log silently. */
-function refuseLostFile(file: string): void {
-  const wal = fileBytes(`${file}-wal`);
-  if (fileBytes(file) > 0 || wal === 0) return;
+function refuseLostStateFile(file: string): void {
+  const wal = fileSize(`${file}-wal`);
+  if (fileSize(file) > 0 || wal === 0) return;
   throw new StateDamaged(
     `${file} is ${existsSync(file) ? "empty" : "gone"}, and ${wal} bytes of its write-ahead log are left.`,
   );
 }
 
-function openForWriting(file: string): Database {
+function openDatabaseForWriting(file: string): Database {
   preparePrivateFile(file);
   return openDatabase(file, {}, (database) => {
     // Both must be set before the first page is written.
     if (database.number("pragma page_count") === 0) {
-      database.exec(`pragma page_size = ${PAGE_BYTES}; pragma auto_vacuum = incremental`);
+      database.exec(`pragma page_size = ${SQLITE_PAGE_BYTES}; pragma auto_vacuum = incremental`);
     }
     repairOrRefuseDamage(database);
     prepareSchema(database, true);
@@ -171,28 +172,29 @@ function openForWriting(file: string): Database {
       pragma journal_mode = wal;
       pragma synchronous = full;
       pragma journal_size_limit = ${MAX_WAL_BYTES};
-      pragma wal_autocheckpoint = ${WAL_CHECKPOINT_BYTES / PAGE_BYTES};
+      pragma wal_autocheckpoint = ${WAL_CHECKPOINT_BYTES / SQLITE_PAGE_BYTES};
     `);
   });
 }
 
 /** Lets SQLite check all but the log of events, which may have gigabytes, and rebuilds damaged indexes. */
 function repairOrRefuseDamage(database: Database): void {
-  if (integrityProblem(database) === null) return;
+  if (findIntegrityProblem(database) === null) return;
   database.exec("reindex");
-  const remainingProblem = integrityProblem(database);
+  const remainingProblem = findIntegrityProblem(database);
   if (remainingProblem !== null) throw new StateDamaged(`${database.path} is damaged (${remainingProblem}).`);
 }
 
-function integrityProblem(database: Database): string | null {
+function findIntegrityProblem(database: Database): string | null {
   const tables = database
     .prepare("select name from sqlite_master where type = 'table' and name <> 'event'")
     .all<{ readonly name: string }>();
   for (const tableName of ["sqlite_schema", ...tables.map((table) => table.name)]) {
-    const checkRow = database
+    const integrityCheckRow = database
       .prepare(`pragma integrity_check('${tableName.replaceAll("'", "''")}')`)
       .get<{ readonly integrity_check: string }>();
-    if (checkRow !== undefined && checkRow.integrity_check !== "ok") return checkRow.integrity_check;
+    if (integrityCheckRow !== undefined && integrityCheckRow.integrity_check !== "ok")
+      return integrityCheckRow.integrity_check;
   }
   return null;
 }
@@ -202,30 +204,30 @@ function refuseChangedSchema(database: Database): void {
   if (problem !== null) throw new StateDamaged(`${database.path} is damaged (${problem}).`);
 }
 
-export interface OpenedFiles {
+export interface OpenedStateFiles {
   readonly lock?: Database;
   readonly log?: Log;
-  readonly setAside?: { readonly file: string; readonly salvaged: SalvageReport };
+  readonly setAside?: { readonly file: string; readonly salvaged: RecoveryReport };
   readonly machine?: () => string | null;
   readonly hasLog?: boolean;
 }
 
-export function createStore(database: Database, clock: Clock, opened: OpenedFiles): Store {
+export function createStore(database: Database, clock: Clock, opened: OpenedStateFiles): Store {
   const { lock, setAside: quarantined } = opened;
-  const logTail = createLogTail();
+  const logTail = createEventLogTail();
   database.addListener(logTail);
   const deferredWrites = createSqliteDeferredWrites(database, clock);
-  const damage = createDamageQuarantine(database, clock, opened.log);
-  const documents = createDocuments(database, damage);
-  const log = createEventLog(database, clock, damage, { tail: logTail, epochBegun: () => outbox.forget() });
-  const changes = createWakeup();
+  const damageQuarantine = createDamagedRowQuarantine(database, clock, opened.log);
+  const documentStore = createDocumentStore(database, damageQuarantine);
+  const log = createEventLog(database, clock, damageQuarantine, { tail: logTail, epochBegun: () => outbox.forget() });
+  const storeWakeup = createWakeup();
   let isOpen = true;
-  let logCheck: LogCheck | undefined;
+  let logCheck: EventLogCheck | undefined;
   let damagedSignal: AbortSignal | undefined;
   let lostLogAt: string | undefined;
-  const sql = createSqliteDriver(database, deferredWrites, documents, () => {
+  const sql = createSqliteDriver(database, deferredWrites, documentStore, () => {
     outbox.forget();
-    return damage.repairCursors();
+    return damageQuarantine.repairCursors();
   });
   const outbox = createOutbox({
     sql,
@@ -236,11 +238,11 @@ export function createStore(database: Database, clock: Clock, opened: OpenedFile
         logCheck?.removed(events);
       },
     },
-    ...{ clock, changes, isCached: true },
+    ...{ clock, changes: storeWakeup, isCached: true },
     lookForChanges: () => void database.changes(),
     damage: {
-      ...damage,
-      repairCursors: () => !database.readOnly && database.transaction(damage.repairCursors),
+      ...damageQuarantine,
+      repairCursors: () => !database.readOnly && database.transaction(damageQuarantine.repairCursors),
       quarantineMarked: log.quarantineMarked,
     },
   });
@@ -251,25 +253,25 @@ export function createStore(database: Database, clock: Clock, opened: OpenedFile
     },
   });
   if (lock !== undefined) {
-    const repair = createIndexRepair(database, clock, opened.log);
+    const indexRepair = createSqliteIndexRepair(database, clock, opened.log);
     database.repairWith({
-      ...repair,
+      ...indexRepair,
       attempt(error) {
         outbox.forget();
-        return repair.attempt(error);
+        return indexRepair.attempt(error);
       },
     });
-    damagedSignal = repair.damaged;
-    logCheck = createLogCheck(database, log, clock);
+    damagedSignal = indexRepair.damaged;
+    logCheck = createEventLogCheck(database, log, clock);
     lostLogAt = database.transaction(() => {
-      damage.checkAtStart();
-      detectCopy(database, documents, clock.now(), opened.machine);
-      return detectLostLog(database, documents, clock.now(), opened.hasLog ?? true);
+      damageQuarantine.checkAtStart();
+      detectCopy(database, documentStore, clock.now(), opened.machine);
+      return detectLostWal(database, documentStore, clock.now(), opened.hasLog ?? true);
     });
     // The note that the file is open must be in the file itself: later commits may be in the write-ahead log only.
     database.exec("pragma wal_checkpoint(full)");
     log.repairCounters();
-    if (lostLogAt !== undefined) opened.log?.error({ file: database.path }, LOST_LOG_MESSAGE);
+    if (lostLogAt !== undefined) opened.log?.error({ file: database.path }, LOST_WAL_MESSAGE);
   }
 
   return {
@@ -283,43 +285,43 @@ export function createStore(database: Database, clock: Clock, opened: OpenedFile
         return pruneReport;
       },
     },
-    quotaStore: createQuotaStore(sql, createQuotaClocks(database), createQuotaDamage(damage, clock)),
-    document: toAsync(documents.document) as Store["document"],
-    documents: toAsync(documents.documents) as Store["documents"],
-    version: toAsync(documents.version),
-    changes: toAsync(database.changes),
-    damagedKeys: toAsync(damage.keys),
-    records: toAsync(documents.records) as Store["records"],
-    lastRecord: toAsync(documents.lastRecord) as Store["lastRecord"],
+    quotaStore: createQuotaStore(sql, createQuotaClockStore(database), createDamagedQuota(damageQuarantine, clock)),
+    document: toAsyncFunction(documentStore.document) as Store["document"],
+    documents: toAsyncFunction(documentStore.documents) as Store["documents"],
+    version: toAsyncFunction(documentStore.version),
+    changes: toAsyncFunction(database.changes),
+    damagedKeys: toAsyncFunction(damageQuarantine.keys),
+    records: toAsyncFunction(documentStore.records) as Store["records"],
+    lastRecord: toAsyncFunction(documentStore.lastRecord) as Store["lastRecord"],
     async commit({ documents: changed = [], events = [], records = [] }) {
       const now = clock.now();
-      const committed = database.transaction(() => {
-        for (const change of changed) documents.change(change);
-        for (const record of records) documents.append(record.log, record.body);
+      const commitResult = database.transaction(() => {
+        for (const change of changed) documentStore.change(change);
+        for (const record of records) documentStore.append(record.log, record.body);
         const repeatedIds = log.appendEvents(events, now);
         return { lastPosition: log.end(), repeated: repeatedIds };
       });
-      if (events.length > committed.repeated.length) changes.wakeUp();
-      return committed;
+      if (events.length > commitResult.repeated.length) storeWakeup.wakeUp();
+      return commitResult;
     },
     async putDeferred(set, key, value) {
-      const put = () => documents.change({ set, put: [[key, value]] });
+      const put = () => documentStore.change({ set, put: [[key, value]] });
       if (deferredWrites.isBehind()) database.transaction(put);
       else await deferredWrites.write(`document ${set} ${key}`, put);
     },
     async describe() {
-      const copy = readCopy(documents);
+      const stateCopy = readCopy(documentStore);
       return {
         file: database.path,
-        bytes: fileBytes(database.path) + fileBytes(`${database.path}-wal`),
+        bytes: fileSize(database.path) + fileSize(`${database.path}-wal`),
         schemaVersion: SCHEMA_VERSION,
-        damaged: damage.summary(),
+        damaged: damageQuarantine.summary(),
         ...(quarantined && {
           quarantinedFile: quarantined.file,
           recoveryMessage: formatRecovery(quarantined.file, quarantined.salvaged),
         }),
-        ...(lostLogAt !== undefined && { lostLogMessage: `${LOST_LOG_MESSAGE} This was found at ${lostLogAt}.` }),
-        ...(copy === undefined ? {} : { copy }),
+        ...(lostLogAt !== undefined && { lostLogMessage: `${LOST_WAL_MESSAGE} This was found at ${lostLogAt}.` }),
+        ...(stateCopy === undefined ? {} : { copy: stateCopy }),
       };
     },
     async close() {
@@ -329,34 +331,34 @@ export function createStore(database: Database, clock: Clock, opened: OpenedFile
       try {
         deferredWrites.flush();
       } catch {}
-      if (lock !== undefined) recordRegularClose(database, documents);
+      if (lock !== undefined) recordRegularClose(database, documentStore);
       database.close();
       lock?.close();
     },
   };
 }
 
-function toAsync<Values extends readonly unknown[], T>(work: (...values: Values) => T) {
+function toAsyncFunction<Values extends readonly unknown[], T>(work: (...values: Values) => T) {
   return async (...values: Values): Promise<T> => work(...values);
 }
 
 /** Allows one worker per folder by an exclusive SQLite transaction, which the kernel ends with the process. */
-function lockFolder(folder: string, { clock, log }: StoreOptions): Database {
-  const path = lockFile(folder);
+function lockStateFolder(folder: string, { clock, log }: OpenStoreOptions): Database {
+  const path = lockFilePath(folder);
   preparePrivateFile(path);
-  const openLock = () => openDatabase(path, { lockTimeoutMs: 0 }, (database) => database.exec("begin exclusive"));
+  const openLockFile = () => openDatabase(path, { lockTimeoutMs: 0 }, (database) => database.exec("begin exclusive"));
   try {
     try {
-      return openLock();
+      return openLockFile();
     } catch (error) {
       if (!(error instanceof StateDamaged)) throw error;
       // SQLite rejects foreign content only when no worker holds the file.
-      const quarantined = copyAndEmptyFile(path, clock.now());
+      const quarantinedFile = copyAndEmptyFile(path, clock.now());
       log?.warn(
-        { file: path, aside: quarantined },
+        { file: path, aside: quarantinedFile },
         "The lock file held something that is not ours. It was copied aside and emptied; nothing is lost by it.",
       );
-      return openLock();
+      return openLockFile();
     }
   } catch (error) {
     if (!(error instanceof StateBusy)) throw error;

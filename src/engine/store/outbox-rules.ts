@@ -4,29 +4,29 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { LoggedEvent } from "./store.ts";
 
 /** Estimated bytes of a row besides its body and id. */
-const ROW_OVERHEAD_BYTES = 60;
+const EVENT_ROW_OVERHEAD_BYTES = 60;
 
 export function storedBytes({ id }: Pick<Event, "id">, body: string): number {
-  return Buffer.byteLength(body) + 2 * id.length + ROW_OVERHEAD_BYTES;
+  return Buffer.byteLength(body) + 2 * id.length + EVENT_ROW_OVERHEAD_BYTES;
 }
 
 /** Largest offer in bytes, unless a single event is larger: 60 events of history, 18,000 points. */
-export const MAX_OFFER_BYTES = 1024 ** 2;
+export const MAX_OFFERED_BATCH_BYTES = 1024 ** 2;
 
 /** Growth of a history event from storage (288 points: 1.8 to 3.7 kB) to sending (14 kB). */
-const HISTORY_UNPACKED_FACTOR = 6;
+const UNPACKED_HISTORY_GROWTH = 6;
 
 /** Size of an event when a sink gets it, from its size in the log. */
 export function offeredSize(kind: EventKind | string, stored: number): number {
-  return kind === "tag-history" ? stored * HISTORY_UNPACKED_FACTOR : stored;
+  return kind === "tag-history" ? stored * UNPACKED_HISTORY_GROWTH : stored;
 }
 
 export function offeredSql(stored: string): string {
-  return `(case when kind = 'tag-history' then ${HISTORY_UNPACKED_FACTOR} else 1 end * ${stored})`;
+  return `(case when kind = 'tag-history' then ${UNPACKED_HISTORY_GROWTH} else 1 end * ${stored})`;
 }
 
 /** The last position of the longest prefix within a number of bytes; the first row always counts. */
-export function lastWithinBytes(
+export function lastPositionWithinBytes(
   rows: readonly { readonly position: number; readonly bytes: number }[],
   bytes: number,
 ): number | undefined {
@@ -40,12 +40,12 @@ export function lastWithinBytes(
   return lastPosition;
 }
 
-export const URGENT_KIND = `kind in (${EVENT_KINDS.filter(isUrgentKind)
+export const IS_URGENT_KIND_SQL = `kind in (${EVENT_KINDS.filter(isUrgentKind)
   .map((kind) => `'${kind}'`)
   .join(", ")})`;
 
 /** SQL condition for urgent events; the index on the class finds them without reading the values between. */
-export const IS_URGENT = `event.telemetry = false and event.${URGENT_KIND}`;
+export const IS_URGENT_EVENT_SQL = `event.telemetry = false and event.${IS_URGENT_KIND_SQL}`;
 
 /** `recent` skips larger events, in bytes: a bucket has some 60, so a larger event is a backfill of days. */
 export const MAX_RECENT_EVENT_BYTES = 32 * 1024;
@@ -65,12 +65,12 @@ export function subjectSearchTexts(subject: string): readonly string[] {
   return [jsonFieldText("subject", subject), `${jsonFieldText("subject", subject).slice(0, -1)}/`];
 }
 
-export interface EventText {
+export interface StoredEventText {
   readonly position: number;
   readonly committed_ms: number;
   readonly body: string;
 }
 
-export function toLoggedEvent({ position, committed_ms, body }: EventText): LoggedEvent {
+export function toLoggedEvent({ position, committed_ms, body }: StoredEventText): LoggedEvent {
   return { position, committedAt: isoUtc(committed_ms), event: parseEvent(body) };
 }

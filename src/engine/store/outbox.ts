@@ -3,21 +3,21 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { createDeadLetters, createRedeliveries } from "./redeliveries.ts";
-import { createRetention, type RetainedLog } from "./retention.ts";
-import { type CursorRepair, createSinkCursors } from "./sink-cursors.ts";
+import { createEventRetention, type RetainedLog } from "./retention.ts";
+import { createSinkCursors, type SinkCursorRepair } from "./sink-cursors.ts";
 import { computeSinkLags } from "./sink-lag.ts";
 import type { Awaitable, SqlDriver } from "./sql-driver.ts";
-import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
+import type { EventLogPressure, LoggedEvent, OfferedEvents, Outbox } from "./store.ts";
 
 /** The promise: after a crash a sink gets at most this many events again. */
 const MAX_REPEATED_EVENTS = 100;
 
-interface UnsavedCursor {
+interface UnsavedSinkCursor {
   readonly through: number;
   readonly counted: EventNumber | undefined;
 }
 
-export interface OutboxLog extends RetainedLog {
+export interface OutboxEventLog extends RetainedLog {
   /** Position of the last event that was ever committed; 0 before the first. */
   end(): Awaitable<number>;
   after(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
@@ -30,14 +30,14 @@ export interface OutboxLog extends RetainedLog {
 
 export interface OutboxOptions {
   readonly sql: SqlDriver;
-  readonly log: OutboxLog;
+  readonly log: OutboxEventLog;
   readonly clock: Pick<Clock, "now">;
   readonly changes: Wakeup;
   /** True when cursors and the absence of marks stay as they were read until `forget`. */
   readonly isCached: boolean;
   /** Looks for changes of other processes, which lead to `forget`. */
   readonly lookForChanges?: () => void;
-  readonly damage?: CursorRepair & { readonly quarantineMarked: (sink: string, position: number) => boolean };
+  readonly damage?: SinkCursorRepair & { readonly quarantineMarked: (sink: string, position: number) => boolean };
 }
 
 /**
@@ -53,21 +53,21 @@ export interface OutboxOptions {
 export function createOutbox(options: OutboxOptions): Outbox & { forget(): void } {
   const { sql, log, clock, changes, damage } = options;
   const { counters } = sql.dialect;
-  const sinks = createSinkCursors(sql, options.isCached, damage);
+  const sinkCursors = createSinkCursors(sql, options.isCached, damage);
   const deadLetters = createDeadLetters(sql);
   const redeliveries = createRedeliveries(sql, options.isCached, damage?.quarantineMarked);
-  const retention = createRetention(sql, log, sinks, clock);
-  const unsavedCursors = new Map<string, UnsavedCursor>();
-  const lastReadPositions = new Map<string, number>();
-  let cachedPressure: { readonly changes: number; readonly pressure: LogPressure } | null = null;
+  const retention = createEventRetention(sql, log, sinkCursors, clock);
+  const unsavedCursors = new Map<string, UnsavedSinkCursor>();
+  const lastReadPositionBySink = new Map<string, number>();
+  let cachedPressure: { readonly changes: number; readonly pressure: EventLogPressure } | null = null;
 
-  function forgetCached(): void {
-    sinks.forget();
+  function forgetCachedState(): void {
+    sinkCursors.forget();
     redeliveries.forget();
   }
 
-  async function readCursors(sink: string) {
-    const stored = await sinks.find(sink);
+  async function readSinkCursors(sink: string) {
+    const stored = await sinkCursors.find(sink);
     const unsavedCursor = unsavedCursors.get(sink);
     const position = stored === undefined ? await log.end() : Math.max(stored.position, unsavedCursor?.through ?? 0);
     return { position, urgent: stored?.urgent ?? 0, durable: stored?.position ?? 0 };
@@ -75,41 +75,41 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
 
   /** The sequence number at a sink's cursor; numbers of an old epoch do not count. */
   async function readSequenceNumber(sink: string): Promise<EventNumber | undefined> {
-    const stored = (await sinks.find(sink))?.counted;
+    const stored = (await sinkCursors.find(sink))?.counted;
     const unsaved = unsavedCursors.get(sink)?.counted;
     return stored !== undefined && unsaved?.epoch === stored.epoch && unsaved.number > stored.number ? unsaved : stored;
   }
 
-  function moveDeferred(sink: string, through: number, counted: EventNumber | undefined): void {
+  function moveCursorDeferred(sink: string, through: number, counted: EventNumber | undefined): void {
     const previousCursor = unsavedCursors.get(sink) ?? { through: 0, counted: undefined };
-    const isForward = previousCursor.through <= through;
-    let movedCursor: UnsavedCursor = {
+    const movesForward = previousCursor.through <= through;
+    let movedCursor: UnsavedSinkCursor = {
       through: Math.max(previousCursor.through, through),
-      counted: isForward ? (counted ?? previousCursor.counted) : (previousCursor.counted ?? counted),
+      counted: movesForward ? (counted ?? previousCursor.counted) : (previousCursor.counted ?? counted),
     };
     unsavedCursors.set(sink, movedCursor);
-    const buildMove = () => {
+    const buildCursorMove = () => {
       movedCursor = unsavedCursors.get(sink) ?? movedCursor;
-      return sinks.moveTo(sink, movedCursor.through, movedCursor.counted, "position");
+      return sinkCursors.moveTo(sink, movedCursor.through, movedCursor.counted, "position");
     };
-    const confirmMove = () => {
-      sinks.applyMove(sink, movedCursor.through, movedCursor.counted, "position");
+    const confirmCursorMove = () => {
+      sinkCursors.applyMove(sink, movedCursor.through, movedCursor.counted, "position");
       if (movedCursor.through >= (unsavedCursors.get(sink)?.through ?? 0)) unsavedCursors.delete(sink);
     };
     // On failure the cursor stays ahead; the next settlement writes it at once and reports the failure.
-    sql.defer(`cursor ${sink}`, buildMove).then(confirmMove, () => undefined);
+    sql.defer(`cursor ${sink}`, buildCursorMove).then(confirmCursorMove, () => undefined);
   }
 
-  async function createOffer(sink: string, events: readonly LoggedEvent[]): Promise<Offer> {
+  async function offerEvents(sink: string, events: readonly LoggedEvent[]): Promise<OfferedEvents> {
     const lastEvent = events.at(-1);
     if (lastEvent === undefined) return { again: false, events, counted: undefined };
-    if (unsavedCursors.has(sink) && lastEvent.position - (await readCursors(sink)).durable > MAX_REPEATED_EVENTS)
+    if (unsavedCursors.has(sink) && lastEvent.position - (await readSinkCursors(sink)).durable > MAX_REPEATED_EVENTS)
       await sql.flush();
     // Count after reading: a damaged event found by the read starts a new epoch.
     return { again: false, events, counted: await readSequenceNumber(sink) };
   }
 
-  async function readPressure(): Promise<LogPressure> {
+  async function readLogPressure(): Promise<EventLogPressure> {
     const [row] = await sql.query<{ bytes: number; pendingBytes: number; oldestMs: number | null }>(
       `select bytes,
          coalesce((select ${counters.table}.written - event.written + event.bytes from event
@@ -125,100 +125,101 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
   }
 
   return {
-    forget: forgetCached,
+    forget: forgetCachedState,
     async register(sink, from) {
-      forgetCached();
-      if ((await sinks.find(sink)) === undefined) {
-        const isAtEnd = from === "now" && damage?.isCursorLost() !== true;
-        await sql.commit([sinks.register(sink, isAtEnd ? await log.end() : 0)]);
-        sinks.forget();
+      forgetCachedState();
+      if ((await sinkCursors.find(sink)) === undefined) {
+        const startsAtLogEnd = from === "now" && damage?.isCursorLost() !== true;
+        await sql.commit([sinkCursors.register(sink, startsAtLogEnd ? await log.end() : 0)]);
+        sinkCursors.forget();
       }
       damage?.claimCursor(sink);
-      const { position = 0, urgent = 0, ended = null } = (await sinks.find(sink)) ?? {};
+      const { position = 0, urgent = 0, ended = null } = (await sinkCursors.find(sink)) ?? {};
       return { sink, position, urgent, ended };
     },
     async next(sink, limit, after = 0) {
       options.lookForChanges?.();
       const markedEvents = await redeliveries.next(sink, limit);
       if (markedEvents.length > 0) return { again: true, events: markedEvents, counted: undefined };
-      const cursors = await readCursors(sink);
-      const position = Math.max(cursors.position, after);
-      if (lastReadPositions.get(sink) !== position) {
-        lastReadPositions.set(sink, position);
-        log.passed(Math.min(...lastReadPositions.values()));
+      const currentCursors = await readSinkCursors(sink);
+      const position = Math.max(currentCursors.position, after);
+      if (lastReadPositionBySink.get(sink) !== position) {
+        lastReadPositionBySink.set(sink, position);
+        log.passed(Math.min(...lastReadPositionBySink.values()));
       }
-      return { ...(await createOffer(sink, await log.after(position, limit))), urgentThrough: cursors.urgent };
+      return { ...(await offerEvents(sink, await log.after(position, limit))), urgentThrough: currentCursors.urgent };
     },
     async nextUrgent(sink, limit, { after, looked } = { after: 0, looked: 0 }) {
       options.lookForChanges?.();
       const markedEvents = await redeliveries.nextUrgent(sink, limit);
       if (markedEvents.length > 0) return { again: true, events: markedEvents, counted: undefined };
-      const cursors = await readCursors(sink);
-      const position = Math.max(cursors.position, after);
-      const events = await log.urgentAfter(Math.max(position, cursors.urgent, looked), limit);
+      const currentCursors = await readSinkCursors(sink);
+      const position = Math.max(currentCursors.position, after);
+      const events = await log.urgentAfter(Math.max(position, currentCursors.urgent, looked), limit);
       // Events that directly follow the cursor move it when they are settled.
-      if ((events.at(-1)?.position ?? 0) === position + events.length) return createOffer(sink, events);
+      if ((events.at(-1)?.position ?? 0) === position + events.length) return offerEvents(sink, events);
       return { again: false, urgent: true, events, counted: await readSequenceNumber(sink) };
     },
     async settle(sink, { again, urgent = false, through, rejected, counted, documents = [], mayDefer = false }) {
-      const cursor = urgent ? "urgent" : "position";
-      const isPlain = !again && !urgent && rejected.length === 0 && documents.length === 0;
+      const cursorColumn = urgent ? "urgent" : "position";
+      const isPlainSettlement = !again && !urgent && rejected.length === 0 && documents.length === 0;
       // An operator's replay may have marked older events while this batch was in flight.
       options.lookForChanges?.();
-      const cursors = await readCursors(sink);
-      const isWithinRepeatLimit = through - cursors.durable <= MAX_REPEATED_EVENTS;
-      if (mayDefer && isPlain && isWithinRepeatLimit && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
-        moveDeferred(sink, through, counted);
+      const currentCursors = await readSinkCursors(sink);
+      const isWithinRepeatLimit = through - currentCursors.durable <= MAX_REPEATED_EVENTS;
+      if (mayDefer && isPlainSettlement && isWithinRepeatLimit && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
+        moveCursorDeferred(sink, through, counted);
         return;
       }
       const settledPositions = again ? redeliveries.offeredThrough(sink, through) : [];
       const rejectedPositions = new Set(rejected.map(({ position }) => position));
-      const accepted = settledPositions.filter((position) => !rejectedPositions.has(position));
-      const previousPosition = Math.max(cursors.position, urgent ? cursors.urgent : 0);
+      const acceptedPositions = settledPositions.filter((position) => !rejectedPositions.has(position));
+      const previousPosition = Math.max(currentCursors.position, urgent ? currentCursors.urgent : 0);
       const nowMs = clock.now();
       const statements = again
-        ? [redeliveries.settle(sink, settledPositions), deadLetters.remove(sink, accepted)]
+        ? [redeliveries.settle(sink, settledPositions), deadLetters.remove(sink, acceptedPositions)]
         : [
-            sinks.moveTo(sink, through, counted, cursor),
+            sinkCursors.moveTo(sink, through, counted, cursorColumn),
             ...redeliveries.markAfterReplay(sink, previousPosition, through, urgent),
           ];
       await sql.commit([...statements, ...rejected.flatMap((each) => deadLetters.add(sink, each, nowMs))], documents);
       if (again) redeliveries.settled(sink, through);
-      else sinks.applyMove(sink, through, counted, cursor);
+      else sinkCursors.applyMove(sink, through, counted, cursorColumn);
     },
     async setEnded(sink, reason) {
       // A sink that continues may have missed events that left the log while it was ended.
-      const extraStatements = reason === null ? [sinks.beginEpoch(sink)] : redeliveries.cancel(sink);
-      await sql.commit([sinks.setEnded(sink, reason), ...extraStatements]);
+      const extraStatements = reason === null ? [sinkCursors.beginEpoch(sink)] : redeliveries.cancel(sink);
+      await sql.commit([sinkCursors.setEnded(sink, reason), ...extraStatements]);
       if (reason !== null) damage?.claimCursor(sink);
-      forgetCached();
+      forgetCachedState();
       changes.wakeUp();
     },
     deadLetters: (sink, limit = 100) => deadLetters.list(sink, limit),
     async resendDeadLetters(sink, ids) {
-      const markedCount = await deadLetters.resend(sink, ids);
-      forgetCached();
+      const markedEventCount = await deadLetters.resend(sink, ids);
+      forgetCachedState();
       changes.wakeUp();
-      return markedCount;
+      return markedEventCount;
     },
     discardDeadLetters: async (sink, ids) => deadLetters.discard(sink, ids),
     async replay(sink, since, kinds) {
       const sinceMs = Date.parse(since);
       if (Number.isNaN(sinceMs)) throw new RangeError(`${since} is not a time; write it as 2026-11-02T06:00:00Z.`);
-      const markedCount = await redeliveries.mark(sink, sinceMs, kinds, await log.end());
+      const markedEventCount = await redeliveries.mark(sink, sinceMs, kinds, await log.end());
       changes.wakeUp();
-      return markedCount;
+      return markedEventCount;
     },
     async replayBetween(sink, after, through, urgentAfter = after) {
       const lastPosition = Math.min(through, await log.end());
-      const markedCount = await redeliveries.markBetween(sink, after, lastPosition, urgentAfter);
-      if (markedCount > 0) changes.wakeUp();
-      return markedCount;
+      const markedEventCount = await redeliveries.markBetween(sink, after, lastPosition, urgentAfter);
+      if (markedEventCount > 0) changes.wakeUp();
+      return markedEventCount;
     },
     lag: (wanted) => computeSinkLags(sql, wanted, unsavedCursors),
     async pressure() {
-      const count = await sql.changes();
-      if (cachedPressure?.changes !== count) cachedPressure = { changes: count, pressure: await readPressure() };
+      const changeCount = await sql.changes();
+      if (cachedPressure?.changes !== changeCount)
+        cachedPressure = { changes: changeCount, pressure: await readLogPressure() };
       return cachedPressure.pressure;
     },
     gaps: (sink) => retention.gaps(sink),

@@ -1,7 +1,7 @@
 import type { SqlDriver, SqlStatement } from "./sql-driver.ts";
 import type { QuotaPause, QuotaSlot, QuotaStore } from "./store.ts";
 
-export interface QuotaDamage {
+export interface DamagedQuota {
   unknownSlots(): readonly QuotaSlot[];
   unknownPause(): QuotaPause | undefined;
 }
@@ -10,17 +10,17 @@ export interface QuotaDamage {
 export function createQuotaStore(
   sql: SqlDriver,
   clocks: Pick<QuotaStore, "loadClock" | "saveClock">,
-  damage?: QuotaDamage,
+  damage?: DamagedQuota,
 ): QuotaStore {
   const { dialect, query } = sql;
   /** Time before which slots are ignored, by bucket. The next save deletes them. */
   const forgottenBeforeMs = new Map<string, number>();
 
   const slotColumnValues = { bucket: "$2::text", id: "$3::bigint", sent_ms: "$4::float8", counted_ms: "$5::float8" };
-  const putText = dialect.upsert("quota", ["bucket", "id"], slotColumnValues);
+  const putSlotSql = dialect.upsert("quota", ["bucket", "id"], slotColumnValues);
 
-  const buildPut = (bucket: string, { id, sentAtMs, countedByMs }: QuotaSlot): SqlStatement => ({
-    text: putText,
+  const buildSlotPut = (bucket: string, { id, sentAtMs, countedByMs }: QuotaSlot): SqlStatement => ({
+    text: putSlotSql,
     values: [bucket, id, sentAtMs, countedByMs],
     name: "put_slot",
   });
@@ -34,16 +34,16 @@ export function createQuotaStore(
         key,
         forgottenBeforeMs.get(key) ?? 0,
       );
-      const unknownSlots = damage?.unknownSlots() ?? [];
-      return [...slots.map((slot) => ({ ...slot })), ...unknownSlots].toSorted((a, b) => a.countedByMs - b.countedByMs);
+      const damagedSlots = damage?.unknownSlots() ?? [];
+      return [...slots.map((slot) => ({ ...slot })), ...damagedSlots].toSorted((a, b) => a.countedByMs - b.countedByMs);
     },
     async save(key, slot) {
       const beforeMs = forgottenBeforeMs.get(key);
       const text = "delete from quota where source = $1 and bucket = $2 and counted_ms < $3";
-      const forgetting = beforeMs === undefined ? [] : [{ text, values: [key, beforeMs], name: "forget_slots" }];
-      await sql.commit([...forgetting, buildPut(key, slot)]);
+      const forgetSlots = beforeMs === undefined ? [] : [{ text, values: [key, beforeMs], name: "forget_slots" }];
+      await sql.commit([...forgetSlots, buildSlotPut(key, slot)]);
     },
-    saveDeferred: (key, slot) => sql.defer(`slot ${slot.id} ${key}`, () => buildPut(key, slot)),
+    saveDeferred: (key, slot) => sql.defer(`slot ${slot.id} ${key}`, () => buildSlotPut(key, slot)),
     async forget(key, beforeMs) {
       forgottenBeforeMs.set(key, Math.max(beforeMs, forgottenBeforeMs.get(key) ?? 0));
     },
@@ -53,9 +53,9 @@ export function createQuotaStore(
       return pause === undefined ? damage?.unknownPause() : { ...pause };
     },
     async savePause(key, { orderedAtMs, untilMs }) {
-      const cells = { bucket: "$2::text", said_ms: "$3::float8", until_ms: "$4::float8" };
+      const pauseColumnValues = { bucket: "$2::text", said_ms: "$3::float8", until_ms: "$4::float8" };
       await sql.commit([
-        { text: dialect.upsert("quota_hold", ["bucket"], cells), values: [key, orderedAtMs, untilMs] },
+        { text: dialect.upsert("quota_hold", ["bucket"], pauseColumnValues), values: [key, orderedAtMs, untilMs] },
       ]);
     },
   };

@@ -2,21 +2,28 @@ import { parseEvent } from "../../core/codec/stored-event.ts";
 import type { EventKind } from "../../core/model/event.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { type EventText, IS_URGENT, MAX_OFFER_BYTES, offeredSql, toLoggedEvent, URGENT_KIND } from "./outbox-rules.ts";
+import {
+  IS_URGENT_EVENT_SQL,
+  IS_URGENT_KIND_SQL,
+  MAX_OFFERED_BATCH_BYTES,
+  offeredSql,
+  type StoredEventText,
+  toLoggedEvent,
+} from "./outbox-rules.ts";
 import { runSql, type SqlDriver, type SqlStatement, type SqlValue } from "./sql-driver.ts";
 import type { DeadLetter, LoggedEvent, RejectedEvent } from "./store.ts";
 
 /** Positions that one transaction marks, so that a million events do not block other commits. */
-const POSITIONS_PER_MARK_SLICE = 5_000;
+const POSITIONS_MARKED_AT_ONCE = 5_000;
 
-const IS_EVENT_SETTLED_SQL = `(event.position <= sink.position or event.position <= sink.urgent and ${IS_URGENT})`;
+const IS_EVENT_SETTLED_SQL = `(event.position <= sink.position or event.position <= sink.urgent and ${IS_URGENT_EVENT_SQL})`;
 
 interface SequenceColumns {
   readonly number: number | null;
   readonly epoch: string | null;
 }
 
-interface MarkedRow extends Omit<EventText, "body">, SequenceColumns {
+interface MarkedEventRow extends Omit<StoredEventText, "body">, SequenceColumns {
   /** Null if event and dead letter are damaged or removed. */
   readonly body: string | null;
 }
@@ -42,23 +49,23 @@ export function createRedeliveries(
   const lastOffers = new Map<string, { readonly positions: readonly number[]; readonly forgotten: number }>();
   const unmarkedSinks = new Set<string>();
   /** First position at which a sink may have a marked urgent event. */
-  const firstUrgentPosition = new Map<string, number>();
+  const firstUrgentBySink = new Map<string, number>();
   /** Counts `forget` calls: a result of an earlier query must not restore what was forgotten. */
   let forgetCalls = 0;
   /** Transactions in progress that set marks. Until they end, queries do not see those marks. */
   let activeMarkings = 0;
 
-  function forgetCached(): void {
+  function forgetCachedMarks(): void {
     forgetCalls += 1;
     unmarkedSinks.clear();
-    firstUrgentPosition.clear();
+    firstUrgentBySink.clear();
   }
 
   /** Whether the result of a query may be cached; `before` is the number of `forget` calls at its start. */
-  const mayCache = (before: number) => isCached && activeMarkings === 0 && before === forgetCalls;
+  const mayCacheResult = (before: number) => isCached && activeMarkings === 0 && before === forgetCalls;
 
   /** Marks settled events between two positions that a condition selects, slice by slice. */
-  async function markSlices(
+  async function markInSlices(
     sink: string,
     after: number,
     through: number,
@@ -68,7 +75,7 @@ export function createRedeliveries(
     const [first] = await query<{ readonly position: number }>(
       "select coalesce(min(position), 1) - 1 as position from event where source = $1",
     );
-    const markSql = dialect.insert(
+    const addMarksSql = dialect.insert(
       "again",
       { sink: "sink.name", position: "event.position" },
       `from event join sink on sink.source = $1 and sink.name = $2
@@ -76,17 +83,19 @@ export function createRedeliveries(
          and ${IS_EVENT_SETTLED_SQL} and ${condition}`,
     );
     let markedCount = 0;
-    for (let from = Math.max(after, first?.position ?? 0); from < through; from += POSITIONS_PER_MARK_SLICE) {
-      const sliceRange = [from, Math.min(from + POSITIONS_PER_MARK_SLICE, through)];
+    for (let from = Math.max(after, first?.position ?? 0); from < through; from += POSITIONS_MARKED_AT_ONCE) {
+      const positionRange = [from, Math.min(from + POSITIONS_MARKED_AT_ONCE, through)];
       activeMarkings += 1;
       // A settlement meanwhile must not rely on the absence of marks.
-      forgetCached();
+      forgetCachedMarks();
       try {
-        const rows = await sql.transaction(() => runSql(`${markSql} returning 1`, sink, ...sliceRange, ...values));
+        const rows = await sql.transaction(() =>
+          runSql(`${addMarksSql} returning 1`, sink, ...positionRange, ...values),
+        );
         markedCount += rows.length;
       } finally {
         activeMarkings -= 1;
-        forgetCached();
+        forgetCachedMarks();
       }
       await yieldToEventLoop();
     }
@@ -94,27 +103,27 @@ export function createRedeliveries(
   }
 
   /** Reads the events of marks, from the log or from the copy in a dead letter. Replayed events have no number. */
-  async function readOffer(
+  async function readMarkedEvents(
     sink: string,
     marks: string,
     ...values: readonly SqlValue[]
   ): Promise<readonly LoggedEvent[]> {
-    const soundEvent = (column: string) => `case when ${dialect.isSound("event")} then event.${column} end`;
-    const soundLetter = (column: string) =>
+    const soundEventColumnSql = (column: string) => `case when ${dialect.isSound("event")} then event.${column} end`;
+    const soundLetterColumnSql = (column: string) =>
       `case when ${dialect.isSound("dead_letter")} then dead_letter.${column} end`;
-    const body = `coalesce(${soundEvent("body")}, ${soundLetter("body")})`;
-    const forgetCount = forgetCalls;
-    const rows = await query<MarkedRow>(
+    const bodySql = `coalesce(${soundEventColumnSql("body")}, ${soundLetterColumnSql("body")})`;
+    const forgetsBefore = forgetCalls;
+    const rows = await query<MarkedEventRow>(
       `select position, committed_ms, body, number, epoch from (
-         select again.position, coalesce(${soundEvent("committed_ms")}, ${soundLetter("committed_ms")}) as committed_ms,
-           ${body} as body, ${soundLetter("number")} as number, ${soundLetter("epoch")} as epoch,
-           sum(${offeredSql(`octet_length(${body})`)}) over (order by again.position) as upto,
+         select again.position, coalesce(${soundEventColumnSql("committed_ms")}, ${soundLetterColumnSql("committed_ms")}) as committed_ms,
+           ${bodySql} as body, ${soundLetterColumnSql("number")} as number, ${soundLetterColumnSql("epoch")} as epoch,
+           sum(${offeredSql(`octet_length(${bodySql})`)}) over (order by again.position) as upto,
            row_number() over (order by again.position) as place
          from (${marks}) as again
            left join event on event.source = $1 and event.position = again.position
            left join dead_letter on dead_letter.source = $1 and dead_letter.sink = $2
              and dead_letter.position = again.position
-       ) as marked where body is null or upto <= ${MAX_OFFER_BYTES} or place = 1 order by position`,
+       ) as marked where body is null or upto <= ${MAX_OFFERED_BATCH_BYTES} or place = 1 order by position`,
       sink,
       ...values,
     );
@@ -124,42 +133,43 @@ export function createRedeliveries(
       if (text !== null) offeredEvents.push({ ...toLoggedEvent({ ...row, body: text }), ...toSequenceField(row) });
       else if (quarantine?.(sink, row.position) === true) isChanged = true;
     }
-    if (offeredEvents.length === 0 && isChanged) return readOffer(sink, marks, ...values);
-    lastOffers.set(sink, { positions: offeredEvents.map(({ position }) => position), forgotten: forgetCount });
+    if (offeredEvents.length === 0 && isChanged) return readMarkedEvents(sink, marks, ...values);
+    lastOffers.set(sink, { positions: offeredEvents.map(({ position }) => position), forgotten: forgetsBefore });
     return offeredEvents;
   }
 
   return {
-    forget: forgetCached,
+    forget: forgetCachedMarks,
     async next(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
       if (unmarkedSinks.has(sink)) return [];
-      const forgetCount = forgetCalls;
-      const marksSql = "select position from again where source = $1 and sink = $2 order by position limit $3";
-      const offeredEvents = await readOffer(sink, marksSql, limit);
-      if (offeredEvents.length === 0 && mayCache(forgetCount)) unmarkedSinks.add(sink);
+      const forgetsBefore = forgetCalls;
+      const selectMarksSql = "select position from again where source = $1 and sink = $2 order by position limit $3";
+      const offeredEvents = await readMarkedEvents(sink, selectMarksSql, limit);
+      if (offeredEvents.length === 0 && mayCacheResult(forgetsBefore)) unmarkedSinks.add(sink);
       return offeredEvents;
     },
     /** A replay of a million values has few urgent events, so the query starts from urgent events. */
     async nextUrgent(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
-      const firstPosition = firstUrgentPosition.get(sink) ?? 0;
+      const firstPosition = firstUrgentBySink.get(sink) ?? 0;
       if (unmarkedSinks.has(sink) || firstPosition === Number.POSITIVE_INFINITY) return [];
-      const forgetCount = forgetCalls;
-      const offeredEvents = await readOffer(
+      const forgetsBefore = forgetCalls;
+      const offeredEvents = await readMarkedEvents(
         sink,
         `select position from (
            select event.position from event cross join again
-           where event.source = $1 and event.position >= $4 and ${IS_URGENT}
+           where event.source = $1 and event.position >= $4 and ${IS_URGENT_EVENT_SQL}
              and again.source = $1 and again.sink = $2 and again.position = event.position
            union all
            select position from dead_letter
            where source = $1 and sink = $2 and resending = true and position >= $4
              and not exists (select 1 from event where event.source = $1 and event.position = dead_letter.position)
-             and ${dialect.kindIn("body")} ${URGENT_KIND.replace("kind ", "")}
+             and ${dialect.kindIn("body")} ${IS_URGENT_KIND_SQL.replace("kind ", "")}
          ) as urgent order by position limit $3`,
         limit,
         firstPosition,
       );
-      if (mayCache(forgetCount)) firstUrgentPosition.set(sink, offeredEvents[0]?.position ?? Number.POSITIVE_INFINITY);
+      if (mayCacheResult(forgetsBefore))
+        firstUrgentBySink.set(sink, offeredEvents[0]?.position ?? Number.POSITIVE_INFINITY);
       return offeredEvents;
     },
     /** Positions of the last offer up to a position, without the settled ones. */
@@ -172,12 +182,12 @@ export function createRedeliveries(
      */
     settle(sink: string, positions: readonly number[]): SqlStatement {
       const offer = lastOffers.get(sink);
-      const first = offer !== undefined && offer.forgotten !== forgetCalls ? (offer.positions[0] ?? 0) : 0;
+      const firstOffered = offer !== undefined && offer.forgotten !== forgetCalls ? (offer.positions[0] ?? 0) : 0;
       return {
         text: `delete from again where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}
           and not exists (select 1 from again as older
             where older.source = $1 and older.sink = $2 and older.position < $4::bigint)`,
-        values: [sink, positions, first],
+        values: [sink, positions, firstOffered],
       };
     },
     /** Removes settled positions from the last offer, after their marks were removed. */
@@ -189,12 +199,12 @@ export function createRedeliveries(
     /** Marks settled events that were committed since a time; the sink gets the later ones anyway. */
     mark: (sink: string, sinceMs: number, kinds: readonly EventKind[] | undefined, end: number): Promise<number> =>
       kinds === undefined
-        ? markSlices(sink, 0, end, "committed_ms >= $5", sinceMs)
-        : markSlices(sink, 0, end, `committed_ms >= $5 and ${dialect.isIn("kind", "$6::text[]")}`, sinceMs, kinds),
+        ? markInSlices(sink, 0, end, "committed_ms >= $5", sinceMs)
+        : markInSlices(sink, 0, end, `committed_ms >= $5 and ${dialect.isIn("kind", "$6::text[]")}`, sinceMs, kinds),
 
     /** Marks settled events of a range of the log; urgent ones only after `urgentAfter`. */
     markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
-      markSlices(sink, after, through, `(event.position > $5 or not (${IS_URGENT}))`, urgentAfter),
+      markInSlices(sink, after, through, `(event.position > $5 or not (${IS_URGENT_EVENT_SQL}))`, urgentAfter),
 
     isUnmarked: (sink: string): boolean => unmarkedSinks.has(sink),
     /**
@@ -205,12 +215,12 @@ export function createRedeliveries(
      */
     markAfterReplay(sink: string, after: number, through: number, isUrgent: boolean): readonly SqlStatement[] {
       if (unmarkedSinks.has(sink)) return [];
-      const conditions = [
-        ...(firstUrgentPosition.get(sink) === Number.POSITIVE_INFINITY ? [] : [IS_URGENT]),
-        ...(isUrgent ? [] : [`not (${IS_URGENT})`]),
+      const markConditions = [
+        ...(firstUrgentBySink.get(sink) === Number.POSITIVE_INFINITY ? [] : [IS_URGENT_EVENT_SQL]),
+        ...(isUrgent ? [] : [`not (${IS_URGENT_EVENT_SQL})`]),
       ];
-      if (conditions.length > 0) forgetCalls += 1;
-      return conditions.map((condition) => ({
+      if (markConditions.length > 0) forgetCalls += 1;
+      return markConditions.map((condition) => ({
         text: dialect.insert(
           "again",
           { sink: "$2::text", position: "event.position" },
@@ -250,9 +260,9 @@ interface DeadLetterRow extends SequenceColumns {
 export function createDeadLetters(sql: SqlDriver) {
   const { dialect, query } = sql;
 
-  const selectionSql = (ids: readonly number[] | "all") =>
+  const deadLetterSelectionSql = (ids: readonly number[] | "all") =>
     `source = $1 and sink = $2 and resending = false and ${ids === "all" ? "true" : dialect.isIn("id", "$3::bigint[]")}`;
-  const selectionValues = (sink: string, ids: readonly number[] | "all") => (ids === "all" ? [sink] : [sink, ids]);
+  const deadLetterValues = (sink: string, ids: readonly number[] | "all") => (ids === "all" ? [sink] : [sink, ids]);
 
   return {
     async list(sink: string | undefined, limit: number): Promise<readonly DeadLetter[]> {
@@ -300,9 +310,9 @@ export function createDeadLetters(sql: SqlDriver) {
     }),
     resend: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
-        const hiddenLetters = yield* runSql<{ readonly position: number }>(
-          `update dead_letter set resending = true where ${selectionSql(ids)} and ${dialect.isSound("dead_letter")} returning position`,
-          ...selectionValues(sink, ids),
+        const resentLetters = yield* runSql<{ readonly position: number }>(
+          `update dead_letter set resending = true where ${deadLetterSelectionSql(ids)} and ${dialect.isSound("dead_letter")} returning position`,
+          ...deadLetterValues(sink, ids),
         );
         yield* runSql(
           dialect.insert(
@@ -311,20 +321,20 @@ export function createDeadLetters(sql: SqlDriver) {
             `from dead_letter where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}`,
           ),
           sink,
-          hiddenLetters.map(({ position }) => position),
+          resentLetters.map(({ position }) => position),
         );
-        return hiddenLetters.length;
+        return resentLetters.length;
       }),
 
     discard: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
-        const removed = yield* runSql<{ readonly position: number }>(
-          `delete from dead_letter where ${selectionSql(ids)} returning position`,
-          ...selectionValues(sink, ids),
+        const removedDeadLetters = yield* runSql<{ readonly position: number }>(
+          `delete from dead_letter where ${deadLetterSelectionSql(ids)} returning position`,
+          ...deadLetterValues(sink, ids),
         );
-        const positions = removed.map(({ position }) => position);
-        yield [removeOrphanedMarks(sql, positions)];
-        return removed.length;
+        const removedPositions = removedDeadLetters.map(({ position }) => position);
+        yield [removeOrphanedMarks(sql, removedPositions)];
+        return removedDeadLetters.length;
       }),
   };
 }

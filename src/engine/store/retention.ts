@@ -3,33 +3,33 @@ import { type Event, isUrgentKind, makeEvent } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { type EventText, lastWithinBytes } from "./outbox-rules.ts";
+import { lastPositionWithinBytes, type StoredEventText } from "./outbox-rules.ts";
 import { removeOrphanedMarks } from "./redeliveries.ts";
 import type { SinkCursors } from "./sink-cursors.ts";
 import { runSql, type SqlDriver, type SqlSteps } from "./sql-driver.ts";
-import type { PruneReport, RetentionBounds, SinkPosition, StoredGap } from "./store.ts";
+import type { EventLogPruneReport, RetentionBounds, SinkPosition, StoredGap } from "./store.ts";
 
 /** Each sink gets one gap event per reason in this time; later losses wait for the next one. */
-const GAP_INTERVAL_MS = 60 * 60_000;
+const GAP_EVENT_INTERVAL_MS = 60 * 60_000;
 /** Published gaps are stored this long. */
-const GAP_RETENTION_MS = 90 * 24 * 60 * 60_000;
+const PUBLISHED_GAP_RETENTION_MS = 90 * 24 * 60 * 60_000;
 /** Limits of one removing transaction, so that other writers wait a few milliseconds only. */
-const MAX_SLICE_ROWS = 250;
-const MAX_SLICE_BYTES = 4 * 1024 ** 2;
+const MAX_REMOVED_ROWS = 250;
+const MAX_REMOVED_BYTES = 4 * 1024 ** 2;
 /** Share of its limit to which a full log is emptied: rare large steps instead of many small ones. */
-const EMPTIED_SHARE = 0.95;
+const EMPTIED_LOG_SHARE = 0.95;
 /** Share of the log's bytes that dead letters may take. */
 const DEAD_LETTER_SHARE = 0.1;
-const MAX_REMOVED_LETTERS = 500;
+const MAX_REMOVED_DEAD_LETTERS = 500;
 
-const slowestCursorSql = (otherwise: string) =>
+const slowestSinkCursorSql = (otherwise: string) =>
   `(select coalesce(min(sink.position), ${otherwise}) from sink where sink.source = $1 and ended is null)`;
-const SLOWEST_CURSOR_SQL = slowestCursorSql("9000000000000000");
+const SLOWEST_SINK_CURSOR_SQL = slowestSinkCursorSql("9000000000000000");
 
-const IS_SETTLED = `position <= ${SLOWEST_CURSOR_SQL}
+const IS_SETTLED_SQL = `position <= ${SLOWEST_SINK_CURSOR_SQL}
   and not exists (select 1 from again where again.source = $1 and again.position = event.position)`;
 
-interface SweepSelection {
+interface RemovableEventSelection {
   readonly condition: string;
   readonly through: number;
   readonly reason: StoredGap["reason"] | null;
@@ -49,45 +49,46 @@ export interface RetainedLog {
 }
 
 /** Removes settled events after their replay window, and others that are too old or too many, with gap records. */
-export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCursors, clock: Pick<Clock, "now">) {
+export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCursors, clock: Pick<Clock, "now">) {
   const { dialect, query } = sql;
   const { table: counters, where: isCounter } = dialect.counters;
-  const gapRecords = createGapRecords(sql, sinks);
+  const deliveryGaps = createDeliveryGapStore(sql, sinks);
 
   async function removeEvents(
-    selection: SweepSelection,
+    selection: RemovableEventSelection,
     { wanted }: RetentionBounds,
     nowMs: number,
-    recorded: StoredGap[],
+    recordedGaps: StoredGap[],
   ): Promise<number> {
     const { condition, through, reason, keepBytes } = selection;
-    const nextSliceSql = `select position, bytes, committed_ms, (select ${counters}.bytes from ${counters} where ${isCounter}) as total
+    const nextRemovableEventsSql = `select position, bytes, committed_ms, (select ${counters}.bytes from ${counters} where ${isCounter}) as total
       from event where source = $1 and position > $2 and position <= $3 and ${condition}
-      order by position limit ${MAX_SLICE_ROWS}`;
-    let removed = 0;
+      order by position limit ${MAX_REMOVED_ROWS}`;
+    let removedCount = 0;
     let afterPosition = 0;
-    const withinLimits = (rows: readonly (RemovedEvent & { readonly total: number })[]): readonly RemovedEvent[] => {
-      const excessBytes = keepBytes === undefined ? MAX_SLICE_BYTES : (rows[0]?.total ?? 0) - keepBytes;
-      const lastPosition = excessBytes <= 0 ? 0 : (lastWithinBytes(rows, Math.min(excessBytes, MAX_SLICE_BYTES)) ?? 0);
+    const limitEvents = (rows: readonly (RemovedEvent & { readonly total: number })[]): readonly RemovedEvent[] => {
+      const excessBytes = keepBytes === undefined ? MAX_REMOVED_BYTES : (rows[0]?.total ?? 0) - keepBytes;
+      const lastPosition =
+        excessBytes <= 0 ? 0 : (lastPositionWithinBytes(rows, Math.min(excessBytes, MAX_REMOVED_BYTES)) ?? 0);
       return rows.filter(({ position }) => position <= lastPosition);
     };
-    while (withinLimits(await query(nextSliceSql, afterPosition, through)).length > 0) {
-      const start = afterPosition;
+    while (limitEvents(await query(nextRemovableEventsSql, afterPosition, through)).length > 0) {
+      const sliceStart = afterPosition;
       const removedSlice = await sql.transaction(function* () {
-        const events = withinLimits(yield* runSql(nextSliceSql, start, through));
-        const foundGaps = reason === null ? [] : joinGaps(yield* findLosses(events, reason, wanted, nowMs));
-        yield* gapRecords.record(foundGaps);
+        const events = limitEvents(yield* runSql(nextRemovableEventsSql, sliceStart, through));
+        const mergedLossGaps = reason === null ? [] : mergeGaps(yield* findLosses(events, reason, wanted, nowMs));
+        yield* deliveryGaps.record(mergedLossGaps);
         if (events.length > 0) yield* removeFromLog(events);
-        return { events, found: foundGaps };
+        return { events, found: mergedLossGaps };
       });
       if (removedSlice.found.length > 0) sinks.forget();
-      recorded.push(...removedSlice.found);
-      removed += removedSlice.events.length;
+      recordedGaps.push(...removedSlice.found);
+      removedCount += removedSlice.events.length;
       log.removed(removedSlice.events);
       afterPosition = removedSlice.events.at(-1)?.position ?? through;
       await yieldToEventLoop();
     }
-    return removed;
+    return removedCount;
   }
 
   /** Returns the losses when these events go. A sink that was never offered one of them starts a new epoch. */
@@ -98,52 +99,52 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
     nowMs: number,
   ): SqlSteps<readonly StoredGap[]> {
     const at = isoUtc(nowMs);
-    const positions = events.map(({ position }) => position);
+    const removedPositions = events.map(({ position }) => position);
     const sinksInUse = yield* runSql<Pick<SinkPosition, "sink" | "position" | "urgent">>(
       "select name as sink, position, urgent from sink where source = $1 and ended is null",
     );
-    const markRows = yield* runSql<{ readonly sink: string; readonly position: number }>(
+    const redeliveryMarkRows = yield* runSql<{ readonly sink: string; readonly position: number }>(
       `select sink, position from again where source = $1 and ${dialect.isIn("position", "$2::bigint[]")}`,
-      positions,
+      removedPositions,
     );
-    const eventRows = yield* runSql<Pick<EventText, "position" | "body">>(
+    const eventRows = yield* runSql<Pick<StoredEventText, "position" | "body">>(
       `select position, body from event
        where source = $1 and ${dialect.isIn("position", "$2::bigint[]")} and ${dialect.isSound("event")}`,
-      positions,
+      removedPositions,
     );
-    const markedKeys = new Set(markRows.map(({ sink, position }) => `${position} ${sink}`));
-    const bodies = new Map(eventRows.map(({ position, body }) => [position, body]));
-    const lostGaps: StoredGap[] = [];
+    const markedEventKeys = new Set(redeliveryMarkRows.map(({ sink, position }) => `${position} ${sink}`));
+    const eventBodyByPosition = new Map(eventRows.map(({ position, body }) => [position, body]));
+    const lostEventGaps: StoredGap[] = [];
     const neverOfferedSinks = new Set<string>();
     for (const { position, committed_ms } of events) {
-      const isMarkedFor = (sink: string) => markedKeys.has(`${position} ${sink}`);
-      const sinksWithoutEvent = sinksInUse.filter((sink) => position > sink.position || isMarkedFor(sink.sink));
+      const isMarkedForSink = (sink: string) => markedEventKeys.has(`${position} ${sink}`);
+      const sinksWithoutEvent = sinksInUse.filter((sink) => position > sink.position || isMarkedForSink(sink.sink));
       if (sinksWithoutEvent.length === 0) continue;
-      const body = bodies.get(position);
+      const body = eventBodyByPosition.get(position);
       // A damaged event is a loss for each sink that has not got it.
       const event = body === undefined ? null : parseEvent(body);
       const time = event?.time ?? isoUtc(committed_ms);
       for (const { sink, position: cursor, urgent } of sinksWithoutEvent) {
-        const isDelivered = event !== null && isUrgentKind(event.type) && position <= urgent;
-        if (isDelivered && !isMarkedFor(sink)) continue;
+        const isUrgentDelivered = event !== null && isUrgentKind(event.type) && position <= urgent;
+        if (isUrgentDelivered && !isMarkedForSink(sink)) continue;
         if (event !== null && wanted?.(sink, event) === false) continue;
-        lostGaps.push({ sink, reason, firstTime: time, lastTime: time, count: 1, at });
-        if (position > cursor && !isDelivered) neverOfferedSinks.add(sink);
+        lostEventGaps.push({ sink, reason, firstTime: time, lastTime: time, count: 1, at });
+        if (position > cursor && !isUrgentDelivered) neverOfferedSinks.add(sink);
       }
     }
     yield [...neverOfferedSinks].map(sinks.beginEpoch);
-    return lostGaps;
+    return lostEventGaps;
   }
 
   function* removeFromLog(events: readonly RemovedEvent[]): SqlSteps<void> {
-    const positions = events.map(({ position }) => position);
+    const removedPositions = events.map(({ position }) => position);
     const bytes = events.reduce((sum, event) => sum + event.bytes, 0);
     yield [
       {
         text: `delete from event where source = $1 and ${dialect.isIn("position", "$2::bigint[]")}`,
-        values: [positions],
+        values: [removedPositions],
       },
-      removeOrphanedMarks(sql, positions),
+      removeOrphanedMarks(sql, removedPositions),
       { text: `update ${counters} set bytes = bytes - $2::bigint where ${isCounter}`, values: [bytes] },
     ];
   }
@@ -159,7 +160,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
       dialect.upsert("age_mark", ["ran_ms"], {
         ran_ms: "$2::bigint",
         newest: dialect.lastPosition,
-        settled: slowestCursorSql(end),
+        settled: slowestSinkCursorSql(end),
       }),
       ran,
     );
@@ -174,113 +175,113 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCur
          and ran_ms < (select max(ran_ms) from age_mark where source = $1 and ran_ms < $2)`,
       Math.round(ran - Math.max(maxAgeMs, replayMs)),
     );
-    yield* runSql("delete from gap where source = $1 and told_ms < $2", clock.now() - GAP_RETENTION_MS);
+    yield* runSql("delete from gap where source = $1 and told_ms < $2", clock.now() - PUBLISHED_GAP_RETENTION_MS);
     return { aged: aged?.newest ?? 0, replayed: replayed?.settled ?? 0 };
   }
 
-  async function logBytes(): Promise<number> {
+  async function readEventLogBytes(): Promise<number> {
     const [row] = await query<{ readonly bytes: number }>(`select bytes from ${counters} where ${isCounter}`);
     return row?.bytes ?? 0;
   }
 
-  async function publish(): Promise<number> {
+  async function publishUnpublishedGaps(): Promise<number> {
     const nowMs = clock.now();
-    if ((await query(DUE_GAPS_SQL, ...dueGapTimes(nowMs))).length === 0) return 0;
-    const { count, committed } = await sql.transaction(() => gapRecords.publish(log, nowMs));
+    if ((await query(SELECT_UNPUBLISHED_GAPS_SQL, ...publishedGapWindow(nowMs))).length === 0) return 0;
+    const { count, committed } = await sql.transaction(() => deliveryGaps.publish(log, nowMs));
     committed();
     return count;
   }
 
   return {
-    gaps: gapRecords.list,
-    async prune(bounds: RetentionBounds): Promise<PruneReport & { readonly published: number }> {
+    gaps: deliveryGaps.list,
+    async prune(bounds: RetentionBounds): Promise<EventLogPruneReport & { readonly published: number }> {
       const nowMs = clock.now();
-      const recorded: StoredGap[] = [];
-      let removed = 0;
+      const recordedGaps: StoredGap[] = [];
+      let removedCount = 0;
       const { aged, replayed } = await sql.transaction(() => recordAge(bounds));
-      const ageSelections: readonly SweepSelection[] = [
-        { condition: IS_SETTLED, through: replayed, reason: null },
-        { condition: `position > ${SLOWEST_CURSOR_SQL}`, through: aged, reason: "age" },
+      const ageSelections: readonly RemovableEventSelection[] = [
+        { condition: IS_SETTLED_SQL, through: replayed, reason: null },
+        { condition: `position > ${SLOWEST_SINK_CURSOR_SQL}`, through: aged, reason: "age" },
       ];
-      for (const selection of ageSelections) removed += await removeEvents(selection, bounds, nowMs, recorded);
-      if ((await logBytes()) > bounds.maxBytes) {
-        const fullLogSelection = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_SHARE };
+      for (const selection of ageSelections) removedCount += await removeEvents(selection, bounds, nowMs, recordedGaps);
+      if ((await readEventLogBytes()) > bounds.maxBytes) {
+        const fullLogSelection = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_LOG_SHARE };
         for (const reason of [null, "size"] as const) {
-          for (const isTelemetry of [true, false]) {
-            const condition = `telemetry = ${isTelemetry}${reason === null ? ` and ${IS_SETTLED}` : ""}`;
-            removed += await removeEvents({ ...fullLogSelection, condition, reason }, bounds, nowMs, recorded);
+          for (const selectsTelemetry of [true, false]) {
+            const condition = `telemetry = ${selectsTelemetry}${reason === null ? ` and ${IS_SETTLED_SQL}` : ""}`;
+            removedCount += await removeEvents({ ...fullLogSelection, condition, reason }, bounds, nowMs, recordedGaps);
           }
         }
       }
-      recorded.push(...(await gapRecords.dropLetters(Math.floor(bounds.maxBytes * DEAD_LETTER_SHARE), nowMs)));
-      return { removed, gaps: joinGaps(recorded), published: await publish() };
+      recordedGaps.push(...(await deliveryGaps.dropLetters(Math.floor(bounds.maxBytes * DEAD_LETTER_SHARE), nowMs)));
+      return { removed: removedCount, gaps: mergeGaps(recordedGaps), published: await publishUnpublishedGaps() };
     },
   };
 }
 
-function joinGaps(gaps: readonly StoredGap[]): readonly StoredGap[] {
+function mergeGaps(gaps: readonly StoredGap[]): readonly StoredGap[] {
   const gapsByKey = new Map<string, StoredGap>();
   for (const gap of gaps) {
     const key = `${gap.reason} ${gap.sink}`;
     const earlierGap = gapsByKey.get(key);
-    const joinedGap = earlierGap && {
+    const mergedGap = earlierGap && {
       ...earlierGap,
       firstTime: earlierGap.firstTime < gap.firstTime ? earlierGap.firstTime : gap.firstTime,
       lastTime: earlierGap.lastTime > gap.lastTime ? earlierGap.lastTime : gap.lastTime,
       count: earlierGap.count + gap.count,
     };
-    gapsByKey.set(key, joinedGap ?? gap);
+    gapsByKey.set(key, mergedGap ?? gap);
   }
   return [...gapsByKey.values()];
 }
 
-interface GapRow extends Omit<StoredGap, "at"> {
+interface DeliveryGapRow extends Omit<StoredGap, "at"> {
   readonly id: number;
   readonly at_ms: number;
 }
 
-const GAP_COLUMNS = `id, sink, reason, first_time as "firstTime", last_time as "lastTime", count, at_ms`;
+const GAP_COLUMN_NAMES = `id, sink, reason, first_time as "firstTime", last_time as "lastTime", count, at_ms`;
 
 /** Gaps that are not published, unless one of the same sink and reason was in the last hour. */
-const DUE_GAPS_SQL = `select ${GAP_COLUMNS} from gap where source = $1 and told_ms is null and not exists
+const SELECT_UNPUBLISHED_GAPS_SQL = `select ${GAP_COLUMN_NAMES} from gap where source = $1 and told_ms is null and not exists
   (select 1 from gap as told where told.source = $1 and told.sink = gap.sink and told.reason = gap.reason
    and told.told_ms > $2 and told.told_ms <= $3)`;
-const dueGapTimes = (nowMs: number) => [nowMs - GAP_INTERVAL_MS, nowMs] as const;
+const publishedGapWindow = (nowMs: number) => [nowMs - GAP_EVENT_INTERVAL_MS, nowMs] as const;
 
-function createGapRecords(sql: SqlDriver, sinks: SinkCursors) {
+function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
   const { dialect, query } = sql;
 
   /** Counts losses; each joins the gap that is not published yet. */
   function* record(gaps: readonly StoredGap[]): SqlSteps<void> {
-    const joinSql = dialect.update(
+    const mergeGapSql = dialect.update(
       "gap",
       { first_time: "least(first_time, $4)", last_time: "greatest(last_time, $5)", count: "count + $6::bigint" },
       "sink = $2 and reason = $3 and told_ms is null",
     );
     for (const { sink, reason, firstTime, lastTime, count, at } of gaps) {
       yield [sinks.addDropped(sink, count)];
-      const joinedRows = yield* runSql(`${joinSql} returning 1`, sink, reason, firstTime, lastTime, count);
-      if (joinedRows.length > 0) continue;
-      const cells = {
+      const mergedGapRows = yield* runSql(`${mergeGapSql} returning 1`, sink, reason, firstTime, lastTime, count);
+      if (mergedGapRows.length > 0) continue;
+      const gapColumnValues = {
         ...{ sink: "$2::text", reason: "$3::text", first_time: "$4::text", last_time: "$5::text" },
         ...{ count: "$6::bigint", at_ms: "$7::bigint", told_ms: "null::bigint" },
       };
-      yield* runSql(dialect.insert("gap", cells), sink, reason, firstTime, lastTime, count, Date.parse(at));
+      yield* runSql(dialect.insert("gap", gapColumnValues), sink, reason, firstTime, lastTime, count, Date.parse(at));
     }
   }
 
   return {
     record,
     async list(sink: string | undefined): Promise<readonly StoredGap[]> {
-      const rows = await query<GapRow>(
-        `select ${GAP_COLUMNS} from gap where source = $1 and ($2::text is null or sink = $2)
+      const rows = await query<DeliveryGapRow>(
+        `select ${GAP_COLUMN_NAMES} from gap where source = $1 and ($2::text is null or sink = $2)
          order by id desc limit 1000`,
         sink ?? null,
       );
       return rows.map(({ id: _id, at_ms, ...gap }) => ({ ...gap, at: isoUtc(at_ms) }));
     },
     *publish(log: RetainedLog, nowMs: number): SqlSteps<{ readonly count: number; readonly committed: () => void }> {
-      const due = yield* runSql<GapRow>(DUE_GAPS_SQL, ...dueGapTimes(nowMs));
+      const due = yield* runSql<DeliveryGapRow>(SELECT_UNPUBLISHED_GAPS_SQL, ...publishedGapWindow(nowMs));
       const events = due.map(({ sink, reason, firstTime, lastTime, count }) =>
         makeEvent({
           type: "delivery-gap",
@@ -301,25 +302,27 @@ function createGapRecords(sql: SqlDriver, sinks: SinkCursors) {
       const bytes = "(select coalesce(sum(octet_length(body)), 0) from dead_letter where source = $1)";
       if ((await query(`select 1 where ${bytes} > $2`, maxBytes)).length === 0) return [];
       return sql.transaction(function* () {
-        const letters = yield* runSql<EventText & { id: number; sink: string; at_ms: number; sound: number | boolean }>(
+        const oldLetters = yield* runSql<
+          StoredEventText & { id: number; sink: string; at_ms: number; sound: number | boolean }
+        >(
           `select * from (
              select id, sink, position, at_ms, body, ${dialect.isSound("dead_letter")} as sound,
                sum(octet_length(body)) over (order by id) - octet_length(body) as before
-             from dead_letter where source = $1 order by id limit ${MAX_REMOVED_LETTERS}
+             from dead_letter where source = $1 order by id limit ${MAX_REMOVED_DEAD_LETTERS}
            ) as oldest where before < ${bytes} - $2 order by id`,
           maxBytes,
         );
-        const ids = letters.map(({ id }) => id);
+        const ids = oldLetters.map(({ id }) => id);
         yield* runSql(`delete from dead_letter where source = $1 and ${dialect.isIn("id", "$2::bigint[]")}`, ids);
-        const positions = letters.map(({ position }) => position);
-        yield [removeOrphanedMarks(sql, positions)];
-        const deadLetterGaps = letters.map(({ sink, body, at_ms, sound }) => {
+        const removedPositions = oldLetters.map(({ position }) => position);
+        yield [removeOrphanedMarks(sql, removedPositions)];
+        const deadLetterGaps = oldLetters.map(({ sink, body, at_ms, sound }) => {
           const time = sound ? parseEvent(body).time : isoUtc(at_ms);
           return { sink, reason: "size", firstTime: time, lastTime: time, count: 1, at: isoUtc(nowMs) } as const;
         });
-        const joinedLetterGaps = joinGaps(deadLetterGaps);
-        yield* record(joinedLetterGaps);
-        return joinedLetterGaps;
+        const mergedLetterGaps = mergeGaps(deadLetterGaps);
+        yield* record(mergedLetterGaps);
+        return mergedLetterGaps;
       });
     },
   };

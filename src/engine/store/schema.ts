@@ -27,7 +27,7 @@ const INITIAL_CHECKSUM_COLUMNS = {
  *   document   record   quota      what the other rooms keep
  *   damaged                        what was in any of them and is no longer what had been written
  */
-const MIGRATIONS: readonly string[] = [
+const SQLITE_SCHEMA_MIGRATIONS: readonly string[] = [
   `
   create table document (
     set_name text not null,
@@ -181,44 +181,45 @@ const MIGRATIONS: readonly string[] = [
   `,
 ];
 
-export const SCHEMA_VERSION = MIGRATIONS.length;
+export const SCHEMA_VERSION = SQLITE_SCHEMA_MIGRATIONS.length;
 
 /** Throws for a file of another program or of a newer version; `migrate` updates an older one. */
 export function prepareSchema(database: Database, migrate: boolean): void {
-  const version = database.number("pragma user_version");
-  const application = database.number("pragma application_id");
-  const isEmpty = database.number("select count(*) from sqlite_master") === 0;
-  if (!isEmpty) refuseDamagedHeader(database, application, version);
-  if (!isEmpty && application !== APPLICATION_ID) {
+  const schemaVersion = database.number("pragma user_version");
+  const programId = database.number("pragma application_id");
+  const isDatabaseEmpty = database.number("select count(*) from sqlite_master") === 0;
+  if (!isDatabaseEmpty) refuseDamagedHeader(database, programId, schemaVersion);
+  if (!isDatabaseEmpty && programId !== APPLICATION_ID) {
     throw new ConfigError(`${database.path} belongs to another program.`, {
       hint: "Set state.folder to a folder of Plenum's own.",
     });
   }
-  if (version > SCHEMA_VERSION) {
+  if (schemaVersion > SCHEMA_VERSION) {
     throw new ConfigError(
-      `${database.path} was written by a newer Plenum (schema ${version}, this one knows ${SCHEMA_VERSION}).`,
+      `${database.path} was written by a newer Plenum (schema ${schemaVersion}, this one knows ${SCHEMA_VERSION}).`,
       { hint: "Run the newer version again, or set state.folder to another folder." },
     );
   }
-  if (version === SCHEMA_VERSION) return;
+  if (schemaVersion === SCHEMA_VERSION) return;
   if (!migrate) {
-    throw new ConfigError(`${database.path} has an older schema (${version} instead of ${SCHEMA_VERSION}).`, {
+    throw new ConfigError(`${database.path} has an older schema (${schemaVersion} instead of ${SCHEMA_VERSION}).`, {
       hint: "Start the worker of this version once; it brings the file up to date.",
     });
   }
   database.transaction(() => {
-    for (const migration of MIGRATIONS.slice(version)) database.exec(migration);
+    for (const migration of SQLITE_SCHEMA_MIGRATIONS.slice(schemaVersion)) database.exec(migration);
     database.exec(`pragma application_id = ${APPLICATION_ID}; pragma user_version = ${SCHEMA_VERSION}`);
   });
 }
 
 /** Treats one wrong byte of the application id, or an impossible version, as damage and not as another program. */
-function refuseDamagedHeader(database: Database, application: number, version: number): void {
-  const wrongBytes = [0, 8, 16, 24].filter((shift) => ((application ^ APPLICATION_ID) >>> shift) & 0xff).length;
-  const isImpossibleVersion = version < 1 || version > MAX_SCHEMA_VERSION;
-  const isBehind = version < SCHEMA_VERSION && application === APPLICATION_ID && findSchemaProblem(database) === null;
-  if (wrongBytes === 1 || (application === APPLICATION_ID && (isImpossibleVersion || isBehind)))
-    throw new StateDamaged(`${database.path} is damaged (its header names program ${application}, schema ${version}).`);
+function refuseDamagedHeader(database: Database, programId: number, version: number): void {
+  const wrongIdByteCount = [0, 8, 16, 24].filter((shift) => ((programId ^ APPLICATION_ID) >>> shift) & 0xff).length;
+  const isImpossibleSchemaVersion = version < 1 || version > MAX_SCHEMA_VERSION;
+  const isSchemaBehind =
+    version < SCHEMA_VERSION && programId === APPLICATION_ID && findSchemaProblem(database) === null;
+  if (wrongIdByteCount === 1 || (programId === APPLICATION_ID && (isImpossibleSchemaVersion || isSchemaBehind)))
+    throw new StateDamaged(`${database.path} is damaged (its header names program ${programId}, schema ${version}).`);
 }
 
 const MAX_SCHEMA_VERSION = 1_000;
@@ -239,13 +240,13 @@ export function findSchemaProblem(database: Database): string | null {
   const modelDatabase = openDatabase(":memory:");
   try {
     prepareSchema(modelDatabase, true);
-    const describeObject = ({ name, columns, sql }: SchemaObject) => `${name} ${columns} ${sql}`;
-    const foundObjects = new Set(database.prepare(SCHEMA_OBJECTS_SQL).all<SchemaObject>().map(describeObject));
-    const missingObject = modelDatabase
+    const describeSchemaObject = ({ name, columns, sql }: SchemaObject) => `${name} ${columns} ${sql}`;
+    const schemaObjects = new Set(database.prepare(SCHEMA_OBJECTS_SQL).all<SchemaObject>().map(describeSchemaObject));
+    const missingSchemaObject = modelDatabase
       .prepare(SCHEMA_OBJECTS_SQL)
       .all<SchemaObject>()
-      .find((shape) => !foundObjects.has(describeObject(shape)));
-    return missingObject === undefined ? null : `the ${missingObject.name} is not as it was made`;
+      .find((shape) => !schemaObjects.has(describeSchemaObject(shape)));
+    return missingSchemaObject === undefined ? null : `the ${missingSchemaObject.name} is not as it was made`;
   } finally {
     modelDatabase.close();
   }

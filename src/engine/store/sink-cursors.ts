@@ -1,18 +1,18 @@
 import type { EventNumber } from "../../core/model/delivery-sequence.ts";
-import { createEpoch, type DamageQuarantine } from "./damage-quarantine.ts";
+import { createEpoch, type DamagedRowQuarantine } from "./damage-quarantine.ts";
 import type { SqlDriver, SqlStatement } from "./sql-driver.ts";
 import type { SinkPosition } from "./store.ts";
 
-export interface StoredSink extends SinkPosition {
+export interface StoredSinkCursor extends SinkPosition {
   readonly counted: EventNumber;
 }
 
 /** `position` is the cursor for all events, `urgent` the one for urgent events. */
-export type CursorColumn = "position" | "urgent";
+export type SinkCursorColumn = "position" | "urgent";
 
-export type CursorRepair = Pick<DamageQuarantine, "repairCursors" | "isCursorLost" | "claimCursor">;
+export type SinkCursorRepair = Pick<DamagedRowQuarantine, "repairCursors" | "isCursorLost" | "claimCursor">;
 
-interface SinkRow extends SinkPosition {
+interface SinkCursorRow extends SinkPosition {
   readonly number: number;
   readonly epoch: string;
   readonly sound: number | boolean;
@@ -25,16 +25,16 @@ interface SinkRow extends SinkPosition {
  *
  * Cursor and sequence number move together, so that an event gets the same number after a crash.
  */
-export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boolean, damage?: CursorRepair) {
-  let cachedSinks: Map<string, StoredSink> | null = null;
-  let sinksPromise: Promise<Map<string, StoredSink>> | null = null;
+export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boolean, damage?: SinkCursorRepair) {
+  let cachedSinks: Map<string, StoredSinkCursor> | null = null;
+  let sinksPromise: Promise<Map<string, StoredSinkCursor>> | null = null;
 
-  async function loadSinks(): Promise<Map<string, StoredSink>> {
-    const rows = await query<SinkRow>(
+  async function loadSinkCursors(): Promise<Map<string, StoredSinkCursor>> {
+    const rows = await query<SinkCursorRow>(
       `select name as sink, position, urgent, ended, counted as number, epoch, ${dialect.isSound("sink")} as sound
        from sink where source = $1`,
     );
-    if (rows.some(({ sound }) => !sound) && damage?.repairCursors() === true) return loadSinks();
+    if (rows.some(({ sound }) => !sound) && damage?.repairCursors() === true) return loadSinkCursors();
     return new Map(
       rows.map(({ sink, position, urgent, ended, epoch, number }) => [
         sink,
@@ -43,42 +43,42 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
     );
   }
 
-  async function readSinks(): Promise<ReadonlyMap<string, StoredSink>> {
+  async function readCachedSinks(): Promise<ReadonlyMap<string, StoredSinkCursor>> {
     if (cachedSinks !== null) return cachedSinks;
-    if (!isCached) return loadSinks();
-    sinksPromise ??= loadSinks();
-    const currentRead = sinksPromise;
+    if (!isCached) return loadSinkCursors();
+    sinksPromise ??= loadSinkCursors();
+    const currentCursorRead = sinksPromise;
     try {
-      const sinks = await currentRead;
+      const sinks = await currentCursorRead;
       // The sinks may have changed since.
-      if (sinksPromise === currentRead) cachedSinks = sinks;
+      if (sinksPromise === currentCursorRead) cachedSinks = sinks;
       return sinks;
     } finally {
-      if (sinksPromise === currentRead) sinksPromise = null;
+      if (sinksPromise === currentCursorRead) sinksPromise = null;
     }
   }
 
-  function forgetCached(): void {
+  function forgetCachedSinks(): void {
     cachedSinks = null;
     sinksPromise = null;
   }
 
   return {
-    find: async (sink: string): Promise<StoredSink | undefined> => (await readSinks()).get(sink),
-    forget: forgetCached,
-    applyMove(sink: string, through: number, counted: EventNumber | undefined, cursor: CursorColumn): void {
+    find: async (sink: string): Promise<StoredSinkCursor | undefined> => (await readCachedSinks()).get(sink),
+    forget: forgetCachedSinks,
+    applyMove(sink: string, through: number, counted: EventNumber | undefined, cursor: SinkCursorColumn): void {
       const storedSink = cachedSinks?.get(sink);
       if (storedSink === undefined) {
-        forgetCached();
+        forgetCachedSinks();
         return;
       }
-      const isLater = counted?.epoch === storedSink.counted.epoch && counted.number > storedSink.counted.number;
-      const movedSink = {
+      const isLaterSequence = counted?.epoch === storedSink.counted.epoch && counted.number > storedSink.counted.number;
+      const movedSinkCursor = {
         ...storedSink,
         [cursor]: Math.max(through, storedSink[cursor]),
-        counted: isLater ? counted : storedSink.counted,
+        counted: isLaterSequence ? counted : storedSink.counted,
       };
-      cachedSinks?.set(sink, movedSink);
+      cachedSinks?.set(sink, movedSinkCursor);
     },
     register: (sink: string, position: number): SqlStatement => ({
       text: dialect.insert("sink", {
@@ -88,7 +88,12 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
       values: [sink, position, createEpoch()],
     }),
     /** Moves a cursor forward, never back, whatever the order of settlements. Numbers of an old epoch are ignored. */
-    moveTo: (sink: string, through: number, counted: EventNumber | undefined, cursor: CursorColumn): SqlStatement => ({
+    moveTo: (
+      sink: string,
+      through: number,
+      counted: EventNumber | undefined,
+      cursor: SinkCursorColumn,
+    ): SqlStatement => ({
       text: dialect.update(
         "sink",
         {

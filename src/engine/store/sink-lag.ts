@@ -1,7 +1,7 @@
 import { parseEvent } from "../../core/codec/stored-event.ts";
 import { EVENT_KINDS, type EventKind, isTelemetry } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { type EventText, URGENT_KIND } from "./outbox-rules.ts";
+import { IS_URGENT_KIND_SQL, type StoredEventText } from "./outbox-rules.ts";
 import type { SqlDriver } from "./sql-driver.ts";
 import { type LagFilter, type SinkLag, type SinkPosition, sinkStateSet } from "./store.ts";
 
@@ -15,9 +15,9 @@ import { type LagFilter, type SinkLag, type SinkPosition, sinkStateSet } from ".
  */
 
 /** Largest number of events that are looked at one by one for each sink: about 4 ms. */
-const MAX_FILTERED_EVENTS = 2_000;
+const MAX_LAG_FILTER_EVENTS = 2_000;
 /** Largest number of bytes that are read to apply a filter: about 10 ms. */
-const MAX_FILTERED_BYTES = 1024 ** 2;
+const MAX_LAG_FILTER_BYTES = 1024 ** 2;
 
 interface PendingRow {
   readonly position: number;
@@ -27,13 +27,13 @@ interface PendingRow {
   readonly committed_ms: number;
 }
 
-interface SinkRow
+interface SinkLagRow
   extends Pick<SinkLag, "sink" | "position" | "urgent" | "ended" | "deadLetters" | "dropped" | "remembered"> {
   readonly marked: number;
   readonly last: number;
 }
 
-interface ClassCounts {
+interface PendingFactAndValueCounts {
   readonly facts: number;
   readonly firstFact: number | null;
   readonly values: number;
@@ -48,9 +48,9 @@ interface EventCount {
   readonly exact: boolean;
 }
 
-const NO_EVENTS: EventCount = { events: 0, oldestMs: null, exact: true };
+const NO_PENDING_EVENTS: EventCount = { events: 0, oldestMs: null, exact: true };
 
-const NO_FILTER: LagFilter = { kinds: EVENT_KINDS, byKind: true, matches: () => true };
+const NO_LAG_FILTER: LagFilter = { kinds: EVENT_KINDS, byKind: true, matches: () => true };
 
 /** `unsavedCursors` has cursors that have moved in memory only. */
 export async function computeSinkLags(
@@ -58,7 +58,7 @@ export async function computeSinkLags(
   wanted: ReadonlyMap<string, LagFilter> | undefined,
   unsavedCursors: ReadonlyMap<string, { readonly through: number }>,
 ): Promise<readonly SinkLag[]> {
-  const sinks = await sql.query<SinkRow>(
+  const sinkRows = await sql.query<SinkLagRow>(
     `select name as sink, position, urgent, ended, dropped,
        (select count(*) from dead_letter where dead_letter.source = $1 and sink = sink.name and resending = false)
          as "deadLetters",
@@ -69,91 +69,97 @@ export async function computeSinkLags(
     sinkStateSet(""),
   );
   const sinkLags: SinkLag[] = [];
-  for (const { marked, last, ...stored } of sinks) {
+  for (const { marked, last, ...stored } of sinkRows) {
     const row = { ...stored, position: Math.max(stored.position, unsavedCursors.get(stored.sink)?.through ?? 0) };
-    const filter = (row.ended === null ? wanted?.get(row.sink) : undefined) ?? NO_FILTER;
-    const pendingCount = row.position >= last ? NO_EVENTS : await countAfter(sql, row, filter);
-    const markedCount = marked === 0 ? NO_EVENTS : await countMarked(sql, row.sink, marked, filter);
+    const lagFilter = (row.ended === null ? wanted?.get(row.sink) : undefined) ?? NO_LAG_FILTER;
+    const pendingEventCount = row.position >= last ? NO_PENDING_EVENTS : await countPending(sql, row, lagFilter);
+    const markedEventCount = marked === 0 ? NO_PENDING_EVENTS : await countMarked(sql, row.sink, marked, lagFilter);
     sinkLags.push({
       ...row,
-      depth: pendingCount.events,
-      again: markedCount.events,
-      exact: pendingCount.exact && markedCount.exact,
-      oldest: pendingCount.oldestMs === null ? null : isoUtc(pendingCount.oldestMs),
+      depth: pendingEventCount.events,
+      again: markedEventCount.events,
+      exact: pendingEventCount.exact && markedEventCount.exact,
+      oldest: pendingEventCount.oldestMs === null ? null : isoUtc(pendingEventCount.oldestMs),
     });
   }
   return sinkLags;
 }
 
-async function countAfter(sql: SqlDriver, { position, urgent }: CursorPair, wanted: LagFilter): Promise<EventCount> {
-  const afterSql = "event.source = $1 and event.position > $2";
+async function countPending(sql: SqlDriver, { position, urgent }: CursorPair, wanted: LagFilter): Promise<EventCount> {
+  const afterCursorSql = "event.source = $1 and event.position > $2";
   // Urgent events may be settled although values before them are not.
-  const isFact = `${afterSql} and telemetry = false and not (position <= ${urgent} and ${URGENT_KIND})`;
-  const isValue = `${afterSql} and telemetry = true`;
+  const isFactSql = `${afterCursorSql} and telemetry = false and not (position <= ${urgent} and ${IS_URGENT_KIND_SQL})`;
+  const isValueSql = `${afterCursorSql} and telemetry = true`;
   // Indexes answer all of it without reading a body.
-  const [counts] = await sql.query<ClassCounts>(
-    `select (select count(*) from event where ${isFact}) as facts,
-       (select min(position) from event where ${isFact}) as "firstFact",
+  const [counts] = await sql.query<PendingFactAndValueCounts>(
+    `select (select count(*) from event where ${isFactSql}) as facts,
+       (select min(position) from event where ${isFactSql}) as "firstFact",
        ${sql.dialect.countValuesAfter} as "values",
-       (select position from event where ${isValue} order by position limit 1) as "firstValue"`,
+       (select position from event where ${isValueSql} order by position limit 1) as "firstValue"`,
     position,
   );
-  if (counts === undefined) return NO_EVENTS;
-  const classes = [
-    { events: counts.facts, first: counts.firstFact, isIn: (kind: EventKind) => !isTelemetry(kind), condition: isFact },
-    { events: counts.values, first: counts.firstValue, isIn: isTelemetry, condition: isValue },
+  if (counts === undefined) return NO_PENDING_EVENTS;
+  const pendingClasses = [
+    {
+      events: counts.facts,
+      first: counts.firstFact,
+      isIn: (kind: EventKind) => !isTelemetry(kind),
+      condition: isFactSql,
+    },
+    { events: counts.values, first: counts.firstValue, isIn: isTelemetry, condition: isValueSql },
   ].filter(({ events, isIn }) => events > 0 && wanted.kinds.some(isIn));
-  const events = classes.reduce((sum, each) => sum + each.events, 0);
-  if (events === 0) return NO_EVENTS;
-  const isExact =
-    wanted.byKind && classes.every(({ isIn }) => EVENT_KINDS.filter(isIn).every((kind) => wanted.kinds.includes(kind)));
-  if (isExact || events > MAX_FILTERED_EVENTS) {
-    const firstPosition = Math.min(...classes.map((each) => each.first ?? Number.POSITIVE_INFINITY));
+  const events = pendingClasses.reduce((sum, each) => sum + each.events, 0);
+  if (events === 0) return NO_PENDING_EVENTS;
+  const isCountExact =
+    wanted.byKind &&
+    pendingClasses.every(({ isIn }) => EVENT_KINDS.filter(isIn).every((kind) => wanted.kinds.includes(kind)));
+  if (isCountExact || events > MAX_LAG_FILTER_EVENTS) {
+    const firstPendingPosition = Math.min(...pendingClasses.map((each) => each.first ?? Number.POSITIVE_INFINITY));
     const [oldest] = await sql.query<Pick<PendingRow, "committed_ms">>(
       "select committed_ms from event where source = $1 and position = $2",
-      firstPosition,
+      firstPendingPosition,
     );
-    return { events, oldestMs: oldest?.committed_ms ?? null, exact: isExact };
+    return { events, oldestMs: oldest?.committed_ms ?? null, exact: isCountExact };
   }
   const rows: PendingRow[] = [];
-  for (const { condition } of classes) {
-    const selectSql = `select position, kind, bytes, committed_ms from event where ${condition} order by position`;
-    rows.push(...(await sql.query<PendingRow>(selectSql, position)));
+  for (const { condition } of pendingClasses) {
+    const selectPendingSql = `select position, kind, bytes, committed_ms from event where ${condition} order by position`;
+    rows.push(...(await sql.query<PendingRow>(selectPendingSql, position)));
   }
-  return countRows(sql, rows, wanted);
+  return countMatching(sql, rows, wanted);
 }
 
 async function countMarked(sql: SqlDriver, sink: string, marked: number, wanted: LagFilter): Promise<EventCount> {
-  if (wanted === NO_FILTER || marked > MAX_FILTERED_EVENTS)
-    return { events: marked, oldestMs: null, exact: wanted === NO_FILTER };
+  if (wanted === NO_LAG_FILTER || marked > MAX_LAG_FILTER_EVENTS)
+    return { events: marked, oldestMs: null, exact: wanted === NO_LAG_FILTER };
   const rows = await sql.query<PendingRow>(
     `select again.position, kind, coalesce(bytes, 0) as bytes, coalesce(committed_ms, 0) as committed_ms
      from again left join event on event.source = $1 and event.position = again.position
      where again.source = $1 and again.sink = $2`,
     sink,
   );
-  return countRows(sql, rows, wanted);
+  return countMatching(sql, rows, wanted);
 }
 
-async function countRows(sql: SqlDriver, rows: readonly PendingRow[], wanted: LagFilter): Promise<EventCount> {
-  const rowsOfKind = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
-  const exceedsFilterBytes = rowsOfKind.reduce((sum, row) => sum + row.bytes, 0) > MAX_FILTERED_BYTES;
-  if (wanted.byKind || exceedsFilterBytes) return summarizePending(rowsOfKind, wanted.byKind);
-  const soundRows = await sql.query<Pick<EventText, "position" | "body">>(
+async function countMatching(sql: SqlDriver, rows: readonly PendingRow[], wanted: LagFilter): Promise<EventCount> {
+  const rowsOfWantedKinds = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
+  const exceedsFilterBytes = rowsOfWantedKinds.reduce((sum, row) => sum + row.bytes, 0) > MAX_LAG_FILTER_BYTES;
+  if (wanted.byKind || exceedsFilterBytes) return summarizePendingEvents(rowsOfWantedKinds, wanted.byKind);
+  const soundRows = await sql.query<Pick<StoredEventText, "position" | "body">>(
     `select position, body from event
      where source = $1 and ${sql.dialect.isIn("position", "$2::bigint[]")} and ${sql.dialect.isSound("event")}`,
-    rowsOfKind.flatMap(({ kind, position }) => (kind === null ? [] : [position])),
+    rowsOfWantedKinds.flatMap(({ kind, position }) => (kind === null ? [] : [position])),
   );
-  const bodyByPosition = new Map(soundRows.map(({ position, body }) => [position, body]));
-  const matchingRows = rowsOfKind.filter(({ position }) => {
+  const eventBodyByPosition = new Map(soundRows.map(({ position, body }) => [position, body]));
+  const matchingRows = rowsOfWantedKinds.filter(({ position }) => {
     // A damaged event will be a dead letter of the sink.
-    const body = bodyByPosition.get(position);
+    const body = eventBodyByPosition.get(position);
     return body === undefined || wanted.matches(parseEvent(body));
   });
-  return summarizePending(matchingRows, true);
+  return summarizePendingEvents(matchingRows, true);
 }
 
-function summarizePending(rows: readonly PendingRow[], exact: boolean): EventCount {
+function summarizePendingEvents(rows: readonly PendingRow[], exact: boolean): EventCount {
   const oldestMs = rows.length === 0 ? null : Math.min(...rows.map((row) => row.committed_ms));
   return { events: rows.length, oldestMs, exact: exact || rows.length === 0 };
 }

@@ -32,7 +32,7 @@ export function* runSql<Row = unknown>(text: string, ...values: readonly SqlValu
 }
 
 export interface SqlDriver {
-  readonly dialect: Dialect;
+  readonly dialect: SqlDialect;
   query<Row>(text: string, ...values: readonly SqlValue[]): Awaitable<readonly Row[]>;
   commit(statements: readonly SqlStatement[], documents?: readonly DocumentChange[]): Awaitable<void>;
   /** Runs a transaction whose statements depend on earlier results. `work` may run twice; the first has no effect then. */
@@ -45,15 +45,15 @@ export interface SqlDriver {
   changes(): Awaitable<number>;
 }
 
-export type ColumnValues = Readonly<Record<string, string>>;
+export type SqlByColumn = Readonly<Record<string, string>>;
 
 /** Text that differs between the databases. In SQLite each row has a checksum; PostgreSQL checks its pages itself. */
-export interface Dialect {
+export interface SqlDialect {
   /** `from` follows the values: tables and conditions. A copy of a damaged row of `copyOf` counts as damaged too. */
-  insert(table: StateTable, cells: ColumnValues, from?: string, copyOf?: StateTable): string;
-  upsert(table: StateTable, keys: readonly string[], cells: ColumnValues, from?: string): string;
+  insert(table: StateTable, cells: SqlByColumn, from?: string, copyOf?: StateTable): string;
+  upsert(table: StateTable, keys: readonly string[], cells: SqlByColumn, from?: string): string;
   /** Changes sound rows of this source. */
-  update(table: StateTable, cells: ColumnValues, where: string): string;
+  update(table: StateTable, cells: SqlByColumn, where: string): string;
   isSound(table: StateTable): string;
   /** Condition: a column has one of the values in a list parameter, such as `$3::bigint[]`. */
   isIn(column: string, list: string): string;

@@ -1,16 +1,16 @@
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { DamageQuarantine } from "./damage-quarantine.ts";
+import type { DamagedRowQuarantine } from "./damage-quarantine.ts";
 import type { DeferredWrites } from "./deferred-writes.ts";
-import type { createDocuments } from "./documents.ts";
-import type { QuotaDamage } from "./quota-store.ts";
-import type { ColumnValues, Dialect, SqlDriver, SqlStatement, SqlSteps, SqlValue, StateTable } from "./sql-driver.ts";
-import { CHECKED_TABLES, checksumSql, type Database, type Statement as Prepared } from "./sqlite.ts";
-import type { ClockMark, QuotaStore } from "./store.ts";
+import type { createDocumentStore } from "./documents.ts";
+import type { DamagedQuota } from "./quota-store.ts";
+import type { SqlByColumn, SqlDialect, SqlDriver, SqlStatement, SqlSteps, SqlValue, StateTable } from "./sql-driver.ts";
+import { CHECKED_TABLES, checksumSql, type Database, type SqliteStatement as Prepared } from "./sqlite.ts";
+import type { BootClockMark, QuotaStore } from "./store.ts";
 
 export function createSqliteDriver(
   database: Database,
   deferred: DeferredWrites<() => void>,
-  documents: Pick<ReturnType<typeof createDocuments>, "change">,
+  documents: Pick<ReturnType<typeof createDocumentStore>, "change">,
   repairCursors: () => boolean,
 ): SqlDriver {
   const preparedStatements = new Map<string, Prepared>();
@@ -21,14 +21,14 @@ export function createSqliteDriver(
       statement = database.prepare(translateToSqlite(text));
       preparedStatements.set(text, statement);
     }
-    const boundValues = values.map(toBindable);
-    if (!text.startsWith("update sink ")) return statement.all(...boundValues);
+    const boundSqlValues = values.map(toBindableSqliteValue);
+    if (!text.startsWith("update sink ")) return statement.all(...boundSqlValues);
     // A damaged cursor is not changed: repair it first.
-    if (statement.run(...boundValues) === 0 && repairCursors()) statement.run(...boundValues);
+    if (statement.run(...boundSqlValues) === 0 && repairCursors()) statement.run(...boundSqlValues);
     return [];
   }
 
-  function runSteps<T>(steps: SqlSteps<T>): T {
+  function runTransactionSteps<T>(steps: SqlSteps<T>): T {
     let nextStep = steps.next();
     while (nextStep.done !== true) nextStep = steps.next(nextStep.value.map(runStatement));
     return nextStep.value;
@@ -42,7 +42,7 @@ export function createSqliteDriver(
         for (const statement of statements) runStatement(statement);
         for (const change of changes) documents.change(change);
       }),
-    transaction: (work) => database.transaction(() => runSteps(work())),
+    transaction: (work) => database.transaction(() => runTransactionSteps(work())),
     defer: (key, statement) => deferred.write(key, () => void runStatement(statement())),
     isBehind: deferred.isBehind,
     flush: deferred.flush,
@@ -60,17 +60,17 @@ function translateToSqlite(text: string): string {
     .replaceAll("least(", "min(");
 }
 
-function toBindable(value: SqlValue): string | number | null {
+function toBindableSqliteValue(value: SqlValue): string | number | null {
   return value === null || typeof value !== "object" ? value : JSON.stringify(value);
 }
 
-const SQLITE_DIALECT: Dialect = {
+const SQLITE_DIALECT: SqlDialect = {
   insert: (table, cells, from = "where true", copyOf) =>
-    `${insertSql(table, cells, from, copyOf)} on conflict do nothing`,
+    `${insertRowSql(table, cells, from, copyOf)} on conflict do nothing`,
   upsert(table, keys, cells, from = "") {
     const replacedColumns = [...Object.keys(cells).filter((column) => !keys.includes(column)), "checksum"];
     const set = replacedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
-    return `${insertSql(table, cells, from)} on conflict (${keys.join(", ")}) do update set ${set}`;
+    return `${insertRowSql(table, cells, from)} on conflict (${keys.join(", ")}) do update set ${set}`;
   },
   update(table, cells, where) {
     const set = Object.entries(cells).map(([column, value]) => `${column} = ${value}, `);
@@ -85,53 +85,53 @@ const SQLITE_DIALECT: Dialect = {
   countValuesAfter: "(select count(*) from event where telemetry = 1 and position > $2)",
 };
 
-function insertSql(table: StateTable, cells: ColumnValues, from: string, copyOf?: StateTable): string {
-  const names = Object.keys(cells).join(", ");
+function insertRowSql(table: StateTable, cells: SqlByColumn, from: string, copyOf?: StateTable): string {
+  const columnNames = Object.keys(cells).join(", ");
   const values = Object.entries(cells).map(([column, value]) => `${value} as ${column}`);
   const checksum = `row_checksum(${CHECKED_TABLES[table].columns.join(", ")})`;
   return copyOf === undefined
-    ? `insert into ${table} (${names}, checksum)
-        select ${names}, ${checksum} from (select ${values.join(", ")} ${from}) where true`
-    : `insert into ${table} (${names}, checksum) select ${names}, case when is_sound then ${checksum} end
+    ? `insert into ${table} (${columnNames}, checksum)
+        select ${columnNames}, ${checksum} from (select ${values.join(", ")} ${from}) where true`
+    : `insert into ${table} (${columnNames}, checksum) select ${columnNames}, case when is_sound then ${checksum} end
         from (select ${values.join(", ")}, ${SQLITE_DIALECT.isSound(copyOf)} as is_sound ${from}) where true`;
 }
 
 /** Longest time for which the service counts a request, with a margin for its clock. */
-const MAX_COUNTED_MS = 2 * 60_000;
+const MAX_QUOTA_COUNTING_MS = 2 * 60_000;
 const UNKNOWN_QUOTA_PAUSE_MS = 60_000;
 
 /** A damaged slot counts as spent in every bucket, so that the quota is never exceeded. */
-export function createQuotaDamage(damage: DamageQuarantine, clock: Pick<Clock, "now">): QuotaDamage {
+export function createDamagedQuota(damage: DamagedRowQuarantine, clock: Pick<Clock, "now">): DamagedQuota {
   return {
     unknownSlots: () =>
       damage
-        .foundSince("quota", clock.now() - MAX_COUNTED_MS)
+        .foundSince("quota", clock.now() - MAX_QUOTA_COUNTING_MS)
         .map(({ id, foundMs }) => ({ id: -id, sentAtMs: foundMs, countedByMs: foundMs })),
     unknownPause() {
-      const foundRow = damage.foundSince("quota_hold", clock.now() - UNKNOWN_QUOTA_PAUSE_MS).at(-1);
-      return foundRow && { orderedAtMs: foundRow.foundMs, untilMs: foundRow.foundMs + UNKNOWN_QUOTA_PAUSE_MS };
+      const pauseRow = damage.foundSince("quota_hold", clock.now() - UNKNOWN_QUOTA_PAUSE_MS).at(-1);
+      return pauseRow && { orderedAtMs: pauseRow.foundMs, untilMs: pauseRow.foundMs + UNKNOWN_QUOTA_PAUSE_MS };
     },
   };
 }
 
 /** Stores clock marks among the pauses; the names of sources and endpoints contain no blank. */
-export function createQuotaClocks(database: Database): Pick<QuotaStore, "loadClock" | "saveClock"> {
-  const clockKey = (key: string, boot: string) => `clock ${key} ${boot}`;
+export function createQuotaClockStore(database: Database): Pick<QuotaStore, "loadClock" | "saveClock"> {
+  const clockMarkKey = (key: string, boot: string) => `clock ${key} ${boot}`;
   return {
     async loadClock(key, boot) {
       const clockMark = database
         .prepare("select said_ms as wallMs, until_ms as sinceBootMs from quota_hold where bucket = ?")
-        .get<ClockMark>(clockKey(key, boot));
+        .get<BootClockMark>(clockMarkKey(key, boot));
       return clockMark && { ...clockMark };
     },
     async saveClock(key, boot, { wallMs, sinceBootMs }) {
       database.transaction(() => {
-        database.prepare("delete from quota_hold where substr(bucket, 1, length(?1)) = ?1").run(clockKey(key, ""));
+        database.prepare("delete from quota_hold where substr(bucket, 1, length(?1)) = ?1").run(clockMarkKey(key, ""));
         database
           .prepare(
             "insert into quota_hold (bucket, said_ms, until_ms, checksum) values (?1, ?2, ?3, row_checksum(?1, ?2, ?3))",
           )
-          .run(clockKey(key, boot), wallMs, sinceBootMs);
+          .run(clockMarkKey(key, boot), wallMs, sinceBootMs);
       });
     },
   };

@@ -1,5 +1,5 @@
 import { closeSync, fstatSync, openSync, readSync } from "node:fs";
-import { fileBytes } from "./state-folder.ts";
+import { fileSize } from "./state-folder.ts";
 
 /** SQLite's record format: https://www.sqlite.org/fileformat2.html. Damaged bytes give null; every read is bounded. */
 export type StoredValue = string | number | null | Uint8Array;
@@ -16,32 +16,32 @@ function readVarint(bytes: Buffer, at: number): { readonly value: number; readon
   return null;
 }
 
-const INTEGER_BYTES = [0, 1, 2, 3, 4, 6, 8];
+const BYTES_BY_INTEGER_TYPE = [0, 1, 2, 3, 4, 6, 8];
 
-function parseRecord(payload: Buffer): readonly StoredValue[] | null {
+function parseSqliteRecord(payload: Buffer): readonly StoredValue[] | null {
   const header = readVarint(payload, 0);
   if (header === null || header.value > payload.length) return null;
   const values: StoredValue[] = [];
   let at = header.value;
   for (let typeOffset = header.next; typeOffset < header.value; ) {
-    const typeVarint = readVarint(payload, typeOffset);
-    if (typeVarint === null) return null;
-    const valueSize = sizeOfType(typeVarint.value);
+    const serialTypeVarint = readVarint(payload, typeOffset);
+    if (serialTypeVarint === null) return null;
+    const valueSize = valueSizeOfType(serialTypeVarint.value);
     if (valueSize === null || at + valueSize > payload.length) return null;
-    values.push(decodeValue(typeVarint.value, payload.subarray(at, at + valueSize)));
+    values.push(decodeSqliteValue(serialTypeVarint.value, payload.subarray(at, at + valueSize)));
     at += valueSize;
-    typeOffset = typeVarint.next;
+    typeOffset = serialTypeVarint.next;
   }
   return values;
 }
 
-function sizeOfType(type: number): number | null {
+function valueSizeOfType(type: number): number | null {
   if (type >= 12) return Math.floor((type - 12) / 2);
   if (type === 8 || type === 9) return 0;
-  return type === 7 ? 8 : (INTEGER_BYTES[type] ?? null);
+  return type === 7 ? 8 : (BYTES_BY_INTEGER_TYPE[type] ?? null);
 }
 
-function decodeValue(type: number, bytes: Buffer): StoredValue {
+function decodeSqliteValue(type: number, bytes: Buffer): StoredValue {
   if (type >= 12) return type % 2 === 0 ? bytes : bytes.toString("utf8");
   if (type === 0) return null;
   if (type === 7) return bytes.readDoubleBE(0);
@@ -50,54 +50,55 @@ function decodeValue(type: number, bytes: Buffer): StoredValue {
 }
 
 /** A commit writes every page that it touched: pages of 4 kB wrote half as much again for a value. */
-export const PAGE_BYTES = 2_048;
+export const SQLITE_PAGE_BYTES = 2_048;
 const WAL_HEADER_BYTES = 32;
 const FRAME_HEADER_BYTES = 24;
-const FILE_MAGIC = "SQLite format 3\0";
-const FILE_HEADER_BYTES = 100;
+const SQLITE_FILE_MAGIC = "SQLite format 3\0";
+const SQLITE_FILE_HEADER_BYTES = 100;
 /** The last bit selects the byte order of the log's checksums: 0 for little-endian. */
 const WAL_MAGIC = 0x377f0682;
-const TABLE_LEAF_TYPE = 0x0d;
-const INDEX_LEAF_TYPE = 0x0a;
-const headerOffset = (page: number) => (page === 1 ? FILE_HEADER_BYTES : 0);
+const TABLE_LEAF_PAGE_TYPE = 0x0d;
+const INDEX_LEAF_PAGE_TYPE = 0x0a;
+const pageHeaderOffset = (page: number) => (page === 1 ? SQLITE_FILE_HEADER_BYTES : 0);
 
-export interface RowCell {
+export interface SqliteRowCell {
   readonly rowid: number | null;
   readonly values: readonly StoredValue[];
 }
 
-export type SqlitePages = ReturnType<typeof openPages>;
+export type SqlitePages = ReturnType<typeof openSqlitePages>;
 
 /**
  * Reads rows from single pages of a database file and its write-ahead log. Callers verify each row by its checksum.
  * `valid` uses only the commits that SQLite would read; `all` also those behind a damaged part of the log.
  */
-export function openPages(path: string, log: "valid" | "all") {
-  const databaseFile = openSync(path, "r");
+export function openSqlitePages(path: string, log: "valid" | "all") {
+  const databaseFileDescriptor = openSync(path, "r");
   const walPath = `${path}-wal`;
-  const wal = fileBytes(walPath) > WAL_HEADER_BYTES ? openSync(walPath, "r") : null;
-  const pageBytes = readPageSize(databaseFile, wal);
-  const logged = wal === null ? new Map<number, number>() : findCommittedPages(wal, fileBytes(walPath), pageBytes, log);
-  const count = Math.max(Math.floor(fileBytes(path) / pageBytes), ...logged.keys());
+  const wal = fileSize(walPath) > WAL_HEADER_BYTES ? openSync(walPath, "r") : null;
+  const pageBytes = readDatabasePageSize(databaseFileDescriptor, wal);
+  const walOffsets =
+    wal === null ? new Map<number, number>() : findCommittedPages(wal, fileSize(walPath), pageBytes, log);
+  const count = Math.max(Math.floor(fileSize(path) / pageBytes), ...walOffsets.keys());
 
-  function readPage(page: number): Buffer | null {
+  function readDatabasePage(page: number): Buffer | null {
     if (page < 1 || page > count) return null;
-    const logOffset = logged.get(page);
-    return logOffset !== undefined && wal !== null
-      ? readBytes(wal, logOffset, pageBytes)
-      : readBytes(databaseFile, (page - 1) * pageBytes, pageBytes);
+    const walOffset = walOffsets.get(page);
+    return walOffset !== undefined && wal !== null
+      ? readFileRange(wal, walOffset, pageBytes)
+      : readFileRange(databaseFileDescriptor, (page - 1) * pageBytes, pageBytes);
   }
 
   /** Reads the payload of a row: a part in its cell, and the rest in a chain of overflow pages. */
-  function readPayload(bytes: Buffer, at: number, size: number, isTable: boolean): Buffer | null {
-    const localBytes = bytesInCell(size, isTable, pageBytes);
-    const payloadParts = [bytes.subarray(at, at + localBytes)];
-    let remainingBytes = size - localBytes;
-    let nextPage = remainingBytes > 0 && at + localBytes + 4 <= bytes.length ? bytes.readUInt32BE(at + localBytes) : 0;
+  function readRowPayload(bytes: Buffer, at: number, size: number, isTable: boolean): Buffer | null {
+    const cellBytes = payloadBytesInCell(size, isTable, pageBytes);
+    const payloadParts = [bytes.subarray(at, at + cellBytes)];
+    let remainingBytes = size - cellBytes;
+    let nextPage = remainingBytes > 0 && at + cellBytes + 4 <= bytes.length ? bytes.readUInt32BE(at + cellBytes) : 0;
     // No row is longer than the file, so a chain that runs in a circle ends.
     if (remainingBytes > count * pageBytes) return null;
     while (remainingBytes > 0) {
-      const page = readPage(nextPage);
+      const page = readDatabasePage(nextPage);
       if (page === null) return null;
       payloadParts.push(page.subarray(4, 4 + remainingBytes));
       remainingBytes -= pageBytes - 4;
@@ -106,72 +107,72 @@ export function openPages(path: string, log: "valid" | "all") {
     return Buffer.concat(payloadParts);
   }
 
-  function parseCell(bytes: Buffer, at: number, isTable: boolean): RowCell | null {
-    const sizeVarint = readVarint(bytes, at);
-    const rowid = sizeVarint !== null && isTable ? readVarint(bytes, sizeVarint.next) : null;
-    const payloadOffset = isTable ? rowid?.next : sizeVarint?.next;
-    if (sizeVarint === null || payloadOffset === undefined) return null;
-    const fullPayload = readPayload(bytes, payloadOffset, sizeVarint.value, isTable);
-    const values = fullPayload === null ? null : parseRecord(fullPayload);
+  function parseRowCell(bytes: Buffer, at: number, isTable: boolean): SqliteRowCell | null {
+    const payloadSizeVarint = readVarint(bytes, at);
+    const rowid = payloadSizeVarint !== null && isTable ? readVarint(bytes, payloadSizeVarint.next) : null;
+    const payloadOffset = isTable ? rowid?.next : payloadSizeVarint?.next;
+    if (payloadSizeVarint === null || payloadOffset === undefined) return null;
+    const fullPayload = readRowPayload(bytes, payloadOffset, payloadSizeVarint.value, isTable);
+    const values = fullPayload === null ? null : parseSqliteRecord(fullPayload);
     return values === null ? null : { rowid: rowid?.value ?? null, values };
   }
 
   return {
     count,
-    bytes: readPage,
+    bytes: readDatabasePage,
     /** Number of rows in the header of a leaf page; larger than `cells` when some rows cannot be read. */
     stated(page: number): number {
-      const header = headerOffset(page);
-      const bytes = readPage(page);
-      const isLeaf = bytes?.[header] === TABLE_LEAF_TYPE || bytes?.[header] === INDEX_LEAF_TYPE;
-      return isLeaf ? (bytes?.readUInt16BE(header + 3) ?? 0) : 0;
+      const header = pageHeaderOffset(page);
+      const bytes = readDatabasePage(page);
+      const isLeafPage = bytes?.[header] === TABLE_LEAF_PAGE_TYPE || bytes?.[header] === INDEX_LEAF_PAGE_TYPE;
+      return isLeafPage ? (bytes?.readUInt16BE(header + 3) ?? 0) : 0;
     },
     /** Rows of a leaf page; empty for any other page, and without the rows that cannot be read. */
-    cells(page: number): readonly RowCell[] {
-      const bytes = readPage(page);
-      const header = headerOffset(page);
+    cells(page: number): readonly SqliteRowCell[] {
+      const bytes = readDatabasePage(page);
+      const header = pageHeaderOffset(page);
       const pageType = bytes?.[header];
-      if (bytes === null || (pageType !== TABLE_LEAF_TYPE && pageType !== INDEX_LEAF_TYPE)) return [];
-      const cells = bytes.readUInt16BE(header + 3);
-      const pointers = Array.from({ length: cells }, (_, n) => header + 8 + 2 * n);
-      return pointers
+      if (bytes === null || (pageType !== TABLE_LEAF_PAGE_TYPE && pageType !== INDEX_LEAF_PAGE_TYPE)) return [];
+      const cellCount = bytes.readUInt16BE(header + 3);
+      const cellPointerOffsets = Array.from({ length: cellCount }, (_, n) => header + 8 + 2 * n);
+      return cellPointerOffsets
         .filter((at) => at + 2 <= pageBytes)
-        .map((at) => parseCell(bytes, bytes.readUInt16BE(at), pageType === TABLE_LEAF_TYPE))
+        .map((at) => parseRowCell(bytes, bytes.readUInt16BE(at), pageType === TABLE_LEAF_PAGE_TYPE))
         .filter((cell) => cell !== null);
     },
     close(): void {
-      closeSync(databaseFile);
+      closeSync(databaseFileDescriptor);
       if (wal !== null) closeSync(wal);
     },
   };
 }
 
 /** Bytes of a row that lie in its cell, for pages without reserved space. */
-function bytesInCell(size: number, isTable: boolean, pageBytes: number): number {
-  const maxBytes = isTable ? pageBytes - 35 : Math.floor(((pageBytes - 12) * 64) / 255) - 23;
-  if (size <= maxBytes) return size;
-  const minBytes = Math.floor(((pageBytes - 12) * 32) / 255) - 23;
-  const fittedBytes = minBytes + ((size - minBytes) % (pageBytes - 4));
-  return fittedBytes <= maxBytes ? fittedBytes : minBytes;
+function payloadBytesInCell(size: number, isTable: boolean, pageBytes: number): number {
+  const maxCellPayloadBytes = isTable ? pageBytes - 35 : Math.floor(((pageBytes - 12) * 64) / 255) - 23;
+  if (size <= maxCellPayloadBytes) return size;
+  const minCellPayloadBytes = Math.floor(((pageBytes - 12) * 32) / 255) - 23;
+  const fittingPayloadBytes = minCellPayloadBytes + ((size - minCellPayloadBytes) % (pageBytes - 4));
+  return fittingPayloadBytes <= maxCellPayloadBytes ? fittingPayloadBytes : minCellPayloadBytes;
 }
 
 /** Page size: from the file, else from its log, else Plenum's default. A file that a person has rewritten may have another. */
-function readPageSize(main: number, wal: number | null): number {
-  const fileHeader = readBytes(main, 0, FILE_HEADER_BYTES);
-  if (fileHeader?.toString("latin1", 0, FILE_MAGIC.length) === FILE_MAGIC) {
+function readDatabasePageSize(main: number, wal: number | null): number {
+  const fileHeader = readFileRange(main, 0, SQLITE_FILE_HEADER_BYTES);
+  if (fileHeader?.toString("latin1", 0, SQLITE_FILE_MAGIC.length) === SQLITE_FILE_MAGIC) {
     // The stated size may be damaged. The default size is right if the stated number of pages then fills the file.
-    if (fileHeader.readUInt32BE(28) * PAGE_BYTES === fstatSync(main).size) return PAGE_BYTES;
+    if (fileHeader.readUInt32BE(28) * SQLITE_PAGE_BYTES === fstatSync(main).size) return SQLITE_PAGE_BYTES;
     // 65,536 does not fit there, and stands as 1.
     const statedPageSize = fileHeader.readUInt16BE(16);
     const bytes = statedPageSize === 1 ? 65_536 : statedPageSize;
-    if (isPageSize(bytes)) return bytes;
+    if (isValidPageSize(bytes)) return bytes;
   }
-  const header = wal === null ? null : readBytes(wal, 0, WAL_HEADER_BYTES);
-  if (header !== null && isWalHeader(header) && isPageSize(header.readUInt32BE(8))) return header.readUInt32BE(8);
-  return PAGE_BYTES;
+  const header = wal === null ? null : readFileRange(wal, 0, WAL_HEADER_BYTES);
+  if (header !== null && isWalHeader(header) && isValidPageSize(header.readUInt32BE(8))) return header.readUInt32BE(8);
+  return SQLITE_PAGE_BYTES;
 }
 
-function isPageSize(bytes: number): boolean {
+function isValidPageSize(bytes: number): boolean {
   return bytes >= 512 && bytes <= 65_536 && (bytes & (bytes - 1)) === 0;
 }
 
@@ -181,28 +182,28 @@ function isWalHeader(header: Buffer): boolean {
 
 /** Whether a database file has a write-ahead log that SQLite will read: with a damaged header it ignores all of it. */
 export function hasReadableWal(path: string): boolean {
-  if (fileBytes(`${path}-wal`) <= WAL_HEADER_BYTES) return false;
+  if (fileSize(`${path}-wal`) <= WAL_HEADER_BYTES) return false;
   const wal = openSync(`${path}-wal`, "r");
   try {
-    const header = readBytes(wal, 0, WAL_HEADER_BYTES);
-    return header !== null && isWalHeader(header) && checksumMatches(header, 24, walHeaderChecksum(header));
+    const header = readFileRange(wal, 0, WAL_HEADER_BYTES);
+    return header !== null && isWalHeader(header) && walChecksumMatches(header, 24, walHeaderChecksum(header));
   } finally {
     closeSync(wal);
   }
 }
 
-type Checksum = readonly [first: number, second: number];
+type WalChecksum = readonly [first: number, second: number];
 
-function checksumMatches(bytes: Buffer, at: number, [first, second]: Checksum): boolean {
+function walChecksumMatches(bytes: Buffer, at: number, [first, second]: WalChecksum): boolean {
   return first === bytes.readUInt32BE(at) && second === bytes.readUInt32BE(at + 4);
 }
 
-function walHeaderChecksum(header: Buffer): Checksum {
-  return addToChecksum(header, [0, 0], header.subarray(0, 24));
+function walHeaderChecksum(header: Buffer): WalChecksum {
+  return addToWalChecksum(header, [0, 0], header.subarray(0, 24));
 }
 
 /** Continues the checksum of a write-ahead log; each frame includes the frames before: https://www.sqlite.org/walformat.html */
-function addToChecksum(logHeader: Buffer, before: Checksum, bytes: Buffer): Checksum {
+function addToWalChecksum(logHeader: Buffer, before: WalChecksum, bytes: Buffer): WalChecksum {
   const isBigEndian = logHeader.readUInt32BE(0) !== WAL_MAGIC;
   let [first, second] = before;
   for (let at = 0; at < bytes.length; at += 8) {
@@ -214,30 +215,30 @@ function addToChecksum(logHeader: Buffer, before: Checksum, bytes: Buffer): Chec
 
 /** Offset of the newest committed copy of each page in a write-ahead log. */
 function findCommittedPages(wal: number, size: number, pageBytes: number, log: "valid" | "all"): Map<number, number> {
-  const header = readBytes(wal, 0, WAL_HEADER_BYTES);
-  const committed = new Map<number, number>();
-  if (header === null || !isWalHeader(header) || header.readUInt32BE(8) !== pageBytes) return committed;
+  const header = readFileRange(wal, 0, WAL_HEADER_BYTES);
+  const walOffsetByCommittedPage = new Map<number, number>();
+  if (header === null || !isWalHeader(header) || header.readUInt32BE(8) !== pageBytes) return walOffsetByCommittedPage;
   let checksum = walHeaderChecksum(header);
-  if (log === "valid" && !checksumMatches(header, 24, checksum)) return committed;
+  if (log === "valid" && !walChecksumMatches(header, 24, checksum)) return walOffsetByCommittedPage;
   let uncommittedPages = new Map<number, number>();
   for (let at = WAL_HEADER_BYTES; at + FRAME_HEADER_BYTES + pageBytes <= size; at += FRAME_HEADER_BYTES + pageBytes) {
-    const frameBytes = readBytes(wal, at, FRAME_HEADER_BYTES + pageBytes);
+    const walFrame = readFileRange(wal, at, FRAME_HEADER_BYTES + pageBytes);
     // Frames of an earlier generation of the log have another salt.
-    if (frameBytes === null || !frameBytes.subarray(8, 16).equals(header.subarray(16, 24))) break;
+    if (walFrame === null || !walFrame.subarray(8, 16).equals(header.subarray(16, 24))) break;
     if (log === "valid") {
-      checksum = addToChecksum(header, checksum, frameBytes.subarray(0, 8));
-      checksum = addToChecksum(header, checksum, frameBytes.subarray(FRAME_HEADER_BYTES));
-      if (!checksumMatches(frameBytes, 16, checksum)) break;
+      checksum = addToWalChecksum(header, checksum, walFrame.subarray(0, 8));
+      checksum = addToWalChecksum(header, checksum, walFrame.subarray(FRAME_HEADER_BYTES));
+      if (!walChecksumMatches(walFrame, 16, checksum)) break;
     }
-    uncommittedPages.set(frameBytes.readUInt32BE(0), at + FRAME_HEADER_BYTES);
-    if (frameBytes.readUInt32BE(4) === 0) continue;
-    for (const [page, offset] of uncommittedPages) committed.set(page, offset);
+    uncommittedPages.set(walFrame.readUInt32BE(0), at + FRAME_HEADER_BYTES);
+    if (walFrame.readUInt32BE(4) === 0) continue;
+    for (const [page, offset] of uncommittedPages) walOffsetByCommittedPage.set(page, offset);
     uncommittedPages = new Map();
   }
-  return committed;
+  return walOffsetByCommittedPage;
 }
 
-function readBytes(file: number, at: number, size: number): Buffer | null {
+function readFileRange(file: number, at: number, size: number): Buffer | null {
   const bytes = Buffer.alloc(size);
   try {
     return readSync(file, bytes, 0, size, at) === size ? bytes : null;
@@ -251,31 +252,32 @@ function readBytes(file: number, at: number, size: number): Buffer | null {
 const FREE_PAGE_TYPE = 2;
 
 /** Describes damage of the list of free pages: SQLite would overwrite another table. Null when there is none. */
-export function freePagesProblem(pages: SqlitePages): string | null {
+export function findFreePageProblem(pages: SqlitePages): string | null {
   const header = pages.bytes(1);
-  if (header === null || header.toString("latin1", 0, FILE_MAGIC.length) !== FILE_MAGIC) return null;
+  if (header === null || header.toString("latin1", 0, SQLITE_FILE_MAGIC.length) !== SQLITE_FILE_MAGIC) return null;
   // Write and read version, and three constants: https://www.sqlite.org/fileformat2.html#the_database_header
   const constantHeaderBytes = [header[18], header[19], header[21], header[22], header[23]];
   if (constantHeaderBytes.some((byte, n) => (n < 2 ? byte !== 1 && byte !== 2 : byte !== (n === 2 ? 64 : 32))))
     return "its header is not what SQLite writes";
   const hasPointerMapPages = header.readUInt32BE(52) > 0;
-  const pagesPerMap = Math.floor(header.length / 5) + 1;
-  const isFree = (page: number) => {
+  const pagesPerPointerMap = Math.floor(header.length / 5) + 1;
+  const isFreePage = (page: number) => {
     if (page < 3 || page > pages.count) return false;
-    const map = 2 + Math.floor((page - 2) / pagesPerMap) * pagesPerMap;
+    const map = 2 + Math.floor((page - 2) / pagesPerPointerMap) * pagesPerPointerMap;
     return map !== page && (!hasPointerMapPages || pages.bytes(map)?.[5 * (page - map - 1)] === FREE_PAGE_TYPE);
   };
   const seenPages = new Set<number>();
   for (let trunk = header.readUInt32BE(32); trunk !== 0; ) {
     const bytes = pages.bytes(trunk);
-    if (bytes === null || seenPages.has(trunk) || !isFree(trunk)) return `page ${trunk} is in the list of free pages`;
+    if (bytes === null || seenPages.has(trunk) || !isFreePage(trunk))
+      return `page ${trunk} is in the list of free pages`;
     seenPages.add(trunk);
-    const leafCount = bytes.readUInt32BE(4);
-    if (8 + 4 * leafCount > bytes.length) return `page ${trunk} of the list of free pages is not whole`;
-    for (let n = 0; n < leafCount; n += 1) {
-      const leaf = bytes.readUInt32BE(8 + 4 * n);
-      if (seenPages.has(leaf) || !isFree(leaf)) return `page ${leaf} is in the list of free pages`;
-      seenPages.add(leaf);
+    const leafPageCount = bytes.readUInt32BE(4);
+    if (8 + 4 * leafPageCount > bytes.length) return `page ${trunk} of the list of free pages is not whole`;
+    for (let n = 0; n < leafPageCount; n += 1) {
+      const leafPage = bytes.readUInt32BE(8 + 4 * n);
+      if (seenPages.has(leafPage) || !isFreePage(leafPage)) return `page ${leafPage} is in the list of free pages`;
+      seenPages.add(leafPage);
     }
     trunk = bytes.readUInt32BE(0);
   }

@@ -85,7 +85,7 @@ export const StateConfig = z
 
 export type StateConfig = z.infer<typeof StateConfig>;
 
-export function withAbsolutePaths(state: StateConfig): StateConfig {
+export function withAbsoluteStatePaths(state: StateConfig): StateConfig {
   const { folder, postgres } = state;
   if (postgres === undefined) return { ...state, folder: resolve(folder) };
   const { ca_file: authority, password } = postgres;

@@ -24,9 +24,9 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { findBrokenLink } from "../../core/errors/folder-problem.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 
-export type FileSystemType = (folder: string) => number;
+export type ReadFileSystemType = (folder: string) => number;
 
-export const fileSystemType: FileSystemType = (folder) => statfsSync(folder).type;
+export const readFileSystemType: ReadFileSystemType = (folder) => statfsSync(folder).type;
 
 /** Type numbers from Linux's statfs(2) and include/uapi/linux/magic.h. Locks over a network cannot be trusted. */
 const NETWORK_FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
@@ -45,7 +45,7 @@ const NETWORK_FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
 ]);
 
 /** Creates the folder for its owner only; an existing one keeps its rights, because it may hold other things. */
-export function prepareStateFolder(folder: string, typeOf: FileSystemType): void {
+export function prepareStateFolder(folder: string, typeOf: ReadFileSystemType): void {
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
   } catch (error) {
@@ -58,9 +58,9 @@ export function prepareStateFolder(folder: string, typeOf: FileSystemType): void
   refuseUnfitFolder(folder, typeOf);
 }
 
-export function checkStateFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
+export function checkStateFolder(folder: string, typeOf: ReadFileSystemType = readFileSystemType): void {
   refuseDanglingLink(folder);
-  const existingPath = nearestExisting(resolve(folder));
+  const existingPath = nearestExistingPath(resolve(folder));
   const folderExists = existingPath === resolve(folder);
   const hint = "Set state.folder to a folder that the worker may write.";
   if (!statSync(existingPath).isDirectory()) {
@@ -85,27 +85,27 @@ function refuseDanglingLink(folder: string): void {
 }
 
 export function freeDiskBytes(folder: string): number {
-  const { bavail, bsize } = statfsSync(nearestExisting(resolve(folder)));
+  const { bavail, bsize } = statfsSync(nearestExistingPath(resolve(folder)));
   return bavail * bsize;
 }
 
 /** The path itself, or the first above it that exists, also as a file. */
-function nearestExisting(path: string): string {
-  const parent = dirname(path);
+function nearestExistingPath(path: string): string {
+  const parentFolder = dirname(path);
   try {
-    if (parent === path || lstatSync(path, { throwIfNoEntry: false }) !== undefined) return path;
+    if (parentFolder === path || lstatSync(path, { throwIfNoEntry: false }) !== undefined) return path;
   } catch {
     // Below a file (ENOTDIR), or in a folder that may not be looked into.
   }
-  return nearestExisting(parent);
+  return nearestExistingPath(parentFolder);
 }
 
-function refuseUnfitFolder(folder: string, typeOf: FileSystemType): void {
+function refuseUnfitFolder(folder: string, typeOf: ReadFileSystemType): void {
   refuseSharedFolder(folder);
   if (process.platform !== "linux") return;
-  const network = NETWORK_FILE_SYSTEMS.get(typeOf(folder) >>> 0);
-  if (network !== undefined) {
-    throw new ConfigError(`The state folder ${folder} is on a network file system (${network}).`, {
+  const networkFileSystem = NETWORK_FILE_SYSTEMS.get(typeOf(folder) >>> 0);
+  if (networkFileSystem !== undefined) {
+    throw new ConfigError(`The state folder ${folder} is on a network file system (${networkFileSystem}).`, {
       hint: "Set state.folder to a folder on a local disk: locks over a network do not protect the state.",
     });
   }
@@ -133,30 +133,30 @@ export function refuseWritableByOthers(folder: string): void {
     // Opening a file in the folder reports the reason.
   }
   if ((mode & 0o022) === 0) return;
-  const modeText = (mode & 0o7777).toString(8).padStart(3, "0");
-  throw new ConfigError(`Others than its owner can write to the state folder ${folder} (mode ${modeText}).`, {
+  const fileModeText = (mode & 0o7777).toString(8).padStart(3, "0");
+  throw new ConfigError(`Others than its owner can write to the state folder ${folder} (mode ${fileModeText}).`, {
     hint: `Run: chmod go-w ${folder}, or set state.folder to one that does not exist yet; it is then made for its owner only.`,
   });
 }
 
 /** Undefined on Windows, which has no such links by default. */
-const NO_FOLLOW_FLAG = constants.O_NOFOLLOW ?? 0;
+const NO_SYMLINK_FOLLOW_FLAG = constants.O_NOFOLLOW ?? 0;
 
 /** Creates a file that only its owner can read. Throws ConfigError for a symbolic link or a folder. */
 export function preparePrivateFile(path: string): void {
   try {
-    const descriptor = openSync(
+    const fileDescriptor = openSync(
       path,
-      constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_NONBLOCK | NO_FOLLOW_FLAG,
+      constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_NONBLOCK | NO_SYMLINK_FOLLOW_FLAG,
       0o600,
     );
     try {
-      const fileStats = fstatSync(descriptor);
+      const fileStats = fstatSync(fileDescriptor);
       if (!fileStats.isFile()) throw new Error("it is no file");
       // Only when necessary: the permission model of Node.js forbids it (docs/operations.md).
-      if ((fileStats.mode & 0o777) !== 0o600) fchmodSync(descriptor, 0o600);
+      if ((fileStats.mode & 0o777) !== 0o600) fchmodSync(fileDescriptor, 0o600);
     } finally {
-      closeSync(descriptor);
+      closeSync(fileDescriptor);
     }
   } catch (error) {
     throw new ConfigError(`${path} cannot be written (${errorCodeOrMessage(error)}).`, {
@@ -167,70 +167,70 @@ export function preparePrivateFile(path: string): void {
 }
 
 /** A left-over write-ahead log must go with its file, or SQLite may apply it to a fresh file. */
-const SIDE_FILE_SUFFIXES = ["-wal", "-shm", "-journal"];
+const SQLITE_SIDE_FILE_SUFFIXES = ["-wal", "-shm", "-journal"];
 
 /** Renames a damaged file and its side files, so that nothing is deleted; returns the new name. */
 export function quarantineState(path: string, nowMs: number): string {
-  const quarantined = quarantineName(path, nowMs);
+  const quarantinedFile = chooseQuarantineName(path, nowMs);
   // With side files only, the reported name must exist as well.
-  if (!existsSync(path)) preparePrivateFile(quarantined);
-  for (const suffix of ["", ...SIDE_FILE_SUFFIXES]) {
-    if (existsSync(path + suffix)) renameSync(path + suffix, quarantined + suffix);
+  if (!existsSync(path)) preparePrivateFile(quarantinedFile);
+  for (const suffix of ["", ...SQLITE_SIDE_FILE_SUFFIXES]) {
+    if (existsSync(path + suffix)) renameSync(path + suffix, quarantinedFile + suffix);
   }
-  if (existsSync(path + LOG_COPY_SUFFIX)) renameSync(path + LOG_COPY_SUFFIX, `${quarantined}-wal`);
-  return quarantined;
+  if (existsSync(path + WAL_COPY_SUFFIX)) renameSync(path + WAL_COPY_SUFFIX, `${quarantinedFile}-wal`);
+  return quarantinedFile;
 }
 
 export function removeStateFiles(path: string): void {
-  for (const suffix of ["", ...SIDE_FILE_SUFFIXES, LOG_COPY_SUFFIX]) rmSync(path + suffix, { force: true });
+  for (const suffix of ["", ...SQLITE_SIDE_FILE_SUFFIXES, WAL_COPY_SUFFIX]) rmSync(path + suffix, { force: true });
 }
 
-const LOG_COPY_SUFFIX = "-wal-spare";
+const WAL_COPY_SUFFIX = "-wal-spare";
 
 /** Copies the write-ahead log until the file is known to be sound: SQLite deletes the log of a damaged file. */
 export function copyWriteAheadLog(path: string): void {
-  if (fileBytes(`${path}-wal`) === 0) return;
+  if (fileSize(`${path}-wal`) === 0) return;
   try {
-    copyFileSync(`${path}-wal`, path + LOG_COPY_SUFFIX);
+    copyFileSync(`${path}-wal`, path + WAL_COPY_SUFFIX);
   } catch {
     // A full disk must not keep a sound state from being opened.
-    removeLogCopy(path);
+    removeWalCopy(path);
   }
 }
 
-export function removeLogCopy(path: string): void {
-  rmSync(path + LOG_COPY_SUFFIX, { force: true });
+export function removeWalCopy(path: string): void {
+  rmSync(path + WAL_COPY_SUFFIX, { force: true });
 }
 
 export function copyAndEmptyFile(path: string, nowMs: number): string {
-  const quarantined = quarantineName(path, nowMs);
-  copyFileSync(path, quarantined);
+  const quarantinedFile = chooseQuarantineName(path, nowMs);
+  copyFileSync(path, quarantinedFile);
   truncateSync(path, 0);
-  return quarantined;
+  return quarantinedFile;
 }
 
-function quarantineName(path: string, nowMs: number): string {
+function chooseQuarantineName(path: string, nowMs: number): string {
   const timeText = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
-  const quarantined = `${path}.damaged-${timeText}`;
-  const isFileNameTaken = (name: string) => ["", ...SIDE_FILE_SUFFIXES].some((side) => existsSync(name + side));
-  let freeName = quarantined;
-  for (let n = 2; isFileNameTaken(freeName); n += 1) freeName = `${quarantined}-${n}`;
+  const quarantinedFile = `${path}.damaged-${timeText}`;
+  const isFileNameTaken = (name: string) => ["", ...SQLITE_SIDE_FILE_SUFFIXES].some((side) => existsSync(name + side));
+  let freeName = quarantinedFile;
+  for (let n = 2; isFileNameTaken(freeName); n += 1) freeName = `${quarantinedFile}-${n}`;
   return freeName;
 }
 
 export function isQuarantinedStateFile(name: string): boolean {
-  return name.startsWith("plenum.db.damaged-") && !SIDE_FILE_SUFFIXES.some((side) => name.endsWith(side));
+  return name.startsWith("plenum.db.damaged-") && !SQLITE_SIDE_FILE_SUFFIXES.some((side) => name.endsWith(side));
 }
 
-export function fileBytes(path: string): number {
+export function fileSize(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
-export function stateFile(folder: string): string {
+export function stateFilePath(folder: string): string {
   return join(folder, "plenum.db");
 }
 
-export function lockFile(folder: string): string {
+export function lockFilePath(folder: string): string {
   return join(folder, "worker.lock");
 }
 
@@ -239,7 +239,7 @@ function errorCodeOrMessage(error: unknown): string {
   return "code" in error ? String(error.code) : error.message;
 }
 
-export const MOVE_MARK_FILE = "MOVED.json";
+export const STATE_MOVE_MARK_FILE = "MOVED.json";
 
 const MoveMarkSchema = z.strictObject({
   /** 16 hexadecimal digits, also stored in the database. */
@@ -256,7 +256,7 @@ export type MoveMark = z.infer<typeof MoveMarkSchema>;
 
 /** Null when nothing was moved. Throws `ConfigError` when the mark cannot be read. */
 export function readMoveMark(folder: string): MoveMark | null {
-  const file = join(folder, MOVE_MARK_FILE);
+  const file = join(folder, STATE_MOVE_MARK_FILE);
   try {
     return MoveMarkSchema.parse(JSON.parse(readFileSync(file, "utf8")));
   } catch (error) {
@@ -272,22 +272,22 @@ export function readMoveMark(folder: string): MoveMark | null {
 
 /** Writes the mark atomically; it is on the disk when the function returns. */
 export function writeMoveMark(folder: string, mark: MoveMark): void {
-  const file = join(folder, MOVE_MARK_FILE);
-  const temporary = `${file}.new`;
-  rmSync(temporary, { force: true });
+  const file = join(folder, STATE_MOVE_MARK_FILE);
+  const temporaryFile = `${file}.new`;
+  rmSync(temporaryFile, { force: true });
   // `wx`: do not follow a link of that name.
-  writeFileSync(temporary, `${JSON.stringify(mark, null, 2)}\n`, { flag: "wx", mode: 0o600, flush: true });
-  renameSync(temporary, file);
-  const directory = openSync(folder, "r");
+  writeFileSync(temporaryFile, `${JSON.stringify(mark, null, 2)}\n`, { flag: "wx", mode: 0o600, flush: true });
+  renameSync(temporaryFile, file);
+  const folderDescriptor = openSync(folder, "r");
   try {
-    fsyncSync(directory);
+    fsyncSync(folderDescriptor);
   } finally {
-    closeSync(directory);
+    closeSync(folderDescriptor);
   }
 }
 
 export function removeMoveMark(folder: string): void {
-  rmSync(join(folder, MOVE_MARK_FILE), { force: true });
+  rmSync(join(folder, STATE_MOVE_MARK_FILE), { force: true });
 }
 
 /** Throws `ConfigError` for a folder whose state was moved to a fleet's database, or may have been. */

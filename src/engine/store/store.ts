@@ -12,7 +12,7 @@ export interface Store {
   /** Keys of documents that are absent because they were damaged. */
   damagedKeys(set: string): Promise<readonly string[]>;
   /** All of it or nothing. Rejects with `Conflict` when an `insert` finds its key taken. */
-  commit(change: StoreChange): Promise<CommitResult>;
+  commit(change: StoreChange): Promise<StoreCommitResult>;
   /** Stores a document with the next transaction, after 5 s at most; resolves once it is durable. */
   putDeferred(set: string, key: string, value: unknown): Promise<void>;
   records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]>;
@@ -40,12 +40,12 @@ export interface DocumentChange {
 }
 
 /** Result of a commit. `repeated` lists ids that were in the log already; these events are not emitted again. */
-export interface CommitResult {
+export interface StoreCommitResult {
   readonly lastPosition: number;
   readonly repeated: readonly string[];
 }
 
-export class KeyConflict extends Error {
+export class DocumentKeyConflict extends Error {
   readonly set: string;
   readonly key: string;
   constructor(set: string, key: string) {
@@ -72,7 +72,7 @@ export interface StoreDescription {
   readonly recoveryMessage?: string;
   readonly lostLogMessage?: string;
   /** Present when this state is a copy whose original may be in use. */
-  readonly copy?: SeenCopy;
+  readonly copy?: KnownStateCopy;
   readonly damaged: readonly DamagedRows[];
 }
 
@@ -84,7 +84,7 @@ export interface StateCopy {
   readonly isHere: boolean;
 }
 
-export interface SeenCopy extends StateCopy {
+export interface KnownStateCopy extends StateCopy {
   readonly isOriginalThere: boolean;
 }
 
@@ -123,10 +123,14 @@ export interface EventsAbout {
 export interface Outbox {
   register(sink: string, from: "now" | "beginning"): Promise<SinkPosition>;
   /** Next events: marked to be sent again, then those after the cursor; at least one. `after` skips filtered events. */
-  next(sink: string, limit: number, after?: number): Promise<Offer>;
+  next(sink: string, limit: number, after?: number): Promise<OfferedEvents>;
   /** Next urgent events: marked to be sent again, then those after `after`. The caller has seen all up to `looked`. */
-  nextUrgent(sink: string, limit: number, skip?: { readonly after: number; readonly looked: number }): Promise<Offer>;
-  settle(sink: string, settlement: Settlement): Promise<void>;
+  nextUrgent(
+    sink: string,
+    limit: number,
+    skip?: { readonly after: number; readonly looked: number },
+  ): Promise<OfferedEvents>;
+  settle(sink: string, settlement: SettledBatch): Promise<void>;
   /** Ends a sink or continues it (null). An ended sink keeps its cursor and holds back nothing in the log. */
   setEnded(sink: string, reason: string | null): Promise<void>;
   deadLetters(sink?: string, limit?: number): Promise<readonly DeadLetter[]>;
@@ -137,34 +141,34 @@ export interface Outbox {
   /** Marks stored events of a range of positions; urgent ones only after `urgentAfter`, if given. */
   replayBetween(sink: string, after: number, through: number, urgentAfter?: number): Promise<number>;
   lag(wanted?: ReadonlyMap<string, LagFilter>): Promise<readonly SinkLag[]>;
-  pressure(): Promise<LogPressure>;
+  pressure(): Promise<EventLogPressure>;
   gaps(sink?: string): Promise<readonly StoredGap[]>;
   /** Enforces the bounds in short transactions. Records lost events as gaps: one event per sink, then one an hour. */
-  prune(bounds: RetentionBounds): Promise<PruneReport>;
+  prune(bounds: RetentionBounds): Promise<EventLogPruneReport>;
   /** With `about`, searches the whole log: in a full log without a match, this takes a second. */
   latest(limit: number, kinds?: readonly EventKind[], about?: EventsAbout): Promise<readonly LoggedEvent[]>;
   /** Returns the events after a position, ascending, settled or not; fewer than `limit` when they are large. */
   after(position: number, limit: number): Promise<readonly LoggedEvent[]>;
   /** Recent events about exactly these subjects, newest first: a tenth of a second for 75,000 events. */
-  recent(about: EventsAbout, kinds: readonly EventKind[], bounds: RecentBounds): Promise<readonly LoggedEvent[]>;
+  recent(about: EventsAbout, kinds: readonly EventKind[], bounds: RecentEventBounds): Promise<readonly LoggedEvent[]>;
   /** Resolves when this process commits an event or marks a redelivery, or when the signal aborts. */
   changed(signal: AbortSignal): Promise<void>;
 }
 
-export interface RecentBounds {
+export interface RecentEventBounds {
   readonly sinceMs: number;
   readonly maxSearched: number;
   readonly limit: number;
 }
 
-export interface LogPressure {
+export interface EventLogPressure {
   readonly bytes: number;
   /** Bytes of the events that the slowest sink in use has not settled, without those marked to be sent again. */
   readonly pendingBytes: number;
   readonly oldestTelemetry: string | null;
 }
 
-export interface Offer {
+export interface OfferedEvents {
   readonly events: readonly LoggedEvent[];
   /** True when the events are marked to be sent again; they may be older than the cursor. */
   readonly again: boolean;
@@ -176,7 +180,7 @@ export interface Offer {
   readonly counted: EventNumber | undefined;
 }
 
-export interface Settlement {
+export interface SettledBatch {
   readonly again: boolean;
   readonly urgent?: boolean | undefined;
   readonly through: number;
@@ -252,7 +256,7 @@ export interface RetentionBounds {
   readonly wanted?: (sink: string, event: Event) => boolean;
 }
 
-export interface PruneReport {
+export interface EventLogPruneReport {
   readonly removed: number;
   readonly gaps: readonly StoredGap[];
 }
@@ -266,11 +270,11 @@ export interface QuotaStore {
   forget(key: string, beforeMs: number): Promise<void>;
   loadPause(key: string): Promise<QuotaPause | undefined>;
   savePause(key: string, hold: QuotaPause): Promise<void>;
-  loadClock(key: string, boot: string): Promise<ClockMark | undefined>;
-  saveClock(key: string, boot: string, mark: ClockMark): Promise<void>;
+  loadClock(key: string, boot: string): Promise<BootClockMark | undefined>;
+  saveClock(key: string, boot: string, mark: BootClockMark): Promise<void>;
 }
 
-export interface ClockMark {
+export interface BootClockMark {
   readonly wallMs: number;
   readonly sinceBootMs: number;
 }

@@ -1,4 +1,4 @@
-import type { CommitResult, Store, StoreChange } from "../store/store.ts";
+import type { Store, StoreChange, StoreCommitResult } from "../store/store.ts";
 
 export type SyncState = Awaited<ReturnType<typeof createSyncState>>;
 
@@ -33,7 +33,7 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
       for (const storedDocument of documentsOfSet(set).values()) observer(undefined, storedDocument as T);
       observersBySet.set(set, observer as (before: unknown, after: unknown) => void);
     },
-    async commit(change: StoreChange): Promise<CommitResult | null> {
+    async commit(change: StoreChange): Promise<StoreCommitResult | null> {
       const documentChanges = (change.documents ?? []).map(({ set, put = [], remove = [] }) => ({
         ...{ set, put: [...put], remove: [...remove] },
       }));

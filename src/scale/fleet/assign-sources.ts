@@ -10,11 +10,11 @@ export interface MemberCandidate {
   readonly acceptsSources: boolean;
   /** Sources that the member recently failed to start. */
   readonly unable: readonly string[];
-  readonly reach?: ReachBySource;
+  readonly reach?: ServiceReachBySource;
 }
 
 /** By source: a member reaches the service by own requests (`true`), by a health check (`checked`) or not (`false`). */
-export type ReachBySource = Readonly<Record<string, boolean | "checked">>;
+export type ServiceReachBySource = Readonly<Record<string, boolean | "checked">>;
 
 export type SourceHolder = readonly [source: string, member: string | null];
 
@@ -24,7 +24,7 @@ export type MemberBySource = ReadonlyMap<string, string | null>;
 interface MemberLoad {
   readonly name: string;
   readonly unable: ReadonlySet<string>;
-  readonly reach: ReachBySource;
+  readonly reach: ServiceReachBySource;
   /** True if another member reaches a service that this member does not reach. */
   readonly isCutOff: boolean;
   /** Assigned sources; the member gives away the last source first. */
@@ -42,7 +42,7 @@ export function assignSources(members: readonly MemberCandidate[], holders: read
       ),
     }));
   const sourcesToMove = keepSourcesWithHolders(memberLoads, holders);
-  const unassignedSources = sourcesToMove.filter((source) => !assignToLeastLoaded(memberLoads, source));
+  const unassignedSources = sourcesToMove.filter((source) => !assignToLeastLoadedMember(memberLoads, source));
   while (moveOneSource(memberLoads));
   return new Map([
     ...memberLoads.flatMap(({ name, sources }) => sources.map((source) => [source, name] as const)),
@@ -53,17 +53,18 @@ export function assignSources(members: readonly MemberCandidate[], holders: read
 function keepSourcesWithHolders(loads: readonly MemberLoad[], holders: readonly SourceHolder[]): readonly string[] {
   const sourcesToMove: string[] = [];
   for (const [source, member] of holders.toSorted(([a], [b]) => compareCodeUnits(a, b))) {
-    const holderLoad = loads.find(({ name }) => name === member);
-    const isReachedElsewhere =
-      holderLoad?.reach[source] === false &&
+    const holderSourceLoad = loads.find(({ name }) => name === member);
+    const isServiceReachedElsewhere =
+      holderSourceLoad?.reach[source] === false &&
       loads.some(({ unable, reach }) => isServiceReached(reach, source) && !unable.has(source));
-    if (holderLoad === undefined || holderLoad.unable.has(source) || isReachedElsewhere) sourcesToMove.push(source);
-    else holderLoad.sources.push(source);
+    if (holderSourceLoad === undefined || holderSourceLoad.unable.has(source) || isServiceReachedElsewhere)
+      sourcesToMove.push(source);
+    else holderSourceLoad.sources.push(source);
   }
   return sourcesToMove;
 }
 
-export function isServiceReached(reach: ReachBySource, source: string): boolean {
+export function isServiceReached(reach: ServiceReachBySource, source: string): boolean {
   return reach[source] === true || reach[source] === "checked";
 }
 
@@ -71,24 +72,26 @@ const canReachService = ({ reach, isCutOff }: MemberLoad, source: string) =>
   isServiceReached(reach, source) || (reach[source] === undefined && !isCutOff);
 
 /** Prefers members that reach the service, then the member with the fewest sources. Returns false without a candidate. */
-function assignToLeastLoaded(loads: readonly MemberLoad[], source: string): boolean {
+function assignToLeastLoadedMember(loads: readonly MemberLoad[], source: string): boolean {
   const capableMembers = loads.filter(({ unable }) => !unable.has(source));
-  const reachingMembers = capableMembers.filter((load) => canReachService(load, source));
-  const candidates = reachingMembers.length > 0 ? reachingMembers : capableMembers;
-  const [least] = candidates.toSorted((a, b) => a.sources.length - b.sources.length);
+  const membersReachingService = capableMembers.filter((load) => canReachService(load, source));
+  const candidateMembers = membersReachingService.length > 0 ? membersReachingService : capableMembers;
+  const [least] = candidateMembers.toSorted((a, b) => a.sources.length - b.sources.length);
   least?.sources.push(source);
   return least !== undefined;
 }
 
 /** Moves one source to a member with at least two fewer sources; returns false without such a member. */
 function moveOneSource(loads: readonly MemberLoad[]): boolean {
-  const loadsBySourceCount = loads.toSorted((a, b) => b.sources.length - a.sources.length);
-  for (const from of loadsBySourceCount) {
-    for (const to of loadsBySourceCount.toReversed()) {
-      if (from.sources.length - to.sources.length < 2) break;
-      const index = from.sources.findLastIndex((source) => !to.unable.has(source) && canReachService(to, source));
+  const memberLoadsBySourceCount = loads.toSorted((a, b) => b.sources.length - a.sources.length);
+  for (const overloadedMember of memberLoadsBySourceCount) {
+    for (const underloadedMember of memberLoadsBySourceCount.toReversed()) {
+      if (overloadedMember.sources.length - underloadedMember.sources.length < 2) break;
+      const index = overloadedMember.sources.findLastIndex(
+        (source) => !underloadedMember.unable.has(source) && canReachService(underloadedMember, source),
+      );
       if (index < 0) continue;
-      to.sources.push(...from.sources.splice(index, 1));
+      underloadedMember.sources.push(...overloadedMember.sources.splice(index, 1));
       return true;
     }
   }

@@ -22,14 +22,14 @@ interface FleetDocumentOptions {
 }
 
 export async function openFleetDocument<T>(options: FleetDocumentOptions): Promise<FleetDocument<T>> {
-  const document = createFleetDocument<T>(options);
+  const fleetDocument = createFleetDocument<T>(options);
   try {
-    await document.refresh();
+    await fleetDocument.refresh();
   } catch (error) {
-    document.close();
+    fleetDocument.close();
     throw error;
   }
-  return document;
+  return fleetDocument;
 }
 
 /** Opens a document without reading it: `read` returns null until the first `refresh`. */
@@ -40,7 +40,7 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
   let appliedRequest = 0;
 
   /** Ignores the response of an earlier request, because responses may arrive in another order. */
-  function applyBody(requestNumber: number, next: string | null): void {
+  function applyDocumentBody(requestNumber: number, next: string | null): void {
     if (requestNumber < appliedRequest) return;
     appliedRequest = requestNumber;
     if (next === body) return;
@@ -48,14 +48,14 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
     value = next === null ? null : (JSON.parse(next) as T);
   }
 
-  async function refresh(): Promise<void> {
+  async function refreshDocument(): Promise<void> {
     requestCount += 1;
     const requestNumber = requestCount;
-    applyBody(requestNumber, await readBody(database, key));
+    applyDocumentBody(requestNumber, await readFleetDocument(database, key));
   }
 
-  const close = database.onNotified(documentTopic(key), () => {
-    refresh().catch((error: unknown) =>
+  const stopListening = database.onNotified(documentTopic(key), () => {
+    refreshDocument().catch((error: unknown) =>
       log.warn({ key, reason: errorText(error) }, "what holds for the whole fleet could not be read"),
     );
   });
@@ -65,43 +65,43 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
     version: () => body ?? "",
     async write(next) {
       const text = JSON.stringify(next);
-      await writeBody(database, key, text);
+      await writeFleetDocument(database, key, text);
       requestCount += 1;
-      applyBody(requestCount, text);
+      applyDocumentBody(requestCount, text);
     },
     async remove() {
       if (body === null) return true;
-      const isRemoved = await removeBody(database, key, body);
-      await refresh();
-      return isRemoved;
+      const isDocumentRemoved = await removeFleetDocument(database, key, body);
+      await refreshDocument();
+      return isDocumentRemoved;
     },
-    refresh,
-    close,
+    refresh: refreshDocument,
+    close: stopListening,
   };
 }
 
-export async function readBody(database: StateDatabase, key: string): Promise<string | null> {
+export async function readFleetDocument(database: StateDatabase, key: string): Promise<string | null> {
   const { rows } = await database.query(`select body from ${database.table("fleet_document")} where key = $1`, [key]);
   const [body] = rows[0] ?? [];
   return body === undefined ? null : String(body);
 }
 
-export async function writeBody(database: StateDatabase, key: string, body: string): Promise<void> {
+export async function writeFleetDocument(database: StateDatabase, key: string, body: string): Promise<void> {
   const text = `insert into ${database.table("fleet_document")} (key, body) values ($1, $2)
     on conflict (key) do update set body = excluded.body`;
   await database.transact([{ text, values: [key, body] }, database.notify(documentTopic(key))]);
 }
 
 /** Writes the body unless the document exists, and returns the stored body. */
-export async function readOrWriteBody(database: StateDatabase, key: string, body: string): Promise<string> {
+export async function readOrWriteFleetDocument(database: StateDatabase, key: string, body: string): Promise<string> {
   const text = `insert into ${database.table("fleet_document")} (key, body) values ($1, $2) on conflict (key) do nothing`;
   await database.transact([{ text, values: [key, body] }, database.notify(documentTopic(key))]);
-  const storedBody = await readBody(database, key);
+  const storedBody = await readFleetDocument(database, key);
   if (storedBody === null) throw new Error(`The document ${key} was taken away while it was written.`);
   return storedBody;
 }
 
-export async function removeBody(database: StateDatabase, key: string, body: string): Promise<boolean> {
+export async function removeFleetDocument(database: StateDatabase, key: string, body: string): Promise<boolean> {
   const text = `delete from ${database.table("fleet_document")} where key = $1 and body = $2 returning 1`;
   const [removed] = await database.transact([{ text, values: [key, body] }, database.notify(documentTopic(key))]);
   return (removed?.rows.length ?? 0) > 0;

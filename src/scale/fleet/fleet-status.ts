@@ -4,14 +4,14 @@ import { isLoopbackHost } from "../../core/http/loopback.ts";
 import { durabilityWarnings, type StateDatabase, type StateDatabaseDescription } from "../postgres/state-database.ts";
 import {
   FLEET_TOPIC,
+  type FleetMemberRow,
   type FleetTables,
   findHolder,
-  type MemberRow,
-  readTables,
+  readFleetRows,
   type TakeoverReason,
   utcTextSql,
 } from "./fleet-tables.ts";
-import { FLEET_TIMING } from "./lease-timing.ts";
+import { DEFAULT_FLEET_TIMING } from "./lease-timing.ts";
 
 /** State of a fleet for people. Times are from the database's clock, ISO 8601 in UTC. */
 export interface FleetStatus {
@@ -27,7 +27,7 @@ export interface FleetStatus {
 
 export interface MemberStatus
   extends Pick<
-    MemberRow,
+    FleetMemberRow,
     "name" | "host" | "version" | "page" | "startedAt" | "seenAt" | "isDraining" | "unable" | "digest"
   > {
   /** `draining`: takes no source. `leaving`: hands over its sources to stop. `lost`: did not renew its lease in time. */
@@ -61,13 +61,13 @@ export interface DatabaseStatus extends StateDatabaseDescription {
 const MAX_SHOWN_TAKEOVERS = 100;
 
 /** Reads the status of a fleet; with `sources` null, of all sources that ever existed. */
-export async function readFleet(
+export async function readFleetStatus(
   database: StateDatabase,
   self: string | null = null,
   sources: readonly string[] | null = null,
 ): Promise<FleetStatus> {
   const [view, takeovers, description] = await Promise.all([
-    readTables(database, sources),
+    readFleetRows(database, sources),
     readTakeovers(database),
     database.describe(),
   ]);
@@ -90,7 +90,7 @@ export function buildFleetStatus(view: FleetTables): Pick<FleetStatus, "members"
   const members = view.members.map((member): MemberStatus => {
     const { name, host, version, startedAt, seenAt, isDraining, unable, digest, reach } = member;
     return {
-      ...{ name, state: memberState(member), host, version, page: memberPage(member, hostname()), startedAt, seenAt },
+      ...{ name, state: memberState(member), host, version, page: memberUrl(member, hostname()), startedAt, seenAt },
       ...{ isDraining, sources: sources.filter(({ holder }) => holder === name).length, unable },
       ...{ unreached: Object.keys(reach).filter((source) => reach[source] === false), digest },
     };
@@ -99,17 +99,17 @@ export function buildFleetStatus(view: FleetTables): Pick<FleetStatus, "members"
 }
 
 /** Page URL that the machine `here` can open; otherwise empty. Replaces 0.0.0.0 by the member's host name. */
-export function memberPage({ host, page }: Pick<MemberRow, "host" | "page">, here: string): string {
+export function memberUrl({ host, page }: Pick<FleetMemberRow, "host" | "page">, here: string): string {
   if (page === "") return "";
-  const address = new URL(page);
-  if (isLoopbackHost(address.hostname)) return host === here ? page : "";
-  return ["0.0.0.0", "[::]"].includes(address.hostname) ? `http://${host}:${address.port}` : page;
+  const pageUrl = new URL(page);
+  if (isLoopbackHost(pageUrl.hostname)) return host === here ? page : "";
+  return ["0.0.0.0", "[::]"].includes(pageUrl.hostname) ? `http://${host}:${pageUrl.port}` : page;
 }
 
-function memberState({ gone, unheardMs, isLeaving, isDraining }: MemberRow): MemberStatus["state"] {
+function memberState({ gone, unheardMs, isLeaving, isDraining }: FleetMemberRow): MemberStatus["state"] {
   if (gone !== null) return gone;
   // After a step of the database's clock, a live member is lost only until its next renewal, seconds later.
-  if (Math.abs(unheardMs) >= FLEET_TIMING.ttlMs) return "lost";
+  if (Math.abs(unheardMs) >= DEFAULT_FLEET_TIMING.ttlMs) return "lost";
   if (isLeaving) return "leaving";
   return isDraining ? "draining" : "alive";
 }
@@ -137,7 +137,7 @@ export async function setDraining(database: StateDatabase, name: string, isDrain
     database.notify(FLEET_TOPIC),
   ]);
   if ((changed?.rows.length ?? 0) > 0) return;
-  const { members } = await readTables(database, []);
+  const { members } = await readFleetRows(database, []);
   throw new ConfigError(`The fleet has no member with the name ${name}.`, {
     hint:
       members.length === 0
@@ -146,7 +146,7 @@ export async function setDraining(database: StateDatabase, name: string, isDrain
   });
 }
 
-export function describeHolder(
+export function describeSourceHolder(
   source: string,
   { members, self, sources }: Pick<FleetStatus, "members" | "self" | "sources">,
 ): { readonly message: string; readonly holder: { readonly name: string; readonly page: string } | null } {

@@ -3,7 +3,7 @@ import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import type { MemberCandidate, ReachBySource, SourceHolder } from "./assign-sources.ts";
+import type { MemberCandidate, ServiceReachBySource, SourceHolder } from "./assign-sources.ts";
 import type { MemberHeartbeat } from "./lease-timing.ts";
 
 /**
@@ -24,11 +24,11 @@ export const FLEET_TOPIC = "fleet";
 const MAX_STORED_TAKEOVERS = 1_000;
 
 export interface FleetTables {
-  readonly members: readonly MemberRow[];
-  readonly sources: readonly SourceRow[];
+  readonly members: readonly FleetMemberRow[];
+  readonly sources: readonly FleetSourceRow[];
 }
 
-export interface MemberRow {
+export interface FleetMemberRow {
   readonly name: string;
   readonly incarnation: string;
   readonly host: string;
@@ -43,11 +43,11 @@ export interface MemberRow {
   /** Null while the member is registered. A gone session cannot renew its lease. */
   readonly gone: "left" | "lost" | null;
   readonly unable: readonly string[];
-  readonly reach: ReachBySource;
+  readonly reach: ServiceReachBySource;
   readonly digest: string;
 }
 
-export interface SourceRow {
+export interface FleetSourceRow {
   readonly name: string;
   readonly epoch: number;
   /** Member that took the source last and has not released it; the member may be gone. */
@@ -70,40 +70,40 @@ export type TakeoverReason =
   | "could-not-start"
   | "unreachable";
 
-const EXPIRED_MEMBER_SQL = `gone is not null and seen_at < clock_timestamp() - case when draining then interval '7 days' else interval '1 day' end`;
+const IS_EXPIRED_MEMBER_SQL = `gone is not null and seen_at < clock_timestamp() - case when draining then interval '7 days' else interval '1 day' end`;
 
 export const utcTextSql = (column: string) => `to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
 /** Reads all members and the given sources (null: all) in one statement, so that members and sources match. */
-export async function readTables(database: StateDatabase, sources: readonly string[] | null): Promise<FleetTables> {
-  const memberJson = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
+export async function readFleetRows(database: StateDatabase, sources: readonly string[] | null): Promise<FleetTables> {
+  const memberRowJsonSql = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
     'startedAt', ${utcTextSql("started_at")}, 'seenAt', ${utcTextSql("seen_at")},
     'unheardMs', extract(epoch from clock_timestamp() - seen_at) * 1000, 'isDraining', draining,
     'isLeaving', leaving, 'gone', gone, 'unable', unable::json, 'reach', reach::json, 'digest', digest`;
-  const sourceJson = `'name', name, 'epoch', epoch, 'holder', holder, 'incarnation', incarnation, 'givenBy', given_by,
+  const sourceRowJsonSql = `'name', name, 'epoch', epoch, 'holder', holder, 'incarnation', incarnation, 'givenBy', given_by,
     'since', ${utcTextSql("held_since")}, 'reason', reason`;
   const { rows } = await database.query(
     `select
-       (select json_agg(json_build_object(${memberJson})) from ${database.table("member")} where not (${EXPIRED_MEMBER_SQL}))::text,
-       (select json_agg(json_build_object(${sourceJson})) from ${database.table("source")}
+       (select json_agg(json_build_object(${memberRowJsonSql})) from ${database.table("member")} where not (${IS_EXPIRED_MEMBER_SQL}))::text,
+       (select json_agg(json_build_object(${sourceRowJsonSql})) from ${database.table("source")}
          where $1::text[] is null or name = any ($1))::text`,
     [sources],
   );
   const [members, found] = (rows[0] ?? []).map((cell) => JSON.parse(String(cell ?? "[]")));
-  return { members: sortByName(members as MemberRow[]), sources: sortByName(found as SourceRow[]) };
+  return { members: sortRowsByName(members as FleetMemberRow[]), sources: sortRowsByName(found as FleetSourceRow[]) };
 }
 
-function sortByName<T extends { readonly name: string }>(rows: readonly T[]): readonly T[] {
+function sortRowsByName<T extends { readonly name: string }>(rows: readonly T[]): readonly T[] {
   return rows.toSorted((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 /** Returns the registered holder of a source; null without a holder or when the holder is gone. */
-export function findHolder(source: SourceRow, { members }: FleetTables): MemberRow | null {
+export function findHolder(source: FleetSourceRow, { members }: FleetTables): FleetMemberRow | null {
   const holderRow = members.find(({ name }) => name === source.holder);
   return holderRow?.gone === null && holderRow.incarnation === source.incarnation ? holderRow : null;
 }
 
-export function listCandidates({ members }: FleetTables): readonly MemberCandidate[] {
+export function listMemberCandidates({ members }: FleetTables): readonly MemberCandidate[] {
   return members
     .filter(({ gone }) => gone === null)
     .map(({ name, isDraining, isLeaving, unable, reach }) => ({
@@ -111,11 +111,11 @@ export function listCandidates({ members }: FleetTables): readonly MemberCandida
     }));
 }
 
-export function listHolders(view: FleetTables): readonly SourceHolder[] {
+export function listSourceHolders(view: FleetTables): readonly SourceHolder[] {
   return view.sources.map((source) => [source.name, findHolder(source, view)?.name ?? null]);
 }
 
-interface SharedConfig {
+interface SharedFleetConfig {
   readonly sources: unknown;
   readonly sinks: unknown;
   readonly commands: unknown;
@@ -123,7 +123,7 @@ interface SharedConfig {
 }
 
 /** Digest of the options that all members share: 16 hexadecimal digits, independent of the order of keys. */
-export function digestSharedConfig({ sources, sinks, commands, state }: SharedConfig): string {
+export function digestSharedConfig({ sources, sinks, commands, state }: SharedFleetConfig): string {
   const { max_bytes, max_age, replay_window, plots } = state;
   const all = { sources, sinks, commands, state: { max_bytes, max_age, replay_window, plots } };
   return createHash("sha256").update(JSON.stringify(all, toCanonicalJson)).digest("hex").slice(0, 16);
@@ -177,7 +177,7 @@ export async function registerMember(
       `insert into ${database.table("source")} (name) select unnest($1::text[]) on conflict (name) do nothing`,
       [sources],
     );
-    await session.query(`delete from ${memberTable} where ${EXPIRED_MEMBER_SQL}`);
+    await session.query(`delete from ${memberTable} where ${IS_EXPIRED_MEMBER_SQL}`);
     const { text, values } = database.notify(FLEET_TOPIC);
     await session.query(text, values);
     return { name, incarnation: sessionId };
@@ -197,7 +197,7 @@ export function registrationError(blocker: JoinBlocker, name: string): ConfigErr
 }
 
 /** Returns false if this session was declared gone; other members may then hold its sources. */
-export async function renewLease(database: StateDatabase, me: MemberSession, page: string): Promise<boolean> {
+export async function renewMemberLease(database: StateDatabase, me: MemberSession, page: string): Promise<boolean> {
   const { rows } = await database.query(
     `update ${database.table("member")} set renewals = renewals + 1, seen_at = clock_timestamp(), page = $3
      where name = $1 and incarnation = $2 and gone is null returning 1`,
@@ -225,7 +225,7 @@ export async function declareMembersGone(database: StateDatabase, silent: readon
   await database.transact([{ text, values }, database.notify(FLEET_TOPIC)]);
 }
 
-export function announceLeaving(database: StateDatabase, me: MemberSession): Promise<void> {
+export function announceMemberLeaving(database: StateDatabase, me: MemberSession): Promise<void> {
   return updateMember(database, me, "leaving = true");
 }
 
@@ -237,7 +237,7 @@ export function reportFailedStarts(database: StateDatabase, me: MemberSession, s
   return updateMember(database, me, "unable = $3", JSON.stringify(sources));
 }
 
-export function reportReach(database: StateDatabase, me: MemberSession, reach: ReachBySource): Promise<void> {
+export function reportReach(database: StateDatabase, me: MemberSession, reach: ServiceReachBySource): Promise<void> {
   return updateMember(database, me, "reach = $3", JSON.stringify(reach));
 }
 
@@ -247,7 +247,7 @@ async function updateMember(database: StateDatabase, me: MemberSession, columns:
 }
 
 /** Returns the sources that it took. Skips locked rows, and sources that a quicker member took (another epoch). */
-export async function takeSources(database: StateDatabase, me: MemberSession, wanted: readonly SourceRow[]) {
+export async function takeFreeSources(database: StateDatabase, me: MemberSession, wanted: readonly FleetSourceRow[]) {
   const [source, takeover] = [database.table("source"), database.table("takeover")];
   const text = `
     with free as (
@@ -265,9 +265,9 @@ export async function takeSources(database: StateDatabase, me: MemberSession, wa
       select name, from_member, $3, epoch, clock_timestamp(), reason from taken
     )
     select name, epoch, from_member, reason from taken order by name`;
-  const columns = [wanted.map(({ name }) => name), wanted.map(({ epoch }) => String(epoch))];
+  const arrayParameters = [wanted.map(({ name }) => name), wanted.map(({ epoch }) => String(epoch))];
   const [taken] = await database.transact([
-    { text, values: [...columns, me.name, me.incarnation] },
+    { text, values: [...arrayParameters, me.name, me.incarnation] },
     { text: `delete from ${takeover} where id <= (select max(id) from ${takeover}) - ${MAX_STORED_TAKEOVERS}` },
     database.notify(FLEET_TOPIC),
   ]);
@@ -289,10 +289,10 @@ export async function releaseSources(
       held_since = null, reason = given.reason
     from unnest($1::text[], $2::bigint[], $3::text[]) as given (source, epoch, reason)
     where it.name = given.source and it.epoch = given.epoch and it.incarnation = $4`;
-  const columns = [
+  const arrayParameters = [
     released.map(({ source }) => source),
     released.map(({ epoch }) => String(epoch)),
     released.map(({ reason }) => reason),
   ];
-  await database.transact([{ text, values: [...columns, incarnation] }, database.notify(FLEET_TOPIC)]);
+  await database.transact([{ text, values: [...arrayParameters, incarnation] }, database.notify(FLEET_TOPIC)]);
 }

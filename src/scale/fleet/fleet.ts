@@ -6,9 +6,9 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { createWakeup, endsWithin, runLoop, sleepFor, type Wakeup } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { buildFleetStatus, type FleetStatus, readFleet } from "./fleet-status.ts";
+import { buildFleetStatus, type FleetStatus, readFleetStatus } from "./fleet-status.ts";
 import {
-  announceLeaving,
+  announceMemberLeaving,
   declareMembersGone,
   FLEET_TOPIC,
   type JoinBlocker,
@@ -18,24 +18,24 @@ import {
   registerMember,
   registrationError,
   releaseSources,
-  renewLease,
+  renewMemberLease,
   reportFailedStarts,
 } from "./fleet-tables.ts";
-import { createFailedStarts, createHandoverLog, createHoldings, type HeldLease, type Lease } from "./held-sources.ts";
+import { createFailedStarts, createHandoverLog, createHoldings, type HeldSource, type Lease } from "./held-sources.ts";
 import {
   createHeartbeatObserver,
-  createLeaseTrust,
-  FLEET_TIMING,
+  createLeaseExpiryTimer,
+  DEFAULT_FLEET_TIMING,
   type FleetTiming,
   withTimeLimit,
 } from "./lease-timing.ts";
-import { createServiceReach } from "./service-reachability.ts";
-import { createAssignment } from "./source-handover.ts";
+import { createServiceReachability } from "./service-reachability.ts";
+import { createSourceHandover } from "./source-handover.ts";
 
 /**
  * Member of a fleet without a leader: members divide the sources among themselves through the tables of one database.
  *
- * Five loops: renew this member's lease, detect silent members, act on the tables (`assignment.ts`), check unreached
+ * Five loops: renew this member's lease, detect silent members, act on the tables (`source-handover.ts`), check unreached
  * services (`service-reachability.ts`), and end expired leases in time.
  */
 export interface Fleet extends WorkerService {
@@ -52,7 +52,7 @@ export interface FleetOptions {
   readonly digest: string;
   page(): string;
   /** Begins the work for a source; ends early when the lease's signal aborts. If it throws, the lease is released. */
-  hold(lease: Lease): Promise<HeldLease>;
+  hold(lease: Lease): Promise<HeldSource>;
   /** Performs a health check without quota. If absent, no service counts as unreached. */
   check?(source: string, signal: AbortSignal): Promise<boolean>;
   readonly clock: Clock;
@@ -63,26 +63,26 @@ export interface FleetOptions {
 }
 
 /** Longest interval of lease expiry checks, so that a machine notices an expired lease soon after a suspension. */
-const LEASE_EXPIRY_CHECK_MS = 1_000;
+const LEASE_CHECK_INTERVAL_MS = 1_000;
 /** Time to sign off at a stop, after the deadline. */
-const MEMBER_SIGN_OFF_LIMIT_MS = 1_000;
-const FLEET_STATUS_LIMIT_MS = 2_000;
-const DATABASE_BACKOFF = { firstMs: 250, maxMs: 1_000 };
+const MEMBER_SIGN_OFF_TIMEOUT_MS = 1_000;
+const FLEET_STATUS_TIMEOUT_MS = 2_000;
+const DATABASE_RETRY_BACKOFF = { firstMs: 250, maxMs: 1_000 };
 
 /** `start` throws a `ConfigError` when the name is taken, or when others run another configuration. */
 export function createFleet(options: FleetOptions): Fleet {
   const { clock, database, log, metrics, name, sources } = options;
-  const fleetTiming: FleetTiming = { ...FLEET_TIMING, ...options.timing };
-  const leaseTrust = createLeaseTrust(clock, fleetTiming.ttlMs, fleetTiming.marginMs);
-  const heartbeats = createHeartbeatObserver(clock, fleetTiming.ttlMs, fleetTiming.ttlMs - fleetTiming.marginMs);
-  const handovers = createHandoverLog(clock, log);
+  const fleetTiming: FleetTiming = { ...DEFAULT_FLEET_TIMING, ...options.timing };
+  const leaseExpiry = createLeaseExpiryTimer(clock, fleetTiming.ttlMs, fleetTiming.marginMs);
+  const heartbeatObserver = createHeartbeatObserver(clock, fleetTiming.ttlMs, fleetTiming.ttlMs - fleetTiming.marginMs);
+  const handoverLog = createHandoverLog(clock, log);
   const failedStarts = createFailedStarts(clock, options.random);
   const tablesChanged = createWakeup();
   const renewalDue = createWakeup();
   const memberJoined = createWakeup();
-  const checkDue = createWakeup();
+  const checksDue = createWakeup();
   const stopController = new AbortController();
-  const endController = new AbortController();
+  const loopEndController = new AbortController();
   let runningLoops: readonly Promise<void>[] = [];
   let unlisten = () => {};
   /** Session of this member; null while the member is not registered. */
@@ -91,7 +91,8 @@ export function createFleet(options: FleetOptions): Fleet {
   let failure: { readonly message: string; readonly isRejection: boolean } | null = null;
   const ask = <T>(work: Promise<T>) => withTimeLimit(clock, fleetTiming.renewMs, work);
   const sourceHoldings = createHoldings({
-    ...{ clock, log, handovers, failedStarts, trust: leaseTrust, hold: options.hold, changed: tablesChanged.wakeUp },
+    ...{ clock, log, handovers: handoverLog, failedStarts, trust: leaseExpiry },
+    ...{ hold: options.hold, changed: tablesChanged.wakeUp },
     async release({ lease, incarnation }, reason) {
       const { source, epoch } = lease;
       // Report the failed start before releasing the lease; otherwise the assignment would return the source at once.
@@ -104,15 +105,15 @@ export function createFleet(options: FleetOptions): Fleet {
     },
   });
 
-  const serviceReach = createServiceReach({
-    ...{ name, sources, clock, random: options.random, changed: tablesChanged.wakeUp, due: checkDue },
+  const serviceReach = createServiceReachability({
+    ...{ name, sources, clock, random: options.random, changed: tablesChanged.wakeUp, due: checksDue },
     isHeld: (source) => sourceHoldings.get(source) !== undefined,
     check: options.check ?? (async () => true),
   });
 
-  const assignment = createAssignment({
-    ...{ ask, database, sources, failedStarts, log, handovers, metrics, holdings: sourceHoldings },
-    ...{ reach: serviceReach, trust: leaseTrust, timing: fleetTiming },
+  const sourceHandover = createSourceHandover({
+    ...{ ask, database, sources, failedStarts, log, handovers: handoverLog, metrics, holdings: sourceHoldings },
+    ...{ reach: serviceReach, trust: leaseExpiry, timing: fleetTiming },
     onDeclaredGone: renewalDue.wakeUp,
   });
 
@@ -120,22 +121,22 @@ export function createFleet(options: FleetOptions): Fleet {
     for (const { lease } of sourceHoldings.all()) sourceHoldings.lose(lease.source, why);
   }
 
-  function noteRenewal(sent: TimeReading): void {
-    leaseTrust.renewed(sent);
+  function noteLeaseRenewal(sent: TimeReading): void {
+    leaseExpiry.renewed(sent);
     metrics?.fleetRenewed.set(clock.now() / 1_000);
   }
 
   /** Registers this member, or returns the members that prevent it. */
-  async function tryToJoin(): Promise<readonly JoinBlocker[]> {
+  async function tryToJoinFleet(): Promise<readonly JoinBlocker[]> {
     const sentAt = readClocks(clock);
     const result = await ask(registerMember(database, { name, sources, digest: options.digest, page: options.page() }));
     if ("blockers" in result) {
-      const silentMembers = heartbeats.observe(result.beats);
+      const silentMembers = heartbeatObserver.observe(result.beats);
       if (silentMembers.length > 0) await ask(declareMembersGone(database, silentMembers));
       return result.blockers;
     }
     me = result;
-    noteRenewal(sentAt);
+    noteLeaseRenewal(sentAt);
     log.info({ member: name, incarnation: me.incarnation }, "this member takes part in the fleet");
     memberJoined.wakeUp();
     tablesChanged.wakeUp();
@@ -144,25 +145,25 @@ export function createFleet(options: FleetOptions): Fleet {
 
   /** Joins once all blocking members were silent for the lease duration, e.g. a killed predecessor; otherwise throws. */
   async function joinFleet(signal: AbortSignal): Promise<void> {
-    const firstJoinBlockers = await tryToJoin();
+    const firstJoinBlockers = await tryToJoinFleet();
     const [blocker] = firstJoinBlockers;
     if (blocker === undefined) return;
     log.info({ member: blocker.name, host: blocker.host }, "waiting whether another member is still alive");
-    const earlierRenewals = new Map(firstJoinBlockers.map((each) => [each.incarnation, each.renewals]));
+    const earlierRenewalCounts = new Map(firstJoinBlockers.map((each) => [each.incarnation, each.renewals]));
     for (;;) {
       await sleepFor(clock, fleetTiming.renewMs / 3, signal);
       signal.throwIfAborted();
-      const currentBlockers = await tryToJoin();
+      const currentBlockers = await tryToJoinFleet();
       if (currentBlockers.length === 0) return;
-      const aliveBlocker = currentBlockers.find((each) => earlierRenewals.get(each.incarnation) !== each.renewals);
+      const aliveBlocker = currentBlockers.find((each) => earlierRenewalCounts.get(each.incarnation) !== each.renewals);
       if (aliveBlocker !== undefined) throw registrationError(aliveBlocker, name);
     }
   }
 
-  async function renewOrJoin(signal: AbortSignal): Promise<void> {
+  async function renewLeaseOrJoin(signal: AbortSignal): Promise<void> {
     if (me !== null) {
       const sentAt = readClocks(clock);
-      if (await ask(renewLease(database, me, options.page()))) return noteRenewal(sentAt);
+      if (await ask(renewMemberLease(database, me, options.page()))) return noteLeaseRenewal(sentAt);
       if (isLeaving) return;
       log.warn({ member: name }, "this member was not heard of in time, and others took over");
       me = null;
@@ -171,9 +172,9 @@ export function createFleet(options: FleetOptions): Fleet {
     if (!isLeaving) await joinFleet(signal);
   }
 
-  async function renewOnce(signal: AbortSignal): Promise<void> {
-    const wasLeaseExpired = leaseTrust.leftMs() === 0;
-    await renewOrJoin(signal);
+  async function renewLeaseOnce(signal: AbortSignal): Promise<void> {
+    const wasLeaseExpired = leaseExpiry.leftMs() === 0;
+    await renewLeaseOrJoin(signal);
     // The tables may still show this member as the holder of released sources.
     if (wasLeaseExpired) tablesChanged.wakeUp();
     if (failure !== null) log.info({ database: database.name }, "the fleet's database answers again");
@@ -189,30 +190,30 @@ export function createFleet(options: FleetOptions): Fleet {
   /** Runs a loop that logs failures at `debug`, because the renewal loop reports an unavailable database. */
   const runTableLoop = (signal: AbortSignal, wakeup: Wakeup, turn: () => Promise<number>, failure: string) =>
     runLoop({
-      ...{ clock, signal, wakeup, turn, backoff: DATABASE_BACKOFF },
+      ...{ clock, signal, wakeup, turn, backoff: DATABASE_RETRY_BACKOFF },
       fault: (error) => log.debug({ reason: errorText(error) }, failure),
     });
 
   async function observeOtherMembers(): Promise<number> {
     if (me === null) return Number.POSITIVE_INFINITY;
-    const silentMembers = heartbeats.observe(await ask(readHeartbeats(database, me)));
+    const silentMembers = heartbeatObserver.observe(await ask(readHeartbeats(database, me)));
     if (silentMembers.length > 0) await ask(declareMembersGone(database, silentMembers));
-    return Math.min(fleetTiming.renewMs / 3, heartbeats.nextMs());
+    return Math.min(fleetTiming.renewMs / 3, heartbeatObserver.nextMs());
   }
 
   async function endExpiredLeases(): Promise<number> {
-    const remainingLeaseMs = leaseTrust.leftMs();
+    const remainingLeaseMs = leaseExpiry.leftMs();
     if (remainingLeaseMs === 0) loseAllLeases("it could not be renewed in time");
-    handovers.flush();
+    handoverLog.flush();
     metrics?.fleetSources.set(sourceHoldings.all().filter(({ lease }) => lease.leftMs() > 0).length);
-    return remainingLeaseMs === 0 ? LEASE_EXPIRY_CHECK_MS : Math.min(LEASE_EXPIRY_CHECK_MS, remainingLeaseMs);
+    return remainingLeaseMs === 0 ? LEASE_CHECK_INTERVAL_MS : Math.min(LEASE_CHECK_INTERVAL_MS, remainingLeaseMs);
   }
 
-  const startLoops = (untilEnd: AbortSignal, untilStop: AbortSignal) => [
+  const startFleetLoops = (untilEnd: AbortSignal, untilStop: AbortSignal) => [
     runLoop({
-      ...{ clock, signal: untilEnd, wakeup: renewalDue, fault: noteRenewalFailure, backoff: DATABASE_BACKOFF },
+      ...{ clock, signal: untilEnd, wakeup: renewalDue, fault: noteRenewalFailure, backoff: DATABASE_RETRY_BACKOFF },
       turn: async () => {
-        await renewOnce(untilEnd);
+        await renewLeaseOnce(untilEnd);
         return fleetTiming.renewMs;
       },
     }),
@@ -220,10 +221,10 @@ export function createFleet(options: FleetOptions): Fleet {
     runTableLoop(
       untilStop,
       tablesChanged,
-      async () => (me === null ? Number.POSITIVE_INFINITY : assignment.step(me, untilStop)),
+      async () => (me === null ? Number.POSITIVE_INFINITY : sourceHandover.step(me, untilStop)),
       "the fleet's tables could not be looked at",
     ),
-    runTableLoop(untilStop, checkDue, () => serviceReach.checkServices(untilStop), "a service could not be checked"),
+    runTableLoop(untilStop, checksDue, () => serviceReach.checkServices(untilStop), "a service could not be checked"),
     runLoop({
       ...{ clock, signal: untilEnd, turn: endExpiredLeases },
       fault: (error) => log.warn({ err: error }, "the time of the leases could not be watched"),
@@ -232,12 +233,12 @@ export function createFleet(options: FleetOptions): Fleet {
 
   async function handOverAllSources(deadlineMs: number): Promise<void> {
     isLeaving = true;
-    const announcement = me === null ? undefined : ask(announceLeaving(database, me)).catch(() => undefined);
+    const announcement = me === null ? undefined : ask(announceMemberLeaving(database, me)).catch(() => undefined);
     const handOverResults = sourceHoldings.all().map(({ lease: { source } }) => {
-      handovers.note("info", "sources were handed over", { to: null, reason: "left" }, source);
+      handoverLog.note("info", "sources were handed over", { to: null, reason: "left" }, source);
       return sourceHoldings.handOver(source, "left", deadlineMs);
     });
-    await endsWithin(clock, deadlineMs + MEMBER_SIGN_OFF_LIMIT_MS, Promise.all([announcement, ...handOverResults]));
+    await endsWithin(clock, deadlineMs + MEMBER_SIGN_OFF_TIMEOUT_MS, Promise.all([announcement, ...handOverResults]));
     loseAllLeases("this member stops");
     if (me === null) return;
     const leaveRequest = ask(leaveFleet(database, me)).then(
@@ -247,55 +248,55 @@ export function createFleet(options: FleetOptions): Fleet {
       (error: unknown) =>
         log.warn({ reason: errorText(error) }, "no goodbye could be said; the lease of this member will run out"),
     );
-    await endsWithin(clock, MEMBER_SIGN_OFF_LIMIT_MS, leaveRequest);
+    await endsWithin(clock, MEMBER_SIGN_OFF_TIMEOUT_MS, leaveRequest);
   }
 
   return startServiceOnce({
     name: "fleet",
     async start(signal) {
-      const loopEndSignal = AbortSignal.any([signal, endController.signal]);
+      const loopEndSignal = AbortSignal.any([signal, loopEndController.signal]);
       const loopStopSignal = AbortSignal.any([loopEndSignal, stopController.signal]);
       unlisten = database.onNotified(FLEET_TOPIC, tablesChanged.wakeUp);
       try {
-        await renewOnce(loopStopSignal);
+        await renewLeaseOnce(loopStopSignal);
       } catch (error) {
         if (loopStopSignal.aborted) return;
         if (error instanceof ConfigError) throw error;
         noteRenewalFailure(error);
       }
       signal.addEventListener("abort", () => loseAllLeases("this member stops"), { once: true });
-      runningLoops = startLoops(loopEndSignal, loopStopSignal);
+      runningLoops = startFleetLoops(loopEndSignal, loopStopSignal);
     },
     async stop(deadlineMs) {
       stopController.abort(new OrderlyStop());
       await handOverAllSources(deadlineMs);
-      endController.abort(new OrderlyStop());
+      loopEndController.abort(new OrderlyStop());
       unlisten();
       await Promise.all(runningLoops);
-      handovers.flush(true);
+      handoverLog.flush(true);
     },
     async status() {
       try {
-        return await withTimeLimit(clock, FLEET_STATUS_LIMIT_MS, readFleet(database, name, sources));
+        return await withTimeLimit(clock, FLEET_STATUS_TIMEOUT_MS, readFleetStatus(database, name, sources));
       } catch (error) {
-        const status = buildFleetStatus(assignment.latest() ?? { members: [], sources: [] });
+        const status = buildFleetStatus(sourceHandover.latest() ?? { members: [], sources: [] });
         return { self: name, ...status, takeovers: [], database: null, trouble: errorText(error) };
       }
     },
     notices() {
-      const ownMemberRow = assignment.latest()?.members.find((member) => member.name === name);
+      const ownMemberRow = sourceHandover.latest()?.members.find((member) => member.name === name);
       const pausedNotice = " Nothing is polled here, because nothing could be committed; it goes on by itself.";
       const databaseNotice =
         failure === null || failure.isRejection
           ? failure?.message
-          : `The fleet's database ${database.name} cannot be asked: ${failure.message}${leaseTrust.leftMs() > 0 ? "" : pausedNotice}`;
+          : `The fleet's database ${database.name} cannot be asked: ${failure.message}${leaseExpiry.leftMs() > 0 ? "" : pausedNotice}`;
       const isDrained = ownMemberRow?.isDraining === true;
       return [
         ...(databaseNotice === undefined ? [] : [databaseNotice]),
         ...(isDrained ? [`This member is drained and takes no source; plenum fleet undrain ${name} ends that.`] : []),
         ...failedStarts.notices(),
         ...serviceReach.notices(),
-        ...assignment.notices(),
+        ...sourceHandover.notices(),
       ];
     },
   });

@@ -4,7 +4,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin } from "../../core/runtime/waiting.ts";
 import type { TakeoverReason } from "./fleet-tables.ts";
-import type { LeaseTrust } from "./lease-timing.ts";
+import type { LeaseExpiryTimer } from "./lease-timing.ts";
 
 export interface Lease {
   readonly source: string;
@@ -12,7 +12,7 @@ export interface Lease {
   readonly epoch: number;
   /** Returns the milliseconds for which no other member can hold the source; 0 when the lease is over. */
   leftMs(): number;
-  /** Aborts when the lease is lost; at a handover, when `HeldLease.stop` is done (during `hold`, at once). */
+  /** Aborts when the lease is lost; at a handover, when `HeldSource.stop` is done (during `hold`, at once). */
   readonly signal: AbortSignal;
   /** Ends the ownership after the database rejected this holder (`FencedError`). */
   fenced(): void;
@@ -20,7 +20,7 @@ export interface Lease {
   reached(isReached: boolean | null): void;
 }
 
-export interface HeldLease {
+export interface HeldSource {
   /** Finishes current work within the deadline; after a lost lease, stops without finishing work. */
   stop(deadlineMs: number): Promise<void>;
 }
@@ -42,11 +42,11 @@ interface MutableHolding extends SourceHolding {
   readonly over: AbortController;
   state: SourceHolding["state"];
   started: Promise<void>;
-  held: HeldLease | null;
+  held: HeldSource | null;
   ended: Promise<void> | null;
 }
 
-const LOST_LEASE_STOP_MS = 5_000;
+const LOST_LEASE_STOP_TIMEOUT_MS = 5_000;
 /** Additional time for a source's work to stop after its deadline. */
 const SOURCE_STOP_GRACE_MS = 500;
 
@@ -60,9 +60,9 @@ export function createHoldings(options: {
   readonly clock: Clock;
   readonly log: Log;
   readonly handovers: HandoverLog;
-  readonly failedStarts: FailedStarts;
-  readonly trust: Pick<LeaseTrust, "leftMs">;
-  hold(lease: Lease): Promise<HeldLease>;
+  readonly failedStarts: FailedSourceStarts;
+  readonly trust: Pick<LeaseExpiryTimer, "leftMs">;
+  hold(lease: Lease): Promise<HeldSource>;
   /** Releases a lease in the database. Errors are logged; the next assignment step repairs the tables. */
   release(holding: SourceHolding, reason: TakeoverReason): Promise<void>;
   reached(source: string, isReached: boolean | null): void;
@@ -71,7 +71,7 @@ export function createHoldings(options: {
   const { clock, failedStarts, log, trust } = options;
   const holdingBySource = new Map<string, MutableHolding>();
 
-  async function startWork(holding: MutableHolding): Promise<void> {
+  async function startSourceWork(holding: MutableHolding): Promise<void> {
     const { lease, over } = holding;
     const { source } = lease;
     try {
@@ -111,8 +111,8 @@ export function createHoldings(options: {
     // A source that has not started has nothing to finish.
     if (holding.state === "starting") endLease(holding, "it is handed over");
     holding.state = "stopping";
-    const hasStarted = reason === "could-not-start" || (await endsWithin(clock, deadlineMs, holding.started));
-    if (hasStarted) await stopSourceWork(holding, Math.max(0, stopDeadlineMs - clock.monotonic()));
+    const hasSourceStarted = reason === "could-not-start" || (await endsWithin(clock, deadlineMs, holding.started));
+    if (hasSourceStarted) await stopSourceWork(holding, Math.max(0, stopDeadlineMs - clock.monotonic()));
     endLease(holding, "it is handed over");
     if (reason !== null) {
       await options.release(holding, reason).catch((error: unknown) => {
@@ -133,28 +133,28 @@ export function createHoldings(options: {
     if (sourceHolding === undefined || sourceHolding.over.signal.aborted) return;
     options.handovers.note("warn", "the leases on sources were lost", { why }, source);
     endLease(sourceHolding, why);
-    void end(sourceHolding, null, LOST_LEASE_STOP_MS);
+    void end(sourceHolding, null, LOST_LEASE_STOP_TIMEOUT_MS);
   }
 
   return {
     begin(source: string, epoch: number, incarnation: string): void {
-      const leaseEnd = new AbortController();
+      const leaseEndController = new AbortController();
       const lease: Lease = {
-        ...{ source, epoch, signal: leaseEnd.signal },
-        leftMs: () => (leaseEnd.signal.aborted ? 0 : trust.leftMs()),
+        ...{ source, epoch, signal: leaseEndController.signal },
+        leftMs: () => (leaseEndController.signal.aborted ? 0 : trust.leftMs()),
         fenced() {
           if (holdingBySource.get(source)?.lease === lease) loseLease(source, "somebody else holds it");
         },
         reached(isReached) {
-          if (!leaseEnd.signal.aborted) options.reached(source, isReached);
+          if (!leaseEndController.signal.aborted) options.reached(source, isReached);
         },
       };
       const sourceHolding: MutableHolding = {
         ...{ lease, incarnation, state: "starting", started: Promise.resolve(), held: null, ended: null },
-        over: leaseEnd,
+        over: leaseEndController,
       };
       holdingBySource.set(source, sourceHolding);
-      sourceHolding.started = startWork(sourceHolding);
+      sourceHolding.started = startSourceWork(sourceHolding);
     },
     /** Resolves when the work has ended and the lease is released, or when both have timed out. */
     async handOver(source: string, reason: TakeoverReason, deadlineMs: number): Promise<void> {
@@ -173,20 +173,20 @@ const HANDOVER_LOG_WAIT_MS = 2_000;
 
 /** Writes one log line for all sources that change their holder together, instead of 300 lines for 300 sources. */
 export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log) {
-  const lines = new Map<string, { readonly write: () => void; readonly sources: string[]; atMs: number }>();
+  const pendingLogLines = new Map<string, { readonly write: () => void; readonly sources: string[]; atMs: number }>();
   return {
     note(level: "info" | "warn", text: string, fields: object, source: string): void {
       const key = JSON.stringify([text, fields]);
-      const sources = lines.get(key)?.sources ?? [];
+      const sources = pendingLogLines.get(key)?.sources ?? [];
       sources.push(source);
       const write = () => log[level]({ ...fields, count: sources.length, sources: sources.toSorted() }, text);
-      lines.set(key, { write, sources, atMs: clock.monotonic() });
+      pendingLogLines.set(key, { write, sources, atMs: clock.monotonic() });
     },
     /** Writes lines that got no new source for 2 s, or all lines at the end. */
     flush(isEnd = false): void {
-      for (const [key, { write, atMs }] of lines) {
+      for (const [key, { write, atMs }] of pendingLogLines) {
         if (!isEnd && clock.monotonic() - atMs < HANDOVER_LOG_WAIT_MS) continue;
-        lines.delete(key);
+        pendingLogLines.delete(key);
         write();
       }
     },
@@ -199,15 +199,15 @@ const FAILED_START_BACKOFF = { firstMs: 10_000, maxMs: 300_000 };
 
 /** Sources that this member could not start. Other members may take them for a growing time before a retry here. */
 export function createFailedStarts(clock: Clock, random: () => number = Math.random) {
-  const failedAttempts = new Map<string, Readonly<{ count: number; untilMs: number; reason: string }>>();
-  const currentFailures = () => [...failedAttempts].filter(([, { untilMs }]) => untilMs > clock.monotonic());
+  const failedStartBySource = new Map<string, Readonly<{ count: number; untilMs: number; reason: string }>>();
+  const currentFailures = () => [...failedStartBySource].filter(([, { untilMs }]) => untilMs > clock.monotonic());
   return {
     failed(source: string, error: unknown): void {
-      const count = (failedAttempts.get(source)?.count ?? 0) + 1;
-      const retryAtMs = clock.monotonic() + backoffMs(FAILED_START_BACKOFF, count, random);
-      failedAttempts.set(source, { count, untilMs: retryAtMs, reason: errorText(error) });
+      const failureCount = (failedStartBySource.get(source)?.count ?? 0) + 1;
+      const retryAtMs = clock.monotonic() + backoffMs(FAILED_START_BACKOFF, failureCount, random);
+      failedStartBySource.set(source, { count: failureCount, untilMs: retryAtMs, reason: errorText(error) });
     },
-    succeeded: (source: string) => void failedAttempts.delete(source),
+    succeeded: (source: string) => void failedStartBySource.delete(source),
     sources: () => [...new Map(currentFailures()).keys()].toSorted(),
     /** Milliseconds until the first retry; infinite without failed starts. */
     nextMs: () =>
@@ -220,4 +220,4 @@ export function createFailedStarts(clock: Clock, random: () => number = Math.ran
   };
 }
 
-export type FailedStarts = ReturnType<typeof createFailedStarts>;
+export type FailedSourceStarts = ReturnType<typeof createFailedStarts>;

@@ -5,7 +5,7 @@ import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/ru
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { createFleetDocument, readBody, removeBody, writeBody } from "./fleet-document.ts";
+import { createFleetDocument, readFleetDocument, removeFleetDocument, writeFleetDocument } from "./fleet-document.ts";
 import { withTimeLimit } from "./lease-timing.ts";
 
 /**
@@ -24,12 +24,12 @@ export interface ThrownKillSwitch {
   readonly at: string;
 }
 
-export const KILL_SWITCH_KEY = "kill-switch";
-const KILL_SWITCH_READ_MS = 1_000;
+export const KILL_SWITCH_DOCUMENT_KEY = "kill-switch";
+const KILL_SWITCH_READ_INTERVAL_MS = 1_000;
 /** Time without a read after which the kill switch counts as thrown. */
 const KILL_SWITCH_UNREAD_LIMIT_MS = 2_000;
 const STATEMENT_TIMEOUT_MS = 1_000;
-const RETRY_BACKOFF = { firstMs: 200, maxMs: 1_000 };
+const KILL_SWITCH_RETRY_BACKOFF = { firstMs: 200, maxMs: 1_000 };
 
 export function createFleetKillSwitch(options: {
   readonly database: StateDatabase;
@@ -37,19 +37,19 @@ export function createFleetKillSwitch(options: {
   readonly log: Log;
 }): FleetKillSwitch {
   const { database, clock, log } = options;
-  const document = createFleetDocument<ThrownKillSwitch>({ database, key: KILL_SWITCH_KEY, log });
+  const switchDocument = createFleetDocument<ThrownKillSwitch>({ database, key: KILL_SWITCH_DOCUMENT_KEY, log });
   const stopController = new AbortController();
   let runningRead: Promise<void> | null = null;
   let lastRead: TimeReading | null = null;
   let throwing: Promise<void> | null = null;
   let isUnreadReported = false;
-  const isSwitchUnread = () => lastRead === null || elapsedMs(clock, lastRead) > KILL_SWITCH_UNREAD_LIMIT_MS;
+  const isKillSwitchUnread = () => lastRead === null || elapsedMs(clock, lastRead) > KILL_SWITCH_UNREAD_LIMIT_MS;
 
   async function storeThrownSwitch(thrown: ThrownKillSwitch): Promise<void> {
     try {
       await retryUntilDone({
-        ...{ clock, signal: stopController.signal, backoff: RETRY_BACKOFF },
-        work: () => withTimeLimit(clock, STATEMENT_TIMEOUT_MS, document.write(thrown)),
+        ...{ clock, signal: stopController.signal, backoff: KILL_SWITCH_RETRY_BACKOFF },
+        work: () => withTimeLimit(clock, STATEMENT_TIMEOUT_MS, switchDocument.write(thrown)),
         fault: (error, inMs) =>
           log.warn(
             { inMs, reason: errorText(error) },
@@ -66,7 +66,7 @@ export function createFleetKillSwitch(options: {
   return startServiceOnce({
     name: "kill-switch",
     remedy: "run plenum writes resume",
-    thrown: () => throwing !== null || document.read() !== null || isSwitchUnread(),
+    thrown: () => throwing !== null || switchDocument.read() !== null || isKillSwitchUnread(),
     throwIt(by, at) {
       throwing ??= storeThrownSwitch({ by, at });
       return throwing;
@@ -78,44 +78,44 @@ export function createFleetKillSwitch(options: {
         onlyChecks: true,
         async turn() {
           const sentAt = readClocks(clock);
-          await withTimeLimit(clock, STATEMENT_TIMEOUT_MS, document.refresh());
+          await withTimeLimit(clock, STATEMENT_TIMEOUT_MS, switchDocument.refresh());
           lastRead = sentAt;
           if (isUnreadReported) log.info("the kill switch of the fleet can be looked at again");
           isUnreadReported = false;
-          return KILL_SWITCH_READ_MS;
+          return KILL_SWITCH_READ_INTERVAL_MS;
         },
         fault(error) {
-          if (isUnreadReported || !isSwitchUnread()) return;
+          if (isUnreadReported || !isKillSwitchUnread()) return;
           isUnreadReported = true;
           log.warn(
             { reason: errorText(error) },
             "the kill switch of the fleet cannot be looked at: writing is stopped",
           );
         },
-        backoff: RETRY_BACKOFF,
+        backoff: KILL_SWITCH_RETRY_BACKOFF,
       });
     },
     async stop(deadlineMs) {
       if (throwing !== null) await endsWithin(clock, deadlineMs, throwing);
       stopController.abort(new OrderlyStop());
-      document.close();
+      switchDocument.close();
       await runningRead;
     },
   });
 }
 
 export async function readFleetKillSwitch(database: StateDatabase): Promise<ThrownKillSwitch | null> {
-  const body = await readBody(database, KILL_SWITCH_KEY);
+  const body = await readFleetDocument(database, KILL_SWITCH_DOCUMENT_KEY);
   return body === null ? null : (JSON.parse(body) as ThrownKillSwitch);
 }
 
 /** Throws the kill switch: two seconds after the promise resolves, no member writes. */
 export async function throwFleetKillSwitch(database: StateDatabase, thrown: ThrownKillSwitch): Promise<void> {
-  await writeBody(database, KILL_SWITCH_KEY, JSON.stringify(thrown));
+  await writeFleetDocument(database, KILL_SWITCH_DOCUMENT_KEY, JSON.stringify(thrown));
 }
 
 /** Returns false when the switch was thrown again meanwhile; then it stays thrown. */
 export async function releaseFleetKillSwitch(database: StateDatabase): Promise<boolean> {
-  const body = await readBody(database, KILL_SWITCH_KEY);
-  return body === null || removeBody(database, KILL_SWITCH_KEY, body);
+  const body = await readFleetDocument(database, KILL_SWITCH_DOCUMENT_KEY);
+  return body === null || removeFleetDocument(database, KILL_SWITCH_DOCUMENT_KEY, body);
 }

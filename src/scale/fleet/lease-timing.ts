@@ -14,7 +14,7 @@ export interface FleetTiming {
 }
 
 /** A member stops 8 s after its last renewal: two renewals in a row may fail, and the third has 2 s. */
-export const FLEET_TIMING: FleetTiming = { ttlMs: 9_000, renewMs: 3_000, marginMs: 1_000, handOverMs: 5_000 };
+export const DEFAULT_FLEET_TIMING: FleetTiming = { ttlMs: 9_000, renewMs: 3_000, marginMs: 1_000, handOverMs: 5_000 };
 
 /** Throws `Retryable` after `ms` milliseconds. The statement in `work` may still take effect later. */
 export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
@@ -28,7 +28,7 @@ export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T
  *   member     sent ├──────── 8 s of trust ────────┤ ends
  *   database        ·  written ├──────────── 9 s ──────────┤ others may take
  */
-export function createLeaseTrust(clock: Clock, ttlMs: number, marginMs: number) {
+export function createLeaseExpiryTimer(clock: Clock, ttlMs: number, marginMs: number) {
   let lastSentAt: TimeReading | null = null;
   return {
     renewed(sent: TimeReading): void {
@@ -40,7 +40,7 @@ export function createLeaseTrust(clock: Clock, ttlMs: number, marginMs: number) 
   };
 }
 
-export type LeaseTrust = ReturnType<typeof createLeaseTrust>;
+export type LeaseExpiryTimer = ReturnType<typeof createLeaseExpiryTimer>;
 
 export interface MemberHeartbeat {
   readonly name: string;
@@ -67,8 +67,8 @@ export function createHeartbeatObserver(clock: Clock, ttlMs: number, gapMs: numb
       lastObservedAt = now;
       lastBeats = new Map(
         beats.map((beat) => {
-          const lastSeen = hasObservationGap ? undefined : lastBeats.get(beat.incarnation);
-          return [beat.incarnation, lastSeen?.beat.renewals === beat.renewals ? lastSeen : { beat, since: now }];
+          const lastBeat = hasObservationGap ? undefined : lastBeats.get(beat.incarnation);
+          return [beat.incarnation, lastBeat?.beat.renewals === beat.renewals ? lastBeat : { beat, since: now }];
         }),
       );
       return [...lastBeats.values()].filter(({ since }) => elapsedMs(clock, since) >= ttlMs).map(({ beat }) => beat);

@@ -1,14 +1,14 @@
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
-import { isServiceReached, type ReachBySource } from "./assign-sources.ts";
+import { isServiceReached, type ServiceReachBySource } from "./assign-sources.ts";
 import { type FleetTables, findHolder } from "./fleet-tables.ts";
 
 /** Consecutive failures after which a service counts as unreached. */
-const FAILURES_UNTIL_UNREACHED = 2;
+const FAILURES_UNTIL_UNREACHABLE = 2;
 /** Delay of the health check that confirms a first failure, for sources with rare polls. */
 const HEALTH_CHECK_DELAY_MS = 2_000;
-const MAX_CONCURRENT_CHECKS = 5;
+const MAX_HEALTH_CHECKS = 5;
 const HEALTH_CHECK_BACKOFF = { firstMs: 10_000, maxMs: 60_000 };
 /** Time for which a handed-over source is not taken back, even if its health check succeeds. */
 const SOURCE_RETURN_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
@@ -16,11 +16,11 @@ const TRIAL_HANDOVER_BACKOFF = { firstMs: 60_000, maxMs: 1_800_000 };
 /** Time without a result after which a trial handover counts as failed. */
 const TRIAL_HANDOVER_LIMIT_MS = 60_000;
 /** Time after a successful trial handover in which the other sources may follow. */
-const HANDOVER_FOLLOW_UP_MS = 60_000;
+const FOLLOW_UP_HANDOVER_WINDOW_MS = 60_000;
 
-const NEVER_REACHED_MS = Number.POSITIVE_INFINITY;
+const NEVER_PLANNED_MS = Number.POSITIVE_INFINITY;
 
-interface ServiceState {
+interface ServiceReachState {
   isReached: boolean | null;
   /** True once the service answered a poll in the current ownership. */
   isPolled: boolean;
@@ -39,7 +39,7 @@ interface ServiceState {
  *
  * A failed trial is repeated after growing waits. If no member reaches a service, its source stays where it is.
  */
-export function createServiceReach(options: {
+export function createServiceReachability(options: {
   readonly name: string;
   readonly sources: readonly string[];
   readonly isHeld: (source: string) => boolean;
@@ -51,12 +51,12 @@ export function createServiceReach(options: {
   readonly random?: (() => number) | undefined;
 }) {
   const { name, sources, isHeld, check, changed, due, clock, random } = options;
-  const services = new Map(
-    sources.map((source): [string, ServiceState] => [
+  const serviceStates = new Map(
+    sources.map((source): [string, ServiceReachState] => [
       source,
       {
         ...{ isReached: null, isPolled: false, failures: 0, failedChecks: 0, handoverCount: 0 },
-        ...{ checkAtMs: NEVER_REACHED_MS, noReturnUntilMs: Number.NEGATIVE_INFINITY },
+        ...{ checkAtMs: NEVER_PLANNED_MS, noReturnUntilMs: Number.NEGATIVE_INFINITY },
       },
     ]),
   );
@@ -68,39 +68,39 @@ export function createServiceReach(options: {
   let nextTrialMs = Number.NEGATIVE_INFINITY;
   let followUpUntilMs = Number.NEGATIVE_INFINITY;
   const now = () => clock.monotonic();
-  const isCheckDue = ({ checkAtMs }: ServiceState) => checkAtMs <= now();
-  const isResultNeeded = (source: string) => unreachedByOthers.has(source) || (isCutOff && !isHeld(source));
+  const isHealthCheckDue = ({ checkAtMs }: ServiceReachState) => checkAtMs <= now();
+  const isReachResultNeeded = (source: string) => unreachedByOthers.has(source) || (isCutOff && !isHeld(source));
 
-  function setReached(source: string, service: ServiceState, isReached: boolean): void {
+  function setServiceReached(source: string, service: ServiceReachState, isReached: boolean): void {
     if (isReached) service.failures = 0;
     const wasReached = service.isReached;
     if (wasReached === isReached) return;
     service.isReached = isReached;
     // Health checks from before the failure are outdated.
     if (!isReached && isHeld(source))
-      for (const [other, each] of services) if (!isHeld(other) && each.isReached === true) each.isReached = null;
-    if (!isReached || wasReached === false || isResultNeeded(source)) changed();
+      for (const [other, each] of serviceStates) if (!isHeld(other) && each.isReached === true) each.isReached = null;
+    if (!isReached || wasReached === false || isReachResultNeeded(source)) changed();
   }
 
-  async function checkService(source: string, service: ServiceState, signal: AbortSignal): Promise<void> {
-    const isResponding = await check(source, signal);
-    service.checkAtMs = NEVER_REACHED_MS;
+  async function checkServiceHealth(source: string, service: ServiceReachState, signal: AbortSignal): Promise<void> {
+    const isServiceResponding = await check(source, signal);
+    service.checkAtMs = NEVER_PLANNED_MS;
     if (isHeld(source)) {
       // Only polls show that a held source is reached; a failed check replaces the second failure.
-      if (!isResponding) setReached(source, service, false);
+      if (!isServiceResponding) setServiceReached(source, service, false);
       return;
     }
-    service.failedChecks = isResponding ? 0 : service.failedChecks + 1;
-    if (isResponding && now() >= service.noReturnUntilMs) return setReached(source, service, true);
+    service.failedChecks = isServiceResponding ? 0 : service.failedChecks + 1;
+    if (isServiceResponding && now() >= service.noReturnUntilMs) return setServiceReached(source, service, true);
     const recheckAtMs = now() + backoffMs(HEALTH_CHECK_BACKOFF, Math.max(1, service.failedChecks), random);
-    service.checkAtMs = isResponding ? service.noReturnUntilMs : recheckAtMs;
-    setReached(source, service, false);
+    service.checkAtMs = isServiceResponding ? service.noReturnUntilMs : recheckAtMs;
+    setServiceReached(source, service, false);
   }
 
   function endTrialHandover(works: boolean): void {
     currentTrial = null;
     failedTrials = works ? 0 : failedTrials + 1;
-    if (works) followUpUntilMs = now() + HANDOVER_FOLLOW_UP_MS;
+    if (works) followUpUntilMs = now() + FOLLOW_UP_HANDOVER_WINDOW_MS;
     else nextTrialMs = now() + backoffMs(TRIAL_HANDOVER_BACKOFF, failedTrials, random);
   }
 
@@ -119,68 +119,68 @@ export function createServiceReach(options: {
   return {
     /** Records the result of a poll of a held source, see `Lease.reached`. */
     noteRequest(source: string, isReached: boolean | null) {
-      const service = services.get(source);
+      const service = serviceStates.get(source);
       if (service === undefined) return;
       if (isReached === true) {
         const isFirstPoll = !service.isPolled;
         service.isPolled = true;
-        setReached(source, service, true);
-        if (isFirstPoll && isResultNeeded(source)) changed();
+        setServiceReached(source, service, true);
+        if (isFirstPoll && isReachResultNeeded(source)) changed();
         return;
       }
       if (service.isReached === false) return;
       if (isReached === false) service.failures += 1;
-      if (service.failures >= FAILURES_UNTIL_UNREACHED) return setReached(source, service, false);
+      if (service.failures >= FAILURES_UNTIL_UNREACHABLE) return setServiceReached(source, service, false);
       service.checkAtMs = Math.min(service.checkAtMs, now() + HEALTH_CHECK_DELAY_MS);
       due.wakeUp();
     },
     begin(source: string): void {
-      const service = services.get(source);
+      const service = serviceStates.get(source);
       if (service === undefined) return;
       // Keep a successful check: it tells the former holder that only that member is cut off.
       const isReached = service.isReached === true ? true : null;
-      Object.assign(service, { isReached, isPolled: false, failures: 0, failedChecks: 0, checkAtMs: NEVER_REACHED_MS });
+      Object.assign(service, { isReached, isPolled: false, failures: 0, failedChecks: 0, checkAtMs: NEVER_PLANNED_MS });
     },
     update(view: FleetTables): void {
       const otherFleetMembers = view.members.filter((each) => each.gone === null && each.name !== name);
       unreachedByOthers = new Set(
         otherFleetMembers.flatMap(({ reach }) => Object.keys(reach).filter((source) => reach[source] === false)),
       );
-      const unreachedByHolder = new Set(
+      const sourcesUnreachedByHolder = new Set(
         view.sources
           .filter((row) => findHolder(row, view)?.name !== name && findHolder(row, view)?.reach[row.name] === false)
           .map((row) => row.name),
       );
-      isCutOff = [...services].some(
+      isCutOff = [...serviceStates].some(
         ([source, service]) =>
           service.isReached === false && otherFleetMembers.some(({ reach }) => isServiceReached(reach, source)),
       );
       endDecidedTrialHandover(view);
-      for (const [source, service] of services) {
+      for (const [source, service] of serviceStates) {
         if (isHeld(source)) continue;
         // Forget a result that no member needs; a check is repeated when a member needs the result.
         if (!isCutOff && service.isReached === true && !unreachedByOthers.has(source)) service.isReached = null;
-        const isReachUnknown = service.isReached === null && service.checkAtMs === NEVER_REACHED_MS;
-        if (isReachUnknown && (isCutOff || unreachedByHolder.has(source))) service.checkAtMs = now();
+        const isServiceReachUnknown = service.isReached === null && service.checkAtMs === NEVER_PLANNED_MS;
+        if (isServiceReachUnknown && (isCutOff || sourcesUnreachedByHolder.has(source))) service.checkAtMs = now();
       }
-      if ([...services.values()].some(isCheckDue)) due.wakeUp();
+      if ([...serviceStates.values()].some(isHealthCheckDue)) due.wakeUp();
     },
-    report: (): ReachBySource =>
+    report: (): ServiceReachBySource =>
       Object.fromEntries(
-        [...services].flatMap(([source, { isReached, isPolled }]): readonly [string, boolean | "checked"][] => {
+        [...serviceStates].flatMap(([source, { isReached, isPolled }]): readonly [string, boolean | "checked"][] => {
           if (isReached === false) return [[source, false]];
-          if (isReached !== true || !isResultNeeded(source)) return [];
+          if (isReached !== true || !isReachResultNeeded(source)) return [];
           return [[source, (isHeld(source) && isPolled) || "checked"]];
         }),
       ),
-    isUnreached: (source: string) => isHeld(source) && services.get(source)?.isReached === false,
+    isUnreached: (source: string) => isHeld(source) && serviceStates.get(source)?.isReached === false,
     /** Returns whether an unreached source may be handed over now; the first handover is a trial. */
     mayHandOver(source: string, view: FleetTables): boolean {
       endDecidedTrialHandover(view);
-      const service = services.get(source);
+      const service = serviceStates.get(source);
       const isFollowUpHandover = now() < followUpUntilMs;
       if (currentTrial !== null || service === undefined || (!isFollowUpHandover && now() < nextTrialMs)) return false;
-      if (isFollowUpHandover) followUpUntilMs = now() + HANDOVER_FOLLOW_UP_MS;
+      if (isFollowUpHandover) followUpUntilMs = now() + FOLLOW_UP_HANDOVER_WINDOW_MS;
       else currentTrial = { source, sinceMs: now() };
       service.handoverCount += 1;
       service.noReturnUntilMs = now() + backoffMs(SOURCE_RETURN_BACKOFF, service.handoverCount, random);
@@ -189,17 +189,19 @@ export function createServiceReach(options: {
     },
     /** Runs due health checks and returns the milliseconds until the next check. */
     async checkServices(signal: AbortSignal): Promise<number> {
-      const dueServices = [...services].filter(([, service]) => isCheckDue(service)).slice(0, MAX_CONCURRENT_CHECKS);
-      await Promise.all(dueServices.map(([source, service]) => checkService(source, service, signal)));
-      return Math.max(0, Math.min(...[...services.values()].map(({ checkAtMs }) => checkAtMs)) - now());
+      const dueServices = [...serviceStates]
+        .filter(([, service]) => isHealthCheckDue(service))
+        .slice(0, MAX_HEALTH_CHECKS);
+      await Promise.all(dueServices.map(([source, service]) => checkServiceHealth(source, service, signal)));
+      return Math.max(0, Math.min(...[...serviceStates.values()].map(({ checkAtMs }) => checkAtMs)) - now());
     },
     /** Returns the milliseconds until `mayHandOver` can change without a change of the tables. */
     nextMs(): number {
-      const untilMs = currentTrial === null ? nextTrialMs : currentTrial.sinceMs + TRIAL_HANDOVER_LIMIT_MS;
-      return untilMs > now() ? untilMs - now() : NEVER_REACHED_MS;
+      const nextHandoverMs = currentTrial === null ? nextTrialMs : currentTrial.sinceMs + TRIAL_HANDOVER_LIMIT_MS;
+      return nextHandoverMs > now() ? nextHandoverMs - now() : NEVER_PLANNED_MS;
     },
     notices(): readonly string[] {
-      const unreached = [...services].filter(([, { isReached }]) => isReached === false).map(([source]) => source);
+      const unreached = [...serviceStates].filter(([, { isReached }]) => isReached === false).map(([source]) => source);
       if (unreached.length === 0 || !isCutOff) return [];
       return [
         `This member does not reach the services of ${unreached.join(", ")}, and another member does: it hands those over. Look at the network of this machine.`,
@@ -208,4 +210,4 @@ export function createServiceReach(options: {
   };
 }
 
-export type ServiceReach = ReturnType<typeof createServiceReach>;
+export type ServiceReachability = ReturnType<typeof createServiceReachability>;

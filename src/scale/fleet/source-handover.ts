@@ -5,21 +5,21 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { assignSources, type MemberBySource } from "./assign-sources.ts";
 import {
+  type FleetSourceRow,
   type FleetTables,
   findHolder,
-  listCandidates,
-  listHolders,
+  listMemberCandidates,
+  listSourceHolders,
   type MemberSession,
-  readTables,
+  readFleetRows,
   releaseSources,
   reportFailedStarts,
   reportReach,
-  type SourceRow,
-  takeSources,
+  takeFreeSources,
 } from "./fleet-tables.ts";
-import type { FailedStarts, HandoverLog, SourceHoldings } from "./held-sources.ts";
-import type { FleetTiming, LeaseTrust } from "./lease-timing.ts";
-import type { ServiceReach } from "./service-reachability.ts";
+import type { FailedSourceStarts, HandoverLog, SourceHoldings } from "./held-sources.ts";
+import type { FleetTiming, LeaseExpiryTimer } from "./lease-timing.ts";
+import type { ServiceReachability } from "./service-reachability.ts";
 
 /** Limit of simultaneous starts, so that a member that joins a moment later gets its share. */
 const MAX_STARTING_SOURCES = 8;
@@ -30,13 +30,13 @@ const UNREACHED_SERVICE_STOP_MS = 1_000;
 const LOCKED_ROW_RETRY_MS = 250;
 
 /** Takes and releases sources by the fleet's tables. Each step reads the tables, so it repairs a missed earlier step. */
-export function createAssignment(options: {
+export function createSourceHandover(options: {
   readonly database: StateDatabase;
   readonly sources: readonly string[];
   readonly holdings: SourceHoldings;
-  readonly failedStarts: FailedStarts;
-  readonly reach: ServiceReach;
-  readonly trust: Pick<LeaseTrust, "leftMs">;
+  readonly failedStarts: FailedSourceStarts;
+  readonly reach: ServiceReachability;
+  readonly trust: Pick<LeaseExpiryTimer, "leftMs">;
   readonly timing: FleetTiming;
   readonly log: Log;
   readonly handovers: HandoverLog;
@@ -49,7 +49,7 @@ export function createAssignment(options: {
   let isHandingOver = false;
   let unassigned: readonly string[] = [];
 
-  async function reconcileHoldings(view: FleetTables, me: MemberSession): Promise<void> {
+  async function reconcileSourceHoldings(view: FleetTables, me: MemberSession): Promise<void> {
     for (const { lease, incarnation, state } of holdings.all()) {
       const row = view.sources.find(({ name }) => name === lease.source);
       const isOwnLease = row?.epoch === lease.epoch && row.incarnation === incarnation;
@@ -69,7 +69,7 @@ export function createAssignment(options: {
 
   /** Takes the free sources assigned to this member; returns false if another transaction locked some of them. */
   async function takeAssignedSources(
-    free: readonly SourceRow[],
+    free: readonly FleetSourceRow[],
     shares: MemberBySource,
     me: MemberSession,
     signal: AbortSignal,
@@ -79,7 +79,7 @@ export function createAssignment(options: {
       .filter(({ name }) => shares.get(name) === me.name && holdings.get(name) === undefined)
       .slice(0, Math.max(0, MAX_STARTING_SOURCES - startingCount));
     if (freeSourcesToTake.length === 0 || trust.leftMs() === 0) return true;
-    const takenSources = await ask(takeSources(database, me, freeSourcesToTake));
+    const takenSources = await ask(takeFreeSources(database, me, freeSourcesToTake));
     // A stopping member signs off, which frees its sources.
     if (signal.aborted) return true;
     for (const { source, epoch, from, reason } of takenSources) {
@@ -106,11 +106,11 @@ export function createAssignment(options: {
     if (surplusSourceHolding === undefined) return;
     isHandingOver = true;
     const { source } = surplusSourceHolding.lease;
-    const isUnreached = !isDraining && reach.isUnreached(source);
-    const reason = isDraining ? "drained" : isUnreached ? "unreachable" : "joined";
+    const isServiceUnreached = !isDraining && reach.isUnreached(source);
+    const reason = isDraining ? "drained" : isServiceUnreached ? "unreachable" : "joined";
     handovers.note("info", "sources were handed over", { to: shares.get(source) ?? null, reason }, source);
     holdings
-      .handOver(source, reason, isUnreached ? UNREACHED_SERVICE_STOP_MS : timing.handOverMs)
+      .handOver(source, reason, isServiceUnreached ? UNREACHED_SERVICE_STOP_MS : timing.handOverMs)
       .catch((error: unknown) => log.warn({ source, reason: errorText(error) }, "a source was not handed over cleanly"))
       .finally(() => {
         isHandingOver = false;
@@ -125,7 +125,7 @@ export function createAssignment(options: {
         : [`Nobody polls ${unassigned.join(", ")}: every member is drained, is stopping or could not start them.`],
     /** Returns the milliseconds until the next step at the latest. Begins nothing after the signal has aborted. */
     async step(me: MemberSession, signal: AbortSignal): Promise<number> {
-      const fleetTables = await ask(readTables(database, sources));
+      const fleetTables = await ask(readFleetRows(database, sources));
       latestTables = fleetTables;
       const ownMemberRow = fleetTables.members.find(({ name }) => name === me.name);
       if (ownMemberRow === undefined || ownMemberRow.incarnation !== me.incarnation || ownMemberRow.gone !== null) {
@@ -133,17 +133,17 @@ export function createAssignment(options: {
         return MAX_STEP_INTERVAL_MS;
       }
       reach.update(fleetTables);
-      await reconcileHoldings(fleetTables, me);
-      const sourceAssignment = assignSources(listCandidates(fleetTables), listHolders(fleetTables));
-      unassigned = sources.filter((source) => sourceAssignment.get(source) === null);
+      await reconcileSourceHoldings(fleetTables, me);
+      const memberBySource = assignSources(listMemberCandidates(fleetTables), listSourceHolders(fleetTables));
+      unassigned = sources.filter((source) => memberBySource.get(source) === null);
       const freeSources = fleetTables.sources.filter((source) => findHolder(source, fleetTables) === null);
-      const isComplete = await takeAssignedSources(freeSources, sourceAssignment, me, signal);
+      const areAllTaken = await takeAssignedSources(freeSources, memberBySource, me, signal);
       if (signal.aborted) return MAX_STEP_INTERVAL_MS;
       // Wait until the new holder takes a released source before handing over another one.
-      const isTakeoverPending = freeSources.some(({ name }) => (sourceAssignment.get(name) ?? me.name) !== me.name);
-      if (!isTakeoverPending) handOverSurplus(sourceAssignment, me, fleetTables, ownMemberRow.isDraining);
+      const isTakeoverPending = freeSources.some(({ name }) => (memberBySource.get(name) ?? me.name) !== me.name);
+      if (!isTakeoverPending) handOverSurplus(memberBySource, me, fleetTables, ownMemberRow.isDraining);
       metrics?.fleetMembers.set(fleetTables.members.filter(({ gone }) => gone === null).length);
-      return isComplete ? Math.min(MAX_STEP_INTERVAL_MS, failedStarts.nextMs(), reach.nextMs()) : LOCKED_ROW_RETRY_MS;
+      return areAllTaken ? Math.min(MAX_STEP_INTERVAL_MS, failedStarts.nextMs(), reach.nextMs()) : LOCKED_ROW_RETRY_MS;
     },
   };
 }

@@ -5,19 +5,19 @@ export interface StoredDocument {
   readonly value: unknown;
 }
 
-type AssignDocument = (document: StoredDocument, source: string, findOwner: FindOwner) => unknown;
+type AssignDocumentToSource = (document: StoredDocument, source: string, findOwner: FindOwner) => unknown;
 type FindOwner = (source: string | null | undefined) => string;
 
-const assignToEverySource: AssignDocument = ({ value }) => value;
-const assignToNoSource: AssignDocument = () => undefined;
-const assignToOwnerOfTag: AssignDocument = ({ key, value }, source, findOwner) =>
+const assignToEverySource: AssignDocumentToSource = ({ value }) => value;
+const assignToNoSource: AssignDocumentToSource = () => undefined;
+const assignToOwnerOfTag: AssignDocumentToSource = ({ key, value }, source, findOwner) =>
   findOwner(key.slice(0, key.indexOf("/"))) === source ? value : undefined;
 
 /**
  * Rules that assign a worker's documents to sources, by document set. Documents of a source that is not configured go to
  * the first source, so that open commands get a result. A set such as `tag/north` goes to the source `north`.
  */
-const ASSIGNMENT_BY_SET: Readonly<Record<string, AssignDocument>> = {
+const SOURCE_RULE_BY_SET: Readonly<Record<string, AssignDocumentToSource>> = {
   // Every source gets the ids of finished commands, because such an id is never used again.
   command: ({ value }, source, findOwner) => {
     const { command } = value as { readonly command?: { readonly source: string } };
@@ -36,14 +36,14 @@ const ASSIGNMENT_BY_SET: Readonly<Record<string, AssignDocument>> = {
   "sink-ended-at": assignToEverySource,
   "sink-life": assignToEverySource,
   snapshot: assignToEverySource,
-  "plot-own": assignPlot,
+  "plot-own": assignPlotDocument,
   "state-file": assignToNoSource,
 };
 
-function assignPlot({ key, value }: StoredDocument, source: string): unknown {
+function assignPlotDocument({ key, value }: StoredDocument, source: string): unknown {
   if (key === "raised") {
-    const plotAlarms = value as { readonly alarms: readonly { readonly source: string }[] };
-    return { ...plotAlarms, alarms: plotAlarms.alarms.filter((alarm) => alarm.source === source) };
+    const raisedPlotAlarms = value as { readonly alarms: readonly { readonly source: string }[] };
+    return { ...raisedPlotAlarms, alarms: raisedPlotAlarms.alarms.filter((alarm) => alarm.source === source) };
   }
   if (key === "refused") {
     const owner = (value as Readonly<Record<string, unknown>>)[source];
@@ -52,10 +52,10 @@ function assignPlot({ key, value }: StoredDocument, source: string): unknown {
   return value;
 }
 
-const SINK_STATE_PREFIX = sinkStateSet("");
+const SINK_STATE_SET_PREFIX = sinkStateSet("");
 
 export function sourceInSetName(set: string): string | null {
-  if (set.startsWith(SINK_STATE_PREFIX)) return null;
+  if (set.startsWith(SINK_STATE_SET_PREFIX)) return null;
   const slashIndex = set.indexOf("/");
   return slashIndex < 0 ? null : set.slice(slashIndex + 1);
 }
@@ -71,23 +71,23 @@ export function assignDocuments(set: string, documents: readonly StoredDocument[
   const [first = ""] = sources;
   const configuredNames = new Set(sources);
   const findOwner: FindOwner = (source) => (source != null && configuredNames.has(source) ? source : first);
-  const isSinkState = set.startsWith(SINK_STATE_PREFIX);
-  const assignDocument = isSinkState ? assignSinkState(documents, findOwner) : ASSIGNMENT_BY_SET[set];
-  if (assignDocument === undefined) return null;
+  const isSinkStateSet = set.startsWith(SINK_STATE_SET_PREFIX);
+  const assignDocumentToSource = isSinkStateSet ? assignSinkState(documents, findOwner) : SOURCE_RULE_BY_SET[set];
+  if (assignDocumentToSource === undefined) return null;
   return documents.flatMap((document) =>
     sources.flatMap((source) => {
-      const value = assignDocument(document, source, findOwner);
+      const value = assignDocumentToSource(document, source, findOwner);
       return value === undefined ? [] : [{ source, key: document.key, value }];
     }),
   );
 }
 
 /** Assigns sink state to sources. Each source with alarms in a storm gets the storm; otherwise its alarms never end. */
-function assignSinkState(documents: readonly StoredDocument[], findOwner: FindOwner): AssignDocument {
-  const ownersByKey = new Map<string, Set<string>>();
+function assignSinkState(documents: readonly StoredDocument[], findOwner: FindOwner): AssignDocumentToSource {
+  const ownerSourcesByKey = new Map<string, Set<string>>();
   const add = (key: string, source: string) => {
-    const all = ownersByKey.get(key) ?? new Set();
-    ownersByKey.set(key, all.add(source));
+    const all = ownerSourcesByKey.get(key) ?? new Set();
+    ownerSourcesByKey.set(key, all.add(source));
   };
   for (const { key, value } of documents) {
     const { into, kind, source } = (value ?? {}) as StoredIncident;
@@ -95,5 +95,5 @@ function assignSinkState(documents: readonly StoredDocument[], findOwner: FindOw
     add(key, owner);
     if (typeof into === "string") add(into, owner);
   }
-  return ({ key, value }, source) => (ownersByKey.get(key)?.has(source) === true ? value : undefined);
+  return ({ key, value }, source) => (ownerSourcesByKey.get(key)?.has(source) === true ? value : undefined);
 }

@@ -14,21 +14,21 @@ import {
   type MoveMark,
   readMoveMark,
   removeMoveMark,
-  stateFile,
+  stateFilePath,
   writeMoveMark,
 } from "../../engine/store/state-folder.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import {
-  findFirstDifference,
+  findFirstSumDifference,
+  type MovedTableName,
   type MoveSession,
-  readTableSums,
-  type SumsByTable,
-  type TableName,
-  type TableSum,
-  writeRows,
+  type RowSumsByTable,
+  readTableRowSums,
+  type TableRowSum,
+  writeStateRows,
 } from "./moved-rows.ts";
-import { type FolderReader, type FolderReaderOptions, readFolder, type UnmovedRows } from "./state-folder-reader.ts";
+import { type FolderReader, type FolderReaderOptions, readStateRows, type UnmovedRows } from "./state-folder-reader.ts";
 
 export interface MoveOptions {
   readonly folder: string;
@@ -42,7 +42,7 @@ export interface MoveOptions {
   readonly log: Log;
 }
 
-export interface MoveResult {
+export interface StateMoveResult {
   readonly folder: string;
   readonly to: string;
   readonly movedAt: string;
@@ -50,14 +50,14 @@ export interface MoveResult {
   readonly wasThere: boolean;
   readonly sources: readonly string[];
   /** Rows that were written and verified; empty if an earlier run moved the state. */
-  readonly tables: readonly MovedTable[];
+  readonly tables: readonly MovedTableRows[];
   readonly leftBehind: readonly UnmovedRows[];
 }
 
-export interface MovedTable {
-  readonly table: TableName;
+export interface MovedTableRows {
+  readonly table: MovedTableName;
   readonly rows: number;
-  readonly bySource: readonly (TableSum & { readonly source: string })[];
+  readonly bySource: readonly (TableRowSum & { readonly source: string })[];
 }
 
 /**
@@ -68,9 +68,9 @@ export interface MovedTable {
  *
  * If the reply to the commit is lost, MOVED.json stays; the next run looks in the database for the commit.
  */
-export async function moveState(options: MoveOptions): Promise<MoveResult> {
+export async function moveStateFolder(options: MoveOptions): Promise<StateMoveResult> {
   const { clock, database, folder, log } = options;
-  if (!existsSync(stateFile(folder))) {
+  if (!existsSync(stateFilePath(folder))) {
     throw new ConfigError(`There is no state in ${folder}.`, {
       hint: "Name the folder that the worker has used (state.folder). A fleet that begins anew needs none.",
     });
@@ -79,19 +79,19 @@ export async function moveState(options: MoveOptions): Promise<MoveResult> {
   if (existingMark !== null && existingMark.to !== database.name) throw movedElsewhereError(folder, existingMark);
   const store = await openStore({ folder, clock, log, allowMoved: true });
   try {
-    const file = openDatabase(stateFile(folder), { readOnly: true });
+    const fileDatabase = openDatabase(stateFilePath(folder), { readOnly: true });
     try {
-      await refuseDamaged(store, file, folder);
-      return await moveWithMark(options, store, file, existingMark);
+      await refuseDamagedState(store, fileDatabase, folder);
+      return await moveWithMark(options, store, fileDatabase, existingMark);
     } finally {
-      file.close();
+      fileDatabase.close();
     }
   } finally {
     await store.close();
   }
 }
 
-async function moveWithMark(options: MoveOptions, store: Store, file: Database, existingMark: MoveMark | null) {
+async function moveWithMark(options: MoveOptions, store: Store, fileDatabase: Database, existingMark: MoveMark | null) {
   const { clock, database, folder } = options;
   const moveMark: MoveMark = existingMark ?? {
     id: randomBytes(8).toString("hex"),
@@ -100,45 +100,50 @@ async function moveWithMark(options: MoveOptions, store: Store, file: Database, 
     movedAt: null,
   };
   if (existingMark === null) writeMoveMark(folder, moveMark);
-  let isNew = existingMark === null;
+  let isMoveMarkNew = existingMark === null;
   try {
-    const moveResult = await moveInTransaction(options, store, file, moveMark, () => {
-      isNew = true;
+    const moveResult = await moveStateInTransaction(options, store, fileDatabase, moveMark, () => {
+      isMoveMarkNew = true;
     });
     if (moveMark.movedAt === null) writeMoveMark(folder, { ...moveMark, movedAt: moveResult.movedAt });
     return moveResult;
   } catch (error) {
     // Remove the mark if nothing was committed, so that a worker may start again.
-    if (moveMark.movedAt === null && isNew && !(error instanceof CommitUnknown)) removeMoveMark(folder);
+    if (moveMark.movedAt === null && isMoveMarkNew && !(error instanceof CommitUnknown)) removeMoveMark(folder);
     throw error;
   }
 }
 
-async function moveInTransaction(
+async function moveStateInTransaction(
   options: MoveOptions,
   store: Store,
-  file: Database,
+  fileDatabase: Database,
   mark: MoveMark,
   isAbsent: () => void,
-): Promise<MoveResult> {
+): Promise<StateMoveResult> {
   const { clock, database, folder } = options;
-  const replacements = await readReplacements(store, clock);
+  const replacements = await readDocumentReplacements(store, clock);
   // Read the state file in one transaction, so that all rows are from one snapshot.
-  file.exec("begin");
+  fileDatabase.exec("begin");
   return database.work(async (session) => {
     // Lock the row that members lock to register, so that a member finds the complete state or nothing.
     await session.query(`select digest from ${database.table("meta")} for update`);
-    const time = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
-    const clockDifferenceMs = Number(time.rows[0]?.[0]) - clock.now();
-    const folderReader = readFolder({ ...options, database: file, replacements, shiftMs: clockDifferenceMs });
-    const commonResult = { folder: resolve(folder), to: database.name, sources: folderReader.sources };
+    const timeReply = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
+    const clockDifferenceMs = Number(timeReply.rows[0]?.[0]) - clock.now();
+    const folderReader = readStateRows({
+      ...options,
+      database: fileDatabase,
+      replacements,
+      shiftMs: clockDifferenceMs,
+    });
+    const commonMoveResult = { folder: resolve(folder), to: database.name, sources: folderReader.sources };
     const { rows: marks } = await session.query(`select body from ${database.table("fleet_document")} where key = $1`, [
       `moved/${mark.id}`,
     ]);
     const [body] = marks[0] ?? [];
     if (body !== undefined) {
       const { movedAt } = JSON.parse(String(body)) as { readonly movedAt: string };
-      return { ...commonResult, movedAt, wasThere: true, tables: [], leftBehind: [] };
+      return { ...commonMoveResult, movedAt, wasThere: true, tables: [], leftBehind: [] };
     }
     if (mark.movedAt !== null) {
       throw new Retryable(
@@ -147,19 +152,19 @@ async function moveInTransaction(
       );
     }
     isAbsent();
-    await refuseOtherState(session, database, folderReader.sources);
+    await refuseExistingState(session, database, folderReader.sources);
     await session.query(
       `insert into ${database.table("source")} (name) select unnest($1::text[]) on conflict (name) do nothing`,
       [textArray(folderReader.sources)],
     );
-    const writtenSums = await writeRows(session, database.table, folderReader.rows());
+    const writtenRowSums = await writeStateRows(session, database.table, folderReader.rows());
     await storeSourceEnds(session, database, folderReader);
     await writeFleetDocuments(session, database, options.fleetDocuments);
-    refuseUnmovedRows(file, writtenSums);
-    const storedTableSums = await readTableSums(session, database.table, folderReader.sources);
-    const difference = findFirstDifference(writtenSums, storedTableSums);
-    if (difference !== null) {
-      const { table, source } = difference;
+    refuseUnmovedRows(fileDatabase, writtenRowSums);
+    const storedTableSums = await readTableRowSums(session, database.table, folderReader.sources);
+    const firstDifference = findFirstSumDifference(writtenRowSums, storedTableSums);
+    if (firstDifference !== null) {
+      const { table, source } = firstDifference;
       throw new Rejected(
         `What the database holds of ${table} of the source ${source} is not what was written; nothing was moved.`,
         {
@@ -168,10 +173,10 @@ async function moveInTransaction(
       );
     }
     const movedAt = isoUtc(clock.now());
-    const moveRecord = JSON.stringify({ folder: commonResult.folder, host: hostname(), movedAt });
-    await writeFleetDocuments(session, database, new Map([[`moved/${mark.id}`, moveRecord]]));
+    const moveRecordJson = JSON.stringify({ folder: commonMoveResult.folder, host: hostname(), movedAt });
+    await writeFleetDocuments(session, database, new Map([[`moved/${mark.id}`, moveRecordJson]]));
     return {
-      ...commonResult,
+      ...commonMoveResult,
       movedAt,
       wasThere: false,
       tables: listMovedTables(storedTableSums, folderReader.sources),
@@ -180,34 +185,34 @@ async function moveInTransaction(
   });
 }
 
-async function refuseDamaged(store: Store, file: Database, folder: string): Promise<void> {
+async function refuseDamagedState(store: Store, fileDatabase: Database, folder: string): Promise<void> {
   const { quarantinedFile } = await store.describe();
   if (quarantinedFile !== undefined) {
     throw new ConfigError(`The state in ${folder} was damaged, and was set aside as ${quarantinedFile}.`, {
       hint: "Nothing was moved. Start the worker once, or put a backup in its place (docs/operations.md).",
     });
   }
-  const damagedCursors = file.number("select count(*) from damaged where table_name = 'sink' and is_open = 1");
+  const damagedCursors = fileDatabase.number("select count(*) from damaged where table_name = 'sink' and is_open = 1");
   if (damagedCursors > 0) {
     throw new ConfigError(`A cursor in ${folder} is damaged, and it is not known yet which sink it belongs to.`, {
       hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
     });
   }
   // Reading a damaged event makes it a dead letter of each sink that has not received it.
-  const damagedEvents = file
+  const damagedEvents = fileDatabase
     .prepare(`select position from event where ${isDamagedSql("event")}`)
     .all<{ readonly position: number }>();
   for (const { position } of damagedEvents) await store.outbox.after(position - 1, 1);
 }
 
-async function refuseOtherState(session: MoveSession, { name, table }: StateDatabase, sources: readonly string[]) {
-  const existsConditions = ["document", "record", "event", "sink"].map(
+async function refuseExistingState(session: MoveSession, { name, table }: StateDatabase, sources: readonly string[]) {
+  const stateExistsConditions = ["document", "record", "event", "sink"].map(
     (part) => `exists (select 1 from ${table(part)} where source = named.source)`,
   );
   const { rows } = await session.query(
     `select named.source from unnest($1::text[]) as named (source)
      left join ${table("source")} as known on known.name = named.source
-     where coalesce(known.epoch > 0 or known.last_position > 0, false) or ${existsConditions.join(" or ")} limit 1`,
+     where coalesce(known.epoch > 0 or known.last_position > 0, false) or ${stateExistsConditions.join(" or ")} limit 1`,
     [textArray(sources)],
   );
   const [source] = rows[0] ?? [];
@@ -221,7 +226,7 @@ async function refuseOtherState(session: MoveSession, { name, table }: StateData
 }
 
 /** Throws unless every row of the file was moved. */
-function refuseUnmovedRows(file: Database, written: SumsByTable): void {
+function refuseUnmovedRows(fileDatabase: Database, written: RowSumsByTable): void {
   const tablesToCount = [
     ["event", "event"],
     ["dead_letter", "dead_letter where checksum is not null"],
@@ -229,10 +234,10 @@ function refuseUnmovedRows(file: Database, written: SumsByTable): void {
     ["quota", "quota"],
   ] as const;
   for (const [table, rows] of tablesToCount) {
-    const fileRows = file.number(`select count(*) from ${rows}`);
-    const movedRows = [...(written.get(table)?.values() ?? [])].reduce((all, sum) => all + sum.rows, 0);
-    if (fileRows === movedRows) continue;
-    throw new Rejected(`Of ${fileRows} rows of ${table} only ${movedRows} were shared out; nothing was moved.`, {
+    const fileRows = fileDatabase.number(`select count(*) from ${rows}`);
+    const movedRowCount = [...(written.get(table)?.values() ?? [])].reduce((all, sum) => all + sum.rows, 0);
+    if (fileRows === movedRowCount) continue;
+    throw new Rejected(`Of ${fileRows} rows of ${table} only ${movedRowCount} were shared out; nothing was moved.`, {
       hint: "This is a fault of this version; please report it.",
     });
   }
@@ -259,7 +264,7 @@ async function writeFleetDocuments(
   );
 }
 
-function listMovedTables(sums: SumsByTable, sources: readonly string[]): readonly MovedTable[] {
+function listMovedTables(sums: RowSumsByTable, sources: readonly string[]): readonly MovedTableRows[] {
   return [...sums].map(([table, bySource]) => ({
     table,
     rows: [...bySource.values()].reduce((all, { rows }) => all + rows, 0),
@@ -279,7 +284,7 @@ function movedElsewhereError(folder: string, { to, movedAt }: MoveMark): ConfigE
   );
 }
 
-interface ArmedDocument {
+interface ArmedWritingDocument {
   readonly at: string;
   readonly by: string;
   readonly damaged: number;
@@ -293,22 +298,22 @@ const WRITE_LIMIT_SETS = [ARMED_DOCUMENT_SET, "command-wear", "command-restore",
 const COMMAND_DOCUMENT_SET = "command";
 
 /** Reads documents to write instead of the stored ones, because quarantines of damaged documents exist in SQLite only. */
-async function readReplacements(
+async function readDocumentReplacements(
   store: Pick<Store, "damagedKeys" | "describe" | "document">,
   clock: Pick<Clock, "now">,
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, unknown>>> {
   const damagedKeys = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
   const { copy } = await store.describe();
-  const arming = await store.document<ArmedDocument>(ARMED_DOCUMENT_SET, ARMED_WRITING_KEY);
+  const arming = await store.document<ArmedWritingDocument>(ARMED_DOCUMENT_SET, ARMED_WRITING_KEY);
   const isArmed = arming !== undefined && arming.copy === copy?.identity && arming.damaged >= damagedKeys.flat().length;
-  const unknownOutcome = { state: "unknown", changedAt: isoUtc(clock.now()) };
+  const unknownCommandOutcome = { state: "unknown", changedAt: isoUtc(clock.now()) };
   const finishedCommands = new Map<string, unknown>();
   for (const id of await store.damagedKeys(COMMAND_DOCUMENT_SET)) {
-    if ((await store.document(COMMAND_DOCUMENT_SET, id)) === undefined) finishedCommands.set(id, unknownOutcome);
+    if ((await store.document(COMMAND_DOCUMENT_SET, id)) === undefined) finishedCommands.set(id, unknownCommandOutcome);
   }
-  const armRecord = isArmed ? { at: arming.at, by: arming.by, damaged: 0 } : undefined;
+  const armedDocumentToWrite = isArmed ? { at: arming.at, by: arming.by, damaged: 0 } : undefined;
   return new Map([
-    [ARMED_DOCUMENT_SET, new Map([[ARMED_WRITING_KEY, armRecord]])],
+    [ARMED_DOCUMENT_SET, new Map([[ARMED_WRITING_KEY, armedDocumentToWrite]])],
     [COMMAND_DOCUMENT_SET, finishedCommands],
   ]);
 }

@@ -2,7 +2,7 @@ import { eventSourceName } from "../../core/model/event.ts";
 import { quoteSqlText } from "../../core/postgres/sql-quoting.ts";
 import { createEpoch } from "../../engine/store/damage-quarantine.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
-import { encodeBody, encodeKey, encodeText } from "../postgres/documents.ts";
+import { encodeDocumentBody, encodeKeyForPostgres, encodePostgresText } from "../postgres/documents.ts";
 import { assignDocuments, sourceInSetName } from "./document-owners.ts";
 import type { MovedRow } from "./moved-rows.ts";
 
@@ -11,7 +11,7 @@ export interface UnmovedRows {
   readonly rows: number;
 }
 
-export type FolderReader = ReturnType<typeof readFolder>;
+export type FolderReader = ReturnType<typeof readStateRows>;
 
 export interface FolderReaderOptions {
   readonly sources: readonly string[];
@@ -30,10 +30,10 @@ export interface LastLogRecord {
   readonly body: unknown;
 }
 
-const ROW_PAGE_SIZE = 500;
-const EVENT_PAGE_SIZE = 100;
+const ROWS_PER_READ = 500;
+const EVENTS_PER_READ = 100;
 
-type RowValues = Readonly<Record<string, string | number | null>>;
+type SqliteRowValues = Readonly<Record<string, string | number | null>>;
 
 /**
  * Reads a folder's state as rows of its sources. Event positions do not change; every source continues after the last one.
@@ -42,40 +42,40 @@ type RowValues = Readonly<Record<string, string | number | null>>;
  *   source a  1           ·     4         │ 3, last position 5
  *   source b        2     3           5   │ 3, last position 5
  */
-export function readFolder(options: FolderReaderOptions) {
+export function readStateRows(options: FolderReaderOptions) {
   const { database, sources, shiftMs } = options;
   const [first = ""] = sources;
   const configuredSources = new Set(sources);
   const findOwner = (source: string | null) => (source !== null && configuredSources.has(source) ? source : first);
-  const findOwnerOfOrigin = (origin: string | null) =>
+  const findOwnerOfEventSource = (origin: string | null) =>
     origin === null ? null : findOwner(eventSourceName({ source: origin }));
-  const query = <Row = RowValues>(sql: string, ...values: readonly (string | number)[]) =>
+  const query = <Row = SqliteRowValues>(sql: string, ...values: readonly (string | number)[]) =>
     database.prepare(sql).all<Row>(...values);
   const setNames = query<{ name: string }>("select distinct set_name as name from document order by set_name");
   const lastPosition = database.number("select coalesce(max(seq), 0) from sqlite_sequence where name = 'event'");
-  const bytesBySource = new Map<string, number>();
+  const eventBytesBySource = new Map<string, number>();
   const unmovedRows: UnmovedRows[] = [];
 
   function findStoredSources(): readonly string[] {
     const quotaBuckets = query<{ bucket: string }>(
       "select bucket from quota union select bucket from quota_hold where bucket not like 'clock %'",
     );
-    const names = [
+    const storedSourceNames = [
       ...setNames.map(({ name }) => sourceInSetName(name)),
       ...quotaBuckets.map(({ bucket }) => sourceInBucketName(bucket)),
     ];
-    return [...new Set(names.filter((name) => name !== null))].toSorted();
+    return [...new Set(storedSourceNames.filter((name) => name !== null))].toSorted();
   }
 
   /** Yields all rows of a query, page by page. The query ends with `key > ? order by key limit ?`. */
-  function* readPaged<Row extends object>(sql: string, key: keyof Row, before: string | number, page = ROW_PAGE_SIZE) {
+  function* readPaged<Row extends object>(sql: string, key: keyof Row, before: string | number, page = ROWS_PER_READ) {
     let lastKey = before;
     for (;;) {
       const rows = query<Row>(sql, lastKey, page);
       yield* rows;
-      const lastRow = rows.at(-1);
-      if (lastRow === undefined || rows.length < page) return;
-      lastKey = lastRow[key] as string | number;
+      const lastRowOfPage = rows.at(-1);
+      if (lastRowOfPage === undefined || rows.length < page) return;
+      lastKey = lastRowOfPage[key] as string | number;
     }
   }
 
@@ -89,7 +89,7 @@ export function readFolder(options: FolderReaderOptions) {
   const documentRow = (source: string, set: string, key: string, body: string): MovedRow => [
     "document",
     source,
-    { set_name: set, key: encodeKey(key), body: encodeBody(key, body) },
+    { set_name: set, key: encodeKeyForPostgres(key), body: encodeDocumentBody(key, body) },
   ];
 
   function* sourceDocuments(set: string, source: string): Generator<MovedRow> {
@@ -126,9 +126,9 @@ export function readFolder(options: FolderReaderOptions) {
       }
       for (const source of sources) {
         const { sequence, body } = lastRecord;
-        const closingRecord = options.closingRecord(log, source, { sequence, body: JSON.parse(body) });
-        if (closingRecord === null) continue;
-        yield ["record", source, { log, sequence: sequence + 1, body: JSON.stringify(closingRecord) }];
+        const closingLogRecord = options.closingRecord(log, source, { sequence, body: JSON.parse(body) });
+        if (closingLogRecord === null) continue;
+        yield ["record", source, { log, sequence: sequence + 1, body: JSON.stringify(closingLogRecord) }];
       }
     }
   }
@@ -136,12 +136,16 @@ export function readFolder(options: FolderReaderOptions) {
   function* events(): Generator<MovedRow> {
     const sql = `select position, id, kind, telemetry, committed_ms, bytes, body, body ->> '$.source' as origin
       from event where position > ? order by position limit ?`;
-    type EventRow = RowValues & { position: number; id: string; bytes: number; origin: string };
-    for (const row of readPaged<EventRow>(sql, "position", 0, EVENT_PAGE_SIZE)) {
+    type EventRow = SqliteRowValues & { position: number; id: string; bytes: number; origin: string };
+    for (const row of readPaged<EventRow>(sql, "position", 0, EVENTS_PER_READ)) {
       const source = findOwner(eventSourceName({ source: row.origin }));
-      const writtenBytes = (bytesBySource.get(source) ?? 0) + row.bytes;
-      bytesBySource.set(source, writtenBytes);
-      yield ["event", source, { ...row, id: encodeKey(row.id), telemetry: row.telemetry !== 0, written: writtenBytes }];
+      const writtenBytes = (eventBytesBySource.get(source) ?? 0) + row.bytes;
+      eventBytesBySource.set(source, writtenBytes);
+      yield [
+        "event",
+        source,
+        { ...row, id: encodeKeyForPostgres(row.id), telemetry: row.telemetry !== 0, written: writtenBytes },
+      ];
     }
   }
 
@@ -149,8 +153,8 @@ export function readFolder(options: FolderReaderOptions) {
   function* sinks(): Generator<MovedRow> {
     for (const row of query("select name, position, dropped, ended, counted, epoch, urgent from sink order by name")) {
       for (const source of sources) {
-        const count = sources.length === 1 ? {} : { counted: 0, epoch: createEpoch() };
-        yield ["sink", source, { ...row, ...count, dropped: source === first ? row.dropped : 0 }];
+        const firstSequence = sources.length === 1 ? {} : { counted: 0, epoch: createEpoch() };
+        yield ["sink", source, { ...row, ...firstSequence, dropped: source === first ? row.dropped : 0 }];
       }
     }
   }
@@ -165,21 +169,21 @@ export function readFolder(options: FolderReaderOptions) {
        ) as origin from again order by again.sink, again.position`,
     );
     for (const row of rows) {
-      const source = findOwnerOfOrigin(row.origin);
+      const source = findOwnerOfEventSource(row.origin);
       if (source !== null) yield ["again", source, { ...row }];
     }
   }
 
   function* deadLetters(): Generator<MovedRow> {
-    const damagedLetterCount = database.number("select count(*) from dead_letter where checksum is null");
-    if (damagedLetterCount > 0) unmovedRows.push({ what: "dead letters, which are damaged", rows: damagedLetterCount });
+    const damagedLetters = database.number("select count(*) from dead_letter where checksum is null");
+    if (damagedLetters > 0) unmovedRows.push({ what: "dead letters, which are damaged", rows: damagedLetters });
     const sql = `select id, sink, position, reason, at_ms, committed_ms, resending, number, epoch, body,
         body ->> '$.source' as origin
       from dead_letter where checksum is not null and id > ? order by id limit ?`;
-    type DeadLetterRow = RowValues & { id: number; reason: string; origin: string };
-    for (const row of readPaged<DeadLetterRow>(sql, "id", 0, EVENT_PAGE_SIZE)) {
+    type DeadLetterRow = SqliteRowValues & { id: number; reason: string; origin: string };
+    for (const row of readPaged<DeadLetterRow>(sql, "id", 0, EVENTS_PER_READ)) {
       const source = findOwner(eventSourceName({ source: row.origin }));
-      yield ["dead_letter", source, { ...row, reason: encodeText(row.reason), resending: row.resending !== 0 }];
+      yield ["dead_letter", source, { ...row, reason: encodePostgresText(row.reason), resending: row.resending !== 0 }];
     }
   }
 
@@ -223,7 +227,7 @@ export function readFolder(options: FolderReaderOptions) {
       for (const rows of [documents, records, events, sinks, resends, deadLetters, gapsAndAges, quota]) yield* rows();
     },
     /** Last event position, and bytes of events by source; complete after `rows`. */
-    ends: () => ({ position: lastPosition, bytes: bytesBySource as ReadonlyMap<string, number> }),
+    ends: () => ({ position: lastPosition, bytes: eventBytesBySource as ReadonlyMap<string, number> }),
     leftBehind: (): readonly UnmovedRows[] => unmovedRows,
   };
 }

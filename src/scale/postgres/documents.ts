@@ -1,27 +1,27 @@
 import { createHash } from "node:crypto";
 import { textArray } from "../../core/postgres/sql-quoting.ts";
-import { type DocumentChange, KeyConflict, type LogRecord } from "../../engine/store/store.ts";
+import { type DocumentChange, DocumentKeyConflict, type LogRecord } from "../../engine/store/store.ts";
 import type { SqlQuery, SqlResult, SqlValues } from "./state-database.ts";
 
 /** Prefix of an encoded key (U+E000, a private character), for keys that PostgreSQL would reject. */
-const ENCODED_PREFIX = "\ue000";
-const HASHED_PREFIX = `${ENCODED_PREFIX}#`;
+const ENCODED_KEY_PREFIX = "\ue000";
+const HASHED_KEY_PREFIX = `${ENCODED_KEY_PREFIX}#`;
 
 /** Longest key in characters, because an index row of PostgreSQL holds 2,704 bytes. */
 const MAX_KEY_LENGTH = 500;
 
-export type RunQuery = (text: string, values?: SqlValues, withinMs?: number) => Promise<SqlResult>;
+export type RunPostgresQuery = (text: string, values?: SqlValues, withinMs?: number) => Promise<SqlResult>;
 
 /** Stores sets of JSON values by key, and append-only logs of JSON records, for one source. */
-export function createDocuments(source: string, query: RunQuery) {
+export function createDocumentStore(source: string, query: RunPostgresQuery) {
   /** Batches of document reads by set, so that 20 tags of a reply take one round trip, not 20. */
-  const batches = new Map<string, { readonly keys: Set<string>; readonly bodies: Promise<BodyByKey> }>();
-  type BodyByKey = ReadonlyMap<string, string>;
+  const readBatches = new Map<string, { readonly keys: Set<string>; readonly bodies: Promise<DocumentBodyByKey> }>();
+  type DocumentBodyByKey = ReadonlyMap<string, string>;
 
-  async function readBodies(set: string, keys: ReadonlySet<string>): Promise<BodyByKey> {
+  async function readDocumentBodies(set: string, keys: ReadonlySet<string>): Promise<DocumentBodyByKey> {
     // Wait one microtask, so that simultaneous callers add their keys.
     await Promise.resolve();
-    batches.delete(set);
+    readBatches.delete(set);
     const { rows } = await query(
       "select key, body from document where source = $1 and set_name = $2 and key = any($3::text[])",
       [source, set, textArray([...keys])],
@@ -29,7 +29,7 @@ export function createDocuments(source: string, query: RunQuery) {
     return new Map(rows.map(([key, body]) => [String(key), String(body)]));
   }
 
-  async function readRecords<T>(rest: string, log: string, ...values: readonly number[]) {
+  async function readLogRecords<T>(rest: string, log: string, ...values: readonly number[]) {
     const { rows } = await query(
       `select sequence::double precision, body from record where source = $1 and log = $2 ${rest}`,
       [source, log, ...values.map(String)],
@@ -41,12 +41,12 @@ export function createDocuments(source: string, query: RunQuery) {
 
   return {
     async document<T>(set: string, key: string): Promise<T | undefined> {
-      const storedKey = encodeKey(key);
-      let batch = batches.get(set);
+      const storedKey = encodeKeyForPostgres(key);
+      let batch = readBatches.get(set);
       if (batch === undefined) {
-        const keys = new Set<string>();
-        batch = { keys, bodies: readBodies(set, keys) };
-        batches.set(set, batch);
+        const keyParameters = new Set<string>();
+        batch = { keys: keyParameters, bodies: readDocumentBodies(set, keyParameters) };
+        readBatches.set(set, batch);
       }
       batch.keys.add(storedKey);
       const body = (await batch.bodies).get(storedKey);
@@ -62,10 +62,10 @@ export function createDocuments(source: string, query: RunQuery) {
       );
     },
     async records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]> {
-      return readRecords("and sequence > $3::bigint order by sequence limit $4::bigint", log, after, limit);
+      return readLogRecords("and sequence > $3::bigint order by sequence limit $4::bigint", log, after, limit);
     },
     async lastRecord<T>(log: string): Promise<LogRecord<T> | undefined> {
-      return (await readRecords<T>("order by sequence desc limit 1", log))[0];
+      return (await readLogRecords<T>("order by sequence desc limit 1", log))[0];
     },
   };
 }
@@ -77,55 +77,55 @@ interface MergedDocumentChange {
   readonly isClaimed: boolean;
 }
 
-/** Returns at most three statements for any number of document changes. Throws `KeyConflict`. */
-export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly SqlQuery[] {
-  const netChanges = [...mergeChanges(changes).values()];
+/** Returns at most three statements for any number of document changes. Throws `DocumentKeyConflict`. */
+export function buildDocumentChanges(source: string, changes: readonly DocumentChange[]): readonly SqlQuery[] {
+  const mergedChanges = [...mergeDocumentChanges(changes).values()];
   const buildStatement = (name: string, text: string, selected: readonly MergedDocumentChange[], hasBodies = true) => {
     if (selected.length === 0) return [];
-    const keys = [textArray(selected.map(({ set }) => set)), textArray(selected.map(({ key }) => key))];
+    const keyParameters = [textArray(selected.map(({ set }) => set)), textArray(selected.map(({ key }) => key))];
     const documentBodies = hasBodies ? [textArray(selected.map(({ body }) => body ?? "null"))] : [];
-    return [{ name, text, values: [source, ...keys, ...documentBodies] }];
+    return [{ name, text, values: [source, ...keyParameters, ...documentBodies] }];
   };
   return [
     ...buildStatement(
       "claim",
       "select claim($1, $2::text[], $3::text[], $4::text[])",
-      netChanges.filter(({ isClaimed }) => isClaimed),
+      mergedChanges.filter(({ isClaimed }) => isClaimed),
     ),
     ...buildStatement(
       "put",
       `insert into document (source, set_name, key, body)
        select $1, given.* from unnest($2::text[], $3::text[], $4::text[]) as given
        on conflict (source, set_name, key) do update set body = excluded.body`,
-      netChanges.filter(({ body, isClaimed }) => body !== null && !isClaimed),
+      mergedChanges.filter(({ body, isClaimed }) => body !== null && !isClaimed),
     ),
     ...buildStatement(
       "remove",
       `delete from document using unnest($2::text[], $3::text[]) as given (set_name, key)
        where document.source = $1 and document.set_name = given.set_name and document.key = given.key`,
-      netChanges.filter(({ body }) => body === null),
+      mergedChanges.filter(({ body }) => body === null),
       false,
     ),
   ];
 }
 
 /** Merges changes to one per document: the last value counts, and whether the first change was an insert. */
-function mergeChanges(changes: readonly DocumentChange[]): ReadonlyMap<string, MergedDocumentChange> {
+function mergeDocumentChanges(changes: readonly DocumentChange[]): ReadonlyMap<string, MergedDocumentChange> {
   const changesByDocument = new Map<string, MergedDocumentChange>();
   for (const { set, put = [], insert = [], remove = [] } of changes) {
     const mergeDocumentChange = (key: string, body: string | null, isInsert = false) => {
       const id = JSON.stringify([set, key]);
-      const netChange = changesByDocument.get(id);
-      if (netChange === undefined) {
-        changesByDocument.set(id, { set, key: encodeKey(key), body, isClaimed: isInsert });
+      const mergedChange = changesByDocument.get(id);
+      if (mergedChange === undefined) {
+        changesByDocument.set(id, { set, key: encodeKeyForPostgres(key), body, isClaimed: isInsert });
         return;
       }
-      if (isInsert && netChange.body !== null) throw new KeyConflict(set, key);
-      netChange.body = body;
+      if (isInsert && mergedChange.body !== null) throw new DocumentKeyConflict(set, key);
+      mergedChange.body = body;
     };
     for (const key of remove) mergeDocumentChange(key, null);
-    for (const [key, value] of insert) mergeDocumentChange(key, encodeBody(key, toJson(value)), true);
-    for (const [key, value] of put) mergeDocumentChange(key, encodeBody(key, toJson(value)));
+    for (const [key, value] of insert) mergeDocumentChange(key, encodeDocumentBody(key, toJson(value)), true);
+    for (const [key, value] of put) mergeDocumentChange(key, encodeDocumentBody(key, toJson(value)));
   }
   return changesByDocument;
 }
@@ -149,29 +149,29 @@ function toJson(value: unknown): string {
 }
 
 /** Encodes a document key: PostgreSQL rejects U+0000 and half surrogates, and a long key becomes its SHA-256. */
-export function encodeKey(key: string): string {
-  if (key.length > MAX_KEY_LENGTH) return HASHED_PREFIX + createHash("sha256").update(key, "utf16le").digest("hex");
-  const isPlainKey = !key.includes("\0") && !key.startsWith(ENCODED_PREFIX) && key.isWellFormed();
-  return isPlainKey ? key : ENCODED_PREFIX + JSON.stringify(key);
+export function encodeKeyForPostgres(key: string): string {
+  if (key.length > MAX_KEY_LENGTH) return HASHED_KEY_PREFIX + createHash("sha256").update(key, "utf16le").digest("hex");
+  const isKeyUnencoded = !key.includes("\0") && !key.startsWith(ENCODED_KEY_PREFIX) && key.isWellFormed();
+  return isKeyUnencoded ? key : ENCODED_KEY_PREFIX + JSON.stringify(key);
 }
 
-export function decodeKey(stored: string): string {
-  if (!stored.startsWith(ENCODED_PREFIX) || stored.startsWith(HASHED_PREFIX)) return stored;
-  return JSON.parse(stored.slice(ENCODED_PREFIX.length)) as string;
+export function decodeKeyFromPostgres(stored: string): string {
+  if (!stored.startsWith(ENCODED_KEY_PREFIX) || stored.startsWith(HASHED_KEY_PREFIX)) return stored;
+  return JSON.parse(stored.slice(ENCODED_KEY_PREFIX.length)) as string;
 }
 
 /** Encodes the body of a document; with a hashed key, the body contains the key. */
-export function encodeBody(key: string, json: string): string {
+export function encodeDocumentBody(key: string, json: string): string {
   return key.length > MAX_KEY_LENGTH ? `[${JSON.stringify(key)},${json}]` : json;
 }
 
 function decodeDocument(stored: string, body: string): readonly [key: string, value: unknown] {
   const value: unknown = JSON.parse(body);
-  if (stored.startsWith(HASHED_PREFIX)) return value as [string, unknown];
-  return [decodeKey(stored), value];
+  if (stored.startsWith(HASHED_KEY_PREFIX)) return value as [string, unknown];
+  return [decodeKeyFromPostgres(stored), value];
 }
 
 /** Replaces characters that PostgreSQL rejects by U+FFFD, for texts such as the reason of a dead letter. */
-export function encodeText(text: string): string {
+export function encodePostgresText(text: string): string {
   return text.toWellFormed().replaceAll("\0", "\ufffd");
 }

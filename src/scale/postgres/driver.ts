@@ -1,31 +1,31 @@
 import type { SqlQuery, SqlResult } from "../../core/postgres/session.ts";
 import { arrayText, textArray } from "../../core/postgres/sql-quoting.ts";
 import type {
-  ColumnValues,
-  Dialect,
+  SqlByColumn,
+  SqlDialect,
   SqlDriver,
   SqlStatement,
   SqlValue,
   StateTable,
 } from "../../engine/store/sql-driver.ts";
-import { changeDocuments, encodeText, type RunQuery } from "./documents.ts";
-import type { ShardWriter } from "./transaction-writer.ts";
+import { buildDocumentChanges, encodePostgresText, type RunPostgresQuery } from "./documents.ts";
+import type { SourceStateWriter } from "./transaction-writer.ts";
 
 /** SQL driver for the rows of one source. A commit passes the changed document sets to `changed`. */
 export function createPostgresDriver(
   source: string,
-  query: RunQuery,
-  writer: ShardWriter,
+  query: RunPostgresQuery,
+  writer: SourceStateWriter,
   changed: (sets: Iterable<string>) => void,
   changes: () => Promise<number>,
 ): SqlDriver {
-  const toQuery = (statement: SqlStatement) => bindStatement(source, statement);
+  const toPostgresQuery = (statement: SqlStatement) => bindStatement(source, statement);
   return {
     dialect: POSTGRES_DIALECT,
     query: async <Row>(text: string, ...values: readonly SqlValue[]) =>
-      toRowObjects<Row>(await query(text, toQuery({ text, values }).values)),
+      toRowObjects<Row>(await query(text, toPostgresQuery({ text, values }).values)),
     async commit(statements, documents = []) {
-      await writer.commit([...statements.map(toQuery), ...changeDocuments(source, documents)]);
+      await writer.commit([...statements.map(toPostgresQuery), ...buildDocumentChanges(source, documents)]);
       changed(documents.map(({ set }) => set));
     },
     transaction: (work) =>
@@ -33,12 +33,12 @@ export function createPostgresDriver(
         const sqlSteps = work();
         let stepResult = sqlSteps.next();
         while (stepResult.done !== true) {
-          const results = await session.queries(stepResult.value.map(toQuery));
+          const results = await session.queries(stepResult.value.map(toPostgresQuery));
           stepResult = sqlSteps.next(results.map(toRowObjects));
         }
         return stepResult.value;
       }),
-    defer: (key, statement) => writer.soon.write(key, () => toQuery(statement())),
+    defer: (key, statement) => writer.soon.write(key, () => toPostgresQuery(statement())),
     isBehind: writer.soon.isBehind,
     flush: async () => writer.soon.flush(),
     changes,
@@ -46,26 +46,26 @@ export function createPostgresDriver(
 }
 
 export function bindStatement(source: string, { values, ...statement }: SqlStatement): SqlQuery {
-  return { ...statement, values: [source, ...values.map(bindValue)] };
+  return { ...statement, values: [source, ...values.map(bindSqlValue)] };
 }
 
 export function toRowObjects<Row>({ rows, columns = [] }: SqlResult): readonly Row[] {
   return rows.map((cells) => Object.fromEntries(columns.map((column, index) => [column, cells[index]])) as Row);
 }
 
-function bindValue(value: SqlValue): string | Buffer | null {
+function bindSqlValue(value: SqlValue): string | Buffer | null {
   if (value === null) return null;
   if (typeof value === "number") return String(value);
-  if (typeof value === "string") return encodeText(value);
+  if (typeof value === "string") return encodePostgresText(value);
   return value.every((each) => typeof each === "number") ? arrayText(value) : textArray(value as readonly string[]);
 }
 
-const POSTGRES_DIALECT: Dialect = {
-  insert: (table, cells, from = "") => `${insertSql(table, cells, from)} on conflict do nothing`,
+const POSTGRES_DIALECT: SqlDialect = {
+  insert: (table, cells, from = "") => `${insertRowSql(table, cells, from)} on conflict do nothing`,
   upsert(table, keys, cells, from = "") {
     const replacedColumns = Object.keys(cells).filter((column) => !keys.includes(column));
     const set = replacedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
-    return `${insertSql(table, cells, from)} on conflict (source, ${keys.join(", ")}) do update set ${set}`;
+    return `${insertRowSql(table, cells, from)} on conflict (source, ${keys.join(", ")}) do update set ${set}`;
   },
   update(table, cells, where) {
     const set = Object.entries(cells).map(([column, value]) => `${column} = ${value}`);
@@ -81,7 +81,7 @@ const POSTGRES_DIALECT: Dialect = {
     - (select count(*) from event where source = $1 and position > $2 and not telemetry)`,
 };
 
-function insertSql(table: StateTable, cells: ColumnValues, from: string): string {
+function insertRowSql(table: StateTable, cells: SqlByColumn, from: string): string {
   return `insert into ${table} (source, ${Object.keys(cells).join(", ")})
     select $1, ${Object.values(cells).join(", ")} ${from}`;
 }

@@ -3,30 +3,30 @@ import { assignEventToWorker, type Event, type EventKind, isTelemetry, isUrgentK
 import type { SqlValues } from "../../core/postgres/session.ts";
 import { arrayText, textArray } from "../../core/postgres/sql-quoting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { createLogTail } from "../../engine/store/event-log-tail.ts";
+import { createEventLogTail } from "../../engine/store/event-log-tail.ts";
 import {
-  type EventText,
-  IS_URGENT,
+  IS_URGENT_EVENT_SQL,
   jsonFieldText,
   MAX_CLOCK_LEAD_MS,
-  MAX_OFFER_BYTES,
+  MAX_OFFERED_BATCH_BYTES,
   MAX_RECENT_EVENT_BYTES,
   offeredSize,
   offeredSql,
+  type StoredEventText,
   storedBytes,
   subjectSearchTexts,
   toLoggedEvent,
 } from "../../engine/store/outbox-rules.ts";
 import type { RemovedEvent } from "../../engine/store/retention.ts";
 import type { SqlStatement, SqlSteps } from "../../engine/store/sql-driver.ts";
-import type { EventsAbout, LoggedEvent, RecentBounds } from "../../engine/store/store.ts";
-import { encodeKey, type RunQuery } from "./documents.ts";
+import type { EventsAbout, LoggedEvent, RecentEventBounds } from "../../engine/store/store.ts";
+import { encodeKeyForPostgres, type RunPostgresQuery } from "./documents.ts";
 import { toRowObjects } from "./driver.ts";
 
 const EVENT_SEARCH_TIMEOUT_MS = 60_000;
 
-export function createEventLog(source: string, query: RunQuery, isHolder: boolean) {
-  const logTail = createLogTail();
+export function createEventLog(source: string, query: RunPostgresQuery, isLeaseHolder: boolean) {
+  const logTail = createEventLogTail();
   let end: number | null = null;
   /** Number of `forgetCachedEvents` calls, so that the result of an earlier query does not restore forgotten values. */
   let forgetCount = 0;
@@ -51,21 +51,21 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     const forgetCountBeforeQuery = forgetCount;
     const [row] = await readRows<{ readonly last: number }>("select last_position as last from source where name = $1");
     const lastPosition = row?.last ?? 0;
-    if (isHolder && forgetCountBeforeQuery === forgetCount) end = Math.max(lastPosition, end ?? 0);
+    if (isLeaseHolder && forgetCountBeforeQuery === forgetCount) end = Math.max(lastPosition, end ?? 0);
     return lastPosition;
   }
 
   /** Records the events of a committed transaction from the reply of the append statement. */
-  function noteCommitted(appending: PreparedAppend, [reply]: readonly AppendRow[]): AppendResult {
+  function noteCommitted(appending: PreparedEventAppend, [reply]: readonly EventAppendReplyRow[]): EventAppendResult {
     const { before = 0, newEvents = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
-    const knownIds = listKnownIds(appending, new_ordinals);
+    const knownEventIds = listKnownEventIds(appending, new_ordinals);
     // Another process has appended events that the cached tail lacks.
     if (end !== null && end !== before) forgetCachedEvents();
-    if (isHolder) {
+    if (isLeaseHolder) {
       let position = before;
       const committedAt = isoUtc(committed_ms);
       for (const { event, body } of appending.rows) {
-        if (knownIds.has(event.id)) continue;
+        if (knownEventIds.has(event.id)) continue;
         position += 1;
         const characters = offeredSize(event.type, body.length);
         logTail.add({ position, committedAt, body, characters });
@@ -76,30 +76,30 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       logTail.committed();
       end = before + newEvents;
     }
-    return { lastPosition: before + newEvents, repeated: listRepeatedIds(appending, knownIds) };
+    return { lastPosition: before + newEvents, repeated: listRepeatedIds(appending, knownEventIds) };
   }
 
-  async function readAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
-    const rows = await readRows<EventText>(
+  async function readEventsAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
+    const rows = await readRows<StoredEventText>(
       `select position, committed_ms, body from (
          select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
            select position, committed_ms, body, ${offeredSql("bytes")} as bytes from event
            where source = $1 and position > $2 and ${which} order by position limit $3) as next) as summed
-       where upto <= ${MAX_OFFER_BYTES} or upto = bytes order by position`,
+       where upto <= ${MAX_OFFERED_BATCH_BYTES} or upto = bytes order by position`,
       [String(position), String(limit)],
     );
     return rows.map(toLoggedEvent);
   }
 
-  function prepareAppend(events: readonly Event[], nowMs: number): PreparedAppend | null {
+  function prepareEventAppend(events: readonly Event[], nowMs: number): PreparedEventAppend | null {
     if (events.length === 0) return null;
-    const firstById = new Map(events.toReversed().map((event) => [event.id, event]));
+    const firstEventById = new Map(events.toReversed().map((event) => [event.id, event]));
     const rows = events
-      .filter((event) => firstById.get(event.id) === event)
+      .filter((event) => firstEventById.get(event.id) === event)
       .map((event) => ({ event, body: encodeEvent(event) }));
     const values = [
       nowMs,
-      rows.map(({ event }) => encodeKey(event.id)),
+      rows.map(({ event }) => encodeKeyForPostgres(event.id)),
       rows.map(({ event }) => event.type),
       arrayText(rows.map(({ event }) => isTelemetry(event.type))),
       rows.map(({ event, body }) => storedBytes(event, body)),
@@ -111,60 +111,62 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
   return {
     forget: forgetCachedEvents,
     end: readLastPosition,
-    prepare: prepareAppend,
+    prepare: prepareEventAppend,
     committed: noteCommitted,
     *appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void> {
-      const preparedAppend = prepareAppend(
+      const preparedAppend = prepareEventAppend(
         events.map((event) => assignEventToWorker(source, event)),
         nowMs,
       );
       if (preparedAppend === null) return () => undefined;
       const [rows] = yield [preparedAppend.statement];
-      return () => void noteCommitted(preparedAppend, rows as readonly AppendRow[]);
+      return () => void noteCommitted(preparedAppend, rows as readonly EventAppendReplyRow[]);
     },
     /** Records committed events after a lost reply: an id at or before the old end is a repeat. */
-    async committedWithoutReply(appending: PreparedAppend, before: number): Promise<AppendResult> {
+    async committedWithoutReply(appending: PreparedEventAppend, before: number): Promise<EventAppendResult> {
       forgetCachedEvents();
       const storedEvents = await readRows<{ readonly id: string; readonly position: number }>(
         "select id, position from event where source = $1 and id = any($2::text[])",
-        [textArray(appending.rows.map(({ event }) => encodeKey(event.id)))],
+        [textArray(appending.rows.map(({ event }) => encodeKeyForPostgres(event.id)))],
       );
-      const positions = new Map(storedEvents.map(({ id, position }) => [id, position]));
-      const old = appending.rows.filter(({ event }) => (positions.get(encodeKey(event.id)) ?? before) <= before);
-      const knownIds = new Set(old.map(({ event }) => event.id));
-      return { lastPosition: await readLastPosition(), repeated: listRepeatedIds(appending, knownIds) };
+      const positionByEventId = new Map(storedEvents.map(({ id, position }) => [id, position]));
+      const old = appending.rows.filter(
+        ({ event }) => (positionByEventId.get(encodeKeyForPostgres(event.id)) ?? before) <= before,
+      );
+      const knownEventIds = new Set(old.map(({ event }) => event.id));
+      return { lastPosition: await readLastPosition(), repeated: listRepeatedIds(appending, knownEventIds) };
     },
     removed: (events: readonly RemovedEvent[]): void => logTail.noteRemoved(events.at(-1)?.position ?? 0),
     passed: logTail.dropThrough,
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
-      if (isHolder && position >= (await readLastPosition())) return [];
-      const cachedEvents = isHolder ? logTail.after(position, limit, MAX_OFFER_BYTES) : null;
-      return cachedEvents ?? readAfter(position, limit);
+      if (isLeaseHolder && position >= (await readLastPosition())) return [];
+      const cachedEvents = isLeaseHolder ? logTail.after(position, limit, MAX_OFFERED_BATCH_BYTES) : null;
+      return cachedEvents ?? readEventsAfter(position, limit);
     },
     async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
-      if (isHolder && position >= lastUrgent) return [];
+      if (isLeaseHolder && position >= lastUrgent) return [];
       const urgentChangesBefore = urgentChanges;
-      const events = await readAfter(position, limit, IS_URGENT);
+      const events = await readEventsAfter(position, limit, IS_URGENT_EVENT_SQL);
       if (events.length === 0 && urgentChangesBefore === urgentChanges) lastUrgent = position;
       return events;
     },
     async latest(limit: number, kinds: readonly EventKind[] | undefined, about: EventsAbout | undefined) {
       const values: (string | Buffer)[] = [String(limit)];
-      const conditions = ["source = $1"];
-      const bindValue = (value: string | Buffer) => `$${values.push(value) + 1}`;
+      const searchConditions = ["source = $1"];
+      const addValue = (value: string | Buffer) => `$${values.push(value) + 1}`;
       if (kinds !== undefined) {
         // Events other than tag values are rare and have an index.
-        if (kinds.every((kind) => !isTelemetry(kind))) conditions.push("not telemetry");
-        conditions.push(`kind = any(${bindValue(textArray(kinds))}::text[])`);
+        if (kinds.every((kind) => !isTelemetry(kind))) searchConditions.push("not telemetry");
+        searchConditions.push(`kind = any(${addValue(textArray(kinds))}::text[])`);
       }
       if (about !== undefined) {
-        const texts = about.subjects.flatMap(subjectSearchTexts).map((text) => `strpos(body, ${bindValue(text)}) > 0`);
-        conditions.push(`(${texts.join(" or ") || "false"})`);
-        conditions.push(`strpos(body, ${bindValue(jsonFieldText("source", about.source))}) > 0`);
+        const texts = about.subjects.flatMap(subjectSearchTexts).map((text) => `strpos(body, ${addValue(text)}) > 0`);
+        searchConditions.push(`(${texts.join(" or ") || "false"})`);
+        searchConditions.push(`strpos(body, ${addValue(jsonFieldText("source", about.source))}) > 0`);
       }
-      const rows = await readRows<EventText>(
+      const rows = await readRows<StoredEventText>(
         `select position, committed_ms, body from event
-         where ${conditions.join(" and ")} order by position desc limit $2`,
+         where ${searchConditions.join(" and ")} order by position desc limit $2`,
         values,
         about === undefined ? undefined : EVENT_SEARCH_TIMEOUT_MS,
       );
@@ -173,11 +175,11 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     async recent(
       { source: sourceUri, subjects }: EventsAbout,
       kinds: readonly EventKind[],
-      { sinceMs, maxSearched: within, limit }: RecentBounds,
+      { sinceMs, maxSearched: within, limit }: RecentEventBounds,
     ): Promise<readonly LoggedEvent[]> {
       const subjectSet = new Set(subjects);
       // Compare the first `"subject"` in the text, which is the event's; parsing the JSON would take ten times as long.
-      const rows = await readRows<EventText>(
+      const rows = await readRows<StoredEventText>(
         `select position, committed_ms, body from event
          where source = $1 and position > $2 and committed_ms >= $3 and kind = any($4::text[])
            and ${offeredSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
@@ -198,14 +200,14 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
 
 export type EventLog = ReturnType<typeof createEventLog>;
 
-export interface PreparedAppend {
+export interface PreparedEventAppend {
   readonly statement: SqlStatement;
   readonly events: readonly Event[];
   /** Events without repeated ids: the first event of each id. */
   readonly rows: readonly { readonly event: Event; readonly body: string }[];
 }
 
-export interface AppendResult {
+export interface EventAppendResult {
   readonly lastPosition: number;
   readonly repeated: readonly string[];
 }
@@ -237,7 +239,7 @@ const APPEND_EVENTS_SQL = `with told as materialized (
     base.committed_ms
   from base, sums`;
 
-export interface AppendRow {
+export interface EventAppendReplyRow {
   readonly before: number;
   readonly newEvents: number;
   readonly new_ordinals: string | null;
@@ -245,13 +247,13 @@ export interface AppendRow {
 }
 
 /** Lists the ids of events that were in the log already, or that occur twice among the events. */
-function listRepeatedIds({ events, rows }: PreparedAppend, knownIds: ReadonlySet<string>): readonly string[] {
-  const firstEvents = new Set(rows.map(({ event }) => event));
-  return events.filter((event) => !firstEvents.has(event) || knownIds.has(event.id)).map(({ id }) => id);
+function listRepeatedIds({ events, rows }: PreparedEventAppend, knownEventIds: ReadonlySet<string>): readonly string[] {
+  const firstEventsOfIds = new Set(rows.map(({ event }) => event));
+  return events.filter((event) => !firstEventsOfIds.has(event) || knownEventIds.has(event.id)).map(({ id }) => id);
 }
 
 /** Lists the ids that were in the log already; `newOrdinals` null means that all events are new. */
-function listKnownIds({ rows }: PreparedAppend, newOrdinals: string | null): ReadonlySet<string> {
+function listKnownEventIds({ rows }: PreparedEventAppend, newOrdinals: string | null): ReadonlySet<string> {
   if (newOrdinals === null) return new Set();
   const newEventOrdinals = new Set(newOrdinals.split(","));
   return new Set(rows.filter((_, n) => !newEventOrdinals.has(String(n + 1))).map(({ event }) => event.id));

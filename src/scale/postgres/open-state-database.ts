@@ -9,8 +9,8 @@ import { runStatementsInTransaction, runTransaction } from "../../core/postgres/
 import { readCertificateFile, secretReader } from "../../core/runtime/secret.ts";
 import { createWakeup, runLoop, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import { FencedError } from "../../engine/store/fenced-store.ts";
-import { KeyConflict } from "../../engine/store/store.ts";
-import { decodeKey } from "./documents.ts";
+import { DocumentKeyConflict } from "../../engine/store/store.ts";
+import { decodeKeyFromPostgres } from "./documents.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import type { StateDatabase, StateDatabaseOptions } from "./state-database.ts";
 
@@ -25,7 +25,7 @@ const MIGRATION_TIMEOUT_MS = 10 * 60_000;
 const LONG_TRANSACTION_TIMEOUT_MS = 60 * 60_000;
 const LONG_TRANSACTION_LIMITS = { statementMs: LONG_TRANSACTION_TIMEOUT_MS, idleMs: 60_000 };
 
-type ListeningOptions = Pick<PostgresSessionOptions, "onNotification" | "onLost">;
+type PostgresListenerOptions = Pick<PostgresSessionOptions, "onNotification" | "onLost">;
 
 /** Connects and prepares the schema. Throws `ConfigError` when a person must act, otherwise `Retryable`. */
 export async function openStateDatabase(options: StateDatabaseOptions): Promise<StateDatabase> {
@@ -36,23 +36,23 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     ? LONG_TRANSACTION_TIMEOUT_MS
     : (options.limitMs ?? TRANSACTION_TIMEOUT_MS);
   const { schema } = config;
-  const addresses = urlPerServer(config.url).map((url) => parseAddress({ url }));
-  const [first] = addresses;
+  const serverAddresses = urlPerServer(config.url).map((url) => parseAddress({ url }));
+  const [first] = serverAddresses;
   if (first === undefined) throw new RangeError("An address names one server at least.");
-  const password = config.password === undefined ? () => null : secretReader(config.password, clock);
-  const servers = addresses.map(({ host, port }) => `${host}:${port}`).join(",");
-  const name = `${servers}/${first.database}, schema ${schema}`;
+  const readPassword = config.password === undefined ? () => null : secretReader(config.password, clock);
+  const serverNames = serverAddresses.map(({ host, port }) => `${host}:${port}`).join(",");
+  const name = `${serverNames}/${first.database}, schema ${schema}`;
   let isPrepared = false;
 
   /** Opens a session. Reads password and CA for each session, so that a replaced password or CA needs no restart. */
-  async function connect(signal: AbortSignal, more: ListeningOptions = {}) {
+  async function connectToPrimary(signal: AbortSignal, more: PostgresListenerOptions = {}) {
     const session = await openPrimarySession(
       {
-        addresses,
-        password: password(),
+        addresses: serverAddresses,
+        password: readPassword(),
         ca: config.ca_file === undefined ? undefined : readCertificateFile(config.ca_file, "ca_file"),
         connectTimeoutMs: CONNECT_TIMEOUT_MS,
-        wording: STATE_ERROR_WORDING,
+        wording: STATE_DATABASE_ERROR_WORDING,
         ...more,
       },
       signal,
@@ -69,28 +69,32 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
       });
     } catch (error) {
       session.cut(error);
-      throw toStateError(error, session.address);
+      throw toStateDatabaseError(error, session.address);
     }
   }
 
-  const pool = createPostgresPool({ connections: Math.max(1, connections - 1), clock, connect });
-  const notifications = createNotifications(options, schema, connect);
+  const connectionPool = createPostgresPool({
+    connections: Math.max(1, connections - 1),
+    clock,
+    connect: connectToPrimary,
+  });
+  const notifications = createPostgresNotifications(options, schema, connectToPrimary);
 
   function useSession<T>(work: (session: PostgresSession) => Promise<T>, limitMs = transactionMs): Promise<T> {
-    return pool.use(limitMs, async (session) => {
+    return connectionPool.use(limitMs, async (session) => {
       try {
         return await work(session);
       } catch (error) {
-        const isReplica = isPostgresError(error) && error.code === "25006";
-        if (!isReplica) throw toStateError(error, session.address);
+        const isReplicaError = isPostgresError(error) && error.code === "25006";
+        if (!isReplicaError) throw toStateDatabaseError(error, session.address);
         session.cut(error);
-        if (addresses.length === 1) throw toStateError(error, session.address);
+        if (serverAddresses.length === 1) throw toStateDatabaseError(error, session.address);
         throw new Retryable(`The server of ${name} has become a replica; the next one is looked for.`);
       }
     });
   }
 
-  const firstSession = await connect(new AbortController().signal);
+  const firstSession = await connectToPrimary(new AbortController().signal);
   await firstSession.end();
 
   return {
@@ -133,12 +137,12 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
         };
       }),
     async close() {
-      await Promise.all([notifications.close(), pool.close()]);
+      await Promise.all([notifications.close(), connectionPool.close()]);
     },
   };
 }
 
-const STATE_ERROR_WORDING: PostgresErrorWording = {
+const STATE_DATABASE_ERROR_WORDING: PostgresErrorWording = {
   addressOption: "url",
   rights: "create on the database, or make it the owner of the schema",
   refused: "does not take what the state is made of",
@@ -146,53 +150,53 @@ const STATE_ERROR_WORDING: PostgresErrorWording = {
   tooLong: "If that stays so, look for what else its disk is doing, and into pg_locks there.",
 };
 
-function toStateError(error: unknown, address: PostgresAddress): Failure | FencedError | KeyConflict {
-  if (error instanceof FencedError || error instanceof KeyConflict) return error;
+function toStateDatabaseError(error: unknown, address: PostgresAddress): Failure | FencedError | DocumentKeyConflict {
+  if (error instanceof FencedError || error instanceof DocumentKeyConflict) return error;
   if (isPostgresError(error)) {
     const { code, detail = "" } = error;
     if (code === "PLF01") return new FencedError(detail, { cause: error });
-    if (code === "PLF02") return noSuchSourceError(detail);
+    if (code === "PLF02") return unknownSourceError(detail);
     if (code === "PLC01") {
       const [set = "", key = ""] = JSON.parse(detail) as string[];
-      return new KeyConflict(set, decodeKey(key));
+      return new DocumentKeyConflict(set, decodeKeyFromPostgres(key));
     }
   }
-  return sqlErrorToFailure(error, address, STATE_ERROR_WORDING);
+  return sqlErrorToFailure(error, address, STATE_DATABASE_ERROR_WORDING);
 }
 
-export function noSuchSourceError(source: string): ConfigError {
+export function unknownSourceError(source: string): ConfigError {
   return new ConfigError(`The state in the database has no source ${source}.`, {
     hint: "Check the name, or start a worker with it once.",
   });
 }
 
-const LISTEN_CHECK_INTERVAL_MS = 30_000;
-const REPLY_TIMEOUT_MS = 10_000;
+const LISTENER_CHECK_INTERVAL_MS = 30_000;
+const LISTENER_REPLY_TIMEOUT_MS = 10_000;
 const RECONNECT_BACKOFF = { firstMs: 200, maxMs: 5_000 };
 
 /** Listens to a PostgreSQL channel whose payload is a topic. Calls all listeners after a lost connection. */
-function createNotifications(
+function createPostgresNotifications(
   { clock, log }: StateDatabaseOptions,
   channel: string,
-  connect: (signal: AbortSignal, more: ListeningOptions) => Promise<PostgresSession>,
+  connect: (signal: AbortSignal, more: PostgresListenerOptions) => Promise<PostgresSession>,
 ) {
   const listeners = new Map<string, Set<() => void>>();
   const closeController = new AbortController();
-  const connectionLost = createWakeup();
+  const connectionLostWakeup = createWakeup();
   let session: PostgresSession | null = null;
   let running: Promise<void> | null = null;
   let isDisconnected = false;
 
-  function callListeners(topic: string): void {
+  function callTopicListeners(topic: string): void {
     for (const listener of [...(listeners.get(topic) ?? [])]) listener();
   }
 
   async function connectAndListen(): Promise<PostgresSession> {
     const newSession = await connect(closeController.signal, {
       onNotification: (notification) => {
-        if (notification.channel === channel) callListeners(notification.payload);
+        if (notification.channel === channel) callTopicListeners(notification.payload);
       },
-      onLost: connectionLost.wakeUp,
+      onLost: connectionLostWakeup.wakeUp,
     });
     await newSession.query(`listen ${quoteSqlName(channel)}`);
     return newSession;
@@ -205,17 +209,17 @@ function createNotifications(
       isDisconnected = false;
     } else {
       const checkedSession = session;
-      await cutSessionAfterTimeout(checkedSession, REPLY_TIMEOUT_MS, () => checkedSession.query("select 1"));
+      await cutSessionAfterTimeout(checkedSession, LISTENER_REPLY_TIMEOUT_MS, () => checkedSession.query("select 1"));
     }
-    for (const topic of [...listeners.keys()]) callListeners(topic);
-    return LISTEN_CHECK_INTERVAL_MS;
+    for (const topic of [...listeners.keys()]) callTopicListeners(topic);
+    return LISTENER_CHECK_INTERVAL_MS;
   }
 
   function startListening(): void {
     running ??= runLoop({
       clock,
       signal: closeController.signal,
-      wakeup: connectionLost,
+      wakeup: connectionLostWakeup,
       turn: listenOrCheckConnection,
       fault(error) {
         if (!isDisconnected)

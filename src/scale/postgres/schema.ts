@@ -3,7 +3,7 @@ import type { PostgresSession } from "../../core/postgres/session.ts";
 import { quoteSqlName } from "../../core/postgres/sql-quoting.ts";
 
 /** SQL comment on the table `meta`, by which Plenum recognises its schema. */
-const SCHEMA_COMMENT = "The state of a fleet of Plenum";
+const STATE_SCHEMA_COMMENT = "The state of a fleet of Plenum";
 
 /**
  * Migrations of the schema: step n brings the schema from version n to n + 1. A released step is never changed. Keys of
@@ -17,10 +17,10 @@ const SCHEMA_COMMENT = "The state of a fleet of Plenum";
  *   document  record  quota   other state of a source
  *   member  takeover  fleet_document   state of the fleet
  */
-const SCHEMA_MIGRATIONS: readonly string[] = [
+const POSTGRES_SCHEMA_MIGRATIONS: readonly string[] = [
   `
   create table meta (schema_version integer not null, digest text collate "C");
-  comment on table meta is '${SCHEMA_COMMENT}';
+  comment on table meta is '${STATE_SCHEMA_COMMENT}';
   insert into meta values (0, null);
 
   create table source (
@@ -228,7 +228,7 @@ const SCHEMA_MIGRATIONS: readonly string[] = [
   `,
 ];
 
-export const SCHEMA_VERSION = SCHEMA_MIGRATIONS.length;
+export const SCHEMA_VERSION = POSTGRES_SCHEMA_MIGRATIONS.length;
 const MIGRATION_TIMEOUT_MS = 10 * 60_000;
 
 /** First number ("PLNM") of the advisory lock for preparing a schema; the second is a hash of the schema's name. */
@@ -236,14 +236,14 @@ const MIGRATION_LOCK_ID = 0x504c4e4d;
 
 /** Checks the schema; `migrate` creates or updates it. Throws for a schema of another program or of a newer version. */
 export async function prepareSchema(session: PostgresSession, schema: string, migrate: boolean): Promise<void> {
-  const currentVersion = await readSchemaVersion(session, schema);
-  if (currentVersion === SCHEMA_VERSION) return;
-  refuseNewerSchema(currentVersion, schema);
+  const currentSchemaVersion = await readSchemaVersion(session, schema);
+  if (currentSchemaVersion === SCHEMA_VERSION) return;
+  refuseNewerSchema(currentSchemaVersion, schema);
   if (!migrate) {
     throw new ConfigError(
-      currentVersion === null
+      currentSchemaVersion === null
         ? `There is no state in the schema ${schema} of the database yet.`
-        : `The schema ${schema} of the database is older (${currentVersion} instead of ${SCHEMA_VERSION}).`,
+        : `The schema ${schema} of the database is older (${currentSchemaVersion} instead of ${SCHEMA_VERSION}).`,
       { field: "schema", hint: "Start a worker of this version once; it brings the schema up to date." },
     );
   }
@@ -251,10 +251,10 @@ export async function prepareSchema(session: PostgresSession, schema: string, mi
   try {
     // Another process may have prepared the schema in the meantime.
     await session.query(`select pg_advisory_xact_lock(${MIGRATION_LOCK_ID}, hashtext($1))`, [schema]);
-    const version = await readSchemaVersion(session, schema);
-    refuseNewerSchema(version, schema);
-    if (version === null) await createSchema(session, schema);
-    for (const migration of SCHEMA_MIGRATIONS.slice(version ?? 0)) await session.query(migration);
+    const schemaVersion = await readSchemaVersion(session, schema);
+    refuseNewerSchema(schemaVersion, schema);
+    if (schemaVersion === null) await createPostgresSchema(session, schema);
+    for (const migration of POSTGRES_SCHEMA_MIGRATIONS.slice(schemaVersion ?? 0)) await session.query(migration);
     await session.query(`update meta set schema_version = ${SCHEMA_VERSION}`);
     await session.query("commit");
   } catch (error) {
@@ -264,7 +264,7 @@ export async function prepareSchema(session: PostgresSession, schema: string, mi
 }
 
 /** Creates the schema if it is missing, so that an existing empty schema needs no right to create schemas. */
-async function createSchema(session: PostgresSession, schema: string): Promise<void> {
+async function createPostgresSchema(session: PostgresSession, schema: string): Promise<void> {
   const { rows } = await session.query("select 1 from pg_namespace where nspname = $1", [schema]);
   if (rows.length === 0) await session.query(`create schema ${quoteSqlName(schema)}`);
 }
@@ -279,7 +279,7 @@ async function readSchemaVersion(session: PostgresSession, schema: string): Prom
   );
   const [relations, mark] = rows[0] ?? [0, null];
   if (relations === 0) return null;
-  if (mark !== SCHEMA_COMMENT) {
+  if (mark !== STATE_SCHEMA_COMMENT) {
     throw new ConfigError(`The schema ${schema} of the database belongs to something else.`, {
       field: "schema",
       hint: "Let state.postgres.schema name one of its own.",

@@ -49,11 +49,11 @@ export function sourceTopic(source: string): string {
 }
 
 /** Access to a source's state: as holder with the epoch of the lease, as operator without events, or read-only. */
-export type ShardAccess = { readonly epoch: number } | "operator" | "reader";
+export type SourceStateAccess = { readonly epoch: number } | "operator" | "reader";
 
-export interface ShardOptions {
+export interface SourceStateOptions {
   readonly source: string;
-  readonly as: ShardAccess;
+  readonly as: SourceStateAccess;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -64,12 +64,12 @@ export function durabilityWarnings({
   synchronousCommit,
 }: Pick<StateDatabaseDescription, "dataChecksums" | "synchronousCommit">): readonly string[] {
   const possibleLoss = LOSS_BY_SYNCHRONOUS_COMMIT[synchronousCommit];
-  const warnings = [
+  const possibleWarnings = [
     possibleLoss &&
       `The server has synchronous_commit = ${synchronousCommit}, so ${possibleLoss}: set it to on for this user or database.`,
     !dataChecksums && "The server has data_checksums off, so it would not notice a page that its disk has damaged.",
   ];
-  return warnings.filter((warning) => typeof warning === "string");
+  return possibleWarnings.filter((warning) => typeof warning === "string");
 }
 
 /** Possible losses by `synchronous_commit`: https://www.postgresql.org/docs/15/runtime-config-wal.html */

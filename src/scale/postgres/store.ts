@@ -3,97 +3,97 @@ import { FencedError } from "../../engine/store/fenced-store.ts";
 import { createOutbox } from "../../engine/store/outbox.ts";
 import { createQuotaStore } from "../../engine/store/quota-store.ts";
 import type { SqlDriver } from "../../engine/store/sql-driver.ts";
-import type { ClockMark, QuotaStore, Store } from "../../engine/store/store.ts";
-import { appendRecords, changeDocuments, createDocuments, type RunQuery } from "./documents.ts";
+import type { BootClockMark, QuotaStore, Store } from "../../engine/store/store.ts";
+import { appendRecords, buildDocumentChanges, createDocumentStore, type RunPostgresQuery } from "./documents.ts";
 import { bindStatement, createPostgresDriver, toRowObjects } from "./driver.ts";
-import { type AppendRow, createEventLog } from "./event-log.ts";
-import { noSuchSourceError } from "./open-state-database.ts";
-import { type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
-import { createWriter } from "./transaction-writer.ts";
+import { createEventLog, type EventAppendReplyRow } from "./event-log.ts";
+import { unknownSourceError } from "./open-state-database.ts";
+import { type SourceStateOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
+import { createTransactionWriter } from "./transaction-writer.ts";
 
 /** Opens the state of one source. Throws `FencedError` for another epoch, `ConfigError` for an unknown source. */
-export async function openShard(database: StateDatabase, options: ShardOptions): Promise<Store> {
+export async function openSourceState(database: StateDatabase, options: SourceStateOptions): Promise<Store> {
   const { source, as, clock } = options;
-  const isHolder = typeof as === "object";
-  const query: RunQuery = database.query;
+  const isLeaseHolder = typeof as === "object";
+  const query: RunPostgresQuery = database.query;
   const { rows } = await query(
     "select epoch::text, last_commit, operations::double precision from source where name = $1",
     [source],
   );
   const [epoch, lastCommit = "", operations = 0] = rows[0] ?? [];
-  if (isHolder && epoch !== String(as.epoch)) throw new FencedError(source);
-  if (rows.length === 0) throw noSuchSourceError(source);
-  const writer = createWriter({ ...options, database, lastCommit: String(lastCommit) });
-  const documents = createDocuments(source, query);
-  const log = createEventLog(source, query, isHolder);
-  const wakeup = createWakeup();
+  if (isLeaseHolder && epoch !== String(as.epoch)) throw new FencedError(source);
+  if (rows.length === 0) throw unknownSourceError(source);
+  const transactionWriter = createTransactionWriter({ ...options, database, lastCommit: String(lastCommit) });
+  const documentStore = createDocumentStore(source, query);
+  const log = createEventLog(source, query, isLeaseHolder);
+  const changesWakeup = createWakeup();
   const versionBySet = new Map<string, number>();
   let operationsSeen = Number(operations);
   let isOpen = true;
 
-  async function checkForOperations(): Promise<void> {
+  async function checkForOperatorChanges(): Promise<void> {
     const { rows: found } = await query("select operations::double precision from source where name = $1", [source]);
     const now = Number(found[0]?.[0] ?? 0);
     if (now === operationsSeen) return;
     operationsSeen = now;
     log.forget();
     outbox.forget();
-    wakeup.wakeUp();
+    changesWakeup.wakeUp();
   }
 
   // Errors are ignored, because the listener is called again once the database is available.
-  const stopListening = isHolder
-    ? database.onNotified(sourceTopic(source), () => void checkForOperations().catch(() => undefined))
+  const stopListening = isLeaseHolder
+    ? database.onNotified(sourceTopic(source), () => void checkForOperatorChanges().catch(() => undefined))
     : () => undefined;
 
-  function noteChangedSets(sets: Iterable<string>): void {
+  function noteChangedDocumentSets(sets: Iterable<string>): void {
     for (const set of new Set(sets)) versionBySet.set(set, (versionBySet.get(set) ?? 0) + 1);
   }
 
   /** Version of the source's state; without the lease, `xmin`, which changes with each update of the source's row. */
   async function readStateVersion(): Promise<number> {
-    if (isHolder) return writer.commits() + operationsSeen;
+    if (isLeaseHolder) return transactionWriter.commits() + operationsSeen;
     const { rows: found } = await query("select xmin::text::double precision from source where name = $1", [source]);
     return Number(found[0]?.[0] ?? 0);
   }
 
-  const sql = createPostgresDriver(source, query, writer, noteChangedSets, readStateVersion);
-  const outbox = createOutbox({ ...{ sql, log, clock, changes: wakeup, isCached: isHolder } });
+  const sql = createPostgresDriver(source, query, transactionWriter, noteChangedDocumentSets, readStateVersion);
+  const outbox = createOutbox({ ...{ sql, log, clock, changes: changesWakeup, isCached: isLeaseHolder } });
 
   return {
     outbox,
-    quotaStore: createQuotaStore(sql, createQuotaClocks(sql)),
-    document: documents.document,
-    documents: documents.documents,
-    records: documents.records,
-    lastRecord: documents.lastRecord,
-    version: async (set) => (versionBySet.get(set) ?? 0) + (isHolder ? operationsSeen : await readStateVersion()),
+    quotaStore: createQuotaStore(sql, createQuotaClockStore(sql)),
+    document: documentStore.document,
+    documents: documentStore.documents,
+    records: documentStore.records,
+    lastRecord: documentStore.lastRecord,
+    version: async (set) => (versionBySet.get(set) ?? 0) + (isLeaseHolder ? operationsSeen : await readStateVersion()),
     changes: readStateVersion,
     // The PostgreSQL server detects damaged pages itself (`data_checksums`).
     damagedKeys: async () => [],
     async commit({ documents: changedDocuments = [], events = [], records = [] }) {
-      const statements = [...changeDocuments(source, changedDocuments), ...appendRecords(source, records)];
+      const statements = [...buildDocumentChanges(source, changedDocuments), ...appendRecords(source, records)];
       const preparedAppend = log.prepare(events, clock.now());
       const positionBefore = await log.end();
       if (preparedAppend === null && statements.length === 0) return { lastPosition: positionBefore, repeated: [] };
-      const results = await writer
+      const results = await transactionWriter
         .commit(preparedAppend === null ? statements : [...statements, bindStatement(source, preparedAppend.statement)])
-        .finally(() => noteChangedSets(changedDocuments.map(({ set }) => set)));
+        .finally(() => noteChangedDocumentSets(changedDocuments.map(({ set }) => set)));
       if (preparedAppend === null) return { lastPosition: positionBefore, repeated: [] };
       const appendReply = results?.at(-1);
       const appendResult =
         appendReply === undefined
           ? await log.committedWithoutReply(preparedAppend, positionBefore)
-          : log.committed(preparedAppend, toRowObjects<AppendRow>(appendReply));
-      if (events.length > appendResult.repeated.length) wakeup.wakeUp();
+          : log.committed(preparedAppend, toRowObjects<EventAppendReplyRow>(appendReply));
+      if (events.length > appendResult.repeated.length) changesWakeup.wakeUp();
       return appendResult;
     },
     async putDeferred(set, key, value) {
-      const [put] = changeDocuments(source, [{ set, put: [[key, value]] }]);
+      const [put] = buildDocumentChanges(source, [{ set, put: [[key, value]] }]);
       if (put === undefined) return;
-      if (writer.soon.isBehind()) await writer.commit([put]);
-      else await writer.soon.write(`document ${set} ${key}`, () => put);
-      noteChangedSets([set]);
+      if (transactionWriter.soon.isBehind()) await transactionWriter.commit([put]);
+      else await transactionWriter.soon.write(`document ${set} ${key}`, () => put);
+      noteChangedDocumentSets([set]);
     },
     async describe() {
       const { bytes, schemaVersion } = await database.describe();
@@ -103,15 +103,15 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
       if (!isOpen) return;
       isOpen = false;
       stopListening();
-      await writer.close();
+      await transactionWriter.close();
     },
   };
 }
 
-function createQuotaClocks(sql: SqlDriver): Pick<QuotaStore, "loadClock" | "saveClock"> {
+function createQuotaClockStore(sql: SqlDriver): Pick<QuotaStore, "loadClock" | "saveClock"> {
   return {
     async loadClock(key, boot) {
-      const [mark] = await sql.query<ClockMark>(
+      const [mark] = await sql.query<BootClockMark>(
         `select wall_ms as "wallMs", since_boot_ms as "sinceBootMs" from quota_clock
          where source = $1 and bucket = $2 and boot = $3`,
         key,

@@ -5,16 +5,22 @@ import { CommitUnknown } from "../../core/postgres/transaction.ts";
 import { endsWithin, retryUntilDone, serialRunner } from "../../core/runtime/waiting.ts";
 import { createDeferredWrites } from "../../engine/store/deferred-writes.ts";
 import { FencedError } from "../../engine/store/fenced-store.ts";
-import { type ShardOptions, type SqlQuery, type SqlResult, type StateDatabase, sourceTopic } from "./state-database.ts";
+import {
+  type SourceStateOptions,
+  type SqlQuery,
+  type SqlResult,
+  type StateDatabase,
+  sourceTopic,
+} from "./state-database.ts";
 
-export type ShardWriter = ReturnType<typeof createWriter>;
+export type SourceStateWriter = ReturnType<typeof createTransactionWriter>;
 export type TransactionSession = Pick<PostgresSession, "query" | "queries">;
 
 /** Time limit of the last deferred writes when the writer closes. */
-const CLOSE_FLUSH_LIMIT_MS = 3_000;
-const OUTCOME_QUERY_BACKOFF = { firstMs: 100, maxMs: 2_000 };
+const CLOSE_FLUSH_TIMEOUT_MS = 3_000;
+const COMMIT_OUTCOME_QUERY_BACKOFF = { firstMs: 100, maxMs: 2_000 };
 
-export interface WriterOptions extends ShardOptions {
+export interface SourceStateWriterOptions extends SourceStateOptions {
   readonly database: StateDatabase;
   readonly lastCommit: string;
 }
@@ -27,24 +33,24 @@ export interface WriterOptions extends ShardOptions {
  * When a reply is lost, a query of the mark shows whether the commit happened. The query also changes the mark
  * (`3f9a-7+`), so that a delayed packet fails.
  */
-export function createWriter(options: WriterOptions) {
+export function createTransactionWriter(options: SourceStateWriterOptions) {
   const { database, source, as, clock, log } = options;
-  const epoch = typeof as === "object" ? String(as.epoch) : null;
+  const heldEpoch = typeof as === "object" ? String(as.epoch) : null;
   const runOneAtATime = serialRunner();
   const closeController = new AbortController();
   const writerId = randomBytes(4).toString("hex");
-  const deferredWrites = createDeferredWrites<() => SqlQuery, Promise<unknown>>(clock, () => commit([]));
+  const deferredWrites = createDeferredWrites<() => SqlQuery, Promise<unknown>>(clock, () => commitTransaction([]));
   let lastMark = options.lastCommit;
   let transactions = 0;
   let commits = 0;
   let fenced: FencedError | null = null;
 
   function buildFence(mark: string): SqlQuery {
-    if (epoch === null) return { text: "select wait_for($1)", values: [source], name: "wait_for" };
-    return { text: "select fence($1, $2::bigint, $3, $4)", values: [source, epoch, lastMark, mark], name: "fence" };
+    if (heldEpoch === null) return { text: "select wait_for($1)", values: [source], name: "wait_for" };
+    return { text: "select fence($1, $2::bigint, $3, $4)", values: [source, heldEpoch, lastMark, mark], name: "fence" };
   }
 
-  async function sendFenced<T>(send: (first: readonly SqlQuery[]) => Promise<T>): Promise<T | null> {
+  async function sendFencedTransaction<T>(send: (first: readonly SqlQuery[]) => Promise<T>): Promise<T | null> {
     if (as === "reader") throw new ConfigError("This state was opened for reading only.");
     if (fenced !== null) throw fenced;
     closeController.signal.throwIfAborted();
@@ -66,58 +72,59 @@ export function createWriter(options: WriterOptions) {
   }
 
   async function throwUnlessCommitted(mark: string, lost: CommitUnknown): Promise<void> {
-    if (epoch === null) {
+    if (heldEpoch === null) {
       throw new Retryable(lost.message, { hint: "It may have been done or not; look before you repeat it." });
     }
     log.warn({ source, err: lost }, "The reply to a commit was lost; Plenum queries whether it was committed.");
     const { rows } = await retryUntilDone({
       clock,
       signal: closeController.signal,
-      backoff: OUTCOME_QUERY_BACKOFF,
+      backoff: COMMIT_OUTCOME_QUERY_BACKOFF,
       work: () =>
         database.query(
           "update source set last_commit = last_commit || '+' where name = $1 and epoch = $2::bigint returning last_commit",
-          [source, epoch],
+          [source, heldEpoch],
         ),
       fault: (error) => log.debug({ source, err: error }, "the query for the outcome of a commit failed"),
     });
-    const storedMark = rows[0]?.[0];
-    const [at, before] = [stripCommitMarkSuffix(String(storedMark ?? "")), stripCommitMarkSuffix(lastMark)];
-    if (storedMark === undefined || (at !== mark && at !== before)) {
+    const storedCommitMark = rows[0]?.[0];
+    const [at, before] = [stripCommitMarkSuffix(String(storedCommitMark ?? "")), stripCommitMarkSuffix(lastMark)];
+    if (storedCommitMark === undefined || (at !== mark && at !== before)) {
       fenced = new FencedError(source);
       throw fenced;
     }
-    lastMark = String(storedMark);
+    lastMark = String(storedCommitMark);
     log.info({ source, committed: at === mark }, "The outcome of the commit is known.");
     if (at !== mark) throw new Retryable(lost.message, lost.hint === undefined ? {} : { hint: lost.hint });
   }
 
   /** Runs a transaction in one packet. Returns null if it committed and the reply was lost. */
-  function commit(statements: readonly SqlQuery[]): Promise<readonly SqlResult[] | null> {
+  function commitTransaction(statements: readonly SqlQuery[]): Promise<readonly SqlResult[] | null> {
     return runOneAtATime(async () => {
       let leadingCount = 0;
-      const replies = await sendFenced((first) => {
+      const statementReplies = await sendFencedTransaction((first) => {
         leadingCount = first.length;
-        return database.transact([...first, ...statements, ...buildOperatorNotice()]);
+        return database.transact([...first, ...statements, ...buildNotification()]);
       });
-      return replies === null ? null : replies.slice(leadingCount, leadingCount + statements.length);
+      return statementReplies === null ? null : statementReplies.slice(leadingCount, leadingCount + statements.length);
     });
   }
 
-  const buildOperatorNotice = (): readonly SqlQuery[] => (epoch === null ? [database.notify(sourceTopic(source))] : []);
+  const buildNotification = (): readonly SqlQuery[] =>
+    heldEpoch === null ? [database.notify(sourceTopic(source))] : [];
 
   return {
     soon: deferredWrites,
-    commit,
+    commit: commitTransaction,
     work<T>(work: (session: TransactionSession) => Promise<T>): Promise<T> {
       return runOneAtATime(async () => {
         // Keep the result outside, because the reply to the commit may be lost.
         const result: { value?: T } = {};
-        await sendFenced((first) =>
+        await sendFencedTransaction((first) =>
           database.work(async (session) => {
             await session.queries(first);
             result.value = await work(session);
-            await session.queries(buildOperatorNotice());
+            await session.queries(buildNotification());
           }),
         );
         return result.value as T;
@@ -127,7 +134,7 @@ export function createWriter(options: WriterOptions) {
     async close(): Promise<void> {
       deferredWrites.stop();
       // Deferred writes that fail here are repeated after the next start, as after a crash.
-      if (fenced === null) await endsWithin(clock, CLOSE_FLUSH_LIMIT_MS, deferredWrites.flush() ?? Promise.resolve());
+      if (fenced === null) await endsWithin(clock, CLOSE_FLUSH_TIMEOUT_MS, deferredWrites.flush() ?? Promise.resolve());
       closeController.abort(new Retryable(`The state of the source ${source} was closed.`));
     },
   };

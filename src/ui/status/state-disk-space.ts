@@ -2,7 +2,7 @@ import { statfsSync } from "node:fs";
 import { errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { type DamagedRows, KeyConflict, type SeenCopy, type Store } from "../../engine/store/store.ts";
+import { type DamagedRows, DocumentKeyConflict, type KnownStateCopy, type Store } from "../../engine/store/store.ts";
 
 /** Size of the disk in bytes, and the bytes that our user may still write; null when unknown. */
 export interface DiskSpace {
@@ -14,7 +14,7 @@ export interface StateReport extends DiskSpace {
   readonly file: string;
   readonly bytes: number;
   /** Origin of a copied state; null when it is no known copy. */
-  readonly copy: SeenCopy | null;
+  readonly copy: KnownStateCopy | null;
   readonly damaged: readonly DamagedRows[];
 }
 
@@ -55,7 +55,7 @@ export function watchFailedWrites(store: Store, clock: Clock) {
       return result;
     } catch (error) {
       // A conflict is about a key, not about the disk.
-      if (!(error instanceof KeyConflict)) {
+      if (!(error instanceof DocumentKeyConflict)) {
         const since = failureByWriteKind.get(kind)?.since ?? isoUtc(clock.now());
         failureByWriteKind.set(kind, { since, problem: errorText(error) });
       }

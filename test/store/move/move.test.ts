@@ -8,12 +8,12 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { CHAIN_START, hashEntry, verifyAudit } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { PostgresState } from "#src/engine/store/state-config.ts";
-import { MOVE_MARK_FILE } from "#src/engine/store/state-folder.ts";
+import { STATE_MOVE_MARK_FILE } from "#src/engine/store/state-folder.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { type MoveOptions, type MoveResult, moveState } from "#src/scale/move-to-postgres/move-state.ts";
+import { type MoveOptions, moveStateFolder, type StateMoveResult } from "#src/scale/move-to-postgres/move-state.ts";
 import { openStateDatabase } from "#src/scale/postgres/open-state-database.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { openShard } from "#src/scale/postgres/store.ts";
+import { openSourceState } from "#src/scale/postgres/store.ts";
 import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { replay, seed } from "../../seed.ts";
@@ -62,8 +62,8 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     return database;
   }
 
-  async function move(options: Partial<MoveOptions> = {}): Promise<MoveResult> {
-    return moveState({
+  async function move(options: Partial<MoveOptions> = {}): Promise<StateMoveResult> {
+    return moveStateFolder({
       folder,
       database: options.database ?? (await open()),
       sources: ["main", "annex"],
@@ -76,7 +76,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   }
 
   async function shard(source: string, database?: StateDatabase): Promise<Store> {
-    const store = await openShard(database ?? (await open()), { source, as: { epoch: 0 }, clock, log });
+    const store = await openSourceState(database ?? (await open()), { source, as: { epoch: 0 }, clock, log });
     onTestFinished(() => store.close());
     return store;
   }
@@ -207,7 +207,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     const before = await countOf(await looking());
     await move({ sources: ["main"] });
     expect(await countOf(await shard("main"))).toEqual(before);
-    rmSync(join(folder, MOVE_MARK_FILE));
+    rmSync(join(folder, STATE_MOVE_MARK_FILE));
     schema = `${schema}b`;
     await move();
     const [main, annex] = [await countOf(await shard("main")), await countOf(await shard("annex"))];
@@ -274,7 +274,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     const whole = await open(way.port, schema.replace("moved", "timed"));
     way.cutAfter(Number.POSITIVE_INFINITY);
     await move({ database: whole });
-    rmSync(join(folder, MOVE_MARK_FILE));
+    rmSync(join(folder, STATE_MOVE_MARK_FILE));
     const bytes = way.bytesToCommit();
     for (let n = 0; n < 6; n += 1) {
       const database = await open(way.port);
@@ -286,7 +286,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
       const rows = await (await open()).query(`select count(*)::integer from ${schema}.event`);
       expect(rows.rows, replay).toEqual([[0]]);
     }
-    if (existsSync(join(folder, MOVE_MARK_FILE))) {
+    if (existsSync(join(folder, STATE_MOVE_MARK_FILE))) {
       await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
         "it is not known yet whether the move was committed",
       );
@@ -302,7 +302,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     const cut = proxy.cut("unanswered");
     await expect(move({ database })).rejects.toThrow();
     await cut;
-    expect(JSON.parse(readFileSync(join(folder, MOVE_MARK_FILE), "utf8"))).toMatchObject({ movedAt: null });
+    expect(JSON.parse(readFileSync(join(folder, STATE_MOVE_MARK_FILE), "utf8"))).toMatchObject({ movedAt: null });
     await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
       "it is not known yet whether the move was committed",
     );

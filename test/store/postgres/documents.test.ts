@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import { createDocuments } from "#src/scale/postgres/documents.ts";
+import { createDocumentStore } from "#src/scale/postgres/documents.ts";
 
 function server(fails = false) {
   const asked: string[][] = [];
-  const documents = createDocuments("main", async (_text, values = []) => {
+  const documents = createDocumentStore("main", async (_text, values = []) => {
     asked.push(values.slice(1, 2).map(String));
     if (fails) throw new Error("away");
     return { command: "SELECT", rows: ["1", "2", "3"].map((key) => [key, `{"of":${key}}`]) };

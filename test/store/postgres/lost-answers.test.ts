@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { errorText, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { CommitUnknown } from "#src/core/postgres/transaction.ts";
-import { KeyConflict, type Store } from "#src/engine/store/store.ts";
+import { DocumentKeyConflict, type Store } from "#src/engine/store/store.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
@@ -68,7 +68,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     const done = store.commit({ ...change(2), events: [valueEvent(1), valueEvent(2), valueEvent(2)] });
     await cut;
     expect(await done).toEqual({ lastPosition: 2, repeated: ids(valueEvent(1), valueEvent(2)) });
-    await expect(store.commit(change(2))).rejects.toThrow(KeyConflict);
+    await expect(store.commit(change(2))).rejects.toThrow(DocumentKeyConflict);
     expect(await store.commit(change(3))).toEqual({ lastPosition: 3, repeated: [] });
     expect(await recorded()).toEqual([1, 2, 3]);
     expect(await told()).toEqual(ids(valueEvent(1), valueEvent(2), valueEvent(3)));

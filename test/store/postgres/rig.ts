@@ -3,8 +3,8 @@ import type { Log } from "#src/core/runtime/log.ts";
 import { PostgresState } from "#src/engine/store/state-config.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { openStateDatabase } from "#src/scale/postgres/open-state-database.ts";
-import type { ShardAccess, StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { openShard } from "#src/scale/postgres/store.ts";
+import type { SourceStateAccess, StateDatabase } from "#src/scale/postgres/state-database.ts";
+import { openSourceState } from "#src/scale/postgres/store.ts";
 import { askAt } from "../../ask-postgres.ts";
 import { contextFor } from "../../connectors/context.ts";
 import type { Place } from "../../delivery/dispatcher-rig.ts";
@@ -21,7 +21,7 @@ export interface Rig {
   ask(text: string, values?: readonly unknown[]): Promise<readonly (readonly unknown[])[]>;
   open(options?: Opening): Promise<StateDatabase>;
   hold(epoch: number, source?: string): Promise<void>;
-  shard(database: StateDatabase, as?: ShardAccess, clock?: Clock): Promise<Store>;
+  shard(database: StateDatabase, as?: SourceStateAccess, clock?: Clock): Promise<Store>;
   close(): Promise<void>;
 }
 
@@ -62,7 +62,7 @@ export function createRig(server: Pick<RealServer, "port">, port = server.port):
       );
     },
     shard: (database, as = { epoch: 1 }, clock = systemClock) =>
-      openShard(database, { source: SOURCE, as, clock, log: context.log }),
+      openSourceState(database, { source: SOURCE, as, clock, log: context.log }),
     async close() {
       await Promise.all(opened.splice(0).map((database) => database.close()));
       await ask(`drop schema if exists ${schema} cascade`);
