@@ -75,17 +75,16 @@ export interface PipelineOptions {
   readonly ticker: CronTicker;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Parts of the status that belong to the process, not to this pipeline. */
+  /** Parts of the status that concern the whole process. */
   readonly processStatus: { configuration(): ConfigurationState | null; notices(): readonly string[] };
 }
 
 /**
  * Wraps the store, from the inside:
- *   (fencedStore)     in a fleet only: turns a lost lease into a stop before anything counts it as a failure
- *   watchCommits      records failing writes for the status
- *   countCommittedEvents  counts committed events, after `watchCommits` because a failed commit counts nothing
- *   addTicketsOnCommit    adds ticket names to alarms; only commits of sync have them
- *   createGroupCommit joins the replies of several sources into one transaction
+ *   watchCommits          records failed commits for the status page
+ *   countCommittedEvents  counts committed events
+ *   addTicketsOnCommit    adds ticket names to alarm events that polls commit
+ *   createGroupCommit     joins the replies of several sources into one transaction
  */
 function wrapStore(
   inner: Store,
@@ -99,7 +98,6 @@ function wrapStore(
   return { store, ticketed: ticketingStore, groupCommit, commitTrouble };
 }
 
-/** Counts committed events in the metrics, except events whose id was in the log already. */
 function countCommittedEvents(store: Store, metrics: Pick<Metrics, "eventsCommitted">): Store {
   return {
     ...store,
@@ -228,7 +226,7 @@ export async function buildPipeline(options: PipelineOptions) {
       { service: commands, share: 0.2 },
       { service: commandListening, share: 0.1 },
       { service: groupSourceServices("sensors", ({ sensors }) => sensors), share: 0.1 },
-      // Requests to the service are aborted, because repeating a request after the next start costs only one quota slot.
+      // Stopping aborts requests to the service, because repeating a request costs only one quota slot.
       { service: groupSourceServices("sources", ({ service }) => service), share: 0.2 },
       { service: groupSourceServices("heartbeats", ({ heartbeat }) => heartbeat), share: 0.1 },
     ],
@@ -265,7 +263,7 @@ interface RunningPipelineParts extends Pick<PipelineOptions, "config" | "environ
   readonly syncBySource: ReadonlyMap<string, BuiltSourceSync>;
 }
 
-/** Lists parts in the order of a reload: tag writes close first; a sink is registered before its events are requested. */
+/** Lists the parts of the worker in the order in which a reload changes them. */
 function listReconfigurableParts(parts: RunningPipelineParts): readonly ReconfigurableWorkerPart[] {
   const { backPressure, commands, config, dispatcher, environment, listening, log, page, pruning } = parts;
   const { sinks, sinkContext, syncBySource } = parts;

@@ -24,7 +24,7 @@ import type { Status } from "../ui/status/status-report.ts";
 import type { Config } from "./config/config.ts";
 import { findSinkConnector } from "./config/config-sections.ts";
 
-/** Builds the actions of a person on the page, which pass the same checks as `plenum write`. */
+/** Builds the actions of the status page. A tag write from the page passes the same checks as `plenum write`. */
 export function buildPageActions(options: {
   readonly clock: Clock;
   readonly accept: AcceptCommand;
@@ -48,7 +48,7 @@ export function listSinkAddresses(sinks: Config["sinks"], event: Event): ReturnT
   });
 }
 
-/** Builds time series for the page's plots; null when plots are off, which also deletes stored ones. */
+/** Builds the time series for the plots of the status page. If plots are off, deletes stored time series. */
 export async function buildPagePlots(options: {
   readonly config: Pick<Config, "sources" | "state">;
   readonly store: Store;

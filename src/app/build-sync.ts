@@ -31,7 +31,7 @@ import type { SourceConfigEntry } from "./config/config.ts";
 
 export interface BuiltSourceSync {
   readonly service: WorkerService;
-  /** Emits `worker-alive`; started last. */
+  /** Emits the event `worker-alive`. Starts after all other services. */
   readonly heartbeat: WorkerService;
   /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
   readonly sensors: WorkerService;
@@ -92,7 +92,7 @@ export async function buildSourceSync(options: {
     onSuddenNulls: (siteId) => sourceSync.recheckGateways(siteId),
     onRead: onTagValueRead,
   });
-  // Live reads and history run also without classes: a reload may add a class, `plenum backfill` may request a range.
+  // Live reads and history also run without read classes, because a reload may add a class.
   const sourceService = sourceSync.service([liveReads, historyPull]);
   const createRequestPlanReport = async () => {
     const { buckets } = source.quota();
@@ -152,7 +152,6 @@ export async function buildSourceSync(options: {
       sourceSync.change(entry);
       heartbeat.change(entry.heartbeat);
       await sensorWatchService.change(entry);
-      // Warn of a new class without tags now, not at the next list of tags.
       warnOfEmptyClasses = createEmptyClassWarning(entry);
       await warnOfEmptyClasses(store);
     },

@@ -47,11 +47,10 @@ export function toPageConfig({ sources, sinks }: Pick<Config, "sources" | "sinks
   };
 }
 
-/** Tolerance for a slow poll or a busy machine before a poll counts as late. */
 const POLL_LATENESS_GRACE_MS = 3 * 60_000;
-/** Tolerance for rare polls before they count as late, as a share of their interval. */
+/** Share of the interval between two polls that a poll may be late. */
 const POLL_LATENESS_GRACE_SHARE = 0.1;
-/** Tolerance for history, whose requests wait until a bucket has closed and a quota slot is free. */
+/** History requests wait until a history bucket has closed and a quota slot is free. */
 const HISTORY_LATENESS_GRACE_MS = 30 * 60_000;
 
 function listPollDueTimes({ schedules, read, history, spread }: SourceConfigEntry): JobDueTimes {
@@ -62,7 +61,6 @@ function listPollDueTimes({ schedules, read, history, spread }: SourceConfigEntr
     ]),
   );
   dueTimesByJob.set("live", read.length === 0 ? "off" : dueTimeOfShortestInterval(read, POLL_LATENESS_GRACE_MS));
-  // Without history classes only `plenum backfill` fetches history; the status then shows history after the first run.
   if (history.length > 0) dueTimesByJob.set("history", dueTimeOfShortestInterval(history, HISTORY_LATENESS_GRACE_MS));
   return dueTimesByJob;
 }
@@ -80,7 +78,6 @@ function dueTimeOfCronSchedule(nextMatch: (afterMs: number) => number, spreadMs:
   };
 }
 
-/** Reads the live part of a source's status; null for an unknown source. */
 export function readLiveSourceStatus(
   source: Source | undefined,
   work: SourceActivity | undefined,

@@ -34,7 +34,7 @@ export interface WorkerOptions {
   readonly recentLog?: () => readonly string[];
   readonly armWriting?: boolean;
   readonly configFile?: ReloadableConfigFile;
-  /** Replaces the quota store if requests count for another worker, which is paused meanwhile. */
+  /** Quota store of another, paused worker that shares its quota with this worker. */
   readonly quotaStore?: QuotaStore;
   readonly transport?: Transport;
   readonly standIn?: CreateReplacementSink;
@@ -59,7 +59,7 @@ export async function createWorker(options: WorkerOptions) {
 async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Clock, log: Log) {
   const { config, configFile, environment, transport, standIn } = options;
   const metrics = createMetrics();
-  // Omit process metrics in a simulation, because they describe another process and differ in each run.
+  // A simulated worker has no process metrics, because process metrics differ in each run.
   if (options.clock === undefined) addProcessMetrics(metrics);
   const startedAtMs = clock.now();
   const [latestEvent] = await openedStore.outbox.latest(1);

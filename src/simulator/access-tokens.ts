@@ -7,7 +7,7 @@ export interface AccessToken {
   readonly abilities: readonly string[];
   readonly permissions: readonly string[];
   readonly sites: "all" | readonly number[];
-  /** Tags in the views of a user with component permissions only; null: all. */
+  /** Ids of the tags that the user may see; null: all tags. */
   readonly visibleTags: ReadonlySet<string> | null;
   readonly expiresAtMs: number;
   readonly revoked: boolean;

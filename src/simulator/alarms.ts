@@ -21,7 +21,7 @@ export interface AlarmIdentity {
 }
 
 export interface Alarm extends AlarmIdentity {
-  /** null: active. */
+  /** null while the alarm is active. */
   readonly resolvedAtMs: number | null;
   readonly recoveringUntilMs: number | null;
   readonly acknowledged: AlarmAcknowledgement | null;
@@ -32,7 +32,7 @@ export interface OriginalAlarm extends AlarmIdentity {
   readonly resolvesAtMs: number | null;
 }
 
-/** Changes of an alarm by the control interface; they override the recording. */
+/** Fields of a recorded alarm that the control interface changed. */
 export type AlarmChange = Partial<
   Pick<Alarm, "triggeredAtMs" | "resolvedAtMs" | "recoveringUntilMs" | "acknowledged" | "episodes"> & {
     readonly deleted: boolean;
@@ -62,7 +62,7 @@ interface RecordedAlarm {
 
 export type AlarmStore = ReturnType<typeof createAlarmStore>;
 
-/** Alarm ids grow by this with each pass of the recording. */
+/** Each pass of the recording adds this number to the alarm ids. */
 const ALARM_ID_STEP_PER_REPLAY = 1_000_000;
 
 export function createAlarmStore(world: SimulatedSites, devices: Devices, options: SimulatorOptions) {
@@ -80,7 +80,7 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
     };
   }
 
-  /** Lists the recorded alarms that are active at some time in a range. */
+  /** Lists the recorded alarms that are active at any time in the range. */
   function* listRecordedAlarms(site: Site, fromMs: number, toMs: number) {
     if (!options.alarms.recorded) return;
     const { lengthMs, positionAt } = site.timeline;
@@ -102,7 +102,7 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
     return { id, siteId: site.id, triggerId, tagId, ...alarmTimes, value, description: null };
   }
 
-  /** The interface requires a number, so 0 stands for a missing value. */
+  /** Returns 0 for a missing value, because the interface requires a number. */
   function readTagValue(tagId: string, atMs: number): number {
     const tag = world.tags.get(tagId);
     return tag === undefined ? 0 : (devices.valueAt(tag, atMs) ?? 0);

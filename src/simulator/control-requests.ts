@@ -3,7 +3,7 @@ import { INVENTORY_KINDS } from "./response-records.ts";
 import type { Simulator } from "./simulator.ts";
 import { HISTORY_RESOLUTIONS } from "./tag-history.ts";
 
-// The control interface under /_simulator/, documented in README.md: validates a request and calls the method.
+// HTTP interface under /_simulator/ that controls the simulator; README.md describes the requests.
 
 export interface SimulatorControlReply {
   readonly status: number;
@@ -117,7 +117,6 @@ export function handleControlRequest(
   }
 }
 
-/** Removes undefined properties, which would overwrite known values. */
 function omitUndefinedProperties<T extends object>(change: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined)) as never;
 }

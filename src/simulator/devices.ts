@@ -2,13 +2,13 @@ import type { SimulatorOptions } from "./options.ts";
 import { lastIndexUpTo } from "./recorded-buildings.ts";
 import type { SimulatedSites, Tag } from "./simulated-sites.ts";
 
-// The devices of the buildings: the value of each tag at any time, and which gateways are online.
+// Simulates devices: the value of each tag at any time, and which gateways are online.
 
-/** Internal form of a tag value: booleans are 0 and 1, null is a device that could not be read. */
+/** A tag value as a number: booleans are 0 and 1, null is a device that cannot be read. */
 export type RawTagValue = number | null;
 export type TagValue = number | boolean | null;
 
-/** From `atMs` on the tag has the value `held`; null follows the recording again. Part of the exported state. */
+/** From `atMs` on the tag has the value `held`; with null the tag follows the recording again. */
 export interface TagValueOverride {
   readonly atMs: number;
   readonly held: { readonly value: RawTagValue } | null;

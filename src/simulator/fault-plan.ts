@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { Random } from "./seeded-random.ts";
 
-// The fault plan: its options, and which of its rules apply to a request. fault-replies.ts makes the replies.
+// Options of the fault plan, and which of its rules apply to a request.
 
 const ApiEndpointName = z.enum([
   "sites",

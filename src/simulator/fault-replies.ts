@@ -21,7 +21,7 @@ const API_ERROR_MESSAGES: Readonly<Record<number, string>> = {
   504: "Historical data could not be retrieved.",
 };
 
-/** Returns the reply of a proxy in front of the service: no token is checked, no request counted, no write applied. */
+/** Returns the reply of a proxy that does not pass the request on to the service. */
 export function replyOfProxy(fault: Fault): ServiceReply | undefined {
   switch (fault.kind) {
     case "maintenance":
@@ -41,14 +41,14 @@ export function replyOfProxy(fault: Fault): ServiceReply | undefined {
   }
 }
 
-/** Returns the reply of a service that fails after it counted the request and before it executes it. */
+/** Returns the reply of a service that counts the request and then fails. */
 export function replyOfFailingService(fault: Fault, retryAfter: RetryAfterOptions): ServiceReply | undefined {
   if (fault.kind === "throttled") return tooManyRequestsReply(fault.retry_after_s, retryAfter);
   if (fault.kind === "error" && fault.effect === "none") return buildPlannedErrorReply(fault);
   return undefined;
 }
 
-/** Changes a finished reply. A fault that does not fit the reply, such as one of links without `links`, does nothing. */
+/** Changes a finished reply. A fault that does not fit the reply does nothing. */
 export function applyFaultToReply(reply: ServiceReply, fault: Fault, world: SimulatedSites): ServiceReply {
   switch (fault.kind) {
     case "error":

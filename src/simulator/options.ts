@@ -11,10 +11,9 @@ export const TOKEN_ABILITIES = [
   "read:systems",
 ] as const;
 
-/** The accepted token when the options list none. */
 export const SIMULATOR_TOKEN = "simulator-token";
 
-/** An option with the first value as its default. */
+/** Makes an option whose default is the first of the values. */
 function choiceOption<const Values extends readonly [string, ...string[]]>(values: Values, description: string) {
   return z
     .enum(values)
@@ -95,7 +94,7 @@ const AllRateLimitOptions = z.strictObject({
   retry_after: RetryAfterOptions.prefault({}).describe("Format of a 429."),
 });
 
-// "not stated": the interface specification does not define it.
+// In the descriptions, "not stated" means that the interface specification does not define this behaviour.
 const PaginatedListOptions = z.strictObject({
   max_per_page: z.int().min(1).default(500).describe("Largest page of all lists except alarms; not stated."),
   over_max: z

@@ -3,7 +3,7 @@ import type { RateLimitOptions } from "./options.ts";
 export interface LimitVerdict {
   readonly allowed: boolean;
   readonly remaining: number;
-  /** Waiting time of a refused request in whole seconds, as the service would state it. */
+  /** Waiting time in whole seconds that the reply to a refused request states. */
   readonly retryAfterS: number;
 }
 
@@ -37,7 +37,7 @@ const refuseRequest = (retryAfterS: number): LimitVerdict => ({ allowed: false, 
 
 const roundUpToSeconds = (ms: number): number => Math.max(1, Math.ceil(ms / 1000));
 
-/** With `first-hit`, the first request opens the window, and the stated waiting time may be 1 s short, even 0. */
+/** With `first-hit` the first request opens the window, as in Laravel. */
 function countInFixedWindow(limit: number, windowMs: number, opens: "first-hit" | "calendar"): RequestCounter {
   let windowOpenedMs = Number.NEGATIVE_INFINITY;
   let requestsInWindow = 0;
@@ -79,7 +79,7 @@ function tokenBucket(limit: number, windowMs: number): RequestCounter {
   };
 }
 
-/** As nginx `limit_req` with `nodelay`: one request per windowMs / limit, and `burst` requests ahead of that rate. */
+/** Works like `limit_req` with `nodelay` of nginx. */
 function leakyBucket(limit: number, windowMs: number, burst: number): RequestCounter {
   let excessRequests = Number.NEGATIVE_INFINITY;
   let lastSeenMs = 0;
@@ -92,7 +92,7 @@ function leakyBucket(limit: number, windowMs: number, burst: number): RequestCou
   };
 }
 
-/** Two calendar windows. The previous one counts by the fraction of it that is inside the sliding window. */
+/** Counts the requests of this calendar window and a share of the requests of the previous window. */
 function countInWeightedWindows(limit: number, windowMs: number): RequestCounter {
   let windowNumber = Number.NaN;
   let currentCount = 0;

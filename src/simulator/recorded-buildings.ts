@@ -63,7 +63,7 @@ export interface RecordedAlarm {
   readonly siteId: number;
   readonly tagId: string;
   readonly triggeredAtMs: number;
-  /** null: still active when the recording ends. */
+  /** null if the alarm is still active when the recording ends. */
   readonly resolvedAtMs: number | null;
   readonly value: number | null;
 }
@@ -104,7 +104,7 @@ function loadRecordedAlarms(path: string): RecordedAlarm[] {
   });
 }
 
-/** The readings of one file: one column per tag, NaN for an empty cell (null). */
+/** Readings of one CSV file: one column per tag, NaN for an empty cell. */
 export interface RecordedSeriesTable {
   readonly timesMs: Float64Array;
   readonly columns: ReadonlyMap<string, Float64Array>;
@@ -125,7 +125,7 @@ export function loadRecordedSeries(path: string): RecordedSeriesTable {
   return { timesMs, columns: new Map(seriesColumns.map((column, n) => [names[n] ?? "", column])) };
 }
 
-/** Returns the index of the last time at or before `timeMs`, or -1. */
+/** Returns the index of the last time that is not after `timeMs`; -1 without such a time. */
 export function lastIndexUpTo(timesMs: Float64Array, timeMs: number): number {
   let lowerIndex = 0;
   let upperIndex = timesMs.length;

@@ -1,6 +1,6 @@
 import type { RetryAfterOptions } from "./options.ts";
 
-// Requests and replies of the simulated service without a socket, and the reply bodies that all endpoints share.
+// Requests and replies of the simulated service, and the reply bodies that all endpoints share.
 
 export interface ServiceRequest {
   readonly method: string;
@@ -11,11 +11,11 @@ export interface ServiceRequest {
   readonly receivedAtMs: number;
 }
 
-/** Faults of the connection. `handle` only states them; the server, or the test, carries them out. */
+/** Connection faults that the server, or a test, carries out when it sends the reply. */
 export interface ConnectionFaults {
   readonly delayMs?: number;
   readonly cutAfterBytes?: number;
-  /** The body is sent in pieces of this size, one every `dripEveryMs`. */
+  /** Size of the pieces in which the body is sent, one piece every `dripEveryMs`. */
   readonly dripBytes?: number;
   readonly dripEveryMs?: number;
   readonly reset?: boolean;
@@ -39,7 +39,7 @@ export function htmlReply(status: number, title: string, headers: Record<string,
 
 export const UNEXPECTED_ERROR_MESSAGE = "An unexpected error occurred. Please try again later.";
 
-/** An error inside HTTP 200, as the interface demands (Errors), or with another HTTP status. */
+/** The interface specification requires HTTP 200 also for errors. */
 export function errorReply(status: number, message: string, httpStatus = 200): ServiceReply {
   return jsonReply(httpStatus, { errors: [{ status, message, meta: [] }] });
 }
@@ -86,7 +86,6 @@ export interface ListPageRequest {
   readonly emptyMeta: "null" | "zero";
 }
 
-/** Returns one page in the list envelope and builds the records of that page only. */
 export function listPageReply<Row>(
   rows: readonly Row[],
   record: (row: Row) => unknown,

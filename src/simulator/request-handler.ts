@@ -20,7 +20,7 @@ import {
 import type { LoggedRequest } from "./request-log.ts";
 import { utc } from "./response-records.ts";
 
-// Steps of each request: proxy faults, token, rate limit, service faults, rights, endpoint, reply faults.
+// Handles a request: proxy faults, token, rate limit, service faults, permissions, endpoint, reply faults.
 
 const ownUserEndpoint: Endpoint = {
   name: "me",
@@ -146,7 +146,6 @@ function mayTokenUseEndpoint(token: AccessToken, { ability, permission, unscoped
   return unscoped === true || token.sites === "all" || token.sites.length > 0;
 }
 
-/** Returns the reply of the first fault that has one. */
 function firstReply(faults: readonly Fault[], replyOf: (fault: Fault) => ServiceReply | undefined) {
   return faults
     .values()

@@ -1,6 +1,6 @@
 import type { TagValue } from "./devices.ts";
 
-// The request log: the requests and writes that the service received, for tests that check a client.
+// Records the requests and tag writes that the simulated service received, for tests of clients.
 
 export interface LoggedRequest {
   readonly number: number;
@@ -12,7 +12,7 @@ export interface LoggedRequest {
   readonly tokenName: string | null;
   readonly httpStatus: number;
   readonly errorStatus: number | null;
-  /** Verdict of the rate limit of the tag endpoints; none: the limit does not apply. */
+  /** Result of the rate limit of the tag endpoints; "none" if the limit does not apply. */
   readonly limit: "allowed" | "refused" | "none";
   readonly faults: readonly string[];
 }
@@ -44,7 +44,7 @@ export function createRequestLog(retained: number) {
     },
     add(request: LoggedRequest): void {
       loggedRequests.push(request);
-      // Delete many entries at once: shifting the array at each request is slower than the request itself.
+      // Delete many logged requests at once, because deleting one per request is slow.
       if (loggedRequests.length > retained * 2 + 100) loggedRequests.splice(0, loggedRequests.length - retained);
       const endpointAndStatus = `${request.endpoint ?? "unknown"} ${request.errorStatus ?? request.httpStatus}`;
       requestTotalsByStatus[endpointAndStatus] = (requestTotalsByStatus[endpointAndStatus] ?? 0) + 1;

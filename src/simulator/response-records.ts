@@ -4,14 +4,14 @@ import { seededFraction } from "./seeded-random.ts";
 import type { Gateway, SimulatedHost, SimulatedSites, SimulatedSystem, Site, Tag } from "./simulated-sites.ts";
 import type { HistoryBuckets } from "./tag-history.ts";
 
-// Records of the interface: the recording with the changes of the control interface.
+// Builds the records of responses: recorded objects with the changes of the control interface.
 
 export const INVENTORY_KINDS = ["sites", "tags", "gateways", "hosts", "systems", "triggers"] as const;
 export type InventoryKind = (typeof INVENTORY_KINDS)[number];
 
 export interface InventoryObjectChange {
   readonly removed?: boolean | undefined;
-  /** Attributes by their names in the interface; they replace the recorded ones. */
+  /** Attributes that replace recorded attributes, by their names in the interface. */
   readonly attributes?: Readonly<Record<string, unknown>> | undefined;
 }
 
@@ -165,7 +165,7 @@ function seededChoice(choices: readonly string[], text: string): string {
 
 const inventIpAddress = (id: number, network: string) => `${network}.${Math.floor(id / 250) % 250}.${(id % 250) + 2}`;
 
-/** Returns a locally administered address (prefix 02), which no manufacturer assigns. */
+/** The prefix 02 marks a locally administered MAC address, which no manufacturer assigns. */
 function inventMacAddress(id: number): string {
   const hex = (id % 0xffffff).toString(16).padStart(6, "0");
   return `02:00:5e:${hex.slice(0, 2)}:${hex.slice(2, 4)}:${hex.slice(4, 6)}`;

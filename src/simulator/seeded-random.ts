@@ -1,8 +1,8 @@
-// Seeded random numbers: the same seed and the same requests give the same world on every machine.
+// Seeded random numbers: the same seed gives the same simulation on every machine.
 
 export type Random = ReturnType<typeof createSeededRandom>;
 
-/** mulberry32: 32 bits of state, enough for faults and orders. */
+/** Uses the generator mulberry32. */
 export function createSeededRandom(seed: number) {
   let randomState = seed >>> 0;
   function nextRandomNumber(): number {
@@ -21,7 +21,7 @@ export function createSeededRandom(seed: number) {
   return { next: nextRandomNumber, shuffled: shuffleItems };
 }
 
-/** Returns a number in [0, 1) that depends only on the seed and the text: FNV-1a with a final mix. */
+/** Returns a number in [0, 1) that depends only on the seed and the text (FNV-1a hash). */
 export function seededFraction(seed: number, text: string): number {
   let hash = (2_166_136_261 ^ seed) >>> 0;
   for (let index = 0; index < text.length; index += 1)

@@ -10,7 +10,7 @@ export type SimulatorServer = Awaited<ReturnType<typeof startSimulatorServer>>;
 const CONTROL_PATH_PREFIX = "/_simulator/";
 const MAX_REQUEST_BODY_BYTES = 1_048_576;
 
-/** Serves the simulator with node:http and carries out the connection faults that replies state. Port 0: any free one. */
+/** Serves the simulator over HTTP and carries out connection faults. Port 0 means any free port. */
 export async function startSimulatorServer(
   simulator: Simulator,
   { host = "127.0.0.1", port: requestedPort = 0 }: { readonly host?: string; readonly port?: number } = {},
@@ -18,7 +18,7 @@ export async function startSimulatorServer(
   const closeController = new AbortController();
   const server = createServer((request, response) => {
     handleHttpRequest(simulator, request, response, closeController.signal).catch((error: unknown) => {
-      // A connection broken by the client or by a fault is no error of the simulator.
+      // A broken connection is no error of the simulator.
       if (closeController.signal.aborted || response.destroyed) return;
       response.statusCode = 500;
       response.end(`The simulator failed: ${error instanceof Error ? error.stack : String(error)}\n`);
@@ -32,7 +32,6 @@ export async function startSimulatorServer(
   return {
     port,
     url: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
-    /** Breaks open connections and frees the port. Can be called twice. */
     async close(): Promise<void> {
       closeController.abort();
       if (!server.listening) return;
@@ -101,7 +100,7 @@ async function readRequestBody(request: IncomingMessage): Promise<string | undef
   return Buffer.concat(requestBodyPieces).toString("utf8");
 }
 
-/** Allows this machine only. The JSON type keeps out web pages: a browser needs permission to send it cross-origin. */
+/** Requires the content type JSON, because browsers do not send JSON to other origins without permission. */
 function mayUseControlInterface(request: IncomingMessage): boolean {
   const remoteAddress = request.socket.remoteAddress ?? "";
   const isLocalAddress =

@@ -10,21 +10,21 @@ import {
   type RecordedTrigger,
 } from "./recorded-buildings.ts";
 
-// The sites, devices and tags of the simulated world: the recording, its copies and their timelines.
+// Builds the simulated sites and their tags from the recording and its copies.
 
 export interface Site {
   readonly id: number;
   readonly displayName: string;
   readonly timezone: string;
-  /** 0 for the recorded site, 1 and up for its copies. */
+  /** Number of the copy; 0 for the recorded site. */
   readonly copy: number;
-  /** Recorded time of position 0, milliseconds since 1970. */
+  /** Time of the first recorded sample, milliseconds since 1970. */
   readonly firstMs: number;
   readonly timeline: SiteTimeline;
   readonly alarms: readonly AlarmEpisode[];
 }
 
-/** Positions on the timeline of the site. */
+/** Positions of an alarm on the timeline of the site. */
 interface AlarmPositions {
   readonly raised: number;
   readonly resolved: number;
@@ -47,7 +47,7 @@ export interface Tag {
   readonly description: string | null;
   readonly unit: string | null;
   readonly kind: "analog" | "boolean";
-  /** A meter reading that only grows: its name ends with `_Teller`. */
+  /** True for a meter reading that only grows; the names of such tags end with `_Teller`. */
   readonly cumulative: boolean;
   readonly file: string;
   readonly column: string;
@@ -65,12 +65,11 @@ export interface SimulatedSites {
   readonly systems: ReadonlyMap<number, SimulatedSystem>;
   readonly triggers: ReadonlyMap<number, RecordedTrigger>;
   readonly tags: ReadonlyMap<string, Tag>;
-  /** Returns the readings of a file and loads the file at the first call. */
   series(file: string): RecordedSeriesTable;
 }
 
 const ID_STEP_PER_SITE_COPY = 1_000_000;
-/** Alarm ids grow by 1,000,000 with each pass; this leaves room for a thousand passes. */
+/** Leaves room for a thousand passes of the recording, each of which adds 1,000,000 to the alarm ids. */
 export const ALARM_ID_STEP_PER_COPY = 1_000_000_000;
 
 export function buildSites(recording: BuildingRecording, options: SimulatorOptions, epochMs: number): SimulatedSites {
@@ -91,7 +90,7 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
   for (let copy = 0; copy < options.replicate; copy += 1) {
     const siteCopyIdOffset = copy * ID_STEP_PER_SITE_COPY;
     for (const { id, display_name, timezone, shape } of selectedSites) {
-      // Copies are whole weeks apart, so that they differ at any time.
+      // Copies of a site start at different weeks, so that copies differ at any time.
       const startPositionInReplayPass = ((timelineAnchorBySiteId.get(id) ?? 0) + copy * WEEK_MS) % shape.lengthMs;
       const timelinePosition = startPositionInReplayPass + loops_before * shape.lengthMs;
       sites.set(id + siteCopyIdOffset, {
@@ -161,7 +160,7 @@ function measureSiteRecording(recording: BuildingRecording, siteId: number, spee
   return { id: siteId, firstMs, lengthMs: computeReplayPassLengthMs(endMs - firstMs, speed), episodes: resolvedAlarms };
 }
 
-/** An alarm that is still active when the recording ends is resolved at the end of the pass. */
+/** Resolves an alarm that is still active when the recording ends at the end of the pass. */
 function buildSiteAlarmEpisodes(recording: BuildingRecording, shape: SiteRecordingSpan, copy: number): AlarmEpisode[] {
   return recording.alarms
     .filter((alarm) => alarm.siteId === shape.id)
@@ -189,7 +188,7 @@ function copyRows<Row extends { readonly id: number; readonly site_id: number },
   return new Map(copiedObjects.map((copy) => [copy.id, copy]));
 }
 
-// A position is a time in ms on a site's endless sequence of recording passes; the second pass starts at `lengthMs`.
+// A site repeats its recording. A position is the replayed time in milliseconds, over all passes.
 
 export type SiteTimeline = ReturnType<typeof createSiteTimeline>;
 
@@ -218,16 +217,16 @@ interface SiteRecordingSpan {
   readonly episodes: readonly AlarmPositions[];
 }
 
-/** With anchor `next-alarm`: time from the epoch to the first alarm. */
+/** Used with the option `anchor: next-alarm`. */
 const SECONDS_TO_FIRST_ALARM = 12;
 const PREFERRED_ALARM_DURATION_S = 33;
 const SECONDS_BETWEEN_SITE_ALARMS = 25;
-/** Fraction of a pass before the epoch, so that clients find history, and more alarms follow. */
+/** Fraction of the recording that is replayed as history before the simulation starts. */
 const REPLAY_FRACTION_BEFORE_EPOCH = 0.6;
-/** Alarms after this fraction of a pass are preferred, so that clients find history before the alarm. */
+/** Prefer alarms after this fraction of the recording, so that clients find history before the alarm. */
 const MIN_ALARM_POSITION_FRACTION = 0.25;
 
-/** Returns the anchors within the first pass, by site id. */
+/** Chooses the position in the recording at which each site starts, by site id. */
 function chooseTimelineAnchors(
   sites: readonly SiteRecordingSpan[],
   { epochMs, speed, anchor }: { epochMs: number; speed: number; anchor: "weeks" | "start" | "next-alarm" },

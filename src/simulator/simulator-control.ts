@@ -13,7 +13,7 @@ export type NewAlarmOptions = {
 
 const FIRST_MANUAL_ALARM_ID = 900_000_000_000;
 
-/** Changes the simulated world at its present time. Throws on unknown ids. */
+/** Changes simulated alarms, tags, gateways, tokens and faults. Throws on unknown ids. */
 export function createSimulatorControl(
   { world, devices, alarms, inventory }: SimulatedServiceContext,
   tokens: AccessTokens,

@@ -12,7 +12,7 @@ import { buildSites, type Tag } from "./simulated-sites.ts";
 import { createSimulatorControl } from "./simulator-control.ts";
 import { createHistoryBuckets, createTagHistory, type HistoryPoint, type HistoryResolution } from "./tag-history.ts";
 
-// The simulated service without a socket. `handle` responds, `control` changes the world, `truth` returns the facts.
+// The simulated service without HTTP. `control` changes the buildings; `truth` returns what is expected of a client.
 
 export interface TagHistoryQuery {
   readonly tagId: string;
@@ -25,11 +25,11 @@ export interface TagHistoryQuery {
 export type SimulatorState = ReturnType<Simulator["exportState"]>;
 export type Simulator = ReturnType<typeof createSimulator>;
 
-/** `now`: milliseconds since 1970, the only clock of the simulated world. Throws a zod error for an invalid option. */
+/** `now` returns milliseconds since 1970 and is the only clock of the simulator. */
 export function createSimulator(input: SimulatorOptionsInput, { now }: { readonly now: () => number }) {
   const options = SimulatorOptions.parse(input);
   const { epoch = now() } = options;
-  // Whole seconds, so that alarm and sample times are the same after a restart with the same epoch.
+  // Use whole seconds, so that a restart with the same epoch gives the same alarm times.
   const epochMs = Math.floor((typeof epoch === "string" ? Date.parse(epoch) : epoch) / 1000) * 1000;
   const simulatedSites = buildSites(loadBuildingRecording(options.data_folder), options, epochMs);
   const random = createSeededRandom(options.seed);
@@ -56,7 +56,7 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
     return raisedAlarmCount;
   }
 
-  /** Returns everything that the replay cannot compute again, as JSON: changes by clients and the control interface. */
+  /** Returns changes by clients and by the control interface, which the replay cannot compute again. */
   function exportSimulatorState() {
     return {
       version: 1,

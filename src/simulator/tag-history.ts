@@ -4,7 +4,7 @@ import type { SimulatorOptions } from "./options.ts";
 import { seededFraction } from "./seeded-random.ts";
 import type { Tag } from "./simulated-sites.ts";
 
-// The log of the service: samples of the devices, grouped into buckets of local time.
+// History of tags: samples of the devices, grouped into buckets of local time.
 
 export const HISTORY_RESOLUTIONS = ["5m", "1h", "1d", "1w", "1mo"] as const;
 export type HistoryResolution = (typeof HISTORY_RESOLUTIONS)[number];
@@ -20,7 +20,7 @@ const DAY_MS = 86_400_000;
 const HISTORY_BUCKET_LENGTH_MS = { "5m": 300_000, "1h": 3_600_000 } as const;
 const CALENDAR_UNIT_BY_RESOLUTION = { "1d": "day", "1w": "week", "1mo": "month" } as const;
 
-/** Calculates buckets and zone offsets. Caches them per zone and day, since luxon needs microseconds for each. */
+/** Caches time zone offsets per day, because luxon is slow. */
 export function createHistoryBuckets() {
   const zoneOffsetsByName = new Map<string, { readonly zone: IANAZone; readonly offsetsOfDays: Map<number, number> }>();
   const calendarBucketByKey = new Map<string, HistoryBucket>();
@@ -32,7 +32,7 @@ export function createHistoryBuckets() {
     let minutes = zoneOffsets.offsetsOfDays.get(day);
     if (minutes === undefined) {
       const offsetAtDayStart = zoneOffsets.zone.offset(day * DAY_MS);
-      // NaN marks a day within which the clocks change.
+      // NaN marks a day on which daylight saving time begins or ends.
       minutes = zoneOffsets.zone.offset((day + 1) * DAY_MS) === offsetAtDayStart ? offsetAtDayStart : Number.NaN;
       zoneOffsets.offsetsOfDays.set(day, minutes);
     }
@@ -136,7 +136,7 @@ export function createTagHistory(devices: Devices, buckets: HistoryBuckets, { hi
     return historyPoints;
   }
 
-  /** Returns the last minus the first number of the range; null without a number. */
+  /** Returns the last minus the first value of the range; null without values. */
   function computeTagTotal(tag: Tag, requested: HistoryPeriod): number | null {
     const bucketValues: number[] = [];
     visitLoggedTagSamples(tag, includeHistoryRangeEnd(requested), (_, value) => {

@@ -35,7 +35,7 @@ const STATUS_RESTART_REASON = "the passwords belong to an address that changes o
 
 const PASSWORD_CHANGE_EFFECT = "at once; whoever is logged in is asked again";
 
-/** Effects of changed options without a restart; the longest matching path counts. An option in neither list is a bug. */
+/** When an option that needs no restart takes effect, by option path. The longest matching path counts. */
 const EFFECT_BY_RELOADABLE_OPTION: Readonly<Record<string, string>> = {
   "state.max_bytes": "at once",
   "state.max_age": "at once",
@@ -131,7 +131,7 @@ function describeSinkChangeEffect(before: SinkConfigEntry | undefined, after: Si
   return isSinkOn ? "the sink finishes its batch and goes on at the same place" : "nothing; the sink is not enabled";
 }
 
-/** True if the page's address changes; its passwords then wait for a restart too, because they belong to the address. */
+/** True if the address of the status page changes. Changed passwords then also wait for a restart. */
 function needsStatusPageRestart(before: Config, after: Config): boolean {
   return (["host", "port", "trusted_proxy", "behind_tls_proxy"] as const).some(
     (key) => !isDeepStrictEqual(before.status[key], after.status[key]),
@@ -168,11 +168,10 @@ function findOptionDifferences(path: readonly string[], old: unknown, now: unkno
   return allOptionNames.flatMap((key) => findOptionDifferences([...path, key], old[key], now[key]));
 }
 
-/** Compares list entries by name, and their order if the order matters. */
 function findListDifferences(path: readonly string[], old: ListEntries, now: ListEntries): readonly OptionDifference[] {
   const entryNames = [...new Set([...now.keys(), ...old.keys()])];
   const [oldOrder, newOrder] = [old, now].map((list) => [...list.keys()].filter((key) => old.has(key) && now.has(key)));
-  // A tag belongs to the first class that selects it; the order of writable tags does not count.
+  // The order of read classes matters, because a tag belongs to the first class that selects the tag.
   const isListReordered = path[0] === "sources" && !isDeepStrictEqual(oldOrder, newOrder);
   return [
     ...(isListReordered ? [{ path: [...path, "(order)"], old: oldOrder, now: newOrder }] : []),
@@ -182,7 +181,7 @@ function findListDifferences(path: readonly string[], old: ListEntries, now: Lis
 
 type ListEntries = ReadonlyMap<string, unknown>;
 
-/** List entries by name: classes by `name`, writable tags by source and id. Null if an entry has no unique name. */
+/** Finds list entries by a unique name: read classes by `name`, writable tags by source and id. */
 function findListEntriesByName(list: unknown): ListEntries | null {
   if (!Array.isArray(list)) return null;
   const listEntryByName = new Map<string, unknown>();
@@ -212,7 +211,7 @@ function isPlainObject(value: unknown): value is Readonly<Record<string, unknown
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Formats a value on one line as in the file; null without a value. Secrets and all headers are hidden. */
+/** Formats an option value on one line and hides secrets and HTTP headers. */
 function displayOptionValue(path: readonly string[], value: unknown): string | null {
   if (value === undefined || value === null) return null;
   const maskedValue = hideSecretValues(path, value);
@@ -234,7 +233,7 @@ function isSecretRef(value: unknown): boolean {
   return isPlainObject(value) && parseSecretReference(value) !== null;
 }
 
-/** Hides the path of a URL, which is the secret of some receivers. */
+/** Hides the path of a URL, because the path is the secret of some receivers (Slack, Teams). */
 function hideUrlPath(text: string): string {
   const url = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? URL.parse(text) : null;
   if (url === null) return text;

@@ -6,7 +6,7 @@ export interface ConfigProblem {
   readonly file: string;
   readonly line: number;
   readonly column: number;
-  /** Dotted path, e.g. `sinks.lake.influxdb.url`; empty for the whole file. */
+  /** Dotted option path, e.g. `sinks.lake.influxdb.url`; empty for the whole file. */
   readonly path: string;
   readonly message: string;
 }

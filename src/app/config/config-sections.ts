@@ -13,7 +13,7 @@ import { ReadConfig } from "../../engine/sync/read/config.ts";
 import { SilentSensorsConfig } from "../../engine/sync/sensors/config.ts";
 import { StatusConfig } from "../../ui/status/status-config.ts";
 
-/** Name of a source or sink, which is used in topics, metrics and file names. */
+/** Schema of the name of a source or sink. */
 const EntryName = z
   .string()
   .regex(/^[a-z0-9][a-z0-9_-]{0,63}$/, "Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
@@ -34,7 +34,7 @@ const connectorConfigOptions = Object.fromEntries(
   CONNECTOR_NAMES.map((name) => [name, CONNECTORS[name].Config.optional()]),
 ) as unknown as ConnectorConfigOptions;
 
-/** Default of a sink's option `schedule`, as text for its description. */
+/** Default retry schedules of all connectors, for the description of the option `schedule`. */
 const DEFAULT_RETRY_SCHEDULES_TEXT = [
   "false",
   ...CONNECTOR_NAMES.flatMap((name) => {
@@ -90,7 +90,7 @@ function defaultRetrySchedule(sink: Parameters<typeof listSinkConnectors>[0]): n
   return scheduleMs === undefined ? false : [...scheduleMs];
 }
 
-/** Returns the filter without kinds that the connector does not use; unchanged if no kind would remain. */
+/** Removes event kinds that the connector does not use from the filter, unless no kind would remain. */
 function eventFilterOfSink({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
   const [name] = listSinkConnectors(sink as Parameters<typeof listSinkConnectors>[0]);
   if (name === undefined) return filter;

@@ -11,7 +11,7 @@ export const Config = ConfigSections.superRefine((config, context) => {
 export type Config = z.output<typeof Config>;
 export type SourceConfigEntry = Config["sources"][string];
 
-/** JSON Schema of draft 7, which editors' YAML servers know. */
+/** Uses draft 7 of JSON Schema, because the YAML plug-ins of editors support this draft. */
 export function configJsonSchema(): Record<string, unknown> {
   return {
     ...z.toJSONSchema(Config, { target: "draft-7", io: "input", unrepresentable: "any" }),

@@ -33,7 +33,7 @@ function findUnknownReadClasses({ sources }: ConfigSections): readonly ConfigCon
   });
 }
 
-/** Without `inventory.tags_of_systems`, the systems of tags are unknown, and a selection by system selects nothing. */
+/** Finds selections by system although the option `inventory.tags_of_systems` is off. */
 function findUnavailableSystems({ sources }: ConfigSections): readonly ConfigContradiction[] {
   const message = "To select by system, set inventory.tags_of_systems: true for this source.";
   return Object.entries(sources).flatMap(([name, { read, history, inventory, silent_sensors: sensors }]) => {
@@ -72,7 +72,7 @@ function findUnknownFilterSources({ sources, sinks }: ConfigSections): readonly 
   );
 }
 
-/** In a fleet, finds sinks that write to the local machine, because sources and sinks can move to another machine. */
+/** Finds sinks that write to the local machine although a fleet can move the sink to another machine. */
 function findLocalSinksInFleet({ sinks, state }: ConfigSections): readonly ConfigContradiction[] {
   if (state.postgres === undefined) return [];
   return Object.entries(sinks).flatMap(([name, { enabled, file, parquet, stdout }]) => {
@@ -131,7 +131,7 @@ interface FoundSecretReference {
   readonly source: string | null;
 }
 
-/** Finds sections that would send a source's token to another server. Token files are compared by identity (links count). */
+/** Finds options that would send the token of a source to another server. */
 export function findSharedTokens(config: object): readonly ConfigContradiction[] {
   const tokenSources = new Map<string, string>();
   const sortedSecrets = findSecrets(config, []).toSorted((a, b) => Number(isSourceToken(b)) - Number(isSourceToken(a)));
@@ -152,7 +152,7 @@ function sharedTokenMessage(ref: SecretRef, owner: string, other: string | null)
     : `${conflictText}: give the source ${other} a token in a ${tokenLocation} of its own.`;
 }
 
-/** Returns the source of each environment variable that holds a token, from an unchecked configuration. */
+/** Returns the environment variables that contain tokens, and their sources. */
 export function findTokenVariables(content: unknown): ReadonlyMap<string, string> {
   const sourceTokens = findSecrets(content, []).filter(isSourceToken);
   return new Map(sourceTokens.flatMap(({ ref, source }) => ("env" in ref ? [[ref.env, source ?? ""]] : [])));
@@ -182,7 +182,7 @@ function sourceOfTokenPath([section, name, option, ...more]: ConfigOptionPath): 
   return section === "sources" && option === "token" && more.length === 0 ? String(name) : null;
 }
 
-/** Lists identities of a secret; two references with a common identity mean the same secret. */
+/** Two references with a common identity mean the same secret, e.g. two links to one file. */
 function listSecretIdentities(ref: SecretRef): readonly string[] {
   // Windows ignores the case of environment variables.
   if ("env" in ref) return [`variable ${process.platform === "win32" ? ref.env.toUpperCase() : ref.env}`];

@@ -9,7 +9,6 @@ type FileOwnership = Pick<Stats, "mode" | "uid" | "gid">;
 
 const LINK_LABEL = "link to the configuration file";
 const STICKY_BIT = 0o1000;
-/** Maximum number of links to follow, as in Linux. */
 const MAX_SYMBOLIC_LINKS = 40;
 
 /** Throws `ConfigError` if another user could change a file, its folder, or a link on the path to the file. */
@@ -17,7 +16,7 @@ export function refuseUntrustedConfigFile(file: string, ownUid: number | null = 
   const fileStats = ownUid === null ? undefined : readFileStatsIfPossible(file);
   if (ownUid === null || fileStats === undefined) return;
   refuseForeignWriter("configuration file", file, fileStats, ownUid);
-  // Skip folders for a pipe of the shell, such as `--config <(decrypt plenum.yaml.age)`.
+  // A pipe of the shell, such as `--config <(decrypt plenum.yaml.age)`, has no folder to check.
   if (!fileStats.isFile()) return;
   for (const { path, isLink } of listLinksAndFolders(file)) {
     const pathOwnership = isLink ? symbolicLinkOwnership(path) : folderOwnership(path);
@@ -26,7 +25,7 @@ export function refuseUntrustedConfigFile(file: string, ownUid: number | null = 
   }
 }
 
-/** Stats of a path; undefined if the path is missing, or if the permission model of Node.js hides the path. */
+/** Returns undefined if the file is missing, or if the permission model of Node.js hides the file. */
 function readFileStatsIfPossible(path: string, readStats: typeof statSync = statSync): Stats | undefined {
   try {
     return readStats(path, { throwIfNoEntry: false });
@@ -58,13 +57,13 @@ function findFirstSymbolicLink(path: string): string | null {
   return null;
 }
 
-/** Owner of a link with mode 0, because the system ignores the mode of a link. */
+/** Returns mode 0, because the operating system ignores the mode of a symbolic link. */
 function symbolicLinkOwnership(link: string): FileOwnership | undefined {
   const fileStats = readFileStatsIfPossible(link, lstatSync);
   return fileStats && { mode: 0, uid: fileStats.uid, gid: fileStats.gid };
 }
 
-/** Owner and mode of a folder; mode 0 if other users cannot replace our files in it (sticky, e.g. `/tmp`). */
+/** Returns mode 0 if other users cannot replace our files in the folder, e.g. in `/tmp` (sticky bit). */
 function folderOwnership(folder: string): FileOwnership | undefined {
   const fileStats = readFileStatsIfPossible(folder);
   if (fileStats === undefined) return undefined;
@@ -92,7 +91,7 @@ function refuseForeignWriter(pathLabel: string, path: string, { mode, uid, gid }
       hint: `Run: chown ${pathLabel === LINK_LABEL ? "-h " : ""}${ownUid} ${path}, ${allowWritableFlagHint}`,
     });
   }
-  // A group with the number of the user has no other members, as usual with a umask of 002.
+  // A group whose id equals the user id has no other members.
   const isGroupWritableByOthers = (mode & 0o020) !== 0 && gid !== uid;
   if ((mode & 0o002) === 0 && !isGroupWritableByOthers) return;
   const filePermissionsText = (mode & 0o7777).toString(8).padStart(3, "0");

@@ -82,7 +82,7 @@ export function parseYaml<T extends z.ZodType>(options: ConfigLoadOptions<T> & {
   const prototypeKeys = findPrototypeKeys(content);
   if (parsedConfig.success && problems.length === 0 && prototypeKeys.length === 0) return parsedConfig.data;
 
-  // The content of a missing variable is unknown, so report no other problem at its path.
+  // Report no other problem of an option whose environment variable is not set.
   const unresolvedOptionPaths = new Set(problems.map(({ path }) => path));
   const addFinding = ({ path, message, atKey = false }: ConfigFinding) => {
     const configProblem = createProblem(findOptionOffset(document.contents, path, atKey), path, message);
@@ -94,7 +94,7 @@ export function parseYaml<T extends z.ZodType>(options: ConfigLoadOptions<T> & {
   throw new ConfigurationError(problems.toSorted((a, b) => a.line - b.line || a.column - b.column));
 }
 
-/** For a section whose entries lack names, reports only the missing names, because other findings follow from them. */
+/** If the entries of a section lack names, reports no other problems of the section. */
 function relevantFindings(written: CheckedConfig, issues: readonly z.core.$ZodIssue[]): readonly ConfigFinding[] {
   const configSections = typeof written.content === "object" ? Object.entries(written.content ?? {}) : [];
   const missingNameFindings = configSections.flatMap(([section, entries]): readonly ConfigFinding[] => {
@@ -107,7 +107,7 @@ function relevantFindings(written: CheckedConfig, issues: readonly z.core.$ZodIs
 
 const PROTOTYPE_KEY = "__proto__";
 
-/** Finds the keys `__proto__`: the schema silently drops them from sections with user-defined names (`sinks`, `headers`). */
+/** Finds keys named `__proto__`, because the schema would drop such keys silently. */
 function findPrototypeKeys(content: unknown, path: readonly PropertyKey[] = []): readonly ConfigFinding[] {
   if (typeof content !== "object" || content === null) return [];
   if (Array.isArray(content)) return content.flatMap((entry, n) => findPrototypeKeys(entry, [...path, n]));
@@ -137,7 +137,7 @@ function toYamlContent(document: Document, failure: (message: string, offset: nu
 }
 
 export interface StateConfigSection {
-  /** Option `state.folder`; null if it is missing or depends on a variable that is not set. */
+  /** Option `state.folder`; null if the option is missing or uses an unset environment variable. */
   readonly folder: string | null;
   readonly isFleet: boolean;
   readonly postgres: PostgresState | null;
@@ -145,7 +145,7 @@ export interface StateConfigSection {
 
 const UNKNOWN_STATE_SECTION: StateConfigSection = { folder: null, isFleet: false, postgres: null };
 
-/** Reads only the section `state`. Never throws: a control command must not fail because of the rest of the file. */
+/** Reads only the section `state` of the configuration, and never throws. */
 export function readStateConfigSection(text: string, environment: ProcessEnv): StateConfigSection {
   try {
     const document = parseDocument(text, { version: "1.2", prettyErrors: false });

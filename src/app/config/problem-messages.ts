@@ -14,11 +14,11 @@ type ZodIssue = z.core.$ZodIssue;
 export interface CheckedConfig {
   readonly schema: z.core.$ZodType;
   readonly content: unknown;
-  /** True while a suggestion is checked, so that the check makes no suggestions itself. */
+  /** True while a suggested value is checked; that check makes no further suggestions. */
   readonly isTrial?: boolean;
 }
 
-/** Describes the issues of a schema check: each unknown key separately, and only the closest alternative of a union. */
+/** Converts zod issues into messages. For a union, describes only the closest alternative. */
 export function describeZodIssues(
   written: CheckedConfig,
   issues: readonly ZodIssue[],
@@ -151,7 +151,7 @@ function adviceForSection(written: CheckedConfig, path: readonly PropertyKey[], 
   return `Write a section with keys of its own here, not ${valueTypeText(value)}.${knownKeysText}`;
 }
 
-/** Checks another value at a path. Returns the problem message; null if the value is valid. */
+/** Checks another value of an option. Returns null if the value is valid. */
 function findProblemWithValue(written: CheckedConfig, path: readonly PropertyKey[], value: unknown): string | null {
   const content = replaceValueAtPath(written.content, path, value);
   const issues = z.safeParse(written.schema, content).error?.issues ?? [];
@@ -210,7 +210,7 @@ function findCustomIssueMessage(issue: ZodIssue): string | undefined {
 }
 
 function allowedChoicesMessage(choices: readonly string[], value: unknown): string {
-  // Quote texts of digits, because YAML reads them as numbers.
+  // YAML reads unquoted digits as a number.
   const quoteDigits = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
   const quotedChoices = choices.map(quoteDigits);
   const list = quotedChoices.length === 1 ? quotedChoices[0] : `one of ${quotedChoices.join(", ")}`;

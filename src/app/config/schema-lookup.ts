@@ -32,13 +32,13 @@ export function findOptionDescription(schema: AnyZodSchema, path: readonly Prope
   return undefined;
 }
 
-/** True for options that are written as text, including texts that become numbers, e.g. durations. */
+/** True for options that are written as text, including durations such as `5m`. */
 export function isTextOption(schema: AnyZodSchema, path: readonly PropertyKey[]): boolean {
   const optionSchema = findSchemaAtPath(schema, path);
   return optionSchema !== undefined && zodSchemaDefinition(unwrapZodSchema(optionSchema)).type === "string";
 }
 
-/** Lists the dotted paths of all options: `*` is a user-defined name, `[]` a list entry, e.g. `commands.allow[].min`. */
+/** Lists the paths of all options: `*` is a user-defined name, `[]` a list entry, e.g. `commands.allow[].min`. */
 export function listOptionPaths(schema: AnyZodSchema, path = ""): readonly string[] {
   const { element, valueType, shape, options = [] } = zodSchemaDefinition(unwrapZodSchema(schema));
   const ownOptionPath = path === "" || path.endsWith("*") || path.endsWith("[]") ? [] : [path];

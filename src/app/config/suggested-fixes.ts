@@ -6,7 +6,7 @@ import { allowedKeys, listOptionPaths } from "./schema-lookup.ts";
 
 type AnyZodSchema = z.core.$ZodType;
 
-/** Returns advice about an unknown key as a sentence with a leading space; empty without advice. */
+/** Returns a sentence with a leading space about an unknown option key; empty without advice. */
 export function adviceForUnknownKey(schema: AnyZodSchema, path: readonly PropertyKey[], key: string): string {
   const allowedKeysOfSection = allowedKeys(schema, path);
   const normalizedKey = key.replaceAll("-", "_").toLowerCase();
@@ -20,7 +20,7 @@ export function adviceForUnknownKey(schema: AnyZodSchema, path: readonly Propert
     : ` It belongs under ${distantSection}.`;
 }
 
-/** Finds a section with an unknown key nearby: one level down, then one or two levels up. */
+/** Finds a nearby section that allows the key: one level down, or up to two levels up. */
 function findNearbySection(
   schema: AnyZodSchema,
   path: readonly PropertyKey[],
@@ -44,7 +44,7 @@ function listCachedOptionPaths(schema: AnyZodSchema): readonly string[] {
   return optionPaths;
 }
 
-/** Names the one or two sections that know a key, e.g. `sources.<name>`; otherwise null. */
+/** Returns the one or two sections that allow a key, e.g. `sources.<name>`; otherwise null. */
 function findSectionsWithKey(schema: AnyZodSchema, key: string): string | null {
   const sectionPaths = listCachedOptionPaths(schema)
     .filter((path) => path.endsWith(`.${key}`) && !path.includes("[]"))
@@ -54,7 +54,7 @@ function findSectionsWithKey(schema: AnyZodSchema, key: string): string | null {
   return shortestPaths.length === 0 || shortestPaths.length > 2 ? null : shortestPaths.join(" or ");
 }
 
-/** Returns advice if options appear without the user-defined name above them; otherwise null. */
+/** Returns advice if a section, such as `sinks`, contains options instead of names. */
 export function adviceForMissingEntryName(section: unknown, options: readonly string[], name: string): string | null {
   if (typeof section !== "object" || section === null || Array.isArray(section)) return null;
   const entry = Object.entries(section).find(([key, value]) => options.includes(key) && !hasKnownKey(value, options));
@@ -106,7 +106,7 @@ function possibleValuesOfText(text: string, key: string): readonly unknown[] {
   ];
 }
 
-/** Parses a text such as `5s` for a key that ends in its unit, e.g. `_ms`. */
+/** Parses a text such as `5s` for an option whose key ends in a unit, e.g. `_ms`. */
 function parseTextInKeyUnit(key: string, text: string): readonly number[] {
   if (key.endsWith("_ms")) return [parseDuration(text)].filter((ms) => ms !== null);
   const byteCount = key.endsWith("_mb") ? parseByteSize(text.replace(/([kmgt])b$/i, "$1iB")) : null;
@@ -126,7 +126,7 @@ function suggestOmittingOption(invalid: InvalidOptionValue, text: string): strin
 
 const DURATION_UNITS = ["s", "m", "h", "d"];
 
-/** Suggests quotes or a duration, for a number or a boolean where a text belongs. */
+/** For a number or a boolean where a text is required, suggests quotes or a duration. */
 function suggestText(invalid: InvalidOptionValue, value: number | boolean): string | null {
   const valueText = String(value);
   const problemWithText = invalid.complaintWith(valueText);

@@ -25,11 +25,10 @@ export interface YamlNodeProblem {
 
 export interface VariableInterpolation {
   readonly problems: readonly YamlNodeProblem[];
-  /** Environment variables that the file uses, with their locations. */
   readonly used: readonly (Pick<YamlNodeProblem, "node" | "path"> & { readonly name: string })[];
 }
 
-/** Matches `$${`, a placeholder, or the beginning of an invalid placeholder. */
+/** Matches `$${`, a placeholder `${NAME}`, or the beginning of an invalid placeholder. */
 const VARIABLE_PLACEHOLDER_PATTERN = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-?])([^}]*))?\}|\$\{/g;
 
 /**
@@ -66,7 +65,7 @@ export function interpolateVariables(document: Document, environment: ProcessEnv
   return { problems: yamlProblems, used: usedVariables };
 }
 
-/** Reads a replaced text as YAML: the text can become a number or true, but never a list or a section. */
+/** Parses text as a YAML number, boolean or string; never as a list or a section. */
 function parsePlainYamlScalar(text: string): unknown {
   try {
     const value: unknown = parse(text);
@@ -112,7 +111,7 @@ function likelyYamlMistakeMessage(text: string, isPlain: boolean): string | null
   return name === undefined ? null : `A variable of the environment is written with braces: \${${name}}.`;
 }
 
-/** Offset of a value, or of its key with `wantKey`; for a missing path, offset of the nearest parent. */
+/** Offset of an option in the YAML text; for a missing option, offset of the nearest parent. */
 export function findOptionOffset(root: Node | null, path: readonly PropertyKey[], wantKey: boolean): number {
   let node: Node | null = root;
   let offset = yamlNodeStart(root) ?? 0;
@@ -150,7 +149,7 @@ function isEmptyYamlScalar(node: Node): boolean {
 /** Returns the location of an option in the configuration file, e.g. `plenum.yaml:12:9`. */
 export type LocateOption = (path: readonly PropertyKey[]) => string;
 
-/** Locates options in a file. If the file is missing, every location is the file's name. */
+/** Returns only the file name as the location of every option if the file is missing. */
 export function locateOptionsInFile(file: string): LocateOption {
   try {
     return locateOptionsInText(file, readFileSync(file, "utf8"));
@@ -168,7 +167,7 @@ export function locateOptionsInText(file: string, text: string): LocateOption {
   };
 }
 
-/** Returns one syntax problem per line in plain words, because one mistake causes several parser errors. */
+/** Returns one syntax problem per line, because one mistake causes several parser errors. */
 export function findYamlSyntaxProblems(document: Document.Parsed, text: string) {
   const yamlSyntaxProblems = document.errors.map((error) => toYamlSyntaxProblem(document, text, error));
   const lineNumberOf = ({ offset }: { readonly offset: number }) => text.slice(0, offset).split("\n").length;
@@ -224,7 +223,7 @@ function unexpectedTokenMessage(message: string, character: string): string {
   return character === "\t" ? "Indent with spaces; YAML does not allow tabs." : `Not valid YAML: ${message}.`;
 }
 
-/** Finds the start of the innermost quoted text, list or section in braces around an offset; null outside of all. */
+/** Finds the start of the innermost quoted text, list or map in braces that contains an offset. */
 function findUnclosedTextStart(document: Document, offset: number, isQuote: boolean): number | null {
   let innermostStart: number | null = null;
   const checkYamlNode = (node: Node) => {

@@ -5,12 +5,12 @@ import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 
 const FILE_CHECK_INTERVAL_MS = 1_000;
-/** Time without a change before a changed file is read, because an editor may still be writing. */
+/** A changed file is read after this time without a change, because an editor may still be writing. */
 const FILE_STABLE_TIME_MS = 2_000;
 /** Retry interval while the configuration is invalid, because the cause may be another file, e.g. a secret. */
 const INVALID_CONFIG_RETRY_MS = 30_000;
 
-/** Polls a file, because editors replace files and ConfigMaps change links. Repeats `onStable` while it returns false. */
+/** Polls a file, because editors replace files and Kubernetes ConfigMaps change links. */
 export function watchConfigFile(options: {
   readonly file: string;
   readonly clock: Clock;
@@ -57,7 +57,7 @@ export function watchConfigFile(options: {
   });
 }
 
-/** Text that changes with the file; null without a file, and for a pipe (`--config <(decrypt it)`), readable only once. */
+/** Text that changes with the file; null without a file, and for a pipe, which is readable only once. */
 function readFileVersion(file: string): string | null {
   try {
     const configFileStats = statSync(file);

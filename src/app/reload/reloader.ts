@@ -24,13 +24,13 @@ import { watchConfigFile } from "./config-file-watch.ts";
 
 export interface ReconfigurableWorkerPart {
   readonly name: string;
-  /** Prepares a configuration change without applying it; an error rejects the complete file. */
+  /** Prepares a configuration change without applying the change. An error rejects the whole file. */
   prepare(next: Config): Promise<PreparedConfigChange>;
 }
 
 export interface PreparedConfigChange {
   takeOver(): Promise<void> | void;
-  /** Frees the prepared resources if the change is not applied. */
+  /** Frees the prepared resources of a change that is not applied. */
   discard?(): Promise<void>;
 }
 
@@ -40,7 +40,7 @@ export interface ReloadableConfigFile {
   readonly isWatched: boolean;
 }
 
-/** Time for which a reload waits until its event is stored; storing is then retried in the background. */
+/** A reload waits this long until the event about the change is stored. */
 const RELOAD_EVENT_WAIT_MS = 5_000;
 
 export function createReloader(
@@ -185,7 +185,7 @@ export function createReloader(
 
   return {
     ...reloadService,
-    /** Reloads the file. Never rejects, because the report contains the problems. */
+    /** Reloads the configuration file. Never throws: the report contains the problems. */
     async reload(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
       await startSignal.promise;
       return runOneReloadAtATime(() => reloadNow(by, isDryRun));

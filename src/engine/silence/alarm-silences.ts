@@ -12,14 +12,13 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../store/store.ts";
 
 /**
- * Time in which people get no notifications of the selected alarms, e.g. while a lift is repaired. An alarm must match every
- * given part of the selection. Alarms that are active at the silence's end are notified then. The end of an alarm is
- * notified if its beginning was.
+ * Period without notifications of the selected alarms, e.g. while a lift is repaired. An alarm that is active at the end of
+ * the silence is notified then.
  */
 export interface Silence extends AgreedSilence {
-  /** True when the silence's beginning was emitted as an event. */
+  /** True after the event `silence-started` was emitted. */
   readonly isTold: boolean;
-  /** Person who ended the silence early (at `to`); the worker still has to emit the end. */
+  /** Person who ended the silence early; the worker still has to emit `silence-ended`. */
   readonly endedBy?: string | null;
 }
 
@@ -34,14 +33,13 @@ export async function getSilences(store: Pick<Store, "documents">): Promise<read
   return all.sort((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
 }
 
-/** Stores a silence; throws `ConfigError` at the limit. */
 export async function addSilence(store: Pick<Store, "commit" | "documents">, silence: Silence): Promise<void> {
   if ((await store.documents(SILENCE_SET)).size >= MAX_SILENCES)
     throw new ConfigError("There are 1,000 silences, as many as there can be; end some first.");
   await store.commit({ documents: [{ set: SILENCE_SET, insert: [[silence.id, silence]] }] });
 }
 
-/** Ends a silence and emits its end if its beginning was emitted. Returns false without such a silence. */
+/** Ends a silence, and emits `silence-ended` if `silence-started` was emitted. False without such a silence. */
 export async function endSilence(store: SilenceStore, id: string, at: string, by: string | null): Promise<boolean> {
   const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined) return false;
@@ -52,10 +50,7 @@ export async function endSilence(store: SilenceStore, id: string, at: string, by
   return true;
 }
 
-/**
- * Ends a silence without emitting events, for a command next to a fleet. The worker that keeps the silences of this state emits
- * the end. False without a running silence.
- */
+/** Ends a silence early without an event; the worker that keeps the silence emits `silence-ended`. */
 export async function shortenSilence(store: SilenceStore, id: string, at: string, by: string | null): Promise<boolean> {
   const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined || silence.to <= at) return false;
@@ -79,12 +74,10 @@ export interface SilenceRequest extends Pick<Silence, "source" | "site" | "prior
   readonly reason: string;
 }
 
-/** Longest silence, milliseconds: a longer silence is a mistake or belongs in the configuration. */
 const MAX_SILENCE_DURATION_MS = 366 * 86_400_000;
 
 export const MAX_SILENCE_REASON_LENGTH = 500;
 
-/** Creates the requested silence; throws `ConfigError` when the request is invalid. */
 export function buildSilence({ fromMs, toMs, reason, ...selection }: SilenceRequest, nowMs: number): Silence {
   if (toMs <= Math.max(fromMs, nowMs)) throw new ConfigError("The end has to be after the beginning, and after now.");
   if (toMs - fromMs > MAX_SILENCE_DURATION_MS) throw new ConfigError("A silence lasts a year at most.");

@@ -1,7 +1,7 @@
 import { type AnyEvent, type Event, eventSourceName } from "../../core/model/event.ts";
 import { type Store, type StoreChange, sinkStateSet } from "../store/store.ts";
 
-/** Sink state of an alarm receiver, as `connectors/shared/receiver` writes it. */
+/** Incident as `connectors/shared/receiver` stores the incident. */
 interface StoredIncident {
   readonly kind: string;
   readonly source: string;
@@ -37,7 +37,7 @@ export async function readAlarmTickets(documents: ReadDocuments, sinks: readonly
   for (const sink of sinks) {
     const incidentByKey = await documents<Partial<StoredIncident>>(sinkStateSet(sink));
     for (const { kind, source, episode, into, told } of incidentByKey.values()) {
-      // Other connectors store other documents.
+      // Other connectors store documents of other kinds.
       if (kind !== "alarm" || source === undefined || episode === undefined) continue;
       const parent = into == null ? undefined : incidentByKey.get(into);
       const sentIncident = parent?.told ?? told;
@@ -54,7 +54,7 @@ export async function readAlarmTickets(documents: ReadDocuments, sinks: readonly
   return tickets;
 }
 
-/** Names of the sinks that still have to send a message about the alarm with this `alarmTicketKey`. */
+/** Finds the sinks that still have to send a message about an alarm. */
 export async function findPendingSinks(
   documents: ReadDocuments,
   sinks: readonly string[],
@@ -73,10 +73,7 @@ export async function findPendingSinks(
   return pendingSinks;
 }
 
-/**
- * Adds the tickets to each alarm event that is committed, so that a lake or another ticket system can be joined. `sinks`:
- * names of the sinks that create tickets.
- */
+/** Adds tickets to each alarm event that is committed. `sinks`: names of the sinks that create tickets. */
 export function addTicketsOnCommit(store: Store, sinks: () => readonly string[]): Store {
   return {
     ...store,
@@ -90,7 +87,7 @@ export function addTicketsOnCommit(store: Store, sinks: () => readonly string[])
   };
 }
 
-/** False for `alarm-raised`, which comes before every ticket. */
+/** When `alarm-raised` is emitted, no ticket exists yet. */
 function mayEventHaveTickets({ type }: Event): boolean {
   return type.startsWith("alarm-") && type !== "alarm-raised";
 }

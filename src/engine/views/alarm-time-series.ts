@@ -5,11 +5,11 @@ import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
 import { type StoredObject, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
 
 const MAX_TAGS_PER_ALARM = 20;
-/** Most events to search: three hours at 400 values a minute are 72,000. */
+/** Enough for three hours with 400 tag values per minute. */
 const MAX_SEARCHED_EVENTS = 75_000;
-/** Most events to return: 20 tags that are read every minute have 3,600 in three hours. */
+/** Enough for three hours of 20 tags that are read every minute. */
 const MAX_RETURNED_EVENTS = 5_000;
-/** Names of tags and systems are cached for this time: reading 20,000 takes 0.4 s. */
+/** Reading the names of 20,000 tags takes 0.4 s. */
 const TAG_NAME_CACHE_MS = 60_000;
 const HISTORY_RESOLUTIONS = ["5m", "1h"] as const satisfies readonly Resolution[];
 
@@ -94,7 +94,7 @@ function listTagEventSubjects({ id, siteId }: TagWithSystems): readonly string[]
 
 type TagValueEvent = Extract<AnyEvent, { readonly type: "tag-value" | "tag-history" }>;
 
-/** Live values, and history buckets for times without live values; the later one wins for equal times. */
+/** Combines live values, and history buckets for times without live values. */
 function mergeTagPoints(
   newestFirst: readonly LoggedEvent[],
   newest: readonly TimeSeriesPoint[],

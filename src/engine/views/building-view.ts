@@ -21,7 +21,7 @@ import {
 } from "../sync/snapshot.ts";
 import { type AlarmTimeSeriesStore, createAlarmTimeSeriesReader } from "./alarm-time-series.ts";
 
-/** Creates the view of all sources' documents for connectors. `zones` has each source's time zone by name. */
+/** Gives connectors read access to stored tags, alarms and systems. `zones`: time zones by source name. */
 export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
   async function mapStoredDocuments<H, P>(
     name: SetName,
@@ -50,7 +50,7 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
     async hasListedSystems(source, siteId) {
       const tagsSeenAtSite = await store.document<StoredTagListTimes>(syncSet("tag-seen", source), siteId);
       if ((tagsSeenAtSite?.systems ?? null) !== null) return true;
-      // The poll of tags succeeded without systems: they are not followed.
+      // A successful poll of tags without systems means that Plenum does not request systems.
       const tagPoll = await store.document<StoredPoll>(documentSet("poll", source), "tags");
       return (tagPoll?.lastSuccess ?? null) !== null;
     },

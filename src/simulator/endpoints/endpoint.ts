@@ -38,9 +38,9 @@ export interface Endpoint {
   readonly path: string;
   readonly ability?: string;
   readonly permission?: string;
-  /** The token needs no site. */
+  /** Tokens without permission for any site may use the endpoint. */
   readonly unscoped?: true;
-  /** The rate limit of the tag endpoints applies. */
+  /** True if the rate limit of the tag endpoints applies. */
   readonly limited?: true;
   respond(call: ApiCall): ServiceReply;
 }
@@ -53,7 +53,7 @@ export const requiredFieldMessage = (name: string): string => `The ${replaceUnde
 
 export type QueryParameterReader = ReturnType<typeof createQueryParameterReader>;
 
-/** Parses query parameters. Collects the invalid ones in the order of the calls. */
+/** Parses query parameters and collects the invalid parameters. */
 export function createQueryParameterReader(parameters: URLSearchParams) {
   const invalidFields: InvalidRequestField[] = [];
 
@@ -71,7 +71,6 @@ export function createQueryParameterReader(parameters: URLSearchParams) {
     return value;
   }
 
-  /** Rejects a parameter that is present but could not be parsed. */
   function rejectUnparsedField<T>(name: string, value: T | undefined, message: string): T | undefined {
     if (value === undefined && readTextParameter(name) !== undefined) rejectField(name, message);
     return value;
@@ -121,5 +120,5 @@ export function createQueryParameterReader(parameters: URLSearchParams) {
 
 const replaceUnderscores = (name: string): string => name.replaceAll("_", " ");
 
-/** luxon caches zones; a new Intl formatter is slower than the rest of a request. */
+/** Uses luxon, which caches time zones; Intl.DateTimeFormat would be too slow. */
 const isTimeZoneName = (name: string): boolean => !/^[+-]/.test(name) && IANAZone.create(name).isValid;

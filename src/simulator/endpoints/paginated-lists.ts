@@ -13,8 +13,6 @@ import {
 import type { Tag } from "../simulated-sites.ts";
 import type { ApiCall, Endpoint } from "./endpoint.ts";
 
-// The paginated lists: sites, alarms, and the four lists of one site.
-
 const DEFAULT_PAGE_SIZE = 100;
 const MAX_ALARMS_PER_PAGE = 500;
 const MAX_SEARCH_TEXT_LENGTH = 255;
@@ -24,7 +22,7 @@ interface ListPage {
   readonly perPage: number;
 }
 
-/** Reads page and per_page. An invalid page number counts as 1, as in the paginators of frameworks. */
+/** Reads the parameters page and per_page. An invalid page number counts as 1. */
 function readPageParameters({ query, request }: ApiCall, max: number, overMax: "refuse" | "clamp"): ListPage {
   const requestedPageSize = query.integer("per_page") ?? DEFAULT_PAGE_SIZE;
   if (requestedPageSize < 1) query.reject("per_page", "The per page field must be at least 1.");
@@ -75,7 +73,7 @@ export function listVisibleSites({ context, token }: ApiCall) {
     .map((site) => buildSiteRecord(context, site));
 }
 
-/** Makes an endpoint that lists objects of one site: site_id is required, exists, and is in the token's scope. */
+/** Makes an endpoint that lists objects of one site, e.g. tags; the parameter site_id is required. */
 function createSiteListEndpoint<Row>(
   name: "tags" | "gateways" | "hosts" | "systems",
   permission: string | undefined,

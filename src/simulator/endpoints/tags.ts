@@ -65,7 +65,7 @@ export const read: Endpoint = {
   },
 };
 
-/** The slowest gateway decides: one slow device delays the other nineteen. */
+/** A read of several tags takes as long as the slowest gateway. */
 function computeReadDurationMs({ context, nowMs }: ApiCall, tags: readonly Tag[]): number {
   const { latency_ms, jitter_ms, offline_delay_ms, gateway_delay_ms } = context.options.reads;
   const gatewayDelaysMs = [...new Set(tags.map((tag) => tag.gatewayId))].flatMap((gatewayId) => [
@@ -130,7 +130,7 @@ function applyWrite(
   outcome: LoggedTagWrite["outcome"],
 ): void {
   const { clamp, settle_ms } = context.options.writes;
-  // A value that waits for its gateway is applied now: clients cannot read it before the gateway is online.
+  // Apply a value for an offline gateway now: clients cannot read the tag before the gateway is online.
   if (outcome === "held" || outcome === "waiting") {
     const bounds = clamp[tag.id];
     const appliedTagValue =
@@ -192,7 +192,7 @@ export const history: Endpoint = {
   limited: true,
   respond(call) {
     const { context, query } = call;
-    // The order of these lines is the order of the errors: interface, Errors.
+    // The interface specification defines the order of the errors in the reply.
     const ids = query.tagIds();
     const fromMs = query.utc("from");
     const toMs = query.utc("to");
