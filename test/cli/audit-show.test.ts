@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import { AUDIT_LOG, type AuditRecord, CHAIN_START, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
+import { AUDIT_LOG, AUDIT_START_HASH, type AuditRecord, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { workplace } from "./plenum.ts";
 
@@ -16,7 +16,7 @@ async function createAuditLog() {
   });
   cli.configure({ sources: { north: entry("north"), south: entry("south") } });
   const store = await openStore({ folder: cli.path("state"), clock: systemClock });
-  let tip = CHAIN_START;
+  let tip = AUDIT_START_HASH;
   const record = (days: number, commandId: string, step: string, detail: AuditRecord["detail"]) => {
     const entry = hashEntry(tip, { at: isoUtc(systemClock.now() - days * DAY_MS), commandId, step, detail });
     tip = entry.hash;

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { AUDIT_LOG, CHAIN_START, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
+import { AUDIT_LOG, AUDIT_START_HASH, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
 import { createAuditLogSpace } from "#src/engine/commands/audit/audit-log-space.ts";
 import { smallDisk } from "../small-disk.ts";
 import { createRig, type Rig } from "./rig.ts";
@@ -56,7 +56,7 @@ describe("the space limit of the audit log", () => {
 });
 
 async function fill(rig: Rig, bytes: number): Promise<void> {
-  let previous = CHAIN_START;
+  let previous = AUDIT_START_HASH;
   let left = bytes;
   const records = [];
   while (left > 1_000) {

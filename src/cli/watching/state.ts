@@ -7,7 +7,7 @@ import { createLog } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import { readPin } from "../../engine/commands/approval/approval-files.ts";
-import { AUDIT_LOG, type AuditRecord, CHAIN_START, hashEntry } from "../../engine/commands/audit/audit-log.ts";
+import { AUDIT_LOG, AUDIT_START_HASH, type AuditRecord, hashEntry } from "../../engine/commands/audit/audit-log.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import { type RecoveryReport, recoverEvents } from "../../engine/store/damaged-state-recovery.ts";
 import { checkStateInFolder, isStateIntact, type StateCheckReport } from "../../engine/store/state-check.ts";
@@ -188,7 +188,7 @@ export function createChainClosing(folder: string, to: string) {
   const stateOrigin = { folder: resolve(folder), host: hostname() };
   return (log: string, source: string, { sequence, body }: LastLogRecord): unknown => {
     if (log !== AUDIT_LOG) return null;
-    const head = (body as Partial<AuditRecord>).hash ?? CHAIN_START;
+    const head = (body as Partial<AuditRecord>).hash ?? AUDIT_START_HASH;
     const detail = { from: stateOrigin, to, source, records: sequence, head };
     return hashEntry(head, { at, commandId: "-", step: "state-moved", detail });
   };

@@ -54,7 +54,7 @@ export interface WritableTag {
   readonly closed: string | null;
 }
 
-export function writableTag(entry: AllowedTag, rehearsal: boolean, refusing: WriteRefusal | null): WritableTag {
+export function toWritableTag(entry: AllowedTag, rehearsal: boolean, refusing: WriteRefusal | null): WritableTag {
   const { from, type } = entry;
   const isOpenToOperator = from === undefined || from.includes("operator");
   const senderNotice = isOpenToOperator ? null : `Only commands from ${from.join(", ")} may write this tag.`;

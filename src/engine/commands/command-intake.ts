@@ -14,7 +14,7 @@ import type { CommandRefusalReporter } from "./refusal-reporter.ts";
 import type { MessageResult } from "./result-event.ts";
 import { isRestoreCommandId } from "./timed-writes.ts";
 
-type CommandSubject = Pick<TagWriteRequest, "source" | "tagId" | "value">;
+type CommandTarget = Pick<TagWriteRequest, "source" | "tagId" | "value">;
 
 interface Refusal {
   readonly reason: CommandEndingReason;
@@ -55,7 +55,7 @@ export function createCommandIntake(options: {
   const { allowList, clock, config, journal, killSwitch } = options;
   const acceptTimesByTag = new Map<string, readonly number[]>();
 
-  function toResult(arrival: CommandMessage, id: string, subject: CommandSubject | null, why: Refusal): MessageResult {
+  function toResult(arrival: CommandMessage, id: string, subject: CommandTarget | null, why: Refusal): MessageResult {
     const source = allowList.sourceOf(subject?.source ?? arrival.source);
     const tagId = subject?.tagId ?? arrival.tagId;
     const { reason, message } = why;

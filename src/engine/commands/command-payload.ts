@@ -6,11 +6,9 @@ import { EVENT_KINDS } from "../../core/model/event.ts";
 import type { CommandRefusal } from "./command.ts";
 
 /**
- * Parsed command message. Its forms:
- * - a bare value on a tag's own topic: `21.5`, `true`;
- * - JSON: `{"id": "…", "value": 21.5}`, or for up to 20 tags at once `{"id": "…", "writes": [{"tag": "10001",
- *   "value": 21.5}, …]}`, each with optional `issued_at` (ISO 8601 with offset), `ttl_s`, `for_s` and `expect`;
- * - the kill switch: `{"stop": true}`. It can be thrown this way and not released;
+ * Parsed command message: a value on a tag's own topic (`21.5`), or JSON:
+ * - `{"id": "…", "value": 21.5}`, or for up to 20 tags `{"id": "…", "writes": [{"tag": "10001", "value": 21.5}, …]}`;
+ * - `{"stop": true}`, which stops all writing; a message cannot allow it again;
  * - on a separate topic, the approval of a second person: `{"second": "<id of the command>", "value": 21.5}`.
  */
 export interface TagWriteRequest {
@@ -36,23 +34,23 @@ export type ParsedCommandPayload =
   | { readonly stop: { readonly id: string } }
   | { readonly refused: { readonly reason: CommandRefusal; readonly message: string; readonly id: string | null } };
 
-const IdText = z
+const IdSchema = z
   .string()
   .regex(/^\P{Cc}{1,128}$/u, "must have 1 to 128 characters and no control characters")
   .refine((text) => text.isWellFormed(), "is no valid text");
-const WriteValue = z.union([z.number(), z.boolean()], { error: "value must be a number, true or false" });
+const ValueSchema = z.union([z.number(), z.boolean()], { error: "value must be a number, true or false" });
 const SharedCommandFields = {
-  id: IdText.optional(),
-  source: IdText.optional(),
+  id: IdSchema.optional(),
+  source: IdSchema.optional(),
   issued_at: z.iso.datetime({ offset: true, error: "issued_at must be ISO 8601 with an offset or Z" }).optional(),
   ttl_s: z.number().positive().optional(),
   for_s: z.number().positive().optional(),
 };
-const TagWriteSchema = z.strictObject({ tag: IdText, value: WriteValue, expect: WriteValue.optional() });
-const SingleWriteSchema = z.strictObject({ ...SharedCommandFields, ...TagWriteSchema.shape, tag: IdText.optional() });
+const TagWriteSchema = z.strictObject({ tag: IdSchema, value: ValueSchema, expect: ValueSchema.optional() });
+const SingleWriteSchema = z.strictObject({ ...SharedCommandFields, ...TagWriteSchema.shape, tag: IdSchema.optional() });
 const GroupWriteSchema = z.strictObject({ ...SharedCommandFields, writes: z.array(TagWriteSchema).min(1).max(20) });
-const SecondApprovalSchema = z.strictObject({ second: z.string().min(1).max(300), value: WriteValue });
-const StopWritingSchema = z.strictObject({ id: IdText.optional(), stop: z.literal(true) });
+const SecondApprovalSchema = z.strictObject({ second: z.string().min(1).max(300), value: ValueSchema });
+const StopWritingSchema = z.strictObject({ id: IdSchema.optional(), stop: z.literal(true) });
 
 const OWN_MESSAGE_REFUSAL_TEXT = "This is a message that Plenum itself published; it is not a command.";
 
@@ -75,7 +73,7 @@ export function parseCommandPayload(arrival: CommandMessage, bareValues: boolean
 
 function parseBareTagValue(value: unknown, arrival: CommandMessage, allowed: boolean): ParsedCommandPayload {
   if (isPublishedByPlenum(arrival)) return refuse("loop", OWN_MESSAGE_REFUSAL_TEXT);
-  const parsedTagValue = WriteValue.safeParse(value);
+  const parsedTagValue = ValueSchema.safeParse(value);
   if (!parsedTagValue.success) return refuse("invalid", "A bare value must be a number, true or false.");
   if (!allowed) return refuse("invalid", "Bare values are switched off (commands.bare_values); send JSON with an id.");
   if (arrival.tagId === null) return refuse("invalid", "A bare value needs the topic of its tag.");
@@ -84,7 +82,7 @@ function parseBareTagValue(value: unknown, arrival: CommandMessage, allowed: boo
     return refuse("duplicate", "A repeated delivery of a bare value cannot be told from a new one; send an id.");
   const { source, tagId } = arrival;
   const defaultFields = { issuedAtMs: null, ttlMs: null, forMs: null, expect: null };
-  return { requests: [{ id: id ?? arrivalId(arrival), source, tagId, value: parsedTagValue.data, ...defaultFields }] };
+  return { requests: [{ id: id ?? digestId(arrival), source, tagId, value: parsedTagValue.data, ...defaultFields }] };
 }
 
 function parseJsonCommand(value: object, arrival: CommandMessage): ParsedCommandPayload {
@@ -93,7 +91,7 @@ function parseJsonCommand(value: object, arrival: CommandMessage): ParsedCommand
   if (isPublishedByPlenum(arrival) || isPlenumEventBody(value, id)) return refuse("loop", OWN_MESSAGE_REFUSAL_TEXT, id);
   if ("stop" in value) {
     if (!StopWritingSchema.safeParse(value).success) return refuseMessage('To stop all writing, send {"stop": true}.');
-    return { stop: { id: id ?? arrivalId(arrival) } };
+    return { stop: { id: id ?? digestId(arrival) } };
   }
   if (arrival.purpose === "second") {
     const secondMessage = SecondApprovalSchema.safeParse(value);
@@ -135,12 +133,12 @@ function formatFirstIssue(error: z.ZodError): string {
 }
 
 function commandIdInBody(value: object): string | null {
-  const id = "id" in value ? IdText.safeParse(value.id) : null;
+  const id = "id" in value ? IdSchema.safeParse(value.id) : null;
   return id?.success === true ? id.data : null;
 }
 
 function commandIdInProperties(arrival: CommandMessage): string | null {
-  const id = IdText.safeParse(arrival.properties.id ?? arrival.correlation);
+  const id = IdSchema.safeParse(arrival.properties.id ?? arrival.correlation);
   return id.success ? id.data : null;
 }
 
@@ -153,7 +151,7 @@ function isPlenumEventBody(value: object, id: string | null): boolean {
   return id !== null && /\.[\w-]{22}$/.test(id) && (EVENT_KINDS as readonly string[]).includes(id.slice(0, -23));
 }
 
-function arrivalId(arrival: CommandMessage): string {
+function digestId(arrival: CommandMessage): string {
   const messageDigest = createHash("sha256")
     .update(`${arrival.via}\n${arrival.topic}\n${arrival.receivedAtMs}\n`)
     .update(arrival.payload)

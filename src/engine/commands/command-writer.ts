@@ -11,14 +11,11 @@ import type { AcceptedCommand, SentCommand } from "./journal.ts";
 import type { CommandSendResult, WriteReadBack } from "./read-back.ts";
 
 /**
- * Sends the accepted commands of one source:
- *
- *   add ─► queue ─ slot of the quota ─► checks ─ journal: sending ─► request ─► read-back ─► result
- *            │                            │                             └ the service refuses: rejected
- *            │                            └ a check fails, the value is set already, rehearsal
- *            └ a newer command for the tag, time to live over, writing closed
- *
- * From the journal's `sending` on, a command is never sent again. Reading back determines its outcome.
+ * Sends the accepted commands of one source, each at most once:
+ *   queue ─ slot of the quota ─► checks ─ journal: sending ─► request ─► read-back ─► result
+ *     │                            │                             └ the service refuses: rejected
+ *     │                            └ a check fails, the value is set already, rehearsal
+ *     └ a newer command for the tag, time to live over, writing closed
  */
 export type CommandWriter = ReturnType<typeof createWriter>;
 
@@ -159,31 +156,31 @@ export function createWriter(
   async function prepareCommandGroup(cutting: AbortSignal): Promise<readonly SentCommand[]> {
     const sendableGroup = sendableCommands();
     for (const accepted of sendableGroup) removeFromQueue(accepted);
-    const ready = new Map<AcceptedCommand, SentCommand>();
+    const readyGroup = new Map<AcceptedCommand, SentCommand>();
     const ends = new Map<AcceptedCommand, CommandEnd>();
     try {
       for (const accepted of sendableGroup) {
         if (await values.isMissing(accepted)) continue;
-        const end = await findEndingBeforeSending(accepted, ready.size);
+        const end = await findEndingBeforeSending(accepted, readyGroup.size);
         const before = tagValueIfFresh(await values.findLatestValue(accepted.command), clock.now());
         if (end !== null) ends.set(accepted, end);
         // Without a fresh value to put back, a timed write is checked again.
-        else if (before !== null || accepted.command.forMs === null) ready.set(accepted, { ...accepted, before });
+        else if (before !== null || accepted.command.forMs === null) readyGroup.set(accepted, { ...accepted, before });
       }
-      if (ready.size > 0) await journal.sending([...ready.values()]);
+      if (readyGroup.size > 0) await journal.sending([...readyGroup.values()]);
     } catch (error) {
       for (const accepted of sendableGroup) returnToQueue(accepted);
       throw error;
     }
-    for (const accepted of sendableGroup) if (!ready.has(accepted) && !ends.has(accepted)) returnToQueue(accepted);
-    for (const accepted of ready.keys()) {
+    for (const accepted of sendableGroup) if (!readyGroup.has(accepted) && !ends.has(accepted)) returnToQueue(accepted);
+    for (const accepted of readyGroup.keys()) {
       const end = findEndingInQueue(accepted);
-      if (end !== null && ready.delete(accepted)) ends.set(accepted, end);
+      if (end !== null && readyGroup.delete(accepted)) ends.set(accepted, end);
     }
     runInBackground(async () => {
       for (const [accepted, end] of ends) await endings.end(accepted.command, end, cutting);
     });
-    return [...ready.values()];
+    return [...readyGroup.values()];
   }
 
   function runInBackground(work: () => Promise<void>): void {
@@ -243,21 +240,21 @@ export function createWriter(
     try {
       const readings = await source.write(prepareTagWrites, AbortSignal.any([slot.signal, cutting]));
       left.resolve();
-      const written = new Map(readings.map(({ id, value }) => [id, value]));
+      const writtenValues = new Map(readings.map(({ id, value }) => [id, value]));
       for (const { command } of leavingCommands) bisectionTags.delete(command.tagId);
       // The reply states the written value (interface, POST tags/write): null or 19 for 21 does not confirm 21.
-      const isTaken = ({ tagId, value }: SentCommand["command"]) => sameValue(written.get(tagId) ?? null, value);
+      const isTaken = ({ tagId, value }: SentCommand["command"]) => sameValue(writtenValues.get(tagId) ?? null, value);
       startReadBack(leavingCommands, ({ command }) => (isTaken(command) ? "answered" : "in-doubt"), null);
     } catch (error) {
       if (leavingCommands.length === 0) left.reject(error);
-      else await judgeFailure(leavingCommands, error, cutting);
+      else await handleFailure(leavingCommands, error, cutting);
     } finally {
       releaseSlot();
     }
   }
 
   /** A refusal before execution ends a single command; after any other failure the read-back decides. */
-  async function judgeFailure(leaving: readonly SentCommand[], error: unknown, cutting: AbortSignal): Promise<void> {
+  async function handleFailure(leaving: readonly SentCommand[], error: unknown, cutting: AbortSignal): Promise<void> {
     if (cutting.aborted) return;
     const failure = asFailure(error);
     log.warn({ err: error, commands: leaving.length }, "a write was not answered as hoped");

@@ -7,7 +7,7 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Store } from "../store/store.ts";
-import { createTagAllowList, type WritableTag, writableTag } from "./allow-list.ts";
+import { createTagAllowList, toWritableTag, type WritableTag } from "./allow-list.ts";
 import { createWriteApprovalGuard } from "./approval/approval-guard.ts";
 import { collectWriteRules, type RuleSet } from "./approval/check-approval.ts";
 import { createAuditLogSpace } from "./audit/audit-log-space.ts";
@@ -204,7 +204,7 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
       const allowedTag = allowList.entry(name, tagId);
       const sourceWriter = sourceWriters.get(name);
       if (allowedTag === undefined || sourceWriter === undefined) return null;
-      return writableTag(allowedTag, currentConfig.rehearsal, closing.closed() ?? clockRefusal(sourceWriter.source));
+      return toWritableTag(allowedTag, currentConfig.rehearsal, closing.closed() ?? clockRefusal(sourceWriter.source));
     },
     expectedWaitMs: (named) => expectedWaitMs(allowList.sourceOf(named) ?? ""),
     async start(signal) {

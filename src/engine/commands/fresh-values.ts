@@ -47,7 +47,7 @@ export function createFreshTagValues(options: CommandSourceContext) {
   }
 
   /** True if a command needs a tag value and no reading was attempted within the last minute. */
-  async function isMissing(accepted: AcceptedCommand): Promise<boolean> {
+  async function lacksValue(accepted: AcceptedCommand): Promise<boolean> {
     const { command, entry } = accepted;
     if (!needsFreshValue(entry, command) || tagValueIfFresh(await findLatestTagValue(command), clock.now()) !== null)
       return false;
@@ -77,11 +77,11 @@ export function createFreshTagValues(options: CommandSourceContext) {
     loadLiveValue: loadLiveTagValue,
     findLatestValue: findLatestTagValue,
     recordReadings,
-    isMissing,
+    isMissing: lacksValue,
     async refresh(group: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
       const missingCommands: AcceptedCommand[] = [];
       for (const accepted of group.slice(0, TAGS_PER_REQUEST)) {
-        if (!tagsBeingRead.has(accepted.command.tagId) && (await isMissing(accepted))) missingCommands.push(accepted);
+        if (!tagsBeingRead.has(accepted.command.tagId) && (await lacksValue(accepted))) missingCommands.push(accepted);
       }
       if (missingCommands.length > 0) await endsWithin(clock, READING_LIMIT_MS, requestValues(missingCommands, signal));
     },

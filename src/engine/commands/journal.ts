@@ -6,10 +6,10 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import {
   AUDIT_LOG,
+  AUDIT_START_HASH,
   type AuditLogEntry,
   type AuditRecord,
   auditHeadEvent,
-  CHAIN_START,
   hashEntry,
   openAuditLogSize,
 } from "./audit/audit-log.ts";
@@ -19,7 +19,7 @@ import { sameValue } from "./gate.ts";
 import { acceptedEvent, buildCommandResultEvent, type MessageResult, messageEvent } from "./result-event.ts";
 import {
   buildNotRestoredEvent,
-  createPromise,
+  createRestore,
   endTakenOver,
   isCommandWritten,
   isUnrestored,
@@ -32,14 +32,11 @@ import {
   UNRESTORED_SET,
   type UnrestoredValue,
 } from "./timed-writes.ts";
-import { createWriteCountLimit, WRITE_COUNT_SET, type WriteCount } from "./write-count-limit.ts";
+import { createWriteCountLimit, WRITE_COUNT_SET, type WriteTimes } from "./write-count-limit.ts";
 
 /**
- * Stores each step of a command before it happens:
- *
+ * Stores each step of a command before it happens, in one transaction with its audit record:
  *   accepted (before the broker is acknowledged) ─► sending (before the request) ─► outcome, with its event
- *
- * A step is one transaction with its audit record. When it cannot be recorded, it does not happen.
  */
 export type Journal = Awaited<ReturnType<typeof openCommandJournal>>;
 
@@ -76,23 +73,25 @@ export async function openCommandJournal(options: {
 }) {
   const { store, clock, rehearsal, expectedWaitMs } = options;
   const writeCountSet = rehearsal ? `${WRITE_COUNT_SET}-rehearsal` : WRITE_COUNT_SET;
-  const openById = new Map<string, OpenCommandEntry>();
-  const finished = new Map<string, string>();
-  const lastSent = new Map<string, StoredCommandEntry>();
+  const openCommands = new Map<string, OpenCommandEntry>();
+  const finishTimes = new Map<string, string>();
+  const lastSentByTag = new Map<string, StoredCommandEntry>();
   for (const [id, stored] of await store.documents<StoredCommandEntry>(COMMAND_SET)) {
     const { state, changedAt, command, sent } = stored;
     const isCommandOpen = command !== undefined && (state === "accepted" || state === "sending");
-    if (isCommandOpen) openById.set(id, { command, state, changedAt });
-    else finished.set(id, changedAt);
-    if (sent !== undefined && changedAt > (lastSent.get(sent.tag)?.changedAt ?? "")) lastSent.set(sent.tag, stored);
+    if (isCommandOpen) openCommands.set(id, { command, state, changedAt });
+    else finishTimes.set(id, changedAt);
+    if (sent !== undefined && changedAt > (lastSentByTag.get(sent.tag)?.changedAt ?? ""))
+      lastSentByTag.set(sent.tag, stored);
   }
-  for (const id of await store.damagedKeys(COMMAND_SET)) if (!openById.has(id)) finished.set(id, isoUtc(clock.now()));
+  for (const id of await store.damagedKeys(COMMAND_SET))
+    if (!openCommands.has(id)) finishTimes.set(id, isoUtc(clock.now()));
   const secondedIds = new Set<string>();
-  const writeCounts = createWriteCountLimit(await store.documents<WriteCount>(writeCountSet), clock);
+  const writeCounts = createWriteCountLimit(await store.documents<WriteTimes>(writeCountSet), clock);
   const restoresByTag = await store.documents<Restore>(RESTORE_SET);
   const unrestoredValues = await store.documents<UnrestoredValue>(UNRESTORED_SET);
   const auditSize = await openAuditLogSize(store);
-  let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? CHAIN_START;
+  let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? AUDIT_START_HASH;
   /** Runs one step at a time, because each audit record contains the hash of the previous record. */
   const runInTurn = serialRunner();
 
@@ -120,7 +119,7 @@ export async function openCommandJournal(options: {
   }
 
   function findUnsecondedCommand(id: string): Command | undefined {
-    const entry = openById.get(id);
+    const entry = openCommands.get(id);
     const isAwaitingSecondPerson = entry?.state === "accepted" && entry.command.needsSecond && !secondedIds.has(id);
     return isAwaitingSecondPerson ? entry.command : undefined;
   }
@@ -133,7 +132,7 @@ export async function openCommandJournal(options: {
     accept: (all: readonly AcceptedCommand[]): Promise<readonly AcceptedCommand[]> =>
       runInTurn(async () => {
         const changedAt = isoUtc(clock.now());
-        const newCommands = all.filter(({ command }) => !openById.has(command.id) && !finished.has(command.id));
+        const newCommands = all.filter(({ command }) => !openCommands.has(command.id) && !finishTimes.has(command.id));
         if (newCommands.length === 0) return newCommands;
         const commands = newCommands.map(({ command }) => command);
         const openEntries = buildOpenEntries(commands, "accepted", changedAt);
@@ -145,7 +144,7 @@ export async function openCommandJournal(options: {
           [{ set: COMMAND_SET, insert: openEntries }],
           () => commands.map((command) => acceptedEvent(command, expectedWaitMs(command.source), changedAt)),
         );
-        for (const [id, entry] of openEntries) openById.set(id, entry);
+        for (const [id, entry] of openEntries) openCommands.set(id, entry);
         return newCommands;
       }),
     sending: (leaving: readonly SentCommand[]): Promise<void> =>
@@ -159,7 +158,7 @@ export async function openCommandJournal(options: {
           // A command that puts an old value back needs no restore of its own.
           if (command.forMs === null || before === null || findRestoreOfCommand(command.id) !== undefined) return [];
           const key = tagKey(command);
-          return [[key, createPromise(command, before, restoresByTag.get(key), clock.now())] as const];
+          return [[key, createRestore(command, before, restoresByTag.get(key), clock.now())] as const];
         });
         await commit(
           leaving.map(({ command, before }) => buildAuditEntry(command, "sending", changedAt, { before, group })),
@@ -172,7 +171,7 @@ export async function openCommandJournal(options: {
             auditHeadEvent({ records: auditSize.records() + hashes.length, head: hashes.at(-1) ?? tip }, changedAt),
           ],
         );
-        for (const [id, entry] of openEntries) openById.set(id, entry);
+        for (const [id, entry] of openEntries) openCommands.set(id, entry);
         writeCounts.remember(newWriteCounts);
         for (const [key, promise] of restoreEntries) restoresByTag.set(key, promise);
       }),
@@ -189,17 +188,17 @@ export async function openCommandJournal(options: {
     finish: (command: Command, finish: CommandEnd): Promise<boolean> =>
       runInTurn(async () => {
         const restore = findRestoreOfCommand(command.id);
-        if (!openById.has(command.id) && restore === undefined) return false;
+        if (!openCommands.has(command.id) && restore === undefined) return false;
         const changedAt = isoUtc(clock.now());
         const key = tagKey(command);
-        const wasSent = openById.get(command.id)?.state === "sending";
-        const sent = wasSent ? { sent: { tag: key, value: command.value } } : {};
-        const endEntry: StoredCommandEntry = { state: finish.outcome, changedAt, ...sent };
+        const wasSent = openCommands.get(command.id)?.state === "sending";
+        const sentValue = wasSent ? { sent: { tag: key, value: command.value } } : {};
+        const endedEntry: StoredCommandEntry = { state: finish.outcome, changedAt, ...sentValue };
         const newWriteCounts = writeCounts.writing(finish.rehearsal === true ? [command] : []);
         const storedRestore = restoresByTag.get(key);
         const { current, over } = restoresAfterCommand(command, finish, storedRestore, clock.now());
         const endedRestores = over.map(endTakenOver);
-        const endedIds = endedRestores.map((each) => each.command.id).filter((id) => openById.has(id));
+        const endedIds = endedRestores.map((each) => each.command.id).filter((id) => openCommands.has(id));
         const oldEntry: StoredCommandEntry = { state: "superseded", changedAt };
         const failure = restore !== undefined && isUnrestored(finish) ? toUnrestored(restore, finish, changedAt) : null;
         const isPromiseOver = failure === null && unrestoredValues.has(key) && isCommandWritten(finish);
@@ -210,7 +209,7 @@ export async function openCommandJournal(options: {
             ...(failure === null ? [] : [buildAuditEntry(command, "not-restored", changedAt, { ...failure })]),
           ],
           [
-            { set: COMMAND_SET, put: [[command.id, endEntry], ...endedIds.map((id) => [id, oldEntry] as const)] },
+            { set: COMMAND_SET, put: [[command.id, endedEntry], ...endedIds.map((id) => [id, oldEntry] as const)] },
             { set: writeCountSet, put: newWriteCounts },
             current === null
               ? { set: RESTORE_SET, remove: storedRestore === undefined ? [] : [key] }
@@ -224,11 +223,11 @@ export async function openCommandJournal(options: {
           ],
         );
         for (const id of [command.id, ...endedIds]) {
-          openById.delete(id);
-          finished.set(id, changedAt);
+          openCommands.delete(id);
+          finishTimes.set(id, changedAt);
         }
         secondedIds.delete(command.id);
-        if (wasSent) lastSent.set(key, endEntry);
+        if (wasSent) lastSentByTag.set(key, endedEntry);
         writeCounts.remember(newWriteCounts);
         if (current === null) restoresByTag.delete(key);
         else restoresByTag.set(key, current);
@@ -255,17 +254,17 @@ export async function openCommandJournal(options: {
       detail: Readonly<Record<string, unknown>>,
       documents: readonly DocumentChange[] = [],
     ): Promise<void> => runInTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
-    knows: (id: string): boolean => openById.has(id) || finished.has(id),
-    entry: (id: string): OpenCommandEntry | undefined => openById.get(id),
-    open: (): readonly OpenCommandEntry[] => [...openById.values()],
+    knows: (id: string): boolean => openCommands.has(id) || finishTimes.has(id),
+    entry: (id: string): OpenCommandEntry | undefined => openCommands.get(id),
+    open: (): readonly OpenCommandEntry[] => [...openCommands.values()],
     /** True while a sent write of the tag has no outcome. */
     isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean {
       const key = tagKey(tag);
-      return [...openById.values()].some((entry) => entry.state === "sending" && tagKey(entry.command) === key);
+      return [...openCommands.values()].some((entry) => entry.state === "sending" && tagKey(entry.command) === key);
     },
     /** True if the tag's last write of this week was another value that no reading has confirmed. */
     isUnproved(command: Pick<Command, "source" | "tagId" | "value">): boolean {
-      const lastSentWrite = lastSent.get(tagKey(command));
+      const lastSentWrite = lastSentByTag.get(tagKey(command));
       if (lastSentWrite?.sent === undefined || sameValue(lastSentWrite.sent.value, command.value)) return false;
       return ["mismatch", "unknown", "accepted-unverified"].includes(lastSentWrite.state);
     },
@@ -291,11 +290,11 @@ export async function openCommandJournal(options: {
       runInTurn(async () => {
         await auditSize.remember();
         const oldestRetainedTime = isoUtc(clock.now() - COMMAND_RETENTION_MS);
-        const oldCommandIds = [...finished].filter(([, endedAt]) => endedAt < oldestRetainedTime).map(([id]) => id);
+        const oldCommandIds = [...finishTimes].filter(([, endedAt]) => endedAt < oldestRetainedTime).map(([id]) => id);
         if (oldCommandIds.length === 0) return;
         await store.commit({ documents: [{ set: COMMAND_SET, remove: oldCommandIds }] });
-        for (const id of oldCommandIds) finished.delete(id);
-        for (const [key, { changedAt }] of lastSent) if (changedAt < oldestRetainedTime) lastSent.delete(key);
+        for (const id of oldCommandIds) finishTimes.delete(id);
+        for (const [key, { changedAt }] of lastSentByTag) if (changedAt < oldestRetainedTime) lastSentByTag.delete(key);
       }),
   };
 }

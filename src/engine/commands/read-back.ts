@@ -9,15 +9,12 @@ import { sameValue } from "./gate.ts";
 
 /**
  * Reads written tags back and ends their commands.
- *
- * | the POST was         | tag holds the value | holds another | cannot be read        |
+ * | the write request    | tag holds the value | holds another | cannot be read        |
  * | -------------------- | ------------------- | ------------- | --------------------- |
- * | answered             | `confirmed`         | `mismatch`    | `accepted-unverified` |
- * | in doubt (time-out…) | `confirmed`         | `mismatch`    | `unknown`             |
- * | refused as a group   | `confirmed`         | `rejected`    | `unknown`             |
- *
- * A live read that has the value confirms it without a request. Another value counts only after two requests in a row,
- * because readings lag behind by seconds and a refused group may have been written in part.
+ * | was answered         | `confirmed`         | `mismatch`    | `accepted-unverified` |
+ * | failed (time-out…)   | `confirmed`         | `mismatch`    | `unknown`             |
+ * | was refused as group | `confirmed`         | `rejected`    | `unknown`             |
+ * Another value counts only after two requests in a row, because readings lag behind by seconds.
  */
 export type WriteReadBack = ReturnType<typeof createWriteReadBack>;
 export type CommandSendResult = "answered" | "in-doubt" | "group-refused";

@@ -9,8 +9,8 @@ import type { MessageResult } from "./result-event.ts";
 export type CommandRefusalReporter = ReturnType<typeof createRefusals>;
 
 /** Limits of reports for one reason: 30 at once, then 10 a minute. */
-const MAX_BURST = 30;
-const PER_MINUTE = 10;
+const MAX_REPORT_BURST = 30;
+const REPORTS_PER_MINUTE = 10;
 const MINUTE_MS = 60_000;
 
 interface CountedCommandRefusals {
@@ -23,38 +23,41 @@ interface CountedCommandRefusals {
 export function createRefusals(options: { readonly journal: Journal; readonly clock: Clock; readonly log: Log }) {
   const { journal, clock, log } = options;
   const tokenBucketsByReason = new Map<string, { tokens: number; atMs: number }>();
-  const counted = new Map<string, CountedCommandRefusals>();
+  const refusalCounts = new Map<string, CountedCommandRefusals>();
   const refusalCountingBegan = createWakeup();
 
   function takeReportToken(reason: string): boolean {
     const now = clock.monotonic();
-    const tokenBucket = tokenBucketsByReason.get(reason) ?? { tokens: MAX_BURST, atMs: now };
-    const tokens = Math.min(MAX_BURST, tokenBucket.tokens + ((now - tokenBucket.atMs) / MINUTE_MS) * PER_MINUTE);
-    tokenBucketsByReason.set(reason, { tokens: tokens < 1 ? tokens : tokens - 1, atMs: now });
-    return tokens >= 1;
+    const tokenBucket = tokenBucketsByReason.get(reason) ?? { tokens: MAX_REPORT_BURST, atMs: now };
+    const tokenCount = Math.min(
+      MAX_REPORT_BURST,
+      tokenBucket.tokens + ((now - tokenBucket.atMs) / MINUTE_MS) * REPORTS_PER_MINUTE,
+    );
+    tokenBucketsByReason.set(reason, { tokens: tokenCount < 1 ? tokenCount : tokenCount - 1, atMs: now });
+    return tokenCount >= 1;
   }
 
   function count(latest: MessageResult): void {
-    const countedRefusals = counted.get(latest.reason);
+    const countedRefusals = refusalCounts.get(latest.reason);
     if (countedRefusals !== undefined) {
       countedRefusals.count += 1;
       countedRefusals.latest = latest;
       return;
     }
     const dueMs = clock.monotonic() + MINUTE_MS;
-    counted.set(latest.reason, { count: 1, sinceMs: clock.now(), dueMs, latest });
+    refusalCounts.set(latest.reason, { count: 1, sinceMs: clock.now(), dueMs, latest });
     refusalCountingBegan.wakeUp();
   }
 
   async function reportCountedRefusals(): Promise<void> {
-    const flushedRefusals = [...counted];
-    counted.clear();
+    const flushedRefusals = [...refusalCounts];
+    refusalCounts.clear();
     if (flushedRefusals.length === 0) return;
     try {
       await journal.report(flushedRefusals.map(([, each]) => summarizeRefusals(each)));
     } catch (error) {
       for (const [reason, each] of flushedRefusals)
-        counted.set(reason, { ...each, count: each.count + (counted.get(reason)?.count ?? 0) });
+        refusalCounts.set(reason, { ...each, count: each.count + (refusalCounts.get(reason)?.count ?? 0) });
       throw error;
     }
   }
@@ -75,7 +78,7 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
         signal,
         wakeup: refusalCountingBegan,
         async turn() {
-          const dueMs = Math.min(...[...counted.values()].map((each) => each.dueMs));
+          const dueMs = Math.min(...[...refusalCounts.values()].map((each) => each.dueMs));
           if (dueMs > clock.monotonic()) return dueMs - clock.monotonic();
           await reportCountedRefusals();
           return Number.POSITIVE_INFINITY;

@@ -8,10 +8,9 @@ export const RESTORE_SET = "command-restore";
 export const UNRESTORED_SET = "command-not-restored";
 
 /**
- * The promise of a timed write, e.g. 22 °C for two hours: at `dueAt` the old value is put back if the tag still holds ours.
- *
- *   command sent ─► promise ─ dueAt ─► restoring command ─► done, or `command-not-restored`
- *                      └ a newer written command for the tag ends it
+ * Pending restore of a timed write, e.g. of 22 °C for two hours: at `dueAt` the old value is put back.
+ *   command sent ─► restore pending ─ dueAt ─► restoring command ─► done, or `command-not-restored`
+ *                      └ ends when a newer command has written the tag
  */
 export interface Restore {
   readonly command: Command;
@@ -22,7 +21,7 @@ export interface Restore {
 }
 
 /** If the tag holds the value of another timed write, the value before that write is put back. */
-export function createPromise(command: Command, before: TagScalar, older: Restore | undefined, nowMs: number): Restore {
+export function createRestore(command: Command, before: TagScalar, older: Restore | undefined, nowMs: number): Restore {
   const dueAt = isoUtc(nowMs + (command.forMs ?? 0));
   if (older === undefined) return { command, before, dueAt };
   return { command, before: sameValue(older.command.value, before) ? older.before : before, dueAt, older };

@@ -1,7 +1,7 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import { tagKey } from "./command.ts";
 
-export interface WriteCount {
+export interface WriteTimes {
   readonly sentAtMs: readonly number[];
 }
 
@@ -11,7 +11,7 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
 /** Counts writes per tag and source, because frequent writes wear out the memory of a controller. */
-export function createWriteCountLimit(byTag: Map<string, WriteCount>, clock: Clock) {
+export function createWriteCountLimit(byTag: Map<string, WriteTimes>, clock: Clock) {
   function writeTimesWithin(times: readonly number[] = [], periodMs: number): readonly number[] {
     return times.filter((at) => at > clock.now() - periodMs);
   }
@@ -25,8 +25,8 @@ export function createWriteCountLimit(byTag: Map<string, WriteCount>, clock: Clo
     },
     /** Returns the documents to store when these tags are written; call `remember` after the commit. */
     writing: (tags: readonly { readonly source: string; readonly tagId: string }[]) =>
-      tags.map(tagKey).map((key): readonly [string, WriteCount] => [key, { sentAtMs: [...timesOf(key), clock.now()] }]),
-    remember(counts: readonly (readonly [string, WriteCount])[]): void {
+      tags.map(tagKey).map((key): readonly [string, WriteTimes] => [key, { sentAtMs: [...timesOf(key), clock.now()] }]),
+    remember(counts: readonly (readonly [string, WriteTimes])[]): void {
       for (const [key, count] of counts) byTag.set(key, count);
     },
   };

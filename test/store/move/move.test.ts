@@ -5,7 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test
 import { createChainClosing } from "#src/cli/watching/state.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { CHAIN_START, hashEntry, verifyAudit } from "#src/engine/commands/audit/audit-log.ts";
+import { AUDIT_START_HASH, hashEntry, verifyAudit } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { PostgresState } from "#src/engine/store/state-config.ts";
 import { STATE_MOVE_MARK_FILE } from "#src/engine/store/state-folder.ts";
@@ -234,7 +234,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   });
 
   test("copies the separately stored head of the audit log to each source, which continues the chain", async () => {
-    let head = CHAIN_START;
+    let head = AUDIT_START_HASH;
     const store = await openStore({ folder, clock: CLOCK });
     const records = ["accepted", "sending", "confirmed"].map((step) => {
       const record = hashEntry(head, { at: "2026-11-02T07:00:00.000Z", commandId: "set-1", step, detail: { step } });

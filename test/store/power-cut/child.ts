@@ -1,6 +1,6 @@
 import { writeSync } from "node:fs";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { AUDIT_LOG, CHAIN_START, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
+import { AUDIT_LOG, AUDIT_START_HASH, hashEntry } from "#src/engine/commands/audit/audit-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../../sample-events.ts";
 
@@ -12,7 +12,7 @@ const [folder = ""] = process.argv.slice(2);
 /** SQLite writes the log back from 1,000 pages on. */
 const FILLER = "x".repeat(150_000);
 let n = 0;
-let tip = CHAIN_START;
+let tip = AUDIT_START_HASH;
 for (let round = 0; round < 3; round += 1) {
   const store = await openStore({ folder, clock: systemClock });
   await store.outbox.register("sink", "beginning");

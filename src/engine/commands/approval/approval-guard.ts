@@ -32,11 +32,11 @@ export function createWriteApprovalGuard(options: {
     const refusal = checkRuleApproval({ rules, approvals, configured: config, pinned, nowMs: clock.now() });
     if (refusal !== null || approvals === null || file === null) return refusal;
     const { at } = approvals;
-    const nextPin = config === null ? null : { approvers: config.approvers, needed: config.needed, at, file };
+    const nextApprovers = config === null ? null : { approvers: config.approvers, needed: config.needed, at, file };
     // A fleet stores the approvers asynchronously; nothing is approved before they are stored.
-    if (JSON.stringify(nextPin) !== JSON.stringify(pinned) && pin.write(nextPin) !== undefined)
+    if (JSON.stringify(nextApprovers) !== JSON.stringify(pinned) && pin.write(nextApprovers) !== undefined)
       return buildUnapprovedRefusal("What may be written is approved, and who approved it is being remembered first.");
-    pinned = nextPin;
+    pinned = nextApprovers;
     return null;
   }
 

@@ -18,7 +18,7 @@ export interface AuditRecord extends AuditLogEntry {
   readonly hash: string;
 }
 
-export const CHAIN_START = "0".repeat(64);
+export const AUDIT_START_HASH = "0".repeat(64);
 
 export function hashEntry(previous: string, entry: AuditLogEntry): AuditRecord {
   const { at, commandId, step, detail } = entry;
@@ -60,7 +60,7 @@ export interface AuditVerdict {
 /** Checks the complete audit log. Detects removed last records only if `expected`, an earlier head, is given. */
 export async function verifyAudit(store: Store, expected: AuditHead | null = null): Promise<AuditVerdict> {
   let hasExpected = expected === null ? null : expected.records === 0;
-  let previousHash = CHAIN_START;
+  let previousHash = AUDIT_START_HASH;
   let records = 0;
   let lastSequence = 0;
   for (;;) {

@@ -48,8 +48,8 @@ export function chooseFollowing(all: readonly Series[], nowMs: number, limits: R
   if (group === null) return null;
   const { rules } = group[0].series;
   const { fromMs } = group[0].range;
-  const limitMs = bucketStart(fromMs + maxRequestLengthMs(group, limits), rules);
-  const toMs = Math.min(Math.max(...group.map(({ range }) => range.toMs)), Math.max(bucketEnd(fromMs, rules), limitMs));
+  const maxToMs = bucketStart(fromMs + maxRequestLengthMs(group, limits), rules);
+  const toMs = Math.min(Math.max(...group.map(({ range }) => range.toMs)), Math.max(bucketEnd(fromMs, rules), maxToMs));
   return buildHistoryRequest("following", group, { fromMs, toMs });
 }
 
@@ -82,7 +82,7 @@ export function chooseUserBackfill(
 }
 
 /** Requests totals for one period only, because a reply contains one number per tag. */
-export function chooseTotal(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
+export function chooseTotals(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
   const dueCandidates = all.flatMap((series): readonly SeriesCandidate[] => {
     const { ledger, rules } = series;
     if (!series.total || isBackingOff(ledger, nowMs)) return [];

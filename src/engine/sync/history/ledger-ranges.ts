@@ -69,9 +69,9 @@ export function mergeIntoLedgerRanges(
   for (const range of learned) {
     const isStronger = (other: LedgerRange) => isFetched(other) && statementStrength(other) >= statementStrength(range);
     const strongerRanges = ranges.filter(isStronger);
-    const weakParts = ranges.filter((other) => !isStronger(other)).flatMap((one) => rangePartsOutside(one, [range]));
+    const weakerParts = ranges.filter((other) => !isStronger(other)).flatMap((one) => rangePartsOutside(one, [range]));
     const newRangeParts = rangePartsOutside(range, strongerRanges);
-    ranges = [...strongerRanges, ...weakParts, ...newRangeParts].sort((a, b) => a.fromMs - b.fromMs);
+    ranges = [...strongerRanges, ...weakerParts, ...newRangeParts].sort((a, b) => a.fromMs - b.fromMs);
   }
   return toStoredRanges(limitLedgerRangeCount(joinAdjacentRanges(ranges, resolution), resolution));
 }
@@ -134,24 +134,24 @@ function joinTwoRanges(a: LedgerRange, b: LedgerRange): LedgerRange {
 function limitLedgerRangeCount(all: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
   let ranges = all;
   while (ranges.length > HISTORY_LEDGER_RANGES_MAX) {
-    const current = ranges;
+    const rangesNow = ranges;
     const isNextToPoints = ({ fromMs, toMs }: LedgerRange, i: number) =>
-      (current[i - 1]?.why === "points" && current[i - 1]?.toMs === fromMs) ||
-      (current[i + 1]?.why === "points" && current[i + 1]?.fromMs === toMs);
-    const silence = findShortestRange(current.filter((range, i) => range.why === "null" && isNextToPoints(range, i)));
-    const refusal = findShortestRange(current.filter((range) => !isFetched(range) && !isUnreadableRange(range)));
+      (rangesNow[i - 1]?.why === "points" && rangesNow[i - 1]?.toMs === fromMs) ||
+      (rangesNow[i + 1]?.why === "points" && rangesNow[i + 1]?.fromMs === toMs);
+    const silence = findShortestRange(rangesNow.filter((range, i) => range.why === "null" && isNextToPoints(range, i)));
+    const refusal = findShortestRange(rangesNow.filter((range) => !isFetched(range) && !isUnreadableRange(range)));
     if (silence !== undefined) {
       const pointRange: LedgerRange = { ...pickRangeTimes(silence), why: "points" };
-      ranges = joinAdjacentRanges(current.with(current.indexOf(silence), pointRange), resolution);
-    } else if (refusal !== undefined) ranges = current.filter((range) => range !== refusal);
-    else ranges = joinNearestUnreadable(current);
-    if (ranges.length === current.length) return ranges;
+      ranges = joinAdjacentRanges(rangesNow.with(rangesNow.indexOf(silence), pointRange), resolution);
+    } else if (refusal !== undefined) ranges = rangesNow.filter((range) => range !== refusal);
+    else ranges = joinNearestUnreadable(rangesNow);
+    if (ranges.length === rangesNow.length) return ranges;
   }
   return ranges;
 }
 
 function joinNearestUnreadable(ranges: readonly LedgerRange[]): readonly LedgerRange[] {
-  const joins: { from: number; to: number; joined: LedgerRange; gapMs: number }[] = [];
+  const rangeJoins: { from: number; to: number; joined: LedgerRange; gapMs: number }[] = [];
   let previousIndex = -1;
   for (const [at, range] of ranges.entries()) {
     // Do not join unreadable ranges across a gap, because the points of the gap were not emitted.
@@ -160,11 +160,11 @@ function joinNearestUnreadable(ranges: readonly LedgerRange[]): readonly LedgerR
     const previousRange = ranges[previousIndex];
     if (previousRange !== undefined) {
       const joinedRange: LedgerRange = { ...previousRange, toMs: range.toMs, emitted: true };
-      joins.push({ from: previousIndex, to: at, joined: joinedRange, gapMs: range.fromMs - previousRange.toMs });
+      rangeJoins.push({ from: previousIndex, to: at, joined: joinedRange, gapMs: range.fromMs - previousRange.toMs });
     }
     previousIndex = at;
   }
-  const [nearest] = joins.sort((a, b) => a.gapMs - b.gapMs);
+  const [nearest] = rangeJoins.sort((a, b) => a.gapMs - b.gapMs);
   if (nearest === undefined) return ranges;
   return ranges.toSpliced(nearest.from, nearest.to - nearest.from + 1, nearest.joined);
 }

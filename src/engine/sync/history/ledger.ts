@@ -273,16 +273,16 @@ function hadSeriesLog({ spans }: StoredLedger): boolean {
 
 /** Turns "no log" responses into gaps, because the service also sends them for tags that the token cannot see. */
 export function retractNoLogAnswers(ledger: StoredLedger, after: string, total: boolean): StoredLedger {
-  const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
+  const isDoubtedRange = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
   const ledgerRanges = toRanges(ledger.spans);
-  const firstRetracted = ledgerRanges.find(isDoubted);
-  let result = ledger;
+  const firstRetracted = ledgerRanges.find(isDoubtedRange);
+  let newLedger = ledger;
   if (firstRetracted !== undefined) {
     // Totals are fetched in order, so fetching restarts at the first retracted range.
     const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), firstRetracted.fromMs)) : ledger.watermark;
-    result = { ...ledger, watermark, spans: toStoredRanges(ledgerRanges.filter((range) => !isDoubted(range))) };
+    newLedger = { ...ledger, watermark, spans: toStoredRanges(ledgerRanges.filter((range) => !isDoubtedRange(range))) };
   }
   const { refusal, state } = ledger;
-  if (refusal === null || refusal.at < after) return result;
-  return { ...result, refusal: null, state: state === "no-log" ? "unproven" : state };
+  if (refusal === null || refusal.at < after) return newLedger;
+  return { ...newLedger, refusal: null, state: state === "no-log" ? "unproven" : state };
 }

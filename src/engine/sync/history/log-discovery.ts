@@ -18,7 +18,7 @@ const NO_EARLIER_MONTH = "the monthly overview lists nothing so early";
 
 /** Finds tags without a history log by a query for monthly values. The first listed month limits the backfill. */
 export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible: (series: Series) => boolean) {
-  const testing = createGroupTesting<string>(TAGS_PER_REQUEST);
+  const groupTests = createGroupTesting<string>(TAGS_PER_REQUEST);
 
   function buildDiscoveryQuery(tagIds: readonly string[], nowMs: number): HistoryQuery | null {
     const series = tagIds.flatMap((id) => registry.ofTag(id));
@@ -49,19 +49,19 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
   return {
     queryFor: buildDiscoveryQuery,
     refresh(): void {
-      const waitingTagIds = new Set(testing.waiting());
+      const waitingTagIds = new Set(groupTests.waiting());
       const undiscoveredTagIds = registry
         .all()
         .filter((series) => series.ledger.state === "unproven" && series.ledger.refusal === null && isVisible(series))
         .map(({ located }) => located.tag.id);
-      testing.add([...new Set(undiscoveredTagIds)].filter((id) => !waitingTagIds.has(id)));
+      groupTests.add([...new Set(undiscoveredTagIds)].filter((id) => !waitingTagIds.has(id)));
     },
     next(nowMs: number): LogDiscoveryRequest | null {
-      for (let group = testing.next(); group.length > 0; group = testing.next()) {
+      for (let group = groupTests.next(); group.length > 0; group = groupTests.next()) {
         const invisibleTagIds = group.filter((id) => !registry.ofTag(id).some(isVisible));
         const query = invisibleTagIds.length > 0 ? null : buildDiscoveryQuery(group, nowMs);
         if (query !== null) return { query, isRetry: false };
-        testing.leave(new Set(invisibleTagIds));
+        groupTests.leave(new Set(invisibleTagIds));
       }
       const dueSeries = registry.all().find((series) => {
         const { state, refusal } = series.ledger;
@@ -73,22 +73,22 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
     /** Returns the tags without a log. `listed`: tags in the response; null if a missing log made the request fail. */
     settle({ query, isRetry }: LogDiscoveryRequest, listed: ReadonlySet<string> | null): readonly string[] {
       if (isRetry) return listed === null ? query.tagIds : [];
-      if (listed === null || query.tagIds.every((id) => listed.has(id))) return testing.settle(listed !== null).bad;
+      if (listed === null || query.tagIds.every((id) => listed.has(id))) return groupTests.settle(listed !== null).bad;
       // A response without a requested tag proves nothing about the tag.
-      testing.leave(new Set(query.tagIds));
+      groupTests.leave(new Set(query.tagIds));
       return [];
     },
     proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, StoredLedger> {
       const logsById = new Map(logs.map((log) => [log.id, log]));
-      const undecided = tagIds.flatMap(listUndecided);
-      return new Map(undecided.map((one) => [one, ledgerOfProvenLog(one, logsById.get(one.located.tag.id), nowMs)]));
+      const openSeries = tagIds.flatMap(listUndecided);
+      return new Map(openSeries.map((one) => [one, ledgerOfProvenLog(one, logsById.get(one.located.tag.id), nowMs)]));
     },
     refused(tagIds: readonly string[], isNoLog: boolean, message: string, nowMs: number) {
       const record = isNoLog ? recordNoLog : recordRefusal;
       return new Map(tagIds.flatMap(listUndecided).map((series) => [series, record(series.ledger, message, nowMs)]));
     },
-    forget: (tagIds: readonly string[]) => testing.leave(new Set(tagIds)),
-    waiting: () => testing.waiting().length,
+    forget: (tagIds: readonly string[]) => groupTests.leave(new Set(tagIds)),
+    waiting: () => groupTests.waiting().length,
   };
 }
 
@@ -109,9 +109,8 @@ const BITS_PER_CLEARED_MEMBER = 0.01;
 const CLASSIFIED_MEMBERS_USED = 60;
 
 /**
- * Adaptive group testing for tags without a log ("bad" members), which make a complete request fail with 404. Parts of
- * a refused group are tested until one bad member is found. Neighbours of a bad member are tested singly, because hosts
- * that log nothing are neighbours. Learned shares decide all sizes (`npm run bench:history`).
+ * Finds the tags without a history log ("bad" members), which make a complete request fail, by adaptive group testing:
+ * tests parts of a refused group until one bad member is found, then its neighbours, which are often bad too.
  */
 export function createGroupTesting<T>(size: number) {
   let line: TestedMember<T>[] = [];
@@ -201,7 +200,7 @@ function chooseEvenOddsMembers<S>(spots: readonly S[], allGood: (spots: readonly
 
 /** Returns the part of a bad group whose test gives most information, preferring single members. */
 function chooseMostInformativePart<S>(suspects: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
-  const noCulprit = allGood(suspects);
+  const noBadOdds = allGood(suspects);
   let bestPartToTest = suspects.slice(0, 1);
   let bestInformationScore = Number.NEGATIVE_INFINITY;
   for (let fromTime = 0; fromTime < suspects.length; fromTime++) {
@@ -209,7 +208,7 @@ function chooseMostInformativePart<S>(suspects: readonly S[], allGood: (spots: r
       const count = to - fromTime;
       if (count === suspects.length) continue;
       const testedPart = suspects.slice(fromTime, to);
-      const goodOdds = Math.min(1, Math.max(0, (allGood(testedPart) - noCulprit) / (1 - noCulprit)));
+      const goodOdds = Math.min(1, Math.max(0, (allGood(testedPart) - noBadOdds) / (1 - noBadOdds)));
       const decisionProbability = (count === 1 ? 1 - goodOdds : 0) + (count === suspects.length - 1 ? goodOdds : 0);
       const bonusInformationBits =
         BITS_PER_BAD_MEMBER * decisionProbability + BITS_PER_CLEARED_MEMBER * count * goodOdds;

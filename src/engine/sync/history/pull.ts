@@ -10,7 +10,7 @@ import { createFinalizedDays } from "../completeness/finalized-days.ts";
 import type { Follower, FollowerRun } from "../job.ts";
 import { type HistoryDemand, historyRequestsPerMinute, logDiscoveryPerMinute } from "../plan/overload.ts";
 import { keepRequestsWaiting } from "../waiting-requests.ts";
-import { chooseBackfill, chooseFollowing, chooseTotal, chooseUserBackfill } from "./choose-request.ts";
+import { chooseBackfill, chooseFollowing, chooseTotals, chooseUserBackfill } from "./choose-request.ts";
 import type { HistoryConfig } from "./config.ts";
 import { computeProgress, type HistoryProgress, setHistorySeriesGauge } from "./history-progress.ts";
 import { createTagLogDiscovery } from "./log-discovery.ts";
@@ -20,14 +20,13 @@ import { countFollowedSeries, createHistorySeriesRegistry, type HistoryScope, ty
 import { createHistoryReplySettlement, type OnLoggedPoints } from "./settle.ts";
 
 /**
- * Pulls the history of one source: follows closed buckets, reads the latest again for late data, and backfills the
- * past. Every bucket is emitted once. If the history store is down (504), only the pull backs off.
+ * Pulls the history of one source: recent buckets, then late data, then the past. Emits every bucket once.
  *     stale ──refreshed──▶ looking ──series found──▶ waiting for a slot ◀────────────┐
  *       ▲                     ▲                            │ slot: a task is due     │ settled
  *       │ 60 s passed, the    └──── nothing due: pass ─────┤                         │
  *       │ scope, the classes                               ▼                         │
  *       │ or backfills changed                         in flight ──reply─────────────┤
- *       └───────────── failed ◀────────────────────────────┴─ error: twice in a row ends `follow`
+ *       └───────────── failed ◀────────────────────────────┴─ error: twice in a row ends the pull
  */
 export interface HistoryPull extends Follower {
   progress(): HistoryProgress;
@@ -140,7 +139,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   });
 
   function chooseTotalsTask(): HistoryTask | null {
-    const request = chooseTotal(listIdleSeries(), clock.now(), requestLimits());
+    const request = chooseTotals(listIdleSeries(), clock.now(), requestLimits());
     return request && { request };
   }
 
@@ -176,10 +175,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
 
   function findHistoryStarvation(): HistoryProgress["starving"] {
     if (dueSinceMs === null) return null;
-    const perMinute = plannedFollowingPerMinute() + discoveryRate();
-    const starvationLimitMs = Math.max(HISTORY_STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, perMinute));
-    const forMs = clock.monotonic() - dueSinceMs;
-    return forMs <= Math.min(STARVING_MAX_MS, starvationLimitMs) ? null : { since: isoUtc(clock.now() - forMs) };
+    const ratePerMinute = plannedFollowingPerMinute() + discoveryRate();
+    const starvationLimitMs = Math.max(HISTORY_STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, ratePerMinute));
+    const waitedMs = clock.monotonic() - dueSinceMs;
+    return waitedMs <= Math.min(STARVING_MAX_MS, starvationLimitMs) ? null : { since: isoUtc(clock.now() - waitedMs) };
   }
 
   async function pullHistoryOnce(isTotal: boolean, begun: () => void, signal: AbortSignal, well: () => void) {
@@ -227,7 +226,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   async function followHistory({ draining, forced, well }: FollowerRun): Promise<void> {
     failuresInRow = 0;
     await refreshSeriesIfStale();
-    const lanes = [false, true].map(
+    const requestLoops = [false, true].map(
       (isTotal) => (begun: () => void, signal: AbortSignal) => pullHistoryOnce(isTotal, begun, signal, well),
     );
     const lookups = {
@@ -238,7 +237,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       },
       fault: (error: unknown) => log.warn({ err: error }, "what is to be fetched could not be looked up"),
     };
-    await keepRequestsWaiting(lanes, { maxUnderWay: () => HISTORY_REQUESTS_MAX, draining, forced, lookups });
+    await keepRequestsWaiting(requestLoops, { maxUnderWay: () => HISTORY_REQUESTS_MAX, draining, forced, lookups });
   }
 
   return {

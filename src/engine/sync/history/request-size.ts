@@ -18,8 +18,8 @@ import { pointsOfTagLog } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
 /**
- * Learns the values of one request: doubles after two full responses, halves between the best and the worst size, tries
- * 25 % more every 200. A failure at a size that has worked is probably an outage; the second in a row halves the size.
+ * Learns how many values one request may have: the number doubles after two full responses and halves between the best
+ * and the worst size. The second failure in a row at a size that has worked halves it; one may be an outage.
  */
 const FULL_RESPONSES_TO_GROW = 2;
 const FULL_RESPONSES_BEFORE_TRIAL = 200;
@@ -194,9 +194,7 @@ const REREAD_BUCKETS = 2;
 export type ShortHistoryResponses = ReturnType<typeof createShortHistoryResponses>;
 
 /**
- * Treats missing points at the ends of a response that may have been cut as a gap, and requests them again singly. With
- * points, the limit is learned and the gap fetched in smaller pieces; otherwise it is recorded as answered without
- * values.
+ * Requests the missing ends of a response again, if the service may have cut the response at a limit of points.
  *     requested   |-------------- 2,016 --------------|
  *     response    |---- 1,000 ----|    unverified     |
  *     again                       |------ 1,016 ------|
@@ -283,7 +281,7 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
         const points = pointsByTagId.get(series.located.tag.id);
         if (seriesRange === undefined || points === undefined) continue;
         if (suspiciousPointCounts.answer === 0 && points.length < pointCounts.series) continue;
-        const missingRanges = missingEnds(points.ascending(), seriesRange, series, isLive ? REREAD_BUCKETS + 0.9 : 0.9);
+        const missingRanges = findEndGaps(points.ascending(), seriesRange, series, isLive ? REREAD_BUCKETS + 0.9 : 0.9);
         const [verifiedRange] = subtractRanges(seriesRange, missingRanges);
         if (verifiedRange === undefined) ranges.delete(series.key);
         else ranges.set(series.key, verifiedRange);
@@ -318,9 +316,11 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
         const toMs = Math.max(range.toMs, candidate.range.toMs);
         // Do not add series whose already verified ranges would make the response too long to be verified.
         const widerRangeMs = toMs - fromMs;
-        const verified = [...group, candidate].map((one) => (widerRangeMs - totalLengthMs([one.range])) / bucketMs + 2);
-        const sum = verified.reduce((total, count) => total + count, 0);
-        if (Math.max(...verified) > safePointCounts.safe.series || sum > safePointCounts.safe.answer) continue;
+        const bucketCounts = [...group, candidate].map(
+          (one) => (widerRangeMs - totalLengthMs([one.range])) / bucketMs + 2,
+        );
+        const sum = bucketCounts.reduce((total, count) => total + count, 0);
+        if (Math.max(...bucketCounts) > safePointCounts.safe.series || sum > safePointCounts.safe.answer) continue;
         group.push(candidate);
         range = { fromMs, toMs };
       }
@@ -338,7 +338,7 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
 }
 
 /** Returns the ranges before the first and after the last point that have at least `leastBuckets` buckets. */
-function missingEnds(
+function findEndGaps(
   points: TagPoints,
   range: TimeRange,
   { rules }: Series,

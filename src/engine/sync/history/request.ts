@@ -42,11 +42,9 @@ type HistoryReply =
   | { readonly error: unknown };
 
 /**
- * Performs a history request from the free slot to the settled reply.
- *     slot free ─ decide ─▶ query ─▶ reply ─┬─ logs, totals ─▶ settle
+ * Performs a history request from the free slot of the quota to the settled reply.
+ *     slot free ─ choose ─▶ query ─▶ reply ─┬─ logs, totals ─▶ settle
  *                                           └─ refused ─▶ explain ─▶ divide into halves ─▶ query …
- * A refusal is no data; only a 404 about a log (`NoLog`) says something about a log. `GET me` explains a 403: the token
- * lost an ability or does not see the site. A 422 is our mistake.
  */
 export function createHistoryRequests(options: {
   readonly source: Source;
@@ -78,15 +76,15 @@ export function createHistoryRequests(options: {
       chosenTasks.push(task);
       return { ask: "request" in task ? buildSeriesQuery(task.request, task.request.series) : task.discovery.query };
     };
-    const reply = await send(chooseHistoryQuery, isTotal, signal);
+    const reply = await sendQuery(chooseHistoryQuery, isTotal, signal);
     const [task] = chosenTasks;
     if (task === undefined)
       throw "error" in reply ? reply.error : new Error("A history request was sent without a task.");
     if ("request" in task) await serveHistoryRequest(task.request, reply, signal);
-    else await discover(task.discovery, reply, signal);
+    else await discoverLogs(task.discovery, reply, signal);
   }
 
-  async function send(query: HistoryQuery | Chooser<HistoryQuery>, isTotal: boolean, signal: AbortSignal) {
+  async function sendQuery(query: HistoryQuery | Chooser<HistoryQuery>, isTotal: boolean, signal: AbortSignal) {
     try {
       return isTotal
         ? { totals: await source.totals(query, "history", signal) }
@@ -100,7 +98,7 @@ export function createHistoryRequests(options: {
   async function serveHistoryRequest(request: HistoryRequest, first: HistoryReply, signal: AbortSignal): Promise<void> {
     let firstReply: HistoryReply | null = first;
     const fetch = async (part: readonly Series[]) => {
-      const reply = firstReply ?? (await send(buildSeriesQuery(request, part), request.kind === "total", signal));
+      const reply = firstReply ?? (await sendQuery(buildSeriesQuery(request, part), request.kind === "total", signal));
       firstReply = null;
       await settleReply(request, part, reply);
     };
@@ -109,7 +107,8 @@ export function createHistoryRequests(options: {
       await divideAndSettle(request.series, describeHistoryRequest(request), fetch, record, signal);
     } catch (error) {
       if (error instanceof UnexplainedRefusal)
-        for (const refused of request.series) refused.notBeforeMs = clock.monotonic() + UNEXPLAINED_REFUSAL_PAUSE_MS;
+        for (const refusedOnes of request.series)
+          refusedOnes.notBeforeMs = clock.monotonic() + UNEXPLAINED_REFUSAL_PAUSE_MS;
       throw error;
     }
   }
@@ -162,14 +161,14 @@ export function createHistoryRequests(options: {
     const { length } = unreadableSeries;
     if (length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, length);
     const newlyUnreadable = unreadableSeries.filter(({ key }) => !unreadable.has(key));
-    const readable = series.filter((each) => !unreadableSeries.includes(each) && unreadable.delete(each.key));
+    const nowReadable = series.filter((each) => !unreadableSeries.includes(each) && unreadable.delete(each.key));
     for (const { key } of newlyUnreadable) unreadable.add(key);
     if (newlyUnreadable.length > 0) {
       const byKey = Object.fromEntries(newlyUnreadable.map(({ key, located }) => [key, messages.get(located.tag.id)]));
       log.warn({ series: byKey }, "history of these was answered and is unreadable; it is requested again singly");
     }
-    if (readable.length > 0)
-      log.info({ series: readable.map(({ key }) => key) }, "history of these was answered readably");
+    if (nowReadable.length > 0)
+      log.info({ series: nowReadable.map(({ key }) => key) }, "history of these was answered readably");
   }
 
   /** Throws errors that do not concern the series. `first`: refusal of the complete group, if explained already. */
@@ -246,22 +245,22 @@ export function createHistoryRequests(options: {
     if (refused.length === 0) return;
     const noLogSeries = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
     const visibleNoLogSeries = new Set(await seriesWithVisibleSite(noLogSeries, signal));
-    const changed = new Map<Series, StoredLedger>();
+    const newLedgers = new Map<Series, StoredLedger>();
     shortResponses.forget(refused.map(({ member }) => member));
     for (const { member: series, refusal } of refused) {
       series.isSuspect = true;
       // The service also answers "no log" for tags that the token cannot see.
       if (refusal.reason === "no-log" && !visibleNoLogSeries.has(series)) continue;
       const range = request.ranges.get(series.key);
-      if (range !== undefined) changed.set(series, ledgerAfterRefusal(request, series, range, refusal, clock.now()));
+      if (range !== undefined) newLedgers.set(series, ledgerAfterRefusal(request, series, range, refusal, clock.now()));
     }
-    await settle.ledgers(changed);
-    if (changed.size === 0) return;
-    const logFields = { series: [...changed.keys()].map(({ key }) => key), kind: request.kind };
+    await settle.ledgers(newLedgers);
+    if (newLedgers.size === 0) return;
+    const logFields = { series: [...newLedgers.keys()].map(({ key }) => key), kind: request.kind };
     log.info({ ...logFields, said: refused[0]?.refusal.message }, "history was refused of these, asked alone");
   }
 
-  async function discover(task: LogDiscoveryRequest, reply: HistoryReply, signal: AbortSignal): Promise<void> {
+  async function discoverLogs(task: LogDiscoveryRequest, reply: HistoryReply, signal: AbortSignal): Promise<void> {
     const { tagIds } = task.query;
     const logs = "logs" in reply ? reply.logs : null;
     let refusal: Refusal | null = null;
@@ -346,10 +345,7 @@ interface SingleSeriesRefusal<T = Series, R = Refusal> {
   readonly refusal: R;
 }
 
-/**
- * Requests halves of refused groups: nine requests for one bad tag of 20. `attempt` returns null for a served part;
- * `stop` leaves the group without a verdict (null).
- */
+/** Requests halves of a refused group. `attempt` returns null for a served part; `stop` ends the division. */
 async function divideRefusedGroup<T, R extends { readonly isLast: boolean }>(
   group: readonly T[],
   attempt: (part: readonly T[]) => Promise<R | "stop" | null>,

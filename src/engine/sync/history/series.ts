@@ -70,8 +70,8 @@ export function createHistorySeriesRegistry(options: {
   const unseenSiteIds = new Set<number>();
 
   async function refreshBackfills(): Promise<void> {
-    const remove = findExpiredBackfills(await store.documents<StoredBackfill>(backfillDocumentSet), clock.now());
-    if (remove.length > 0) await store.commit({ documents: [{ set: backfillDocumentSet, remove }] });
+    const expiredIds = findExpiredBackfills(await store.documents<StoredBackfill>(backfillDocumentSet), clock.now());
+    if (expiredIds.length > 0) await store.commit({ documents: [{ set: backfillDocumentSet, remove: expiredIds }] });
     backfills = await loadBackfills(store, source);
     backfillsLoadedAtMs = clock.monotonic();
   }
@@ -87,9 +87,9 @@ export function createHistorySeriesRegistry(options: {
     for (const located of tags) {
       for (const { key, rules, total } of selectSeriesOfTag(located, backfills.open)) {
         const oldSeries = previousSeriesByKey.get(key);
-        const lastLedger = oldSeries?.isUnsure === false ? oldSeries.ledger : (ledgers.get(key) ?? oldSeries?.ledger);
-        const ledger = prepareLedger(lastLedger, rules, total, nowMs);
-        if (ledger !== lastLedger) changedLedgers.push([key, ledger]);
+        const ledgerBefore = oldSeries?.isUnsure === false ? oldSeries.ledger : (ledgers.get(key) ?? oldSeries?.ledger);
+        const ledger = prepareLedger(ledgerBefore, rules, total, nowMs);
+        if (ledger !== ledgerBefore) changedLedgers.push([key, ledger]);
         const { isSuspect = false, notBeforeMs = Number.NEGATIVE_INFINITY } = oldSeries ?? {};
         nextSeries.push(
           oldSeries?.isBusy === true
@@ -254,8 +254,8 @@ export function prepareLedger(
 
 export function countFollowedSeries(all: readonly Series[]): readonly FollowedHistory[] {
   const loggedSeries = all.filter(({ ledger }) => ledger.state !== "no-log");
-  const groups = Map.groupBy(loggedSeries, ({ rules, total }) => `${rules.resolution} ${total} ${rules.everyMs}`);
-  return [...groups.values()].flatMap((members) => {
+  const ruleGroups = Map.groupBy(loggedSeries, ({ rules, total }) => `${rules.resolution} ${total} ${rules.everyMs}`);
+  return [...ruleGroups.values()].flatMap((members) => {
     const [first] = members;
     if (first === undefined) return [];
     const { resolution, everyMs } = first.rules;
@@ -350,8 +350,8 @@ export function pendingRanges(request: BackfillRequest, series: SeriesLedger, no
 
 function isBackfillDone(request: BackfillRequest, series: SeriesLedger, nowMs: number): boolean {
   const { ledger, rules } = series;
-  const isClosed = closedUntilMs(rules, nowMs) >= parseTime(request.stored.to) || Number.isFinite(rules.everyMs);
-  if (!isClosed || ledger.state === "unproven") return false;
+  const isPastClosed = closedUntilMs(rules, nowMs) >= parseTime(request.stored.to) || Number.isFinite(rules.everyMs);
+  if (!isPastClosed || ledger.state === "unproven") return false;
   return hasSeriesNoLog(ledger) || pendingRanges(request, series, nowMs).length === 0;
 }
 

@@ -39,7 +39,7 @@ export type OnLoggedPoints = (id: string, resolution: Resolution, points: TagPoi
 
 const NO_EMITTED_POINTS: EmittedHistoryPoints = { fresh: new TagPoints(), revised: new TagPoints(), before: new Map() };
 
-interface Batch {
+interface CommitBatch {
   readonly ledgers: Map<Series, StoredLedger>;
   readonly putEmitted: (readonly [string, EmittedPoints])[];
   readonly removeEmitted: string[];
@@ -63,12 +63,12 @@ export function createHistoryReplySettlement(options: {
   const ledgerDocumentSet = documentSet("history", source);
   const emittedPointsSet = syncSet("history-told", source);
 
-  function createCommitBatch(nowMs: number, extra: readonly DocumentChange[] = []): Batch {
+  function createCommitBatch(nowMs: number, extra: readonly DocumentChange[] = []): CommitBatch {
     const days = options.days.notes(nowMs);
     return { ledgers: new Map(), putEmitted: [], removeEmitted: [], events: [], days, extra, points: 0 };
   }
 
-  async function commitBatch({ ledgers, putEmitted, removeEmitted, events, days, extra }: Batch): Promise<void> {
+  async function commitBatch({ ledgers, putEmitted, removeEmitted, events, days, extra }: CommitBatch): Promise<void> {
     await store.commit({
       documents: [
         { set: ledgerDocumentSet, put: [...ledgers].map(([series, ledger]) => [series.key, ledger] as const) },
@@ -83,7 +83,7 @@ export function createHistoryReplySettlement(options: {
   }
 
   async function changeLedgerInBatch(
-    batch: Batch,
+    batch: CommitBatch,
     series: Series,
     ledger: StoredLedger,
     emitted: EmittedHistoryPoints,
@@ -93,7 +93,7 @@ export function createHistoryReplySettlement(options: {
   }
 
   async function addPointsToBatch(
-    batch: Batch,
+    batch: CommitBatch,
     series: Series,
     range: TimeRange,
     nowMs: number,
@@ -123,11 +123,11 @@ export function createHistoryReplySettlement(options: {
       batch.putEmitted.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emittedValuesByTime)]);
     for (let chunk = chunkNumberAt(oldestMs, resolution); chunk < chunkNumberAt(retainedSinceMs, resolution); chunk++)
       batch.removeEmitted.push(`${key} ${chunk}`);
-    batch.events.push(...toEvents(series, fresh, false, nowMs), ...toEvents(series, revised, true, nowMs));
+    batch.events.push(...buildEvents(series, fresh, false, nowMs), ...buildEvents(series, revised, true, nowMs));
     batch.points += fresh.length + revised.length;
   }
 
-  function toEvents(
+  function buildEvents(
     series: Series,
     points: TagPoints,
     revised: boolean,

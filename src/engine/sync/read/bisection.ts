@@ -31,14 +31,13 @@ const SUSPECT_TAG_GROUPS_MAX = 4;
 
 /**
  * Finds the tags that make complete requests fail. Times are monotonic.
- * 1. A request for several sites fails: their tags share requests only within their site until one succeeds.
- * 2. A request for one site fails: its tags are read in halves in spare slots until one is left. If one half succeeds,
- * the other is divided at once; if one half fails, the other joins the clean tags.
- * 3. Two single refusals 62 s apart prove a tag refused if `GET me` says after each that the token may read it.
+ * 1. After a failed request for several sites, tags share requests only within their site until one succeeds.
+ * 2. After a failed request for one site, its tags are read in ever smaller halves until one tag is left.
+ * 3. Two single refusals prove a tag refused, if `GET me` says after each that the token may read the tag.
  */
 export function createBisection(siteOf: (id: string) => number | undefined) {
   const suspicions = new Map<string, TagSuspicion>();
-  const sitesInDoubt = new Map<number | undefined, number>();
+  const suspectSites = new Map<number | undefined, number>();
   let suspectGroupCount = 0;
 
   function nextSuspectGroupLabel(): string {
@@ -61,8 +60,10 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
   }
 
   function findSiblingGroups(ids: readonly string[]): readonly (readonly string[])[] {
-    const labels = new Set(ids.flatMap((id) => suspicions.get(id)?.sibling ?? []));
-    return [...labels].map((label) => [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id));
+    const groupLabels = new Set(ids.flatMap((id) => suspicions.get(id)?.sibling ?? []));
+    return [...groupLabels].map((label) =>
+      [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id),
+    );
   }
 
   function markSiblingsLikelyClean(ids: readonly string[]): void {
@@ -78,7 +79,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
 
   function narrowDownSuspects(ids: readonly string[], namedTag: string | null): void {
     const sites = new Set(ids.map(siteOf));
-    for (const site of sites) sitesInDoubt.set(site, (sitesInDoubt.get(site) ?? 0) + (sites.size > 1 ? 0 : 1));
+    for (const site of sites) suspectSites.set(site, (suspectSites.get(site) ?? 0) + (sites.size > 1 ? 0 : 1));
     if (sites.size > 1) return;
     markSiblingsLikelyClean(ids);
     if (namedTag !== null && ids.includes(namedTag)) {
@@ -89,7 +90,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
   }
 
   return {
-    any: () => suspicions.size > 0 || sitesInDoubt.size > 0,
+    any: () => suspicions.size > 0 || suspectSites.size > 0,
 
     isolationOf(id: string): TagIsolation | null {
       const tagSuspicion = suspicions.get(id);
@@ -98,19 +99,19 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
         const retryNotBefore = lastSingleMs === null ? {} : { notBeforeMs: lastSingleMs + SECOND_REFUSAL_MIN_MS };
         return { label, timing: "patient", isSuspect: true, ...retryNotBefore };
       }
-      if (sitesInDoubt.size === 0) return null;
+      if (suspectSites.size === 0) return null;
       const site = siteOf(id);
-      const siteFailureCount = sitesInDoubt.get(site);
+      const siteFailureCount = suspectSites.get(site);
       if (siteFailureCount === undefined) return null;
       return { label: `site ${site}`, timing: siteFailureCount < SUSPECT_SITE_FAILURES_MIN ? "punctual" : "patient" };
     },
 
     cleared(ids: readonly string[]): void {
-      if (suspicions.size === 0 && sitesInDoubt.size === 0) return;
+      if (suspicions.size === 0 && suspectSites.size === 0) return;
       const siblingGroups = findSiblingGroups(ids);
       for (const id of ids) {
         suspicions.delete(id);
-        sitesInDoubt.delete(siteOf(id));
+        suspectSites.delete(siteOf(id));
       }
       for (const siblings of siblingGroups.map((each) => each.filter((id) => suspicions.has(id))))
         if (siblings.length > 1) divideSuspects(siblings);
@@ -143,7 +144,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
 
     forget(): void {
       suspicions.clear();
-      sitesInDoubt.clear();
+      suspectSites.clear();
     },
   };
 }
@@ -178,32 +179,32 @@ const SLOW_TAG_LABEL = "slow";
 
 /** Finds tags that delay their read requests, by dividing slow requests until one tag is left. */
 export function createSlowTagSearch() {
-  const labels = new Map<string, string>();
+  const groupLabels = new Map<string, string>();
   const requestLatencies = createMovingMedian(REQUEST_LATENCIES_MAX);
   let suspectGroupCount = 0;
 
   const typicalLatencyMs = () => requestLatencies.value() ?? 0;
   function suspectSlowTags(ids: readonly string[]): void {
     suspectGroupCount += 1;
-    for (const id of ids) labels.set(id, `suspects ${suspectGroupCount}`);
+    for (const id of ids) groupLabels.set(id, `suspects ${suspectGroupCount}`);
   }
 
   return {
-    any: () => labels.size > 0,
-    labelOf: (id: string) => labels.get(id) ?? null,
+    any: () => groupLabels.size > 0,
+    labelOf: (id: string) => groupLabels.get(id) ?? null,
     typicalMs: typicalLatencyMs,
-    forget: () => labels.clear(),
+    forget: () => groupLabels.clear(),
 
     replied(ids: readonly string[], latencyMs: number): void {
       const isSlowRequest =
         latencyMs > Math.max(SLOW_REQUEST_MIN_MS, SLOW_REQUEST_FACTOR * typicalLatencyMs()) &&
         requestLatencies.count() >= REQUEST_LATENCIES_MIN;
       // The typical time excludes failed requests and requests with suspected tags.
-      if (Number.isFinite(latencyMs) && !ids.some((id) => labels.has(id))) requestLatencies.add(latencyMs);
+      if (Number.isFinite(latencyMs) && !ids.some((id) => groupLabels.has(id))) requestLatencies.add(latencyMs);
       const [singleId] = ids;
-      if (!isSlowRequest) for (const id of ids) labels.delete(id);
-      else if (ids.length === 1 && singleId !== undefined) labels.set(singleId, SLOW_TAG_LABEL);
-      else if (!ids.every((id) => labels.get(id) === SLOW_TAG_LABEL)) {
+      if (!isSlowRequest) for (const id of ids) groupLabels.delete(id);
+      else if (ids.length === 1 && singleId !== undefined) groupLabels.set(singleId, SLOW_TAG_LABEL);
+      else if (!ids.every((id) => groupLabels.get(id) === SLOW_TAG_LABEL)) {
         const middleIndex = Math.ceil(ids.length / 2);
         suspectSlowTags(ids.slice(0, middleIndex));
         suspectSlowTags(ids.slice(middleIndex));

@@ -43,8 +43,8 @@ export function createLiveReadCommit(options: LiveReadCommitOptions, schedule: T
 
   async function readUncachedValues(ids: readonly string[]): Promise<ReadonlyMap<string, StoredValue | undefined>> {
     const uncachedTagIds = ids.filter((id) => !cachedValues.has(id));
-    const load = async (id: string) => [id, await store.document<StoredValue>(valueDocumentSet, id)] as const;
-    return new Map(await Promise.all(uncachedTagIds.map(load)));
+    const loadValue = async (id: string) => [id, await store.document<StoredValue>(valueDocumentSet, id)] as const;
+    return new Map(await Promise.all(uncachedTagIds.map(loadValue)));
   }
 
   function cacheTagValue(id: string, stored: StoredValue): void {

@@ -10,11 +10,10 @@ const REFUSALS_WITHOUT_CONTROL_TAG = 8;
 const WORKING_READ_STATE = { isTrying: false, failures: 0, refusals: 0, controlsRefused: 0 };
 
 /**
- * Detects that reads fail for a reason that concerns all tags: the service is down or refuses every request.
+ * Detects failures that concern all tags, by reading a control tag: a single tag that was read recently.
  *     working ── 3 refusals in a row ──► checking: reads control tags in spare slots ── any read ──► working
  *     checking ── 3 controls refused ──► trying: one control tag at a time ──────────── any read ──► working
  *     working ── failure of token, quota or service, or 3 failures in a row ──► trying
- * A control is a single tag that was read recently: a refused group of 20 proves nothing.
  */
 export function createControlReads(pickControl: (tried: readonly string[]) => string | undefined) {
   let readState = WORKING_READ_STATE;

@@ -35,9 +35,7 @@ const DISPLACEMENT_SLOT_INTERVAL = 1.5;
 export type LiveReads = ReturnType<typeof createLiveReads>;
 
 /**
- * Reads the live values of one source. When a slot of lane `live` is free, `selectTags` picks up to 20 tags, or none:
- * then history gets the slot. A second request in lane `spare` reads the oldest values when no other lane needs the
- * slot.
+ * Reads the live values of one source, up to 20 tags in each request. If no tag is due, history gets the slot.
  *     waiting ── slot free ──► sent ── reply ────► committed ──────────────► waiting
  *        ▲  └─ no tag due: pass ┘└─── failure ──► settled ─ some tags ─────► waiting
  *        │                                           └───── all tags: throw ─► trying (one request at a time,
@@ -67,8 +65,8 @@ export function createLiveReads(options: LiveReadOptions) {
     const suspectIsolation = tagBisection.isolationOf(id);
     if (suspectIsolation !== null) return suspectIsolation;
     const singleLabel = leftOut.labelOf(id);
-    const label = slowTags.labelOf(id) ?? singleLabel;
-    return label === null ? null : { label, timing: singleLabel === null ? null : "patient" };
+    const tagLabel = slowTags.labelOf(id) ?? singleLabel;
+    return tagLabel === null ? null : { label: tagLabel, timing: singleLabel === null ? null : "patient" };
   }
 
   function clearTagSuspicions(): void {
@@ -77,9 +75,8 @@ export function createLiveReads(options: LiveReadOptions) {
   }
 
   /**
-   * Picks up to 20 tags: while every read fails a control; in every 20th slot a bisection group; tags whose interval
-   * would be missed, e.g. a 10 s tag last read 8.9 s ago with slots 3 s apart; in other slots a control, a bisection
-   * group, the oldest values, or a quarantined tag. `[]` leaves the slot to history.
+   * Picks up to 20 tags: a control tag if all reads fail, tags whose interval would be exceeded, then in other slots
+   * suspected, old or quarantined tags. `[]` leaves the slot to history.
    */
   function selectTagsForSlot(eager: boolean, spacingMs: number): readonly string[] {
     const nowMs = clock.monotonic();
@@ -124,7 +121,7 @@ export function createLiveReads(options: LiveReadOptions) {
     return true;
   }
 
-  async function readOnce(lane: Lane, begun: () => void, signal: AbortSignal, { draining, well }: FollowerRun) {
+  async function readTagsOnce(lane: Lane, begun: () => void, signal: AbortSignal, { draining, well }: FollowerRun) {
     let group: readonly string[] = [];
     let requestStartedAtMs = 0;
     const releaseRequestedTags = () => {
@@ -206,7 +203,7 @@ export function createLiveReads(options: LiveReadOptions) {
     controlReads.restart();
     await scheduleRefresh.run();
     const requestLoops = (["live", "spare"] as const).map(
-      (lane) => (begun: () => void, signal: AbortSignal) => readOnce(lane, begun, signal, run),
+      (lane) => (begun: () => void, signal: AbortSignal) => readTagsOnce(lane, begun, signal, run),
     );
     await keepRequestsWaiting(requestLoops, {
       maxUnderWay: () => LIVE_READ_REQUESTS_MAX[controlReads.isTrying() ? "trying" : "working"],

@@ -81,12 +81,12 @@ export function createTagSchedule(context: TagScheduleContext) {
   });
   function createSiteStateCache() {
     const siteStates = new Map<number, SiteState>();
-    const siteOf = (siteId: number) => {
+    const siteStateOf = (siteId: number) => {
       const site = siteStates.get(siteId) ?? readSiteState(siteId);
       siteStates.set(siteId, site);
       return site;
     };
-    return { sites: siteStates, siteOf };
+    return { sites: siteStates, siteOf: siteStateOf };
   }
   const stretchedIntervalMsOf = ({ watched: { readClass } }: ScheduledTag) =>
     readClass.every * (stretchFactors.get(readClass.name) ?? 1);
@@ -301,13 +301,13 @@ export function createTagSchedule(context: TagScheduleContext) {
     },
 
     freshness(nowMs: number): readonly ReadClassFreshness[] {
-      const classes = new Map<string, { -readonly [key in keyof ReadClassFreshness]: ReadClassFreshness[key] }>();
+      const classStates = new Map<string, { -readonly [key in keyof ReadClassFreshness]: ReadClassFreshness[key] }>();
       const { siteOf } = createSiteStateCache();
       for (const tag of scheduledTags.values()) {
         const { name } = tag.watched.readClass;
         const promisedMs = stretchedIntervalMsOf(tag);
-        const classFreshness = classes.get(name) ?? { name, tags: 0, promisedMs, achievedMs: null };
-        classes.set(name, classFreshness);
+        const classFreshness = classStates.get(name) ?? { name, tags: 0, promisedMs, achievedMs: null };
+        classStates.set(name, classFreshness);
         classFreshness.tags += 1;
         classFreshness.promisedMs = promisedMs;
         if (!countsForFreshness(tag, siteOf(tag.watched.siteId))) continue;
@@ -318,7 +318,7 @@ export function createTagSchedule(context: TagScheduleContext) {
         const valueAgeMs = tag.lastMs === null ? lateFirstValueMs : Math.max(nowMs - tag.lastMs, replacedValueAgeMs);
         if (valueAgeMs !== null) classFreshness.achievedMs = Math.max(valueAgeMs, classFreshness.achievedMs ?? 0);
       }
-      return [...classes.values()];
+      return [...classStates.values()];
     },
 
     startMinute(): void {

@@ -15,10 +15,7 @@ interface SinglyReadTagState {
   untilMs: number;
 }
 
-/**
- * Tracks tags without a usable value in a reply: no event, as unknown is not bad, and fewer requests. A tag that is
- * unreadable with others is requested singly next; if readable then, for 10 minutes, then 1, 6 and 24 hours.
- */
+/** Tracks tags without a usable value in a reply. Requests a tag singly if it is unreadable together with others. */
 export function createLeftOutTags(options: {
   readonly store: Pick<Store, "documents">;
   readonly source: string;
@@ -64,21 +61,22 @@ export function createLeftOutTags(options: {
         if (previousEntry?.kind === kind && previousEntry.reason === reason) return [];
         return [[id, { since: previousEntry?.since ?? at, kind, reason }]];
       });
-      const remove = requested.filter((id) => values.has(id) && storedLeftOut.has(id));
+      const usableAgain = requested.filter((id) => values.has(id) && storedLeftOut.has(id));
       const onCommitted = () => {
         const unreadableTagIds = missingTagIds.filter((id) => leftOutReasonsById.get(id)?.kind === "unreadable");
         noteSingles(requested, unreadableTagIds, new Set(storedLeftOut.keys()));
         const newlyUnusableTags = put.filter(([id, { kind }]) => storedLeftOut.get(id)?.kind !== kind);
         for (const [id, one] of put) storedLeftOut.set(id, one);
-        for (const id of remove) storedLeftOut.delete(id);
+        for (const id of usableAgain) storedLeftOut.delete(id);
         if (newlyUnusableTags.length > 0) {
           const loggedTags = newlyUnusableTags.slice(0, LOGGED_TAGS_MAX);
           const tags = Object.fromEntries(loggedTags.map(([id, { reason }]) => [id, reason]));
           log.warn({ tags, count: newlyUnusableTags.length }, "tags that were asked for have no value in the reply");
         }
-        if (remove.length > 0) log.info({ tags: remove }, "tags that had no value in the replies have one again");
+        if (usableAgain.length > 0)
+          log.info({ tags: usableAgain }, "tags that had no value in the replies have one again");
       };
-      return { documents: { set, put, remove }, committed: onCommitted };
+      return { documents: { set, put, remove: usableAgain }, committed: onCommitted };
     },
     of: (id: string): StoredLeftOut | undefined => all?.get(id),
     all: (): ReadonlyMap<string, StoredLeftOut> | null => all,

@@ -21,12 +21,12 @@ export function buildValueEvent(
   type: Pick<ValueTypeJudgement, "doubt" | "fact">,
   { source, inDoubt, behindGateway }: { source: string; inDoubt: boolean; behindGateway: string | null },
 ): { readonly stored: StoredValue; readonly event: Event<"tag-value"> | null } {
-  const time = isoUtc(reply.receivedAtMs);
+  const readAt = isoUtc(reply.receivedAtMs);
   const lastGoodBefore = before === undefined ? null : lastGoodOf(before);
   const quality: TagValueQuality = value === null ? "bad" : inDoubt || type.fact !== null ? "uncertain" : "good";
-  const lastGood = value === null ? lastGoodBefore : { value, time };
+  const lastGood = value === null ? lastGoodBefore : { value, time: readAt };
   const valueReading = {
-    ...{ value, quality, time },
+    ...{ value, quality, time: readAt },
     ...(value === null && { lastGood, nulls: (before?.nulls ?? 0) + 1 }),
     ...(type.doubt !== null && { typeDoubt: type.doubt }),
     ...(value === null && behindGateway !== null && { behindGateway }),
@@ -36,10 +36,10 @@ export function buildValueEvent(
     return { stored: { ...valueReading, told: lastEmitted }, event: null };
   const latencyMs = Math.round(reply.latencyMs);
   const valueFact: TagValueFact = {
-    ...{ tag, value, quality, time, latencyMs, lastGood, behindGateway },
+    ...{ tag, value, quality, time: readAt, latencyMs, lastGood, behindGateway },
     ...(type.fact === null ? {} : { type: type.fact }),
   };
-  const eventFields = { source: sourceUri(source), subject: eventSubject("tag", siteId, tag.id), time, siteId };
+  const eventFields = { source: sourceUri(source), subject: eventSubject("tag", siteId, tag.id), time: readAt, siteId };
   const event = makeEvent({ type: "tag-value", ...eventFields, data: valueFact, facts: [] });
   return { stored: { ...valueReading, told: "this" }, event };
 }
