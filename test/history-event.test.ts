@@ -74,9 +74,7 @@ describe("the stored text of a history event", () => {
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
         const event = makeHistoryEvent(fields);
-        expect({ ...parseEvent(encodeEvent(event)) }).toEqual({
-          ...parseEvent(JSON.stringify(plain)),
-        });
+        expect({ ...parseEvent(encodeEvent(event)) }).toEqual({ ...parseEvent(JSON.stringify(plain)) });
         expect(JSON.stringify(parseEvent(encodeEvent(event)))).toBe(JSON.stringify(plain));
         expect(JSON.stringify(event)).toBe(JSON.stringify(plain));
         expect(event.id).toBe(plain.id);
@@ -125,11 +123,8 @@ describe("the stored text of a history event", () => {
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
         const { points, ...fact } = JSON.parse(JSON.stringify(plain.data)) as Event<"tag-history">["data"];
-        for (const event of [
-          plain,
-          makeHistoryEvent(fields),
-          parseEvent(JSON.stringify(plain)) as Event<"tag-history">,
-        ]) {
+        const parsedEvent = parseEvent(JSON.stringify(plain)) as Event<"tag-history">;
+        for (const event of [plain, makeHistoryEvent(fields), parsedEvent]) {
           const splitEvent = splitHistoryEvent(event);
           expect(JSON.parse(JSON.stringify(splitEvent.fact))).toEqual(fact);
           expect(pointsToJson(splitEvent.points)).toBe(JSON.stringify(points));

@@ -154,12 +154,8 @@ const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => WorkerService
     }),
   buildSensors(clock) {
     const source = CONFIG.sources.main as (typeof CONFIG.sources)[string];
-    return buildSensorWatch("main", source, {
-      store: createMemoryStore(),
-      clock,
-      clockDoubt: NO_DOUBT,
-      log,
-    }) as WorkerService;
+    const options = { store: createMemoryStore(), clock, clockDoubt: NO_DOUBT, log };
+    return buildSensorWatch("main", source, options) as WorkerService;
   },
   watchFile: (clock) => watchConfigFile({ file: import.meta.filename, clock, log, onStable: async () => true }),
   createReloader: (clock) =>

@@ -35,37 +35,37 @@ export interface RequiredSinkMethods {
 }
 
 export interface SinkDeliveryMethods {
-  /** A repeated event replaces the first one, e.g. a retained message. A crash may then repeat up to 100 events. */
+  /** The server replaces a repeated event, e.g. a retained message, so a crash may repeat up to 100 events. */
   readonly toleratesRepeats?: true;
   /** All events stay in commit order, e.g. for a file. Other sinks get alarms and results of commands before values. */
   readonly strictOrder?: true;
-  /** Work without new events, e.g. repeating alarms. Called after `open` and after the returned time. */
+  /** Does work without new events, e.g. repeats alarms. Called after `open`, and again after the returned time. */
   tick?(signal: AbortSignal): Promise<TickResult>;
-  /** Requests that settled events still cause, e.g. 12 tickets to open. Part of the sink's lag. */
+  /** Number of requests that the sink must still send for settled events, e.g. 12 tickets to open. */
   pendingRequests?(): number;
 }
 
 export interface SinkDiagnostics {
-  /** Identifies the server, e.g. a hash of its address. A sink that ended continues when this changes. */
+  /** Identifies the server, e.g. a hash of its address. A stopped sink starts again with another server. */
   readonly serverId?: string;
-  /** Connects without writing an event, for `plenum check`. Rejects with what is wrong. */
+  /** Tests the connection without writing an event, for `plenum check`. Rejects with the problem. */
   probe?(signal: AbortSignal): Promise<void>;
   /** Opens, changes and closes a marked test alarm, e.g. for `plenum sink test slack`. Prints one line per step. */
   test?(say: (line: string) => void, signal: AbortSignal): Promise<void>;
   /** Detects a restart that may have lost acknowledged events. Called after `open` and every 30 s. */
   detectRestart?(before: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
-  /** Retention in milliseconds; infinite when the server deletes nothing, null when unknown. */
+  /** How long the server keeps data, in milliseconds; infinite when it deletes nothing, null when unknown. */
   retentionMs?(signal: AbortSignal): Promise<number | null>;
-  /** Monotonic time of the last progress. The time limit of a write counts from there. */
+  /** Monotonic time of the last progress of a write, from which its time limit counts. */
   progressMs?(): number;
 }
 
 export type AcceptEvents = (count: number, stateChanges?: SinkStateChange) => void;
 
 export interface BatchInfo {
-  /** Positions in the log, ascending; an event keeps its position when offered again. 0 for an event marked `snapshot`. */
+  /** Positions of the events in the event log, ascending; 0 for an event marked `snapshot`. */
   readonly positions: readonly number[];
-  /** Commit times, UTC; empty for an event marked `snapshot`. */
+  /** Commit times of the events, UTC; empty for an event marked `snapshot`. */
   readonly committedAt: readonly string[];
   /** True when a person requested that settled events are sent again. */
   readonly isRedelivery: boolean;
@@ -98,7 +98,7 @@ export interface BuildingView {
   activeAlarms(): Promise<readonly AlarmView[]>;
   findAlarm(source: string, id: string): Promise<AlarmView | undefined>;
   inventory<N extends keyof InventoryMap>(noun: N): Promise<readonly ListedInventoryObject<InventoryMap[N]>[]>;
-  /** One object by its id, as last listed; undefined when it is unknown. Constant cost. */
+  /** Finds an object as the service last listed it; undefined for an unknown id. */
   findObject<N extends keyof InventoryMap>(noun: N, source: string, id: string): Promise<InventoryMap[N] | undefined>;
   /** Time of the first list that contained the object, UTC; undefined when it is unknown. */
   firstListed(noun: keyof InventoryMap, source: string, id: string): Promise<string | undefined>;
@@ -189,7 +189,7 @@ export interface Receipt {
   readonly rejected: readonly EventRejection[];
   readonly retry?: { readonly from: number; readonly error: unknown };
   readonly stateChanges?: SinkStateChange;
-  /** The sink buffers the batch. The first receipt without this, or a tick with `settled`, settles all of it. */
+  /** The sink buffers the batch. A later receipt without `buffered`, or a tick with `settled`, settles these events. */
   readonly buffered?: true;
   readonly failing?: FailedRequest;
   readonly tickInMs?: number;
@@ -229,7 +229,7 @@ export interface CommandMessage {
   readonly topic: string;
   /** Tag in the topic; null when the payload names it. */
   readonly tagId: string | null;
-  /** Present on the topic for approvals by a second person. */
+  /** Present when the message came on the topic for approvals by a second person. */
   readonly purpose?: "second";
   /** Source in the topic; null when there is only one or the payload names it. */
   readonly source: string | null;
@@ -248,7 +248,7 @@ export interface CommandMessage {
 export interface FleetAssignment {
   readonly fleet: string;
   readonly source: string;
-  /** Common wall clock of all members, milliseconds since 1970. */
+  /** Wall time that all members of the fleet share, in milliseconds since 1970. */
   now(): number;
 }
 
@@ -256,7 +256,7 @@ export interface ConnectorContext {
   readonly name: string;
   /** Distinguishes this worker from the one whose state folder was copied; absent without a copy. */
   readonly identity?: string;
-  /** Present when a source reads history, so that `day-sealed` events follow. */
+  /** Present when a source reads history, so that the sink will get `day-sealed` events. */
   readonly readsHistory?: true;
   readonly assignment?: FleetAssignment;
   readonly log: Log;
@@ -273,7 +273,7 @@ export interface StoreSharedBySinks {
   readonly path: readonly string[];
   /** Ends the message "The sinks a and b would …", e.g. `write the same files: give one of them another folder`. */
   readonly consequence: string;
-  /** Two sinks may share it when their filters select different events. */
+  /** Two sinks may share the store when their filters select different events. */
   readonly allowsDistinctFilters?: true;
 }
 
@@ -284,11 +284,11 @@ export interface ConnectorDefinition<C = unknown> {
   readonly Config: ZodType<C>;
   /** Default waits between attempts for one rejected event; then it is a dead letter. Absent: retried until deleted. */
   readonly scheduleMs?: readonly number[];
-  /** The sink sends `Offered.sequences`. Without this, the configuration rejects `sequence: true`. */
+  /** The sink sends `BatchInfo.sequences`. Otherwise the configuration rejects `sequence: true`. */
   readonly carriesSequence?: true;
   /** Topic or query with which a person finds the event at the server; null when the server does not store it. */
   locateEvent?(config: C, event: Event): string | null;
-  /** Names a resource that two sinks must not share, such as a folder; null when they share nothing. The configuration rejects such sinks. */
+  /** Names a resource that two sinks must not share, such as a folder; null when they share nothing. */
   shared?(one: C, other: C): StoreSharedBySinks | null;
   /** Returns a promise if the connector loads its libraries only when it is configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;

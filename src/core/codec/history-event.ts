@@ -61,7 +61,7 @@ function dropLastCharacter(json: string): string {
 
 const textByHistoryEvent = new WeakMap<Event, string>();
 
-/** Parses the text of a history event; its data only at the first access. Returns null for an event of another kind. */
+/** Parses a history event, whose data is parsed at the first access. Returns null for an event of another kind. */
 export function parseHistoryEvent(text: string): Event<"tag-history"> | null {
   const dataMarkerIndex = text.indexOf(EVENT_DATA_MARKER);
   const kindMarkerIndex = text.indexOf(HISTORY_EVENT_MARKER);
@@ -200,7 +200,7 @@ function packAndQuote(points: TagPoints, packed: Buffer, quoted: Buffer): readon
   return [packedEnd, quotedAt];
 }
 
-/** Returns packed points as a JSON list `[{"time":"2026-01-01T00:00:00.000Z","value":21.5}]`; a list unchanged. */
+/** Converts packed points to a JSON list `[{"time":"2026-01-01T00:00:00.000Z","value":21.5}]`. */
 export function pointsToJson(points: string): string {
   if (points.startsWith("[")) return points;
   const pointBuffer = reservePointBuffer(points);
@@ -220,7 +220,7 @@ interface DayPoints {
   readonly text: string;
 }
 
-/** Splits packed points by day (UTC). Points of a JSON list come singly, because they have only the text of a time. */
+/** Splits packed points by day (UTC). Returns points of a JSON list one by one. */
 export function* splitPackedPointsByDay(points: string): Generator<DayPoints> {
   const pointReader = new PointReader(points);
   if (points.startsWith("[")) {
@@ -262,7 +262,7 @@ function reservePointBuffer(points: string): Buffer {
   return reusedPointBuffer;
 }
 
-/** The next list of points overwrites this buffer. */
+/** Reused for every list of points. */
 let reusedPointBuffer = Buffer.allocUnsafeSlow(0);
 
 const POINT_JSON_START = `{"time":"2026-01-01T00:00:00.000Z","value":`;

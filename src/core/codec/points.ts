@@ -43,7 +43,6 @@ export class TagPoints implements Iterable<Measurement> {
     return this.#texts === null;
   }
 
-  /** Milliseconds since 1970; NaN for an invalid time. */
   timeMs(at: number): number {
     return this.#times[at] as number;
   }
@@ -86,7 +85,6 @@ export class TagPoints implements Iterable<Measurement> {
     this.push(other.timeMs(at), other.code(at));
   }
 
-  /** Points of an index range; `to` is exclusive. */
   part(from: number, to: number): TagPoints {
     if (from === 0 && to === this.#length) return this;
     const pointsInRange = new TagPoints(this.#times.subarray(from, to), this.#codes.subarray(from, to), to - from);

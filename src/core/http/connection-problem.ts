@@ -185,7 +185,7 @@ export function tlsRequired(server: ServerInfo): ConfigError {
   });
 }
 
-/** True for the 400 with which nginx, Go and Apache answer plain HTTP at a port for https. */
+/** True for the response 400 of nginx, Go and Apache to plain HTTP at a port for https. */
 export function asksForTls(body: string): boolean {
   return /plain HTTP request was sent to HTTPS port|HTTP request to an HTTPS server|speaking plain HTTP to an SSL/i.test(
     body,

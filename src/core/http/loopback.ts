@@ -1,4 +1,4 @@
-/** True when the host of an address is this machine. IPv6 may have brackets. */
+/** True for names and addresses of this machine. An IPv6 address may have brackets. */
 export function isLoopbackHost(host: string): boolean {
   const hostName = host.toLowerCase().replace(/^\[|\]$/g, "");
   return (

@@ -6,12 +6,12 @@ import { CommitUnknown } from "./transaction.ts";
 
 const MAX_ERROR_MESSAGE_LENGTH = 300;
 
-/** True for an error about one row: an invalid value (22), a violated constraint (23), or a too long text (54). */
+/** True for an error about one row: SQLSTATE 22 (invalid value), 23 (constraint) or 54 (too long). */
 export function isRowError(error: unknown): boolean {
   return isPostgresError(error) && /^(22|23|54)/.test(error.code);
 }
 
-/** True when a table, column or index is missing or different (42…, except missing permissions). */
+/** True when a table, column or index is missing or different (SQLSTATE 42…, except missing permissions). */
 export function isTableError(error: unknown): boolean {
   return isPostgresError(error) && error.code.startsWith("42") && error.code !== "42501";
 }

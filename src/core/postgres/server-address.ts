@@ -57,7 +57,7 @@ function isSocketPath(host: string): boolean {
   return host.startsWith("/");
 }
 
-/** Names of the server and its options for the texts of `connection-problem.ts`. */
+/** Names for error messages about the connection to the server. */
 export function describePostgresServer(address: PostgresAddress): ServerInfo {
   return {
     name: `The database server at ${formatPostgresAddress(address)}`,

@@ -12,7 +12,7 @@ export interface TransactionLimits {
 /** The connection was lost during the commit, so its result is unknown. `cause` has the error. */
 export class CommitUnknown extends Retryable {}
 
-/** Runs a transaction: committed if `work` resolves, rolled back if it rejects; unknown after `CommitUnknown`. */
+/** Commits if `work` resolves and rolls back if it rejects. After `CommitUnknown` the result is unknown. */
 export async function runTransaction<T>(session: PostgresSession, limits: TransactionLimits, work: () => Promise<T>) {
   await session.query(beginTransactionSql(limits));
   let result: T;
@@ -27,7 +27,7 @@ export async function runTransaction<T>(session: PostgresSession, limits: Transa
   return result;
 }
 
-/** Runs known statements as one transaction in one round trip. After an error the server skips the rest and rolls back. */
+/** Runs statements as one transaction in one round trip. After an error the server skips the rest and rolls back. */
 export async function runStatementsInTransaction(
   session: PostgresSession,
   limits: TransactionLimits,

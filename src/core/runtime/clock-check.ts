@@ -80,7 +80,7 @@ export function createClockCheck(options: ClockCheckOptions) {
   const behindStoredStateMs = (lastKnownMs ?? clock.now()) - clock.now();
   if (behindStoredStateMs > MIN_CLOCK_STEP_MS) recordClockStep(-behindStoredStateMs);
   return {
-    /** Compares the wall clock with the monotonic clock. The functions below do this first. */
+    /** Compares the wall clock with the monotonic clock, as all functions below do first. */
     look: compareClocks,
     steps: clockStepWakeup,
     /** The latest step of the clock until a service's clock agrees again; null without a step. */
@@ -88,7 +88,7 @@ export function createClockCheck(options: ClockCheckOptions) {
       compareClocks();
       return currentStep;
     },
-    /** A step of the clock, or a difference to a service's clock; null while the clock is trusted. */
+    /** The latest clock step or difference to a service's clock; null while the clock is trusted. */
     anywhere(): ClockDifference | null {
       compareClocks();
       return currentStep ?? clockDifferences.values().next().value ?? null;

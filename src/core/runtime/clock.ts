@@ -19,7 +19,7 @@ export interface TimeSinceBoot {
 
 const MAX_TIMER_DELAY_MS = 2 ** 31 - 1;
 
-/** The kernel's name for the start of the machine: https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html */
+/** Contains an id that changes when the machine starts: https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html */
 const BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id";
 let bootId: string | null | undefined;
 

@@ -28,7 +28,7 @@ export class Secret {
 
 /** Masks secrets, user names and passwords in addresses, and text that looks like credentials. */
 export function maskCredentials(text: string): string {
-  // The limit on the scheme's length keeps the search fast in long texts.
+  // The limit of 30 characters for a URL scheme keeps the search fast in long texts.
   return maskSecrets(text)
     .replace(/\b([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/@]+@/gi, "$1[redacted]@")
     .replace(

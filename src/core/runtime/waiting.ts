@@ -48,7 +48,7 @@ function waitForWakeup(listen: Wakeup["listen"], signal: AbortSignal): Promise<v
   });
 }
 
-/** Wakes up when any of the given wake-ups does; `wakeUp` wakes the first. */
+/** Wakes when any of `sources` wakes. `wakeUp` wakes the first source. */
 export function combineWakeups(...sources: readonly [Wakeup, ...Wakeup[]]): Wakeup {
   const listenForWakeup = (onWakeup: () => void): (() => void) => {
     const cancelAllListeners = () => {
@@ -70,7 +70,7 @@ export function combineWakeups(...sources: readonly [Wakeup, ...Wakeup[]]): Wake
   };
 }
 
-/** Sleeps for `ms` or until a signal aborts. Returns true when the complete time has passed. */
+/** Sleeps until a signal aborts, for `ms` at most. Returns true when the complete time has passed. */
 export async function sleepFor(clock: Pick<Clock, "sleep">, ms: number, ...signals: readonly AbortSignal[]) {
   if (signals.some((signal) => signal.aborted)) return false;
   const [onlySignal] = signals;

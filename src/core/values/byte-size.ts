@@ -12,7 +12,7 @@ const BYTES_PER_UNIT: Readonly<Record<string, number>> = {
   tib: 1_024 ** 4,
 };
 
-/** Bytes of a text such as `1GB`, `512 MiB` or `64 kB`; null for other text. `1G` is ambiguous and therefore null. */
+/** Parses a text such as `1GB`, `512 MiB` or `64 kB` to bytes; null for other text, also for the ambiguous `1G`. */
 export function parseByteSize(text: string): number | null {
   const [, number, unit = ""] = /^(\d+(?:\.\d+)?) ?([a-z]+)$/i.exec(text.trim()) ?? [];
   const bytesPerUnit = BYTES_PER_UNIT[unit.toLowerCase()];

@@ -24,7 +24,7 @@ const UNIT_SPELLINGS: readonly (readonly [unit: string, spelled: RegExp])[] = [
 const DURATION_PART = /(\d+(?:\.\d+)?) ?([a-zA-Z]+)/g;
 const COMPLETE_DURATION_TEXT = /^\d+(\.\d+)? ?[a-zA-Z]+( ?\d+(\.\d+)? ?[a-zA-Z]+)*$/;
 
-/** Milliseconds of a text such as `500ms`, `30s`, `90 min`, `24h`, `2w`, `1y` or `1h30m`; null when it is none. */
+/** Parses a text such as `500ms`, `30s`, `90 min`, `24h`, `2w`, `1y` or `1h30m` to milliseconds; null for other text. */
 export function parseDuration(text: string): number | null {
   if (!COMPLETE_DURATION_TEXT.test(text)) return null;
   let totalMs = 0;
@@ -36,7 +36,7 @@ export function parseDuration(text: string): number | null {
   return totalMs;
 }
 
-/** `M` and `MS` are rejected: they may mean months and megaseconds. */
+/** Rejects `M` and `MS`, which may mean months and megaseconds. */
 function parseDurationUnit(word: string): string | undefined {
   const isUnambiguousUnit = word === word.toLowerCase() || !/^ms?$/i.test(word);
   return isUnambiguousUnit ? UNIT_SPELLINGS.find(([, spelled]) => spelled.test(word.toLowerCase()))?.[0] : undefined;
@@ -80,7 +80,7 @@ export function secondsText(seconds: number): string {
 /** A duration in the configuration; milliseconds once parsed. */
 export const Duration = z
   .string()
-  // A default or a check around the schema would drop metadata at the end.
+  // zod drops metadata of the complete schema when a default or a check is added to it.
   .meta({ title: "duration", examples: ["30s", "5m", "24h"] })
   .transform((text, context) => {
     const ms = parseDuration(text);

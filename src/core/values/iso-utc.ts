@@ -1,7 +1,7 @@
 /** Cache of the last result, because all values of a response have the same time. */
 let lastIso = { ms: Number.NaN, text: "" };
 
-/** Milliseconds since 1970 as ISO 8601 UTC with milliseconds and a trailing `Z`. */
+/** Formats milliseconds since 1970 as ISO 8601 UTC with milliseconds and a trailing `Z`. */
 export function isoUtc(ms: number): string {
   if (lastIso.ms !== ms) lastIso = { ms, text: new Date(ms).toISOString() };
   return lastIso.text;

@@ -2,12 +2,12 @@ const LINE_BREAKS = /[\t-\r\u0085\u2028\u2029]/g;
 const CONTROL_CHARS = /\p{Cc}/gu;
 const INVISIBLE_CHARS = /[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
 
-/** One readable line: control characters become �, invisible ones are removed. */
+/** Makes one line: line breaks become spaces, control characters become �, invisible characters are removed. */
 export function printableLine(text: string): string {
   return text.toWellFormed().replace(LINE_BREAKS, " ").replace(CONTROL_CHARS, "\ufffd").replace(INVISIBLE_CHARS, "");
 }
 
-/** JSON text of the same value, with control and invisible characters as \uXXXX. */
+/** Escapes control and invisible characters in JSON text as \uXXXX, which keeps its value. */
 export function toPrintableJson(json: string): string {
   return json.replace(/[\u007f-\u009f\u2028\u2029\p{Cf}\p{Default_Ignorable_Code_Point}]/gu, escapeCharacter);
 }

@@ -8,14 +8,14 @@ export const SECRET_MASK = "[redacted]";
 const knownSecrets = new Set<string>();
 const replacedSecrets = new Set<string>();
 const secretByPlace = new Map<string, string>();
-/** Parts of all spellings by length, with the number of spellings that contain the part. */
+/** Counts, by length and text of a secret part, the secret spellings that contain this part. */
 const secretParts = new Map<number, Map<string, number>>();
 /** Marks hashes of the first characters of secret parts, so that other positions in a text need no lookup. */
 const PREFIX_HASH_COUNT = 2 ** 20;
 let prefixHashMarks = new Uint8Array(0);
 let changeCount = 0;
 
-/** Registers a secret, until it and 64 others after it were replaced. */
+/** Registers a secret for masking until it and then 64 others were replaced. */
 export function registerSecret(secret: string): void {
   if (secret.length < MIN_SECRET_LENGTH) return;
   replacedSecrets.delete(secret);
@@ -37,7 +37,7 @@ export function recordSecretPlace(place: string, secret: string): void {
   if (previousSecret === secret) return;
   secretByPlace.set(place, secret);
   if (previousSecret === undefined || !knownSecrets.has(previousSecret)) return;
-  // If another place still has the old secret, reading it there removes it from the replaced ones.
+  // If another place still has the old secret, `registerSecret` removes it from `replacedSecrets` when it is read.
   replacedSecrets.add(previousSecret);
   for (const oldestSecret of replacedSecrets) {
     if (replacedSecrets.size <= MAX_REPLACED_SECRETS) break;

@@ -11,14 +11,14 @@ export function closestWord(word: string, words: readonly string[]): string | un
   return bestWord;
 }
 
-/** Help for an unknown word, with a space in front, e.g. ` Did you mean tags?`; empty without a suggestion. */
+/** Hint for an unknown word, with a leading space, e.g. ` Did you mean tags?`; empty without a suggestion. */
 export function formatWordSuggestion(word: string, words: readonly string[]): string {
   const suggestedWord = closestWord(word, words);
   if (suggestedWord !== undefined) return ` Did you mean ${suggestedWord}?`;
   return words.length > 0 && words.length <= 25 ? ` Known are: ${words.join(", ")}.` : "";
 }
 
-/** Longer texts are not typing mistakes. */
+/** Longer words are not compared, because they are no typing mistakes. */
 const MAX_COMPARED_WORD_LENGTH = 100;
 
 function editDistance(a: string, b: string): number {

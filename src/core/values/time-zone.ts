@@ -3,7 +3,7 @@ import { formatWordSuggestion } from "./spelling-suggestion.ts";
 /** One sentence on an invalid time zone for the `tz` of a history request; null when it is valid. */
 export function describeTimeZoneProblem(zone: string): string | null {
   const ianaZone = resolveTimeZoneName(zone);
-  // An offset has no daylight saving time.
+  // Offsets such as +01:00 are rejected, because they have no daylight saving time.
   if (ianaZone === null || !/^[A-Za-z]/.test(zone))
     return `\`${zone}\` is not a time zone; write an IANA name such as Europe/Stockholm.${suggestTimeZone(zone)}`;
   // Node.js ignores upper and lower case in zone names, but some services do not.

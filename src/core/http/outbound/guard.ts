@@ -23,7 +23,7 @@ interface AddressGuardOptions {
   readonly proxy: HttpProxy | null;
 }
 
-/** Connects only to public or allowed addresses. The DNS lookup of each connection checks this (DNS rebinding). */
+/** Connects only to public or allowed addresses. Each DNS lookup checks this, against DNS rebinding. */
 export function createGuardedConnector(options: AddressGuardOptions): buildConnector.connector {
   const networkRules = createIpNetworkRules(options.allowNetworks);
   const isHttpsTarget = options.url.protocol === "https:";

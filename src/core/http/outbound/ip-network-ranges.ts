@@ -6,7 +6,7 @@ export interface IpNetwork {
   readonly family: "ipv4" | "ipv6";
 }
 
-/** Returns null for an invalid text. A single address needs a prefix length, e.g. `10.0.0.7/32`. */
+/** Parses a network such as `10.0.0.7/32`; null for a text without a prefix length and other invalid texts. */
 export function parseIpNetwork(text: string): IpNetwork | null {
   const cidrMatch = /^([0-9a-fA-F.:]+)\/(\d{1,3})$/.exec(text);
   const address = cidrMatch?.[1] ?? "";
@@ -16,7 +16,7 @@ export function parseIpNetwork(text: string): IpNetwork | null {
   return { address, prefix: prefixLength, family: ipVersion === 4 ? "ipv4" : "ipv6" };
 }
 
-/** Special-purpose registries of IANA. Of IPv6 everything but 2000::/3 is closed, e.g. loopback, NAT64 and local. */
+/** From the special-purpose registries of IANA. Of IPv6, only 2000::/3 is public. */
 const NON_PUBLIC_IP_NETWORKS: readonly string[] = [
   "0.0.0.0/8", // this network
   "10.0.0.0/8", // private

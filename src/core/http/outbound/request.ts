@@ -149,7 +149,7 @@ export interface ReceiverRequest {
 }
 
 export interface ReceiverResponse extends Omit<HttpResponse, "isCut"> {
-  /** Undefined when the body is not JSON or too long. */
+  /** The parsed body; undefined when the body is not JSON or too long. */
   readonly json: unknown;
 }
 
