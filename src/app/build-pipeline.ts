@@ -15,7 +15,7 @@ import { type BackPressure, createBackPressure, createLogSpaceMonitor } from "..
 import { createEventDispatcher, type EventDispatcher } from "../engine/delivery/dispatcher.ts";
 import { createEventLogPruning, type EventLogPruningService } from "../engine/delivery/event-log-pruning.ts";
 import { createSilenceKeeper } from "../engine/silence/alarm-silences.ts";
-import type { CheckBeforeSend } from "../engine/source/send.ts";
+import type { CheckBeforeRequest } from "../engine/source/send.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import type { RetentionBounds, Store } from "../engine/store/store.ts";
 import type { CronTicker } from "../engine/sync/cron-schedule.ts";
@@ -49,7 +49,7 @@ import { readLiveSourceStatus, readStateWarnings, type StatusPageSettings } from
 
 export interface SourceLeaseContext extends FleetAssignment {
   /** Called before each request to the service; throws if the request must not be sent. */
-  readonly leaving: CheckBeforeSend;
+  readonly leaving: CheckBeforeRequest;
   /** Longest time in milliseconds between taking a quota slot and the arrival of the request at the service. */
   readonly longestWayMs: number;
 }

@@ -12,8 +12,8 @@ import { isOrderlyStop, OrderlyStop } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
 import type { WritingGuards } from "../engine/commands/writing-guards.ts";
-import type { CheckBeforeSend } from "../engine/source/send.ts";
-import { createHttpTransport, reportReached } from "../engine/source/transport.ts";
+import type { CheckBeforeRequest } from "../engine/source/send.ts";
+import { createHttpTransport, reportOutages } from "../engine/source/transport.ts";
 import { createFencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { CronTicker } from "../engine/sync/cron-schedule.ts";
@@ -83,7 +83,7 @@ export async function runSource(options: {
       // Measure the lateness of polls from the takeover by this member.
       startedAtMs: clock.now(),
       config: own,
-      transport: reportReached(httpTransport.send, lease.reached, clock),
+      transport: reportOutages(httpTransport.send, lease.reached, clock),
       store: createFencedStore(store, lease.fenced),
       around: settingsAffectingTagWrites(config),
       approved: config.commands,
@@ -124,7 +124,7 @@ function createLeaseContext(
   time: DatabaseTime,
   clock: Clock,
 ): SourceLeaseContext {
-  const onSend: CheckBeforeSend = (since) => {
+  const onSend: CheckBeforeRequest = (since) => {
     if (leftMs() <= 0)
       throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
     const sendDelayMs = elapsedMs(clock, since);

@@ -145,7 +145,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["&& marginMs > «0 → 1» && now -", "The margin is 0 or at least 52 ms."],
   ],
   "src/engine/source/quota/quota.ts": [
-    ["allLimiters().length > «1 → (1 * 2)») return;", "There is one limiter, or three."],
+    ["allRateLimiters().length > «1 → (1 * 2)») return;", "There is one limiter, or three."],
   ],
   "src/engine/source/quota/sent-request-store.ts": [
     ["clockJumps += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { ConfigError, errorText, Malformed, Retryable } from "#src/core/errors/errors.ts";
 import type { System, Tag, TokenInfo } from "#src/core/model/building.ts";
-import type { Page, Source } from "#src/engine/source/source.ts";
+import type { ListPage, Source } from "#src/engine/source/source.ts";
 import {
   explainInspectionError,
   inspectBuilding,
@@ -21,7 +21,7 @@ function serviceWith(
   token: Partial<TokenInfo> = {},
 ) {
   const requests: string[] = [];
-  async function* pages<T>(list: string, all: readonly T[] | Error): AsyncGenerator<Page<T>> {
+  async function* pages<T>(list: string, all: readonly T[] | Error): AsyncGenerator<ListPage<T>> {
     const total = all instanceof Error ? 0 : all.length;
     for (let from = 0; from === 0 || from < total; from += PAGE_SIZE) {
       requests.push(list);
@@ -102,7 +102,7 @@ test("inspectBuilding lists the systems of at most three sites within a limit of
   const listedSites: number[] = [];
   const withSystems = (sites: number) => {
     const { source } = serviceWith(sites, () => tagsOf({ "°C": 1 }));
-    async function* systems({ siteId }: { readonly siteId: number }): AsyncGenerator<Page<System>> {
+    async function* systems({ siteId }: { readonly siteId: number }): AsyncGenerator<ListPage<System>> {
       listedSites.push(siteId);
       yield { items: [systemsOf(siteId)], number: 1, lastPage: 1, total: 1, more: false };
     }

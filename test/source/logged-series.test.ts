@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { parseList } from "#src/engine/source/records.ts";
+import { parseRecordList } from "#src/engine/source/records.ts";
 import { isRecord, parseJson } from "#src/engine/source/reply.ts";
-import { LoggedSeries, parseLogged } from "#src/engine/source/tag-values.ts";
+import { LoggedSeries, parseHistoryJson } from "#src/engine/source/tag-values.ts";
 import { replay, seed } from "../seed.ts";
 
 /** `parseLogged` reads bytes and `parseJson` parses: both must return the same records, points and faults. */
@@ -10,7 +10,7 @@ const bytesOf = (text: string) => new TextEncoder().encode(text);
 
 function meaning(parsed: ReturnType<typeof parseJson>): unknown {
   if (!parsed.ok || !isRecord(parsed.value)) return parsed;
-  const records = parseList(parsed.value.data) ?? [];
+  const records = parseRecordList(parsed.value.data) ?? [];
   const lists = records.map((record) => {
     if (!isRecord(record)) return null;
     const { measurements } = record;
@@ -26,7 +26,7 @@ function meaning(parsed: ReturnType<typeof parseJson>): unknown {
 
 async function expectSame(text: string | Uint8Array): Promise<void> {
   const bytes = typeof text === "string" ? bytesOf(text) : text;
-  expect(meaning(await parseLogged(bytes)), replay).toEqual(meaning(parseJson(bytes)));
+  expect(meaning(await parseHistoryJson(bytes)), replay).toEqual(meaning(parseJson(bytes)));
 }
 
 const reply = (list: string, more = "") =>
@@ -59,7 +59,7 @@ test("parseLogged yields to the event loop while it parses 250,000 measurements 
     const stamp = `${new Date(Date.UTC(2024, 0, 1) + n * 300_000).toISOString().slice(0, 19)}Z`;
     return entry(`"${stamp}"`, `"${n / 4}"`);
   });
-  const reading = parseLogged(bytesOf(reply(`[${entries.join()}]`)));
+  const reading = parseHistoryJson(bytesOf(reply(`[${entries.join()}]`)));
   let turns = 0;
   let isRead = false;
   const parsed = reading.finally(() => (isRead = true));

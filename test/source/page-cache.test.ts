@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import { registerSecret } from "#src/core/values/secret-masking.ts";
-import type { FindStored } from "#src/engine/source/source.ts";
+import type { FindRecord } from "#src/engine/source/source.ts";
 import { allItems, allPages, envelope, failureOf, never, reply, tagRecord, trialSource } from "./trial-source.ts";
 
 const NONE_STORED = () => undefined;
@@ -13,7 +13,7 @@ function listOfTags(records = ["1", "2", "3", "4"].map(tagRecord)) {
     const next = number === 1 ? "?page=2" : null;
     return reply(200, envelope(data, { current_page: number, last_page: 2, per_page: 2, total: 4 }, { next }));
   });
-  const tags = (stored: FindStored<Tag> = NONE_STORED, siteId = 1) =>
+  const tags = (stored: FindRecord<Tag> = NONE_STORED, siteId = 1) =>
     allItems(trial.source.tags({ siteId }, never(), stored));
   return { ...trial, records, tags };
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { createPaging } from "#src/engine/source/pages.ts";
+import { createListPaging } from "#src/engine/source/pages.ts";
 import { createRecordParsers } from "#src/engine/source/records.ts";
 import { readPages } from "#src/engine/sync/listing.ts";
 import {
@@ -143,7 +143,7 @@ describe("endless lists (trap 10)", () => {
         },
       };
     };
-    const paging = createPaging(clock, () => {}, "https://x.example");
+    const paging = createListPaging(clock, () => {}, "https://x.example");
     const counted = async (pages: AsyncIterable<unknown>) => {
       let count = 0;
       try {

@@ -4,7 +4,7 @@ import {
   createRefusalSlowdown,
   type OtherClientUse,
 } from "#src/engine/source/quota/refusal-slowdown.ts";
-import { createSpentSlots } from "#src/engine/source/quota/sent-request-store.ts";
+import { createSpentRequestSlots } from "#src/engine/source/quota/sent-request-store.ts";
 import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
 
 const MINUTE_MS = 60_000;
@@ -88,7 +88,7 @@ describe("the slowdown after refusals", () => {
 describe("the slots of sent requests", () => {
   const slot = (sentAt: number, countedBy = sentAt) => ({ id: sentAt, endpoint: "read" as const, sentAt, countedBy });
   const spentAt = (...times: readonly number[]) => {
-    const spent = createSpentSlots(MINUTE_MS);
+    const spent = createSpentRequestSlots(MINUTE_MS);
     for (const time of times) spent.add(slot(time));
     return spent;
   };

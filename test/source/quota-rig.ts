@@ -1,5 +1,5 @@
 import { createQuota, type Quota, type QuotaOptions } from "#src/engine/source/quota/quota.ts";
-import type { Lane, SlotOffer } from "#src/engine/source/source.ts";
+import type { OfferedSlot, QueueLane } from "#src/engine/source/source.ts";
 import type { BootClockMark, QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
@@ -8,7 +8,7 @@ export interface Rig {
   readonly quota: Quota;
   readonly store: VolatileMemory;
   readonly left: { readonly name: string; readonly at: number }[];
-  ask(lane: Lane, name?: string, ask?: Ask): Promise<string>;
+  ask(lane: QueueLane, name?: string, ask?: Ask): Promise<string>;
 }
 
 export interface Ask {
@@ -16,7 +16,7 @@ export interface Ask {
   readonly signal?: AbortSignal;
   readonly latencyMs?: number;
   readonly fails?: Error;
-  readonly choose?: (offer: SlotOffer) => number | null;
+  readonly choose?: (offer: OfferedSlot) => number | null;
   readonly remaining?: number;
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createSharingEvidence } from "#src/engine/source/quota/quota.ts";
+import { createQuotaSharingEvidence } from "#src/engine/source/quota/quota.ts";
 import { LIMITERS, type LimiterName } from "../bench/quota/limiters.ts";
 import { createRandom } from "../bench/quota/random.ts";
 
@@ -16,7 +16,7 @@ function separateAfterMs(
   { longestGapMs = 20_000, longestWayMs = 0 } = {},
 ): number | null {
   const random = createRandom(seed);
-  const evidence = createSharingEvidence();
+  const evidence = createQuotaSharingEvidence();
   const shared = LIMITERS[limiter]();
   const limiters = separate
     ? { read: LIMITERS[limiter](), history: LIMITERS[limiter]() }

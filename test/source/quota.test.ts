@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Retryable, Throttled } from "#src/core/errors/errors.ts";
-import type { Lane } from "#src/engine/source/source.ts";
+import type { QueueLane } from "#src/engine/source/source.ts";
 import type { QuotaSlot } from "#src/engine/store/store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import {
@@ -14,7 +14,7 @@ import {
   type VolatileMemory,
 } from "./quota-rig.ts";
 
-const asked = (rig: Rig, count: number, lane: Lane = "on-demand", name: string = lane, more: Ask = {}) => {
+const asked = (rig: Rig, count: number, lane: QueueLane = "on-demand", name: string = lane, more: Ask = {}) => {
   for (let i = 0; i < count; i += 1) void rig.ask(lane, name, more);
 };
 /** Number of requests that have left at a time. */

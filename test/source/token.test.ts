@@ -4,7 +4,7 @@ import { inspect } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { createToken } from "#src/engine/source/send.ts";
+import { createTokenReader } from "#src/engine/source/send.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 let folder = "";
@@ -22,11 +22,11 @@ function put(text: string, mode = 0o600) {
 }
 
 const clock = systemClock;
-const revealed = () => createToken({ file }, clock)().reveal();
+const revealed = () => createTokenReader({ file }, clock)().reveal();
 
 describe("a token in a file", () => {
   it("a token is read from its file without the line end, and is not printed", () => {
-    const secret = createToken({ file }, clock)();
+    const secret = createTokenReader({ file }, clock)();
     expect(secret.reveal()).toBe("17|first");
     expect([String(secret), JSON.stringify({ secret }), inspect(secret)].join()).not.toContain("first");
   });
@@ -67,7 +67,7 @@ describe("a token in a file", () => {
   });
 });
 
-it("createToken reads a token from the environment, and rejects a missing variable", () => {
-  expect(createToken({ env: "T" }, clock, { T: " 17|x " })().reveal()).toBe("17|x");
-  expect(() => createToken({ env: "T" }, clock, {})()).toThrow(expect.objectContaining({ kind: "config" }));
+it("createTokenReader reads a token from the environment, and rejects a missing variable", () => {
+  expect(createTokenReader({ env: "T" }, clock, { T: " 17|x " })().reveal()).toBe("17|x");
+  expect(() => createTokenReader({ env: "T" }, clock, {})()).toThrow(expect.objectContaining({ kind: "config" }));
 });

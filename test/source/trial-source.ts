@@ -5,7 +5,7 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createSource, type SourceOptions } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import type { QuotaLimiter } from "#src/engine/source/quota/quota.ts";
-import { LANES, type Lane, type Page, type Source } from "#src/engine/source/source.ts";
+import { LANES, type ListPage, type QueueLane, type Source } from "#src/engine/source/source.ts";
 import type { Transport, TransportReply, TransportRequest } from "#src/engine/source/transport.ts";
 
 export const TOKEN = "17|kanarienvogel/geheim+0123456789";
@@ -15,7 +15,7 @@ export interface Trial {
   readonly metrics: ReturnType<typeof createMetrics>;
   readonly requests: TransportRequest[];
   readonly holds: { readonly forMs: number; readonly scope: string; readonly endpoint: string | undefined }[];
-  readonly runs: { readonly lane: Lane; readonly endpoint: string }[];
+  readonly runs: { readonly lane: QueueLane; readonly endpoint: string }[];
   readonly observed: { readonly limit: number | null; readonly remaining: number | null }[];
 }
 
@@ -75,7 +75,7 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): Q
       buckets: [
         {
           ...{ name: "tags", perMinute: 20, pacedPerMinute: 20, lastingPerMinute: 20, used: 0, nextSlotInMs: 0 },
-          waiting: Object.fromEntries(LANES.map((lane) => [lane, 0])) as Record<Lane, number>,
+          waiting: Object.fromEntries(LANES.map((lane) => [lane, 0])) as Record<QueueLane, number>,
           ...{ heldUntilMs: null, throttled: 0, foreign: null },
         },
       ],
@@ -91,13 +91,13 @@ export function reply(status: number, body: unknown, headers: Record<string, str
 
 export const never = () => new AbortController().signal;
 
-export async function allPages<T>(pages: AsyncIterable<Page<T>>): Promise<Page<T>[]> {
-  const all: Page<T>[] = [];
+export async function allPages<T>(pages: AsyncIterable<ListPage<T>>): Promise<ListPage<T>[]> {
+  const all: ListPage<T>[] = [];
   for await (const page of pages) all.push(page);
   return all;
 }
 
-export async function allItems<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {
+export async function allItems<T>(pages: AsyncIterable<ListPage<T>>): Promise<T[]> {
   return (await allPages(pages)).flatMap((page) => page.items);
 }
 

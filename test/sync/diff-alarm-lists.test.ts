@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
-import { endOrStartMs } from "#src/engine/sync/alarms/alarm-times.ts";
+import { alarmEndOrStartMs } from "#src/engine/sync/alarms/alarm-times.ts";
 import { beginEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
-import { type AlarmReading, type DiffOptions, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
-import { diffResolved, type ResolvedDiffOptions } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
+import { type AlarmDiffOptions, type AlarmReading, findAbsentAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
+import { diffResolvedAlarms, type ResolvedAlarmDiffOptions } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { AT, activity, CONTEXT, diffOf, kindsOf, OPTIONS, observation } from "./diff-support.ts";
@@ -21,7 +21,7 @@ function held(changes: Partial<StoredAlarm> = {}, alarm: Alarm = ALARM): Alarms 
   return new Map([[alarm.id, { ...beginEpisode(alarm, true, { ...CONTEXT, at: BEFORE }).stored, ...changes }]]);
 }
 
-const poll = (known: Alarms, seen: Partial<AlarmReading>, options: Partial<DiffOptions> = {}) => {
+const poll = (known: Alarms, seen: Partial<AlarmReading>, options: Partial<AlarmDiffOptions> = {}) => {
   const { put, events } = diffOf(known, observation(seen), { ...OPTIONS, ...options });
   return { told: kindsOf(events), events, held: put.get(ALARM.id) };
 };
@@ -40,7 +40,7 @@ describe("alarms that a list lacks", () => {
     ["out of the scope", { state: "out-of-scope" }, none, "complete", false, false],
     ["in the scope again", { state: "out-of-scope" }, none, "complete", true, true],
   ])("decides whether an alarm is absent: %s", (_what, changes, listed, coverage, isVisible, expected) => {
-    const absent = findAbsent(
+    const absent = findAbsentAlarms(
       held(changes),
       listed,
       () => coverage,
@@ -52,7 +52,7 @@ describe("alarms that a list lacks", () => {
 
 describe("a listed alarm", () => {
   test("raises a new listed alarm, marked initial if its site was not followed before", () => {
-    const initial = (options: Partial<DiffOptions>) =>
+    const initial = (options: Partial<AlarmDiffOptions>) =>
       poll(new Map(), { listed: [ALARM] }, options).events.map(({ data }) => data);
     expect(initial({})).toMatchObject([{ initial: false }]);
     expect(initial({ isKnownSite: () => false })).toMatchObject([{ initial: true }]);
@@ -149,8 +149,8 @@ describe("an alarm that the list lacks", () => {
 });
 
 describe("the list of resolved alarms", () => {
-  const sweep = (known: Alarms, records: readonly Alarm[], options: Partial<ResolvedDiffOptions> = {}) => {
-    const { put, events } = diffResolved(known, records, {
+  const sweep = (known: Alarms, records: readonly Alarm[], options: Partial<ResolvedAlarmDiffOptions> = {}) => {
+    const { put, events } = diffResolvedAlarms(known, records, {
       ...CONTEXT,
       late: true,
       fromMs: 0,
@@ -217,9 +217,9 @@ describe("the list of resolved alarms", () => {
   });
 
   test("the end of an alarm is its trigger time when no end is stated, and reads a time without an offset as UTC", () => {
-    expect(endOrStartMs(OVER)).toBe(Date.parse(ENDED));
-    expect(endOrStartMs({ ...OVER, resolvedAt: null })).toBe(Date.parse("2026-11-02T06:15:00Z"));
-    expect(endOrStartMs({ ...OVER, resolvedAt: "2026-11-02T07:45:00" })).toBe(Date.parse(ENDED));
-    expect(endOrStartMs({ ...OVER, resolvedAt: "yesterday" })).toBeNull();
+    expect(alarmEndOrStartMs(OVER)).toBe(Date.parse(ENDED));
+    expect(alarmEndOrStartMs({ ...OVER, resolvedAt: null })).toBe(Date.parse("2026-11-02T06:15:00Z"));
+    expect(alarmEndOrStartMs({ ...OVER, resolvedAt: "2026-11-02T07:45:00" })).toBe(Date.parse(ENDED));
+    expect(alarmEndOrStartMs({ ...OVER, resolvedAt: "yesterday" })).toBeNull();
   });
 });

@@ -3,10 +3,10 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { beginEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
-import { type AlarmReading, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
-import { diffResolved } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
-import { fillFromStored, relateRecord } from "#src/engine/sync/alarms/episode.ts";
-import { type Repetitions, sortRecords } from "#src/engine/sync/alarms/unverified-records.ts";
+import { type AlarmReading, findAbsentAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
+import { diffResolvedAlarms } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
+import { fillFromStoredAlarm, relateToEpisode } from "#src/engine/sync/alarms/episode.ts";
+import { type RepeatedRecords, sortAlarmRecords } from "#src/engine/sync/alarms/unverified-records.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { activity, CONTEXT, diffOf, OPTIONS, observation } from "./diff-support.ts";
@@ -34,8 +34,8 @@ function follow(first: readonly Alarm[] = []) {
   const told: string[] = [];
   const ids: string[] = [];
   const facts: AlarmFact[] = [];
-  let statements: Repetitions = new Map();
-  const keep = ({ put, events }: ReturnType<typeof diffResolved>) => {
+  let statements: RepeatedRecords = new Map();
+  const keep = ({ put, events }: ReturnType<typeof diffResolvedAlarms>) => {
     held = new Map([...held, ...put]);
     told.push(...events.map(({ type }) => type.replace("alarm-", "")));
     ids.push(...events.map(({ id }) => id));
@@ -49,17 +49,17 @@ function follow(first: readonly Alarm[] = []) {
     held: () => held.get(ALARM.id) as StoredAlarm,
     poll(shown: readonly Alarm[], found: readonly Alarm[] = [], more: Partial<AlarmReading> = {}) {
       const coverage = () => "complete" as const;
-      const sorted = sortRecords(statements, held, shown, coverage);
-      const absent = findAbsent(held, sorted.listed, coverage, () => true).map(({ alarm }) => alarm.id);
+      const sorted = sortAlarmRecords(statements, held, shown, coverage);
+      const absent = findAbsentAlarms(held, sorted.listed, coverage, () => true).map(({ alarm }) => alarm.id);
       const lookedUp = found.filter(({ id }) => absent.includes(id));
       const seen = observation({ ...sorted, coverage, found: lookedUp, searched: new Set(absent), ...more });
       keep(diffOf(held, seen, { ...OPTIONS, at: now() }));
       statements = sorted.statements;
       return told.splice(0);
     },
-    sweep(records: readonly Alarm[], more: Partial<Parameters<typeof diffResolved>[2]> = {}) {
+    sweep(records: readonly Alarm[], more: Partial<Parameters<typeof diffResolvedAlarms>[2]> = {}) {
       const options = { ...CONTEXT, late: true, fromMs: 0, isHistory: () => false, silent: false, ...more };
-      keep(diffResolved(held, records, { ...options, at: now() }));
+      keep(diffResolvedAlarms(held, records, { ...options, at: now() }));
       return told.splice(0);
     },
   };
@@ -88,50 +88,50 @@ describe("the relation of a record to the stored episode", () => {
     ["a time without an offset, and the event before", "2026-11-02T07:15:00", 9000, "past"],
     ["a time without an offset, and no event", "2026-11-02T07:15:00", null, "newer"],
   ])("relates a record to the stored episode: %s", (_what, triggeredAt, eventId, expected) => {
-    expect(relateRecord(storedOf(record(START, 9001)), record(triggeredAt, eventId))).toBe(expected);
+    expect(relateToEpisode(storedOf(record(START, 9001)), record(triggeredAt, eventId))).toBe(expected);
   });
 
   test("compares times to the millisecond only when both have milliseconds", () => {
     const known = storedOf(record(at("06:15:00.123"), null));
-    expect(relateRecord(known, record(at("06:15:00.124"), null))).toBe("newer");
-    expect(relateRecord(known, record(at("06:15:00.000"), null))).toBe("same");
+    expect(relateToEpisode(known, record(at("06:15:00.124"), null))).toBe("newer");
+    expect(relateToEpisode(known, record(at("06:15:00.000"), null))).toBe("same");
   });
 
   test("uses the event number when the stored time has no offset", () => {
     const known = storedOf(record("2026-11-02T07:15:00", 9001));
-    expect(relateRecord(known, record(START, 9001))).toBe("same");
-    expect(relateRecord(known, record(START, 9000))).toBe("past");
-    expect(fillFromStored(known, record(START, 9001)).triggeredAt).toBe(START);
+    expect(relateToEpisode(known, record(START, 9001))).toBe("same");
+    expect(relateToEpisode(known, record(START, 9000))).toBe("past");
+    expect(fillFromStoredAlarm(known, record(START, 9001)).triggeredAt).toBe(START);
   });
 
   test("assigns a record that ended before the stored start to the episode only by the event number", () => {
     const known = storedOf(record(START, 9001));
     const older = (id: number | null) => record(at("06:14:00.000"), id, over(at("06:14:59.000")));
-    expect(relateRecord(known, older(9001))).toBe("same");
-    expect(relateRecord(known, older(null))).toBe("past");
+    expect(relateToEpisode(known, older(9001))).toBe("same");
+    expect(relateToEpisode(known, older(null))).toBe("past");
   });
 
   test("treats the same event number of another trigger as another episode", () => {
     const trigger = { ...ALARM.trigger, id: ALARM.trigger.id + 1 };
-    expect(relateRecord(storedOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe("newer");
+    expect(relateToEpisode(storedOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe("newer");
   });
 
   test("a record takes an earlier start at once, and a later start only when the start is confirmed", () => {
     const known = storedOf(record(START, 9001));
     const corrected = record(at("06:14:57.000"), 9001);
-    expect(fillFromStored(known, corrected)).toEqual(corrected);
+    expect(fillFromStoredAlarm(known, corrected)).toEqual(corrected);
     const held = { ...known, alarm: corrected };
     for (const time of [START, at("06:14:58.500"), at("06:14:57.300"), at("06:15:00.700")]) {
-      expect(relateRecord(held, record(time, 9001))).toBe("same");
-      expect(fillFromStored(held, record(time, 9001))).toEqual(corrected);
+      expect(relateToEpisode(held, record(time, 9001))).toBe("same");
+      expect(fillFromStoredAlarm(held, record(time, 9001))).toEqual(corrected);
     }
     const later = record(at("07:15:00.000"), 9001);
-    expect(relateRecord(held, later)).toBe("same");
-    expect(fillFromStored(held, later)).toEqual(corrected);
-    expect(fillFromStored(held, later, true)).toEqual(later);
-    expect(relateRecord(held, record(at("06:14:58.500"), 9002))).toBe("newer");
-    expect(fillFromStored(held, record("2026-11-02T07:15:00", 9001))).toEqual(corrected);
-    expect(fillFromStored(held, record("2026-11-02T07:15:00", 9002)).triggeredAt).toBe("2026-11-02T07:15:00");
+    expect(relateToEpisode(held, later)).toBe("same");
+    expect(fillFromStoredAlarm(held, later)).toEqual(corrected);
+    expect(fillFromStoredAlarm(held, later, true)).toEqual(later);
+    expect(relateToEpisode(held, record(at("06:14:58.500"), 9002))).toBe("newer");
+    expect(fillFromStoredAlarm(held, record("2026-11-02T07:15:00", 9001))).toEqual(corrected);
+    expect(fillFromStoredAlarm(held, record("2026-11-02T07:15:00", 9002)).triggeredAt).toBe("2026-11-02T07:15:00");
   });
 });
 

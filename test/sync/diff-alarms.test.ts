@@ -5,13 +5,13 @@ import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import {
   type AlarmReading,
-  type Coverage,
-  cutDiff,
   diffAlarms,
-  findAbsent,
+  findAbsentAlarms,
+  type SiteCoverage,
+  splitAlarmDiff,
 } from "#src/engine/sync/alarms/diff-alarms.ts";
-import { diffResolved } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
-import { episodeKey, isResolved } from "#src/engine/sync/alarms/episode.ts";
+import { diffResolvedAlarms } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
+import { episodeKey, isResolvedAlarm } from "#src/engine/sync/alarms/episode.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { activity, diffOf, kindsOf, OPTIONS, observation } from "./diff-support.ts";
@@ -32,7 +32,7 @@ type Step =
   | { readonly kind: "sweep" }
   | {
       readonly kind: "poll";
-      readonly coverage: readonly Coverage[];
+      readonly coverage: readonly SiteCoverage[];
       readonly seen: number;
       readonly searches: boolean;
     };
@@ -47,7 +47,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     weight: 6,
     arbitrary: fc.record({
       kind: fc.constant("poll"),
-      coverage: fc.tuple(...SITES.map(() => fc.constantFrom<Coverage>("complete", "complete", "moving", "none"))),
+      coverage: fc.tuple(...SITES.map(() => fc.constantFrom<SiteCoverage>("complete", "complete", "moving", "none"))),
       seen: fc.nat(31),
       searches: fc.boolean(),
     }),
@@ -123,17 +123,17 @@ function createWorld() {
       const gradeOf = (siteId: number) => coverage[SITES.indexOf(siteId)] ?? "none";
       const visible = [...alarms.values()].filter((alarm) => scope.has(alarm.site.id));
       const listed = visible.filter((alarm) => {
-        if (isResolved(alarm)) return false;
+        if (isResolvedAlarm(alarm)) return false;
         const grade = gradeOf(alarm.site.id);
         return grade === "complete" || (grade === "moving" && ((seen >> Number(alarm.id)) & 1) === 1);
       });
       const isVisible = (siteId: number) => lastScope.has(siteId);
-      const absent = findAbsent(held, listed, gradeOf, isVisible);
+      const absent = findAbsentAlarms(held, listed, gradeOf, isVisible);
       const asHeld = listed.map((alarm) => {
         const known = held.get(alarm.id)?.alarm;
         return isDeepStrictEqual(known, alarm) && known !== undefined ? known : alarm;
       });
-      expect(findAbsent(held, asHeld, gradeOf, isVisible)).toEqual(absent);
+      expect(findAbsentAlarms(held, asHeld, gradeOf, isVisible)).toEqual(absent);
       const found = searches ? visible.filter((alarm) => absent.some((one) => one.alarm.id === alarm.id)) : [];
       const observation: AlarmReading = {
         listed,
@@ -161,7 +161,7 @@ function createWorld() {
       for (const siteId of SITES) if (gradeOf(siteId) === "complete" && scope.has(siteId)) known.add(siteId);
     },
     sweep() {
-      const records = [...alarms.values()].filter((alarm) => scope.has(alarm.site.id) && isResolved(alarm));
+      const records = [...alarms.values()].filter((alarm) => scope.has(alarm.site.id) && isResolvedAlarm(alarm));
       const options = {
         ...context(),
         late: true,
@@ -169,8 +169,8 @@ function createWorld() {
         isHistory: (alarm: Alarm) => !sweptSites.has(alarm.site.id),
         silent: false,
       };
-      const diff = diffResolved(held, records, options);
-      expect(diffResolved(held, records, options)).toEqual(diff);
+      const diff = diffResolvedAlarms(held, records, options);
+      expect(diffResolvedAlarms(held, records, options)).toEqual(diff);
       keep(diff);
       for (const siteId of scope) sweptSites.add(siteId);
     },
@@ -195,7 +195,7 @@ describe("diffAlarms for random worlds and observations", () => {
         const raised = emitted("alarm-raised");
         for (const alarm of alarms.values()) {
           const episode = episodeKey(alarm);
-          if (!isResolved(alarm)) expect(raised).toContain(episode);
+          if (!isResolvedAlarm(alarm)) expect(raised).toContain(episode);
           else if (raised.has(episode)) expect(emitted("alarm-resolved")).toContain(episode);
         }
         world.apply(complete);
@@ -217,7 +217,7 @@ describe("diffAlarms for random worlds and observations", () => {
         expect(Object.fromEntries(open)).toEqual(Object.fromEntries(held.map((one) => [one.alarm.id, one.alarm])));
         expect([...open.keys()].sort()).toEqual(
           [...alarms.values()]
-            .filter((alarm) => !isResolved(alarm))
+            .filter((alarm) => !isResolvedAlarm(alarm))
             .map((alarm) => alarm.id)
             .sort(),
         );
@@ -301,7 +301,7 @@ test("cutDiff keeps the document and the events of an alarm in one part, and mar
   const stored = (id: string) => [id, { alarm: { id } } as StoredAlarm] as const;
   const event = (id: string, n: number) => ({ id: `${id}.${n}`, data: { alarm: { id } } }) as unknown as Event;
   const events = [event("1", 1), event("2", 1), event("1", 2), event("4", 1)];
-  expect([...cutDiff({ put: new Map(["1", "2", "3"].map(stored)), events }, 2)]).toEqual([
+  expect([...splitAlarmDiff({ put: new Map(["1", "2", "3"].map(stored)), events }, 2)]).toEqual([
     { put: ["1", "2"].map(stored), events: [event("1", 1), event("1", 2), event("2", 1)], isLast: false },
     { put: [stored("3")], events: [event("4", 1)], isLast: true },
   ]);

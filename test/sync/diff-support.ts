@@ -1,11 +1,11 @@
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { type AlarmReading, type DiffOptions, diffAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmDiffOptions, type AlarmReading, diffAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { ALARM } from "../sample-events.ts";
 
 export const AT = "2026-11-02T08:00:00.000Z";
 export const CONTEXT = { source: "/sources/main", at: AT, late: false, behindGateway: () => null };
-export const OPTIONS: DiffOptions = {
+export const OPTIONS: AlarmDiffOptions = {
   ...CONTEXT,
   vanishAfterMisses: 2,
   isKnownSite: () => true,

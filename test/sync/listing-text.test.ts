@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
-import type { Page, Source } from "#src/engine/source/source.ts";
+import type { ListPage, Source } from "#src/engine/source/source.ts";
 import { describeListProgress, readTagsFromLists, type TagListProgress } from "#src/engine/sync/visible-building.ts";
 import { tagNamed } from "./trial-building.ts";
 
@@ -15,7 +15,7 @@ test("the progress of the lists states the remaining time for 24 pages at once a
 });
 
 test("the progress of the lists estimates the pages of a site not yet listed from the sites already listed", async () => {
-  async function* pages({ siteId }: { readonly siteId?: number }): AsyncGenerator<Page<Tag>> {
+  async function* pages({ siteId }: { readonly siteId?: number }): AsyncGenerator<ListPage<Tag>> {
     for (let number = 1; number <= 3; number += 1)
       yield { ...{ items: [tagNamed(`${siteId}${number}`)], number, lastPage: 3, total: 3, more: number < 3 } };
   }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import type { Page } from "#src/engine/source/source.ts";
+import type { ListPage } from "#src/engine/source/source.ts";
 import { readPages, readTwice } from "#src/engine/sync/listing.ts";
 
 interface Item {
@@ -8,7 +8,7 @@ interface Item {
   readonly value?: number;
 }
 
-async function* list(pages: readonly (readonly string[])[], totals: readonly number[]): AsyncGenerator<Page<Item>> {
+async function* list(pages: readonly (readonly string[])[], totals: readonly number[]): AsyncGenerator<ListPage<Item>> {
   for (const [index, ids] of pages.entries()) {
     yield {
       items: ids.map((id) => ({ id })),
@@ -21,7 +21,7 @@ async function* list(pages: readonly (readonly string[])[], totals: readonly num
 }
 
 /** The first of three pages, up to page `end`, where the list ends early or fails. */
-async function* cutList(end: number, failure?: Error): AsyncGenerator<Page<Item>> {
+async function* cutList(end: number, failure?: Error): AsyncGenerator<ListPage<Item>> {
   for await (const page of list([["1"], ["2"], ["3"]], [3])) {
     if (page.number === end && failure !== undefined) throw failure;
     if (page.number === end) return;

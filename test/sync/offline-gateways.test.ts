@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Gateway } from "#src/core/model/building.ts";
-import type { Page } from "#src/engine/source/source.ts";
+import type { ListPage } from "#src/engine/source/source.ts";
 import { cronMatcher } from "#src/engine/sync/cron-schedule.ts";
 import { createOfflineGateways } from "#src/engine/sync/inventory/gateways.ts";
 import type { StoredObject } from "#src/engine/sync/snapshot.ts";
@@ -19,14 +19,14 @@ function stage(schedule: string | null = "*/5 * * * *") {
     () => (schedule === null ? null : cronMatcher(schedule)),
     clock,
   );
-  async function list(pages: AsyncIterable<Page<Gateway>>): Promise<void> {
+  async function list(pages: AsyncIterable<ListPage<Gateway>>): Promise<void> {
     for await (const _page of gateways.watchPages(SITE, pages));
   }
   return { clock, gateways, list };
 }
 
-async function* pages(fails = false): AsyncIterable<Page<Gateway>> {
-  yield { more: fails } as Page<Gateway>;
+async function* pages(fails = false): AsyncIterable<ListPage<Gateway>> {
+  yield { more: fails } as ListPage<Gateway>;
   if (fails) throw new Error("403");
 }
 

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import type { TagReading, TagValue } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
-import type { LeftOut } from "#src/engine/source/source.ts";
+import type { UnreadTag } from "#src/engine/source/source.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { describeLiveTag } from "#src/engine/sync/live-tag-state.ts";
 import { type StoredLeftOut, type StoredTagQuarantine, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
@@ -42,7 +42,7 @@ async function rig(count: number, unit: string | null, serve: (id: string, group
         const readings = servedValues.flatMap(([id, value]): TagReading[] =>
           value === UNREADABLE ? [] : [{ ...tagNamed(id, { unit }), value }],
         );
-        const leftOut = servedValues.flatMap(([id, value]): LeftOut[] =>
+        const leftOut = servedValues.flatMap(([id, value]): UnreadTag[] =>
           value === UNREADABLE ? [{ id, kind: "unreadable", reason: 'Its value is the text "--".' }] : [],
         );
         return { readings, leftOut, receivedAtMs: clock.now(), latencyMs: 50 };

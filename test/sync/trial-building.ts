@@ -4,9 +4,9 @@ import type { Site, Tag } from "#src/core/model/building.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { chooseContent } from "#src/engine/source/queries.ts";
+import { chooseRequest } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
-import type { Chooser, Lane, QuotaEndpoint, QuotaStatus, Source } from "#src/engine/source/source.ts";
+import type { QueueLane, QuotaEndpoint, QuotaStatus, RequestChooser, Source } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { Follower, FollowerRun } from "#src/engine/sync/job.ts";
@@ -46,7 +46,7 @@ export async function inventory(
 }
 
 export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
-  const requestCounts: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
+  const requestCounts: Record<QueueLane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
   const store = usedBefore(createVolatileMemory(), "trial");
   const quota = createQuota({ source: "trial", clock, store, perMinute });
   const quotaStarted = quota.start();
@@ -56,13 +56,13 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
     status: (): QuotaStatus => quota.status(),
     pause: (ms: number) => quota.pause(ms, "everything"),
     async run<T extends object, R>(
-      lane: Lane,
+      lane: QueueLane,
       endpoint: QuotaEndpoint,
-      asked: T | Chooser<T>,
+      asked: T | RequestChooser<T>,
       signal: AbortSignal,
       answer: (chosen: T) => Promise<R>,
     ): Promise<R> {
-      const { chosen, choose } = chooseContent(asked, (each) => each);
+      const { chosen, choose } = chooseRequest(asked, (each) => each);
       const task = () => {
         requestCounts[lane]++;
         return answer(chosen());

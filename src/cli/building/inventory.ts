@@ -4,7 +4,7 @@ import type { Gateway, Host, Site, System, Tag } from "../../core/model/building
 import { systemClock } from "../../core/runtime/clock.ts";
 import { secondsText } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
-import type { Page } from "../../engine/source/source.ts";
+import type { ListPage } from "../../engine/source/source.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredObject, StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { SourceReader } from "../../ui/operator/control-socket-client.ts";
@@ -114,7 +114,7 @@ async function listFromService<T>(
   for (const [siteId, name] of sites) {
     if ((site ?? siteId) !== siteId) continue;
     const filter = { siteId, ...(search && { search }), ...(systemId && { systemId }) };
-    const pages = reader[`${kind}s`](filter, signal) as AsyncIterable<Page<ObjectsByKind[ObjectKind]>>;
+    const pages = reader[`${kind}s`](filter, signal) as AsyncIterable<ListPage<ObjectsByKind[ObjectKind]>>;
     // Several sites may list one object; the object belongs to the first site, as in the worker.
     for (const value of await collectPages(pages))
       if (!items.has(value.id)) items.set(value.id, { value: value as T, siteId, site: name });

@@ -7,7 +7,7 @@ import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
-import type { Page } from "../../engine/source/source.ts";
+import type { ListPage } from "../../engine/source/source.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { createSocketSourceReader, type SourceReader } from "../../ui/operator/control-socket-client.ts";
 import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
@@ -140,7 +140,7 @@ export function chooseSource(config: Config, source: string | undefined): readon
   );
 }
 
-export async function collectPages<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {
+export async function collectPages<T>(pages: AsyncIterable<ListPage<T>>): Promise<T[]> {
   return (await Array.fromAsync(pages)).flatMap(({ items }) => items);
 }
 

@@ -2,7 +2,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { type ReadReply, type Source, TAGS_PER_REQUEST } from "../source/source.ts";
+import { type Source, TAGS_PER_REQUEST, type TagReadReply } from "../source/source.ts";
 import type { StoredBuildingReader } from "./building-reader.ts";
 import type { Command } from "./command.ts";
 import { isFromFuture, MAX_TAG_VALUE_AGE_MS, needsFreshValue, type TimedTagValue, tagValueIfFresh } from "./gate.ts";
@@ -54,7 +54,7 @@ export function createFreshTagValues(options: CommandSourceContext) {
     return clock.monotonic() - (lastReadAttemptMs.get(accepted) ?? Number.NEGATIVE_INFINITY) > MAX_TAG_VALUE_AGE_MS;
   }
 
-  function recordReadings(reply: ReadReply): void {
+  function recordReadings(reply: TagReadReply): void {
     const readingTime = isoUtc(reply.receivedAtMs);
     for (const { id, value } of reply.readings)
       lastReadings.set(id, { value, quality: value === null ? "bad" : "good", time: readingTime });

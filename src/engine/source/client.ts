@@ -8,13 +8,21 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import { createClockSkew } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
 import { createListRateLimit, type ListLane } from "./list-rate-limit.ts";
-import { createPageCache, createPaging } from "./pages.ts";
-import { checkIds, checkWrites, chooseContent, type Filters, filterQuery, historyQuery, readQuery } from "./queries.ts";
+import { createListPageCache, createListPaging } from "./pages.ts";
+import {
+  checkTagIds,
+  checkTagWrites,
+  chooseRequest,
+  historyQuery,
+  type ListFilters,
+  listFilterQuery,
+  tagReadQuery,
+} from "./queries.ts";
 import type { QuotaLimiter } from "./quota/quota.ts";
 import { createRecordParsers, hasUnsafeId, type RecordParser } from "./records.ts";
-import { type CheckBeforeSend, createSend, createToken, type ListEndpoint } from "./send.ts";
-import type { Chooser, FindStored, HistoryQuery, Lane, Page, Source } from "./source.ts";
-import { createValueReader } from "./tag-values.ts";
+import { type CheckBeforeRequest, createRequestSender, createTokenReader, type ListEndpoint } from "./send.ts";
+import type { FindRecord, HistoryQuery, ListPage, QueueLane, RequestContent, Source } from "./source.ts";
+import { createTagValueReader } from "./tag-values.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
 
 export interface SourceOptions {
@@ -28,16 +36,16 @@ export interface SourceOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly random?: () => number;
   readonly clockDoubt?: ClockCheck;
-  readonly leaving?: CheckBeforeSend;
+  readonly leaving?: CheckBeforeRequest;
 }
 
 /** Creates the client of the service, one method per endpoint. It retries nothing: callers decide about retries. */
 export function createSource(options: SourceOptions): Source {
   const { name, config, limiter, clock, metrics, log, environment, leaving } = options;
-  const countUnusual = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
-  const pageCache = createPageCache(countUnusual);
-  const parsers = createRecordParsers(pageCache.note);
-  const valueReader = createValueReader(parsers.tag, countUnusual, (tags) =>
+  const countUnusualField = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
+  const listPageCache = createListPageCache(countUnusualField);
+  const parsers = createRecordParsers(listPageCache.note);
+  const tagValueReader = createTagValueReader(parsers.tag, countUnusualField, (tags) =>
     log.warn({ tags }, "the service writes numbers of these tags as text; they are read as numbers"),
   );
   const httpTransport: HttpTransport =
@@ -46,101 +54,108 @@ export function createSource(options: SourceOptions): Source {
       : { send: options.transport, close: async () => {} };
   const clockCheck = options.clockDoubt ?? createClockCheck({ clock, log });
   const clockSkew = createClockSkew({ clock, clockCheck, source: name, metrics, log });
-  const readClock = leaving === undefined ? createMonotonicClockReader(clock) : undefined;
-  const listRateLimit = createListRateLimit(config.quota.list_requests_per_minute, clock, readClock);
-  const send = createSend({
-    ...{ name, limiter, lists: listRateLimit, clock, metrics, log, note: countUnusual, skew: clockSkew, leaving },
+  const readMonotonicClock = leaving === undefined ? createMonotonicClockReader(clock) : undefined;
+  const listRateLimit = createListRateLimit(config.quota.list_requests_per_minute, clock, readMonotonicClock);
+  const requestSender = createRequestSender({
+    ...{ name, limiter, lists: listRateLimit, clock, metrics, log, note: countUnusualField, skew: clockSkew, leaving },
     baseUrl: config.base_url,
     transport: httpTransport.send,
-    token: createToken(config.token, clock, environment),
+    token: createTokenReader(config.token, clock, environment),
     random: options.random ?? Math.random,
   });
-  const paging = createPaging(clock, countUnusual, new URL(config.base_url).origin);
+  const listPaging = createListPaging(clock, countUnusualField, new URL(config.base_url).origin);
 
-  function list<T extends { readonly id: string | number }>(
+  function readList<T extends { readonly id: string | number }>(
     endpoint: ListEndpoint,
     parse: RecordParser<T>,
-    filters: Filters,
+    filters: ListFilters,
     signal: AbortSignal,
-    stored: FindStored<T> | undefined,
+    stored: FindRecord<T> | undefined,
     lane?: ListLane,
-  ): AsyncIterable<Page<T>> {
-    return paging.pages({
+  ): AsyncIterable<ListPage<T>> {
+    return listPaging.pages({
       name: endpoint,
-      filters: filterQuery(filters),
+      filters: listFilterQuery(filters),
       pageSize: endpoint === "alarms" ? config.page_size.alarms : config.page_size.others,
-      read: stored === undefined ? parse : (record) => pageCache.asStored(parse(record), stored),
-      ...(endpoint === "sites" ? { leavesOut: isLeftOutSite } : {}),
+      read: stored === undefined ? parse : (record) => listPageCache.asStored(parse(record), stored),
+      ...(endpoint === "sites" ? { leavesOut: isSiteWithUnsafeId } : {}),
       leavesOutUnreadable: endpoint === "alarms",
       async ask(query) {
-        const listCall = { endpoint, query: () => query, lane };
-        if (stored === undefined) return send.list(listCall, signal);
-        const { recall, records } = pageCache.request(`${endpoint} ${query}`);
-        return { ...(await send.list({ ...listCall, recall }, signal)), records };
+        const listRequest = { endpoint, query: () => query, lane };
+        if (stored === undefined) return requestSender.list(listRequest, signal);
+        const { recall, records } = listPageCache.request(`${endpoint} ${query}`);
+        return { ...(await requestSender.list({ ...listRequest, recall }, signal)), records };
       },
     });
   }
 
-  const leftOutSites = new Set<string>();
-  function isLeftOutSite(record: unknown): boolean {
+  const sitesWithUnsafeId = new Set<string>();
+  function isSiteWithUnsafeId(record: unknown): boolean {
     if (!hasUnsafeId(record)) return false;
-    pageCache.note("site.id");
+    listPageCache.note("site.id");
     const id = String((record as { readonly id: unknown }).id).slice(0, SITE_ID_LENGTH_MAX);
-    if (!leftOutSites.has(id))
+    if (!sitesWithUnsafeId.has(id))
       log.warn({ id }, "a site whose id is beyond 2^53 is left out; the other sites are followed");
-    leftOutSites.add(id);
+    sitesWithUnsafeId.add(id);
     return true;
   }
 
   async function requestHistory(
-    requested: HistoryQuery | Chooser<HistoryQuery>,
+    requested: RequestContent<HistoryQuery>,
     isTotal: boolean,
-    lane: Lane,
+    lane: QueueLane,
     signal: AbortSignal,
   ) {
-    const { chosen, choose } = chooseContent(requested, (query) => {
-      const ids = checkIds(query.tagIds);
+    const { chosen, choose } = chooseRequest(requested, (query) => {
+      const ids = checkTagIds(query.tagIds);
       return { ids, query: historyQuery(query, ids, isTotal) };
     });
-    const historyCall = { endpoint: "history", query: () => chosen().query, isLogged: !isTotal, choose } as const;
-    const { answer } = await send.tags(historyCall, lane, signal);
+    const historyRequest = { endpoint: "history", query: () => chosen().query, isLogged: !isTotal, choose } as const;
+    const { answer } = await requestSender.tags(historyRequest, lane, signal);
     return { ids: chosen().ids, answer };
   }
 
   return {
     name,
-    sites: ({ search }, signal, stored) => list("sites", parsers.site, { search }, signal, stored),
+    sites: ({ search }, signal, stored) => readList("sites", parsers.site, { search }, signal, stored),
     alarms({ siteId: site_id, status, priority, acknowledged, search }, signal, stored) {
-      const filters = { site_id, status, priority, acknowledged, search };
-      const lane = status === "active" ? "alarms" : undefined;
-      return list("alarms", parsers.alarm(site_id), filters, signal, stored, lane);
+      const alarmFilters = { site_id, status, priority, acknowledged, search };
+      const listLane = status === "active" ? "alarms" : undefined;
+      return readList("alarms", parsers.alarm(site_id), alarmFilters, signal, stored, listLane);
     },
     tags: ({ siteId: site_id, search, systemId: system_id }, signal, stored) =>
-      list("tags", parsers.tag, { site_id, search, system_id }, signal, stored),
+      readList("tags", parsers.tag, { site_id, search, system_id }, signal, stored),
     gateways: ({ siteId: site_id, search, isUrgent }, signal, stored) =>
-      list("gateways", parsers.gateway, { site_id, search }, signal, stored, isUrgent === true ? "urgent" : undefined),
+      readList(
+        "gateways",
+        parsers.gateway,
+        { site_id, search },
+        signal,
+        stored,
+        isUrgent === true ? "urgent" : undefined,
+      ),
     hosts: ({ siteId: site_id, gatewayId: gateway_id, search }, signal, stored) =>
-      list("hosts", parsers.host, { site_id, gateway_id, search }, signal, stored),
+      readList("hosts", parsers.host, { site_id, gateway_id, search }, signal, stored),
     systems: ({ siteId: site_id, search }, signal, stored) =>
-      list("systems", parsers.system, { site_id, search }, signal, stored),
+      readList("systems", parsers.system, { site_id, search }, signal, stored),
     async read(tagIds, lane, signal) {
-      const { chosen, choose } = chooseContent(tagIds, checkIds);
-      const readTagsCall = { endpoint: "read", query: () => readQuery(chosen()), choose } as const;
-      const { answer, latencyMs } = await send.tags(readTagsCall, lane, signal);
-      return { ...valueReader.readings(answer, chosen()), receivedAtMs: clock.now(), latencyMs };
+      const { chosen, choose } = chooseRequest(tagIds, checkTagIds);
+      const readTagsRequest = { endpoint: "read", query: () => tagReadQuery(chosen()), choose } as const;
+      const { answer, latencyMs } = await requestSender.tags(readTagsRequest, lane, signal);
+      return { ...tagValueReader.readings(answer, chosen()), receivedAtMs: clock.now(), latencyMs };
     },
     async write(prepare, signal) {
       let ids: string[] = [];
-      const body = async () => {
+      const buildWriteBody = async () => {
         const writes = await prepare();
         if (writes.length === 0) throw new NothingToWriteError();
-        checkWrites(writes);
+        checkTagWrites(writes);
         ids = writes.map(({ tagId }) => tagId);
         return { tags: writes.map(({ tagId, value }) => ({ tag_id: tagId, value })) };
       };
       try {
-        const { answer } = await send.tags({ endpoint: "write", body }, "write", signal);
-        return valueReader.readings(answer, ids).readings;
+        const { answer } = await requestSender.tags({ endpoint: "write", body: buildWriteBody }, "write", signal);
+        return tagValueReader.readings(answer, ids).readings;
       } catch (error) {
         if (!(error instanceof NothingToWriteError)) throw error;
         return [];
@@ -148,24 +163,24 @@ export function createSource(options: SourceOptions): Source {
     },
     async history(query, lane, signal) {
       const { answer, ids } = await requestHistory(query, false, lane, signal);
-      return valueReader.logs(answer, ids);
+      return tagValueReader.logs(answer, ids);
     },
     async totals(query, lane, signal) {
       const { answer, ids } = await requestHistory(query, true, lane, signal);
-      return valueReader.totals(answer, ids);
+      return tagValueReader.totals(answer, ids);
     },
     async me(signal) {
-      const { answer } = await send.list({ endpoint: "me" }, signal);
-      const info = parsers.tokenInfo(answer.envelope.data);
-      if (info !== null) return info;
+      const { answer } = await requestSender.list({ endpoint: "me" }, signal);
+      const tokenInfo = parsers.tokenInfo(answer.envelope.data);
+      if (tokenInfo !== null) return tokenInfo;
       throw new Malformed("The token information lacks the abilities or the sites.", answer.sample);
     },
-    health: send.health,
+    health: requestSender.health,
     quota: () => limiter.status(),
     clockSkewMs: () => clockSkew.ms(),
     listRate: listRateLimit.rate,
     async close() {
-      send.close();
+      requestSender.close();
       await httpTransport.close();
     },
   };

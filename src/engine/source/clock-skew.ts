@@ -7,7 +7,7 @@ import { createMovingMedian } from "../../core/runtime/moving-median.ts";
 const CLOCK_COMPARISONS_MAX = 15;
 const REPLY_DURATION_MAX_MS = 10_000;
 /** The `Date` header has whole seconds, rounded down (RFC 9110, 5.6.7); the middle of the second is the best guess. */
-const HEADER_ROUNDING_MS = 500;
+const DATE_HEADER_ROUNDING_MS = 500;
 
 export type ClockSkew = ReturnType<typeof createClockSkew>;
 
@@ -21,7 +21,7 @@ interface ClockSkewOptions {
 
 /** Measures our clock against the service's: the median of the last `Date` headers. */
 export function createClockSkew({ clock, clockCheck, source, metrics, log }: ClockSkewOptions) {
-  const differences = createMovingMedian(CLOCK_COMPARISONS_MAX);
+  const clockDifferencesMs = createMovingMedian(CLOCK_COMPARISONS_MAX);
   let seenClockSteps = 0;
   let hasWarned = false;
 
@@ -29,16 +29,16 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
     clockCheck.look();
     if (clockCheck.steps.wakeups() === seenClockSteps) return;
     seenClockSteps = clockCheck.steps.wakeups();
-    differences.forget();
+    clockDifferencesMs.forget();
   }
 
-  function reportSkew(skewMs: number): void {
+  function reportClockSkew(skewMs: number): void {
     metrics.clockSkewSeconds.set({ source }, skewMs / 1_000);
-    const isSkewed = Math.abs(skewMs) > MAX_CLOCK_DIFFERENCE_MS;
+    const isClockOff = Math.abs(skewMs) > MAX_CLOCK_DIFFERENCE_MS;
     const seconds = Math.round(skewMs / 1_000);
-    if (isSkewed && !hasWarned) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
-    if (!isSkewed && hasWarned) log.info({ seconds }, "our clock and the service's agree again");
-    hasWarned = isSkewed;
+    if (isClockOff && !hasWarned) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
+    if (!isClockOff && hasWarned) log.info({ seconds }, "our clock and the service's agree again");
+    hasWarned = isClockOff;
   }
 
   return {
@@ -47,24 +47,24 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
       const replyDurationMs = clock.monotonic() - startedMs;
       if (Number.isNaN(serviceTimeMs) || replyDurationMs > REPLY_DURATION_MAX_MS) return;
       dropComparisonsBeforeStep();
-      const aheadMs = Math.round(clock.now() - replyDurationMs / 2 - serviceTimeMs - HEADER_ROUNDING_MS);
-      clockCheck.compared(source, aheadMs);
-      differences.add(aheadMs);
-      reportSkew(differences.value() ?? 0);
+      const clockAheadMs = Math.round(clock.now() - replyDurationMs / 2 - serviceTimeMs - DATE_HEADER_ROUNDING_MS);
+      clockCheck.compared(source, clockAheadMs);
+      clockDifferencesMs.add(clockAheadMs);
+      reportClockSkew(clockDifferencesMs.value() ?? 0);
     },
     /** Our clock minus the service's, milliseconds, accurate to half a second; null without a reply. */
     ms(): number | null {
       dropComparisonsBeforeStep();
-      return differences.value();
+      return clockDifferencesMs.value();
     },
   };
 }
 
 /** Returns a clock with the service's wall time: with our clock days ahead, future days would be stored as fetched. */
 export function serviceClock(clock: Clock, skewMs: () => number | null, doubt: Pick<ClockCheck, "stepped">): Clock {
-  function aheadMs(): number {
-    const differenceMs = skewMs() ?? doubt.stepped()?.byMs ?? 0;
-    return Math.abs(differenceMs) > MAX_CLOCK_DIFFERENCE_MS ? differenceMs : 0;
+  function clockAheadMs(): number {
+    const clockDifferenceMs = skewMs() ?? doubt.stepped()?.byMs ?? 0;
+    return Math.abs(clockDifferenceMs) > MAX_CLOCK_DIFFERENCE_MS ? clockDifferenceMs : 0;
   }
-  return { ...clock, now: () => clock.now() - aheadMs() };
+  return { ...clock, now: () => clock.now() - clockAheadMs() };
 }

@@ -8,11 +8,11 @@ import { TAGS_PER_REQUEST } from "./source.ts";
 
 const REQUESTS_PER_MINUTE = 20;
 
-const BaseUrl = z.string().superRefine((text, context) => {
+const ServiceBaseUrl = z.string().superRefine((text, context) => {
   const addUrlError = (message: string) => context.addIssue({ code: "custom", message });
   const url = URL.parse(text);
   if (url === null || !/^https?:$/.test(url.protocol)) {
-    addUrlError(explainBadAddress(text));
+    addUrlError(explainBadBaseUrl(text));
   } else if (url.username !== "" || url.password !== "") {
     addUrlError("Take the user name and password out of the address; the token goes under `token`.");
   } else if (url.search !== "" || url.hash !== "") {
@@ -22,14 +22,14 @@ const BaseUrl = z.string().superRefine((text, context) => {
   }
 });
 
-function explainBadAddress(text: string): string {
-  const looksLikeHost = /^[a-z0-9][a-z0-9.-]*\.[a-z]{2,}(:\d+)?(\/[^@?#]*)?$/i.test(text);
-  return looksLikeHost
+function explainBadBaseUrl(text: string): string {
+  const looksLikeHostName = /^[a-z0-9][a-z0-9.-]*\.[a-z]{2,}(:\d+)?(\/[^@?#]*)?$/i.test(text);
+  return looksLikeHostName
     ? `Write the address with its scheme: https://${text}.`
     : "Write the address of the service as https://host or https://host/path.";
 }
 
-function removeApiPath(address: string): string {
+function removeApiPathFromUrl(address: string): string {
   return address
     .replace(/\/+$/, "")
     .replace(/\/api\/v1$/, "")
@@ -41,23 +41,23 @@ export const TimeZone = z.string().superRefine((zone, context) => {
   if (message !== null) context.addIssue({ code: "custom", message });
 });
 
-const wholeNumber = (min: number, max: number, standard: number, description: string) =>
+const numberOption = (min: number, max: number, standard: number, description: string) =>
   z.int().min(min).max(max).default(standard).meta({ description });
 
-const DeadlinesConfig = z.strictObject({
-  connect_ms: wholeNumber(100, 60_000, 5_000, "Longest wait for a connection."),
-  headers_ms: wholeNumber(
+const RequestDeadlinesConfig = z.strictObject({
+  connect_ms: numberOption(100, 60_000, 5_000, "Longest wait for a connection."),
+  headers_ms: numberOption(
     100,
     300_000,
     30_000,
     "Longest wait for the first line of an answer; a slow gateway takes its time.",
   ),
-  total_ms: wholeNumber(100, 600_000, 60_000, "Longest time of one request, from the connection to the last byte."),
+  total_ms: numberOption(100, 600_000, 60_000, "Longest time of one request, from the connection to the last byte."),
 });
 
-const PageSizeConfig = z.strictObject({
-  alarms: wholeNumber(1, 500, 500, "Alarms in one page; the interface allows 1 to 500."),
-  others: wholeNumber(
+const ListPageSizeConfig = z.strictObject({
+  alarms: numberOption(1, 500, 500, "Alarms in one page; the interface allows 1 to 500."),
+  others: numberOption(
     1,
     1000,
     100,
@@ -65,8 +65,8 @@ const PageSizeConfig = z.strictObject({
   ),
 });
 
-const QuotaConfig = z.strictObject({
-  requests_per_minute: wholeNumber(
+const RequestQuotaConfig = z.strictObject({
+  requests_per_minute: numberOption(
     1,
     REQUESTS_PER_MINUTE,
     REQUESTS_PER_MINUTE,
@@ -76,7 +76,7 @@ const QuotaConfig = z.strictObject({
     description:
       "True when read, write and history are known to be counted separately. The interface does not say; false cannot be refused.",
   }),
-  reserve_for_writes: wholeNumber(
+  reserve_for_writes: numberOption(
     0,
     10,
     0,
@@ -86,7 +86,7 @@ const QuotaConfig = z.strictObject({
     description:
       "Share of the requests that is used at most; 0.8 leaves a fifth of the quota to other programs of the same user.",
   }),
-  list_requests_per_minute: wholeNumber(
+  list_requests_per_minute: numberOption(
     1,
     600,
     30,
@@ -96,7 +96,7 @@ const QuotaConfig = z.strictObject({
 
 export const SourceConfig = z
   .strictObject({
-    base_url: BaseUrl.transform(removeApiPath).meta({
+    base_url: ServiceBaseUrl.transform(removeApiPathFromUrl).meta({
       description: "Address of the service; /api/v1 behind it may be left out.",
       examples: ["https://monitoring.example.com"],
     }),
@@ -114,15 +114,15 @@ export const SourceConfig = z
       description: "Certificates (PEM) of a private authority, trusted besides the public ones.",
     }),
     proxy: ProxyConfig.optional(),
-    deadlines: DeadlinesConfig.prefault({}).meta({ description: "How long a request may take." }),
+    deadlines: RequestDeadlinesConfig.prefault({}).meta({ description: "How long a request may take." }),
     max_body_bytes: byteSizeSchema({ min: 65_536, max: 256 * 1024 * 1024 })
       .prefault("16MiB")
       .meta({
         description:
           "Largest answer that is read, and how much history is asked for at once at most: 64 bytes a value.",
       }),
-    page_size: PageSizeConfig.prefault({}).meta({ description: "Records in one page of a list." }),
-    quota: QuotaConfig.prefault({}).meta({ description: "How many requests the service gets." }),
+    page_size: ListPageSizeConfig.prefault({}).meta({ description: "Records in one page of a list." }),
+    quota: RequestQuotaConfig.prefault({}).meta({ description: "How many requests the service gets." }),
   })
   .superRefine((config, context) => {
     const url = URL.parse(config.base_url);

@@ -3,9 +3,9 @@ import { isDeepStrictEqual } from "node:util";
 import { ConfigError, EndlessList, Malformed } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { secretsVersion } from "../../core/values/secret-masking.ts";
-import { type CountUnusualField, cleanText, parseList, type RecordParser } from "./records.ts";
+import { type CountUnusualField, cleanRecordText, parseRecordList, type RecordParser } from "./records.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
-import type { FindStored, Page } from "./source.ts";
+import type { FindRecord, ListPage } from "./source.ts";
 import type { TransportReply } from "./transport.ts";
 
 interface ListRequest<T> {
@@ -16,10 +16,10 @@ interface ListRequest<T> {
   readonly leavesOut?: (record: unknown) => boolean;
   /** True leaves out records without a usable id; false makes their page `Malformed`. */
   readonly leavesOutUnreadable?: boolean;
-  readonly ask: (query: string) => Promise<ListReply>;
+  readonly ask: (query: string) => Promise<ListPageReply>;
 }
 
-interface ListReply {
+interface ListPageReply {
   readonly answer: DecodedReply;
   readonly queuedMs: number;
   readonly records?: <R>(answer: DecodedReply, parse: () => readonly R[]) => readonly R[];
@@ -33,102 +33,103 @@ const DEFAULT_PAGE_SIZE = 100;
 const LIST_FILTERS = new Set("site_id status priority acknowledged search system_id gateway_id per_page".split(" "));
 
 /** Uses only the position in `links.next`: Laravel forgets filters in links, and a link may name another machine. */
-export function createPaging(clock: Clock, note: CountUnusualField, origin: string) {
-  const refusedSizes = new Set<string>();
+export function createListPaging(clock: Clock, note: CountUnusualField, origin: string) {
+  const cappedLists = new Set<string>();
 
-  async function requestFirst<T>(list: ListRequest<T>) {
-    const requestedSize = refusedSizes.has(list.name) ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE) : list.pageSize;
+  async function requestFirstPage<T>(list: ListRequest<T>) {
+    const requestedPageSize = cappedLists.has(list.name) ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE) : list.pageSize;
     try {
-      return { reply: await list.ask(buildPageQuery(list, requestedSize, {})), size: requestedSize };
+      return { reply: await list.ask(buildListPageQuery(list, requestedPageSize, {})), size: requestedPageSize };
     } catch (error) {
-      if (!isAboutPageSize(error) || requestedSize <= DEFAULT_PAGE_SIZE) throw error;
-      refusedSizes.add(list.name);
-      return { reply: await list.ask(buildPageQuery(list, DEFAULT_PAGE_SIZE, {})), size: DEFAULT_PAGE_SIZE };
+      if (!isPageSizeError(error) || requestedPageSize <= DEFAULT_PAGE_SIZE) throw error;
+      cappedLists.add(list.name);
+      return { reply: await list.ask(buildListPageQuery(list, DEFAULT_PAGE_SIZE, {})), size: DEFAULT_PAGE_SIZE };
     }
   }
 
   return {
-    async *pages<T>(list: ListRequest<T>): AsyncGenerator<Page<T>, void, undefined> {
+    async *pages<T>(list: ListRequest<T>): AsyncGenerator<ListPage<T>, void, undefined> {
       const startedMs = clock.monotonic();
-      const firstPage = await requestFirst(list);
+      const firstPage = await requestFirstPage(list);
       let queuedMs = firstPage.reply.queuedMs;
-      let { page, perPage, link } = parsePage(firstPage.reply, list, 1, firstPage.size);
+      let { page, perPage, link } = parseListPage(firstPage.reply, list, 1, firstPage.size);
       // The service may use another page size without saying so.
       const pageSize = perPage ?? firstPage.size;
-      const requested = new Set([positionKey({})]);
+      const requestedPages = new Set([pagePositionKey({})]);
       for (;;) {
         if (link !== null && URL.parse(link, origin)?.origin !== origin) note("links.next");
         yield page;
         if (!page.more) return;
-        const number = page.number + 1;
-        const position = parseLinkPosition(link) ?? { page: String(number) };
+        const pageNumber = page.number + 1;
+        const position = parseLinkedPagePosition(link) ?? { page: String(pageNumber) };
         const tookMs = clock.monotonic() - startedMs - queuedMs;
-        const isRepeated = requested.has(positionKey(position));
-        if (isRepeated) throw createUnwalkable(list, "leads back to a page that was read already");
-        if (number > LIST_PAGES_MAX) throw createUnwalkable(list, `has more than ${LIST_PAGES_MAX} pages`);
-        if (tookMs > LISTING_MS_MAX) throw createUnwalkable(list, `did not end within ${LISTING_MS_MAX / 1000} s`);
-        requested.add(positionKey(position));
-        const reply = await list.ask(buildPageQuery(list, pageSize, position));
-        queuedMs += reply.queuedMs;
-        ({ page, perPage, link } = parsePage(reply, list, number, pageSize));
-        if (perPage !== null && perPage !== pageSize) throw createUnwalkable(list, "changed its page size on the way");
+        const isPageRepeated = requestedPages.has(pagePositionKey(position));
+        if (isPageRepeated) throw endlessListError(list, "leads back to a page that was read already");
+        if (pageNumber > LIST_PAGES_MAX) throw endlessListError(list, `has more than ${LIST_PAGES_MAX} pages`);
+        if (tookMs > LISTING_MS_MAX) throw endlessListError(list, `did not end within ${LISTING_MS_MAX / 1000} s`);
+        requestedPages.add(pagePositionKey(position));
+        const pageReply = await list.ask(buildListPageQuery(list, pageSize, position));
+        queuedMs += pageReply.queuedMs;
+        ({ page, perPage, link } = parseListPage(pageReply, list, pageNumber, pageSize));
+        if (perPage !== null && perPage !== pageSize) throw endlessListError(list, "changed its page size on the way");
       }
     },
   };
 }
 
-function createUnwalkable(list: { readonly name: string }, problem: string, sample = ""): EndlessList {
+function endlessListError(list: { readonly name: string }, problem: string, sample = ""): EndlessList {
   return new EndlessList(`The list of ${list.name} ${problem}.`, sample);
 }
 
-function isAboutPageSize(error: unknown): boolean {
+function isPageSizeError(error: unknown): boolean {
   if (!(error instanceof ConfigError) || error.reason !== "validation") return false;
   return /per[^a-z]*page|page[^a-z]*size/i.test(`${error.field ?? ""} ${error.message}`);
 }
 
 type PagePosition = Readonly<Record<string, string>>;
 
-function buildPageQuery<T>(list: ListRequest<T>, size: number, position: PagePosition): string {
+function buildListPageQuery<T>(list: ListRequest<T>, size: number, position: PagePosition): string {
   return String(new URLSearchParams({ ...position, ...list.filters, per_page: String(size) }));
 }
 
-function positionKey(position: PagePosition): string {
-  const nameValuePairs = Object.entries(position).filter(([name, value]) => name !== "page" || value !== "1");
-  return JSON.stringify(nameValuePairs.sort(([one], [other]) => (one < other ? -1 : 1)));
+function pagePositionKey(position: PagePosition): string {
+  const positionParameters = Object.entries(position).filter(([name, value]) => name !== "page" || value !== "1");
+  return JSON.stringify(positionParameters.sort(([one], [other]) => (one < other ? -1 : 1)));
 }
 
-function parsePage<T>({ answer, records }: ListReply, list: ListRequest<T>, number: number, size: number) {
+function parseListPage<T>({ answer, records }: ListPageReply, list: ListRequest<T>, number: number, size: number) {
   const { links, meta, data } = answer.envelope;
-  const entries = parseList(data);
-  const malformedList = (problem: string) => new Malformed(`The list of ${list.name} ${problem}.`, answer.sample);
-  if (entries === null) throw malformedList("has no list of records");
-  const parse = () =>
-    entries.flatMap((record, index): readonly (T | UnreadableRecord)[] => {
+  const rawRecords = parseRecordList(data);
+  const malformedListError = (problem: string) => new Malformed(`The list of ${list.name} ${problem}.`, answer.sample);
+  if (rawRecords === null) throw malformedListError("has no list of records");
+  const parseRecords = () =>
+    rawRecords.flatMap((record, index): readonly (T | UnreadableRecord)[] => {
       if (list.leavesOut?.(record) === true) return [];
-      const item = list.read(record);
-      if (item !== null) return [item];
+      const parsedRecord = list.read(record);
+      if (parsedRecord !== null) return [parsedRecord];
       if (list.leavesOutUnreadable === true) return [new UnreadableRecord(record)];
-      throw malformedList(`has no usable id in record ${index + 1} of page ${number}`);
+      throw malformedListError(`has no usable id in record ${index + 1} of page ${number}`);
     });
-  const rows = records === undefined ? parse() : records(answer, parse);
-  const items = rows.filter((row) => !(row instanceof UnreadableRecord)) as T[];
-  const unreadable = rows.flatMap((row) => (row instanceof UnreadableRecord ? row.text : []));
+  const parsedRows = records === undefined ? parseRecords() : records(answer, parseRecords);
+  const items = parsedRows.filter((row) => !(row instanceof UnreadableRecord)) as T[];
+  const unreadableRecords = parsedRows.flatMap((row) => (row instanceof UnreadableRecord ? row.text : []));
   const { total, current_page, last_page, per_page } = isRecord(meta) ? meta : {};
-  const currentPage = parseCount(current_page);
-  if (currentPage !== null && currentPage !== number)
-    throw createUnwalkable(list, `answered page ${currentPage} when asked for page ${number}`, answer.sample);
+  const currentPageNumber = parseCount(current_page);
+  if (currentPageNumber !== null && currentPageNumber !== number)
+    throw endlessListError(list, `answered page ${currentPageNumber} when asked for page ${number}`, answer.sample);
   const lastPage = parseCount(last_page);
   const nextLink = isRecord(links) ? links.next : undefined;
   const link = typeof nextLink === "string" && nextLink !== "" ? nextLink : null;
   // Without links and counts, a full page may have a next one.
-  const mayContinue = nextLink === undefined && lastPage === null && parseCount(total) === null && rows.length >= size;
-  const page: Page<T> = {
+  const mayHaveNextPage =
+    nextLink === undefined && lastPage === null && parseCount(total) === null && parsedRows.length >= size;
+  const page: ListPage<T> = {
     items,
     number,
     lastPage: Math.max(lastPage ?? number, number),
     total: parseCount(total),
-    more: link !== null || (lastPage ?? 0) > number || mayContinue,
-    ...(unreadable.length === 0 ? {} : { unreadable }),
+    more: link !== null || (lastPage ?? 0) > number || mayHaveNextPage,
+    ...(unreadableRecords.length === 0 ? {} : { unreadable: unreadableRecords }),
   };
   return { page, perPage: parseCount(per_page), link };
 }
@@ -138,14 +139,14 @@ const QUOTED_RECORD_LENGTH_MAX = 200;
 class UnreadableRecord {
   readonly text: string;
   constructor(record: unknown) {
-    this.text = cleanText(JSON.stringify(record) ?? "nothing")
+    this.text = cleanRecordText(JSON.stringify(record) ?? "nothing")
       .slice(0, QUOTED_RECORD_LENGTH_MAX)
       .toWellFormed();
   }
 }
 
 /** Returns the position that a link states; null means the next page number. */
-function parseLinkPosition(link: string | null): PagePosition | null {
+function parseLinkedPagePosition(link: string | null): PagePosition | null {
   const url = link === null ? null : URL.parse(link, "http://relative.invalid");
   if (url === null) return null;
   const position: Record<string, string> = Object.create(null);
@@ -161,25 +162,25 @@ function parseCount(value: unknown): number | null {
   return typeof count === "number" && Number.isSafeInteger(count) && count >= 0 ? count : null;
 }
 
-interface CachedPage {
+interface CachedListPage {
   readonly hash: string;
   readonly envelope: DecodedReply["envelope"];
   readonly records: readonly unknown[];
   readonly noted: readonly string[];
 }
 
-const CACHED_PAGES_MAX = 1_000;
+const CACHED_LIST_PAGES_MAX = 1_000;
 
 /** Reuses the records of a page whose bytes did not change: 5,000 alarms are requested twice every 30 s. */
-export function createPageCache(report: CountUnusualField) {
-  const pages = new Map<string, CachedPage>();
+export function createListPageCache(report: CountUnusualField) {
+  const cachedPages = new Map<string, CachedListPage>();
   let notedFields: string[] | null = null;
 
-  function storePage(key: string, page: CachedPage): void {
-    pages.delete(key);
-    pages.set(key, page);
-    const [oldestKey] = pages.keys();
-    if (pages.size > CACHED_PAGES_MAX && oldestKey !== undefined) pages.delete(oldestKey);
+  function storeCachedPage(key: string, page: CachedListPage): void {
+    cachedPages.delete(key);
+    cachedPages.set(key, page);
+    const [oldestKey] = cachedPages.keys();
+    if (cachedPages.size > CACHED_LIST_PAGES_MAX && oldestKey !== undefined) cachedPages.delete(oldestKey);
   }
 
   return {
@@ -188,32 +189,32 @@ export function createPageCache(report: CountUnusualField) {
       report(field);
     },
     /** Returns the stored object of an equal record, so that comparisons by reference succeed. */
-    asStored<T extends { readonly id: string | number }>(record: T | null, stored: FindStored<T>): T | null {
+    asStored<T extends { readonly id: string | number }>(record: T | null, stored: FindRecord<T>): T | null {
       const storedRecord = record === null ? undefined : stored(String(record.id));
       return storedRecord !== undefined && isDeepStrictEqual(record, storedRecord) ? storedRecord : record;
     },
     request(key: string) {
-      let cachedPage: CachedPage | undefined;
+      let cachedPage: CachedListPage | undefined;
       let replyHash = "";
       return {
         recall(reply: TransportReply): DecodedReply | null {
           // Texts were masked with the secrets known at the time of the reply.
           replyHash = `${reply.status} ${secretsVersion()} ${hash("sha256", reply.body, "base64")}`;
-          const previousPage = pages.get(key);
-          cachedPage = previousPage?.hash === replyHash ? previousPage : undefined;
+          const previousCachedPage = cachedPages.get(key);
+          cachedPage = previousCachedPage?.hash === replyHash ? previousCachedPage : undefined;
           return cachedPage === undefined ? null : { envelope: cachedPage.envelope, sample: "" };
         },
         records<T>(answer: DecodedReply, parse: () => readonly T[]): readonly T[] {
           if (cachedPage !== undefined) {
             for (const field of cachedPage.noted) report(field);
-            storePage(key, cachedPage);
+            storeCachedPage(key, cachedPage);
             return cachedPage.records as readonly T[];
           }
           notedFields = [];
           try {
             const records = parse();
             const { links, meta } = answer.envelope;
-            storePage(key, { hash: replyHash, envelope: { data: [], links, meta }, records, noted: notedFields });
+            storeCachedPage(key, { hash: replyHash, envelope: { data: [], links, meta }, records, noted: notedFields });
             return records;
           } finally {
             notedFields = null;

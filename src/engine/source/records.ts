@@ -21,55 +21,55 @@ interface NormalizedTime {
 }
 
 /** Usual form of history times. Days 29 to 31 need `Date.parse`, because not every month has them. */
-const USUAL_UTC_TIME = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ$/;
-const ANY_DAY_UTC_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
-const USUAL_OFFSET_TIME =
+const USUAL_UTC_TIME_PATTERN = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ$/;
+const ANY_DAY_UTC_TIME_PATTERN = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+const USUAL_OFFSET_TIME_PATTERN =
   /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[+-]([01]\d|2[0-3]):[0-5]\d$/;
-const UTC_OFFSET = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
+const UTC_OFFSET_PATTERN = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
 /** Longest time in characters: parsing needs quadratic time, a minute for 200,000 characters. */
-const TIME_LENGTH_MAX = 200;
+const TIME_TEXT_LENGTH_MAX = 200;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
 /** Converts ISO 8601 into UTC with milliseconds. Keeps other text, `known` if only the offset is missing. */
 export function normalizeTime(raw: string): NormalizedTime {
-  if (USUAL_UTC_TIME.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };
-  if (ANY_DAY_UTC_TIME.test(raw)) {
+  if (USUAL_UTC_TIME_PATTERN.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };
+  if (ANY_DAY_UTC_TIME_PATTERN.test(raw)) {
     const utcMs = Date.parse(raw);
     const utcText = `${raw.slice(0, 19)}.000Z`;
     if (!Number.isNaN(utcMs) && isoUtc(utcMs) === utcText) return { text: utcText, known: true };
   }
-  if (USUAL_OFFSET_TIME.test(raw)) return { text: isoUtc(Date.parse(raw)), known: true };
-  if (raw.length > TIME_LENGTH_MAX) return { text: raw, known: false };
+  if (USUAL_OFFSET_TIME_PATTERN.test(raw)) return { text: isoUtc(Date.parse(raw)), known: true };
+  if (raw.length > TIME_TEXT_LENGTH_MAX) return { text: raw, known: false };
   const upperCase = raw.trim().replace(/[a-z](?![^[]*\])/g, (letter) => letter.toUpperCase());
   const isoTime = upperCase.replace(/^(\d{4}-\d\d-\d\d) +(?=\d\d:)/, "$1T").replace(/ +(?=(Z|[+-]\d\d:?\d\d)$)/, "");
-  const isLeap = LEAP_SECOND.test(isoTime);
-  const time = DateTime.fromISO(isLeap ? isoTime.replace(LEAP_SECOND, "$159") : isoTime, { zone: "utc" });
-  if (!time.isValid) return { text: raw, known: false };
-  if (!UTC_OFFSET.test(isoTime)) return { text: raw, known: true };
-  const timeMs = isLeap ? time.startOf("second").toMillis() + 1000 : time.toMillis();
+  const isLeapSecond = LEAP_SECOND.test(isoTime);
+  const parsedTime = DateTime.fromISO(isLeapSecond ? isoTime.replace(LEAP_SECOND, "$159") : isoTime, { zone: "utc" });
+  if (!parsedTime.isValid) return { text: raw, known: false };
+  if (!UTC_OFFSET_PATTERN.test(isoTime)) return { text: raw, known: true };
+  const timeMs = isLeapSecond ? parsedTime.startOf("second").toMillis() + 1000 : parsedTime.toMillis();
   return { text: isoUtc(timeMs), known: true };
 }
 
 /** Formats a time for a history request: full seconds and a trailing `Z`. Null if it is not ISO 8601 in UTC. */
 export function formatRequestTime(iso: string): string | null {
   if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/.test(iso)) return null;
-  const isoMs = Date.parse(iso);
+  const isoTimeMs = Date.parse(iso);
   const seconds = iso.slice(0, 19);
-  return !Number.isNaN(isoMs) && isoUtc(isoMs).startsWith(seconds) ? `${seconds}Z` : null;
+  return !Number.isNaN(isoTimeMs) && isoUtc(isoTimeMs).startsWith(seconds) ? `${seconds}Z` : null;
 }
 
 export type CountUnusualField = (field: string, times?: number) => void;
 
-const TEXT_LENGTH_MAX = 10_000;
+const RECORD_TEXT_LENGTH_MAX = 10_000;
 
 /** Replaces lone surrogates, which UTF-8 cannot store, and masks secrets that the service echoes. */
-export function cleanText(text: string): string {
-  return maskSecrets(text.slice(0, TEXT_LENGTH_MAX)).toWellFormed();
+export function cleanRecordText(text: string): string {
+  return maskSecrets(text.slice(0, RECORD_TEXT_LENGTH_MAX)).toWellFormed();
 }
 
 function parseRecordId(id: unknown): string | null {
   const idText = Number.isSafeInteger(id) ? String(id) : id;
-  return typeof idText === "string" && idText.length > 0 && idText.length <= 255 ? cleanText(idText) : null;
+  return typeof idText === "string" && idText.length > 0 && idText.length <= 255 ? cleanRecordText(idText) : null;
 }
 
 function parseNumericId(id: unknown): number | null {
@@ -83,10 +83,10 @@ export function hasUnsafeId(record: unknown): boolean {
   return typeof id === "string" && /^\d+$/.test(id) && !Number.isSafeInteger(Number(id));
 }
 
-const USUAL_TIME = /^[\d-]{10}T[\d:.]{8,12}(Z|[+-][\d:]{4,5})?$/;
+const USUAL_TIME_PATTERN = /^[\d-]{10}T[\d:.]{8,12}(Z|[+-][\d:]{4,5})?$/;
 
 /** Reads fields of a record: counts a field of the wrong type and returns the empty value of the right type. */
-class Fields {
+class FieldReader {
   readonly #record: Readonly<Record<string, unknown>>;
   readonly #name: string;
   readonly #note: CountUnusualField;
@@ -98,7 +98,7 @@ class Fields {
 
   text(field: string): string {
     const value = this.#record[field];
-    return typeof value === "string" ? cleanText(value) : this.#noted(field, "");
+    return typeof value === "string" ? cleanRecordText(value) : this.#noted(field, "");
   }
 
   textOrNull(field: string): string | null {
@@ -124,12 +124,12 @@ class Fields {
   }
 
   flag(field: string, instead: boolean): boolean {
-    return parseFlag(this.#record[field]) ?? this.#noted(field, instead);
+    return parseBooleanField(this.#record[field]) ?? this.#noted(field, instead);
   }
 
   flagOrNull(field: string): boolean | null {
     const value = this.#record[field];
-    return value === null ? null : (parseFlag(value) ?? this.#noted(field, null));
+    return value === null ? null : (parseBooleanField(value) ?? this.#noted(field, null));
   }
 
   time(field: string): { readonly text: string; readonly raw: string } {
@@ -146,12 +146,12 @@ class Fields {
     return { text: known ? text : null, raw };
   }
 
-  inside(field: string): Fields {
-    return new Fields(this.#record[field], `${this.#name}.${field}`, this.#note);
+  inside(field: string): FieldReader {
+    return new FieldReader(this.#record[field], `${this.#name}.${field}`, this.#note);
   }
 
   /** Returns null for an object without a numeric id, such as the empty array that PHP writes for `{}`. */
-  insideOrNull(field: string): Fields | null {
+  insideOrNull(field: string): FieldReader | null {
     const value = this.#record[field];
     return isRecord(value) && parseNumericId(value.id) !== null ? this.inside(field) : null;
   }
@@ -161,7 +161,7 @@ class Fields {
   }
 
   #parsedTime(field: string, value: string) {
-    const raw = USUAL_TIME.test(value) ? value : cleanText(value);
+    const raw = USUAL_TIME_PATTERN.test(value) ? value : cleanRecordText(value);
     const { text, known } = normalizeTime(raw);
     if (!known) this.#note(`${this.#name}.${field}`);
     return { text, raw, known };
@@ -173,48 +173,48 @@ class Fields {
   }
 }
 
-function parseFlag(value: unknown): boolean | undefined {
+function parseBooleanField(value: unknown): boolean | undefined {
   if (value === 0 || value === 1) return value === 1;
   return typeof value === "boolean" ? value : undefined;
 }
 
 /** Accepts lists as PHP writes them: `{}` if empty, or an object with numbers as names. */
-export function parseList(value: unknown): readonly unknown[] | null {
+export function parseRecordList(value: unknown): readonly unknown[] | null {
   if (Array.isArray(value)) return value;
   if (!isRecord(value)) return null;
   return Object.keys(value).every((name) => /^(0|[1-9]\d{0,8})$/.test(name)) ? Object.values(value) : null;
 }
 
 /** Number as JSON writes it, not " 21.5", "21,5", "0x10", "+1", "1." or "". */
-const JSON_NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
+const JSON_NUMBER_PATTERN = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
 const QUOTED_LENGTH_MAX = 60;
 const QUOTED_MEMBERS_MAX = 3;
 
 /** Accepts numbers in texts, as PHP prints decimals. Returns undefined for unreadable values. */
 export function parseTagValue(raw: unknown): TagValue | undefined {
   if (raw === null || typeof raw === "boolean") return raw;
-  return parseNumber(raw);
+  return parseNumericValue(raw);
 }
 
-export function parseNumber(raw: unknown): number | undefined {
-  const number = typeof raw === "string" && JSON_NUMBER.test(raw) ? Number(raw) : raw;
+export function parseNumericValue(raw: unknown): number | undefined {
+  const number = typeof raw === "string" && JSON_NUMBER_PATTERN.test(raw) ? Number(raw) : raw;
   return typeof number === "number" && Number.isFinite(number) ? number : undefined;
 }
 
-export function describeValue(raw: unknown): string {
+export function quoteRawValue(raw: unknown): string {
   if (typeof raw === "number" && Number.isFinite(raw)) return String(raw);
   if (raw === undefined) return "missing";
   if (typeof raw === "number") return "a number beyond every bound";
   if (raw === null) return "null";
-  const text = printableLine(printableText(shortenValue(raw)));
-  const shortText = text.length > QUOTED_LENGTH_MAX ? `${text.slice(0, QUOTED_LENGTH_MAX).toWellFormed()}…` : text;
-  if (typeof raw === "string") return `the text "${shortText}"`;
-  if (typeof raw === "boolean") return shortText;
-  return `${Array.isArray(raw) ? "the list" : "the object"} ${shortText}`;
+  const text = printableLine(printableText(shortenRawValue(raw)));
+  const shortValueText = text.length > QUOTED_LENGTH_MAX ? `${text.slice(0, QUOTED_LENGTH_MAX).toWellFormed()}…` : text;
+  if (typeof raw === "string") return `the text "${shortValueText}"`;
+  if (typeof raw === "boolean") return shortValueText;
+  return `${Array.isArray(raw) ? "the list" : "the object"} ${shortValueText}`;
 }
 
 /** Keeps the first members only: a list may have a quarter of a million. */
-function shortenValue(raw: unknown): unknown {
+function shortenRawValue(raw: unknown): unknown {
   if (Array.isArray(raw)) return raw.slice(0, QUOTED_MEMBERS_MAX);
   return isRecord(raw) ? Object.fromEntries(Object.entries(raw).slice(0, QUOTED_MEMBERS_MAX)) : raw;
 }
@@ -224,52 +224,54 @@ export type RecordParser<T> = (record: unknown) => T | null;
 
 const ALARM_STATUSES = ["active", "resolved"];
 const ALARM_PRIORITIES = ["A", "B", "C"];
-const ALL_ABILITIES = ["read:alarms", "read:tags", "write:tags", "read:gateways", "read:hosts", "read:systems"];
+const ALL_TOKEN_ABILITIES = ["read:alarms", "read:tags", "write:tags", "read:gateways", "read:hosts", "read:systems"];
 const WILDCARD_ABILITY = "*";
 
 export function createRecordParsers(note: CountUnusualField) {
-  function withAttributes<T>(name: string, parse: (id: string, attributes: Fields) => T): RecordParser<T> {
+  function attributesParser<T>(name: string, parse: (id: string, attributes: FieldReader) => T): RecordParser<T> {
     return (record) => {
       const id = isRecord(record) ? parseRecordId(record.id) : null;
-      return id === null ? null : parse(id, new Fields((record as { attributes?: unknown }).attributes, name, note));
+      return id === null
+        ? null
+        : parse(id, new FieldReader((record as { attributes?: unknown }).attributes, name, note));
     };
   }
 
-  const site: RecordParser<Site> = (record) => {
+  const parseSiteRecord: RecordParser<Site> = (record) => {
     const id = isRecord(record) ? parseNumericId(record.id) : null;
-    return id === null ? null : { id, displayName: new Fields(record, "site", note).text("display_name") };
+    return id === null ? null : { id, displayName: new FieldReader(record, "site", note).text("display_name") };
   };
   return {
-    site,
+    site: parseSiteRecord,
     /** An alarm without a site belongs to the requested site. */
     alarm: (siteId: number | undefined) =>
-      withAttributes("alarm", (id, attributes) => parseAlarm(id, attributes, siteId)),
-    tag: withAttributes("tag", parseTag),
-    gateway: withAttributes("gateway", parseGateway),
-    host: withAttributes("host", parseHost),
-    system: withAttributes("system", parseSystem),
-    tokenInfo: (data: unknown) => parseTokenInfo(data, site, note),
+      attributesParser("alarm", (id, attributes) => parseAlarm(id, attributes, siteId)),
+    tag: attributesParser("tag", parseTag),
+    gateway: attributesParser("gateway", parseGateway),
+    host: attributesParser("host", parseHost),
+    system: attributesParser("system", parseSystem),
+    tokenInfo: (data: unknown) => parseTokenInfo(data, parseSiteRecord, note),
   };
 }
 
-function parseReference(fields: Fields): Site {
+function parseIdAndDisplayName(fields: FieldReader): Site {
   return { id: fields.id("id"), displayName: fields.text("display_name") };
 }
 
-function parseAlarm(id: string, attributes: Fields, siteId: number | undefined): Alarm {
-  const site = parseReference(attributes.inside("site"));
-  const trigger = attributes.inside("trigger");
+function parseAlarm(id: string, attributes: FieldReader, siteId: number | undefined): Alarm {
+  const parseSiteRecord = parseIdAndDisplayName(attributes.inside("site"));
+  const alarmTrigger = attributes.inside("trigger");
   const triggerTime = attributes.time("triggered_at");
   const resolutionTime = attributes.timeOrNull("resolved_at");
-  const activity = attributes.insideOrNull("last_active_event");
+  const lastActiveEvent = attributes.insideOrNull("last_active_event");
   return {
     id,
-    site: site.id === 0 && siteId !== undefined ? { ...site, id: siteId } : site,
+    site: parseSiteRecord.id === 0 && siteId !== undefined ? { ...parseSiteRecord, id: siteId } : parseSiteRecord,
     trigger: {
-      ...parseReference(trigger),
-      description: trigger.textOrNull("description"),
-      priority: trigger.word("priority", ALARM_PRIORITIES),
-      enabled: trigger.flag("enabled", true),
+      ...parseIdAndDisplayName(alarmTrigger),
+      description: alarmTrigger.textOrNull("description"),
+      priority: alarmTrigger.word("priority", ALARM_PRIORITIES),
+      enabled: alarmTrigger.flag("enabled", true),
     },
     status: attributes.word("status", ALARM_STATUSES),
     source: attributes.text("source"),
@@ -283,19 +285,19 @@ function parseAlarm(id: string, attributes: Fields, siteId: number | undefined):
     acknowledgedBy: attributes.textOrNull("acknowledged_by"),
     acknowledgedMessage: attributes.textOrNull("acknowledged_message"),
     acknowledgedAt: attributes.timeOrNull("acknowledged_at").text,
-    lastActiveEvent: activity && {
-      id: activity.id("id"),
-      source: activity.text("source"),
-      type: activity.text("type"),
-      triggeredOn: activity.text("triggered_on"),
-      value: activity.numberOrNull("value"),
-      textlistValue: activity.textOrNull("textlist_value"),
-      triggeredAt: activity.time("triggered_at").text,
+    lastActiveEvent: lastActiveEvent && {
+      id: lastActiveEvent.id("id"),
+      source: lastActiveEvent.text("source"),
+      type: lastActiveEvent.text("type"),
+      triggeredOn: lastActiveEvent.text("triggered_on"),
+      value: lastActiveEvent.numberOrNull("value"),
+      textlistValue: lastActiveEvent.textOrNull("textlist_value"),
+      triggeredAt: lastActiveEvent.time("triggered_at").text,
     },
   };
 }
 
-function parseTag(id: string, attributes: Fields): Tag {
+function parseTag(id: string, attributes: FieldReader): Tag {
   return {
     id,
     displayName: attributes.text("display_name"),
@@ -304,7 +306,7 @@ function parseTag(id: string, attributes: Fields): Tag {
   };
 }
 
-function parseGateway(id: string, attributes: Fields): Gateway {
+function parseGateway(id: string, attributes: FieldReader): Gateway {
   return {
     id,
     displayName: attributes.text("display_name"),
@@ -316,8 +318,8 @@ function parseGateway(id: string, attributes: Fields): Gateway {
   };
 }
 
-function parseHost(id: string, attributes: Fields): Host {
-  const gateway = attributes.insideOrNull("gateway");
+function parseHost(id: string, attributes: FieldReader): Host {
+  const hostGateway = attributes.insideOrNull("gateway");
   return {
     id,
     displayName: attributes.text("display_name"),
@@ -326,11 +328,11 @@ function parseHost(id: string, attributes: Fields): Host {
     modelName: attributes.textOrNull("model_name"),
     ip: attributes.textOrNull("ip"),
     macAddress: attributes.textOrNull("mac_address"),
-    gateway: gateway && parseReference(gateway),
+    gateway: hostGateway && parseIdAndDisplayName(hostGateway),
   };
 }
 
-function parseSystem(id: string, attributes: Fields): System {
+function parseSystem(id: string, attributes: FieldReader): System {
   return {
     id,
     code: attributes.text("code"),
@@ -348,25 +350,25 @@ function parseSystem(id: string, attributes: Fields): System {
 /** Returns null if abilities or sites are unreadable: a token without any would stop half of the worker. */
 function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: CountUnusualField): TokenInfo | null {
   const token = isRecord(data) && isRecord(data.token) ? data.token : {};
-  const abilities = parseList(token.abilities);
-  const sites = parseList(token.sites)
+  const tokenAbilities = parseRecordList(token.abilities);
+  const tokenSites = parseRecordList(token.sites)
     ?.filter((record) => !hasUnsafeId(record))
     .map(parseSite);
   const isTextAbility = (ability: unknown) => typeof ability === "string";
-  if (!abilities?.every(isTextAbility) || !sites?.every((site) => site !== null)) return null;
-  const fields = new Fields(data, "me", note);
-  const userFields = fields.inside("user");
+  if (!tokenAbilities?.every(isTextAbility) || !tokenSites?.every((site) => site !== null)) return null;
+  const tokenInfoFields = new FieldReader(data, "me", note);
+  const userFields = tokenInfoFields.inside("user");
   return {
     user: { id: userFields.id("id"), name: userFields.text("name"), email: userFields.text("email") },
-    name: fields.inside("token").text("name"),
-    abilities: abilities.includes(WILDCARD_ABILITY) ? ALL_ABILITIES : abilities.map(maskSecrets),
-    expiresAt: fields.inside("token").timeOrNull("expires_at").text,
-    sites,
+    name: tokenInfoFields.inside("token").text("name"),
+    abilities: tokenAbilities.includes(WILDCARD_ABILITY) ? ALL_TOKEN_ABILITIES : tokenAbilities.map(maskSecrets),
+    expiresAt: tokenInfoFields.inside("token").timeOrNull("expires_at").text,
+    sites: tokenSites,
   };
 }
 
 export function parseHealth(body: unknown, note: CountUnusualField): ServiceHealth {
   const status = isRecord(body) ? body.status : undefined;
   if (typeof status !== "string" || status === "" || status.length > 100) return { status: "unhealthy", time: null };
-  return { status: maskSecrets(status), time: new Fields(body, "health", note).timeOrNull("timestamp").text };
+  return { status: maskSecrets(status), time: new FieldReader(body, "health", note).timeOrNull("timestamp").text };
 }

@@ -17,7 +17,7 @@ export type ParsedJson =
   | { readonly ok: false; readonly reason: string };
 
 const JSON_DEPTH_MAX = 32;
-export const MAX_NUMBER_LENGTH = 400;
+export const MAX_JSON_NUMBER_LENGTH = 400;
 
 export function parseJson(bytes: Uint8Array, depth = 0): ParsedJson {
   let bodyText: string;
@@ -26,98 +26,98 @@ export function parseJson(bytes: Uint8Array, depth = 0): ParsedJson {
   } catch {
     return { ok: false, reason: "it is not valid UTF-8" };
   }
-  const longIds: DigitRange[] = [];
-  const jsonProblem = findJsonProblem(bodyText, longIds, depth);
+  const unsafeIdRanges: NumberTextRange[] = [];
+  const jsonProblem = findJsonProblem(bodyText, unsafeIdRanges, depth);
   if (jsonProblem !== null) return { ok: false, reason: jsonProblem };
   try {
-    return { ok: true, value: JSON.parse(quoteLongIds(bodyText, longIds)) };
+    return { ok: true, value: JSON.parse(quoteUnsafeIds(bodyText, unsafeIdRanges)) };
   } catch {
     return { ok: false, reason: "it is not JSON" };
   }
 }
 
-interface DigitRange {
+interface NumberTextRange {
   readonly from: number;
   readonly to: number;
 }
 
-const UNSAFE_DIGITS_MIN = 16;
+const UNSAFE_NUMBER_DIGITS_MIN = 16;
 /** Matches an `id` member up to its number: only ids must be exact. */
-const ID_KEY_BEFORE_NUMBER = /"id"\s*:\s*$/;
+const ID_KEY_PATTERN = /"id"\s*:\s*$/;
 const ID_KEY_LENGTH_MAX = 40;
 
 /** Quotes ids above 2^53, because as numbers two of them could become equal. */
-function quoteLongIds(text: string, ids: readonly DigitRange[]): string {
+function quoteUnsafeIds(text: string, ids: readonly NumberTextRange[]): string {
   if (ids.length === 0) return text;
-  const textParts: string[] = [];
+  const jsonTextParts: string[] = [];
   let at = 0;
   for (const { from, to } of ids) {
-    textParts.push(text.slice(at, from), `"${text.slice(from, to)}"`);
+    jsonTextParts.push(text.slice(at, from), `"${text.slice(from, to)}"`);
     at = to;
   }
-  textParts.push(text.slice(at));
-  return textParts.join("");
+  jsonTextParts.push(text.slice(at));
+  return jsonTextParts.join("");
 }
 
-function isLongId(text: string, { from, to }: DigitRange): boolean {
+function isUnsafeNumericId(text: string, { from, to }: NumberTextRange): boolean {
   const numberDigits = text.slice(from, to);
   if (!/^[1-9]\d*$/.test(numberDigits) || Number.isSafeInteger(Number(numberDigits))) return false;
-  return ID_KEY_BEFORE_NUMBER.test(text.slice(Math.max(0, from - ID_KEY_LENGTH_MAX), from));
+  return ID_KEY_PATTERN.test(text.slice(Math.max(0, from - ID_KEY_LENGTH_MAX), from));
 }
 
 /** Returns why a text must not be parsed, or null; adds its ids beyond 2^53 to `longIds`. */
-function findJsonProblem(text: string, longIds: DigitRange[], outerDepth: number): string | null {
-  const outerKeys = new Set<string>();
+function findJsonProblem(text: string, unsafeIdRanges: NumberTextRange[], outerDepth: number): string | null {
+  const outermostJsonKeys = new Set<string>();
   let nestingDepth = outerDepth;
-  for (let index = 0; index < text.length; index++) {
-    const code = text.charCodeAt(index);
-    if (code === QUOTE) {
-      const end = endOfString(text, index);
-      if (nestingDepth === 1 && nextVisibleCode(text, end + 1) === COLON) {
-        const key = text.slice(index, end + 1);
+  for (let statusIndex = 0; statusIndex < text.length; statusIndex++) {
+    const charCode = text.charCodeAt(statusIndex);
+    if (charCode === QUOTE_CODE) {
+      const end = endOfJsonString(text, statusIndex);
+      if (nestingDepth === 1 && nextVisibleCharCode(text, end + 1) === COLON_CODE) {
+        const key = text.slice(statusIndex, end + 1);
         // No serialiser escapes these keys, so an escape can only hide a duplicate.
-        if (outerKeys.has(key) || key.includes("\\")) return `its key ${key.slice(0, 40)} is ambiguous`;
-        outerKeys.add(key);
+        if (outermostJsonKeys.has(key) || key.includes("\\")) return `its key ${key.slice(0, 40)} is ambiguous`;
+        outermostJsonKeys.add(key);
       }
-      index = end;
-    } else if (isOpeningBracket(code)) {
+      statusIndex = end;
+    } else if (isOpeningBracket(charCode)) {
       nestingDepth++;
       if (nestingDepth > JSON_DEPTH_MAX) return `it is nested deeper than ${JSON_DEPTH_MAX} levels`;
-    } else if (isClosingBracket(code)) {
+    } else if (isClosingBracket(charCode)) {
       nestingDepth--;
-    } else if (isDigit(code)) {
-      const start = index;
-      while (isNumberCharacter(text.charCodeAt(index + 1))) index++;
-      if (index - start > MAX_NUMBER_LENGTH) return "it contains an absurdly long number";
-      if (index - start + 1 < UNSAFE_DIGITS_MIN) continue;
-      const number = { from: start, to: index + 1 };
-      if (isLongId(text, number)) longIds.push(number);
+    } else if (isDigit(charCode)) {
+      const numberStart = statusIndex;
+      while (isNumberCharacter(text.charCodeAt(statusIndex + 1))) statusIndex++;
+      if (statusIndex - numberStart > MAX_JSON_NUMBER_LENGTH) return "it contains an absurdly long number";
+      if (statusIndex - numberStart + 1 < UNSAFE_NUMBER_DIGITS_MIN) continue;
+      const numberRange = { from: numberStart, to: statusIndex + 1 };
+      if (isUnsafeNumericId(text, numberRange)) unsafeIdRanges.push(numberRange);
     }
   }
   return null;
 }
 
-function endOfString(text: string, opening: number): number {
+function endOfJsonString(text: string, opening: number): number {
   let end = text.indexOf('"', opening + 1);
-  while (end !== -1 && isEscaped(text, end)) end = text.indexOf('"', end + 1);
+  while (end !== -1 && isQuoteEscaped(text, end)) end = text.indexOf('"', end + 1);
   return end === -1 ? text.length : end;
 }
 
-function isEscaped(text: string, at: number): boolean {
+function isQuoteEscaped(text: string, at: number): boolean {
   let charIndex = at - 1;
-  while (text.charCodeAt(charIndex) === BACKSLASH) charIndex--;
+  while (text.charCodeAt(charIndex) === BACKSLASH_CODE) charIndex--;
   return (at - charIndex) % 2 === 0;
 }
 
-function nextVisibleCode(text: string, from: number): number {
+function nextVisibleCharCode(text: string, from: number): number {
   let at = from;
   while (text.charCodeAt(at) <= 32) at++;
   return text.charCodeAt(at);
 }
 
-export const QUOTE = 34;
-export const COLON = 58;
-const BACKSLASH = 92;
+export const QUOTE_CODE = 34;
+export const COLON_CODE = 58;
+const BACKSLASH_CODE = 92;
 const isOpeningBracket = (code: number) => code === 91 || code === 123;
 const isClosingBracket = (code: number) => code === 93 || code === 125;
 export const isDigit = (code: number) => code >= 48 && code <= 57;
@@ -156,18 +156,18 @@ export function decodeReply(
     // Without JSON (a proxy's page), only a status that concerns the complete service counts.
     if (status === 401 || status === 403 || status === 429 || status >= 500)
       throw buildFailure(status, [], undefined, reply, context);
-    const reason = parsed.ok ? "it is no JSON object" : parsed.reason;
-    const message = `The answer to ${context.endpoint} (HTTP ${status}) cannot be used: ${reason}.`;
+    const unusableReplyReason = parsed.ok ? "it is no JSON object" : parsed.reason;
+    const message = `The answer to ${context.endpoint} (HTTP ${status}) cannot be used: ${unusableReplyReason}.`;
     throw new Malformed(message, bodySample());
   }
 
-  const envelope = parsed.value;
-  const errors = parseErrors(envelope.errors);
-  if (errors.length > 0 || status >= 400) throw createStatedFailure(reply, context, envelope, errors);
-  if (!Object.hasOwn(envelope, "data"))
+  const replyEnvelope = parsed.value;
+  const errors = parseServiceErrors(replyEnvelope.errors);
+  if (errors.length > 0 || status >= 400) throw createFailureFromErrors(reply, context, replyEnvelope, errors);
+  if (!Object.hasOwn(replyEnvelope, "data"))
     throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, bodySample());
   return {
-    envelope,
+    envelope: replyEnvelope,
     // A getter, because masking secrets in every reply would cost more than parsing the reply.
     get sample() {
       return bodySample();
@@ -182,42 +182,48 @@ interface ServiceError {
   readonly meta: unknown;
 }
 
-function parseErrors(errors: unknown): ServiceError[] {
+function parseServiceErrors(errors: unknown): ServiceError[] {
   if (errors === undefined || errors === null) return [];
   if (isRecord(errors)) {
     // Laravel's validation errors: field → messages.
-    return Object.entries(errors).map(([field, messages]) => ({ ...toError(messages), field: printableText(field) }));
+    return Object.entries(errors).map(([field, messages]) => ({ ...bareError(messages), field: printableText(field) }));
   }
-  if (!Array.isArray(errors)) return [toError(errors)];
+  if (!Array.isArray(errors)) return [bareError(errors)];
   return errors.map((entry: unknown) => {
-    if (!isRecord(entry)) return toError(entry);
+    if (!isRecord(entry)) return bareError(entry);
     const field = typeof entry.source === "string" ? printableText(entry.source) : null;
-    return { status: parseStatus(entry.status), message: printableText(entry.message), field, meta: entry.meta };
+    return { status: parseHttpStatus(entry.status), message: printableText(entry.message), field, meta: entry.meta };
   });
 }
 
-function toError(message: unknown): ServiceError {
+function bareError(message: unknown): ServiceError {
   return { status: null, message: printableText(message), field: null, meta: undefined };
 }
 
-function createStatedFailure(
+function createFailureFromErrors(
   reply: TransportReply,
   context: ReplyContext,
   envelope: Readonly<Record<string, unknown>>,
   errors: readonly ServiceError[],
 ): Failure {
-  const statedStatuses = errors.flatMap(({ status }) => status ?? []);
-  const statuses = reply.status >= 400 ? [...statedStatuses, reply.status] : statedStatuses;
-  const [status = null] = statuses.toSorted((one, other) => statusRank(one) - statusRank(other));
-  if (status === 404 && !statedStatuses.includes(404)) {
+  const statusesOfErrors = errors.flatMap(({ status }) => status ?? []);
+  const allFailureStatuses = reply.status >= 400 ? [...statusesOfErrors, reply.status] : statusesOfErrors;
+  const [status = null] = allFailureStatuses.toSorted((one, other) => httpStatusRank(one) - httpStatusRank(other));
+  if (status === 404 && !statusesOfErrors.includes(404)) {
     // A proxy's 404 does not say that a log is missing.
     const message = `The service does not know ${context.endpoint} (HTTP 404).`;
-    return new ConfigError(message, { hint: CHECK_ADDRESS_HINT });
+    return new ConfigError(message, { hint: CHECK_BASE_URL_HINT });
   }
-  return buildFailure(status, errors.length > 0 ? errors : [toError(envelope.message)], envelope.meta, reply, context);
+  return buildFailure(
+    status,
+    errors.length > 0 ? errors : [bareError(envelope.message)],
+    envelope.meta,
+    reply,
+    context,
+  );
 }
 
-const CHECK_ADDRESS_HINT = "Check base_url, and that what was asked for still exists.";
+const CHECK_BASE_URL_HINT = "Check base_url, and that what was asked for still exists.";
 
 function buildFailure(
   status: number | null,
@@ -226,8 +232,8 @@ function buildFailure(
   { headers, status: httpStatus }: TransportReply,
   context: ReplyContext,
 ): Failure {
-  const message = `${context.endpoint}: ${describeErrors(status ?? httpStatus, errors)}`;
-  const headerMs = parseRetryAfterMs(headers["retry-after"], context.nowMs, headers.date);
+  const message = `${context.endpoint}: ${describeServiceErrors(status ?? httpStatus, errors)}`;
+  const retryAfterHeaderMs = parseRetryAfterMs(headers["retry-after"], context.nowMs, headers.date);
   switch (status) {
     case 401: {
       const hint = "Put a valid token where `token` in the configuration says.";
@@ -238,20 +244,20 @@ function buildFailure(
       return new ConfigError(message, { reason: "forbidden", hint });
     }
     case 429: {
-      const waitValues = [...errors.map((error) => error.meta), meta].map((each) => isRecord(each) && each.retry_after);
-      const headerSeconds = headerMs === null ? null : headerMs / 1000;
-      const { waitMs, saysNow } = parseThrottleWait([...waitValues, headers["retry-after"], headerSeconds]);
+      const waitTimes = [...errors.map((error) => error.meta), meta].map((each) => isRecord(each) && each.retry_after);
+      const retryAfterHeaderSeconds = retryAfterHeaderMs === null ? null : retryAfterHeaderMs / 1000;
+      const { waitMs, saysNow } = parseThrottleWait([...waitTimes, headers["retry-after"], retryAfterHeaderSeconds]);
       return new Throttled(message, waitMs, { saysNow });
     }
     case 503: {
       // The service's own 503 has an error with this status (interface, Errors).
       const isServiceError = errors.some((error) => error.status === 503);
-      return new Throttled(message, headerMs, { scope: "everything", isOwnWord: isServiceError });
+      return new Throttled(message, retryAfterHeaderMs, { scope: "everything", isOwnWord: isServiceError });
     }
     case 404:
-      if (context.missing === "no-log" && isAboutLog(errors)) return new NoLog(message);
+      if (context.missing === "no-log" && areErrorsAboutTagLog(errors)) return new NoLog(message);
       if (context.missing !== "settings") return new Rejected(message);
-      return new ConfigError(message, { hint: CHECK_ADDRESS_HINT });
+      return new ConfigError(message, { hint: CHECK_BASE_URL_HINT });
   }
   if (status === null || status < 400 || status >= 500 || status === 408) return new Retryable(message);
   const field = errors.find((error) => error.field !== null)?.field ?? undefined;
@@ -259,7 +265,7 @@ function buildFailure(
 }
 
 /** A 404 of history means a missing log unless its message is about something else ("all tags must have logs"). */
-function isAboutLog(errors: readonly ServiceError[]): boolean {
+function areErrorsAboutTagLog(errors: readonly ServiceError[]): boolean {
   const joinedMessages = errors
     .filter(({ status }) => status === null || status === 404)
     .map(({ message }) => message)
@@ -268,21 +274,21 @@ function isAboutLog(errors: readonly ServiceError[]): boolean {
   return joinedMessages === "" || /\blog(s|g(ed|ing|ar|er|en|ene)?)?\b|histor/i.test(joinedMessages);
 }
 
-function statusRank(status: number): number {
-  const index = STATUSES_BY_RANK.indexOf(status);
-  if (index >= 0) return index;
-  return status >= 400 && status < 500 ? STATUSES_BY_RANK.length : STATUSES_BY_RANK.length + 1;
+function httpStatusRank(status: number): number {
+  const statusIndex = HTTP_STATUSES_BY_RANK.indexOf(status);
+  if (statusIndex >= 0) return statusIndex;
+  return status >= 400 && status < 500 ? HTTP_STATUSES_BY_RANK.length : HTTP_STATUSES_BY_RANK.length + 1;
 }
 
-const STATUSES_BY_RANK = [401, 403, 429, 503, 422, 404];
+const HTTP_STATUSES_BY_RANK = [401, 403, 429, 503, 422, 404];
 
-function describeErrors(status: number, errors: readonly ServiceError[]): string {
-  const messages = errors.map(({ status: own, message, field }) =>
+function describeServiceErrors(status: number, errors: readonly ServiceError[]): string {
+  const errorMessages = errors.map(({ status: own, message, field }) =>
     [own === null || own === status ? "" : `${own}`, field === null ? "" : `${field}:`, message]
       .filter((part) => part !== "")
       .join(" "),
   );
-  const joinedMessages = [...new Set(messages.filter((message) => message !== ""))].join("; ");
+  const joinedMessages = [...new Set(errorMessages.filter((message) => message !== ""))].join("; ");
   return joinedMessages === "" ? `the service answered ${status}.` : `${status}, ${joinedMessages.slice(0, 1000)}`;
 }
 
@@ -296,15 +302,15 @@ function createRedirectFailure(reply: TransportReply, context: ReplyContext, sam
   );
 }
 
-function parseStatus(value: unknown): number | null {
+function parseHttpStatus(value: unknown): number | null {
   const status = typeof value === "string" && /^\d{3}$/.test(value) ? Number(value) : value;
   return typeof status === "number" && Number.isInteger(status) && status >= 100 && status <= 599 ? status : null;
 }
 
 /** Formats any value as one printable line. Masks secrets before cutting the text. */
 export function printableText(value: unknown): string {
-  const plainText = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
-  return maskCredentials(plainText.slice(0, 4000))
+  const rawValueText = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
+  return maskCredentials(rawValueText.slice(0, 4000))
     .slice(0, 500)
     .replace(/\p{Cc}+/gu, " ")
     .toWellFormed()
@@ -315,14 +321,14 @@ export function isRecord(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-const DEFAULT_WAIT_SECONDS = 60;
-const WAIT_SECONDS_MAX = 3_600;
+const DEFAULT_THROTTLE_WAIT_SECONDS = 60;
+const THROTTLE_WAIT_SECONDS_MAX = 3_600;
 /** A service that counts in whole seconds states up to one second too little, even 0. */
-const ROUNDING_SECONDS = 1;
+const THROTTLE_WAIT_ROUNDING_SECONDS = 1;
 
 function parseThrottleWait(candidates: readonly unknown[]) {
-  const seconds = candidates.map(parseHeaderSeconds).find((each) => each !== null);
-  if (seconds === undefined) return { waitMs: DEFAULT_WAIT_SECONDS * 1000, saysNow: false };
-  const waitSeconds = Math.min(Math.max(Math.ceil(seconds), 1), WAIT_SECONDS_MAX);
-  return { waitMs: (waitSeconds + ROUNDING_SECONDS) * 1000, saysNow: seconds === 0 };
+  const statedWaitSeconds = candidates.map(parseHeaderSeconds).find((each) => each !== null);
+  if (statedWaitSeconds === undefined) return { waitMs: DEFAULT_THROTTLE_WAIT_SECONDS * 1000, saysNow: false };
+  const throttleWaitSeconds = Math.min(Math.max(Math.ceil(statedWaitSeconds), 1), THROTTLE_WAIT_SECONDS_MAX);
+  return { waitMs: (throttleWaitSeconds + THROTTLE_WAIT_ROUNDING_SECONDS) * 1000, saysNow: statedWaitSeconds === 0 };
 }

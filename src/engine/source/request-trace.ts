@@ -2,13 +2,13 @@ import { asFailure, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { observeContent } from "./queries.ts";
-import type { Lane, QuotaEndpoint, Source } from "./source.ts";
+import { observeRequestContent } from "./queries.ts";
+import type { QueueLane, QuotaEndpoint, Source } from "./source.ts";
 
 export interface TracedRequest {
   readonly number: number;
   readonly at: string;
-  readonly lane: Lane;
+  readonly lane: QueueLane;
   readonly endpoint: QuotaEndpoint;
   readonly tagIds: readonly string[];
   readonly outcome: string;
@@ -24,65 +24,65 @@ export interface RequestTrace {
 const TRACED_REQUESTS_MAX = 200;
 
 export function traceRequests(source: Source, clock: Clock): { readonly source: Source; readonly trace: RequestTrace } {
-  const requests: TracedRequest[] = [];
+  const tracedRequests: TracedRequest[] = [];
   let requestCount = 0;
 
   /** `send` calls `chosen` when the tags of the request are chosen. */
-  async function recordRequest<T>(
-    lane: Lane,
+  async function traceRequest<T>(
+    lane: QueueLane,
     endpoint: QuotaEndpoint,
     signal: AbortSignal,
     send: (chosen: (ids: readonly string[]) => void) => Promise<T>,
   ): Promise<T> {
     let tagIds: readonly string[] = [];
     let sinceMs = clock.monotonic();
-    const addOutcome = (outcome: string, message: string | null) => {
+    const addRequestOutcome = (outcome: string, message: string | null) => {
       // An empty write, or a waiting request that was cancelled, was never sent.
       if (tagIds.length === 0) return;
       requestCount += 1;
       const tookMs = Math.round(clock.monotonic() - sinceMs);
       const at = isoUtc(clock.now());
-      requests.push({ number: requestCount, at, lane, endpoint, tagIds: [...tagIds], outcome, message, tookMs });
-      if (requests.length > TRACED_REQUESTS_MAX) requests.shift();
+      tracedRequests.push({ number: requestCount, at, lane, endpoint, tagIds: [...tagIds], outcome, message, tookMs });
+      if (tracedRequests.length > TRACED_REQUESTS_MAX) tracedRequests.shift();
     };
     try {
       const result = await send((ids) => {
         tagIds = ids;
         sinceMs = clock.monotonic();
       });
-      addOutcome("ok", null);
+      addRequestOutcome("ok", null);
       return result;
     } catch (error) {
-      if (signal.aborted) addOutcome("stopped", null);
-      else addOutcome(asFailure(error).kind, maskCredentials(errorText(error)));
+      if (signal.aborted) addRequestOutcome("stopped", null);
+      else addRequestOutcome(asFailure(error).kind, maskCredentials(errorText(error)));
       throw error;
     }
   }
 
-  const recordQuery =
+  const traceHistoryRequests =
     <T>(send: (...request: Parameters<Source["history"]>) => Promise<T>) =>
     (...[query, lane, signal]: Parameters<Source["history"]>) =>
-      recordRequest(lane, "history", signal, (chosen) => {
-        const observedQuery = observeContent(query, ({ tagIds }) => chosen(tagIds));
-        return send(observedQuery, lane, signal);
+      traceRequest(lane, "history", signal, (chosen) => {
+        const observedHistoryQuery = observeRequestContent(query, ({ tagIds }) => chosen(tagIds));
+        return send(observedHistoryQuery, lane, signal);
       });
   return {
-    trace: { latest: () => [...requests] },
+    trace: { latest: () => [...tracedRequests] },
     source: {
       ...source,
       read: (ids, lane, signal) =>
-        recordRequest(lane, "read", signal, (chosen) => source.read(observeContent(ids, chosen), lane, signal)),
+        traceRequest(lane, "read", signal, (chosen) => source.read(observeRequestContent(ids, chosen), lane, signal)),
       write: (prepare, signal) =>
-        recordRequest("write", "write", signal, (chosen) => {
-          const prepareObserved = async () => {
+        traceRequest("write", "write", signal, (chosen) => {
+          const prepareObservedWrites = async () => {
             const writes = await prepare();
             chosen(writes.map(({ tagId }) => tagId));
             return writes;
           };
-          return source.write(prepareObserved, signal);
+          return source.write(prepareObservedWrites, signal);
         }),
-      history: recordQuery((...request) => source.history(...request)),
-      totals: recordQuery((...request) => source.totals(...request)),
+      history: traceHistoryRequests((...request) => source.history(...request)),
+      totals: traceHistoryRequests((...request) => source.totals(...request)),
     },
   };
 }

@@ -9,20 +9,20 @@ import { type SecretRef, secretReader } from "../../core/runtime/secret.ts";
 import { USER_AGENT } from "../../core/runtime/version.ts";
 import type { ClockSkew } from "./clock-skew.ts";
 import type { ListLane, ListRateLimit } from "./list-rate-limit.ts";
-import { createLongWaits, type PauseScope } from "./long-request-pauses.ts";
+import { createLongRequestPauses, type RequestPauseScope } from "./long-request-pauses.ts";
 import type { QuotaLimiter } from "./quota/quota.ts";
 import { type CountUnusualField, parseHealth } from "./records.ts";
 import { type DecodedReply, decodeReply, parseJson, type ReplyContext } from "./reply.ts";
-import { type Lane, QUOTA_ENDPOINTS, type QuotaEndpoint, type SlotOffer } from "./source.ts";
-import { parseLogged } from "./tag-values.ts";
+import { type OfferedSlot, QUOTA_ENDPOINTS, type QueueLane, type QuotaEndpoint } from "./source.ts";
+import { parseHistoryJson } from "./tag-values.ts";
 import { StaleSocket, type Transport, type TransportReply, type TransportRequest } from "./transport.ts";
 
 export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems";
 
-interface ServiceCall {
+interface ServiceRequest {
   readonly endpoint: QuotaEndpoint | ListEndpoint | "me";
   readonly query?: () => string;
-  readonly choose?: ((offer: SlotOffer) => number | null) | undefined;
+  readonly choose?: ((offer: OfferedSlot) => number | null) | undefined;
   /** Builds the body, which makes the request a POST. Called in the slot. If `body` rejects, nothing is sent. */
   readonly body?: () => Promise<unknown>;
   readonly isLogged?: boolean;
@@ -30,21 +30,21 @@ interface ServiceCall {
   readonly recall?: (reply: TransportReply) => DecodedReply | null;
 }
 
-type TagCall = ServiceCall & { readonly endpoint: QuotaEndpoint };
-type ListCall = ServiceCall & { readonly endpoint: ListEndpoint | "me" };
+type TagRequest = ServiceRequest & { readonly endpoint: QuotaEndpoint };
+type ListPageRequest = ServiceRequest & { readonly endpoint: ListEndpoint | "me" };
 
-function defaultListLane(endpoint: ListCall["endpoint"]): ListLane {
+function defaultListRequestLane(endpoint: ListPageRequest["endpoint"]): ListLane {
   if (endpoint === "tags") return "tags";
   return endpoint === "alarms" || endpoint === "sites" || endpoint === "me" ? "urgent" : "other";
 }
 
-export interface SentReply {
+export interface ServiceReply {
   readonly answer: DecodedReply;
   readonly latencyMs: number;
   readonly queuedMs: number;
 }
 
-interface SendOptions {
+interface RequestSenderOptions {
   readonly name: string;
   readonly baseUrl: string;
   readonly transport: Transport;
@@ -57,26 +57,26 @@ interface SendOptions {
   readonly note: CountUnusualField;
   readonly random: () => number;
   readonly skew: ClockSkew;
-  readonly leaving: CheckBeforeSend | undefined;
+  readonly leaving: CheckBeforeRequest | undefined;
 }
 
 /** Called right before a request leaves; throws `LocalFailure` to stop it. The slot stays spent. */
-export type CheckBeforeSend = (slotTaken: TimeReading) => void;
+export type CheckBeforeRequest = (slotTaken: TimeReading) => void;
 
-function endpointPath(endpoint: ServiceCall["endpoint"] | "healthcheck"): string {
+function endpointPath(endpoint: ServiceRequest["endpoint"] | "healthcheck"): string {
   return QUOTA_ENDPOINTS.some((each) => each === endpoint) ? `tags/${endpoint}` : endpoint;
 }
 
 /** Without Accept the service may respond in HTML (interface, What the service does). */
-const HEADERS = {
+const REQUEST_HEADERS = {
   accept: "application/json",
   "content-type": "application/json",
   "accept-encoding": "identity",
   "user-agent": USER_AGENT,
 };
 
-interface RequestLimit {
-  readonly scope: () => PauseScope;
+interface RequestRateLimit {
+  readonly scope: () => RequestPauseScope;
   observe(headers: { readonly limit: number | null; readonly remaining: number | null }, sentMs: number): void;
   refused(startedMs: number, forMs: number, saysNow: boolean): void;
 }
@@ -84,33 +84,38 @@ interface RequestLimit {
 const HEALTH_VALID_MS = 59_000;
 
 /** Orders to wait reach the limits before a request frees its slot, so no other request leaves in between. */
-export function createSend(options: SendOptions) {
+export function createRequestSender(options: RequestSenderOptions) {
   const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
-  const basePath = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
-  const maintenance = createMaintenance(clock, options.random);
-  const longWaits = createLongWaits({ clock, log, lists, limiter, health: checkHealth });
+  const serviceBasePath = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
+  const serviceMaintenance = createServiceMaintenance(clock, options.random);
+  const longRequestPauses = createLongRequestPauses({ clock, log, lists, limiter, health: checkServiceHealth });
   let lastHealth: { readonly atMs: number; readonly health: Promise<ServiceHealth> } | null = null;
 
-  function leaveCheck(slotTaken: TimeReading): Pick<TransportRequest, "mayLeave"> {
+  function checkBeforeRequestLeaves(slotTaken: TimeReading): Pick<TransportRequest, "mayLeave"> {
     return leaving === undefined ? {} : { mayLeave: () => leaving(slotTaken) };
   }
 
-  async function buildRequest(call: ServiceCall, secret: Secret, slotTaken: TimeReading): Promise<TransportRequest> {
+  async function buildRequest(call: ServiceRequest, secret: Secret, slotTaken: TimeReading): Promise<TransportRequest> {
     const query = call.query === undefined ? "" : `?${call.query()}`;
     const body = call.body === undefined ? null : JSON.stringify(await call.body());
     return {
       method: body === null ? "GET" : "POST",
-      path: `${basePath}/api/v1/${endpointPath(call.endpoint)}${query}`,
-      headers: { ...HEADERS, authorization: `Bearer ${secret.reveal()}` },
+      path: `${serviceBasePath}/api/v1/${endpointPath(call.endpoint)}${query}`,
+      headers: { ...REQUEST_HEADERS, authorization: `Bearer ${secret.reveal()}` },
       body,
-      ...leaveCheck(slotTaken),
+      ...checkBeforeRequestLeaves(slotTaken),
     };
   }
 
-  async function sendOnce(call: ServiceCall, limit: RequestLimit, slotTaken: TimeReading, signal: AbortSignal) {
+  async function sendRequest(
+    call: ServiceRequest,
+    limit: RequestRateLimit,
+    slotTaken: TimeReading,
+    signal: AbortSignal,
+  ) {
     const { endpoint } = call;
-    const secret = token();
-    const request = await buildRequest(call, secret, slotTaken);
+    const rawToken = token();
+    const request = await buildRequest(call, rawToken, slotTaken);
     const startedMs = clock.monotonic();
     try {
       request.mayLeave?.();
@@ -118,20 +123,20 @@ export function createSend(options: SendOptions) {
       limit.observe(parseRateLimit(reply), startedMs);
       // A cached response of a proxy has an age and an old Date.
       if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
-      const cachedAnswer = call.recall?.(reply);
-      const parsed = call.isLogged === true ? await parseLogged(reply.body) : undefined;
-      const decodedReply = cachedAnswer ?? decodeReply(reply, buildReplyContext(endpoint, clock), parsed);
-      maintenance.over();
-      longWaits.answered(limit.scope(), startedMs);
+      const cachedReply = call.recall?.(reply);
+      const parsedHistory = call.isLogged === true ? await parseHistoryJson(reply.body) : undefined;
+      const decodedReply = cachedReply ?? decodeReply(reply, buildReplyContext(endpoint, clock), parsedHistory);
+      serviceMaintenance.over();
+      longRequestPauses.answered(limit.scope(), startedMs);
       return { answer: decodedReply, latencyMs: recordRequestLatency(endpoint, "ok", startedMs), startedMs };
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       const failure = asFailure(error);
       recordRequestLatency(endpoint, failure.kind, startedMs);
-      const endedPause = pauseEndedBy(failure, limit);
-      if (endedPause !== null) longWaits.answered(endedPause, startedMs);
+      const endedPauseScope = pauseScopeEndedBy(failure, limit);
+      if (endedPauseScope !== null) longRequestPauses.answered(endedPauseScope, startedMs);
       if (failure.kind === "throttled") pauseRequests(failure, endpoint, limit, startedMs);
-      if (call.body === undefined && wasTokenReplaced(failure, secret)) throw new ReplacedTokenError(failure.message);
+      if (call.body === undefined && wasTokenReplaced(failure, rawToken)) throw new ReplacedTokenError(failure.message);
       throw failure;
     }
   }
@@ -145,16 +150,16 @@ export function createSend(options: SendOptions) {
     }
   }
 
-  function pauseRequests(failure: Throttled, endpoint: string, limit: RequestLimit, startedMs: number): void {
+  function pauseRequests(failure: Throttled, endpoint: string, limit: RequestRateLimit, startedMs: number): void {
     let waitMs = failure.retryAfterMs ?? 0;
     if (failure.scope === "everything") {
-      waitMs = maintenance.begin(failure.retryAfterMs);
+      waitMs = serviceMaintenance.begin(failure.retryAfterMs);
       limiter.pause(waitMs, "everything");
       lists.pause(waitMs);
-      longWaits.ordered("everything", waitMs, failure.retryAfterMs !== null);
+      longRequestPauses.ordered("everything", waitMs, failure.retryAfterMs !== null);
     } else {
       limit.refused(startedMs, waitMs, failure.saysNow);
-      longWaits.ordered(limit.scope(), waitMs);
+      longRequestPauses.ordered(limit.scope(), waitMs);
     }
     log.warn({ endpoint, scope: failure.scope, waitMs }, "the service asks to wait");
   }
@@ -167,52 +172,58 @@ export function createSend(options: SendOptions) {
   }
 
   /** Sends a request; a GET may be repeated once, in a slot of its own. */
-  async function sendInSlot(
-    call: ServiceCall,
-    limit: RequestLimit,
-    inSlot: <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirst: boolean) => Promise<T>,
+  async function sendInRequestSlot(
+    call: ServiceRequest,
+    limit: RequestRateLimit,
+    runInRequestSlot: <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirst: boolean) => Promise<T>,
     signal: AbortSignal,
-  ): Promise<SentReply> {
-    longWaits.look();
+  ): Promise<ServiceReply> {
+    longRequestPauses.look();
     const requestedMs = clock.monotonic();
-    const attemptInSlot = async (isFirst: boolean) => {
-      const sentCall = await inSlot((slotTaken) => sendOnce(call, limit, slotTaken, signal), isFirst);
-      return { answer: sentCall.answer, latencyMs: sentCall.latencyMs, queuedMs: sentCall.startedMs - requestedMs };
+    const attemptRequestInSlot = async (isFirst: boolean) => {
+      const httpReply = await runInRequestSlot((slotTaken) => sendRequest(call, limit, slotTaken, signal), isFirst);
+      return { answer: httpReply.answer, latencyMs: httpReply.latencyMs, queuedMs: httpReply.startedMs - requestedMs };
     };
     try {
-      return await attemptInSlot(true);
+      return await attemptRequestInSlot(true);
     } catch (error) {
-      const mayRepeat = error instanceof StaleSocket || error instanceof ReplacedTokenError;
-      if (!mayRepeat || call.body !== undefined) throw error;
-      return attemptInSlot(false);
+      const mayRepeatRequest = error instanceof StaleSocket || error instanceof ReplacedTokenError;
+      if (!mayRepeatRequest || call.body !== undefined) throw error;
+      return attemptRequestInSlot(false);
     }
   }
 
-  const listLimit: RequestLimit = { scope: () => "lists", observe: lists.observe, refused: lists.refused };
+  const listRequestLimit: RequestRateLimit = { scope: () => "lists", observe: lists.observe, refused: lists.refused };
 
   /** Checks the health of the service. During a long pause, both callers share one request a minute. */
-  async function checkHealth(signal: AbortSignal): Promise<ServiceHealth> {
-    if (longWaits.isOn() && lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS) {
-      const knownHealth = await lastHealth.health.catch(() => null);
+  async function checkServiceHealth(signal: AbortSignal): Promise<ServiceHealth> {
+    if (longRequestPauses.isOn() && lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS) {
+      const knownServiceHealth = await lastHealth.health.catch(() => null);
       signal.throwIfAborted();
-      if (knownHealth !== null) return knownHealth;
+      if (knownServiceHealth !== null) return knownServiceHealth;
     }
-    lastHealth = { atMs: clock.monotonic(), health: requestHealth(signal) };
+    lastHealth = { atMs: clock.monotonic(), health: requestServiceHealth(signal) };
     return lastHealth.health;
   }
 
-  async function requestHealth(signal: AbortSignal): Promise<ServiceHealth> {
+  async function requestServiceHealth(signal: AbortSignal): Promise<ServiceHealth> {
     const endpoint = "healthcheck";
     const startedMs = clock.monotonic();
-    const path = `${basePath}/api/v1/${endpointPath(endpoint)}`;
+    const path = `${serviceBasePath}/api/v1/${endpointPath(endpoint)}`;
     try {
-      const request = { method: "GET", path, headers: HEADERS, body: null, ...leaveCheck(readClocks(clock)) } as const;
+      const request = {
+        method: "GET",
+        path,
+        headers: REQUEST_HEADERS,
+        body: null,
+        ...checkBeforeRequestLeaves(readClocks(clock)),
+      } as const;
       const reply = await transport(request, signal);
       recordRequestLatency(endpoint, "ok", startedMs);
       const body = parseJson(reply.body);
-      const health = parseHealth(body.ok ? body.value : null, note);
+      const serviceHealth = parseHealth(body.ok ? body.value : null, note);
       // The interface describes the failure as 500 in one place and as 503 in another.
-      return reply.status >= 300 ? { ...health, status: "unhealthy" } : health;
+      return reply.status >= 300 ? { ...serviceHealth, status: "unhealthy" } : serviceHealth;
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       recordRequestLatency(endpoint, asFailure(error).kind, startedMs);
@@ -221,39 +232,39 @@ export function createSend(options: SendOptions) {
   }
 
   return {
-    tags(call: TagCall, lane: Lane, signal: AbortSignal): Promise<SentReply> {
+    tags(call: TagRequest, lane: QueueLane, signal: AbortSignal): Promise<ServiceReply> {
       const { endpoint } = call;
-      const limit: RequestLimit = {
+      const limit: RequestRateLimit = {
         scope: () => (limiter.status().buckets.length > 1 ? endpoint : "tags"),
         observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
         refused: (_startedMs, forMs) => limiter.pause(forMs, "allowance", endpoint),
       };
       // A repeated request has the content that was chosen first.
-      const inSlot = <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirst: boolean) =>
+      const runInRequestSlot = <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirst: boolean) =>
         limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
-      return sendInSlot(call, limit, inSlot, signal);
+      return sendInRequestSlot(call, limit, runInRequestSlot, signal);
     },
-    list(call: ListCall, signal: AbortSignal): Promise<SentReply> {
-      const lane = call.lane ?? defaultListLane(call.endpoint);
-      return sendInSlot(call, listLimit, (task) => lists.run(task, signal, lane), signal);
+    list(call: ListPageRequest, signal: AbortSignal): Promise<ServiceReply> {
+      const listLane = call.lane ?? defaultListRequestLane(call.endpoint);
+      return sendInRequestSlot(call, listRequestLimit, (task) => lists.run(task, signal, listLane), signal);
     },
-    health: checkHealth,
-    close: longWaits.close,
+    health: checkServiceHealth,
+    close: longRequestPauses.close,
   };
 }
 
 /** The refused token has been replaced: the request is repeated at once, without a pause of all requests. */
 class ReplacedTokenError extends Retryable {}
 
-function pauseEndedBy(failure: Failure, limit: RequestLimit): PauseScope | null {
+function pauseScopeEndedBy(failure: Failure, limit: RequestRateLimit): RequestPauseScope | null {
   if (failure.kind === "throttled") return failure.scope === "everything" ? null : "everything";
   return failure.kind === "retryable" || failure.kind === "malformed" ? null : limit.scope();
 }
 
-function buildReplyContext(endpoint: ServiceCall["endpoint"], clock: Clock): ReplyContext {
-  const isTagCall = endpoint === "read" || endpoint === "write";
-  const missingKind = endpoint === "history" ? "no-log" : isTagCall ? "rejected" : "settings";
-  return { endpoint: endpointPath(endpoint), missing: missingKind, nowMs: clock.now() };
+function buildReplyContext(endpoint: ServiceRequest["endpoint"], clock: Clock): ReplyContext {
+  const isTagRequest = endpoint === "read" || endpoint === "write";
+  const meaningOfStatus404 = endpoint === "history" ? "no-log" : isTagRequest ? "rejected" : "settings";
+  return { endpoint: endpointPath(endpoint), missing: meaningOfStatus404, nowMs: clock.now() };
 }
 
 function parseRateLimit(reply: TransportReply) {
@@ -270,7 +281,7 @@ function parseWholeNumber(text: string | undefined): number | null {
 /** Waits after a 503 without a time: 30 s for a short restart, at most 15 min to notice the end. */
 const MAINTENANCE_WAIT = { firstMs: 30_000, maxMs: 900_000 };
 
-function createMaintenance(clock: Clock, random: () => number) {
+function createServiceMaintenance(clock: Clock, random: () => number) {
   let outages = 0;
   let untilMs = Number.NEGATIVE_INFINITY;
   return {
@@ -292,15 +303,15 @@ function createMaintenance(clock: Clock, random: () => number) {
 /**
  * Reads the token for every request. Throws `ConfigError` for an unusable token, `LocalFailure` while it is replaced.
  */
-export function createToken(
+export function createTokenReader(
   from: SecretRef,
   clock: Pick<Clock, "monotonic">,
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): () => Secret {
-  const secret = secretReader(from, clock, environment);
+  const rawToken = secretReader(from, clock, environment);
   const tokenLocation = "file" in from ? `the file ${from.file}` : `the environment variable ${from.env}`;
   return () => {
-    const token = secret()
+    const token = rawToken()
       .reveal()
       .replace(/^\uFEFF/, "")
       .trim();

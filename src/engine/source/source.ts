@@ -18,46 +18,47 @@ import type { OtherClientUse } from "./quota/refusal-slowdown.ts";
 /** Failures are the classes of src/core/errors/errors.ts. Pages contain `stored` records in place of equal ones. */
 export interface Source {
   readonly name: string;
-  sites(filter: SiteFilter, signal: AbortSignal, stored?: FindStored<Site>): AsyncIterable<Page<Site>>;
-  alarms(filter: AlarmFilter, signal: AbortSignal, stored?: FindStored<Alarm>): AsyncIterable<Page<Alarm>>;
-  tags(filter: TagFilter, signal: AbortSignal, stored?: FindStored<Tag>): AsyncIterable<Page<Tag>>;
-  gateways(filter: GatewayFilter, signal: AbortSignal, stored?: FindStored<Gateway>): AsyncIterable<Page<Gateway>>;
-  hosts(filter: HostFilter, signal: AbortSignal, stored?: FindStored<Host>): AsyncIterable<Page<Host>>;
-  systems(filter: SystemFilter, signal: AbortSignal, stored?: FindStored<System>): AsyncIterable<Page<System>>;
-  read(tagIds: readonly string[] | Chooser<readonly string[]>, lane: Lane, signal: AbortSignal): Promise<ReadReply>;
+  sites(filter: SiteFilter, signal: AbortSignal, stored?: FindRecord<Site>): AsyncIterable<ListPage<Site>>;
+  alarms(filter: AlarmFilter, signal: AbortSignal, stored?: FindRecord<Alarm>): AsyncIterable<ListPage<Alarm>>;
+  tags(filter: TagFilter, signal: AbortSignal, stored?: FindRecord<Tag>): AsyncIterable<ListPage<Tag>>;
+  gateways(filter: GatewayFilter, signal: AbortSignal, stored?: FindRecord<Gateway>): AsyncIterable<ListPage<Gateway>>;
+  hosts(filter: HostFilter, signal: AbortSignal, stored?: FindRecord<Host>): AsyncIterable<ListPage<Host>>;
+  systems(filter: SystemFilter, signal: AbortSignal, stored?: FindRecord<System>): AsyncIterable<ListPage<System>>;
+  read(tagIds: RequestContent<readonly string[]>, lane: QueueLane, signal: AbortSignal): Promise<TagReadReply>;
   /** Without writes from `prepare` nothing is sent. After `Retryable` or `Malformed`, read back and never repeat. */
   write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<readonly TagReading[]>;
   /** Returns the logged series of 1 to 20 tags; throws `NoLog` if any tag has no log. */
-  history(query: HistoryQuery | Chooser<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagLog[]>;
-  totals(query: HistoryQuery | Chooser<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagTotal[]>;
+  history(query: RequestContent<HistoryQuery>, lane: QueueLane, signal: AbortSignal): Promise<readonly TagLog[]>;
+  totals(query: RequestContent<HistoryQuery>, lane: QueueLane, signal: AbortSignal): Promise<readonly TagTotal[]>;
   me(signal: AbortSignal): Promise<TokenInfo>;
   health(signal: AbortSignal): Promise<ServiceHealth>;
   quota(): QuotaStatus;
-  listRate(): ListRate;
+  listRate(): ListRequestRate;
   clockSkewMs(): number | null;
   close(): Promise<void>;
 }
 
 /** Lanes of requests, first served first; `spare` takes slots that all other lanes pass. */
 export const LANES = ["write", "on-demand", "live", "history", "spare"] as const;
-export type Lane = (typeof LANES)[number];
+export type QueueLane = (typeof LANES)[number];
 
 /** The endpoints that share 20 requests per minute, or have 20 each (interface, Limits). */
 export const QUOTA_ENDPOINTS = ["read", "write", "history"] as const;
 export type QuotaEndpoint = (typeof QUOTA_ENDPOINTS)[number];
 
 /** Chooses the content of a request when a slot is free; must not wait. A thrown error rejects the request. */
-export type Chooser<T> = (offer: SlotOffer) => ContentChoice<T>;
-export type ContentChoice<T> = { readonly ask: T } | { readonly passMs: number };
+export type RequestChooser<T> = (offer: OfferedSlot) => RequestChoice<T>;
+export type RequestContent<T> = T | RequestChooser<T>;
+export type RequestChoice<T> = { readonly ask: T } | { readonly passMs: number };
 
-export interface SlotOffer {
+export interface OfferedSlot {
   readonly isOwnSlot: boolean;
 }
 
 export const TAGS_PER_REQUEST = 20;
 
 /** Commas separate ids in the query (interface, GET tags/read). */
-export function isRequestableId(id: string): boolean {
+export function isRequestableTagId(id: string): boolean {
   return id !== "" && !id.includes(",");
 }
 
@@ -81,9 +82,9 @@ export type TagFilter = SystemFilter & { readonly systemId?: string };
 export type GatewayFilter = SystemFilter & { readonly isUrgent?: boolean };
 export type HostFilter = SystemFilter & { readonly gatewayId?: string };
 
-export type FindStored<T> = (id: string) => T | undefined;
+export type FindRecord<T> = (id: string) => T | undefined;
 
-export interface Page<T> {
+export interface ListPage<T> {
   readonly items: readonly T[];
   readonly number: number;
   readonly lastPage: number;
@@ -93,14 +94,14 @@ export interface Page<T> {
   readonly unreadable?: readonly string[];
 }
 
-export interface ReadReply {
+export interface TagReadReply {
   readonly readings: readonly TagReading[];
-  readonly leftOut?: readonly LeftOut[];
+  readonly leftOut?: readonly UnreadTag[];
   readonly receivedAtMs: number;
   readonly latencyMs: number;
 }
 
-export interface LeftOut {
+export interface UnreadTag {
   readonly id: string;
   /** `unreadable`: a value that the interface does not allow. `unanswered`: the reply does not list the tag. */
   readonly kind: "unreadable" | "unanswered";
@@ -121,7 +122,7 @@ export interface HistoryQuery {
   readonly timeZone: string;
 }
 
-export interface ListRate {
+export interface ListRequestRate {
   readonly perMinute: number;
   readonly configured: number;
 }
@@ -137,7 +138,7 @@ export interface RateLimitStatus {
   readonly pacedPerMinute: number;
   readonly lastingPerMinute: number;
   readonly used: number;
-  readonly waiting: Readonly<Record<Lane, number>>;
+  readonly waiting: Readonly<Record<QueueLane, number>>;
   readonly heldUntilMs: number | null;
   readonly nextSlotInMs: number;
   readonly throttled: number;

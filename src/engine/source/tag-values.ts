@@ -6,24 +6,24 @@ import type { Measurement, Tag, TagLog, TagReading, TagTotal } from "../../core/
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import {
   type CountUnusualField,
-  describeValue,
   normalizeTime,
-  parseList,
-  parseNumber,
+  parseNumericValue,
+  parseRecordList,
   parseTagValue,
+  quoteRawValue,
   type RecordParser,
 } from "./records.ts";
 import {
-  COLON,
+  COLON_CODE,
   type DecodedReply,
   isDigit,
   isRecord,
-  MAX_NUMBER_LENGTH,
+  MAX_JSON_NUMBER_LENGTH,
   type ParsedJson,
   parseJson,
-  QUOTE,
+  QUOTE_CODE,
 } from "./reply.ts";
-import type { LeftOut, ReadReply } from "./source.ts";
+import type { TagReadReply, UnreadTag } from "./source.ts";
 
 export class LoggedSeries {
   readonly points: TagPoints;
@@ -48,8 +48,8 @@ export class LoggedSeries {
     if (!isRecord(entry) || time === null || !time.known) {
       this.isBroken = true;
       this.firstFault = isRecord(entry)
-        ? `The time of a measurement is ${describeValue(timestamp)}, and no time.`
-        : `A measurement is ${describeValue(entry)}, and no object.`;
+        ? `The time of a measurement is ${quoteRawValue(timestamp)}, and no time.`
+        : `A measurement is ${quoteRawValue(entry)}, and no object.`;
       return;
     }
     const value = parseTagValue(entry.value);
@@ -59,7 +59,7 @@ export class LoggedSeries {
       return;
     }
     const timeMs = Date.parse(time.text);
-    this.firstFault ??= `The value at ${time.text} is ${describeValue(entry.value)}, and no number, boolean or null.`;
+    this.firstFault ??= `The value at ${time.text} is ${quoteRawValue(entry.value)}, and no number, boolean or null.`;
     if (Number.isNaN(timeMs)) this.isBroken = true;
     else this.unreadableMs.push(timeMs);
   }
@@ -75,134 +75,135 @@ export class LoggedSeries {
 }
 
 /** Bytes to parse before a yield to other work: about 3,500 measurements, less than a millisecond. */
-const BYTES_PER_YIELD = 200_000;
+const PARSED_BYTES_PER_YIELD = 200_000;
 const MEASUREMENT_DEPTH = 4;
 
 /**
  * Parses a history response of up to 250,000 measurements (13 MB) without blocking the event loop. A point read from
  * the bytes costs 0.1 µs, with `JSON.parse` 1 µs. In the remaining JSON a marker replaces each list.
  */
-export async function parseLogged(body: Uint8Array): Promise<ParsedJson> {
+export async function parseHistoryJson(body: Uint8Array): Promise<ParsedJson> {
   const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-  const listMarker = randomUUID();
-  const jsonParts: Buffer[] = [];
-  const seriesByMarker = new Map<unknown, LoggedSeries>();
+  const measurementListMarker = randomUUID();
+  const remainingJsonParts: Buffer[] = [];
+  const loggedSeriesByMarker = new Map<unknown, LoggedSeries>();
   let lastListEnd = 0;
   let lastYieldIndex = 0;
 
   async function readMeasurements(from: number, series: LoggedSeries): Promise<number | null> {
-    let index = skipSpace(bytes, from);
-    if (bytes[index] === CLOSING_BRACKET) return index + 1;
+    let index = skipJsonWhitespace(bytes, from);
+    if (bytes[index] === CLOSING_BRACKET_BYTE) return index + 1;
     for (;;) {
-      const entryEnd = readPlainEntry(bytes, index, series) ?? readOtherEntry(bytes, index, series);
-      if (entryEnd === null) return null;
-      index = skipSpace(bytes, entryEnd);
-      if (bytes[index] === CLOSING_BRACKET) return index + 1;
+      const measurementEnd = readPlainMeasurement(bytes, index, series) ?? readOtherMeasurement(bytes, index, series);
+      if (measurementEnd === null) return null;
+      index = skipJsonWhitespace(bytes, measurementEnd);
+      if (bytes[index] === CLOSING_BRACKET_BYTE) return index + 1;
       if (bytes[index] !== COMMA_BYTE) return null;
-      index = skipSpace(bytes, index + 1);
-      if (index - lastYieldIndex < BYTES_PER_YIELD) continue;
+      index = skipJsonWhitespace(bytes, index + 1);
+      if (index - lastYieldIndex < PARSED_BYTES_PER_YIELD) continue;
       lastYieldIndex = index;
       await yieldToEventLoop();
     }
   }
 
-  for (let at = isUtf8(bytes) ? bytes.indexOf(LIST_KEY) : -1; at >= 0; at = bytes.indexOf(LIST_KEY, at + 1)) {
-    const openingIndex = skipColon(bytes, at + LIST_KEY.length);
-    if (openingIndex === null || bytes[openingIndex] !== OPENING_BRACKET) continue;
-    const series = new LoggedSeries([...seriesByMarker.values()].at(-1)?.points.length);
-    const listEnd = await readMeasurements(openingIndex + 1, series);
-    if (listEnd === null) return parseJson(body);
-    const markerName = `${listMarker} ${seriesByMarker.size}`;
-    jsonParts.push(bytes.subarray(lastListEnd, openingIndex), Buffer.from(`"${markerName}"`));
-    seriesByMarker.set(markerName, series);
-    lastListEnd = listEnd;
-    at = listEnd;
+  for (let at = isUtf8(bytes) ? bytes.indexOf(SERIES_KEY) : -1; at >= 0; at = bytes.indexOf(SERIES_KEY, at + 1)) {
+    const listOpeningIndex = skipColon(bytes, at + SERIES_KEY.length);
+    if (listOpeningIndex === null || bytes[listOpeningIndex] !== OPENING_BRACKET_BYTE) continue;
+    const series = new LoggedSeries([...loggedSeriesByMarker.values()].at(-1)?.points.length);
+    const measurementListEnd = await readMeasurements(listOpeningIndex + 1, series);
+    if (measurementListEnd === null) return parseJson(body);
+    const listMarkerName = `${measurementListMarker} ${loggedSeriesByMarker.size}`;
+    remainingJsonParts.push(bytes.subarray(lastListEnd, listOpeningIndex), Buffer.from(`"${listMarkerName}"`));
+    loggedSeriesByMarker.set(listMarkerName, series);
+    lastListEnd = measurementListEnd;
+    at = measurementListEnd;
   }
-  const parsed = parseJson(Buffer.concat([...jsonParts, bytes.subarray(lastListEnd)]));
+  const parsedJson = parseJson(Buffer.concat([...remainingJsonParts, bytes.subarray(lastListEnd)]));
   let replacedMarkers = 0;
-  for (const record of (parsed.ok && isRecord(parsed.value) && parseList(parsed.value.data)) || []) {
-    const series = isRecord(record) ? seriesByMarker.get(record.measurements) : undefined;
+  for (const record of (parsedJson.ok && isRecord(parsedJson.value) && parseRecordList(parsedJson.value.data)) || []) {
+    const series = isRecord(record) ? loggedSeriesByMarker.get(record.measurements) : undefined;
     if (series === undefined) continue;
     Object.assign(record as object, { measurements: series });
     replacedMarkers += 1;
   }
   // A list elsewhere, or two lists in one record, need the complete parse.
-  return replacedMarkers === seriesByMarker.size ? parsed : parseJson(body);
+  return replacedMarkers === loggedSeriesByMarker.size ? parsedJson : parseJson(body);
 }
 
 /** Reads `{"timestamp":"2026-01-01T00:00:00Z","value":21.5}`; returns the index after the entry, or null. */
-function readPlainEntry(bytes: Buffer, from: number, series: LoggedSeries): number | null {
-  if (series.isBroken || bytes[from] !== OPENING_BRACE) return null;
-  const timestampIndex = skipName(bytes, from + 1, TIMESTAMP_KEY);
-  if (timestampIndex === null || bytes[timestampIndex] !== QUOTE || bytes[timestampIndex + 21] !== QUOTE) return null;
-  const timeMs = parseTimeMsAt(bytes, timestampIndex + 1);
-  const commaIndex = skipSpace(bytes, timestampIndex + 22);
-  const valueIndex = bytes[commaIndex] === COMMA_BYTE ? skipName(bytes, commaIndex + 1, VALUE_KEY) : null;
+function readPlainMeasurement(bytes: Buffer, from: number, series: LoggedSeries): number | null {
+  if (series.isBroken || bytes[from] !== OPENING_BRACE_BYTE) return null;
+  const timestampIndex = skipJsonName(bytes, from + 1, TIMESTAMP_JSON_KEY);
+  if (timestampIndex === null || bytes[timestampIndex] !== QUOTE_CODE || bytes[timestampIndex + 21] !== QUOTE_CODE)
+    return null;
+  const timeMs = parseTimestampAt(bytes, timestampIndex + 1);
+  const commaIndex = skipJsonWhitespace(bytes, timestampIndex + 22);
+  const valueIndex = bytes[commaIndex] === COMMA_BYTE ? skipJsonName(bytes, commaIndex + 1, VALUE_JSON_KEY) : null;
   if (valueIndex === null || Number.isNaN(timeMs)) return null;
-  const isText = bytes[valueIndex] === QUOTE;
-  const start = isText ? valueIndex + 1 : valueIndex;
-  const jsonWord = isText ? undefined : JSON_WORDS.find(([bytesOfWord]) => isWordAt(bytes, start, bytesOfWord));
-  let end = jsonWord === undefined ? endOfNumber(bytes, start) : start + jsonWord[0].length;
+  const isText = bytes[valueIndex] === QUOTE_CODE;
+  const valueStart = isText ? valueIndex + 1 : valueIndex;
+  const jsonWord = isText ? undefined : JSON_WORDS.find(([bytesOfWord]) => areBytesAt(bytes, valueStart, bytesOfWord));
+  let end = jsonWord === undefined ? endOfJsonNumber(bytes, valueStart) : valueStart + jsonWord[0].length;
   if (end === null) return null;
-  const code = jsonWord === undefined ? parseNumberAt(bytes, start, end) : jsonWord[1];
-  if (isText && bytes[end++] !== QUOTE) return null;
-  const entryEnd = skipSpace(bytes, end);
-  if (bytes[entryEnd] !== CLOSING_BRACE || Math.abs(code) === Number.POSITIVE_INFINITY) return null;
-  series.points.push(timeMs, code);
+  const valueCode = jsonWord === undefined ? parseNumberAt(bytes, valueStart, end) : jsonWord[1];
+  if (isText && bytes[end++] !== QUOTE_CODE) return null;
+  const measurementEnd = skipJsonWhitespace(bytes, end);
+  if (bytes[measurementEnd] !== CLOSING_BRACE_BYTE || Math.abs(valueCode) === Number.POSITIVE_INFINITY) return null;
+  series.points.push(timeMs, valueCode);
   if (isText) series.textCount++;
-  return entryEnd + 1;
+  return measurementEnd + 1;
 }
 
 /** Reads any other object without nested objects; returns the index after the entry, or null. */
-function readOtherEntry(bytes: Buffer, from: number, series: LoggedSeries): number | null {
-  const entryEnd = bytes.indexOf("}", from);
-  const parsed =
-    bytes[from] === OPENING_BRACE ? parseJson(bytes.subarray(from, entryEnd + 1), MEASUREMENT_DEPTH) : null;
-  if (parsed?.ok !== true) return null;
-  series.add(parsed.value);
-  return entryEnd + 1;
+function readOtherMeasurement(bytes: Buffer, from: number, series: LoggedSeries): number | null {
+  const measurementEnd = bytes.indexOf("}", from);
+  const parsedJson =
+    bytes[from] === OPENING_BRACE_BYTE ? parseJson(bytes.subarray(from, measurementEnd + 1), MEASUREMENT_DEPTH) : null;
+  if (parsedJson?.ok !== true) return null;
+  series.add(parsedJson.value);
+  return measurementEnd + 1;
 }
 
-let lastDate = { date: Number.NaN, ms: Number.NaN };
+let lastParsedDate = { date: Number.NaN, ms: Number.NaN };
 
 /** Milliseconds of `2026-01-01T00:00:00Z`; NaN for any other form and for dates that do not exist. */
-function parseTimeMsAt(bytes: Buffer, from: number): number {
+function parseTimestampAt(bytes: Buffer, from: number): number {
   for (const [offset, code] of TIME_SEPARATORS) if (bytes[from + offset] !== code) return Number.NaN;
-  const date =
-    twoDigitsAt(bytes, from) * 1e6 +
-    twoDigitsAt(bytes, from + 2) * 1e4 +
-    twoDigitsAt(bytes, from + 5) * 100 +
-    twoDigitsAt(bytes, from + 8);
+  const dateNumber =
+    parseTwoDigitsAt(bytes, from) * 1e6 +
+    parseTwoDigitsAt(bytes, from + 2) * 1e4 +
+    parseTwoDigitsAt(bytes, from + 5) * 100 +
+    parseTwoDigitsAt(bytes, from + 8);
   const [hour, minute, second] = [
-    twoDigitsAt(bytes, from + 11),
-    twoDigitsAt(bytes, from + 14),
-    twoDigitsAt(bytes, from + 17),
+    parseTwoDigitsAt(bytes, from + 11),
+    parseTwoDigitsAt(bytes, from + 14),
+    parseTwoDigitsAt(bytes, from + 17),
   ];
   if (!(hour < 24 && minute < 60 && second < 60)) return Number.NaN;
-  if (date !== lastDate.date) {
+  if (dateNumber !== lastParsedDate.date) {
     const dateText = bytes.toString("latin1", from, from + 10);
     // `Date.parse` accepts the 30th of February as the 2nd of March.
     const ms = /^\d{4}-\d\d-\d\d$/.test(dateText) ? Date.parse(dateText) : Number.NaN;
     if (Number.isNaN(ms) || !new Date(ms).toISOString().startsWith(dateText)) return Number.NaN;
-    lastDate = { date, ms };
+    lastParsedDate = { date: dateNumber, ms };
   }
-  return lastDate.ms + hour * 3_600_000 + minute * 60_000 + second * 1_000;
+  return lastParsedDate.ms + hour * 3_600_000 + minute * 60_000 + second * 1_000;
 }
 
-function twoDigitsAt(bytes: Buffer, at: number): number {
+function parseTwoDigitsAt(bytes: Buffer, at: number): number {
   const [tens, ones] = [bytes[at] as number, bytes[at + 1] as number];
   return isDigit(tens) && isDigit(ones) ? (tens - ZERO_BYTE) * 10 + ones - ZERO_BYTE : Number.NaN;
 }
 
-function endOfNumber(bytes: Buffer, from: number): number | null {
+function endOfJsonNumber(bytes: Buffer, from: number): number | null {
   let index: number | null = bytes[from] === MINUS_BYTE ? from + 1 : from;
   index = bytes[index] === ZERO_BYTE ? index + 1 : skipDigits(bytes, index);
-  if (index !== null && bytes[index] === DECIMAL_POINT) index = skipDigits(bytes, index + 1);
+  if (index !== null && bytes[index] === DECIMAL_POINT_BYTE) index = skipDigits(bytes, index + 1);
   if (index !== null && (bytes[index] === 69 || bytes[index] === 101)) {
     const exponentSign = bytes[index + 1];
     index = skipDigits(bytes, exponentSign === 43 || exponentSign === MINUS_BYTE ? index + 2 : index + 1);
   }
-  return index !== null && index - from < MAX_NUMBER_LENGTH ? index : null;
+  return index !== null && index - from < MAX_JSON_NUMBER_LENGTH ? index : null;
 }
 
 function skipDigits(bytes: Buffer, from: number): number | null {
@@ -212,56 +213,56 @@ function skipDigits(bytes: Buffer, from: number): number | null {
 }
 
 /** Digits of a number whose quotient with a power of ten is still the nearest double. */
-const EXACT_DIGITS_MAX = 15;
-const POWERS_OF_TEN = Float64Array.from({ length: EXACT_DIGITS_MAX + 1 }, (_, n) => 10 ** n);
+const EXACT_NUMBER_DIGITS_MAX = 15;
+const POWERS_OF_TEN = Float64Array.from({ length: EXACT_NUMBER_DIGITS_MAX + 1 }, (_, n) => 10 ** n);
 
 function parseNumberAt(bytes: Buffer, from: number, end: number): number {
-  const isNegative = bytes[from] === MINUS_BYTE;
+  const isNegativeNumber = bytes[from] === MINUS_BYTE;
   let digitsValue = 0;
   let decimalPlaces = -1;
-  for (let index = isNegative ? from + 1 : from; index < end; index++) {
-    const code = bytes[index] as number;
-    if (isDigit(code)) digitsValue = digitsValue * 10 + code - ZERO_BYTE;
+  for (let index = isNegativeNumber ? from + 1 : from; index < end; index++) {
+    const byte = bytes[index] as number;
+    if (isDigit(byte)) digitsValue = digitsValue * 10 + byte - ZERO_BYTE;
     if (decimalPlaces >= 0) decimalPlaces++;
-    if (code === DECIMAL_POINT) decimalPlaces = 0;
-    else if (!isDigit(code) || end - from > EXACT_DIGITS_MAX) return Number(bytes.toString("latin1", from, end));
+    if (byte === DECIMAL_POINT_BYTE) decimalPlaces = 0;
+    else if (!isDigit(byte) || end - from > EXACT_NUMBER_DIGITS_MAX) return Number(bytes.toString("latin1", from, end));
   }
-  const number = decimalPlaces > 0 ? digitsValue / (POWERS_OF_TEN[decimalPlaces] as number) : digitsValue;
-  return isNegative ? -number : number;
+  const parsedNumber = decimalPlaces > 0 ? digitsValue / (POWERS_OF_TEN[decimalPlaces] as number) : digitsValue;
+  return isNegativeNumber ? -parsedNumber : parsedNumber;
 }
 
-function skipName(bytes: Buffer, from: number, name: Buffer): number | null {
-  const at = skipSpace(bytes, from);
-  return isWordAt(bytes, at, name) ? skipColon(bytes, at + name.length) : null;
+function skipJsonName(bytes: Buffer, from: number, name: Buffer): number | null {
+  const at = skipJsonWhitespace(bytes, from);
+  return areBytesAt(bytes, at, name) ? skipColon(bytes, at + name.length) : null;
 }
 
-function isWordAt(bytes: Buffer, from: number, word: Buffer): boolean {
+function areBytesAt(bytes: Buffer, from: number, word: Buffer): boolean {
   for (let n = 0; n < word.length; n++) if (bytes[from + n] !== word[n]) return false;
   return true;
 }
 
 function skipColon(bytes: Buffer, from: number): number | null {
-  const at = skipSpace(bytes, from);
-  return bytes[at] === COLON ? skipSpace(bytes, at + 1) : null;
+  const at = skipJsonWhitespace(bytes, from);
+  return bytes[at] === COLON_CODE ? skipJsonWhitespace(bytes, at + 1) : null;
 }
 
-function skipSpace(bytes: Buffer, from: number): number {
+function skipJsonWhitespace(bytes: Buffer, from: number): number {
   let at = from;
-  for (let code = bytes[at]; code === 32 || code === 10 || code === 13 || code === 9; code = bytes[at]) at++;
+  for (let byte = bytes[at]; byte === 32 || byte === 10 || byte === 13 || byte === 9; byte = bytes[at]) at++;
   return at;
 }
 
 const COMMA_BYTE = 44;
 const MINUS_BYTE = 45;
-const DECIMAL_POINT = 46;
+const DECIMAL_POINT_BYTE = 46;
 const ZERO_BYTE = 48;
-const OPENING_BRACKET = 91;
-const CLOSING_BRACKET = 93;
-const OPENING_BRACE = 123;
-const CLOSING_BRACE = 125;
-const LIST_KEY = Buffer.from(`"measurements"`);
-const TIMESTAMP_KEY = Buffer.from(`"timestamp"`);
-const VALUE_KEY = Buffer.from(`"value"`);
+const OPENING_BRACKET_BYTE = 91;
+const CLOSING_BRACKET_BYTE = 93;
+const OPENING_BRACE_BYTE = 123;
+const CLOSING_BRACE_BYTE = 125;
+const SERIES_KEY = Buffer.from(`"measurements"`);
+const TIMESTAMP_JSON_KEY = Buffer.from(`"timestamp"`);
+const VALUE_JSON_KEY = Buffer.from(`"value"`);
 const JSON_WORDS = [
   [Buffer.from("null"), NULL_VALUE_CODE],
   [Buffer.from("true"), TRUE_VALUE_CODE],
@@ -271,149 +272,150 @@ const TIME_SEPARATORS = [
   [4, MINUS_BYTE],
   [7, MINUS_BYTE],
   [10, 84],
-  [13, COLON],
-  [16, COLON],
+  [13, COLON_CODE],
+  [16, COLON_CODE],
   [19, 90],
 ] as const;
 
-type ReplyRecord = Readonly<Record<string, unknown>>;
+type TagReplyRecord = Readonly<Record<string, unknown>>;
 
 interface RecordsOfTag {
   readonly tag: Tag;
-  readonly records: [ReplyRecord, ...ReplyRecord[]];
+  readonly records: [TagReplyRecord, ...TagReplyRecord[]];
 }
 
-const REPORTED_TEXTS_MAX = 100_000;
+const REPORTED_TEXT_TAGS_MAX = 100_000;
 
 /** Reads tag replies. A value that is no number, boolean or null is unreadable, like a tag with two values. */
-export function createValueReader(
+export function createTagValueReader(
   tagIn: RecordParser<Tag>,
   note: CountUnusualField,
   onTexts: (tagIds: readonly string[]) => void,
 ) {
-  const tagsWithTexts = new Set<string>();
+  const tagsWithTextValues = new Set<string>();
 
-  function recordsByTag(answer: DecodedReply, requestedIds: readonly string[]): readonly RecordsOfTag[] {
-    const data = parseList(answer.envelope.data);
-    if (data === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
-    const requested = new Set(requestedIds);
-    const byId = new Map<string, RecordsOfTag>();
-    for (const record of data) {
+  function groupRecordsByTag(answer: DecodedReply, requestedIds: readonly string[]): readonly RecordsOfTag[] {
+    const replyRecords = parseRecordList(answer.envelope.data);
+    if (replyRecords === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
+    const requestedTagIds = new Set(requestedIds);
+    const recordsByTagId = new Map<string, RecordsOfTag>();
+    for (const record of replyRecords) {
       const tag = tagIn(record);
       if (tag === null || !isRecord(record))
         throw new Malformed("A tag reply has a record without a usable id.", answer.sample);
-      const earlierRecords = byId.get(tag.id);
-      if (earlierRecords !== undefined || !requested.has(tag.id)) note("tag.id");
-      if (earlierRecords !== undefined) earlierRecords.records.push(record);
-      else if (requested.has(tag.id)) byId.set(tag.id, { tag, records: [record] });
+      const earlierRecordsOfTag = recordsByTagId.get(tag.id);
+      if (earlierRecordsOfTag !== undefined || !requestedTagIds.has(tag.id)) note("tag.id");
+      if (earlierRecordsOfTag !== undefined) earlierRecordsOfTag.records.push(record);
+      else if (requestedTagIds.has(tag.id)) recordsByTagId.set(tag.id, { tag, records: [record] });
     }
-    for (const id of requested) if (!byId.has(id)) note("tag.unanswered");
-    return [...byId.values()];
+    for (const id of requestedTagIds) if (!recordsByTagId.has(id)) note("tag.unanswered");
+    return [...recordsByTagId.values()];
   }
 
-  function reportTexts(tagIds: readonly string[]): void {
-    const newTagIds = tagIds.filter((id) => !tagsWithTexts.has(id));
+  function reportTextValues(tagIds: readonly string[]): void {
+    const newTagIds = tagIds.filter((id) => !tagsWithTextValues.has(id));
     if (newTagIds.length === 0) return;
-    if (tagsWithTexts.size >= REPORTED_TEXTS_MAX) tagsWithTexts.clear();
-    for (const id of newTagIds) tagsWithTexts.add(id);
+    if (tagsWithTextValues.size >= REPORTED_TEXT_TAGS_MAX) tagsWithTextValues.clear();
+    for (const id of newTagIds) tagsWithTextValues.add(id);
     note("value.text", newTagIds.length);
     onTexts(newTagIds);
   }
 
   return {
-    readings(answer: DecodedReply, requestedIds: readonly string[]): Pick<ReadReply, "readings" | "leftOut"> {
-      const readings: TagReading[] = [];
-      const textTagIds: string[] = [];
-      const unreadable = new Map<string, string>();
-      for (const { tag, records } of recordsByTag(answer, requestedIds)) {
+    readings(answer: DecodedReply, requestedIds: readonly string[]): Pick<TagReadReply, "readings" | "leftOut"> {
+      const tagReadings: TagReading[] = [];
+      const tagIdsWithTextValues: string[] = [];
+      const valueFaults = new Map<string, string>();
+      for (const { tag, records } of groupRecordsByTag(answer, requestedIds)) {
         const { id, displayName, description, unit } = tag;
-        const rawValues = records.map((record) => record.value);
-        const [value, ...others] = rawValues.map(parseTagValue);
-        if (others.some((other) => other !== value)) unreadable.set(id, describeDuplicates("values", rawValues));
+        const rawTagValues = records.map((record) => record.value);
+        const [value, ...others] = rawTagValues.map(parseTagValue);
+        if (others.some((other) => other !== value)) valueFaults.set(id, describeDuplicates("values", rawTagValues));
         else if (value === undefined)
-          unreadable.set(id, `Its value is ${describeValue(rawValues[0])}, and no number, boolean or null.`);
+          valueFaults.set(id, `Its value is ${quoteRawValue(rawTagValues[0])}, and no number, boolean or null.`);
         else {
-          readings.push({ id, displayName, description, unit, value });
-          if (rawValues.some(containsText)) textTagIds.push(id);
+          tagReadings.push({ id, displayName, description, unit, value });
+          if (rawTagValues.some(containsTextValue)) tagIdsWithTextValues.push(id);
         }
       }
-      if (unreadable.size > 0) note("tag.value", unreadable.size);
-      reportTexts(textTagIds);
-      if (readings.length === requestedIds.length) return { readings };
-      const readIds = new Set(readings.map(({ id }) => id));
-      const describeLeftOut = (id: string): LeftOut => {
-        const reason = unreadable.get(id);
-        if (reason !== undefined) return { id, kind: "unreadable", reason };
+      if (valueFaults.size > 0) note("tag.value", valueFaults.size);
+      reportTextValues(tagIdsWithTextValues);
+      if (tagReadings.length === requestedIds.length) return { readings: tagReadings };
+      const readTagIds = new Set(tagReadings.map(({ id }) => id));
+      const describeLeftOut = (id: string): UnreadTag => {
+        const unreadableReason = valueFaults.get(id);
+        if (unreadableReason !== undefined) return { id, kind: "unreadable", reason: unreadableReason };
         return { id, kind: "unanswered", reason: "The reply does not list it." };
       };
-      return { readings, leftOut: requestedIds.filter((id) => !readIds.has(id)).map(describeLeftOut) };
+      return { readings: tagReadings, leftOut: requestedIds.filter((id) => !readTagIds.has(id)).map(describeLeftOut) };
     },
     logs(answer: DecodedReply, requestedIds: readonly string[]): TagLog[] {
-      const textTagIds: string[] = [];
-      const logs = recordsByTag(answer, requestedIds).map(({ tag, records: [first, ...others] }): TagLog => {
-        const series = parseSeries(first.measurements);
-        const isSameLog = (other: ReplyRecord) => series !== null && parseSeries(other.measurements)?.isSameAs(series);
-        if (series === null || series.isBroken || !others.every(isSameLog)) {
+      const tagIdsWithTextValues: string[] = [];
+      const tagLogs = groupRecordsByTag(answer, requestedIds).map(({ tag, records: [first, ...others] }): TagLog => {
+        const series = parseLoggedSeries(first.measurements);
+        const isSameTagLog = (other: TagReplyRecord) =>
+          series !== null && parseLoggedSeries(other.measurements)?.isSameAs(series);
+        if (series === null || series.isBroken || !others.every(isSameTagLog)) {
           note("log.measurements");
-          const logProblem = describeBrokenLog(series, first.measurements);
-          return { ...tag, measurements: new TagPoints(), unreadable: { timesMs: null, said: logProblem } };
+          const tagLogProblem = describeBrokenTagLog(series, first.measurements);
+          return { ...tag, measurements: new TagPoints(), unreadable: { timesMs: null, said: tagLogProblem } };
         }
-        if (series.textCount > 0) textTagIds.push(tag.id);
+        if (series.textCount > 0) tagIdsWithTextValues.push(tag.id);
         if (series.firstFault === null) return { ...tag, measurements: series.points };
         note("measurement.value", series.unreadableMs.length);
         const { points, unreadableMs, firstFault: said } = series;
         return { ...tag, measurements: points, unreadable: { timesMs: unreadableMs, said } };
       });
-      reportTexts(textTagIds);
-      return logs;
+      reportTextValues(tagIdsWithTextValues);
+      return tagLogs;
     },
     totals(answer: DecodedReply, requestedIds: readonly string[]): TagTotal[] {
-      const textTagIds: string[] = [];
-      const tagTotals = recordsByTag(answer, requestedIds).map(({ tag, records }): TagTotal => {
-        const [total, ...others] = records.map(parseTotal);
-        const rawTotals = records.map(({ value, measurements }) => value ?? measurements);
+      const tagIdsWithTextValues: string[] = [];
+      const tagTotals = groupRecordsByTag(answer, requestedIds).map(({ tag, records }): TagTotal => {
+        const [total, ...others] = records.map(parseTagTotal);
+        const rawTagTotals = records.map(({ value, measurements }) => value ?? measurements);
         if (total !== undefined && others.every((other) => other === total)) {
-          if (rawTotals.some(containsText)) textTagIds.push(tag.id);
+          if (rawTagTotals.some(containsTextValue)) tagIdsWithTextValues.push(tag.id);
           return { ...tag, total };
         }
         note("total.value");
-        const hasOneTotal = others.every((other) => other === total);
-        const unreadable = hasOneTotal
-          ? `The total is ${describeValue(rawTotals[0])}, and not one number.`
-          : describeDuplicates("totals", rawTotals);
-        return { ...tag, total: null, unreadable };
+        const areTagTotalsEqual = others.every((other) => other === total);
+        const valueFaults = areTagTotalsEqual
+          ? `The total is ${quoteRawValue(rawTagTotals[0])}, and not one number.`
+          : describeDuplicates("totals", rawTagTotals);
+        return { ...tag, total: null, unreadable: valueFaults };
       });
-      reportTexts(textTagIds);
+      reportTextValues(tagIdsWithTextValues);
       return tagTotals;
     },
   };
 }
 
 function describeDuplicates(what: string, raw: readonly unknown[]): string {
-  const distinctValues = [...new Set(raw.map(describeValue))].slice(0, 3).join(" and ");
+  const distinctValues = [...new Set(raw.map(quoteRawValue))].slice(0, 3).join(" and ");
   return `The reply lists it ${raw.length} times with different ${what}: ${distinctValues}.`;
 }
 
-function containsText(raw: unknown): boolean {
-  if (Array.isArray(raw)) return raw.some(containsText);
-  return isRecord(raw) ? containsText(raw.value) : typeof raw === "string";
+function containsTextValue(raw: unknown): boolean {
+  if (Array.isArray(raw)) return raw.some(containsTextValue);
+  return isRecord(raw) ? containsTextValue(raw.value) : typeof raw === "string";
 }
 
-function parseSeries(measurements: unknown): LoggedSeries | null {
+function parseLoggedSeries(measurements: unknown): LoggedSeries | null {
   if (measurements instanceof LoggedSeries) return measurements;
   return Array.isArray(measurements) ? LoggedSeries.of(measurements) : null;
 }
 
 /** Says why a log is unreadable. Only an empty list means that a log has no values. */
-function describeBrokenLog(series: LoggedSeries | null, measurements: unknown): string {
-  if (series === null) return `The measurements of the log are ${describeValue(measurements)}, and no list.`;
+function describeBrokenTagLog(series: LoggedSeries | null, measurements: unknown): string {
+  if (series === null) return `The measurements of the log are ${quoteRawValue(measurements)}, and no list.`;
   return series.isBroken && series.firstFault !== null
     ? series.firstFault
     : "The reply lists the log more than once with different measurements.";
 }
 
 /** Accepts a number, an object with `value`, or a list of one such entry. Undefined for a complete series. */
-function parseTotal(record: ReplyRecord): number | null | undefined {
+function parseTagTotal(record: TagReplyRecord): number | null | undefined {
   const parsedTotals = [record.value, record.measurements].filter((raw) => raw !== undefined).map(parseSingleNumber);
   if (parsedTotals.length === 0 || parsedTotals.includes(undefined)) return undefined;
   return parsedTotals.find((total) => total !== null) ?? null;
@@ -425,6 +427,6 @@ function parseSingleNumber(raw: unknown): number | null | undefined {
     if (raw.length === 0) return null;
     return raw.length === 1 && !Array.isArray(raw[0]) ? parseSingleNumber(raw[0]) : undefined;
   }
-  if (!isRecord(raw)) return parseNumber(raw);
+  if (!isRecord(raw)) return parseNumericValue(raw);
   return isRecord(raw.value) || Array.isArray(raw.value) ? undefined : parseSingleNumber(raw.value);
 }

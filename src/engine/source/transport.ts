@@ -36,16 +36,16 @@ export interface HttpTransport {
 }
 
 /** Connections for 8 requests under the quota and 4 lists; with fewer, a request would wait after taking its slot. */
-const CONNECTIONS_MAX = 12;
-const KEEP_ALIVE_MS = 55_000;
+const HTTP_CONNECTIONS_MAX = 12;
+const SOCKET_KEEP_ALIVE_MS = 55_000;
 /** Lifetime of any socket: a new socket resolves the name again, so a service that moved is found. */
-const LONGEST_SOCKET_LIFE_MS = 300_000;
+const SOCKET_LIFETIME_MAX_MS = 300_000;
 
 /** HTTP/1.1 over its own connections, without the global agent and the proxies of the environment. */
 export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | null = null): HttpTransport {
   const url = new URL(config.base_url);
   const { origin } = url;
-  const server: ServerInfo = {
+  const serverInfo: ServerInfo = {
     name: origin,
     failed: "could not be asked",
     addressOption: "base_url",
@@ -53,54 +53,54 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     secureScheme: "https://",
     plainScheme: "http://",
   };
-  const connect = buildConnector({
+  const openSocket = buildConnector({
     ...VERIFIED_TLS,
     allowH2: false,
     timeout: config.deadlines.connect_ms,
     ...(config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file) }),
   });
   let sockets = 0;
-  const connections = new Agent({
+  const connectionPool = new Agent({
     allowH2: false,
-    connections: CONNECTIONS_MAX,
+    connections: HTTP_CONNECTIONS_MAX,
     pipelining: 1,
     headersTimeout: config.deadlines.headers_ms,
     bodyTimeout: config.deadlines.total_ms,
-    keepAliveTimeout: KEEP_ALIVE_MS,
-    keepAliveMaxTimeout: KEEP_ALIVE_MS,
-    clientTtl: LONGEST_SOCKET_LIFE_MS,
+    keepAliveTimeout: SOCKET_KEEP_ALIVE_MS,
+    keepAliveMaxTimeout: SOCKET_KEEP_ALIVE_MS,
+    clientTtl: SOCKET_LIFETIME_MAX_MS,
     connect(options, callback) {
       sockets++;
       if (proxy === null) {
-        connect(options, callback);
+        openSocket(options, callback);
         return;
       }
-      const isSecure = options.protocol === "https:";
+      const usesTls = options.protocol === "https:";
       proxy.tunnel(hostAndPortOfUrl(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
-        (socket) => (isSecure ? connect({ ...options, httpSocket: socket }, callback) : callback(null, socket)),
+        (socket) => (usesTls ? openSocket({ ...options, httpSocket: socket }, callback) : callback(null, socket)),
         (error: Error) => callback(error, null),
       );
     },
   });
 
-  async function exchange(request: TransportRequest, signal: AbortSignal): Promise<TransportReply> {
-    const socketsBefore = sockets;
+  async function exchangeHttpMessages(request: TransportRequest, signal: AbortSignal): Promise<TransportReply> {
+    const oldSocketCount = sockets;
     const replyReceiver = createReplyReceiver(config.max_body_bytes, request.mayLeave);
     const cancelReply = () => replyReceiver.cut(signal.reason);
     signal.addEventListener("abort", cancelReply, { once: true });
     try {
       const { method, path, headers, body } = request;
-      connections.dispatch({ origin, method, path, headers, body }, replyReceiver.handler);
+      connectionPool.dispatch({ origin, method, path, headers, body }, replyReceiver.handler);
       return await replyReceiver.reply;
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof LocalFailure) throw error;
-      const failure = failureOfConnection(error, server);
+      const failure = failureOfConnection(error, serverInfo);
       if (replyReceiver.hasBegun()) throw failure;
       // No new socket was opened, so the server had closed this kept-alive one.
-      if (sockets === socketsBefore && isSocketError(error)) throw new StaleSocket(failure.message, { cause: error });
-      const connectTls = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);
-      throw (await detectTlsPort(error, url, server, connectTls, signal)) ?? failure;
+      if (sockets === oldSocketCount && isSocketError(error)) throw new StaleSocket(failure.message, { cause: error });
+      const probeTlsPort = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);
+      throw (await detectTlsPort(error, url, serverInfo, probeTlsPort, signal)) ?? failure;
     } finally {
       signal.removeEventListener("abort", cancelReply);
     }
@@ -109,16 +109,16 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
   return {
     async send(request, signal) {
       signal.throwIfAborted();
-      const totalMs = config.deadlines.total_ms;
-      const createTimeoutError = () => new Retryable(`${origin} did not answer completely within ${totalMs} ms.`);
-      const deadline = abortAfter(signal, totalMs, createTimeoutError);
+      const timeoutMs = config.deadlines.total_ms;
+      const createTimeoutError = () => new Retryable(`${origin} did not answer completely within ${timeoutMs} ms.`);
+      const requestDeadline = abortAfter(signal, timeoutMs, createTimeoutError);
       try {
-        return await exchange(request, deadline.signal);
+        return await exchangeHttpMessages(request, requestDeadline.signal);
       } finally {
-        deadline.end();
+        requestDeadline.end();
       }
     },
-    close: () => connections.destroy(),
+    close: () => connectionPool.destroy(),
   };
 }
 
@@ -140,10 +140,10 @@ function isSocketError(error: unknown): boolean {
 }
 
 /** Statuses whose headers say how long to wait, so a cut, compressed or too large body does not matter. */
-const WAIT_STATUSES = new Set([429, 503]);
-const NO_BODY = new Uint8Array();
+const HTTP_STATUSES_WITH_WAIT = new Set([429, 503]);
+const EMPTY_REPLY_BODY = new Uint8Array();
 
-const INITIAL_BODY_BYTES = 65_536;
+const INITIAL_REPLY_BODY_BYTES = 65_536;
 
 /** Receives a reply from undici's `dispatch`: streams and events of `request` cost most of the time of a 4 kB reply. */
 function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefined) {
@@ -164,22 +164,22 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
     const contentLengthBytes = Number(headers["content-length"] ?? 0);
     if (contentLengthBytes > maxBytes) throw createTooLargeError();
     const hasContentLength = Number.isSafeInteger(contentLengthBytes) && contentLengthBytes > 0;
-    body = Buffer.allocUnsafeSlow(hasContentLength ? contentLengthBytes : INITIAL_BODY_BYTES);
+    body = Buffer.allocUnsafeSlow(hasContentLength ? contentLengthBytes : INITIAL_REPLY_BODY_BYTES);
   }
 
-  function appendChunk(chunk: Uint8Array): void {
+  function appendBodyChunk(chunk: Uint8Array): void {
     const end = bodyLength + chunk.byteLength;
     if (end > maxBytes) throw createTooLargeError();
     if (end > body.length) {
-      const largerBuffer = Buffer.allocUnsafeSlow(Math.min(maxBytes, Math.max(end, 2 * body.length)));
-      largerBuffer.set(body.subarray(0, bodyLength));
-      body = largerBuffer;
+      const largerBodyBuffer = Buffer.allocUnsafeSlow(Math.min(maxBytes, Math.max(end, 2 * body.length)));
+      largerBodyBuffer.set(body.subarray(0, bodyLength));
+      body = largerBodyBuffer;
     }
     body.set(chunk, bodyLength);
     bodyLength = end;
   }
 
-  const handler: Dispatcher.DispatchHandler = {
+  const responseHandler: Dispatcher.DispatchHandler = {
     onRequestStart(started) {
       if (cutCause !== null) throw cutCause.reason;
       mayLeave?.();
@@ -188,22 +188,22 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
     onResponseStart(_controller, statusCode, rawHeaders) {
       if (statusCode < 200) return;
       status = statusCode;
-      headers = joinHeaders(rawHeaders);
-      refuseEncoding(headers);
+      headers = joinHttpHeaders(rawHeaders);
+      rejectCompressedBody(headers);
       allocateReplyBody();
     },
-    onResponseData: (_controller, chunk) => appendChunk(chunk),
+    onResponseData: (_controller, chunk) => appendBodyChunk(chunk),
     onResponseEnd() {
       resolve({ status: status ?? 0, headers, body: body.subarray(0, bodyLength) });
     },
     onResponseError(_controller, error) {
-      if (cutCause === null && status !== null && WAIT_STATUSES.has(status))
-        resolve({ status, headers, body: NO_BODY });
+      if (cutCause === null && status !== null && HTTP_STATUSES_WITH_WAIT.has(status))
+        resolve({ status, headers, body: EMPTY_REPLY_BODY });
       else reject(error);
     },
   };
   return {
-    handler,
+    handler: responseHandler,
     reply: promise,
     hasBegun: () => status !== null,
     cut(reason: unknown): void {
@@ -215,18 +215,18 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
 }
 
 /** Rejects compressed bodies: the limit of the body bounds memory only without compression. */
-function refuseEncoding(headers: TransportReply["headers"]): void {
-  const encoding = headers["content-encoding"];
-  if (encoding === undefined || /^\s*(identity)?\s*$/i.test(encoding)) return;
+function rejectCompressedBody(headers: TransportReply["headers"]): void {
+  const bodyEncoding = headers["content-encoding"];
+  if (bodyEncoding === undefined || /^\s*(identity)?\s*$/i.test(bodyEncoding)) return;
   const hint = "A proxy in between has to leave Accept-Encoding: identity alone.";
-  throw new Malformed(`The answer is compressed (${encoding.slice(0, 40)}) although that was not asked for.`, "", {
+  throw new Malformed(`The answer is compressed (${bodyEncoding.slice(0, 40)}) although that was not asked for.`, "", {
     hint,
   });
 }
 
-function joinHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {
-  const joinValues = (value: string | string[] | undefined) => (Array.isArray(value) ? value.join(", ") : value);
-  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), joinValues(value)]));
+function joinHttpHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {
+  const joinHeader = (value: string | string[] | undefined) => (Array.isArray(value) ? value.join(", ") : value);
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), joinHeader(value)]));
 }
 
 /** Thrown when the server closed a kept-alive socket. A GET may be repeated; a POST may have been processed. */
@@ -241,16 +241,16 @@ export async function canReachService(
   environment: Readonly<Record<string, string | undefined>> | undefined,
   signal: AbortSignal,
 ): Promise<boolean> {
-  const path = `${new URL(config.base_url).pathname.replace(/\/+$/, "")}/api/v1/healthcheck`;
+  const healthCheckPath = `${new URL(config.base_url).pathname.replace(/\/+$/, "")}/api/v1/healthcheck`;
   const headers = { accept: "application/json", "user-agent": USER_AGENT };
   try {
-    const http = createHttpTransport(config, openProxy(config.proxy, clock, environment));
+    const healthTransport = createHttpTransport(config, openProxy(config.proxy, clock, environment));
     try {
-      const deadline = AbortSignal.any([signal, AbortSignal.timeout(HEALTH_CHECK_TIMEOUT_MS)]);
-      await http.send({ method: "GET", path, headers, body: null }, deadline);
+      const requestDeadline = AbortSignal.any([signal, AbortSignal.timeout(HEALTH_CHECK_TIMEOUT_MS)]);
+      await healthTransport.send({ method: "GET", path: healthCheckPath, headers, body: null }, requestDeadline);
       return true;
     } finally {
-      await http.close();
+      await healthTransport.close();
     }
   } catch {
     signal.throwIfAborted();
@@ -259,12 +259,12 @@ export async function canReachService(
 }
 
 /** Reports whether the service responds, null after 5 s. Only the first of requests that fail together counts. */
-export function reportReached(send: Transport, reached: (isReached: boolean | null) => void, clock: Clock): Transport {
+export function reportOutages(send: Transport, reached: (isReached: boolean | null) => void, clock: Clock): Transport {
   let failedAtMs = Number.NEGATIVE_INFINITY;
   return async (request, signal) => {
     const startedMs = clock.monotonic();
-    const replyArrived = new AbortController();
-    clock.sleep(SLOW_RESPONSE_MS, replyArrived.signal).then(
+    const replyArrival = new AbortController();
+    clock.sleep(SLOW_RESPONSE_MS, replyArrival.signal).then(
       () => reached(null),
       () => undefined,
     );
@@ -273,19 +273,19 @@ export function reportReached(send: Transport, reached: (isReached: boolean | nu
       reached(true);
       return reply;
     } catch (error) {
-      if (isUnreachable(error) && !signal.aborted && startedMs >= failedAtMs) {
+      if (isServiceUnreachable(error) && !signal.aborted && startedMs >= failedAtMs) {
         failedAtMs = clock.monotonic();
         reached(false);
       }
       throw error;
     } finally {
-      replyArrived.abort();
+      replyArrival.abort();
     }
   };
 }
 
 /** False for stale sockets, which are retried, and for failures of this machine. */
-function isUnreachable(error: unknown): boolean {
+function isServiceUnreachable(error: unknown): boolean {
   if (error instanceof StaleSocket || error instanceof LocalFailure) return false;
   return error instanceof Retryable || error instanceof ConfigError;
 }

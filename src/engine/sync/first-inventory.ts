@@ -1,6 +1,6 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import { formatCount } from "../../core/values/plural.ts";
-import type { Page } from "../source/source.ts";
+import type { ListPage } from "../source/source.ts";
 import type { JobOutcome, SyncJob } from "./job.ts";
 
 interface InventoryPages {
@@ -67,7 +67,7 @@ export function createFirstInventoryProgress(isKnown: (job: string) => boolean) 
         others: { pagesRead: sumPages("pagesRead"), pagesTotal: sumPages("pagesTotal") },
       };
     },
-    page(job: string, { site, sites }: { site: number; sites: number }, { number, lastPage }: Page<unknown>): void {
+    page(job: string, { site, sites }: { site: number; sites: number }, { number, lastPage }: ListPage<unknown>): void {
       if (!openJobs.has(job)) return;
       const listProgress = listsByJob.get(job) ?? { site: 0, sites, before: 0, number: 0, lastPage: 0 };
       if (site !== listProgress.site) listProgress.before = site === 1 ? 0 : listProgress.before + listProgress.number;

@@ -1,5 +1,5 @@
 import { EndlessList, errorText, type Failure, LocalFailure, Malformed, Retryable } from "../../core/errors/errors.ts";
-import type { Page } from "../source/source.ts";
+import type { ListPage } from "../source/source.ts";
 
 /**
  * Only a complete listing proves an absence: every page arrived, and the total equals the number of different ids. A list
@@ -32,7 +32,10 @@ export interface ListReadOptions<T> {
 const MAX_LIST_PAGES = 1_000;
 
 /** Reads all pages of a list. Throws the source's errors, so that a failure does not look like an empty list. */
-export async function readPages<T>(answers: AsyncIterable<Page<T>>, options: ListReadOptions<T>): Promise<Listing<T>> {
+export async function readPages<T>(
+  answers: AsyncIterable<ListPage<T>>,
+  options: ListReadOptions<T>,
+): Promise<Listing<T>> {
   const { idOf, maxPages = MAX_LIST_PAGES, keepsShown = false, onPage } = options;
   const itemsById = new Map<string, T>();
   const unreadableRecords: string[] = [];
@@ -97,7 +100,7 @@ export function listItems<T>(listing: Listing<T>): readonly T[] {
 
 /** Reads a fast-changing list of several pages twice: records slip between pages, so both readings must agree. */
 export async function readTwice<T>(
-  read: () => AsyncIterable<Page<T>>,
+  read: () => AsyncIterable<ListPage<T>>,
   options: ListReadOptions<T> & { readonly sameAs: (item: T) => string; readonly always?: boolean },
 ): Promise<Listing<T>> {
   const { idOf, sameAs } = options;

@@ -4,7 +4,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
-import type { ScopeChange } from "./alarms/diff-alarms.ts";
+import type { TokenScopeChange } from "./alarms/diff-alarms.ts";
 
 export type TokenScope = ReturnType<typeof createTokenScope>;
 
@@ -52,7 +52,7 @@ export function createTokenScope(source: Source, clock: Clock) {
     if (losses.size > 0) scopeWatchChanged.wakeUp();
   }
 
-  async function refreshTokenScope(signal: AbortSignal): Promise<ScopeChange> {
+  async function refreshTokenScope(signal: AbortSignal): Promise<TokenScopeChange> {
     const visibleSitesBefore = visibleSites;
     times.requestMs = clock.monotonic();
     const tokenInfo = await source.me(signal);
@@ -63,7 +63,7 @@ export function createTokenScope(source: Source, clock: Clock) {
     return { before: visibleSitesBefore ?? visibleSitesAfter, after: visibleSitesAfter };
   }
 
-  async function tryRefresh(signal: AbortSignal): Promise<ScopeChange | null> {
+  async function tryRefresh(signal: AbortSignal): Promise<TokenScopeChange | null> {
     try {
       return await refreshTokenScope(signal);
     } catch (error) {

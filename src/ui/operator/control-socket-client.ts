@@ -14,7 +14,7 @@ import type { Alarm, Gateway, Host, Site, System, Tag, TagLog, TagTotal } from "
 import type { ReloadReport } from "../../core/model/config-change-report.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
-import type { HistoryQuery, Page, ReadReply, Source } from "../../engine/source/source.ts";
+import type { HistoryQuery, ListPage, Source, TagReadReply } from "../../engine/source/source.ts";
 import { refuseWritableByOthers } from "../../engine/store/state-folder.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import type { StatusReport } from "../status/status-report.ts";
@@ -173,7 +173,7 @@ export async function findWorker(stateFolder: string, signal: AbortSignal): Prom
 
 /** The requests of a source that the command line uses; a running worker offers those of its own source. */
 export interface SourceReader extends Pick<Source, "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems"> {
-  read(tagIds: readonly string[], lane: "on-demand", signal: AbortSignal): Promise<ReadReply>;
+  read(tagIds: readonly string[], lane: "on-demand", signal: AbortSignal): Promise<TagReadReply>;
   history(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagLog[]>;
   totals(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagTotal[]>;
 }
@@ -182,8 +182,8 @@ export function createSocketSourceReader(socket: ControlSocket, source: string):
   // A request to the service may wait minutes for the quota.
   const requestSource = <T>(body: SourceRequest, signal: AbortSignal) =>
     callWorker<T>(socket, `/sources/${encodeURIComponent(source)}`, { body, signal, withinMs: null });
-  async function* requestPages<T>(method: string, filter: object, signal: AbortSignal): AsyncIterable<Page<T>> {
-    yield* await requestSource<Page<T>[]>({ method, filter } as SourceRequest, signal);
+  async function* requestPages<T>(method: string, filter: object, signal: AbortSignal): AsyncIterable<ListPage<T>> {
+    yield* await requestSource<ListPage<T>[]>({ method, filter } as SourceRequest, signal);
   }
   return {
     sites: (filter, signal) => requestPages<Site>("sites", filter, signal),

@@ -1,6 +1,6 @@
 import { asFailure, ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { Alarm, System, Tag, TokenInfo } from "../../core/model/building.ts";
-import type { Page, Source } from "../../engine/source/source.ts";
+import type { ListPage, Source } from "../../engine/source/source.ts";
 import type { SiteTag } from "../../engine/sync/inventory/requestable-tags.ts";
 
 /** Most lists of tags and systems that an inspection requests: the list rate limit passes these without a delay. */
@@ -102,7 +102,7 @@ function isForbiddenError(error: unknown): boolean {
   return failure.kind === "config" && failure.reason === "forbidden";
 }
 
-async function readFirstPage<T>(pages: AsyncIterable<Page<T>>): Promise<PartialList<T>> {
+async function readFirstPage<T>(pages: AsyncIterable<ListPage<T>>): Promise<PartialList<T>> {
   for await (const { items, total } of pages) return { total: Math.max(total ?? 0, items.length), listed: items };
   return { total: 0, listed: [] };
 }

@@ -1,9 +1,9 @@
 import { rmSync } from "node:fs";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { chooseContent } from "#src/engine/source/queries.ts";
+import { chooseRequest } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
-import type { Chooser, HistoryQuery, Lane } from "#src/engine/source/source.ts";
+import type { HistoryQuery, QueueLane, RequestChooser } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
@@ -55,13 +55,13 @@ export async function driveWorker(
       intervalById.set(id, (classes[which]?.[1] ?? 0) * 1_000);
     }
   const send = <T extends object, R>(
-    lane: Lane,
+    lane: QueueLane,
     endpoint: "read" | "history",
-    asked: T | Chooser<T>,
+    asked: T | RequestChooser<T>,
     answer: (chosen: T) => R,
     signal: AbortSignal,
   ) => {
-    const { chosen, choose } = chooseContent(asked, (each) => each);
+    const { chosen, choose } = chooseRequest(asked, (each) => each);
     const task = async () => {
       if (clock.monotonic() >= fromMs) requests++;
       await clock.sleep(LATENCY_MS, signal);

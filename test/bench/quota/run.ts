@@ -1,6 +1,6 @@
 import { Throttled } from "#src/core/errors/errors.ts";
 import { createQuota, type QuotaOptions } from "#src/engine/source/quota/quota.ts";
-import type { Lane } from "#src/engine/source/source.ts";
+import type { QueueLane } from "#src/engine/source/source.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import {
   createDiskQuotaStore,
@@ -42,7 +42,7 @@ export interface SimulationResult {
 }
 
 export interface Client {
-  run(lane: Lane, send: () => Promise<LimiterVerdict>): Promise<void>;
+  run(lane: QueueLane, send: () => Promise<LimiterVerdict>): Promise<void>;
 }
 export type ClientMaker = (life: KillableProcess, disk: QuotaDisk, random: Random, onForeign: () => void) => Client;
 

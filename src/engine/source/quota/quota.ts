@@ -3,19 +3,19 @@ import { type ClockReader, readClocks, type TimeReading } from "../../../core/ru
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import type { QuotaStore } from "../../store/store.ts";
-import { type Lane, QUOTA_ENDPOINTS, type QuotaEndpoint, type QuotaStatus, type SlotOffer } from "../source.ts";
+import { type OfferedSlot, QUOTA_ENDPOINTS, type QueueLane, type QuotaEndpoint, type QuotaStatus } from "../source.ts";
 import { createRateLimiter, type QuotaShare, type RateLimiter } from "./rate-limiter.ts";
 import type { OtherClientUse } from "./refusal-slowdown.ts";
-import { createQuotaRecord, type PauseScope, type SpentSlot } from "./sent-request-store.ts";
+import { createRequestStore, type QuotaPauseScope, type SpentRequestSlot } from "./sent-request-store.ts";
 
 export interface QuotaLimiter {
   /** `choose` returns null to take the slot or milliseconds to pass; its error rejects `run`. */
   run<T>(
-    lane: Lane,
+    lane: QueueLane,
     endpoint: QuotaEndpoint,
     task: (since: TimeReading) => Promise<T>,
     signal: AbortSignal,
-    choose?: (offer: SlotOffer) => number | null,
+    choose?: (offer: OfferedSlot) => number | null,
   ): Promise<T>;
   pause(forMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
   release(of: QuotaEndpoint | "everything"): void;
@@ -58,57 +58,57 @@ export interface Quota extends QuotaLimiter {
   change(share: QuotaShare): void;
 }
 
-const WINDOW_MS = 60_000;
+const QUOTA_WINDOW_MS = 60_000;
 const CLOCK_DRIFT_SHARE_MAX = 200e-6;
 const REQUESTS_PER_MINUTE_MAX = 20;
-const PAUSE_MIN_MS = 1_000;
-const NEVER_MS = Number.NEGATIVE_INFINITY;
+const QUOTA_PAUSE_MIN_MS = 1_000;
+const LONG_AGO_MS = Number.NEGATIVE_INFINITY;
 
-type Groups = readonly (readonly QuotaEndpoint[])[];
-const SHARED_GROUPS: Groups = [QUOTA_ENDPOINTS];
-const SEPARATE_GROUPS: Groups = QUOTA_ENDPOINTS.map((endpoint) => [endpoint]);
+type EndpointGroups = readonly (readonly QuotaEndpoint[])[];
+const SHARED_GROUPS: EndpointGroups = [QUOTA_ENDPOINTS];
+const SEPARATE_GROUPS: EndpointGroups = QUOTA_ENDPOINTS.map((endpoint) => [endpoint]);
 
 export function createQuota(options: QuotaOptions): Quota {
   const { clock, source, metrics, log, sharing = "auto", longestWayMs = 3_000 } = options;
-  let quotaShare = limitShare(options);
-  const occupiedMs = WINDOW_MS * (1 + CLOCK_DRIFT_SHARE_MAX);
+  let quotaShare = capQuota(options);
+  const occupiedMs = QUOTA_WINDOW_MS * (1 + CLOCK_DRIFT_SHARE_MAX);
   const mark = options.mark ?? (() => readClocks(clock));
-  const quotaRecord = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
-  const sharingEvidence = createSharingEvidence();
-  const limiters = new Map<QuotaEndpoint, RateLimiter>();
-  let maySplit = sharing === "auto";
+  const requestStore = createRequestStore({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
+  const quotaSharingEvidence = createQuotaSharingEvidence();
+  const rateLimiters = new Map<QuotaEndpoint, RateLimiter>();
+  let mayEndpointsSplit = sharing === "auto";
   let startPromise: Promise<void> | undefined;
-  let allPausedUntilMs = NEVER_MS;
-  let carefulUntilMs = NEVER_MS;
+  let allPausedUntilMs = LONG_AGO_MS;
+  let carefulUntilMs = LONG_AGO_MS;
 
-  function getLimiter(endpoint: QuotaEndpoint): RateLimiter {
-    const limiter = limiters.get(endpoint);
+  function getRateLimiter(endpoint: QuotaEndpoint): RateLimiter {
+    const limiter = rateLimiters.get(endpoint);
     if (limiter === undefined) throw new Error("The quota has not been started.");
     return limiter;
   }
-  const allLimiters = () => [...new Set(limiters.values())];
+  const allRateLimiters = () => [...new Set(rateLimiters.values())];
 
   /** Only writes may use the reserve, so other endpoints have no reserve. */
-  function shareForEndpoints(endpoints: readonly QuotaEndpoint[]): QuotaShare {
+  function endpointsShare(endpoints: readonly QuotaEndpoint[]): QuotaShare {
     return { ...quotaShare, reserve: endpoints.includes("write") ? quotaShare.reserve : 0 };
   }
 
   function regroupEndpoints(
-    groups: Groups,
-    slots: readonly SpentSlot[],
-    refusedUntil: (group: Groups[number]) => number,
+    groups: EndpointGroups,
+    slots: readonly SpentRequestSlot[],
+    refusedUntil: (group: EndpointGroups[number]) => number,
     closedUntilMs: number,
   ): void {
-    const oldLimiters = allLimiters();
-    const throttledCount = oldLimiters.reduce((sum, limiter) => sum + limiter.status().throttled, 0);
-    for (const group of groups) {
+    const oldRateLimiters = allRateLimiters();
+    const throttledRequestCount = oldRateLimiters.reduce((sum, limiter) => sum + limiter.status().throttled, 0);
+    for (const endpoints of groups) {
       const limiter = createRateLimiter({
-        ...{ clock, record: quotaRecord, occupiedMs, closedUntilMs, carefulUntilMs, ...shareForEndpoints(group) },
-        name: groups.length === 1 ? "tags" : group.join("+"),
+        ...{ clock, record: requestStore, occupiedMs, closedUntilMs, carefulUntilMs, ...endpointsShare(endpoints) },
+        name: groups.length === 1 ? "tags" : endpoints.join("+"),
         concurrency: options.concurrency ?? 8,
-        inherited: slots.filter((slot) => group.includes(slot.endpoint)),
-        refusedUntilMs: refusedUntil(group),
-        throttled: groups.length === 1 ? throttledCount : 0,
+        inherited: slots.filter((slot) => endpoints.includes(slot.endpoint)),
+        refusedUntilMs: refusedUntil(endpoints),
+        throttled: groups.length === 1 ? throttledRequestCount : 0,
         onSlot({ lane, requestedMs }) {
           metrics?.quotaSlots.inc({ source, lane });
           metrics?.quotaWaitSeconds.observe({ source, lane }, (clock.monotonic() - requestedMs) / 1000);
@@ -116,27 +116,28 @@ export function createQuota(options: QuotaOptions): Quota {
         onForeign: (use) => options.onForeign?.(use),
         onUnsaved: (error) => log?.warn({ source, err: error }, "quota slot not updated"),
       });
-      for (const endpoint of group) limiters.set(endpoint, limiter);
+      for (const endpoint of endpoints) rateLimiters.set(endpoint, limiter);
     }
-    for (const limiter of oldLimiters)
-      for (const request of limiter.retire()) getLimiter(request.endpoint).enqueue(request);
+    for (const limiter of oldRateLimiters)
+      for (const request of limiter.retire()) getRateLimiter(request.endpoint).enqueue(request);
   }
 
-  async function loadRecord(): Promise<void> {
-    const { slots, found } = await quotaRecord.load();
-    const pauses = await quotaRecord.loadPauses();
+  async function loadSentRequests(): Promise<void> {
+    const { slots, found } = await requestStore.load();
+    const storedPauses = await requestStore.loadPauses();
     const now = clock.monotonic();
     const unknownUntilMs = now + occupiedMs + longestWayMs;
     if (!found) carefulUntilMs = unknownUntilMs;
-    allPausedUntilMs = Math.max(allPausedUntilMs, pauses.get("everything") ?? NEVER_MS);
+    allPausedUntilMs = Math.max(allPausedUntilMs, storedPauses.get("everything") ?? LONG_AGO_MS);
     const closedUntilMs = Math.max(allPausedUntilMs, !found && options.withoutRecord === "wait" ? unknownUntilMs : now);
-    const refusedUntil = (group: Groups[number]) => Math.max(...group.map((endpoint) => pauses.get(endpoint) ?? now));
+    const refusedUntil = (group: EndpointGroups[number]) =>
+      Math.max(...group.map((endpoint) => storedPauses.get(endpoint) ?? now));
     regroupEndpoints(sharing === "separate" ? SEPARATE_GROUPS : SHARED_GROUPS, slots, refusedUntil, closedUntilMs);
-    reportPause();
+    reportQuotaPause();
   }
 
   async function startQuota(): Promise<void> {
-    startPromise ??= loadRecord();
+    startPromise ??= loadSentRequests();
     try {
       await startPromise;
     } catch (error) {
@@ -145,35 +146,35 @@ export function createQuota(options: QuotaOptions): Quota {
     }
   }
 
-  function mergeLimiters(): void {
-    const splitLimiters = allLimiters();
-    if (splitLimiters.length === 1 || sharing !== "auto") return;
-    const refusedUntilMs = Math.max(...splitLimiters.map((limiter) => limiter.refusedUntilMs()));
-    const closedUntilMs = Math.max(...splitLimiters.map((limiter) => limiter.closedUntilMs()));
-    const slots = splitLimiters.flatMap((limiter) => limiter.slots());
+  function mergeRateLimiters(): void {
+    const splitRateLimiters = allRateLimiters();
+    if (splitRateLimiters.length === 1 || sharing !== "auto") return;
+    const refusedUntilMs = Math.max(...splitRateLimiters.map((limiter) => limiter.refusedUntilMs()));
+    const closedUntilMs = Math.max(...splitRateLimiters.map((limiter) => limiter.closedUntilMs()));
+    const slots = splitRateLimiters.flatMap((limiter) => limiter.slots());
     regroupEndpoints(SHARED_GROUPS, slots, () => refusedUntilMs, closedUntilMs);
   }
 
-  function storePause(scope: PauseScope, untilMs: number): void {
-    quotaRecord.savePause(scope, untilMs).catch((error: unknown) => {
+  function storeQuotaPause(scope: QuotaPauseScope, untilMs: number): void {
+    requestStore.savePause(scope, untilMs).catch((error: unknown) => {
       log?.warn({ source, err: error }, "a pause that the service ordered was not stored");
     });
   }
 
-  function reportPause(): void {
-    const untilMs = Math.max(allPausedUntilMs, ...allLimiters().map((limiter) => limiter.refusedUntilMs()));
-    const leftMs = untilMs - clock.monotonic();
-    metrics?.quotaHeld.set({ source }, leftMs > 0 ? (clock.now() + leftMs) / 1000 : 0);
+  function reportQuotaPause(): void {
+    const untilMs = Math.max(allPausedUntilMs, ...allRateLimiters().map((limiter) => limiter.refusedUntilMs()));
+    const pauseLeftMs = untilMs - clock.monotonic();
+    metrics?.quotaHeld.set({ source }, pauseLeftMs > 0 ? (clock.now() + pauseLeftMs) / 1000 : 0);
   }
 
   return {
     start: startQuota,
     async run<T>(
-      lane: Lane,
+      lane: QueueLane,
       endpoint: QuotaEndpoint,
       task: (slotTaken: TimeReading) => Promise<T>,
       signal: AbortSignal,
-      choose?: (offer: SlotOffer) => number | null,
+      choose?: (offer: OfferedSlot) => number | null,
     ) {
       await startQuota();
       signal.throwIfAborted();
@@ -181,66 +182,66 @@ export function createQuota(options: QuotaOptions): Quota {
       const requestedMs = clock.monotonic();
       const request = { lane, endpoint, task, signal, choose, requestedMs, resolve, reject, hasPassed: false };
       const cancelRequest = () => {
-        getLimiter(endpoint).remove(request);
+        getRateLimiter(endpoint).remove(request);
         reject(signal.reason);
       };
       signal.addEventListener("abort", cancelRequest, { once: true });
       try {
-        getLimiter(endpoint).enqueue(request);
+        getRateLimiter(endpoint).enqueue(request);
         return (await promise) as T;
       } finally {
         signal.removeEventListener("abort", cancelRequest);
       }
     },
     pause(forMs, scope, endpoint) {
-      const untilMs = clock.monotonic() + Math.max(PAUSE_MIN_MS, forMs);
+      const untilMs = clock.monotonic() + Math.max(QUOTA_PAUSE_MIN_MS, forMs);
       const pauseScope = scope === "everything" || endpoint === undefined ? "everything" : endpoint;
       if (scope === "everything") allPausedUntilMs = Math.max(allPausedUntilMs, untilMs);
-      for (const limiter of pauseScope === "everything" ? allLimiters() : [getLimiter(pauseScope)])
+      for (const limiter of pauseScope === "everything" ? allRateLimiters() : [getRateLimiter(pauseScope)])
         limiter.pause(untilMs, scope === "allowance");
-      storePause(pauseScope, untilMs);
-      if (scope === "allowance") mergeLimiters();
-      reportPause();
+      storeQuotaPause(pauseScope, untilMs);
+      if (scope === "allowance") mergeRateLimiters();
+      reportQuotaPause();
     },
     release(scope) {
       if (scope === "everything") {
-        allPausedUntilMs = NEVER_MS;
-        for (const limiter of allLimiters()) limiter.release(false);
-        storePause("everything", clock.monotonic());
+        allPausedUntilMs = LONG_AGO_MS;
+        for (const limiter of allRateLimiters()) limiter.release(false);
+        storeQuotaPause("everything", clock.monotonic());
       } else {
-        const limiter = getLimiter(scope);
+        const limiter = getRateLimiter(scope);
         limiter.release(true);
-        for (const [endpoint, each] of limiters) if (each === limiter) storePause(endpoint, clock.monotonic());
+        for (const [endpoint, each] of rateLimiters) if (each === limiter) storeQuotaPause(endpoint, clock.monotonic());
       }
-      reportPause();
+      reportQuotaPause();
     },
-    permitTrial: (endpoint, isPermitted) => getLimiter(endpoint).permitTrial(isPermitted),
+    permitTrial: (endpoint, isPermitted) => getRateLimiter(endpoint).permitTrial(isPermitted),
     observe(endpoint, { limit, remaining }, sentMs) {
       // A stated limit above the interface's limit counts other requests, too.
       if (limit === null || remaining === null || limit < 1 || limit > REQUESTS_PER_MINUTE_MAX) return;
-      const countedRequests = limit - remaining;
-      const limiter = getLimiter(endpoint);
-      limiter.observe(endpoint, countedRequests, limit);
-      if (!maySplit || allLimiters().length > 1) return;
-      if (!sharingEvidence.separate(endpoint, countedRequests, sentMs, clock.monotonic())) return;
-      maySplit = false;
+      const requestsCountedByService = limit - remaining;
+      const limiter = getRateLimiter(endpoint);
+      limiter.observe(endpoint, requestsCountedByService, limit);
+      if (!mayEndpointsSplit || allRateLimiters().length > 1) return;
+      if (!quotaSharingEvidence.separate(endpoint, requestsCountedByService, sentMs, clock.monotonic())) return;
+      mayEndpointsSplit = false;
       regroupEndpoints(SEPARATE_GROUPS, limiter.slots(), limiter.refusedUntilMs, limiter.closedUntilMs());
     },
     status() {
-      const leftMs = allPausedUntilMs - clock.monotonic();
-      const pausedUntilMs = leftMs > 0 ? clock.now() + leftMs : null;
-      return { buckets: allLimiters().map((limiter) => limiter.status()), heldUntilMs: pausedUntilMs };
+      const pauseLeftMs = allPausedUntilMs - clock.monotonic();
+      const pausedUntilMs = pauseLeftMs > 0 ? clock.now() + pauseLeftMs : null;
+      return { buckets: allRateLimiters().map((limiter) => limiter.status()), heldUntilMs: pausedUntilMs };
     },
-    foreign: () => allLimiters().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
+    foreign: () => allRateLimiters().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
     change(next) {
-      quotaShare = limitShare(next);
-      for (const limiter of allLimiters())
-        limiter.change(shareForEndpoints(QUOTA_ENDPOINTS.filter((endpoint) => limiters.get(endpoint) === limiter)));
+      quotaShare = capQuota(next);
+      for (const limiter of allRateLimiters())
+        limiter.change(endpointsShare(QUOTA_ENDPOINTS.filter((endpoint) => rateLimiters.get(endpoint) === limiter)));
     },
   };
 }
 
-function limitShare({ perMinute = REQUESTS_PER_MINUTE_MAX, polite = 1, reserve = 0 }: Partial<QuotaShare>): QuotaShare {
+function capQuota({ perMinute = REQUESTS_PER_MINUTE_MAX, polite = 1, reserve = 0 }: Partial<QuotaShare>): QuotaShare {
   return { perMinute: Math.min(REQUESTS_PER_MINUTE_MAX, perMinute), polite, reserve };
 }
 
@@ -248,10 +249,10 @@ function limitShare({ perMinute = REQUESTS_PER_MINUTE_MAX, polite = 1, reserve =
  * Finds out from `X-RateLimit-Remaining` whether read, write and history share one count. Evidence: endpoint A, B, A,
  * each sent after the reply before. A's count rose by one, and B's is far from A's. Two findings split the count.
  */
-export function createSharingEvidence() {
+export function createQuotaSharingEvidence() {
   let lastCount: { endpoint: QuotaEndpoint; taken: number; sentMs: number; at: number } | undefined;
   let countBeforeLast: typeof lastCount;
-  let findings = 0;
+  let shareFindings = 0;
   return {
     /** `taken`: requests that the service has counted. Returns true when two findings agree. Times are monotonic. */
     separate(endpoint: QuotaEndpoint, taken: number, sentMs: number, now: number): boolean {
@@ -261,13 +262,13 @@ export function createSharingEvidence() {
       if (first === undefined || middle === undefined || now - first.at > SHARING_EVIDENCE_MAX_AGE_MS) return false;
       if (middle.sentMs < first.at || sentMs < middle.at) return false;
       if (first.endpoint !== endpoint || middle.endpoint === endpoint) return false;
-      if (taken === first.taken + 1 && Math.abs(middle.taken - first.taken) >= COUNT_DIFFERENCE_MIN) findings += 1;
-      if (taken === first.taken + 2 && middle.taken === first.taken + 1) findings = 0;
-      return findings >= SHARING_FINDINGS_MIN;
+      if (taken === first.taken + 1 && Math.abs(middle.taken - first.taken) >= COUNT_DIFFERENCE_MIN) shareFindings += 1;
+      if (taken === first.taken + 2 && middle.taken === first.taken + 1) shareFindings = 0;
+      return shareFindings >= QUOTA_SHARING_FINDINGS_MIN;
     },
   };
 }
 
-const SHARING_FINDINGS_MIN = 2;
+const QUOTA_SHARING_FINDINGS_MIN = 2;
 const COUNT_DIFFERENCE_MIN = 3;
 const SHARING_EVIDENCE_MAX_AGE_MS = 45_000;

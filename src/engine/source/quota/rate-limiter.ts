@@ -2,47 +2,47 @@ import PQueue from "p-queue";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { TimeReading } from "../../../core/runtime/elapsed-time.ts";
 import { WAIT_ENDED_EARLY } from "../../../core/runtime/waiting.ts";
-import { LANES, type Lane, type QuotaEndpoint, type RateLimitStatus, type SlotOffer } from "../source.ts";
+import { LANES, type OfferedSlot, type QueueLane, type QuotaEndpoint, type RateLimitStatus } from "../source.ts";
 import { createOtherClientWatch, createRefusalSlowdown, type OtherClientUse } from "./refusal-slowdown.ts";
-import { createSpentSlots, type QuotaRecord, type SpentSlot } from "./sent-request-store.ts";
+import { createSpentRequestSlots, type RequestStore, type SpentRequestSlot } from "./sent-request-store.ts";
 
 interface QuotaRequest {
-  readonly lane: Lane;
+  readonly lane: QueueLane;
   readonly endpoint: QuotaEndpoint;
   readonly task: (slotTaken: TimeReading) => Promise<unknown>;
   readonly signal: AbortSignal;
-  readonly choose: ((offer: SlotOffer) => number | null) | undefined;
+  readonly choose: ((offer: OfferedSlot) => number | null) | undefined;
   readonly requestedMs: number;
   readonly resolve: (result: Promise<unknown>) => void;
   readonly reject: (error: unknown) => void;
   hasPassed: boolean;
 }
 
-const LANE_PASSED_OVER_MAX = 9;
+const LANE_SKIPS_MAX = 9;
 const LAST_LANE = LANES.at(-1);
-const SLOT_PASS_MIN_MS = 50;
+const SLOT_RECHECK_MIN_MS = 50;
 
 function createRequestQueues() {
-  const waitingByLane = new Map(LANES.map((lane) => [lane, new Set<QuotaRequest>()]));
-  const skipCounts = new Map<Lane, number>();
-  const laneQueue = (lane: Lane) => waitingByLane.get(lane) as Set<QuotaRequest>;
-  const countWaiting = (lane: Lane) => [...laneQueue(lane)].filter(({ hasPassed }) => !hasPassed).length;
+  const waitingRequestsByLane = new Map(LANES.map((lane) => [lane, new Set<QuotaRequest>()]));
+  const laneSkips = new Map<QueueLane, number>();
+  const laneRequests = (lane: QueueLane) => waitingRequestsByLane.get(lane) as Set<QuotaRequest>;
+  const countQueued = (lane: QueueLane) => [...laneRequests(lane)].filter(({ hasPassed }) => !hasPassed).length;
 
-  function takeFromLane(lane: Lane, isOwnSlot: boolean, now: number) {
+  function takeRequest(lane: QueueLane, isOwnSlot: boolean, now: number) {
     let lookAtMs = Number.POSITIVE_INFINITY;
-    for (const request of laneQueue(lane)) {
+    for (const request of laneRequests(lane)) {
       if (request.signal.aborted) continue;
       try {
-        const slotPassMs = request.choose?.({ isOwnSlot }) ?? null;
-        if (slotPassMs !== null) {
+        const slotNotNeededForMs = request.choose?.({ isOwnSlot }) ?? null;
+        if (slotNotNeededForMs !== null) {
           request.hasPassed = true;
-          lookAtMs = Math.min(lookAtMs, now + Math.max(SLOT_PASS_MIN_MS, slotPassMs));
+          lookAtMs = Math.min(lookAtMs, now + Math.max(SLOT_RECHECK_MIN_MS, slotNotNeededForMs));
           continue;
         }
-        laneQueue(lane).delete(request);
+        laneRequests(lane).delete(request);
         return { request, lookAtMs };
       } catch (error) {
-        laneQueue(lane).delete(request);
+        laneRequests(lane).delete(request);
         request.reject(error);
       }
     }
@@ -50,32 +50,33 @@ function createRequestQueues() {
   }
 
   return {
-    add: (request: QuotaRequest) => laneQueue(request.lane).add(request),
-    remove: (request: QuotaRequest) => laneQueue(request.lane).delete(request),
-    all: () => [...waitingByLane.values()].flatMap((requests) => [...requests]),
+    add: (request: QuotaRequest) => laneRequests(request.lane).add(request),
+    remove: (request: QuotaRequest) => laneRequests(request.lane).delete(request),
+    all: () => [...waitingRequestsByLane.values()].flatMap((requests) => [...requests]),
 
     /** Returns the request that leaves now, or when to look again. Lanes passed over too often come first. */
-    take(now: number, readyAt: (lane: Lane, isOverdue: boolean) => number) {
-      const overdueLanes = LANES.filter((lane) => (skipCounts.get(lane) ?? 0) >= LANE_PASSED_OVER_MAX);
+    take(now: number, readyAt: (lane: QueueLane, isOverdue: boolean) => number) {
+      const overdueLanes = LANES.filter((lane) => (laneSkips.get(lane) ?? 0) >= LANE_SKIPS_MAX);
       let lookAtMs = Number.POSITIVE_INFINITY;
       for (const [index, lane] of [...overdueLanes, ...LANES].entries()) {
         const isOverdue = index < overdueLanes.length;
-        if (laneQueue(lane).size === 0) continue;
-        const readyMs = readyAt(lane, isOverdue);
-        const takenFromLane = readyMs > now ? { request: null, lookAtMs: readyMs } : takeFromLane(lane, isOverdue, now);
-        lookAtMs = Math.min(lookAtMs, takenFromLane.lookAtMs);
-        if (takenFromLane.request !== null) return { request: takenFromLane.request, lookAtMs };
-        if (readyMs <= now) skipCounts.set(lane, 0);
+        if (laneRequests(lane).size === 0) continue;
+        const laneReadyMs = readyAt(lane, isOverdue);
+        const laneSearchResult =
+          laneReadyMs > now ? { request: null, lookAtMs: laneReadyMs } : takeRequest(lane, isOverdue, now);
+        lookAtMs = Math.min(lookAtMs, laneSearchResult.lookAtMs);
+        if (laneSearchResult.request !== null) return { request: laneSearchResult.request, lookAtMs };
+        if (laneReadyMs <= now) laneSkips.set(lane, 0);
       }
       return { request: null, lookAtMs };
     },
-    noteTaken(lane: Lane): void {
+    noteTaken(lane: QueueLane): void {
       for (const other of LANES) {
-        if (other === lane || other === LAST_LANE || laneQueue(other).size === 0) skipCounts.set(other, 0);
-        else if (LANES.indexOf(other) > LANES.indexOf(lane)) skipCounts.set(other, (skipCounts.get(other) ?? 0) + 1);
+        if (other === lane || other === LAST_LANE || laneRequests(other).size === 0) laneSkips.set(other, 0);
+        else if (LANES.indexOf(other) > LANES.indexOf(lane)) laneSkips.set(other, (laneSkips.get(other) ?? 0) + 1);
       }
     },
-    counts: () => Object.fromEntries(LANES.map((lane) => [lane, countWaiting(lane)])) as Record<Lane, number>,
+    counts: () => Object.fromEntries(LANES.map((lane) => [lane, countQueued(lane)])) as Record<QueueLane, number>,
   };
 }
 
@@ -88,10 +89,10 @@ export interface QuotaShare {
 interface RateLimiterOptions extends QuotaShare {
   readonly name: string;
   readonly clock: Clock;
-  readonly record: QuotaRecord;
+  readonly record: RequestStore;
   readonly concurrency: number;
   readonly occupiedMs: number;
-  readonly inherited: readonly SpentSlot[];
+  readonly inherited: readonly SpentRequestSlot[];
   readonly refusedUntilMs: number;
   readonly closedUntilMs: number;
   readonly throttled: number;
@@ -103,19 +104,19 @@ interface RateLimiterOptions extends QuotaShare {
   onUnsaved(error: unknown): void;
 }
 
-const URGENT_LANES: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
-const CAREFUL_RATE_SHARE = 0.8;
+const URGENT_REQUEST_LANES: ReadonlySet<QueueLane> = new Set(["write", "on-demand"]);
+const UNCERTAIN_QUOTA_RATE_SHARE = 0.8;
 
 export type RateLimiter = ReturnType<typeof createRateLimiter>;
 
 /** Limits the requests of one request count of the service, and queues the requests that wait for slots. */
 export function createRateLimiter(options: RateLimiterOptions) {
   const { clock, record, occupiedMs } = options;
-  const queues = createRequestQueues();
-  const spentSlots = createSpentSlots(occupiedMs, options.inherited);
-  const otherClient = createOtherClientWatch(occupiedMs, options.onForeign);
-  const limitMemory = createStatedLimit();
-  const slotsInFlight = new Set<SpentSlot>();
+  const requestQueues = createRequestQueues();
+  const spentRequestSlots = createSpentRequestSlots(occupiedMs, options.inherited);
+  const otherClientWatch = createOtherClientWatch(occupiedMs, options.onForeign);
+  const statedLimitMemory = createStatedLimitMemory();
+  const runningSlots = new Set<SpentRequestSlot>();
   let { perMinute: granted, polite, reserve, refusedUntilMs, closedUntilMs, throttled } = options;
   let limit = granted;
   let slowdown = createRefusalSlowdown(limit);
@@ -128,104 +129,111 @@ export function createRateLimiter(options: RateLimiterOptions) {
   let isRetired = false;
   const pausedUntilMs = () => Math.max(refusedUntilMs, closedUntilMs);
 
-  function updateLimit(now: number): void {
-    const newLimit = Math.min(granted, limitMemory.limitAt(now));
-    if (newLimit === limit) return;
-    limit = newLimit;
+  function updateRequestLimit(now: number): void {
+    const newRequestLimit = Math.min(granted, statedLimitMemory.limitAt(now));
+    if (newRequestLimit === limit) return;
+    limit = newRequestLimit;
     slowdown = createRefusalSlowdown(limit);
   }
 
-  function rateTerms(now: number) {
-    updateLimit(now);
+  function currentRate(now: number) {
+    updateRequestLimit(now);
     const { marginMs, perWindow, throttled, spaced } = slowdown.terms(now);
-    const isCareful = now < options.carefulUntilMs;
-    const allowedRequests = Math.max(1, perWindow - otherClient.occupied(now));
-    const politeLimit = Math.max(1, limit * polite);
-    const pacedRequests = Math.max(1, Math.min(allowedRequests, politeLimit) - reserve);
-    const sustainedRequestsPerMinute = (pacedRequests * occupiedMs) / (occupiedMs + marginMs);
-    const carefulShare = isCareful ? CAREFUL_RATE_SHARE : 1;
+    const isQuotaUncertain = now < options.carefulUntilMs;
+    const allowedRequestsPerWindow = Math.max(1, perWindow - otherClientWatch.occupied(now));
+    const politeRequestLimit = Math.max(1, limit * polite);
+    const pacedRequestsPerWindow = Math.max(1, Math.min(allowedRequestsPerWindow, politeRequestLimit) - reserve);
+    const sustainedRequestsPerMinute = (pacedRequestsPerWindow * occupiedMs) / (occupiedMs + marginMs);
+    const uncertaintyRateShare = isQuotaUncertain ? UNCERTAIN_QUOTA_RATE_SHARE : 1;
     return {
       // A window has whole slots; the pace keeps the exact share.
-      slots: Math.min(Math.floor(allowedRequests), Math.ceil(politeLimit)),
-      periodMs: (occupiedMs + marginMs) / pacedRequests / carefulShare,
-      perMinute: sustainedRequestsPerMinute * carefulShare,
+      slots: Math.min(Math.floor(allowedRequestsPerWindow), Math.ceil(politeRequestLimit)),
+      periodMs: (occupiedMs + marginMs) / pacedRequestsPerWindow / uncertaintyRateShare,
+      perMinute: sustainedRequestsPerMinute * uncertaintyRateShare,
       lastingPerMinute: sustainedRequestsPerMinute,
-      mayCatchUp: !throttled && !isCareful,
-      isEveryLanePaced: spaced || isCareful,
+      mayCatchUp: !throttled && !isQuotaUncertain,
+      isEveryLanePaced: spaced || isQuotaUncertain,
     };
   }
 
-  function slotTime(lane: Lane, now: number, { slots, isEveryLanePaced } = rateTerms(now), isOverdue = false): number {
-    const reservedSlots = lane === "write" || isOverdue ? 0 : reserve;
-    const freeMs = spentSlots.freeAt(now, Math.max(1, slots - reservedSlots));
-    const pacedStartMs = isEveryLanePaced || !URGENT_LANES.has(lane) ? nextPacedMs : now;
-    const isTrial = isTrialPermitted && lane !== "write";
-    return Math.max(now, isTrial ? closedUntilMs : pausedUntilMs(), freeMs, pacedStartMs);
+  function slotTimeMs(
+    lane: QueueLane,
+    now: number,
+    { slots, isEveryLanePaced } = currentRate(now),
+    isOverdue = false,
+  ): number {
+    const slotsReservedForWrites = lane === "write" || isOverdue ? 0 : reserve;
+    const requestSlotFreeAtMs = spentRequestSlots.freeAt(now, Math.max(1, slots - slotsReservedForWrites));
+    const pacedRequestStartMs = isEveryLanePaced || !URGENT_REQUEST_LANES.has(lane) ? nextPacedMs : now;
+    const isTrialRequest = isTrialPermitted && lane !== "write";
+    return Math.max(now, isTrialRequest ? closedUntilMs : pausedUntilMs(), requestSlotFreeAtMs, pacedRequestStartMs);
   }
 
   function startReadyRequests(): void {
     while (!isRetired && runningRequests.pending < options.concurrency) {
       const now = clock.monotonic();
-      const currentTerms = rateTerms(now);
-      const { request, lookAtMs } = queues.take(now, (lane, isOverdue) => slotTime(lane, now, currentTerms, isOverdue));
+      const requestRate = currentRate(now);
+      const { request, lookAtMs } = requestQueues.take(now, (lane, isOverdue) =>
+        slotTimeMs(lane, now, requestRate, isOverdue),
+      );
       if (request === null) {
-        wakeUpAt(lookAtMs);
+        wakeRequestQueuesAt(lookAtMs);
         return;
       }
-      const slot = takeSlot(request);
-      request.resolve(runningRequests.add(() => sendInSlot(slot, request)));
+      const slot = takeRequestSlot(request);
+      request.resolve(runningRequests.add(() => sendInRequestSlot(slot, request)));
     }
   }
 
-  function wakeUpAt(ms: number): void {
+  function wakeRequestQueuesAt(ms: number): void {
     if (ms >= wakeAtMs || !Number.isFinite(ms)) return;
     wakeUpTimer?.abort(WAIT_ENDED_EARLY);
     wakeUpTimer = new AbortController();
     wakeAtMs = ms;
-    clock.sleep(ms - clock.monotonic(), wakeUpTimer.signal).then(recheckQueues, () => undefined);
+    clock.sleep(ms - clock.monotonic(), wakeUpTimer.signal).then(recheckRequestQueues, () => undefined);
   }
 
-  function recheckQueues(): void {
+  function recheckRequestQueues(): void {
     wakeUpTimer?.abort(WAIT_ENDED_EARLY);
     wakeAtMs = Number.POSITIVE_INFINITY;
     startReadyRequests();
   }
 
-  function takeSlot(request: QuotaRequest): SpentSlot {
+  function takeRequestSlot(request: QuotaRequest): SpentRequestSlot {
     const { lane, endpoint } = request;
     const now = clock.monotonic();
     if (lane !== "write") isTrialPermitted = false;
-    queues.noteTaken(lane);
-    const { periodMs, mayCatchUp, isEveryLanePaced } = rateTerms(now);
-    if (isEveryLanePaced || !URGENT_LANES.has(lane))
+    requestQueues.noteTaken(lane);
+    const { periodMs, mayCatchUp, isEveryLanePaced } = currentRate(now);
+    if (isEveryLanePaced || !URGENT_REQUEST_LANES.has(lane))
       nextPacedMs = mayCatchUp ? Math.max(nextPacedMs + periodMs, now) : now + periodMs;
     const slot = { id: record.idFor(endpoint), endpoint, sentAt: now, countedBy: Number.POSITIVE_INFINITY };
-    spentSlots.add(slot);
+    spentRequestSlots.add(slot);
     options.onSlot(request);
     return slot;
   }
 
-  async function sendInSlot(slot: SpentSlot, request: QuotaRequest): Promise<unknown> {
+  async function sendInRequestSlot(slot: SpentRequestSlot, request: QuotaRequest): Promise<unknown> {
     let isSent = false;
     let isAnswered = false;
     try {
-      const slotTaken = await record.beforeSend(slot);
+      const slotTakenAt = await record.beforeSend(slot);
       request.signal.throwIfAborted();
       isSent = true;
-      slotsInFlight.add(slot);
+      runningSlots.add(slot);
       startReadyRequests();
-      const result = await request.task(slotTaken);
+      const result = await request.task(slotTakenAt);
       isAnswered = true;
       return result;
     } catch (error) {
       isAnswered = isSent && isReplyError(error);
       throw error;
     } finally {
-      slotsInFlight.delete(slot);
-      if (!isSent) spentSlots.drop(slot);
+      runningSlots.delete(slot);
+      if (!isSent) spentRequestSlots.drop(slot);
       if (isAnswered) {
         slot.countedBy = Math.min(slot.countedBy, clock.monotonic());
-        limitMemory.noteReply();
+        statedLimitMemory.noteReply();
       }
       if (isSent) void record.afterReply(slot).catch(options.onUnsaved);
     }
@@ -233,10 +241,10 @@ export function createRateLimiter(options: RateLimiterOptions) {
 
   return {
     enqueue(request: QuotaRequest): void {
-      queues.add(request);
+      requestQueues.add(request);
       startReadyRequests();
     },
-    remove: queues.remove,
+    remove: requestQueues.remove,
     pause(untilMs: number, isRefusal: boolean): void {
       const now = clock.monotonic();
       if (!isRefusal) {
@@ -244,9 +252,9 @@ export function createRateLimiter(options: RateLimiterOptions) {
         return;
       }
       if (now >= pausedUntilMs()) {
-        const isComplete = now >= options.carefulUntilMs && otherClient.occupied(now) === 0;
-        slowdown.refused(now, spentSlots.used(now) - 1, isComplete);
-        if (slowdown.terms(now).stranger) otherClient.refusals(now, clock.now());
+        const isCountComplete = now >= options.carefulUntilMs && otherClientWatch.occupied(now) === 0;
+        slowdown.refused(now, spentRequestSlots.used(now) - 1, isCountComplete);
+        if (slowdown.terms(now).stranger) otherClientWatch.refusals(now, clock.now());
       }
       throttled += 1;
       refusedUntilMs = Math.max(refusedUntilMs, untilMs);
@@ -254,44 +262,44 @@ export function createRateLimiter(options: RateLimiterOptions) {
     release(isRefusal: boolean): void {
       if (isRefusal) refusedUntilMs = Number.NEGATIVE_INFINITY;
       else closedUntilMs = Number.NEGATIVE_INFINITY;
-      recheckQueues();
+      recheckRequestQueues();
     },
     permitTrial(isPermitted: boolean): void {
       isTrialPermitted = isPermitted;
-      if (isPermitted) recheckQueues();
+      if (isPermitted) recheckRequestQueues();
     },
     observe(endpoint: QuotaEndpoint, taken: number, statedLimit: number): void {
       const now = clock.monotonic();
-      limitMemory.noteLimit(statedLimit, now);
-      updateLimit(now);
+      statedLimitMemory.noteLimit(statedLimit, now);
+      updateRequestLimit(now);
       let sinceMs = now;
-      for (const slot of slotsInFlight) if (slot.endpoint === endpoint) sinceMs = Math.min(sinceMs, slot.sentAt);
-      otherClient.excess(now, clock.now(), spentSlots.unexplained(taken, sinceMs));
+      for (const slot of runningSlots) if (slot.endpoint === endpoint) sinceMs = Math.min(sinceMs, slot.sentAt);
+      otherClientWatch.excess(now, clock.now(), spentRequestSlots.unexplained(taken, sinceMs));
     },
     status(): RateLimitStatus {
       const now = clock.monotonic();
-      const { perMinute: pacedPerMinute, lastingPerMinute } = rateTerms(now);
+      const { perMinute: pacedPerMinute, lastingPerMinute } = currentRate(now);
       return {
         ...{ name: options.name, perMinute: limit, pacedPerMinute, lastingPerMinute, throttled },
-        used: spentSlots.used(now),
-        waiting: queues.counts(),
+        used: spentRequestSlots.used(now),
+        waiting: requestQueues.counts(),
         heldUntilMs: pausedUntilMs() > now ? clock.now() + pausedUntilMs() - now : null,
-        nextSlotInMs: slotTime("live", now) - now,
-        foreign: otherClient.use(now),
+        nextSlotInMs: slotTimeMs("live", now) - now,
+        foreign: otherClientWatch.use(now),
       };
     },
-    slots: spentSlots.slots,
+    slots: spentRequestSlots.slots,
     refusedUntilMs: () => refusedUntilMs,
     closedUntilMs: () => closedUntilMs,
     retire(): readonly QuotaRequest[] {
       isRetired = true;
       wakeUpTimer?.abort(WAIT_ENDED_EARLY);
-      return queues.all();
+      return requestQueues.all();
     },
     change(share: QuotaShare): void {
       ({ perMinute: granted, polite, reserve } = share);
-      updateLimit(clock.monotonic());
-      recheckQueues();
+      updateRequestLimit(clock.monotonic());
+      recheckRequestQueues();
     },
   };
 }
@@ -303,7 +311,7 @@ function isReplyError(error: unknown): boolean {
 }
 
 /** Forgets a limit after ten replies and ten minutes without it, because a proxy may state 2 once. */
-function createStatedLimit() {
+function createStatedLimitMemory() {
   let statedPerMinute = Number.POSITIVE_INFINITY;
   let statedMs = Number.NEGATIVE_INFINITY;
   let repliesSince = 0;

@@ -3,13 +3,13 @@ const SLOWDOWN_MARGIN_MAX_MS = 4_000;
 const SLOWDOWN_MARGIN_DECAY = 0.8;
 const SLOWDOWN_MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
 const REPEATED_REFUSAL_WITHIN_MS = 30 * 60_000;
-const FIRST_SLOWDOWN_MS = 3_600_000;
-const REPEATED_SLOWDOWN_MS = 24 * 3_600_000;
+const FIRST_RATE_SLOWDOWN_MS = 3_600_000;
+const REPEATED_RATE_SLOWDOWN_MS = 24 * 3_600_000;
 /** Unused slots that prove a limit of spacing: a late packet explains one unused slot, not two. */
-const UNUSED_SLOTS_MIN = 2;
+const UNUSED_REQUEST_SLOTS_MIN = 2;
 const RATE_CUT_FACTOR = 2 / 3;
 const REQUESTS_PER_WINDOW_MIN = 2;
-const RATE_STEP_EVERY_MS = 10 * 60_000;
+const REQUEST_RATE_RAISE_INTERVAL_MS = 10 * 60_000;
 
 /**
  * Slows down after refusals that our count does not explain.
@@ -26,8 +26,8 @@ export function createRefusalSlowdown(limit: number) {
   let marginSettledAt = 0;
   let perWindow = limit;
   let rateSettledAt = 0;
-  const maxPerWindow = () => (slowdown === "none" ? limit : limit - 1);
-  const applyRecovery = (now: number) => {
+  const maxRequestsPerWindow = () => (slowdown === "none" ? limit : limit - 1);
+  const applySlowdownRecovery = (now: number) => {
     if (slowdown !== "none" && now >= slowdownEndMs) {
       slowdown = "none";
       marginMs = 0;
@@ -36,22 +36,22 @@ export function createRefusalSlowdown(limit: number) {
       marginSettledAt += SLOWDOWN_MARGIN_DECAY_EVERY_MS;
       marginMs *= SLOWDOWN_MARGIN_DECAY;
     }
-    while (perWindow < limit && now - rateSettledAt >= RATE_STEP_EVERY_MS) {
-      rateSettledAt += RATE_STEP_EVERY_MS;
+    while (perWindow < limit && now - rateSettledAt >= REQUEST_RATE_RAISE_INTERVAL_MS) {
+      rateSettledAt += REQUEST_RATE_RAISE_INTERVAL_MS;
       perWindow = Math.min(limit, perWindow + 1);
     }
   };
   return {
     refused(now: number, used: number, isComplete: boolean): void {
-      applyRecovery(now);
+      applySlowdownRecovery(now);
       if (perWindow < limit || now - lastRefusalMs < REPEATED_REFUSAL_WITHIN_MS) {
-        perWindow = Math.max(REQUESTS_PER_WINDOW_MIN, Math.min(perWindow, maxPerWindow()) * RATE_CUT_FACTOR);
+        perWindow = Math.max(REQUESTS_PER_WINDOW_MIN, Math.min(perWindow, maxRequestsPerWindow()) * RATE_CUT_FACTOR);
       } else {
-        const limitsSpacing = isComplete && used <= limit - UNUSED_SLOTS_MIN;
-        slowdown = limitsSpacing || slowdown === "spacing" ? "spacing" : "one slot less";
-        slowdownEndMs = now + (slowdowns === 0 ? FIRST_SLOWDOWN_MS : REPEATED_SLOWDOWN_MS);
+        const limitsRequestSpacing = isComplete && used <= limit - UNUSED_REQUEST_SLOTS_MIN;
+        slowdown = limitsRequestSpacing || slowdown === "spacing" ? "spacing" : "one slot less";
+        slowdownEndMs = now + (slowdowns === 0 ? FIRST_RATE_SLOWDOWN_MS : REPEATED_RATE_SLOWDOWN_MS);
         slowdowns += 1;
-        marginMs = limitsSpacing ? SLOWDOWN_MARGIN_MAX_MS : Math.max(SLOWDOWN_MARGIN_MIN_MS, marginMs * 2);
+        marginMs = limitsRequestSpacing ? SLOWDOWN_MARGIN_MAX_MS : Math.max(SLOWDOWN_MARGIN_MIN_MS, marginMs * 2);
         marginMs = Math.min(SLOWDOWN_MARGIN_MAX_MS, marginMs);
       }
       lastRefusalMs = now;
@@ -59,10 +59,10 @@ export function createRefusalSlowdown(limit: number) {
       rateSettledAt = now;
     },
     terms(now: number) {
-      applyRecovery(now);
+      applySlowdownRecovery(now);
       return {
         marginMs,
-        perWindow: Math.max(1, Math.min(maxPerWindow(), perWindow)),
+        perWindow: Math.max(1, Math.min(maxRequestsPerWindow(), perWindow)),
         throttled: slowdown !== "none" || perWindow < limit,
         spaced: slowdown === "spacing",
         stranger: perWindow < limit,
@@ -81,15 +81,15 @@ export interface OtherClientUse {
 
 /** Excess counts before another client is reported, over more than two windows: one odd count may precede a restart. */
 const EXCESS_REQUEST_COUNTS_MIN = 3;
-const EXCESS_DURATION_MIN_MS = 120_000;
-const EVIDENCE_LIFETIME_MS = 30 * 60_000;
+const EXCESS_REQUESTS_TIME_MIN_MS = 120_000;
+const OTHER_CLIENT_MEMORY_MS = 30 * 60_000;
 
 export function createOtherClientWatch(windowMs: number, report: (use: OtherClientUse) => void) {
   let excessCounts: { readonly at: number; readonly requests: number }[] = [];
   const highestExcessRequests = (counts: typeof excessCounts) => Math.max(0, ...counts.map(({ requests }) => requests));
   let otherUse: OtherClientUse | null = null;
   let lastConfirmedMs = Number.NEGATIVE_INFINITY;
-  const currentOtherClientUse = (now: number) => (now - lastConfirmedMs < EVIDENCE_LIFETIME_MS ? otherUse : null);
+  const currentOtherClientUse = (now: number) => (now - lastConfirmedMs < OTHER_CLIENT_MEMORY_MS ? otherUse : null);
   const confirmOtherClientUse = (now: number, wallMs: number, evidence: OtherClientUse["evidence"]) => {
     const knownOtherClientUse = currentOtherClientUse(now);
     otherUse = {
@@ -103,11 +103,11 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
   return {
     /** `requests`: how many more the service counted than we sent; 0 or less without another client. */
     excess(now: number, wallMs: number, requests: number): void {
-      excessCounts = excessCounts.filter(({ at }) => now - at < EVIDENCE_LIFETIME_MS);
+      excessCounts = excessCounts.filter(({ at }) => now - at < OTHER_CLIENT_MEMORY_MS);
       if (requests <= 0) return;
       excessCounts.push({ at: now, requests });
       const firstExcessAtMs = excessCounts[0]?.at ?? now;
-      if (excessCounts.length >= EXCESS_REQUEST_COUNTS_MIN && now - firstExcessAtMs >= EXCESS_DURATION_MIN_MS)
+      if (excessCounts.length >= EXCESS_REQUEST_COUNTS_MIN && now - firstExcessAtMs >= EXCESS_REQUESTS_TIME_MIN_MS)
         confirmOtherClientUse(now, wallMs, "remaining");
     },
     refusals: (now: number, wallMs: number) => confirmOtherClientUse(now, wallMs, "refusals"),

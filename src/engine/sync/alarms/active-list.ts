@@ -14,13 +14,13 @@ import {
 import type { PollContext } from "../poll-dependencies.ts";
 import { visitSites } from "../site-visits.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import type { Coverage } from "./diff-alarms.ts";
-import { createPageTrust } from "./list-page-faults.ts";
-import { alarmId, createSiteListReader, type ReadLimits, type ReadOptions, stateKey } from "./site-alarm-list.ts";
+import type { SiteCoverage } from "./diff-alarms.ts";
+import { createListPageTrust } from "./list-page-faults.ts";
+import { alarmState, createSiteListReader, getAlarmId, type ListLimits, type ListOptions } from "./site-alarm-list.ts";
 
-export interface ActiveAlarms {
+export interface ActiveAlarmList {
   readonly listed: readonly Alarm[];
-  readonly coverage: (siteId: number) => Coverage;
+  readonly coverage: (siteId: number) => SiteCoverage;
   /** False for several pages that were read once: an absence counts only when a second reading shows the same. */
   readonly isConfirmed: boolean;
   readonly failures: ReadonlyMap<number, Failure>;
@@ -30,7 +30,7 @@ export interface ActiveAlarms {
 }
 
 /** Most pages read of the alarm list of all sites: 100,000 alarms at 500 a page. */
-const MAX_PAGES = 200;
+const MAX_ALARM_LIST_PAGES = 200;
 /** Share of the list rate for each site listed singly: at 30 lists a minute, one poll lists 10 sites. */
 const LISTS_PER_MINUTE_PER_SITE = 3;
 /** Gap between two pages, in milliseconds, from which alarms may have moved between these pages. */
@@ -40,131 +40,131 @@ const SLOW_PAGE_GAP_MS = 10_000;
 export function createAlarmList({ source, config, scope, syncState, clock, log }: PollContext) {
   const configuredSites = config.alarms.sites ?? null;
   const alarms = syncState.get<StoredAlarm>(documentSet("alarm", source.name));
-  const sites = syncState.get(documentSet("site", source.name));
+  const storedSites = syncState.get(documentSet("site", source.name));
   const isFollowed = (siteId: number) => configuredSites === null || configuredSites.includes(siteId);
-  const pageTrust = createPageTrust(clock, log);
-  let wasPerSite = false;
-  let isOneSite = false;
-  let nextSite = 0;
+  const listPageTrust = createListPageTrust(clock, log);
+  let wasListedPerSite = false;
+  let isOnlyOneSiteFollowed = false;
+  let nextSiteIndex = 0;
   let pageGapMs = 0;
 
-  async function readList(
+  async function readAlarmList(
     filter: Omit<AlarmFilter, "status">,
-    { careful, onPage, signal }: ReadOptions,
-    { maxPages, twice }: ReadLimits,
+    { careful, onPage, signal }: ListOptions,
+    { maxPages, twice }: ListLimits,
   ): Promise<Listing<Alarm>> {
-    const readActive = () => source.alarms({ status: "active", ...filter }, signal, (id) => alarms.get(id)?.alarm);
+    const requestAlarms = () => source.alarms({ status: "active", ...filter }, signal, (id) => alarms.get(id)?.alarm);
     let lastPageMs = Number.POSITIVE_INFINITY;
     pageGapMs = 0;
-    const emitFollowed = (items: readonly Alarm[]) => {
+    const emitFollowedAlarms = (items: readonly Alarm[]) => {
       pageGapMs = Math.max(pageGapMs, clock.monotonic() - lastPageMs);
       lastPageMs = clock.monotonic();
       return onPage(items.filter((alarm) => isFollowed(alarm.site.id)));
     };
-    const settings = { idOf: alarmId, keepsShown: true, maxPages, onPage: emitFollowed };
+    const listReadSettings = { idOf: getAlarmId, keepsShown: true, maxPages, onPage: emitFollowedAlarms };
     const listing = twice
-      ? await readTwice(readActive, { ...settings, sameAs: stateKey, always: careful })
-      : await readPages(readActive(), settings);
+      ? await readTwice(requestAlarms, { ...listReadSettings, sameAs: alarmState, always: careful })
+      : await readPages(requestAlarms(), listReadSettings);
     signal.throwIfAborted();
     return listing;
   }
 
-  const isOneSiteDistrusted = () => isOneSite && pageTrust.distrust() !== null;
-  const readSite = createSiteListReader(readList, isOneSiteDistrusted, clock, log);
+  const areOneSitePagesDistrusted = () => isOnlyOneSiteFollowed && listPageTrust.distrust() !== null;
+  const readSiteAlarms = createSiteListReader(readAlarmList, areOneSitePagesDistrusted, clock, log);
 
-  async function readAllSites(how: ReadOptions): Promise<Listing<Alarm> | null> {
-    if (isOneSite && !pageTrust.isDue()) return null;
-    if (!pageTrust.hasUsablePages()) return readList({}, how, { maxPages: 1, twice: false });
-    const listing = await readList({}, how, { maxPages: MAX_PAGES, twice: how.careful });
-    pageTrust.judge(listing, isOneSite, pageGapMs >= SLOW_PAGE_GAP_MS);
+  async function readAlarmsOfAllSites(how: ListOptions): Promise<Listing<Alarm> | null> {
+    if (isOnlyOneSiteFollowed && !listPageTrust.isDue()) return null;
+    if (!listPageTrust.hasUsablePages()) return readAlarmList({}, how, { maxPages: 1, twice: false });
+    const listing = await readAlarmList({}, how, { maxPages: MAX_ALARM_LIST_PAGES, twice: how.careful });
+    listPageTrust.judge(listing, isOnlyOneSiteFollowed, pageGapMs >= SLOW_PAGE_GAP_MS);
     // A page that failed once or twice may succeed at the next poll, so this poll fails.
-    if (!listing.complete && listing.failure !== undefined && pageTrust.distrust() === null) throw listing.failure;
+    if (!listing.complete && listing.failure !== undefined && listPageTrust.distrust() === null) throw listing.failure;
     return listing;
   }
 
-  function takeNextSites(followedSites: readonly number[]): readonly number[] {
-    const siteCount = Math.max(1, Math.floor(source.listRate().perMinute / LISTS_PER_MINUTE_PER_SITE));
-    if (followedSites.length <= siteCount) return followedSites;
-    const firstIndex = nextSite % followedSites.length;
-    nextSite = firstIndex + siteCount;
-    return [...followedSites, ...followedSites].slice(firstIndex, firstIndex + siteCount);
+  function takeNextSitesToList(followedSites: readonly number[]): readonly number[] {
+    const sitesPerPoll = Math.max(1, Math.floor(source.listRate().perMinute / LISTS_PER_MINUTE_PER_SITE));
+    if (followedSites.length <= sitesPerPoll) return followedSites;
+    const firstSiteIndex = nextSiteIndex % followedSites.length;
+    nextSiteIndex = firstSiteIndex + sitesPerPoll;
+    return [...followedSites, ...followedSites].slice(firstSiteIndex, firstSiteIndex + sitesPerPoll);
   }
 
   return {
     /** True when the last reading listed sites one by one, so it cannot have shown unknown sites. */
-    wasPerSite: () => wasPerSite,
-    async read(how: ReadOptions): Promise<ActiveAlarms> {
-      const followedSites = [...(configuredSites ?? scope.known() ?? sites.keys().map(Number))];
-      isOneSite = followedSites.length === 1;
-      const allSites = await readAllSites(how);
+    wasPerSite: () => wasListedPerSite,
+    async read(how: ListOptions): Promise<ActiveAlarmList> {
+      const followedSites = [...(configuredSites ?? scope.known() ?? storedSites.keys().map(Number))];
+      isOnlyOneSiteFollowed = followedSites.length === 1;
+      const wholeList = await readAlarmsOfAllSites(how);
       // Alarm records without a site id state it only in the list of their own site.
-      const haveSiteIds = allSites === null || listItems(allSites).every((alarm) => alarm.site.id !== 0);
-      const distrustReason = pageTrust.distrust();
-      wasPerSite = allSites === null || distrustReason !== null || !haveSiteIds;
-      if (allSites !== null && (!wasPerSite || followedSites.length === 0)) {
+      const haveSiteIds = wholeList === null || listItems(wholeList).every((alarm) => alarm.site.id !== 0);
+      const pageDistrustReason = listPageTrust.distrust();
+      wasListedPerSite = wholeList === null || pageDistrustReason !== null || !haveSiteIds;
+      if (wholeList !== null && (!wasListedPerSite || followedSites.length === 0)) {
         return {
-          listed: listItems(allSites).filter((alarm) => isFollowed(alarm.site.id)),
-          coverage: (siteId) => (isFollowed(siteId) ? (haveSiteIds ? determineCoverage(allSites) : "moving") : "none"),
-          isConfirmed: how.careful || !allSites.complete || allSites.pages === 1,
+          listed: listItems(wholeList).filter((alarm) => isFollowed(alarm.site.id)),
+          coverage: (siteId) => (isFollowed(siteId) ? (haveSiteIds ? determineCoverage(wholeList) : "moving") : "none"),
+          isConfirmed: how.careful || !wholeList.complete || wholeList.pages === 1,
           failures: new Map(),
           remarks: [],
-          ...collectFaults([allSites]),
+          ...collectListFaults([wholeList]),
         };
       }
-      const nextSites = takeNextSites(followedSites);
-      const siteVisits = await visitSites(nextSites, (siteId) => readSite(siteId, how), how.signal);
-      const readings = [...siteVisits.seen.values()];
-      const lists = readings.map(({ listing }) => listing);
-      const { reasons, unreadable } = collectFaults(lists);
-      const siteRemarks = readings.flatMap(({ remark }) => remark ?? []);
+      const nextSitesToList = takeNextSitesToList(followedSites);
+      const siteVisits = await visitSites(nextSitesToList, (siteId) => readSiteAlarms(siteId, how), how.signal);
+      const siteReadings = [...siteVisits.seen.values()];
+      const siteListings = siteReadings.map(({ listing }) => listing);
+      const { reasons, unreadable } = collectListFaults(siteListings);
+      const siteRemarks = siteReadings.flatMap(({ remark }) => remark ?? []);
       return {
-        listed: lists.flatMap(listItems),
+        listed: siteListings.flatMap(listItems),
         coverage: (siteId) => determineCoverage(siteVisits.seen.get(siteId)?.listing),
         isConfirmed: true,
         failures: siteVisits.failures,
         reasons,
         remarks:
-          distrustReason === null || followedSites.length <= 1
+          pageDistrustReason === null || followedSites.length <= 1
             ? siteRemarks
-            : [describeDistrust(distrustReason, nextSites.length, followedSites.length), ...siteRemarks],
-        unreadable: allSites === null ? unreadable : [...unreadable, ...collectFaults([allSites]).unreadable],
+            : [describePageDistrust(pageDistrustReason, nextSitesToList.length, followedSites.length), ...siteRemarks],
+        unreadable: wholeList === null ? unreadable : [...unreadable, ...collectListFaults([wholeList]).unreadable],
       };
     },
   };
 }
 
-function describeDistrust(reason: string, sites: number, of: number): string {
-  const listingMethod =
+function describePageDistrust(reason: string, sites: number, of: number): string {
+  const siteListingMethod =
     sites === of ? "each site is listed by itself" : `sites are listed one by one, ${sites} of ${of} at each poll`;
-  return `The pages of the list of active alarms cannot be trusted, so ${listingMethod}. ${reason}`;
+  return `The pages of the list of active alarms cannot be trusted, so ${siteListingMethod}. ${reason}`;
 }
 
 /** Joins two readings of the active alarms: keeps all records; an absence counts only where both agree. */
-export function joinReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveAlarms {
-  const fingerprintSites = ({ listed }: ActiveAlarms) => {
-    const bySite = Map.groupBy(listed, (alarm) => alarm.site.id);
-    return new Map([...bySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, stateKey)]));
+export function joinAlarmListReadings(first: ActiveAlarmList, second: ActiveAlarmList): ActiveAlarmList {
+  const fingerprintSiteAlarms = ({ listed }: ActiveAlarmList) => {
+    const alarmsBySite = Map.groupBy(listed, (alarm) => alarm.site.id);
+    return new Map([...alarmsBySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, alarmState)]));
   };
-  const [firstStates, secondStates] = [fingerprintSites(first), fingerprintSites(second)];
-  const isSameAtSite = (siteId: number) => firstStates.get(siteId) === secondStates.get(siteId);
+  const [firstStates, secondStates] = [fingerprintSiteAlarms(first), fingerprintSiteAlarms(second)];
+  const areSiteAlarmsEqual = (siteId: number) => firstStates.get(siteId) === secondStates.get(siteId);
   const hasUnconfirmed = !(first.isConfirmed && second.isConfirmed);
-  const areAllSame = [...firstStates.keys(), ...secondStates.keys()].every(isSameAtSite);
+  const areAllEqual = [...firstStates.keys(), ...secondStates.keys()].every(areSiteAlarmsEqual);
   return {
     ...second,
-    listed: joinItemsById(first.listed, second.listed, alarmId),
+    listed: joinItemsById(first.listed, second.listed, getAlarmId),
     coverage(siteId) {
-      const coverages = [first.coverage(siteId), second.coverage(siteId)];
-      if (coverages.includes("none")) return coverages.every((each) => each === "none") ? "none" : "moving";
-      const readingsAgree = hasUnconfirmed ? areAllSame : isSameAtSite(siteId);
-      return readingsAgree && !coverages.includes("moving") ? "complete" : "moving";
+      const siteCoverages = [first.coverage(siteId), second.coverage(siteId)];
+      if (siteCoverages.includes("none")) return siteCoverages.every((each) => each === "none") ? "none" : "moving";
+      const doBothReadingsAgree = hasUnconfirmed ? areAllEqual : areSiteAlarmsEqual(siteId);
+      return doBothReadingsAgree && !siteCoverages.includes("moving") ? "complete" : "moving";
     },
     isConfirmed: true,
-    reasons: hasUnconfirmed && !areAllSame ? [...second.reasons, "Two readings of the list differ."] : second.reasons,
+    reasons: hasUnconfirmed && !areAllEqual ? [...second.reasons, "Two readings of the list differ."] : second.reasons,
   };
 }
 
 /** Collects unreadable records and the reasons to read lists again; unreadable records alone are no such reason. */
-function collectFaults(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarms, "reasons" | "unreadable"> {
+function collectListFaults(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarmList, "reasons" | "unreadable"> {
   const incompleteLists = lists.filter((list) => !list.complete);
   return {
     reasons: incompleteLists.filter((list) => !lacksOnlyUnreadableRecords(list)).map(({ reason }) => reason),
@@ -172,7 +172,7 @@ function collectFaults(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarms, "re
   };
 }
 
-function determineCoverage(listing: Listing<Alarm> | undefined): Coverage {
+function determineCoverage(listing: Listing<Alarm> | undefined): SiteCoverage {
   if (listing?.complete === true) return "complete";
   return listing === undefined || listing.shown === null ? "none" : "moving";
 }

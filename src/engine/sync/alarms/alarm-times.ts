@@ -8,34 +8,34 @@ export function parseUtcMs(time: string | null): number | null {
 }
 
 /** End of an alarm, or its start without one, milliseconds since 1970. A time without an offset counts as UTC. */
-export function endOrStartMs(alarm: Alarm): number | null {
+export function alarmEndOrStartMs(alarm: Alarm): number | null {
   const time = alarm.resolvedAt ?? alarm.triggeredAt;
-  const timeMs = parseUtcMs(time) ?? Date.parse(`${time}Z`);
-  return Number.isNaN(timeMs) ? null : timeMs;
+  const endOrStartMs = parseUtcMs(time) ?? Date.parse(`${time}Z`);
+  return Number.isNaN(endOrStartMs) ? null : endOrStartMs;
 }
 
 /** Later of end and start of an ended alarm: a wrong offset may state an end hours before the start. */
-export function latestTimeMs(alarm: Alarm): number | null {
-  const end = endOrStartMs(alarm);
-  return end === null ? null : maxOfKnown(end, parseUtcMs(alarm.triggeredAt));
+export function latestAlarmTimeMs(alarm: Alarm): number | null {
+  const end = alarmEndOrStartMs(alarm);
+  return end === null ? null : maxOfNumbers(end, parseUtcMs(alarm.triggeredAt));
 }
 
 /** True for equal times, also if one of the times was cut to whole seconds. */
 export function isSameTime(a: number, b: number): boolean {
-  const isOneInWholeSeconds = a % 1_000 === 0 || b % 1_000 === 0;
-  return a === b || (isOneInWholeSeconds && Math.floor(a / 1_000) === Math.floor(b / 1_000));
+  const isOneTimeInWholeSeconds = a % 1_000 === 0 || b % 1_000 === 0;
+  return a === b || (isOneTimeInWholeSeconds && Math.floor(a / 1_000) === Math.floor(b / 1_000));
 }
 
 export function startShiftMs(before: Alarm, now: Alarm): number {
   return (parseUtcMs(now.triggeredAt) ?? 0) - (parseUtcMs(before.triggeredAt) ?? 0);
 }
 
-export function isSameMoment(before: string | null, now: string | null, shiftMs: number): boolean {
+export function isShiftedTime(before: string | null, now: string | null, shiftMs: number): boolean {
   if (before === now) return true;
   const [known, shown] = [parseUtcMs(before), parseUtcMs(now)];
   return known !== null && shown !== null && shown - known === shiftMs;
 }
 
-export function maxOfKnown(one: number | null, other: number | null): number | null {
+export function maxOfNumbers(one: number | null, other: number | null): number | null {
   return one === null || other === null ? (one ?? other) : Math.max(one, other);
 }

@@ -3,10 +3,10 @@ import type { Alarm } from "../../../core/model/building.ts";
 import { type AlarmFact, type Event, type EventData, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { EventIdFacts } from "../../../core/model/event-ids.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import { isSameMoment, parseUtcMs, startShiftMs } from "./alarm-times.ts";
-import { addFormerEpisode, compareActivity, episodeKey, findLastEnd } from "./episode.ts";
+import { isShiftedTime, parseUtcMs, startShiftMs } from "./alarm-times.ts";
+import { addFormerEpisode, compareLastActiveEvents, episodeKey, findLastEnd } from "./episode.ts";
 
-export interface DiffContext {
+export interface AlarmContext {
   readonly source: string;
   readonly at: string;
   readonly late: boolean;
@@ -14,15 +14,15 @@ export interface DiffContext {
   readonly behindGateway: (alarm: Alarm) => string | null;
 }
 
-export interface DiffStep {
+export interface AlarmStep {
   readonly stored: StoredAlarm;
   readonly events: readonly Event[];
 }
 
 /** Begins a new episode of an alarm after the stored episode `before`. `initial`: Plenum did not see its beginning. */
-export function beginEpisode(alarm: Alarm, initial: boolean, context: DiffContext, before?: StoredAlarm): DiffStep {
+export function beginEpisode(alarm: Alarm, initial: boolean, context: AlarmContext, before?: StoredAlarm): AlarmStep {
   const former = before && addFormerEpisode(before, { episode: before.episode, endMs: findLastEnd(before).endMs });
-  const newState: StoredAlarm = {
+  const newAlarm: StoredAlarm = {
     alarm,
     episode: episodeKey(alarm),
     state: "active",
@@ -31,17 +31,17 @@ export function beginEpisode(alarm: Alarm, initial: boolean, context: DiffContex
     returns: 0,
     ...(former && { former }),
   };
-  const events = [buildRaise(newState, initial, context)];
-  if (alarm.acknowledged && !initial) events.push(buildAcknowledgement(newState, context));
-  return { stored: newState, events };
+  const events = [raisedEvent(newAlarm, initial, context)];
+  if (alarm.acknowledged && !initial) events.push(acknowledgedEvent(newAlarm, context));
+  return { stored: newAlarm, events };
 }
 
-export function announceAtStart(stored: StoredAlarm, startedAt: string, context: DiffContext): Event {
-  return buildRaise(stored, true, context, ["announced", startedAt]);
+export function announceAtStart(stored: StoredAlarm, startedAt: string, context: AlarmContext): Event {
+  return raisedEvent(stored, true, context, ["announced", startedAt]);
 }
 
 /** Continues an episode listed as active. Emits a return after its end, but no return into the token's scope. */
-export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: DiffContext): DiffStep {
+export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: AlarmContext): AlarmStep {
   const pastEpisodes = before.former && { former: before.former };
   if (before.untold === true) {
     const { stored, events } = beginEpisode(alarm, false, context);
@@ -49,52 +49,56 @@ export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: Diff
   }
   const hadEpisodeEnded = before.state === "resolved" || before.state === "vanished";
   const wasAlarmGone = hadEpisodeEnded || before.state === "out-of-scope";
-  const lastEnd = before.state === "resolved" ? findLastEnd(before) : before.ended;
-  const newState: StoredAlarm = {
+  const lastEpisodeEnd = before.state === "resolved" ? findLastEnd(before) : before.ended;
+  const newAlarm: StoredAlarm = {
     alarm,
     episode: before.episode,
     state: "active",
     since: wasAlarmGone ? context.at : before.since,
     misses: 0,
     returns: before.returns + (wasAlarmGone ? 1 : 0),
-    ...(lastEnd && { ended: lastEnd }),
+    ...(lastEpisodeEnd && { ended: lastEpisodeEnd }),
     ...pastEpisodes,
   };
-  const events = buildChangeEvents(before.alarm, newState, hadEpisodeEnded, context);
+  const events = alarmChangeEvents(before.alarm, newAlarm, hadEpisodeEnded, context);
   if (hadEpisodeEnded)
-    events.unshift(buildEvent("alarm-retriggered", newState, context.at, ["after", before.since], context, {}));
-  return { stored: newState, events };
+    events.unshift(alarmEvent("alarm-retriggered", newAlarm, context.at, ["after", before.since], context, {}));
+  return { stored: newAlarm, events };
 }
 
-export function resolveEpisode(before: StoredAlarm, alarm: Alarm, context: DiffContext): DiffStep {
-  const newState: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
-  const events = isNewAcknowledgement(before.alarm, alarm) ? [buildAcknowledgement(newState, context)] : [];
-  const eventIdParts = [alarm.resolvedAt, newState.returns];
-  events.push(buildEvent("alarm-resolved", newState, eventTime(alarm.resolvedAt, context), eventIdParts, context, {}));
-  return { stored: newState, events };
+export function resolveEpisode(before: StoredAlarm, alarm: Alarm, context: AlarmContext): AlarmStep {
+  const newAlarm: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
+  const events = isNewAcknowledgement(before.alarm, alarm) ? [acknowledgedEvent(newAlarm, context)] : [];
+  const eventIdParts = [alarm.resolvedAt, newAlarm.returns];
+  events.push(alarmEvent("alarm-resolved", newAlarm, eventTime(alarm.resolvedAt, context), eventIdParts, context, {}));
+  return { stored: newAlarm, events };
 }
 
-export function acknowledgeEnded(before: StoredAlarm, alarm: Alarm, context: DiffContext): DiffStep | null {
+export function acknowledgeEndedAlarm(before: StoredAlarm, alarm: Alarm, context: AlarmContext): AlarmStep | null {
   if (!isNewAcknowledgement(before.alarm, alarm)) return null;
   const { acknowledgedBy, acknowledgedMessage, acknowledgedAt } = alarm;
-  const acknowledgement = { acknowledged: true, acknowledgedBy, acknowledgedMessage, acknowledgedAt };
-  const newState: StoredAlarm = { ...before, alarm: { ...before.alarm, ...acknowledgement } };
-  return { stored: newState, events: [buildAcknowledgement(newState, context)] };
+  const acknowledgementFields = { acknowledged: true, acknowledgedBy, acknowledgedMessage, acknowledgedAt };
+  const newAlarm: StoredAlarm = { ...before, alarm: { ...before.alarm, ...acknowledgementFields } };
+  return { stored: newAlarm, events: [acknowledgedEvent(newAlarm, context)] };
 }
 
-export function markVanished(before: StoredAlarm, context: DiffContext): DiffStep {
-  return markGone({ ...before, state: "vanished", since: context.at }, "alarm-vanished", context);
+export function markAlarmVanished(before: StoredAlarm, context: AlarmContext): AlarmStep {
+  return goneStep({ ...before, state: "vanished", since: context.at }, "alarm-vanished", context);
 }
 
-export function markOutOfScope(before: StoredAlarm, context: DiffContext): DiffStep {
-  return markGone({ ...before, state: "out-of-scope", since: context.at, misses: 0 }, "alarm-out-of-scope", context);
+export function markAlarmOutOfScope(before: StoredAlarm, context: AlarmContext): AlarmStep {
+  return goneStep({ ...before, state: "out-of-scope", since: context.at, misses: 0 }, "alarm-out-of-scope", context);
 }
 
-function markGone(stored: StoredAlarm, type: "alarm-vanished" | "alarm-out-of-scope", context: DiffContext): DiffStep {
-  return { stored, events: [buildEvent(type, stored, context.at, [stored.returns], context, {})] };
+function goneStep(
+  stored: StoredAlarm,
+  type: "alarm-vanished" | "alarm-out-of-scope",
+  context: AlarmContext,
+): AlarmStep {
+  return { stored, events: [alarmEvent(type, stored, context.at, [stored.returns], context, {})] };
 }
 
-export function countAbsence(before: StoredAlarm, context: DiffContext): DiffStep {
+export function countAlarmAbsence(before: StoredAlarm, context: AlarmContext): AlarmStep {
   const since = before.state === "missing" ? before.since : context.at;
   const returns = before.returns + (before.state === "out-of-scope" ? 1 : 0);
   return { stored: { ...before, state: "missing", since, misses: before.misses + 1, returns }, events: [] };
@@ -104,33 +108,33 @@ export function isOpenAlarm({ state }: StoredAlarm): boolean {
   return state !== "resolved" && state !== "vanished";
 }
 
-function buildChangeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean, context: DiffContext): Event[] {
+function alarmChangeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean, context: AlarmContext): Event[] {
   const { alarm, returns } = stored;
   const { lastActiveEvent: activity, recoveringUntil } = alarm;
   const events: Event[] = [];
-  const isRetriggered = activity !== null && compareActivity(alarm, before) === "after";
-  if (isRetriggered && !reopened) {
+  const isAlarmRetriggered = activity !== null && compareLastActiveEvents(alarm, before) === "after";
+  if (isAlarmRetriggered && !reopened) {
     const eventIdParts = returns === 0 ? [activity.id] : [activity.id, returns];
-    const time = eventTime(activity.triggeredAt, context);
-    events.push(buildEvent("alarm-retriggered", stored, time, eventIdParts, context, {}));
+    const retriggerTime = eventTime(activity.triggeredAt, context);
+    events.push(alarmEvent("alarm-retriggered", stored, retriggerTime, eventIdParts, context, {}));
   }
-  if (recoveringUntil !== null && !isSameMoment(before.recoveringUntil, recoveringUntil, startShiftMs(before, alarm)))
-    events.push(buildEvent("alarm-recovering", stored, context.at, [recoveringUntil, context.at], context, {}));
-  if (isNewAcknowledgement(before, alarm)) events.push(buildAcknowledgement(stored, context));
+  if (recoveringUntil !== null && !isShiftedTime(before.recoveringUntil, recoveringUntil, startShiftMs(before, alarm)))
+    events.push(alarmEvent("alarm-recovering", stored, context.at, [recoveringUntil, context.at], context, {}));
+  if (isNewAcknowledgement(before, alarm)) events.push(acknowledgedEvent(stored, context));
   if (!alarm.acknowledged && before.acknowledged) {
-    const withdrawalFacts = [before.acknowledgedAt, context.at];
-    events.push(buildEvent("alarm-unacknowledged", stored, context.at, withdrawalFacts, context, {}));
+    const withdrawalEventIdParts = [before.acknowledgedAt, context.at];
+    events.push(alarmEvent("alarm-unacknowledged", stored, context.at, withdrawalEventIdParts, context, {}));
   }
-  const oldValues: Partial<Record<keyof Alarm, unknown>> = {};
-  for (const fieldName of COMPARED_ALARM_FIELDS) {
-    if (reopened && fieldName === "status") continue;
-    if (!isDeepStrictEqual(alarm[fieldName], before[fieldName])) oldValues[fieldName] = before[fieldName];
+  const oldFields: Partial<Record<keyof Alarm, unknown>> = {};
+  for (const alarmField of COMPARED_ALARM_FIELDS) {
+    if (reopened && alarmField === "status") continue;
+    if (!isDeepStrictEqual(alarm[alarmField], before[alarmField])) oldFields[alarmField] = before[alarmField];
   }
-  if (recoveringUntil === null && before.recoveringUntil !== null) oldValues.recoveringUntil = before.recoveringUntil;
-  if (!isRetriggered && !isDeepStrictEqual(activity, before.lastActiveEvent))
-    oldValues.lastActiveEvent = before.lastActiveEvent;
-  if (Object.keys(oldValues).length > 0)
-    events.push(buildEvent("alarm-changed", stored, context.at, [context.at], context, { before: oldValues }));
+  if (recoveringUntil === null && before.recoveringUntil !== null) oldFields.recoveringUntil = before.recoveringUntil;
+  if (!isAlarmRetriggered && !isDeepStrictEqual(activity, before.lastActiveEvent))
+    oldFields.lastActiveEvent = before.lastActiveEvent;
+  if (Object.keys(oldFields).length > 0)
+    events.push(alarmEvent("alarm-changed", stored, context.at, [context.at], context, { before: oldFields }));
   return events;
 }
 
@@ -139,35 +143,35 @@ const COMPARED_ALARM_FIELDS = ["site", "trigger", "status", "source", "descripti
 /** True if an acknowledgement's person, text or time changed; a time that moved with the alarm's start did not. */
 function isNewAcknowledgement(before: Alarm, alarm: Alarm): boolean {
   if (!alarm.acknowledged) return false;
-  const fieldNames = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;
+  const acknowledgementFieldNames = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;
   return (
-    fieldNames.some((name) => alarm[name] !== before[name]) ||
-    !isSameMoment(before.acknowledgedAt, alarm.acknowledgedAt, startShiftMs(before, alarm))
+    acknowledgementFieldNames.some((name) => alarm[name] !== before[name]) ||
+    !isShiftedTime(before.acknowledgedAt, alarm.acknowledgedAt, startShiftMs(before, alarm))
   );
 }
 
-function buildRaise(stored: StoredAlarm, initial: boolean, context: DiffContext, facts: EventIdFacts = []): Event {
-  return buildEvent("alarm-raised", stored, eventTime(stored.alarm.triggeredAt, context), facts, context, { initial });
+function raisedEvent(stored: StoredAlarm, initial: boolean, context: AlarmContext, facts: EventIdFacts = []): Event {
+  return alarmEvent("alarm-raised", stored, eventTime(stored.alarm.triggeredAt, context), facts, context, { initial });
 }
 
 /** Builds the acknowledgement event, whose id contains the person, the text and the time (or the poll's time). */
-function buildAcknowledgement(stored: StoredAlarm, context: DiffContext): Event {
+function acknowledgedEvent(stored: StoredAlarm, context: AlarmContext): Event {
   const { acknowledgedAt, acknowledgedBy, acknowledgedMessage } = stored.alarm;
   const eventIdParts = [acknowledgedAt ?? context.at, acknowledgedBy, acknowledgedMessage];
-  return buildEvent("alarm-acknowledged", stored, eventTime(acknowledgedAt, context), eventIdParts, context, {});
+  return alarmEvent("alarm-acknowledged", stored, eventTime(acknowledgedAt, context), eventIdParts, context, {});
 }
 
-function buildEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
+function alarmEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   type: K,
   stored: StoredAlarm,
   time: string,
   facts: EventIdFacts,
-  context: DiffContext,
+  context: AlarmContext,
   more: Omit<EventData[K], keyof AlarmFact>,
 ): Event {
   const { alarm, episode } = stored;
   const { late, superseded, source, behindGateway } = context;
-  const alarmFact = {
+  const alarmFacts = {
     alarm,
     episode,
     late,
@@ -178,11 +182,11 @@ function buildEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   return makeEvent({
     ...{ type, source, time, subject: eventSubject("alarm", site.id, alarm.id) },
     ...{ siteId: site.id, priority: trigger.priority },
-    data: { ...alarmFact, ...more } as unknown as EventData[K],
+    data: { ...alarmFacts, ...more } as unknown as EventData[K],
     facts: [episode, ...facts],
   });
 }
 
-function eventTime(time: string | null, context: DiffContext): string {
+function eventTime(time: string | null, context: AlarmContext): string {
   return time !== null && parseUtcMs(time) !== null ? time : context.at;
 }

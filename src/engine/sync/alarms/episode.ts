@@ -1,6 +1,6 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { FormerEpisode, StoredAlarm } from "../snapshot.ts";
-import { endOrStartMs, isSameMoment, isSameTime, maxOfKnown, parseUtcMs, startShiftMs } from "./alarm-times.ts";
+import { alarmEndOrStartMs, isSameTime, isShiftedTime, maxOfNumbers, parseUtcMs, startShiftMs } from "./alarm-times.ts";
 
 /** An episode is one raise and one end of an alarm. This file decides to which episode a record belongs. */
 
@@ -17,7 +17,7 @@ function parseEpisodeStart(episode: string, alarmId: string): number | null {
 }
 
 /** True for an alarm with status `resolved`, or with an unknown status and a time of resolution. */
-export function isResolved({ status, triggeredAt, resolvedAt }: Alarm): boolean {
+export function isResolvedAlarm({ status, triggeredAt, resolvedAt }: Alarm): boolean {
   if (status === "resolved") return true;
   if (status === "active" || resolvedAt === null) return false;
   const [startMs, endMs] = [parseUtcMs(triggeredAt), parseUtcMs(resolvedAt)];
@@ -37,17 +37,17 @@ export function hasOnlyId({ status, triggeredAt, trigger, resolvedAt, lastActive
   return status === "" && triggeredAt === "" && trigger.id === 0 && resolvedAt === null && lastActiveEvent === null;
 }
 
-function fillEmptyFields(known: Alarm, alarm: Alarm): Alarm {
+function fillEmptyAlarmFields(known: Alarm, alarm: Alarm): Alarm {
   if (alarm === known || hasOnlyId(alarm)) return known;
   const lacksStart = alarm.triggeredAt === "" && known.triggeredAt !== "";
-  const isSameStart = lacksStart || alarm.triggeredAt === known.triggeredAt;
+  const isSameStartTime = lacksStart || alarm.triggeredAt === known.triggeredAt;
   const lacksStatus = alarm.status === "" && alarm.resolvedAt === null && known.status !== "resolved";
   const lacksSite = alarm.site.id === 0 || (alarm.site.displayName === "" && alarm.site.id === known.site.id);
   const lacksTrigger = alarm.trigger.id === 0 && alarm.trigger.displayName === "";
-  const lastActiveEvent = alarm.lastActiveEvent ?? (isSameStart ? known.lastActiveEvent : null);
-  const isFilled = lacksStart || lacksStatus || lacksSite || lacksTrigger || lastActiveEvent !== alarm.lastActiveEvent;
+  const lastActiveEvent = alarm.lastActiveEvent ?? (isSameStartTime ? known.lastActiveEvent : null);
+  const wasFilled = lacksStart || lacksStatus || lacksSite || lacksTrigger || lastActiveEvent !== alarm.lastActiveEvent;
   // Return the same object: a later list that repeats the object then needs no comparison.
-  if (!isFilled) return alarm;
+  if (!wasFilled) return alarm;
   return {
     ...alarm,
     status: lacksStatus ? known.status : alarm.status,
@@ -65,21 +65,21 @@ export type EpisodeRelation = "same" | "newer" | "past";
  * Compares a record with the stored episode. The same trigger and event number mean the same episode: times may shift.
  * Otherwise the start decides. If starts are equal or unreadable, the rising event number decides.
  */
-export function relateRecord(known: StoredAlarm, record: Alarm): EpisodeRelation {
+export function relateToEpisode(known: StoredAlarm, record: Alarm): EpisodeRelation {
   if (record === known.alarm) return "same";
-  const alarm = fillEmptyFields(known.alarm, record);
-  const activity = compareActivity(alarm, known.alarm);
-  if (isSameEpisode(known, alarm)) return activity === "before" ? "past" : "same";
-  const isOfKnownEvent = isSameEvent(known.alarm, alarm);
-  if (isOfFormerEpisode(known, alarm) && (isResolved(alarm) || !isOfKnownEvent)) return "past";
-  if (isOfKnownEvent) return "same";
+  const alarm = fillEmptyAlarmFields(known.alarm, record);
+  const activeEventOrder = compareLastActiveEvents(alarm, known.alarm);
+  if (isSameEpisode(known, alarm)) return activeEventOrder === "before" ? "past" : "same";
+  const isRecordOfKnownEvent = isSameEvent(known.alarm, alarm);
+  if (isOfFormerEpisode(known, alarm) && (isResolvedAlarm(alarm) || !isRecordOfKnownEvent)) return "past";
+  if (isRecordOfKnownEvent) return "same";
   const [startMs, knownMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.alarm.triggeredAt)];
   if (startMs === null || knownMs === null)
-    return ({ after: "newer", before: "past", same: "same", unknown: "newer" } as const)[activity];
-  if (startMs > knownMs || activity === "after") return "newer";
+    return ({ after: "newer", before: "past", same: "same", unknown: "newer" } as const)[activeEventOrder];
+  if (startMs > knownMs || activeEventOrder === "after") return "newer";
   // The same event with an earlier start is a correction; an end before the stored start is of another episode.
   const endMs = parseUtcMs(alarm.resolvedAt);
-  return activity === "same" && (endMs === null || endMs >= knownMs) ? "same" : "past";
+  return activeEventOrder === "same" && (endMs === null || endMs >= knownMs) ? "same" : "past";
 }
 
 /** True if an alarm starts at the stored episode's first or present start, or between them without a later event. */
@@ -87,18 +87,18 @@ export function isSameEpisode({ episode, alarm: known }: StoredAlarm, alarm: Ala
   if (episodeKey(alarm) === episode || episodeKey(alarm) === episodeKey(known)) return true;
   const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.triggeredAt)];
   if (startMs === null || presentMs === null) return false;
-  const earliestStartMs = parseEpisodeStart(episode, known.id) ?? presentMs;
-  if (isSameTime(startMs, presentMs) || isSameTime(startMs, earliestStartMs)) return true;
-  return startMs > presentMs && startMs < earliestStartMs && compareActivity(alarm, known) !== "after";
+  const earliestEpisodeStartMs = parseEpisodeStart(episode, known.id) ?? presentMs;
+  if (isSameTime(startMs, presentMs) || isSameTime(startMs, earliestEpisodeStartMs)) return true;
+  return startMs > presentMs && startMs < earliestEpisodeStartMs && compareLastActiveEvents(alarm, known) !== "after";
 }
 
 function isSameEvent(one: Alarm, other: Alarm): boolean {
-  return one.trigger.id === other.trigger.id && compareActivity(one, other) === "same";
+  return one.trigger.id === other.trigger.id && compareLastActiveEvents(one, other) === "same";
 }
 
 /** True for a record of the stored event with another start; callers confirm it, because two replicas may alternate. */
-export function hasOtherStart({ alarm: known }: StoredAlarm, record: Alarm): boolean {
-  const alarm = fillEmptyFields(known, record);
+export function hasOtherStartTime({ alarm: known }: StoredAlarm, record: Alarm): boolean {
+  const alarm = fillEmptyAlarmFields(known, record);
   const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.triggeredAt)];
   return startMs !== null && presentMs !== null && !isSameTime(startMs, presentMs) && isSameEvent(known, alarm);
 }
@@ -109,31 +109,31 @@ export function endsBeforeStart(known: StoredAlarm, record: Alarm): boolean {
   return endMs !== null && startMs !== null && endMs < startMs && !isSameEpisode(known, record);
 }
 
-export function compareActivity(one: Alarm, other: Alarm): "before" | "same" | "after" | "unknown" {
+export function compareLastActiveEvents(one: Alarm, other: Alarm): "before" | "same" | "after" | "unknown" {
   if (one.lastActiveEvent === null || other.lastActiveEvent === null) return "unknown";
   const eventIdDifference = one.lastActiveEvent.id - other.lastActiveEvent.id;
   return eventIdDifference === 0 ? "same" : eventIdDifference > 0 ? "after" : "before";
 }
 
 /** True when a listed record is older than the stored alarm, or reopens an ended episode without a later event. */
-export function isOutdated(known: StoredAlarm, alarm: Alarm): boolean {
-  const recordRelation = relateRecord(known, alarm);
-  if (recordRelation !== "same" || known.state !== "resolved" || known.untold === true)
-    return recordRelation === "past";
-  return compareActivity(alarm, known.alarm) !== "after";
+export function isOldRecord(known: StoredAlarm, alarm: Alarm): boolean {
+  const episodeRelation = relateToEpisode(known, alarm);
+  if (episodeRelation !== "same" || known.state !== "resolved" || known.untold === true)
+    return episodeRelation === "past";
+  return compareLastActiveEvents(alarm, known.alarm) !== "after";
 }
 
 export function findLastEnd({ alarm, ended }: StoredAlarm): NonNullable<StoredAlarm["ended"]> {
   return {
-    endMs: maxOfKnown(endOrStartMs(alarm), ended?.endMs ?? null),
-    eventId: maxOfKnown(alarm.lastActiveEvent?.id ?? null, ended?.eventId ?? null),
+    endMs: maxOfNumbers(alarmEndOrStartMs(alarm), ended?.endMs ?? null),
+    eventId: maxOfNumbers(alarm.lastActiveEvent?.id ?? null, ended?.eventId ?? null),
   };
 }
 
-export function isEmittedEnd({ ended }: StoredAlarm, record: Alarm): boolean {
+export function isEmittedAlarmEnd({ ended }: StoredAlarm, record: Alarm): boolean {
   if (ended === undefined) return false;
   if (ended.eventId !== null && (record.lastActiveEvent?.id ?? 0) > ended.eventId) return false;
-  const endMs = endOrStartMs(record);
+  const endMs = alarmEndOrStartMs(record);
   return endMs === null || ended.endMs === null || Math.floor(endMs / 1_000) <= Math.floor(ended.endMs / 1_000);
 }
 
@@ -162,11 +162,11 @@ export function addFormerEpisode({ former = [] }: StoredAlarm, episode: FormerEp
 }
 
 /** Fills a record from the stored alarm. Some lists cut times, so a later start needs `acceptsLaterStart`. */
-export function fillFromStored(known: StoredAlarm, record: Alarm, acceptsLaterStart = false): Alarm {
-  const alarm = fillEmptyFields(known.alarm, record);
+export function fillFromStoredAlarm(known: StoredAlarm, record: Alarm, acceptsLaterStart = false): Alarm {
+  const alarm = fillEmptyAlarmFields(known.alarm, record);
   if (acceptsLaterStart || alarm.triggeredAt === known.alarm.triggeredAt) return alarm;
   const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.alarm.triggeredAt)];
-  const isUnreadable = startMs === null && relateRecord(known, alarm) === "same";
+  const isUnreadable = startMs === null && relateToEpisode(known, alarm) === "same";
   const isLater = startMs !== null && presentMs !== null && startMs > presentMs && isSameEvent(known.alarm, alarm);
   return isUnreadable || isLater || isSameEpisode(known, alarm) ? restoreShiftedTimes(known.alarm, alarm) : alarm;
 }
@@ -174,17 +174,17 @@ export function fillFromStored(known: StoredAlarm, record: Alarm, acceptsLaterSt
 /** Replaces the record's start with the stored one, and each other time that moved as much as the start. */
 function restoreShiftedTimes(known: Alarm, alarm: Alarm): Alarm {
   const shiftMs = startShiftMs(known, alarm);
-  const pickTime = <T extends string | null>(before: T, now: T) => (isSameMoment(before, now, shiftMs) ? before : now);
+  const pickTime = <T extends string | null>(before: T, now: T) => (isShiftedTime(before, now, shiftMs) ? before : now);
   const { triggeredAt, triggeredAtRaw, lastActiveEvent: event } = known;
   const { lastActiveEvent } = alarm;
-  const isKnownEvent = event !== null && lastActiveEvent !== null && event.id === lastActiveEvent.id;
+  const isKnownActiveEvent = event !== null && lastActiveEvent !== null && event.id === lastActiveEvent.id;
   return {
     ...alarm,
     triggeredAt,
     triggeredAtRaw,
     recoveringUntil: pickTime(known.recoveringUntil, alarm.recoveringUntil),
     acknowledgedAt: pickTime(known.acknowledgedAt, alarm.acknowledgedAt),
-    lastActiveEvent: isKnownEvent
+    lastActiveEvent: isKnownActiveEvent
       ? { ...lastActiveEvent, triggeredAt: pickTime(event.triggeredAt, lastActiveEvent.triggeredAt) }
       : lastActiveEvent,
   };

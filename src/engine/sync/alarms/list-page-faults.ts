@@ -4,30 +4,30 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { type Listing, listItems } from "../listing.ts";
 
 /** Faults that make the pages of a list untrusted, once `readings` in a row show the fault for at least `forMs`. */
-const DISTRUST_RULES = {
+const PAGE_DISTRUST_RULES = {
   pages: { readings: 1, forMs: 0, text: (reason: string) => reason },
   fails: { readings: 3, forMs: 120_000, text: (reason: string) => `A later page fails again and again: ${reason}` },
   ignored: { readings: 2, forMs: 0, text: () => "A later page shows the records of an earlier one." },
   records: { readings: 3, forMs: 0, text: () => "Records are on two pages, or on none." },
   total: { readings: 3, forMs: 0, text: () => "The number of records changes, and the records do not." },
 } as const;
-type DistrustKind = keyof typeof DISTRUST_RULES;
+type DistrustKind = keyof typeof PAGE_DISTRUST_RULES;
 
 const READINGS_TO_REGAIN_TRUST = 3;
-const DISTRUST_RETRY_MS = 3_600_000;
+const PAGE_DISTRUST_RETRY_MS = 3_600_000;
 
-export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
+export function createListPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
   let distrust: { readonly kind: DistrustKind; readonly sinceMs: number; readonly text: string } | null = null;
   let faultEvidence: { readonly kind: DistrustKind; readonly sinceMs: number; readonly readings: number } | null = null;
   let steadyReadings = 0;
-  let lastIds = "";
-  const isRetryDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= DISTRUST_RETRY_MS;
+  let lastAlarmIds = "";
+  const isRetryDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= PAGE_DISTRUST_RETRY_MS;
 
-  function showsSameRecords(listing: Listing<Alarm>): boolean {
+  function showsSameAlarms(listing: Listing<Alarm>): boolean {
     const alarmIds = listItems(listing).map(({ id }) => id);
-    const previousIds = lastIds;
-    lastIds = alarmIds.sort().join();
-    return lastIds === previousIds;
+    const previousAlarmIds = lastAlarmIds;
+    lastAlarmIds = alarmIds.sort().join();
+    return lastAlarmIds === previousAlarmIds;
   }
 
   return {
@@ -35,13 +35,13 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
     judge(listing: Listing<Alarm>, ofOneSite: boolean, isSlow: boolean): void {
       const nowMs = clock.monotonic();
       const kind = findPageFault(listing);
-      const isAboutRecords = kind === "records" || kind === "total";
-      if (isSlow && isAboutRecords) return;
-      if (kind === "total" && !showsSameRecords(listing)) {
+      const isFaultOfRecords = kind === "records" || kind === "total";
+      if (isSlow && isFaultOfRecords) return;
+      if (kind === "total" && !showsSameAlarms(listing)) {
         faultEvidence = null;
         return;
       }
-      if (kind === null || listing.complete || (ofOneSite && isAboutRecords)) {
+      if (kind === null || listing.complete || (ofOneSite && isFaultOfRecords)) {
         faultEvidence = null;
         steadyReadings += 1;
         if (distrust === null || (distrust.kind !== "pages" && steadyReadings < READINGS_TO_REGAIN_TRUST)) return;
@@ -50,9 +50,9 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
         return;
       }
       steadyReadings = 0;
-      const earlierEvidence = faultEvidence?.kind === kind ? faultEvidence : { kind, sinceMs: nowMs, readings: 0 };
-      faultEvidence = { ...earlierEvidence, readings: earlierEvidence.readings + 1 };
-      const { readings, forMs, text } = DISTRUST_RULES[kind];
+      const earlierFaultEvidence = faultEvidence?.kind === kind ? faultEvidence : { kind, sinceMs: nowMs, readings: 0 };
+      faultEvidence = { ...earlierFaultEvidence, readings: earlierFaultEvidence.readings + 1 };
+      const { readings, forMs, text } = PAGE_DISTRUST_RULES[kind];
       if (faultEvidence.readings < readings || nowMs - faultEvidence.sinceMs < forMs) return;
       const reason = text(listing.reason);
       if (distrust === null)

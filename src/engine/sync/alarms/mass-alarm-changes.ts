@@ -1,23 +1,23 @@
 import type { AlarmFact } from "../../../core/model/event.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import type { AlarmDiff, Coverage } from "./diff-alarms.ts";
+import type { AlarmDiff, SiteCoverage } from "./diff-alarms.ts";
 
 /** A mass change is 5 alarms and over a third of the active ones: often a stale cache or a wrong time zone. */
 const MIN_CHANGED_ALARMS = 5;
-const MIN_CHANGED_SHARE = 1 / 3;
+const MIN_CHANGED_ALARM_SHARE = 1 / 3;
 
 /** Kinds of mass change. `polls`: further polls in a row that must confirm it; 10 polls outlast most caches. */
-const MASS_CHANGE_KINDS = {
+const MASS_ALARM_CHANGE_KINDS = {
   absent: { polls: 10, text: "left the list at once" },
   ended: { polls: 1, text: "are said to be resolved at once" },
   replaced: { polls: 1, text: "are said to have begun again at once" },
   restarted: { polls: 1, text: "got another start time at once" },
 } as const;
-type MassChangeKind = keyof typeof MASS_CHANGE_KINDS;
-const MASS_CHANGE_KIND_NAMES = Object.keys(MASS_CHANGE_KINDS) as readonly MassChangeKind[];
+type MassChangeKind = keyof typeof MASS_ALARM_CHANGE_KINDS;
+const MASS_ALARM_CHANGE_KIND_NAMES = Object.keys(MASS_ALARM_CHANGE_KINDS) as readonly MassChangeKind[];
 
-type StoredAlarms = ReadonlyMap<string, StoredAlarm>;
+type StoredAlarmsById = ReadonlyMap<string, StoredAlarm>;
 
 interface MassChange {
   readonly siteIds: ReadonlySet<number>;
@@ -25,8 +25,8 @@ interface MassChange {
   readonly active: number;
 }
 
-export function findMassChange(
-  alarms: StoredAlarms,
+export function findMassAlarmChange(
+  alarms: StoredAlarmsById,
   isChanged: (known: StoredAlarm) => boolean,
   isObserved: (siteId: number) => boolean,
 ): MassChange | null {
@@ -35,17 +35,17 @@ export function findMassChange(
     return { siteId, changed: ofSite.filter(isChanged).length, active: ofSite.length };
   });
   const isMassChange = ({ changed, active }: Omit<MassChange, "siteIds">) =>
-    changed >= MIN_CHANGED_ALARMS && changed > MIN_CHANGED_SHARE * active;
-  const sumSites = (counted: typeof sites) => ({
+    changed >= MIN_CHANGED_ALARMS && changed > MIN_CHANGED_ALARM_SHARE * active;
+  const sumCounts = (counted: typeof sites) => ({
     changed: counted.reduce((sum, { changed }) => sum + changed, 0),
     active: counted.reduce((sum, { active: ofSite }) => sum + ofSite, 0),
   });
-  const massChangeSites = sites.filter(isMassChange(sumSites(sites)) ? ({ changed }) => changed > 0 : isMassChange);
+  const massChangeSites = sites.filter(isMassChange(sumCounts(sites)) ? ({ changed }) => changed > 0 : isMassChange);
   const siteIds = new Set(massChangeSites.map(({ siteId }) => siteId));
-  return siteIds.size === 0 ? null : { siteIds, ...sumSites(massChangeSites) };
+  return siteIds.size === 0 ? null : { siteIds, ...sumCounts(massChangeSites) };
 }
 
-function classifyChange(known: StoredAlarm, next: StoredAlarm | undefined): MassChangeKind | null {
+function classifyAlarmChange(known: StoredAlarm, next: StoredAlarm | undefined): MassChangeKind | null {
   if (known.state !== "active" || next === undefined) return null;
   if (next.episode !== known.episode) return "replaced";
   if (next.state === "resolved") return "ended";
@@ -57,78 +57,78 @@ function becameAbsent(known: StoredAlarm, next: StoredAlarm | undefined): boolea
   return next?.episode === known.episode && (next.state === "missing" || next.state === "vanished");
 }
 
-export function findMassEnds(alarms: StoredAlarms, { put }: AlarmDiff): ReadonlySet<string> {
-  const isEnded = (known: StoredAlarm) => classifyChange(known, put.get(known.alarm.id)) === "ended";
-  const massChange = findMassChange(alarms, isEnded, () => true);
+export function findMassAlarmEnds(alarms: StoredAlarmsById, { put }: AlarmDiff): ReadonlySet<string> {
+  const hasEnded = (known: StoredAlarm) => classifyAlarmChange(known, put.get(known.alarm.id)) === "ended";
+  const massChange = findMassAlarmChange(alarms, hasEnded, () => true);
   if (massChange === null) return new Set();
-  const endedAlarms = alarms.values().filter((known) => massChange.siteIds.has(known.alarm.site.id) && isEnded(known));
+  const endedAlarms = alarms.values().filter((known) => massChange.siteIds.has(known.alarm.site.id) && hasEnded(known));
   return new Set(endedAlarms.map(({ alarm }) => alarm.id));
 }
 
 /** Withholds mass changes of alarms until confirmed. A restart finds a change again and repeats its confirmation. */
-export function createMassGuard(log: Pick<Log, "info" | "warn">) {
-  const pollsBySite = Object.fromEntries(
-    MASS_CHANGE_KIND_NAMES.map((kind) => [kind, new Map<number, number>()]),
+export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
+  const pollCountsByChangeKind = Object.fromEntries(
+    MASS_ALARM_CHANGE_KIND_NAMES.map((kind) => [kind, new Map<number, number>()]),
   ) as Readonly<Record<MassChangeKind, Map<number, number>>>;
 
-  function countPolls(kind: MassChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean) {
-    const pollsOfSites = pollsBySite[kind];
-    const { polls, text } = MASS_CHANGE_KINDS[kind];
-    const endedSites = [...pollsOfSites.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
-    for (const siteId of endedSites) pollsOfSites.delete(siteId);
+  function countChangePolls(kind: MassChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean) {
+    const sitePolls = pollCountsByChangeKind[kind];
+    const { polls, text } = MASS_ALARM_CHANGE_KINDS[kind];
+    const endedSites = [...sitePolls.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
+    for (const siteId of endedSites) sitePolls.delete(siteId);
     if (endedSites.length > 0) log.info({ sites: endedSites, way: kind }, "a mass change of alarms is over");
     if (mass === null) return new Set<number>();
     const { changed, active, siteIds } = mass;
-    for (const siteId of siteIds) pollsOfSites.set(siteId, (pollsOfSites.get(siteId) ?? 0) + 1);
-    const sitesAfterPolls = (reading: number) => [...siteIds].filter((siteId) => pollsOfSites.get(siteId) === reading);
+    for (const siteId of siteIds) sitePolls.set(siteId, (sitePolls.get(siteId) ?? 0) + 1);
+    const sitesAfterPolls = (reading: number) => [...siteIds].filter((siteId) => sitePolls.get(siteId) === reading);
     const [begun, confirmed] = [sitesAfterPolls(1), sitesAfterPolls(polls + 1)];
-    const details = { way: kind, changed, of: active };
+    const massChangeDetails = { way: kind, changed, of: active };
     if (begun.length > 0)
-      log.warn({ sites: begun, ...details, polls }, `many active alarms ${text}: waiting for confirmation`);
+      log.warn({ sites: begun, ...massChangeDetails, polls }, `many active alarms ${text}: waiting for confirmation`);
     if (confirmed.length > 0)
-      log.warn({ sites: confirmed, ...details }, `many active alarms ${text}: confirmed and believed`);
-    return new Set([...siteIds].filter((siteId) => (pollsOfSites.get(siteId) ?? 0) <= polls));
+      log.warn({ sites: confirmed, ...massChangeDetails }, `many active alarms ${text}: confirmed and believed`);
+    return new Set([...siteIds].filter((siteId) => (sitePolls.get(siteId) ?? 0) <= polls));
   }
 
   return {
-    isPending: (siteId: number) => pollsBySite.absent.has(siteId),
+    isPending: (siteId: number) => pollCountsByChangeKind.absent.has(siteId),
     judge(
-      alarms: StoredAlarms,
+      alarms: StoredAlarmsById,
       diff: AlarmDiff,
-      coverage: (siteId: number) => Coverage,
+      coverage: (siteId: number) => SiteCoverage,
       confirmed: ReadonlySet<string> = new Set(),
     ): { readonly diff: AlarmDiff; readonly remarks: readonly string[] } {
       const massChangeRemarks: string[] = [];
-      const withheldIds = new Set<string>();
-      const massEndedIds = findMassEnds(alarms, diff);
+      const withheldAlarmIds = new Set<string>();
+      const massEndedIds = findMassAlarmEnds(alarms, diff);
       if (massEndedIds.size > 0 && massEndedIds.isSubsetOf(confirmed))
         log.warn({ alarms: massEndedIds.size }, "many active alarms ended at once: a second reading states the same");
-      for (const kind of MASS_CHANGE_KIND_NAMES) {
-        const isChanged = (known: StoredAlarm) =>
-          classifyChange(known, diff.put.get(known.alarm.id)) === kind &&
+      for (const kind of MASS_ALARM_CHANGE_KIND_NAMES) {
+        const hasChanged = (known: StoredAlarm) =>
+          classifyAlarmChange(known, diff.put.get(known.alarm.id)) === kind &&
           !(kind === "ended" && confirmed.has(known.alarm.id));
-        const isObserved = (siteId: number) =>
+        const isSiteObserved = (siteId: number) =>
           kind === "absent" ? coverage(siteId) === "complete" : coverage(siteId) !== "none";
-        const massChange = findMassChange(alarms, isChanged, isObserved);
-        const siteIds = countPolls(kind, massChange, isObserved);
+        const massChange = findMassAlarmChange(alarms, hasChanged, isSiteObserved);
+        const siteIds = countChangePolls(kind, massChange, isSiteObserved);
         if (massChange === null || siteIds.size === 0) continue;
         for (const storedAlarm of alarms.values()) {
           const { id, site } = storedAlarm.alarm;
-          const isWithheld = kind === "absent" ? becameAbsent(storedAlarm, diff.put.get(id)) : isChanged(storedAlarm);
-          if (isWithheld && siteIds.has(site.id)) withheldIds.add(id);
+          const isWithheld = kind === "absent" ? becameAbsent(storedAlarm, diff.put.get(id)) : hasChanged(storedAlarm);
+          if (isWithheld && siteIds.has(site.id)) withheldAlarmIds.add(id);
         }
-        const { polls, text } = MASS_CHANGE_KINDS[kind];
-        const confirmation = polls === 1 ? "one more poll has shown" : `${polls} polls have shown`;
+        const { polls, text } = MASS_ALARM_CHANGE_KINDS[kind];
+        const confirmationText = polls === 1 ? "one more poll has shown" : `${polls} polls have shown`;
         massChangeRemarks.push(
-          `${massChange.changed} of ${massChange.active} active alarms ${text} (site ${[...siteIds].join(", ")}): they stay as they were until ${confirmation} the same.`,
+          `${massChange.changed} of ${massChange.active} active alarms ${text} (site ${[...siteIds].join(", ")}): they stay as they were until ${confirmationText} the same.`,
         );
       }
-      return { diff: excludeAlarms(withheldIds, diff), remarks: massChangeRemarks };
+      return { diff: excludeAlarmsFromDiff(withheldAlarmIds, diff), remarks: massChangeRemarks };
     },
   };
 }
 
-function excludeAlarms(ids: ReadonlySet<string>, diff: AlarmDiff): AlarmDiff {
+function excludeAlarmsFromDiff(ids: ReadonlySet<string>, diff: AlarmDiff): AlarmDiff {
   if (ids.size === 0) return diff;
   return {
     put: new Map([...diff.put].filter(([id]) => !ids.has(id))),

@@ -9,24 +9,31 @@ import { incompleteJobOutcome, type JobOutcome } from "../job.ts";
 import type { PollContext } from "../poll-dependencies.ts";
 import { buildJobOutcome, isSiteRefusal } from "../site-visits.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import { type ActiveAlarms, createAlarmList, joinReadings } from "./active-list.ts";
+import { type ActiveAlarmList, createAlarmList, joinAlarmListReadings } from "./active-list.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
-import { type AlarmDiff, type AlarmReading, cutDiff, type DiffOptions, diffAlarms, findAbsent } from "./diff-alarms.ts";
-import { contradictsItself, endsBeforeStart, isEmittedEnd, isResolved } from "./episode.ts";
-import { createMassGuard, findMassChange, findMassEnds } from "./mass-alarm-changes.ts";
 import {
-  checkEnds,
-  countRequests,
-  type EndCheck,
+  type AlarmDiff,
+  type AlarmDiffOptions,
+  type AlarmReading,
+  diffAlarms,
+  findAbsentAlarms,
+  splitAlarmDiff,
+} from "./diff-alarms.ts";
+import { contradictsItself, endsBeforeStart, isEmittedAlarmEnd, isResolvedAlarm } from "./episode.ts";
+import { createMassAlarmChangeGuard, findMassAlarmChange, findMassAlarmEnds } from "./mass-alarm-changes.ts";
+import {
+  type AlarmEndCheck,
+  type AlarmSearchCounts,
+  checkAlarmEnds,
+  countAlarmSearches,
+  dueAlarms,
   joinSearches,
-  type RequestCounts,
   restrictEndCheck,
-  searchAlarms,
-  selectDue,
+  searchMissingAlarms,
 } from "./missing-alarm-search.ts";
-import type { ReadOptions } from "./site-alarm-list.ts";
-import { type AlarmStore, expiredAlarmIds, noteFirstListings, openAlarmStore } from "./stored-alarms.ts";
-import { createUnverifiedReport, isUndisputed, type Repetitions, sortRecords } from "./unverified-records.ts";
+import type { ListOptions } from "./site-alarm-list.ts";
+import { type AlarmStore, expiredAlarmIds, noteFirstSiteListings, openAlarmStore } from "./stored-alarms.ts";
+import { createUnverifiedReport, isUndisputed, type RepeatedRecords, sortAlarmRecords } from "./unverified-records.ts";
 
 /**
  * Follows the active alarms of one source. One poll:
@@ -47,38 +54,38 @@ export interface AlarmPoll {
   reconcile(signal: AbortSignal): Promise<JobOutcome>;
 }
 
-type PollState = ReturnType<typeof createPollState>;
+type PollState = ReturnType<typeof createAlarmPollState>;
 
 /** Interval of checks for new sites in the token's scope while no alarm list would show them. */
-const SCOPE_CHECK_INTERVAL_MS = 300_000;
+const TOKEN_SCOPE_CHECK_INTERVAL_MS = 300_000;
 /** Alarms compared or committed at once: 5,000 would block the event loop for half a second. */
 const ALARMS_PER_COMMIT = 250;
 /** Number of alarms from which each step yields to the event loop: 5,000 alarms take 5 to 10 ms. */
-const YIELD_FROM_ALARMS = 5_000;
+const YIELDING_ALARM_COUNT_MIN = 5_000;
 const AVERAGED_POLL_INTERVALS = 10;
 const LATE_POLL_FACTOR = 1.15;
 
 export function createAlarmPoll(parts: PollContext, oneAtATime: SerialRunner, everyMs: () => number | null): AlarmPoll {
-  const pollState = createPollState(parts, everyMs);
+  const alarmPollState = createAlarmPollState(parts, everyMs);
   return {
-    run: (signal) => oneAtATime(() => pollAlarms(pollState, false, signal)),
-    reconcile: (signal) => oneAtATime(() => pollAlarms(pollState, true, signal)),
+    run: (signal) => oneAtATime(() => pollAlarms(alarmPollState, false, signal)),
+    reconcile: (signal) => oneAtATime(() => pollAlarms(alarmPollState, true, signal)),
   };
 }
 
-function createPollState(parts: PollContext, everyMs: () => number | null) {
+function createAlarmPollState(parts: PollContext, everyMs: () => number | null) {
   return {
     ...{ parts, everyMs, startedAt: isoUtc(parts.clock.now()) },
     store: openAlarmStore(parts),
     list: createAlarmList(parts),
-    massGuard: createMassGuard(parts.log),
+    massGuard: createMassAlarmChangeGuard(parts.log),
     reportUnverified: createUnverifiedReport(parts),
     /** Sites listed completely since the worker's start; and alarms of other sites emitted since then. */
     takenOverSites: new Set<number>(),
     takenOverAlarms: new Set<string>(),
-    statements: new Map() as Repetitions,
-    absenceCounts: new Map() as RequestCounts,
-    ends: { counts: new Map(), stale: new Set() } as Pick<EndCheck, "counts" | "stale">,
+    statements: new Map() as RepeatedRecords,
+    absenceCounts: new Map() as AlarmSearchCounts,
+    ends: { counts: new Map(), stale: new Set() } as Pick<AlarmEndCheck, "counts" | "stale">,
     unfinished: new Map<string, Promise<() => unknown>>(),
     pollStartsMs: [] as readonly number[],
     pagesRead: 0,
@@ -90,52 +97,52 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   const { clock, config, scope, source } = parts;
   state.pollStartsMs = [...state.pollStartsMs, clock.monotonic()].slice(-(AVERAGED_POLL_INTERVALS + 1));
   state.pagesRead = 0;
-  await refreshOldScope(state, signal);
-  const alarmsBefore: ReadonlyMap<string, StoredAlarm> = new Map(store.alarms);
-  const requestedAtMs = clock.now();
-  const readOptions: ReadOptions = { careful, onPage: createPageEmitter(state, careful, signal), signal };
-  let firstList = await state.list.read(readOptions);
+  await refreshOldTokenScope(state, signal);
+  const oldAlarms: ReadonlyMap<string, StoredAlarm> = new Map(store.alarms);
+  const listRequestedAtMs = clock.now();
+  const listReadOptions: ListOptions = { careful, onPage: createAlarmPageEmitter(state, careful, signal), signal };
+  let firstList = await state.list.read(listReadOptions);
   await yieldForManyAlarms(state, firstList.listed.length, signal);
-  if (!careful && isMassDrop(alarmsBefore, firstList)) firstList = await readListAgain(state, firstList, readOptions);
+  if (!careful && isMassDrop(oldAlarms, firstList)) firstList = await readListAgain(state, firstList, listReadOptions);
   await yieldForManyAlarms(state, firstList.listed.length, signal);
   if (careful && firstList.reasons.length > 0) return incompleteJobOutcome(firstList.reasons.join(" "));
-  const verifiedAbsences = await verifyAbsences(state, firstList, readOptions);
+  const verifiedAbsences = await verifyAlarmAbsences(state, firstList, listReadOptions);
   const { reading, sorted, ends } = verifiedAbsences;
-  await recheckGateways(state, sorted.listed, signal);
-  const diffSteps = diffAlarms(store.alarms, verifiedAbsences.observation, diffOptions(state));
-  const fullDiff = await runInSlices(diffSteps, ALARMS_PER_COMMIT, clock, signal);
-  const confirmedEnds = await confirmMassEnds(state, findMassEnds(alarmsBefore, fullDiff), signal);
-  const { diff, remarks: massRemarks } = massGuard.judge(alarmsBefore, fullDiff, reading.coverage, confirmedEnds);
+  await recheckGatewaysOfNewAlarms(state, sorted.listed, signal);
+  const alarmDiffSteps = diffAlarms(store.alarms, verifiedAbsences.observation, alarmDiffOptions(state));
+  const fullAlarmDiff = await runInSlices(alarmDiffSteps, ALARMS_PER_COMMIT, clock, signal);
+  const confirmedMassEnds = await confirmMassAlarmEnds(state, findMassAlarmEnds(oldAlarms, fullAlarmDiff), signal);
+  const { diff, remarks: massRemarks } = massGuard.judge(oldAlarms, fullAlarmDiff, reading.coverage, confirmedMassEnds);
   const siteIds = new Set([...(scope.known() ?? []), ...reading.listed.map((alarm) => alarm.site.id)]);
-  const listedSites = [...siteIds].filter((siteId) => reading.coverage(siteId) === "complete");
+  const completeSites = [...siteIds].filter((siteId) => reading.coverage(siteId) === "complete");
   // Alarms that began after this request, by the service's clock, are new.
-  const followedSince = isoUtc(requestedAtMs - (source.clockSkewMs() ?? 0));
-  const retention = { nowMs: clock.now(), overlapMs: config.alarms.resolved_overlap };
-  const lastDocuments = [
-    { set: store.alarmSet, remove: expiredAlarmIds(store, diff.put, retention) },
-    { set: store.siteSet, put: noteFirstListings(store.sites, listedSites, "activeSince", followedSince) },
+  const sitesFollowedSince = isoUtc(listRequestedAtMs - (source.clockSkewMs() ?? 0));
+  const alarmRetention = { nowMs: clock.now(), overlapMs: config.alarms.resolved_overlap };
+  const documentsOfLastCommit = [
+    { set: store.alarmSet, remove: expiredAlarmIds(store, diff.put, alarmRetention) },
+    { set: store.siteSet, put: noteFirstSiteListings(store.sites, completeSites, "activeSince", sitesFollowedSince) },
   ];
-  await commitDiff(state, diff, lastDocuments, careful, signal);
-  state.absenceCounts = countRequests(state.absenceCounts, verifiedAbsences.absent, verifiedAbsences.postponed);
+  await commitAlarmDiff(state, diff, documentsOfLastCommit, careful, signal);
+  state.absenceCounts = countAlarmSearches(state.absenceCounts, verifiedAbsences.absent, verifiedAbsences.postponed);
   state.ends = ends;
   state.statements = sorted.statements;
-  for (const siteId of listedSites) state.takenOverSites.add(siteId);
+  for (const siteId of completeSites) state.takenOverSites.add(siteId);
   const pollRemarks = [
     ...reading.remarks,
     ...massRemarks,
     ...state.reportUnverified(sorted, ends, reading.unreadable),
-    ...describeLateness(state),
+    ...describeLatePolls(state),
   ];
   return buildJobOutcome(new Map([...verifiedAbsences.failures, ...reading.failures]), reading.reasons, pollRemarks);
 }
 
 /** Refreshes an old token scope if lists of single sites hide new sites, or if alarms are out of scope. */
-async function refreshOldScope(state: PollState, signal: AbortSignal) {
+async function refreshOldTokenScope(state: PollState, signal: AbortSignal) {
   const { list, parts, store } = state;
   const { clock, scope } = parts;
-  if (clock.monotonic() - scope.respondedAtMs() < SCOPE_CHECK_INTERVAL_MS) return;
-  const hasHiddenAlarms = store.alarms.values().some((known) => known.state === "out-of-scope");
-  if (list.wasPerSite() || hasHiddenAlarms) await finishInTime(state, "scope", () => scope.tryRefresh(signal));
+  if (clock.monotonic() - scope.respondedAtMs() < TOKEN_SCOPE_CHECK_INTERVAL_MS) return;
+  const hasOutOfScopeAlarms = store.alarms.values().some((known) => known.state === "out-of-scope");
+  if (list.wasPerSite() || hasOutOfScopeAlarms) await finishInTime(state, "scope", () => scope.tryRefresh(signal));
 }
 
 /**
@@ -147,10 +154,10 @@ async function finishInTime<T>(
   state: PollState,
   name: string,
   work: () => Promise<T>,
-  untilMs = halfIntervalEndMs(state),
+  untilMs = halfPollIntervalEndMs(state),
 ): Promise<T | null> {
   const { parts, unfinished } = state;
-  const pending =
+  const pendingWork =
     unfinished.get(name) ??
     work().then(
       (result) => () => result,
@@ -158,21 +165,21 @@ async function finishInTime<T>(
         throw error;
       },
     );
-  unfinished.set(name, pending);
+  unfinished.set(name, pendingWork);
   const { configured, perMinute } = parts.source.listRate();
-  const leftMs = untilMs - parts.clock.monotonic();
-  const isLimited = perMinute < configured && leftMs < Number.POSITIVE_INFINITY;
-  if (isLimited && !(await endsWithin(parts.clock, leftMs, pending))) return null;
+  const timeLeftMs = untilMs - parts.clock.monotonic();
+  const isListRateLowered = perMinute < configured && timeLeftMs < Number.POSITIVE_INFINITY;
+  if (isListRateLowered && !(await endsWithin(parts.clock, timeLeftMs, pendingWork))) return null;
   unfinished.delete(name);
-  return (await pending)() as T;
+  return (await pendingWork)() as T;
 }
 
-function halfIntervalEndMs({ everyMs, parts }: PollState): number {
+function halfPollIntervalEndMs({ everyMs, parts }: PollState): number {
   return parts.clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
 }
 
 /** Emits undisputed alarms of each page at once. After a failed commit, all later pages wait for the complete list. */
-function createPageEmitter(state: PollState, returning: boolean, signal: AbortSignal): ReadOptions["onPage"] {
+function createAlarmPageEmitter(state: PollState, returning: boolean, signal: AbortSignal): ListOptions["onPage"] {
   const { parts, store } = state;
   const { alarms } = store;
   let hasCommitFailed = false;
@@ -187,14 +194,14 @@ function createPageEmitter(state: PollState, returning: boolean, signal: AbortSi
     if (listed.length === 0) return;
     if (!isReturnEmitted) await parts.commit("alarms", {}, true);
     isReturnEmitted = true;
-    await recheckGateways(state, listed, signal);
-    const listedIds = new Set(listed.map(({ id }) => id));
-    const storedById = new Map([...alarms].filter(([id]) => listedIds.has(id)));
+    await recheckGatewaysOfNewAlarms(state, listed, signal);
+    const listedAlarmIds = new Set(listed.map(({ id }) => id));
+    const storedAlarmsById = new Map([...alarms].filter(([id]) => listedAlarmIds.has(id)));
     const reading: AlarmReading = { listed, coverage: () => "moving", found: [], searched: new Set(), scope: null };
-    const diffSteps = diffAlarms(storedById, reading, diffOptions(state));
+    const alarmDiffSteps = diffAlarms(storedAlarmsById, reading, alarmDiffOptions(state));
     try {
-      const diff = await runInSlices(diffSteps, ALARMS_PER_COMMIT, parts.clock, signal);
-      await commitDiff(state, diff, [], false, signal);
+      const alarmDiff = await runInSlices(alarmDiffSteps, ALARMS_PER_COMMIT, parts.clock, signal);
+      await commitAlarmDiff(state, alarmDiff, [], false, signal);
       await yieldUnlessAborted(parts.clock, signal);
       if (parts.config.alarms.startup === "reconcile") return;
       for (const { id, site } of listed) if (!state.takenOverSites.has(site.id)) state.takenOverAlarms.add(id);
@@ -205,57 +212,57 @@ function createPageEmitter(state: PollState, returning: boolean, signal: AbortSi
   };
 }
 
-function isMassDrop(before: ReadonlyMap<string, StoredAlarm>, { listed, coverage }: ActiveAlarms): boolean {
-  const listedIds = new Set(listed.map(({ id }) => id));
-  const isObserved = (siteId: number) => coverage(siteId) === "complete";
-  return findMassChange(before, ({ alarm }) => !listedIds.has(alarm.id), isObserved) !== null;
+function isMassDrop(before: ReadonlyMap<string, StoredAlarm>, { listed, coverage }: ActiveAlarmList): boolean {
+  const listedAlarmIds = new Set(listed.map(({ id }) => id));
+  const isSiteObserved = (siteId: number) => coverage(siteId) === "complete";
+  return findMassAlarmChange(before, ({ alarm }) => !listedAlarmIds.has(alarm.id), isSiteObserved) !== null;
 }
 
-async function readListAgain({ list }: PollState, first: ActiveAlarms, how: ReadOptions): Promise<ActiveAlarms> {
-  return joinReadings(first, await list.read({ ...how, careful: false }));
+async function readListAgain({ list }: PollState, first: ActiveAlarmList, how: ListOptions): Promise<ActiveAlarmList> {
+  return joinAlarmListReadings(first, await list.read({ ...how, careful: false }));
 }
 
-async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadOptions) {
+async function verifyAlarmAbsences(state: PollState, first: ActiveAlarmList, how: ListOptions) {
   const { parts, store, massGuard } = state;
   const { config, clock, scope, source } = parts;
   const { vanish_after_misses: vanishAfter } = config.alarms;
   const { alarms } = store;
   const { signal } = how;
-  const isVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
-  const sortListedAlarms = (reading: ActiveAlarms) => {
-    const sorted = sortRecords(state.statements, alarms, reading.listed, reading.coverage);
-    return { reading, sorted, absent: findAbsent(alarms, sorted.listed, reading.coverage, isVisible) };
+  const isSiteVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
+  const sortListedAlarms = (reading: ActiveAlarmList) => {
+    const sorted = sortAlarmRecords(state.statements, alarms, reading.listed, reading.coverage);
+    return { reading, sorted, absent: findAbsentAlarms(alarms, sorted.listed, reading.coverage, isSiteVisible) };
   };
   let sortedReading = sortListedAlarms(first);
   await yieldForManyAlarms(state, first.listed.length, signal);
-  const dueSearches = selectDue(state.absenceCounts, sortedReading.absent, vanishAfter);
-  const isDoubted = ({ alarm }: StoredAlarm) => sortedReading.sorted.doubted.has(alarm.id);
-  const isLastSearch = (known: StoredAlarm) => known.misses + 1 >= vanishAfter && !isDoubted(known);
-  const search = await searchAbsentAlarms(state, "absent alarms", dueSearches, isLastSearch, signal);
-  const foundById = Map.groupBy(search.found, ({ id }) => id);
-  const isExplained = (known: StoredAlarm) =>
-    (foundById.get(known.alarm.id) ?? []).some((record) => !isResolved(record) || isNewEnd(known, record));
+  const dueSearches = dueAlarms(state.absenceCounts, sortedReading.absent, vanishAfter);
+  const isAlarmDoubted = ({ alarm }: StoredAlarm) => sortedReading.sorted.doubted.has(alarm.id);
+  const isLastAlarmSearch = (known: StoredAlarm) => known.misses + 1 >= vanishAfter && !isAlarmDoubted(known);
+  const alarmSearch = await searchAbsentAlarms(state, "absent alarms", dueSearches, isLastAlarmSearch, signal);
+  const foundRecordsById = Map.groupBy(alarmSearch.found, ({ id }) => id);
+  const isAbsenceExplained = (known: StoredAlarm) =>
+    (foundRecordsById.get(known.alarm.id) ?? []).some((record) => !isResolvedAlarm(record) || isNewEnd(known, record));
   // Read again while a mass drop awaits confirmation; an alarm absent for hours costs no request per poll.
-  const pendingDrops = sortedReading.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
-  const unexplained = [...dueSearches, ...pendingDrops].filter(({ alarm }) => !search.postponed.has(alarm.id));
-  if (!sortedReading.reading.isConfirmed && !unexplained.every(isExplained))
+  const pendingMassDrops = sortedReading.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
+  const unexplained = [...dueSearches, ...pendingMassDrops].filter(({ alarm }) => !alarmSearch.postponed.has(alarm.id));
+  if (!sortedReading.reading.isConfirmed && !unexplained.every(isAbsenceExplained))
     sortedReading = sortListedAlarms(await readListAgain(state, first, how));
   const { reading, sorted, absent } = sortedReading;
-  const endLimits = { always: vanishAfter, nowMs: clock.now() };
-  const check = () => checkEnds(alarms, sorted.outdated, state.ends, endLimits, source, signal);
-  const endCheck = restrictEndCheck(await finishInTime(state, "ends", check), state.ends, sorted.outdated);
+  const endCheckLimits = { always: vanishAfter, nowMs: clock.now() };
+  const checkContestedEnds = () => checkAlarmEnds(alarms, sorted.outdated, state.ends, endCheckLimits, source, signal);
+  const endCheck = restrictEndCheck(await finishInTime(state, "ends", checkContestedEnds), state.ends, sorted.outdated);
   const followedAlarms = [...alarms.values()].filter((known) => isOpenAlarm(known) && known.state !== "out-of-scope");
-  const hiddenAlarms = followedAlarms.filter(({ alarm }) => !scope.sees(alarm.site.id));
-  const listedIds = new Set(hiddenAlarms.length === 0 ? [] : sorted.listed.map(({ id }) => id));
+  const alarmsOfHiddenSites = followedAlarms.filter(({ alarm }) => !scope.sees(alarm.site.id));
+  const listedAlarmIds = new Set(alarmsOfHiddenSites.length === 0 ? [] : sorted.listed.map(({ id }) => id));
   const needsScope =
-    unexplained.some(({ alarm }) => !foundById.has(alarm.id)) ||
+    unexplained.some(({ alarm }) => !foundRecordsById.has(alarm.id)) ||
     // A listed alarm needs no new scope, even when the token's scope lacks the alarm's site.
-    hiddenAlarms.some(({ alarm }) => !listedIds.has(alarm.id)) ||
+    alarmsOfHiddenSites.some(({ alarm }) => !listedAlarmIds.has(alarm.id)) ||
     followedAlarms.some(({ alarm }) => isSiteRefusal(reading.failures.get(alarm.site.id)));
-  const seenScope = needsScope ? await finishInTime(state, "scope", () => scope.tryRefresh(signal)) : null;
-  const unclearRecords = search.found.filter((record) => record.status === "active" && contradictsItself(record));
+  const refreshedTokenScope = needsScope ? await finishInTime(state, "scope", () => scope.tryRefresh(signal)) : null;
+  const unclearRecords = alarmSearch.found.filter((record) => record.status === "active" && contradictsItself(record));
   // An alarm absent from pages that were read only once may still be active.
-  const unconfirmedAlarms = reading.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
+  const unconfirmedAbsentAlarms = reading.isConfirmed ? [] : absent.filter((known) => !isAbsenceExplained(known));
   const observation: AlarmReading = {
     listed: sorted.listed,
     insisted: sorted.insisted.difference(endCheck.stale).union(endCheck.revoked),
@@ -263,16 +270,16 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadOp
     doubted: new Set([
       ...sorted.doubted,
       ...unclearRecords.map(({ id }) => id),
-      ...search.postponed,
-      ...unconfirmedAlarms.map(({ alarm }) => alarm.id),
+      ...alarmSearch.postponed,
+      ...unconfirmedAbsentAlarms.map(({ alarm }) => alarm.id),
     ]),
     coverage: reading.coverage,
-    found: search.found.filter((record) => !unclearRecords.includes(record)),
-    searched: search.searched,
-    scope: seenScope,
+    found: alarmSearch.found.filter((record) => !unclearRecords.includes(record)),
+    searched: alarmSearch.searched,
+    scope: refreshedTokenScope,
   };
-  const failures: ReadonlyMap<number, Failure> = new Map([...endCheck.failures, ...search.failures]);
-  return { reading, sorted, absent, ends: endCheck, observation, failures, postponed: search.postponed };
+  const failures: ReadonlyMap<number, Failure> = new Map([...endCheck.failures, ...alarmSearch.failures]);
+  return { reading, sorted, absent, ends: endCheck, observation, failures, postponed: alarmSearch.postponed };
 }
 
 /**
@@ -287,43 +294,43 @@ async function searchAbsentAlarms(
   signal: AbortSignal,
 ) {
   const { clock, config, scope, source } = state.parts;
-  const untilMs = halfIntervalEndMs(state);
+  const untilMs = halfPollIntervalEndMs(state);
   const isLate = () => clock.monotonic() >= untilMs;
   const visible = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
-  const settings = { source, maxPages: config.alarms.resolved_pages_max, isLastSearch, isLate, signal };
-  const hasEarlier = state.unfinished.has(name);
-  const first = await finishInTime(state, name, () => searchAlarms(visible, settings), untilMs);
-  const unanswered = visible.filter(({ alarm }) => first?.answered.has(alarm.id) === false);
-  if (!hasEarlier || unanswered.length === 0) return joinSearches([first], visible);
-  const second = await finishInTime(state, name, () => searchAlarms(unanswered, settings), untilMs);
-  return joinSearches([first, second], visible);
+  const searchSettings = { source, maxPages: config.alarms.resolved_pages_max, isLastSearch, isLate, signal };
+  const hasUnfinishedSearch = state.unfinished.has(name);
+  const firstSearch = await finishInTime(state, name, () => searchMissingAlarms(visible, searchSettings), untilMs);
+  const unanswered = visible.filter(({ alarm }) => firstSearch?.answered.has(alarm.id) === false);
+  if (!hasUnfinishedSearch || unanswered.length === 0) return joinSearches([firstSearch], visible);
+  const secondSearch = await finishInTime(state, name, () => searchMissingAlarms(unanswered, searchSettings), untilMs);
+  return joinSearches([firstSearch, secondSearch], visible);
 }
 
-async function confirmMassEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {
+async function confirmMassAlarmEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {
   const endedAlarms = [...ended].flatMap((id) => state.store.alarms.get(id) ?? []);
   const { found } = await searchAbsentAlarms(state, "ended alarms", endedAlarms, () => false, signal);
-  return new Set(found.filter(isResolved).map(({ id }) => id));
+  return new Set(found.filter(isResolvedAlarm).map(({ id }) => id));
 }
 
 function isNewEnd(known: StoredAlarm, record: Alarm): boolean {
-  return !isEmittedEnd(known, record) && !endsBeforeStart(known, record);
+  return !isEmittedAlarmEnd(known, record) && !endsBeforeStart(known, record);
 }
 
-async function recheckGateways({ parts, store }: PollState, listed: readonly Alarm[], signal: AbortSignal) {
+async function recheckGatewaysOfNewAlarms({ parts, store }: PollState, listed: readonly Alarm[], signal: AbortSignal) {
   const isNewAlarm = ({ id, site }: Alarm) => {
     const storedAlarm = store.alarms.get(id);
-    return (storedAlarm === undefined || !isOpenAlarm(storedAlarm)) && isFollowedSite(store, site.id);
+    return (storedAlarm === undefined || !isOpenAlarm(storedAlarm)) && isSiteFollowed(store, site.id);
   };
   const siteIds = new Set(listed.filter(isNewAlarm).map(({ site }) => site.id));
   const gatewayChecks = parts.beforeNewAlarms([...siteIds], signal);
   if (gatewayChecks !== null) await gatewayChecks;
 }
 
-function isFollowedSite({ sites }: AlarmStore, siteId: number): boolean {
+function isSiteFollowed({ sites }: AlarmStore, siteId: number): boolean {
   return (sites.get(String(siteId))?.activeSince ?? null) !== null;
 }
 
-function diffOptions({ parts, store, startedAt, takenOverSites, takenOverAlarms }: PollState): DiffOptions {
+function alarmDiffOptions({ parts, store, startedAt, takenOverSites, takenOverAlarms }: PollState): AlarmDiffOptions {
   const { clock, config, source } = parts;
   return {
     source: sourceUri(source.name),
@@ -331,45 +338,45 @@ function diffOptions({ parts, store, startedAt, takenOverSites, takenOverAlarms 
     late: false,
     behindGateway: store.gatewayFinder(),
     vanishAfterMisses: config.alarms.vanish_after_misses,
-    isKnownSite: (siteId) => isFollowedSite(store, siteId),
+    isKnownSite: (siteId) => isSiteFollowed(store, siteId),
     startup: config.alarms.startup,
     startedAt,
     isTakenOver: ({ id, site }) => takenOverSites.has(site.id) || takenOverAlarms.has(id),
   };
 }
 
-async function commitDiff(
+async function commitAlarmDiff(
   { parts, store }: PollState,
   diff: AlarmDiff,
-  lastDocuments: readonly DocumentChange[],
+  documentsOfLastCommit: readonly DocumentChange[],
   returning: boolean,
   signal: AbortSignal,
 ): Promise<void> {
-  for (const { put, events, isLast } of cutDiff(diff, ALARMS_PER_COMMIT)) {
-    const documents = [{ set: store.alarmSet, put }, ...(isLast ? lastDocuments : [])];
+  for (const { put, events, isLast } of splitAlarmDiff(diff, ALARMS_PER_COMMIT)) {
+    const documents = [{ set: store.alarmSet, put }, ...(isLast ? documentsOfLastCommit : [])];
     await parts.commit("alarms", { documents, events }, returning);
     if (!isLast) await yieldUnlessAborted(parts.clock, signal);
   }
 }
 
 async function yieldForManyAlarms({ parts }: PollState, alarms: number, signal: AbortSignal): Promise<void> {
-  if (alarms >= YIELD_FROM_ALARMS) await yieldUnlessAborted(parts.clock, signal);
+  if (alarms >= YIELDING_ALARM_COUNT_MIN) await yieldUnlessAborted(parts.clock, signal);
 }
 
-function describeLateness({ parts: { source }, everyMs, pollStartsMs, pagesRead }: PollState): readonly string[] {
-  const configuredMs = everyMs();
+function describeLatePolls({ parts: { source }, everyMs, pollStartsMs, pagesRead }: PollState): readonly string[] {
+  const configuredPollIntervalMs = everyMs();
   const pollIntervalsMs = pollStartsMs.slice(1).map((atMs, index) => atMs - (pollStartsMs[index] ?? atMs));
-  if (configuredMs === null || pollIntervalsMs.length < AVERAGED_POLL_INTERVALS) return [];
-  const usualIntervalsMs = pollIntervalsMs.sort((one, other) => one - other).slice(0, -1);
-  const meanMs = usualIntervalsMs.reduce((sum, gapMs) => sum + gapMs, 0) / usualIntervalsMs.length;
-  if (meanMs < LATE_POLL_FACTOR * configuredMs) return [];
+  if (configuredPollIntervalMs === null || pollIntervalsMs.length < AVERAGED_POLL_INTERVALS) return [];
+  const usualPollIntervalsMs = pollIntervalsMs.sort((one, other) => one - other).slice(0, -1);
+  const meanPollIntervalMs = usualPollIntervalsMs.reduce((sum, gapMs) => sum + gapMs, 0) / usualPollIntervalsMs.length;
+  if (meanPollIntervalMs < LATE_POLL_FACTOR * configuredPollIntervalMs) return [];
   const { perMinute, configured } = source.listRate();
-  const rateReason =
+  const listRateReason =
     perMinute < configured
       ? `the service allows ${perMinute} lists a minute`
       : `${perMinute} lists a minute are configured`;
   const pagesText = pagesRead > 1 ? `a poll reads ${pagesRead} pages, and ` : "";
-  const meanInterval = secondsText(Math.round(meanMs / 1_000));
-  const targetInterval = secondsText(configuredMs / 1_000);
-  return [`Alarms are polled every ${meanInterval} instead of every ${targetInterval}: ${pagesText}${rateReason}.`];
+  const meanInterval = secondsText(Math.round(meanPollIntervalMs / 1_000));
+  const targetInterval = secondsText(configuredPollIntervalMs / 1_000);
+  return [`Alarms are polled every ${meanInterval} instead of every ${targetInterval}: ${pagesText}${listRateReason}.`];
 }

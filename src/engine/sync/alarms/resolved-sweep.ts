@@ -3,17 +3,17 @@ import type { Alarm } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
 import type { SerialRunner } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { Page } from "../../source/source.ts";
+import type { ListPage } from "../../source/source.ts";
 import type { DocumentChange } from "../../store/store.ts";
 import { incompleteJobOutcome, JOB_OUTCOME_OK, type JobOutcome } from "../job.ts";
 import type { PollContext } from "../poll-dependencies.ts";
 import type { StoredAlarmSite, StoredSweep } from "../snapshot.ts";
-import { endOrStartMs, latestTimeMs, parseUtcMs } from "./alarm-times.ts";
+import { alarmEndOrStartMs, latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
-import { diffResolved } from "./diff-resolved-alarms.ts";
-import { createMassGuard } from "./mass-alarm-changes.ts";
-import { noteFirstListings, openAlarmStore } from "./stored-alarms.ts";
-import { describeUnreadable } from "./unverified-records.ts";
+import { diffResolvedAlarms } from "./diff-resolved-alarms.ts";
+import { createMassAlarmChangeGuard } from "./mass-alarm-changes.ts";
+import { noteFirstSiteListings, openAlarmStore } from "./stored-alarms.ts";
+import { describeUnreadableRecords } from "./unverified-records.ts";
 
 /** Time for which the learned order of the list of resolved alarms is trusted before all pages are read again. */
 const LIST_ORDER_TRUST_MS = 86_400_000;
@@ -27,34 +27,34 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
   const { alarms: settings } = config;
   const store = openAlarmStore(parts);
   const { alarms, sites } = store;
-  const massGuard = createMassGuard(log);
+  const massGuard = createMassAlarmChangeGuard(log);
   let isFirstSweep = true;
 
-  async function sweepResolved(signal: AbortSignal): Promise<JobOutcome> {
+  async function sweepResolvedAlarms(signal: AbortSignal): Promise<JobOutcome> {
     const lastSweep = store.sweeps.get("resolved");
     const visibleSites = scope.known();
     const isOrderTrusted = lastSweep !== undefined && clock.now() - Date.parse(lastSweep.wholeAt) < LIST_ORDER_TRUST_MS;
-    const limits = {
+    const readingLimits = {
       fromMs: lastSweep === undefined ? null : sweptUntilMs(lastSweep, visibleSites) - settings.resolved_overlap,
       stopBy: isOrderTrusted ? lastSweep.newestFirstBy : null,
       maxPages: settings.resolved_pages_max,
-      isAwaited: awaitsRecord,
+      isAwaited: awaitsEndRecord,
     };
-    const readings: ResolvedReading[] = [];
+    const siteReadings: ResolvedReading[] = [];
     for (const siteId of settings.sites ?? [null]) {
-      const pages = source.alarms({ status: "resolved", ...(siteId !== null && { siteId }) }, signal);
-      readings.push(await readResolved(pages, limits));
+      const resolvedAlarmPages = source.alarms({ status: "resolved", ...(siteId !== null && { siteId }) }, signal);
+      siteReadings.push(await readResolvedAlarms(resolvedAlarmPages, readingLimits));
     }
-    return oneAtATime(() => compareAndCommit(lastSweep, limits.fromMs, visibleSites, readings));
+    return oneAtATime(() => compareAndCommitAlarms(lastSweep, readingLimits.fromMs, visibleSites, siteReadings));
   }
 
-  function awaitsRecord(alarmId: string): boolean {
+  function awaitsEndRecord(alarmId: string): boolean {
     const oldAlarm = alarms.get(alarmId);
     if (oldAlarm === undefined) return false;
     return isOpenAlarm(oldAlarm) || (oldAlarm.state === "resolved" && !oldAlarm.untold && !oldAlarm.alarm.acknowledged);
   }
 
-  async function compareAndCommit(
+  async function compareAndCommitAlarms(
     last: StoredSweep | undefined,
     fromMs: number | null,
     visible: ReadonlySet<number> | null,
@@ -63,29 +63,29 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
     const at = isoUtc(clock.now());
     const records = readings
       .flatMap((reading) => reading.records)
-      .filter((record) => last === undefined || awaitsRecord(record.id) || isInSweptRange(record, last, visible));
-    const newSweep = nextSweep(last, readings, at);
-    const resolvedDiff = diffResolved(alarms, records, {
+      .filter((record) => last === undefined || awaitsEndRecord(record.id) || endedInSweptRange(record, last, visible));
+    const newSweep = makeNextSweep(last, readings, at);
+    const resolvedAlarmDiff = diffResolvedAlarms(alarms, records, {
       source: sourceUri(source.name),
       at,
       late: true,
       behindGateway: store.gatewayFinder(),
-      fromMs: fromMs ?? firstListedMs(newSweep) - settings.resolved_overlap,
-      isHistory: (alarm) => isBeforeFirstList(alarm, last !== undefined),
+      fromMs: fromMs ?? firstAlarmListMs(newSweep) - settings.resolved_overlap,
+      isHistory: (alarm) => beganBeforeFirstList(alarm, last !== undefined),
       silent: isFirstSweep && settings.startup === "silent",
     });
-    const { diff, remarks } = massGuard.judge(alarms, resolvedDiff, () => "complete");
+    const { diff, remarks } = massGuard.judge(alarms, resolvedAlarmDiff, () => "complete");
     // Records that await confirmation must be read again, so the watermark then stays.
-    const wasListSteady = remarks.length === 0 && readings.every((reading) => reading.steady);
+    const wasAlarmListSteady = remarks.length === 0 && readings.every((reading) => reading.steady);
     const documents: DocumentChange[] = [{ set: store.alarmSet, put: diff.put }];
-    if (wasListSteady) {
+    if (wasAlarmListSteady) {
       const siteIds = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
-      const listedSites = noteFirstListings(sites, siteIds, "resolvedSince", at);
-      documents.push({ set: store.siteSet, put: [...listedSites, ...changedVisibility(last, visible)] });
-      if (!isSameSweep(last, newSweep)) documents.push({ set: store.sweepSet, put: [["resolved", newSweep]] });
+      const newlyListedSites = noteFirstSiteListings(sites, siteIds, "resolvedSince", at);
+      documents.push({ set: store.siteSet, put: [...newlyListedSites, ...changedSiteVisibility(last, visible)] });
+      if (!isSameResolvedSweep(last, newSweep)) documents.push({ set: store.sweepSet, put: [["resolved", newSweep]] });
     }
     await parts.commit("resolved_sweep", { documents, events: diff.events });
-    isFirstSweep &&= !wasListSteady;
+    isFirstSweep &&= !wasAlarmListSteady;
     if (readings.some((reading) => reading.tooLong)) {
       return incompleteJobOutcome(
         `More than ${settings.resolved_pages_max} pages of resolved alarms: short alarms may be missed. Raise resolved_pages_max, or follow fewer sites.`,
@@ -93,34 +93,34 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
     }
     const brokenList = readings.find((reading) => reading.brokenBy !== null);
     if (brokenList !== undefined) return incompleteJobOutcome(`${brokenList.brokenBy} What it showed before is told.`);
-    const unreadable = readings.flatMap((reading) => reading.unreadable);
-    const messages = [...remarks, ...describeUnreadable(unreadable, "resolved")];
-    if (messages.length > 0) return { kind: "ok", remark: messages.join(" ") };
+    const unreadableRecords = readings.flatMap((reading) => reading.unreadable);
+    const sweepRemarks = [...remarks, ...describeUnreadableRecords(unreadableRecords, "resolved")];
+    if (sweepRemarks.length > 0) return { kind: "ok", remark: sweepRemarks.join(" ") };
     // Records of a changing list are emitted and the watermark stays; only a first sweep is repeated soon.
-    return wasListSteady || last !== undefined
+    return wasAlarmListSteady || last !== undefined
       ? JOB_OUTCOME_OK
       : incompleteJobOutcome("The list of resolved alarms changed while it was read.");
   }
 
   /** Time until which resolved alarms were read: the watermark, or earlier for sites that are visible again. */
   function sweptUntilMs(last: StoredSweep, visible: ReadonlySet<number> | null): number {
-    const siteTimesMs = [...sites.keys()].map((siteId) => siteSweptUntilMs(Number(siteId), last, visible));
-    return Math.min(parseUtcMs(last.watermark) ?? 0, ...siteTimesMs);
+    const siteSweepTimesMs = [...sites.keys()].map((siteId) => siteSweptUntilMs(Number(siteId), last, visible));
+    return Math.min(parseUtcMs(last.watermark) ?? 0, ...siteSweepTimesMs);
   }
 
   function siteSweptUntilMs(siteId: number, { watermark }: StoredSweep, visible: ReadonlySet<number> | null): number {
     const sweptUntil = sites.get(String(siteId))?.sweptUntil;
-    const isVisibleAgain = sweptUntil !== undefined && visible?.has(siteId) === true;
-    return parseUtcMs(isVisibleAgain ? sweptUntil : watermark) ?? 0;
+    const isSiteVisibleAgain = sweptUntil !== undefined && visible?.has(siteId) === true;
+    return parseUtcMs(isSiteVisibleAgain ? sweptUntil : watermark) ?? 0;
   }
 
   /** True for an alarm that ended in its site's range to sweep. Older, deleted episodes would be emitted again. */
-  function isInSweptRange(record: Alarm, last: StoredSweep, visible: ReadonlySet<number> | null): boolean {
+  function endedInSweptRange(record: Alarm, last: StoredSweep, visible: ReadonlySet<number> | null): boolean {
     const sweepStartMs = siteSweptUntilMs(record.site.id, last, visible) - settings.resolved_overlap;
-    return (latestTimeMs(record) ?? sweepStartMs) >= sweepStartMs;
+    return (latestAlarmTimeMs(record) ?? sweepStartMs) >= sweepStartMs;
   }
 
-  function changedVisibility(
+  function changedSiteVisibility(
     last: StoredSweep | undefined,
     visible: ReadonlySet<number> | null,
   ): readonly (readonly [string, StoredAlarmSite])[] {
@@ -132,13 +132,13 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
   }
 
   /** Time of the first list of active alarms, milliseconds: the first sweep emits episodes that ended since then. */
-  function firstListedMs({ watermark }: StoredSweep): number {
-    const firstListings = [...sites.values()].map(({ activeSince }) => activeSince ?? watermark);
-    return Math.min(...[watermark, ...firstListings].map((time) => Date.parse(time)));
+  function firstAlarmListMs({ watermark }: StoredSweep): number {
+    const firstListingTimes = [...sites.values()].map(({ activeSince }) => activeSince ?? watermark);
+    return Math.min(...[watermark, ...firstListingTimes].map((time) => Date.parse(time)));
   }
 
   /** True at a site's first sweep for an alarm that began before the site's active alarms were first listed. */
-  function isBeforeFirstList(alarm: Alarm, hasSwept: boolean): boolean {
+  function beganBeforeFirstList(alarm: Alarm, hasSwept: boolean): boolean {
     const site = sites.get(String(alarm.site.id));
     if (site === undefined) return true;
     if (hasSwept && site.resolvedSince !== null) return false;
@@ -149,11 +149,11 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
   }
 
   /** Caps the next watermark at our time: an end of 18:00 listed at 08:00 would hide alarms that end at 08:01. */
-  function nextSweep(last: StoredSweep | undefined, readings: readonly ResolvedReading[], at: string): StoredSweep {
+  function makeNextSweep(last: StoredSweep | undefined, readings: readonly ResolvedReading[], at: string): StoredSweep {
     const nowMs = clock.now();
     const endMs = Math.max(...readings.map(({ latestMs }) => latestMs ?? Number.NEGATIVE_INFINITY));
-    const beforeMs = parseUtcMs(last?.watermark ?? null) ?? 0;
-    const watermarkMs = Math.max(Math.min(endMs, nowMs), Math.min(beforeMs, nowMs + settings.resolved_overlap));
+    const lastWatermarkMs = parseUtcMs(last?.watermark ?? null) ?? 0;
+    const watermarkMs = Math.max(Math.min(endMs, nowMs), Math.min(lastWatermarkMs, nowMs + settings.resolved_overlap));
     const wasWholeListRead = readings.every((reading) => reading.whole);
     const listOrders = new Set(readings.filter(({ pages }) => pages > 1).map(({ newestFirstBy }) => newestFirstBy));
     const [order = null] = listOrders;
@@ -164,10 +164,10 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
     };
   }
 
-  return { run: sweepResolved };
+  return { run: sweepResolvedAlarms };
 }
 
-function isSameSweep(last: StoredSweep | undefined, next: StoredSweep): boolean {
+function isSameResolvedSweep(last: StoredSweep | undefined, next: StoredSweep): boolean {
   return (
     last?.watermark === next.watermark &&
     last.newestFirstBy === next.newestFirstBy &&
@@ -176,9 +176,9 @@ function isSameSweep(last: StoredSweep | undefined, next: StoredSweep): boolean 
   );
 }
 
-type ResolvedReading = Awaited<ReturnType<typeof readResolved>>;
+type ResolvedReading = Awaited<ReturnType<typeof readResolvedAlarms>>;
 
-interface ReadingLimits {
+interface ResolvedReadingLimits {
   readonly fromMs: number | null;
   readonly stopBy: StoredSweep["newestFirstBy"];
   readonly maxPages: number;
@@ -186,34 +186,34 @@ interface ReadingLimits {
 }
 
 const LIST_ORDERS = ["resolved", "triggered"] as const;
-const TIME_BY_ORDER = { resolved: endOrStartMs, triggered: (alarm: Alarm) => parseUtcMs(alarm.triggeredAt) };
+const TIME_BY_LIST_ORDER = { resolved: alarmEndOrStartMs, triggered: (alarm: Alarm) => parseUtcMs(alarm.triggeredAt) };
 
-async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLimits) {
+async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits: ResolvedReadingLimits) {
   const { fromMs, stopBy, maxPages, isAwaited } = limits;
   const records: Alarm[] = [];
-  const unreadable: string[] = [];
-  const lastTimes = { resolved: Number.POSITIVE_INFINITY, triggered: Number.POSITIVE_INFINITY };
+  const unreadableRecords: string[] = [];
+  const lastAlarmTimesMs = { resolved: Number.POSITIVE_INFINITY, triggered: Number.POSITIVE_INFINITY };
   const isDescending = { resolved: true, triggered: true };
   let latestMs: number | null = null;
   let statedTotal: number | null = null;
   let hasTotalChanged = false;
   let pageCount = 0;
   const addListedAlarm = (alarm: Alarm) => {
-    const endMs = endOrStartMs(alarm);
-    const alarmMs = latestTimeMs(alarm);
+    const endMs = alarmEndOrStartMs(alarm);
+    const alarmMs = latestAlarmTimeMs(alarm);
     if (fromMs === null || alarmMs === null || alarmMs >= fromMs || isAwaited(alarm.id)) records.push(alarm);
     if (endMs !== null && (latestMs === null || endMs > latestMs)) latestMs = endMs;
-    for (const order of LIST_ORDERS) {
-      const timeMs = TIME_BY_ORDER[order](alarm);
-      isDescending[order] &&= timeMs !== null && timeMs <= lastTimes[order];
-      lastTimes[order] = timeMs ?? lastTimes[order];
+    for (const listOrder of LIST_ORDERS) {
+      const timeMs = TIME_BY_LIST_ORDER[listOrder](alarm);
+      isDescending[listOrder] &&= timeMs !== null && timeMs <= lastAlarmTimesMs[listOrder];
+      lastAlarmTimesMs[listOrder] = timeMs ?? lastAlarmTimesMs[listOrder];
     }
   };
   /** `whole`: the list's order is known as if every page was read. `steady`: no alarm can have moved unread. */
   const finish = (whole: boolean, steady: boolean, fault: { tooLong?: boolean; brokenBy?: string } = {}) => {
     const newestFirstBy = LIST_ORDERS.find((order) => isDescending[order]) ?? null;
-    const readingFacts = { records, pages: pageCount, latestMs, newestFirstBy, unreadable };
-    return { ...readingFacts, whole, steady, tooLong: false, brokenBy: null, ...fault };
+    const commonReadingFacts = { records, pages: pageCount, latestMs, newestFirstBy, unreadable: unreadableRecords };
+    return { ...commonReadingFacts, whole, steady, tooLong: false, brokenBy: null, ...fault };
   };
   try {
     for await (const page of pages) {
@@ -221,9 +221,9 @@ async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLi
       hasTotalChanged ||= statedTotal !== null && page.total !== statedTotal;
       statedTotal = page.total;
       page.items.forEach(addListedAlarm);
-      unreadable.push(...(page.unreadable ?? []));
+      unreadableRecords.push(...(page.unreadable ?? []));
       if (!page.more) return finish(true, !hasTotalChanged);
-      const isPastStart = (order: (typeof LIST_ORDERS)[number]) => fromMs === null || lastTimes[order] < fromMs;
+      const isPastStart = (order: (typeof LIST_ORDERS)[number]) => fromMs === null || lastAlarmTimesMs[order] < fromMs;
       if (stopBy !== null && fromMs !== null && isDescending[stopBy] && isPastStart(stopBy)) return finish(false, true);
       if (pageCount >= maxPages) {
         const hasReadEnough = LIST_ORDERS.some((order) => isDescending[order] && isPastStart(order));

@@ -9,30 +9,30 @@ import { episodeKey } from "./episode.ts";
 
 type ListPart = Pick<AlarmFilter, "priority" | "acknowledged">;
 
-export interface ReadOptions {
+export interface ListOptions {
   readonly careful: boolean;
   readonly onPage: (listed: readonly Alarm[]) => Promise<void>;
   readonly signal: AbortSignal;
 }
 
-export interface ReadLimits {
+export interface ListLimits {
   readonly maxPages: number;
   readonly twice: boolean;
 }
 
-export interface SiteReading {
+export interface SiteAlarmReading {
   readonly listing: Listing<Alarm>;
   readonly remark: string | null;
 }
 
 /** Most pages of a site's uncut list: 10,000 alarms at 500 a page. Reading 20 pages twice takes over a minute. */
-const MAX_SITE_PAGES = 20;
+const MAX_SITE_ALARM_PAGES = 20;
 /** Number of failures in a row of a later page, and their least duration, before a list is read in parts. */
-const SPLIT_AFTER_FAILURES = 3;
-const SPLIT_AFTER_FAILING_MS = 120_000;
+const SPLIT_LIST_AFTER_FAILURES = 3;
+const SPLIT_LIST_AFTER_FAILING_MS = 120_000;
 const RETRY_WHOLE_LIST_AFTER_MS = 3_600_000;
 
-interface ListFailures {
+interface AlarmListFailures {
   readonly sinceMs: number;
   readonly failures: number;
   readonly cutMs: number | null;
@@ -40,73 +40,73 @@ interface ListFailures {
 
 /** Reads a site's alarm list; if its pages do not lead to its end, in parts by priority for an hour. */
 export function createSiteListReader(
-  read: (filter: ListPart & { siteId: number }, how: ReadOptions, limits: ReadLimits) => Promise<Listing<Alarm>>,
+  read: (filter: ListPart & { siteId: number }, how: ListOptions, limits: ListLimits) => Promise<Listing<Alarm>>,
   isBroken: () => boolean,
   clock: Clock,
   log: Pick<Log, "info" | "warn">,
 ) {
-  const failuresByList = new Map<string, ListFailures>();
-  const lastIds = new Map<number, ReadonlySet<string>>();
-  const isListSplit = (list: string) => {
-    const splitAtMs = failuresByList.get(list)?.cutMs ?? null;
-    return splitAtMs !== null && clock.monotonic() - splitAtMs < RETRY_WHOLE_LIST_AFTER_MS;
+  const failuresByList = new Map<string, AlarmListFailures>();
+  const lastAlarmIdsBySite = new Map<number, ReadonlySet<string>>();
+  const isAlarmListSplit = (list: string) => {
+    const listSplitAtMs = failuresByList.get(list)?.cutMs ?? null;
+    return listSplitAtMs !== null && clock.monotonic() - listSplitAtMs < RETRY_WHOLE_LIST_AFTER_MS;
   };
 
   /** Counts a failure of a list. True: read the list in parts by priority from now on. */
-  function noteFailure(list: string, isPart: boolean, { brokenBy, reason }: { brokenBy?: string; reason: string }) {
+  function noteListFailure(list: string, isPart: boolean, { brokenBy, reason }: { brokenBy?: string; reason: string }) {
     const nowMs = clock.monotonic();
     const { sinceMs, failures, cutMs } = failuresByList.get(list) ?? { sinceMs: nowMs, failures: 0, cutMs: null };
-    const failsOften = failures + 1 >= SPLIT_AFTER_FAILURES && nowMs - sinceMs >= SPLIT_AFTER_FAILING_MS;
-    const mustSplitNow = brokenBy === "pages" || isPart || failsOften || isBroken();
-    failuresByList.set(list, { sinceMs, failures: failures + 1, cutMs: mustSplitNow ? nowMs : null });
-    if (mustSplitNow && cutMs === null)
+    const failsOften = failures + 1 >= SPLIT_LIST_AFTER_FAILURES && nowMs - sinceMs >= SPLIT_LIST_AFTER_FAILING_MS;
+    const mustSplitAlarmList = brokenBy === "pages" || isPart || failsOften || isBroken();
+    failuresByList.set(list, { sinceMs, failures: failures + 1, cutMs: mustSplitAlarmList ? nowMs : null });
+    if (mustSplitAlarmList && cutMs === null)
       log.warn({ list, reason }, "a list of alarms cannot be read to its end: it is read in parts");
-    return mustSplitNow;
+    return mustSplitAlarmList;
   }
 
-  async function readPart(siteId: number, part: ListPart, twice: boolean, how: ReadOptions): Promise<Listing<Alarm>> {
-    const listName = describeList(siteId, part);
-    if (!isListSplit(listName)) {
-      const wholeListing = await read({ siteId, ...part }, how, { maxPages: MAX_SITE_PAGES, twice });
+  async function readPart(siteId: number, part: ListPart, twice: boolean, how: ListOptions): Promise<Listing<Alarm>> {
+    const listName = describeAlarmList(siteId, part);
+    if (!isAlarmListSplit(listName)) {
+      const wholeListing = await read({ siteId, ...part }, how, { maxPages: MAX_SITE_ALARM_PAGES, twice });
       if (wholeListing.complete || wholeListing.brokenBy === undefined) {
         if ((failuresByList.get(listName)?.cutMs ?? null) !== null)
           log.info({ list: listName }, "a list of alarms can be read whole again");
         failuresByList.delete(listName);
         return wholeListing;
       }
-      if (!noteFailure(listName, part.priority !== undefined, wholeListing)) {
+      if (!noteListFailure(listName, part.priority !== undefined, wholeListing)) {
         if (wholeListing.failure !== undefined) throw wholeListing.failure;
         return wholeListing;
       }
     }
     const firstPage = await read({ siteId, ...part }, how, { maxPages: 1, twice: false });
     if (firstPage.complete) return firstPage;
-    const listParts = splitPart(part);
+    const listParts = splitAlarmListPart(part);
     if (listParts.length === 0)
       return { ...firstPage, reason: `The active alarms of ${listName} cannot be read beyond their first page.` };
-    return joinParts(firstPage, listParts, (each) => readPart(siteId, each, false, how), how.signal);
+    return joinAlarmListParts(firstPage, listParts, (each) => readPart(siteId, each, false, how), how.signal);
   }
 
-  return async (siteId: number, how: ReadOptions): Promise<SiteReading> => {
+  return async (siteId: number, how: ListOptions): Promise<SiteAlarmReading> => {
     const firstList = await readPart(siteId, {}, true, how);
-    if (!isListSplit(describeList(siteId, {}))) return { listing: firstList, remark: null };
+    if (!isAlarmListSplit(describeAlarmList(siteId, {}))) return { listing: firstList, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
     // An alarm may move from one part to another between two requests: read again before it counts as absent.
-    const firstIds = new Set(listItems(firstList).map(alarmId));
-    const lacksAlarms = lastIds.get(siteId)?.isSubsetOf(firstIds) !== true;
-    lastIds.set(siteId, firstIds);
-    if (!firstList.complete || !(how.careful || lacksAlarms)) return { listing: firstList, remark };
+    const firstAlarmIds = new Set(listItems(firstList).map(getAlarmId));
+    const lacksEarlierAlarms = lastAlarmIdsBySite.get(siteId)?.isSubsetOf(firstAlarmIds) !== true;
+    lastAlarmIdsBySite.set(siteId, firstAlarmIds);
+    if (!firstList.complete || !(how.careful || lacksEarlierAlarms)) return { listing: firstList, remark };
     const secondList = await readPart(siteId, {}, true, how);
-    const alarms = joinItemsById(firstList.items, listItems(secondList), alarmId);
-    lastIds.set(siteId, new Set(alarms.map(alarmId)));
-    if (secondList.complete && fingerprint(firstList.items, stateKey) === fingerprint(secondList.items, stateKey))
+    const alarms = joinItemsById(firstList.items, listItems(secondList), getAlarmId);
+    lastAlarmIdsBySite.set(siteId, new Set(alarms.map(getAlarmId)));
+    if (secondList.complete && fingerprint(firstList.items, alarmState) === fingerprint(secondList.items, alarmState))
       return { listing: secondList, remark };
     return { listing: partialList("Two readings of the parts of a list differ.", alarms, alarms.length), remark };
   };
 }
 
 /** Reads the parts of an alarm list: complete if the parts show as many records as the uncut list states. */
-async function joinParts(
+async function joinAlarmListParts(
   first: Listing<Alarm> & { readonly complete: false },
   parts: readonly ListPart[],
   readPart: (part: ListPart) => Promise<Listing<Alarm>>,
@@ -114,41 +114,41 @@ async function joinParts(
 ): Promise<Listing<Alarm>> {
   let items = listItems(first);
   const ids = new Set<string>();
-  const reasons: string[] = [];
+  const faults: string[] = [];
   for (const listPart of parts) {
     try {
       const listing = await readPart(listPart);
       for (const { id } of listItems(listing)) ids.add(id);
-      items = joinItemsById(items, listItems(listing), alarmId);
-      if (!listing.complete) reasons.push(listing.reason);
+      items = joinItemsById(items, listItems(listing), getAlarmId);
+      if (!listing.complete) faults.push(listing.reason);
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);
       if (isFailureOfAllSites(failure)) throw failure;
-      reasons.push(failure.message);
+      faults.push(failure.message);
     }
   }
   const { total } = first;
-  if (reasons.length === 0 && total === ids.size && total === items.length) return { complete: true, items, pages: 1 };
-  return partialList(reasons[0] ?? `The list says ${total} records and its parts show ${ids.size}.`, items, total);
+  if (faults.length === 0 && total === ids.size && total === items.length) return { complete: true, items, pages: 1 };
+  return partialList(faults[0] ?? `The list says ${total} records and its parts show ${ids.size}.`, items, total);
 }
 
 function partialList(reason: string, shown: readonly Alarm[], total: number | null): Listing<Alarm> {
   return { complete: false, reason, shown, count: shown.length, total };
 }
 
-function splitPart(part: ListPart): readonly ListPart[] {
+function splitAlarmListPart(part: ListPart): readonly ListPart[] {
   if (part.priority === undefined) return (["A", "B", "C"] as const).map((priority) => ({ priority }));
   return part.acknowledged === undefined ? [true, false].map((acknowledged) => ({ ...part, acknowledged })) : [];
 }
 
-function describeList(siteId: number, { priority, acknowledged }: ListPart): string {
+function describeAlarmList(siteId: number, { priority, acknowledged }: ListPart): string {
   const acknowledgement = acknowledged === undefined ? null : acknowledged ? "acknowledged" : "not acknowledged";
   return [`site ${siteId}`, priority, acknowledgement].filter((word) => word != null).join(", ");
 }
 
-export const alarmId = (alarm: Alarm): string => alarm.id;
+export const getAlarmId = (alarm: Alarm): string => alarm.id;
 
-export function stateKey(alarm: Alarm): string {
+export function alarmState(alarm: Alarm): string {
   return `${alarm.id} ${episodeKey(alarm)} ${alarm.status}`;
 }

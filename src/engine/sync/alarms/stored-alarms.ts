@@ -3,32 +3,32 @@ import { documentSet } from "../../store/store.ts";
 import { createOfflineGatewayFinder } from "../inventory/gateways.ts";
 import type { PollContext } from "../poll-dependencies.ts";
 import { type StoredAlarm, type StoredAlarmSite, type StoredObject, type StoredSweep, syncSet } from "../snapshot.ts";
-import { latestTimeMs, parseUtcMs } from "./alarm-times.ts";
+import { latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 
 /** Retention of ended alarms without a readable time, and of vanished or unacknowledged alarms. */
-const UNSURE_RETENTION_MS = 7 * 86_400_000;
+const LONG_ALARM_RETENTION_MS = 7 * 86_400_000;
 /** Retention of other ended alarms: with a wrong time zone, an end is listed up to 14 hours late. */
-const END_RETENTION_MS = 86_400_000;
-const MAX_RETAINED_ENDS = 2_000;
+const ENDED_ALARM_RETENTION_MS = 86_400_000;
+const MAX_RETAINED_ENDED_ALARMS = 2_000;
 
 export type AlarmStore = ReturnType<typeof openAlarmStore>;
 
 export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }: PollContext) {
   const alarmSet = documentSet("alarm", name);
   const [siteSet, sweepSet] = [syncSet("alarm-site", name), syncSet("sweep", name)];
-  const gateways = syncState.get<StoredObject<Gateway>>(documentSet("gateway", name));
-  const hosts = syncState.get<StoredObject<Host>>(documentSet("host", name));
+  const storedGateways = syncState.get<StoredObject<Gateway>>(documentSet("gateway", name));
+  const storedHosts = syncState.get<StoredObject<Host>>(documentSet("host", name));
   return {
     ...{ alarmSet, siteSet, sweepSet },
     alarms: syncState.get<StoredAlarm>(alarmSet),
     sites: syncState.get<StoredAlarmSite>(siteSet),
     sweeps: syncState.get<StoredSweep>(sweepSet),
-    gatewayFinder: () => createOfflineGatewayFinder(gateways, hosts, offlineGatewayOf),
+    gatewayFinder: () => createOfflineGatewayFinder(storedGateways, storedHosts, offlineGatewayOf),
   };
 }
 
-export function noteFirstListings(
+export function noteFirstSiteListings(
   sites: AlarmStore["sites"],
   siteIds: Iterable<number>,
   field: "activeSince" | "resolvedSince",
@@ -47,53 +47,58 @@ export function expiredAlarmIds(
   { nowMs, overlapMs }: { readonly nowMs: number; readonly overlapMs: number },
 ): readonly string[] {
   const watermarkMs = parseUtcMs(sweeps.get("resolved")?.watermark ?? null);
-  const expiredIds: string[] = [];
+  const idsOfExpiredAlarms: string[] = [];
   const retainedAlarms: { readonly id: string; readonly since: string }[] = [];
   for (const [id, stored] of alarms) {
     if (isOpenAlarm(stored) || changed.has(id)) continue;
     const { alarm, since, state, untold } = stored;
-    const endMs = latestEndMs(stored);
+    const endMs = latestAlarmEndMs(stored);
     const sweptMs = parseUtcMs(sites.get(String(alarm.site.id))?.sweptUntil ?? null) ?? watermarkMs;
-    const ageMs = nowMs - Date.parse(since);
-    const isSwept = state === "resolved" && endMs !== null && sweptMs !== null;
-    const isOld = isSwept ? endMs < sweptMs - 2 * overlapMs && ageMs > 2 * overlapMs : ageMs > UNSURE_RETENTION_MS;
-    if (!isOld) continue;
+    const alarmAgeMs = nowMs - Date.parse(since);
+    const isEndSwept = state === "resolved" && endMs !== null && sweptMs !== null;
+    const isAlarmOld = isEndSwept
+      ? endMs < sweptMs - 2 * overlapMs && alarmAgeMs > 2 * overlapMs
+      : alarmAgeMs > LONG_ALARM_RETENTION_MS;
+    if (!isAlarmOld) continue;
     const awaitsAcknowledgement = untold !== true && !alarm.acknowledged;
-    if (state === "resolved" && ageMs <= (awaitsAcknowledgement ? UNSURE_RETENTION_MS : END_RETENTION_MS))
+    if (
+      state === "resolved" &&
+      alarmAgeMs <= (awaitsAcknowledgement ? LONG_ALARM_RETENTION_MS : ENDED_ALARM_RETENTION_MS)
+    )
       retainedAlarms.push({ id, since });
-    else expiredIds.push(id);
+    else idsOfExpiredAlarms.push(id);
   }
-  const newestFirst = retainedAlarms.sort((one, other) => (one.since < other.since ? 1 : -1));
-  return [...expiredIds, ...newestFirst.slice(MAX_RETAINED_ENDS).map(({ id }) => id)];
+  const newestRetainedAlarms = retainedAlarms.sort((one, other) => (one.since < other.since ? 1 : -1));
+  return [...idsOfExpiredAlarms, ...newestRetainedAlarms.slice(MAX_RETAINED_ENDED_ALARMS).map(({ id }) => id)];
 }
 
 /** Latest end of all episodes of an alarm, milliseconds: the sweep would emit a deleted episode again. */
-function latestEndMs({ alarm, former = [] }: StoredAlarm): number | null {
-  const lastTimeMs = latestTimeMs(alarm);
-  return lastTimeMs === null ? null : Math.max(lastTimeMs, ...former.map(({ endMs }) => endMs ?? 0));
+function latestAlarmEndMs({ alarm, former = [] }: StoredAlarm): number | null {
+  const presentEndMs = latestAlarmTimeMs(alarm);
+  return presentEndMs === null ? null : Math.max(presentEndMs, ...former.map(({ endMs }) => endMs ?? 0));
 }
 
 export type ActiveAlarmCounts = ReadonlyMap<number, ReadonlyMap<string, number>>;
 
 export function createActiveAlarmCounts() {
-  const counts = new Map<number, Map<string, number>>();
+  const alarmCountsBySite = new Map<number, Map<string, number>>();
 
-  function addToCount(stored: StoredAlarm | undefined, by: 1 | -1): void {
+  function addToAlarmCount(stored: StoredAlarm | undefined, by: 1 | -1): void {
     if (stored?.state !== "active" && stored?.state !== "missing") return;
     const { site, trigger } = stored.alarm;
-    const siteCounts = counts.get(site.id) ?? new Map<string, number>();
-    counts.set(site.id, siteCounts);
-    const count = (siteCounts.get(trigger.priority) ?? 0) + by;
-    if (count === 0) siteCounts.delete(trigger.priority);
-    else siteCounts.set(trigger.priority, count);
-    if (siteCounts.size === 0) counts.delete(site.id);
+    const siteAlarmCounts = alarmCountsBySite.get(site.id) ?? new Map<string, number>();
+    alarmCountsBySite.set(site.id, siteAlarmCounts);
+    const newAlarmCount = (siteAlarmCounts.get(trigger.priority) ?? 0) + by;
+    if (newAlarmCount === 0) siteAlarmCounts.delete(trigger.priority);
+    else siteAlarmCounts.set(trigger.priority, newAlarmCount);
+    if (siteAlarmCounts.size === 0) alarmCountsBySite.delete(site.id);
   }
 
   return {
-    counts: counts as ActiveAlarmCounts,
+    counts: alarmCountsBySite as ActiveAlarmCounts,
     changed(before: StoredAlarm | undefined, after: StoredAlarm | undefined): void {
-      addToCount(before, -1);
-      addToCount(after, 1);
+      addToAlarmCount(before, -1);
+      addToAlarmCount(after, 1);
     },
   };
 }

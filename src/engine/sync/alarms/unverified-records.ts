@@ -2,19 +2,19 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { PollContext } from "../poll-dependencies.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
-import { type Coverage, fillRecord } from "./diff-alarms.ts";
+import { fillRecord, type SiteCoverage } from "./diff-alarms.ts";
 import {
   contradictsItself,
   episodeKey,
-  fillFromStored,
+  fillFromStoredAlarm,
   hasOnlyId,
-  hasOtherStart,
-  isEmittedEnd,
-  isOutdated,
-  isResolved,
-  relateRecord,
+  hasOtherStartTime,
+  isEmittedAlarmEnd,
+  isOldRecord,
+  isResolvedAlarm,
+  relateToEpisode,
 } from "./episode.ts";
-import type { EndCheck } from "./missing-alarm-search.ts";
+import type { AlarmEndCheck } from "./missing-alarm-search.ts";
 
 /** Records of the list of active alarms that count only after confirmation. In memory only: a restart counts again. */
 
@@ -22,9 +22,9 @@ import type { EndCheck } from "./missing-alarm-search.ts";
  * `doubted`: ids of alarms whose records change nothing in this poll. `contradictory`: doubted records that state an end.
  * `outdated`: records older than the stored alarm; records of `insisted` ids, and starts of `corrected` ids, count.
  */
-export type SortedRecords = ReturnType<typeof sortRecords>;
+export type SortedAlarmRecords = ReturnType<typeof sortAlarmRecords>;
 
-export type Repetitions = ReadonlyMap<
+export type RepeatedRecords = ReadonlyMap<
   string,
   { readonly siteId: number; readonly text: string; readonly times: number }
 >;
@@ -33,11 +33,11 @@ const CONFIRMING_POLLS = 2;
 /** Number of polls after which an outdated record counts: 10 polls (5 minutes) outlast a usual cache. */
 const OUTDATED_RECORD_POLLS = 10;
 
-export function sortRecords(
-  statements: Repetitions,
+export function sortAlarmRecords(
+  statements: RepeatedRecords,
   alarms: ReadonlyMap<string, StoredAlarm>,
   records: readonly Alarm[],
-  coverage: (siteId: number) => Coverage,
+  coverage: (siteId: number) => SiteCoverage,
 ) {
   const listed: Alarm[] = [];
   const doubted = new Set<string>();
@@ -46,61 +46,61 @@ export function sortRecords(
   const outdated: Alarm[] = [];
   const insisted = new Set<string>();
   const corrected = new Set<string>();
-  const newStatements = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
-  const countRepeatedStatement = (alarm: Alarm) => {
-    const statementText = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
-    const earlierStatement = statements.get(alarm.id);
-    const timesStated = earlierStatement?.text === statementText ? earlierStatement.times + 1 : 1;
-    newStatements.set(alarm.id, { siteId: alarm.site.id, text: statementText, times: timesStated });
-    return timesStated;
+  const newAlarmStatements = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
+  const countRepeatedAlarmState = (alarm: Alarm) => {
+    const alarmStatementText = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
+    const earlierAlarmStatement = statements.get(alarm.id);
+    const statementCount = earlierAlarmStatement?.text === alarmStatementText ? earlierAlarmStatement.times + 1 : 1;
+    newAlarmStatements.set(alarm.id, { siteId: alarm.site.id, text: alarmStatementText, times: statementCount });
+    return statementCount;
   };
   for (const record of records) {
     const oldAlarm = alarms.get(record.id);
     // A record that contains only its id is completed from the stored alarm: it proves that the alarm is listed.
     const alarm = fillRecord(alarms, record);
-    const isReadable = alarm.site.id !== 0 && !hasOnlyId(alarm);
-    if (!isReadable || hasOnlyId(record)) unreadable.push(record.id);
-    if (!isReadable || contradictsItself(alarm)) {
-      if (isReadable) contradictory.push(alarm);
-      const isConfirmed = countRepeatedStatement(alarm) >= CONFIRMING_POLLS;
+    const isRecordReadable = alarm.site.id !== 0 && !hasOnlyId(alarm);
+    if (!isRecordReadable || hasOnlyId(record)) unreadable.push(record.id);
+    if (!isRecordReadable || contradictsItself(alarm)) {
+      if (isRecordReadable) contradictory.push(alarm);
+      const isRecordConfirmed = countRepeatedAlarmState(alarm) >= CONFIRMING_POLLS;
       // The list of resolved alarms decides about a record that states the end of its alarm.
-      if (isReadable && isConfirmed && !isResolved(alarm)) listed.push(alarm);
+      if (isRecordReadable && isRecordConfirmed && !isResolvedAlarm(alarm)) listed.push(alarm);
       else doubted.add(alarm.id);
-    } else if (oldAlarm !== undefined && isOutdated(oldAlarm, alarm)) {
+    } else if (oldAlarm !== undefined && isOldRecord(oldAlarm, alarm)) {
       listed.push(alarm);
       outdated.push(alarm);
       // An alarm that already came back and ended again by the same end reopens only with a later event.
-      const hasReturnedBefore = oldAlarm.state === "resolved" && isEmittedEnd(oldAlarm, oldAlarm.alarm);
-      if (!hasReturnedBefore && countRepeatedStatement(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
-    } else if (oldAlarm && hasOtherStart(oldAlarm, record) && countRepeatedStatement(record) >= CONFIRMING_POLLS) {
+      const hasAlarmReturnedBefore = oldAlarm.state === "resolved" && isEmittedAlarmEnd(oldAlarm, oldAlarm.alarm);
+      if (!hasAlarmReturnedBefore && countRepeatedAlarmState(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
+    } else if (oldAlarm && hasOtherStartTime(oldAlarm, record) && countRepeatedAlarmState(record) >= CONFIRMING_POLLS) {
       corrected.add(alarm.id);
       listed.push(fillRecord(alarms, record, true));
     } else listed.push(alarm);
   }
-  return { listed, doubted, contradictory, unreadable, outdated, insisted, corrected, statements: newStatements };
+  return { listed, doubted, contradictory, unreadable, outdated, insisted, corrected, statements: newAlarmStatements };
 }
 
 /** True for a record to emit before the rest of the list: no contradiction, other start or other episode. */
 export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boolean {
-  const alarm = known === undefined ? record : fillFromStored(known, record);
-  if (alarm.site.id === 0 || hasOnlyId(record) || isResolved(alarm) || contradictsItself(alarm)) return false;
+  const alarm = known === undefined ? record : fillFromStoredAlarm(known, record);
+  if (alarm.site.id === 0 || hasOnlyId(record) || isResolvedAlarm(alarm) || contradictsItself(alarm)) return false;
   if (known === undefined) return true;
-  if (isOutdated(known, alarm) || hasOtherStart(known, record)) return false;
+  if (isOldRecord(known, alarm) || hasOtherStartTime(known, record)) return false;
   if (!isOpenAlarm(known)) return true;
-  return relateRecord(known, alarm) === "same" && alarm.triggeredAt === known.alarm.triggeredAt;
+  return relateToEpisode(known, alarm) === "same" && alarm.triggeredAt === known.alarm.triggeredAt;
 }
 
 export function createUnverifiedReport({ source: { name: source }, metrics, log }: PollContext) {
   let wereContradictory = false;
   return (
-    { contradictory, unreadable }: SortedRecords,
-    { revoked, stale }: EndCheck,
+    { contradictory, unreadable }: SortedAlarmRecords,
+    { revoked, stale }: AlarmEndCheck,
     withoutId: readonly string[],
   ): readonly string[] => {
-    const count = (reason: string, records: number) => metrics.alarmRecordsDoubtful.set({ source, reason }, records);
-    count("contradictory", contradictory.length);
-    count("stale", stale.size);
-    count("unreadable", unreadable.length + withoutId.length);
+    const setCount = (reason: string, records: number) => metrics.alarmRecordsDoubtful.set({ source, reason }, records);
+    setCount("contradictory", contradictory.length);
+    setCount("stale", stale.size);
+    setCount("unreadable", unreadable.length + withoutId.length);
     const [first] = contradictory;
     if (first !== undefined && !wereContradictory) {
       const alarms = contradictory.length;
@@ -112,25 +112,25 @@ export function createUnverifiedReport({ source: { name: source }, metrics, log 
         { alarms: revoked.size },
         "the service lists alarms as active and does not know their end any more: believed",
       );
-    const messages = [
+    const remarks = [
       first !== undefined &&
         `Records of the list of active alarms that contradict themselves: ${contradictory.length}, such as alarm ${first.id} with the status "${first.status}" and the end ${first.resolvedAtRaw ?? "null"}. These alarms stay as they were.`,
       revoked.size > 0 &&
-        `Alarms that are active again, because the service does not know their end any more: ${revoked.size} (${formatSomeIds([...revoked])}).`,
+        `Alarms that are active again, because the service does not know their end any more: ${revoked.size} (${formatFirstAlarmIds([...revoked])}).`,
       stale.size > 0 &&
-        `Alarms that are in the list of active alarms and in the list of resolved ones: ${stale.size} (${formatSomeIds([...stale])}). They stay resolved.`,
+        `Alarms that are in the list of active alarms and in the list of resolved ones: ${stale.size} (${formatFirstAlarmIds([...stale])}). They stay resolved.`,
       unreadable.length > 0 &&
-        `Records of active alarms of which only the id can be read: ${unreadable.length} (${formatSomeIds(unreadable)}).`,
+        `Records of active alarms of which only the id can be read: ${unreadable.length} (${formatFirstAlarmIds(unreadable)}).`,
     ];
-    return [...messages.filter((message) => message !== false), ...describeUnreadable(withoutId, "active")];
+    return [...remarks.filter((message) => message !== false), ...describeUnreadableRecords(withoutId, "active")];
   };
 }
 
-export function describeUnreadable(records: readonly string[], list: "active" | "resolved"): readonly string[] {
+export function describeUnreadableRecords(records: readonly string[], list: "active" | "resolved"): readonly string[] {
   if (records.length === 0) return [];
   return [`Records of the list of ${list} alarms without a usable id: ${records.length}, such as ${records[0]}.`];
 }
 
-function formatSomeIds(ids: readonly string[]): string {
+function formatFirstAlarmIds(ids: readonly string[]): string {
   return ids.length > 3 ? `${ids.slice(0, 3).join(", ")} …` : ids.join(", ");
 }

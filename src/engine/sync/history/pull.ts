@@ -4,7 +4,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { createWakeup } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
+import { type OfferedSlot, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import { createFinalizedDays } from "../completeness/finalized-days.ts";
 import type { Follower, FollowerRun } from "../job.ts";
@@ -186,7 +186,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     signal.throwIfAborted();
     let series: readonly Series[] = [];
     let isDiscoveryTask = false;
-    const chooseTaskForSlot = ({ isOwnSlot }: SlotOffer): HistoryTask | null => {
+    const chooseTaskForSlot = ({ isOwnSlot }: OfferedSlot): HistoryTask | null => {
       const mayDiscoverLogs = !isPastPaused && (!isOwnSlot || isLogDiscoveryDue());
       const historyTask = isTotal ? chooseTotalsTask() : chooseTask(!isOwnSlot && !isPastPaused, mayDiscoverLogs);
       if (historyTask === null) return null;

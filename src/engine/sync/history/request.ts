@@ -4,7 +4,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { Chooser, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
+import type { HistoryQuery, OfferedSlot, RequestChooser, Source } from "../../source/source.ts";
 import type { StoredLedger } from "../snapshot.ts";
 import { parseTime, type TimeRange, totalLengthMs } from "./buckets.ts";
 import { buildSeriesQuery, describeHistoryRequest, type HistoryRequest } from "./choose-request.ts";
@@ -68,9 +68,13 @@ export function createHistoryRequests(options: {
   const firstSeriesOfTags = (tagIds: readonly string[]) => tagIds.flatMap((id) => registry.ofTag(id).slice(0, 1));
 
   /** `chooseTask` returns null to leave the slot to others. Throws failures that do not concern single tags. */
-  async function perform(isTotal: boolean, chooseTask: (offer: SlotOffer) => HistoryTask | null, signal: AbortSignal) {
+  async function perform(
+    isTotal: boolean,
+    chooseTask: (offer: OfferedSlot) => HistoryTask | null,
+    signal: AbortSignal,
+  ) {
     const chosenTasks: HistoryTask[] = [];
-    const chooseHistoryQuery: Chooser<HistoryQuery> = (offer) => {
+    const chooseHistoryQuery: RequestChooser<HistoryQuery> = (offer) => {
       const task = chooseTask(offer);
       if (task === null) return { passMs: options.lookupIntervalMs() };
       chosenTasks.push(task);
@@ -84,7 +88,7 @@ export function createHistoryRequests(options: {
     else await discoverLogs(task.discovery, reply, signal);
   }
 
-  async function sendQuery(query: HistoryQuery | Chooser<HistoryQuery>, isTotal: boolean, signal: AbortSignal) {
+  async function sendQuery(query: HistoryQuery | RequestChooser<HistoryQuery>, isTotal: boolean, signal: AbortSignal) {
     try {
       return isTotal
         ? { totals: await source.totals(query, "history", signal) }

@@ -1,6 +1,6 @@
 import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
-import type { Page } from "../../source/source.ts";
+import type { ListPage } from "../../source/source.ts";
 import type { StoredObject } from "../snapshot.ts";
 
 export type StoredGateways = ReadonlyMap<string, StoredObject<Gateway>>;
@@ -84,7 +84,7 @@ export function createOfflineGateways(
   let cachedAtMs = Number.NEGATIVE_INFINITY;
   let offlineGateways: ReadonlyMap<number, string> = new Map();
   return {
-    async *watchPages(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>> {
+    async *watchPages(siteId: number, pages: AsyncIterable<ListPage<Gateway>>): AsyncIterable<ListPage<Gateway>> {
       for await (const page of pages) {
         if (!page.more) listValidUntilMsBySite.set(siteId, timeAfterTwoListsMs());
         yield page;

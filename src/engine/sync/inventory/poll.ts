@@ -5,7 +5,7 @@ import { MAX_CLOCK_DIFFERENCE_MS } from "../../../core/runtime/clock-check.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { yieldIfManyObjects, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { Page, FindStored as StoredObjects } from "../../source/source.ts";
+import type { ListPage, FindRecord as StoredObjects } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { incompleteJobOutcome, type JobOutcome, type RunnableJob } from "../job.ts";
 import { type Listing, listItems, readPages } from "../listing.ts";
@@ -29,7 +29,7 @@ type ReadSiteList<T> = (
   filter: { readonly siteId: number; readonly isUrgent?: true },
   signal: AbortSignal,
   stored: StoredObjects<T>,
-) => AsyncIterable<Page<T>>;
+) => AsyncIterable<ListPage<T>>;
 interface WithId {
   readonly id: string | number;
 }
@@ -81,7 +81,7 @@ export function createInventoryPoll<N extends SiteObjectKind>(
     progress: { readonly site: number; readonly sites: number } | null = null,
   ): Promise<Listing<T>> {
     const siteListFilter = { siteId, ...(progress === null && { isUrgent: true as const }) };
-    async function* pages(): AsyncGenerator<Page<T>, void> {
+    async function* pages(): AsyncGenerator<ListPage<T>, void> {
       for await (const page of read(siteListFilter, signal, storedObjects<T>(parts, noun))) {
         if (noun === "tag") await commitListed(parts, job, noun, siteId, page.items, signal);
         if (progress !== null) parts.firstInventory.page(job, progress, page);
@@ -256,7 +256,7 @@ function absenceUntilRemovalMs({ config, source }: PollContext): number {
   return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 
-export async function readInventoryList<T extends WithId>(read: () => AsyncIterable<Page<T>>): Promise<Listing<T>> {
+export async function readInventoryList<T extends WithId>(read: () => AsyncIterable<ListPage<T>>): Promise<Listing<T>> {
   const listOptions = { idOf: (item: T) => String(item.id) };
   const firstReading = await readPages(read(), listOptions);
   return firstReading.complete || firstReading.shown === null ? firstReading : await readPages(read(), listOptions);

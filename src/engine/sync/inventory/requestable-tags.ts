@@ -1,5 +1,5 @@
 import type { Site, Tag } from "../../../core/model/building.ts";
-import { isRequestableId } from "../../source/source.ts";
+import { isRequestableTagId } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { type StoredObject, type StoredTagSystems, syncSet } from "../snapshot.ts";
 
@@ -34,7 +34,7 @@ export async function loadRequestableTags(store: Store, source: string): Promise
   );
   const requestableTags: SiteTag[] = [];
   for (const [id, { value: tag, siteId, missingSince }] of tags) {
-    if (siteId === null || !isMissingBySiteId.has(siteId) || !isRequestableId(id)) continue;
+    if (siteId === null || !isMissingBySiteId.has(siteId) || !isRequestableTagId(id)) continue;
     const tagWithSite = { tag, siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEM_IDS };
     const missingObject = isMissingBySiteId.get(siteId) === true ? "site" : missingSince !== null ? "tag" : null;
     requestableTags.push(missingObject === null ? tagWithSite : { ...tagWithSite, outOfSight: missingObject });

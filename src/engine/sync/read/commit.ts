@@ -6,7 +6,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { sleepFor, yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { ReadReply, Source } from "../../source/source.ts";
+import type { Source, TagReadReply } from "../../source/source.ts";
 import { documentSet, type Store, type StoreChange } from "../../store/store.ts";
 import type { PollTime } from "../job.ts";
 import { type StoredTagQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
@@ -55,7 +55,7 @@ export function createLiveReadCommit(options: LiveReadCommitOptions, schedule: T
   async function prepareReplyChange(
     requested: readonly string[],
     values: ReadonlyMap<string, TagValue>,
-    reply: ReadReply,
+    reply: TagReadReply,
     isClockUncertain: boolean,
   ) {
     const uncachedTagIds = await readUncachedValues(requested);
@@ -110,7 +110,7 @@ export function createLiveReadCommit(options: LiveReadCommitOptions, schedule: T
     lastRead: (): PollTime | null => lastReadTime,
     suddenChanges: suddenChanges.current,
 
-    async values(requested: readonly string[], reply: ReadReply, hurry: AbortSignal): Promise<void> {
+    async values(requested: readonly string[], reply: TagReadReply, hurry: AbortSignal): Promise<void> {
       const nowMs = clock.monotonic();
       const values = tagValuesById(requested, reply.readings);
       const isClockUncertain = Math.abs(options.clockSkewMs?.() ?? 0) > CLOCK_SKEW_MAX_MS;

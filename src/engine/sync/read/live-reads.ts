@@ -1,7 +1,7 @@
 import { asFailure, type Failure, LocalFailure } from "../../../core/errors/errors.ts";
 import { OrderlyStop } from "../../../core/runtime/lifecycle.ts";
 import { createWakeup } from "../../../core/runtime/waiting.ts";
-import { type Lane, TAGS_PER_REQUEST } from "../../source/source.ts";
+import { type QueueLane, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Follower, FollowerRun } from "../job.ts";
 import { type PlannedTags, planNextLiveRead } from "../plan/group.ts";
 import type { StoredLeftOut } from "../snapshot.ts";
@@ -121,7 +121,12 @@ export function createLiveReads(options: LiveReadOptions) {
     return true;
   }
 
-  async function readTagsOnce(lane: Lane, begun: () => void, signal: AbortSignal, { draining, well }: FollowerRun) {
+  async function readTagsOnce(
+    lane: QueueLane,
+    begun: () => void,
+    signal: AbortSignal,
+    { draining, well }: FollowerRun,
+  ) {
     let group: readonly string[] = [];
     let requestStartedAtMs = 0;
     const releaseRequestedTags = () => {

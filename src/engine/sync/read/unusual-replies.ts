@@ -1,7 +1,7 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { LeftOut, ReadReply } from "../../source/source.ts";
+import type { TagReadReply, UnreadTag } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import { type StoredLeftOut, syncSet } from "../snapshot.ts";
 import { tagQuarantineMs } from "./bisection.ts";
@@ -48,7 +48,7 @@ export function createLeftOutTags(options: {
     async change(
       requested: readonly string[],
       values: ReadonlyMap<string, unknown>,
-      reply: Pick<ReadReply, "leftOut" | "receivedAtMs">,
+      reply: Pick<TagReadReply, "leftOut" | "receivedAtMs">,
     ) {
       const storedLeftOut = all ?? new Map(await store.documents<StoredLeftOut>(set));
       all = storedLeftOut;
@@ -85,7 +85,7 @@ export function createLeftOutTags(options: {
   };
 }
 
-const NOT_LISTED_IN_REPLY: Pick<LeftOut, "kind" | "reason"> = {
+const NOT_LISTED_IN_REPLY: Pick<UnreadTag, "kind" | "reason"> = {
   kind: "unanswered",
   reason: "The reply does not list it.",
 };

@@ -3,7 +3,7 @@ import type { TagReading, TagScalar, TagValue } from "../../../core/model/buildi
 import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
 import type { TagValueFact, TagValueQuality, TagValueType } from "../../../core/model/tag-event-data.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { ReadReply } from "../../source/source.ts";
+import type { TagReadReply } from "../../source/source.ts";
 import type { SiteTag } from "../inventory/requestable-tags.ts";
 import { type EmittedReading, lastEmittedOf, lastGoodOf, type StoredValue, type UnverifiedType } from "../snapshot.ts";
 import type { ReadClass } from "./config.ts";
@@ -17,7 +17,7 @@ export function buildValueEvent(
   { tag, siteId, readClass }: WatchedTag,
   value: TagValue,
   before: StoredValue | undefined,
-  reply: Pick<ReadReply, "receivedAtMs" | "latencyMs">,
+  reply: Pick<TagReadReply, "receivedAtMs" | "latencyMs">,
   type: Pick<ValueTypeJudgement, "doubt" | "fact">,
   { source, inDoubt, behindGateway }: { source: string; inDoubt: boolean; behindGateway: string | null },
 ): { readonly stored: StoredValue; readonly event: Event<"tag-value"> | null } {
