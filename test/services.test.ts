@@ -69,7 +69,7 @@ test("SERVICES lists every service with a test that runs the suite", () => {
     .map((file) => `src/${file}`);
   const naming = files.filter((file) => {
     const text = readFileSync(join(root, file), "utf8");
-    return /import (type )?\{[^}]*\b(Service|startedOnce)\b[^}]*\} from "[./a-z]*lifecycle\.ts"/.test(text);
+    return /import (type )?\{[^}]*\b(WorkerService|startServiceOnce)\b[^}]*\} from "[./a-z]*lifecycle\.ts"/.test(text);
   });
   expect(naming.toSorted()).toEqual(Object.keys(SERVICES).toSorted());
   for (const file of new Set(Object.values(SERVICES))) {
