@@ -16,25 +16,18 @@ const REFUSAL_WINDOW_MS = 60_000;
 const LIST_RATE_RECOVERY_INTERVAL_MS = 600_000;
 const REFUSAL_LIFETIME_MS = 86_400_000;
 const URGENT_LIST_RATE_SHARE = 1 / 3;
-/** Requests a minute that only the active alarms use: a page every 30 s. */
 const ALARM_REQUESTS_PER_MINUTE = 2;
 const RESERVED_REQUESTS_PER_MINUTE = ALARM_REQUESTS_PER_MINUTE + 1;
 const OTHER_LISTS_PER_TAG_LIST = 2;
-/** Pause after a list of tags, so that the next short list can start first. */
 const PAUSE_AFTER_TAG_LIST_MS = 1_000;
 const LIST_RATE_MIN = ALARM_REQUESTS_PER_MINUTE + 1;
-/** Minutes in a row with refusals (429, wait of 0 s) that prove a limit of the service. */
 const ZERO_WAIT_REFUSAL_MINUTES_MIN = 3;
 const LONG_AGO_MS = Number.NEGATIVE_INFINITY;
 const AFTER_ALL_TIMES_MS = Number.POSITIVE_INFINITY;
 
 export type ListRateLimit = ReturnType<typeof createListRateLimit>;
 
-/**
- * Limits requests to lists, for which the interface states no limit. Refusals of one minute halve the rate once, at
- * most to what that minute granted. Two requests a minute are for active alarms, a third of the rate is for urgent
- * lists. Other lanes borrow all but three slots of that third: of 30 a minute, 20 at once and 27 in a minute.
- */
+/** Limits requests to lists. A minute with refusals halves the rate; urgent lists have a third of the rate. */
 export function createListRateLimit(perMinute: number, clock: Clock, mark: ClockReader = () => readClocks(clock)) {
   const serialQueue = () => new PQueue({ concurrency: 1 });
   const listQueues = { alarms: serialQueue(), urgent: serialQueue(), other: serialQueue(), tags: serialQueue() };
@@ -63,7 +56,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
     return blockingRequest === undefined ? LONG_AGO_MS : blockingRequest.atMs + windowMs;
   }
 
-  /** Time of the next borrowed slot: at 30 a minute, start 21 comes 7.6 s after the first, start 27 after 53 s. */
+  /** Time at which a list that is not urgent may use a slot of the urgent lists. */
   function slotOfUrgentShareAtMs(allowed: number): number {
     const urgentSlots = Math.floor(allowed * URGENT_LIST_RATE_SHARE);
     const lendableSlots = Math.max(0, urgentSlots - RESERVED_REQUESTS_PER_MINUTE);

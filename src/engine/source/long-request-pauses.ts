@@ -21,10 +21,7 @@ const HEALTHY_CHECKS_BEFORE_TRIAL = 2;
 
 const TRIAL_INTERVAL = { firstMs: 300_000, maxMs: 3_600_000 };
 
-/**
- * Shortens ordered pauses (503, 429) over a minute, which may be a mistake, e.g. 30 days. After two healthy checks one
- * request leaves as a trial, never a write. Any response ends the pause; trials repeat after 5 to 60 minutes.
- */
+/** Ends a long pause that the service ordered (503, 429) when a trial request succeeds after healthy checks. */
 export function createLongRequestPauses({ clock, log, lists, limiter, health }: LongRequestPauseOptions) {
   const servicePauses = new Map<
     RequestPauseScope,

@@ -53,7 +53,6 @@ export function createListPaging(clock: Clock, note: CountUnusualField, origin: 
       const firstPage = await requestFirstPage(list);
       let queuedMs = firstPage.reply.queuedMs;
       let { page, perPage, link } = parseListPage(firstPage.reply, list, 1, firstPage.size);
-      // The service may use another page size without saying so.
       const pageSize = perPage ?? firstPage.size;
       const requestedPages = new Set([pagePositionKey({})]);
       for (;;) {
@@ -120,7 +119,6 @@ function parseListPage<T>({ answer, records }: ListPageReply, list: ListRequest<
   const lastPage = parseCount(last_page);
   const nextLink = isRecord(links) ? links.next : undefined;
   const link = typeof nextLink === "string" && nextLink !== "" ? nextLink : null;
-  // Without links and counts, a full page may have a next one.
   const mayHaveNextPage =
     nextLink === undefined && lastPage === null && parseCount(total) === null && parsedRows.length >= size;
   const page: ListPage<T> = {
@@ -145,7 +143,6 @@ class UnreadableRecord {
   }
 }
 
-/** Returns the position that a link states; null means the next page number. */
 function parseLinkedPagePosition(link: string | null): PagePosition | null {
   const url = link === null ? null : URL.parse(link, "http://relative.invalid");
   if (url === null) return null;

@@ -52,7 +52,6 @@ function isRequestChooser<T extends object>(requested: RequestContent<T>): reque
 
 export class TagIdError extends Error {}
 
-/** Throws `Misuse` for ids that cannot be requested together. */
 export function checkTagIds(ids: readonly string[]): string[] {
   const tagIds = [...new Set(ids)];
   if (tagIds.length === 0) throw new TagIdError("A request needs at least one tag.");
@@ -63,7 +62,6 @@ export function checkTagIds(ids: readonly string[]): string[] {
   return tagIds;
 }
 
-/** Throws `Rejected` unless the writes are 1 to 20 distinct tags with finite numbers or booleans. */
 export function checkTagWrites(writes: readonly TagWrite[]): void {
   try {
     const ids = checkTagIds(writes.map(({ tagId }) => tagId));
@@ -99,7 +97,6 @@ export function tagReadQuery(ids: readonly string[]): string {
   return `tags=${ids.map(encodeURIComponent).join("%2C")}`;
 }
 
-/** Throws `Rejected` for an invalid range and `ConfigError` for an invalid zone. */
 export function historyQuery(query: HistoryQuery, ids: readonly string[], isTotal: boolean): string {
   const from = formatRequestTime(query.from);
   const to = formatRequestTime(query.to);

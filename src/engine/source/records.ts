@@ -213,7 +213,6 @@ export function quoteRawValue(raw: unknown): string {
   return `${Array.isArray(raw) ? "the list" : "the object"} ${shortValueText}`;
 }
 
-/** Keeps the first members only: a list may have a quarter of a million. */
 function shortenRawValue(raw: unknown): unknown {
   if (Array.isArray(raw)) return raw.slice(0, QUOTED_MEMBERS_MAX);
   return isRecord(raw) ? Object.fromEntries(Object.entries(raw).slice(0, QUOTED_MEMBERS_MAX)) : raw;

@@ -42,7 +42,6 @@ interface NumberTextRange {
 }
 
 const UNSAFE_NUMBER_DIGITS_MIN = 16;
-/** Matches an `id` member up to its number: only ids must be exact. */
 const ID_KEY_PATTERN = /"id"\s*:\s*$/;
 const ID_KEY_LENGTH_MAX = 40;
 
@@ -307,7 +306,6 @@ function parseHttpStatus(value: unknown): number | null {
   return typeof status === "number" && Number.isInteger(status) && status >= 100 && status <= 599 ? status : null;
 }
 
-/** Formats any value as one printable line. Masks secrets before cutting the text. */
 export function printableText(value: unknown): string {
   const rawValueText = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
   return maskCredentials(rawValueText.slice(0, 4000))

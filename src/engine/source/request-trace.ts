@@ -27,7 +27,6 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
   const tracedRequests: TracedRequest[] = [];
   let requestCount = 0;
 
-  /** `send` calls `chosen` when the tags of the request are chosen. */
   async function traceRequest<T>(
     lane: QueueLane,
     endpoint: QuotaEndpoint,

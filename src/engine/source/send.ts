@@ -239,7 +239,6 @@ export function createRequestSender(options: RequestSenderOptions) {
         observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
         refused: (_startedMs, forMs) => limiter.pause(forMs, "allowance", endpoint),
       };
-      // A repeated request has the content that was chosen first.
       const runInRequestSlot = <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirst: boolean) =>
         limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
       return sendInRequestSlot(call, limit, runInRequestSlot, signal);
@@ -285,7 +284,6 @@ function createServiceMaintenance(clock: Clock, random: () => number) {
   let outages = 0;
   let untilMs = Number.NEGATIVE_INFINITY;
   return {
-    /** Returns the milliseconds to wait: the stated time, or a growing one with jitter. */
     begin(statedMs: number | null): number {
       const nowMs = clock.monotonic();
       // Requests that were under way together report the same maintenance.
@@ -300,9 +298,7 @@ function createServiceMaintenance(clock: Clock, random: () => number) {
   };
 }
 
-/**
- * Reads the token for every request. Throws `ConfigError` for an unusable token, `LocalFailure` while it is replaced.
- */
+/** Reads the token for every request. Throws `ConfigError` for an unusable token. */
 export function createTokenReader(
   from: SecretRef,
   clock: Pick<Clock, "monotonic">,

@@ -78,10 +78,7 @@ export class LoggedSeries {
 const PARSED_BYTES_PER_YIELD = 200_000;
 const MEASUREMENT_DEPTH = 4;
 
-/**
- * Parses a history response of up to 250,000 measurements (13 MB) without blocking the event loop. A point read from
- * the bytes costs 0.1 µs, with `JSON.parse` 1 µs. In the remaining JSON a marker replaces each list.
- */
+/** Parses up to 250,000 measurements of a history response, faster than `JSON.parse` and without blocking. */
 export async function parseHistoryJson(body: Uint8Array): Promise<ParsedJson> {
   const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
   const measurementListMarker = randomUUID();
@@ -154,7 +151,6 @@ function readPlainMeasurement(bytes: Buffer, from: number, series: LoggedSeries)
   return measurementEnd + 1;
 }
 
-/** Reads any other object without nested objects; returns the index after the entry, or null. */
 function readOtherMeasurement(bytes: Buffer, from: number, series: LoggedSeries): number | null {
   const measurementEnd = bytes.indexOf("}", from);
   const parsedJson =
@@ -406,7 +402,6 @@ function parseLoggedSeries(measurements: unknown): LoggedSeries | null {
   return Array.isArray(measurements) ? LoggedSeries.of(measurements) : null;
 }
 
-/** Says why a log is unreadable. Only an empty list means that a log has no values. */
 function describeBrokenTagLog(series: LoggedSeries | null, measurements: unknown): string {
   if (series === null) return `The measurements of the log are ${quoteRawValue(measurements)}, and no list.`;
   return series.isBroken && series.firstFault !== null

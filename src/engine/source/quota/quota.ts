@@ -47,12 +47,10 @@ export interface QuotaOptions {
   readonly mark?: ClockReader;
   readonly log?: Pick<Log, "warn">;
   readonly metrics?: Pick<Metrics, "quotaWaitSeconds" | "quotaSlots" | "quotaHeld">;
-  /** Called once per period in which another client seems to use the token. */
   readonly onForeign?: (use: OtherClientUse) => void;
 }
 
 export interface Quota extends QuotaLimiter {
-  /** Loads the stored slots, as `run` does by itself. Rejects when the store cannot be read. */
   start(): Promise<void>;
   foreign(): OtherClientUse | null;
   change(share: QuotaShare): void;
@@ -88,7 +86,6 @@ export function createQuota(options: QuotaOptions): Quota {
   }
   const allRateLimiters = () => [...new Set(rateLimiters.values())];
 
-  /** Only writes may use the reserve, so other endpoints have no reserve. */
   function endpointsShare(endpoints: readonly QuotaEndpoint[]): QuotaShare {
     return { ...quotaShare, reserve: endpoints.includes("write") ? quotaShare.reserve : 0 };
   }
@@ -245,10 +242,7 @@ function capQuota({ perMinute = REQUESTS_PER_MINUTE_MAX, polite = 1, reserve = 0
   return { perMinute: Math.min(REQUESTS_PER_MINUTE_MAX, perMinute), polite, reserve };
 }
 
-/**
- * Finds out from `X-RateLimit-Remaining` whether read, write and history share one count. Evidence: endpoint A, B, A,
- * each sent after the reply before. A's count rose by one, and B's is far from A's. Two findings split the count.
- */
+/** Finds out from `X-RateLimit-Remaining` whether read, write and history share one count of requests. */
 export function createQuotaSharingEvidence() {
   let lastCount: { endpoint: QuotaEndpoint; taken: number; sentMs: number; at: number } | undefined;
   let countBeforeLast: typeof lastCount;

@@ -54,7 +54,6 @@ function createRequestQueues() {
     remove: (request: QuotaRequest) => laneRequests(request.lane).delete(request),
     all: () => [...waitingRequestsByLane.values()].flatMap((requests) => [...requests]),
 
-    /** Returns the request that leaves now, or when to look again. Lanes passed over too often come first. */
     take(now: number, readyAt: (lane: QueueLane, isOverdue: boolean) => number) {
       const overdueLanes = LANES.filter((lane) => (laneSkips.get(lane) ?? 0) >= LANE_SKIPS_MAX);
       let lookAtMs = Number.POSITIVE_INFINITY;
@@ -146,7 +145,6 @@ export function createRateLimiter(options: RateLimiterOptions) {
     const sustainedRequestsPerMinute = (pacedRequestsPerWindow * occupiedMs) / (occupiedMs + marginMs);
     const uncertaintyRateShare = isQuotaUncertain ? UNCERTAIN_QUOTA_RATE_SHARE : 1;
     return {
-      // A window has whole slots; the pace keeps the exact share.
       slots: Math.min(Math.floor(allowedRequestsPerWindow), Math.ceil(politeRequestLimit)),
       periodMs: (occupiedMs + marginMs) / pacedRequestsPerWindow / uncertaintyRateShare,
       perMinute: sustainedRequestsPerMinute * uncertaintyRateShare,

@@ -11,12 +11,7 @@ const RATE_CUT_FACTOR = 2 / 3;
 const REQUESTS_PER_WINDOW_MIN = 2;
 const REQUEST_RATE_RAISE_INTERVAL_MS = 10 * 60_000;
 
-/**
- * Slows down after refusals that our count does not explain.
- * - The first takes one slot and adds 0.25 s per window; each further one doubles the margin, up to 4 s.
- * - With two slots unused, the service limits the spacing: full margin, also for urgent requests.
- * - A second within 30 minutes means another client: a third less, then 1 a minute more every 10 minutes.
- */
+/** Slows requests down after refusals that our own count of requests does not explain. */
 export function createRefusalSlowdown(limit: number) {
   let lastRefusalMs = Number.NEGATIVE_INFINITY;
   let slowdown: "none" | "one slot less" | "spacing" = "none";

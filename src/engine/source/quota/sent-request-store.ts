@@ -23,7 +23,7 @@ const SLOT_PREPARED_AHEAD_MS = 10_000;
 
 export type RequestStore = ReturnType<typeof createRequestStore>;
 
-/** Stores each slot before its request leaves, so after a kill the record contains at least what the service counts. */
+/** Stores each slot before its request leaves: after a crash, all requests that the service counted are known. */
 export function createRequestStore(options: RequestStoreOptions) {
   const { store, source, clock, occupiedMs, longestWayMs, mark } = options;
   const endpointKey = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
@@ -117,7 +117,7 @@ export function createRequestStore(options: RequestStoreOptions) {
         for (const storedSlot of await store.load(endpointKey(endpoint))) {
           hasRecord = true;
           lastId = Math.max(lastId, storedSlot.id);
-          // A stored time in the future shows that the clock was set back.
+          // A stored time in the future means that the clock was set back.
           const latestCountedMs = now + longestWayMs + FIRST_SLOT_SAVE_TIMEOUT_MS;
           const countedByMs = storedSlot.countedByMs + clockSetByMs - wallOffsetMs;
           const slot = { id: storedSlot.id, endpoint, sentAt: now, countedBy: Math.min(countedByMs, latestCountedMs) };
@@ -137,7 +137,7 @@ export function createRequestStore(options: RequestStoreOptions) {
       lastId += 1;
       return lastId;
     },
-    /** Makes a slot durable. Returns the time of the record: a later request may exceed the recorded bound. */
+    /** Stores a slot before its request leaves and returns the time of storing. */
     async beforeSend(slot: SpentRequestSlot): Promise<TimeReading> {
       await followWallClock();
       liveSlots = liveSlots.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
@@ -208,7 +208,6 @@ export function createSpentRequestSlots(occupiedMs: number, inherited: readonly 
       if (counted <= countRequestSlots(slots, since - occupiedMs)) return 0;
       return Math.max(0, counted - Math.ceil(highestTwoWindowCount(slots, since, occupiedMs) - COUNT_TOLERANCE));
     },
-    /** Returns when a slot is free: `now`, a later time, or infinity if unknown. */
     freeAt(now: number, allowed: number): number {
       if (allowed < 1) return Number.POSITIVE_INFINITY;
       if (slotEnds.length < slots.length) slotEnds = new Float64Array(2 * slots.length);
@@ -227,7 +226,6 @@ export function createSpentRequestSlots(occupiedMs: number, inherited: readonly 
 
 const COUNT_TOLERANCE = 1e-9;
 
-/** Returns the highest two-window count over every possible alignment of the windows. */
 function highestTwoWindowCount(slots: readonly SpentRequestSlot[], now: number, windowMs: number): number {
   const requestSlotAgesMs = slots.map((slot) => now - slot.countedBy).filter((age) => age < 2 * windowMs);
   let highest = 0;

@@ -29,9 +29,7 @@ export interface ActiveAlarmList {
   readonly unreadable: readonly string[];
 }
 
-/** Most pages read of the alarm list of all sites: 100,000 alarms at 500 a page. */
 const MAX_ALARM_LIST_PAGES = 200;
-/** Share of the list rate for each site listed singly: at 30 lists a minute, one poll lists 10 sites. */
 const LISTS_PER_MINUTE_PER_SITE = 3;
 /** Gap between two pages, in milliseconds, from which alarms may have moved between these pages. */
 const SLOW_PAGE_GAP_MS = 10_000;
@@ -91,7 +89,6 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
   }
 
   return {
-    /** True when the last reading listed sites one by one, so it cannot have shown unknown sites. */
     wasPerSite: () => wasListedPerSite,
     async read(how: ListOptions): Promise<ActiveAlarmList> {
       const followedSites = [...(configuredSites ?? scope.known() ?? storedSites.keys().map(Number))];
@@ -163,7 +160,6 @@ export function joinAlarmListReadings(first: ActiveAlarmList, second: ActiveAlar
   };
 }
 
-/** Collects unreadable records and the reasons to read lists again; unreadable records alone are no such reason. */
 function collectListFaults(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarmList, "reasons" | "unreadable"> {
   const incompleteLists = lists.filter((list) => !list.complete);
   return {

@@ -154,7 +154,6 @@ function raisedEvent(stored: StoredAlarm, initial: boolean, context: AlarmContex
   return alarmEvent("alarm-raised", stored, eventTime(stored.alarm.triggeredAt, context), facts, context, { initial });
 }
 
-/** Builds the acknowledgement event, whose id contains the person, the text and the time (or the poll's time). */
 function acknowledgedEvent(stored: StoredAlarm, context: AlarmContext): Event {
   const { acknowledgedAt, acknowledgedBy, acknowledgedMessage } = stored.alarm;
   const eventIdParts = [acknowledgedAt ?? context.at, acknowledgedBy, acknowledgedMessage];

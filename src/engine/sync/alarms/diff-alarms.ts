@@ -212,7 +212,6 @@ function findEndRecord(known: StoredAlarm, relation: EpisodeRelation, resolved: 
   return records.sort((one, other) => Number(alarmEndOrStartMs(other)) - Number(alarmEndOrStartMs(one)))[0];
 }
 
-/** Fills a record from the stored alarm. `acceptsLaterStart`: the record's start replaces an earlier stored start. */
 export function fillRecord(alarms: StoredAlarmsById, record: Alarm, acceptsLaterStart = false): Alarm {
   const storedAlarm = alarms.get(record.id);
   return storedAlarm === undefined ? record : fillFromStoredAlarm(storedAlarm, record, acceptsLaterStart);
@@ -250,7 +249,6 @@ export function sortAlarmEvents(events: readonly Event[]): readonly Event[] {
   return [...eventsByEpisode.values()].flatMap((own) => own.toSorted(compareAlarmEvents));
 }
 
-/** Splits an alarm diff into parts of `size` alarms with their documents and events; yields at least one part. */
 export function* splitAlarmDiff({ put, events }: AlarmDiff, size: number) {
   const eventsByAlarm = Map.groupBy(events, (event) => (event.data as AlarmFact).alarm.id);
   const ids = [...new Set([...eventsByAlarm.keys(), ...put.keys()])];

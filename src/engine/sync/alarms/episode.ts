@@ -61,10 +61,7 @@ function fillEmptyAlarmFields(known: Alarm, alarm: Alarm): Alarm {
 /** An alarm record belongs to the stored episode (`same`), to a later one (`newer`), or changes nothing (`past`). */
 export type EpisodeRelation = "same" | "newer" | "past";
 
-/**
- * Compares a record with the stored episode. The same trigger and event number mean the same episode: times may shift.
- * Otherwise the start decides. If starts are equal or unreadable, the rising event number decides.
- */
+/** Compares a record with the stored episode by its trigger and event number, otherwise by its start. */
 export function relateToEpisode(known: StoredAlarm, record: Alarm): EpisodeRelation {
   if (record === known.alarm) return "same";
   const alarm = fillEmptyAlarmFields(known.alarm, record);

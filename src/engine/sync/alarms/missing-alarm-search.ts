@@ -6,14 +6,12 @@ import type { StoredAlarm } from "../snapshot.ts";
 import { alarmEndOrStartMs, parseUtcMs } from "./alarm-times.ts";
 import { endsBeforeStart, episodeKey, isResolvedAlarm, relateToEpisode } from "./episode.ts";
 
-/** Most alarm names searched one by one; for more, reading the list of resolved alarms costs fewer requests. */
 const MAX_SEARCHED_ALARM_NAMES = 2;
 /** Most pages of a site's resolved alarms that one poll reads; the sweep reads all of them. */
 const MAX_RESOLVED_PAGES = 10;
 const MAX_SEARCH_TEXT_LENGTH = 255;
 const REPLICA_DELAY_MS = 60_000;
 
-/** Number of consecutive polls that searched for an unexplained alarm, by episode. */
 export type AlarmSearchCounts = ReadonlyMap<string, number>;
 
 const searchCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
@@ -159,7 +157,6 @@ export async function checkAlarmEnds(
   return { revoked, stale: staleAlarmIds, failures, counts: countAlarmSearches(last.counts, contestedAlarms) };
 }
 
-/** Restricts a check to records that are still listed. Without a finished check, the last one stays valid. */
 export function restrictEndCheck(
   check: AlarmEndCheck | null,
   last: Pick<AlarmEndCheck, "stale" | "counts">,

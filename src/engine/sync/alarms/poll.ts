@@ -60,7 +60,6 @@ type PollState = ReturnType<typeof createAlarmPollState>;
 const TOKEN_SCOPE_CHECK_INTERVAL_MS = 300_000;
 /** Alarms compared or committed at once: 5,000 would block the event loop for half a second. */
 const ALARMS_PER_COMMIT = 250;
-/** Number of alarms from which each step yields to the event loop: 5,000 alarms take 5 to 10 ms. */
 const YIELDING_ALARM_COUNT_MIN = 5_000;
 const AVERAGED_POLL_INTERVALS = 10;
 const LATE_POLL_FACTOR = 1.15;
@@ -136,7 +135,6 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   return buildJobOutcome(new Map([...verifiedAbsences.failures, ...reading.failures]), reading.reasons, pollRemarks);
 }
 
-/** Refreshes an old token scope if lists of single sites hide new sites, or if alarms are out of scope. */
 async function refreshOldTokenScope(state: PollState, signal: AbortSignal) {
   const { list, parts, store } = state;
   const { clock, scope } = parts;
@@ -145,11 +143,7 @@ async function refreshOldTokenScope(state: PollState, signal: AbortSignal) {
   if (list.wasPerSite() || hasOutOfScopeAlarms) await finishInTime(state, "scope", () => scope.tryRefresh(signal));
 }
 
-/**
- * Waits for verifying requests. While the service permits fewer lists than configured, waits for half of the poll
- * interval at most, and returns null when they take longer. A later call with the same name then gets their result, which
- * may be about other alarms.
- */
+/** Waits for requests that verify absences: at a lowered list rate, for half of a poll interval at most. */
 async function finishInTime<T>(
   state: PollState,
   name: string,
@@ -282,10 +276,7 @@ async function verifyAlarmAbsences(state: PollState, first: ActiveAlarmList, how
   return { reading, sorted, absent, ends: endCheck, observation, failures, postponed: alarmSearch.postponed };
 }
 
-/**
- * Searches for absent alarms; sites whose turn comes after half of the poll interval wait for a later poll. The result
- * of an earlier poll's search comes first, then a search for the alarms that it does not answer.
- */
+/** Searches for absent alarms until half of the poll interval has passed. */
 async function searchAbsentAlarms(
   state: PollState,
   name: "absent alarms" | "ended alarms",

@@ -18,10 +18,7 @@ import { describeUnreadableRecords } from "./unverified-records.ts";
 /** Time for which the learned order of the list of resolved alarms is trusted before all pages are read again. */
 const LIST_ORDER_TRUST_MS = 86_400_000;
 
-/**
- * Reads the list of resolved alarms for what happened between two polls. The list has no stated order and no filter by
- * time: later sweeps stop at the watermark less the overlap only if the list begins with the newest.
- */
+/** Reads the list of resolved alarms for changes between two polls; stops early if the newest come first. */
 export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner) {
   const { source, config, clock, log, scope } = parts;
   const { alarms: settings } = config;
@@ -137,7 +134,6 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
     return Math.min(...[watermark, ...firstListingTimes].map((time) => Date.parse(time)));
   }
 
-  /** True at a site's first sweep for an alarm that began before the site's active alarms were first listed. */
   function beganBeforeFirstList(alarm: Alarm, hasSwept: boolean): boolean {
     const site = sites.get(String(alarm.site.id));
     if (site === undefined) return true;
@@ -171,7 +167,6 @@ function isSameResolvedSweep(last: StoredSweep | undefined, next: StoredSweep): 
   return (
     last?.watermark === next.watermark &&
     last.newestFirstBy === next.newestFirstBy &&
-    // The time of a complete reading matters only if sweeps stop early.
     (next.newestFirstBy === null || last.wholeAt === next.wholeAt)
   );
 }

@@ -25,9 +25,7 @@ export interface SiteAlarmReading {
   readonly remark: string | null;
 }
 
-/** Most pages of a site's uncut list: 10,000 alarms at 500 a page. Reading 20 pages twice takes over a minute. */
 const MAX_SITE_ALARM_PAGES = 20;
-/** Number of failures in a row of a later page, and their least duration, before a list is read in parts. */
 const SPLIT_LIST_AFTER_FAILURES = 3;
 const SPLIT_LIST_AFTER_FAILING_MS = 120_000;
 const RETRY_WHOLE_LIST_AFTER_MS = 3_600_000;

@@ -16,8 +16,6 @@ import {
 } from "./episode.ts";
 import type { AlarmEndCheck } from "./missing-alarm-search.ts";
 
-/** Records of the list of active alarms that count only after confirmation. In memory only: a restart counts again. */
-
 /**
  * `doubted`: ids of alarms whose records change nothing in this poll. `contradictory`: doubted records that state an end.
  * `outdated`: records older than the stored alarm; records of `insisted` ids, and starts of `corrected` ids, count.
