@@ -92,9 +92,7 @@ test("alarmText describes a silence by ids or names", () => {
   const parts = { alarm: "7", name: "VS1*", priorities: ["B", "C"], site: 3, source: "main" };
   expect(silencedAlarms(silence(parts))).toBe("alarm 7 named VS1* of priority B, C of site 3 of source main");
   expect(silencedAlarms(silence({ site: 3 }))).toBe("alarms of site 3");
-  expect(silencedAlarms(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "Hall" })).toBe(
-    "alarm Low of site Hall",
-  );
+  expect(silencedAlarms(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "A" })).toBe("alarm Low of site A");
 });
 
 describe("createSilenceKeeper", () => {

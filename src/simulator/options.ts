@@ -11,7 +11,7 @@ export const TOKEN_ABILITIES = [
   "read:systems",
 ] as const;
 
-export const SIMULATOR_TOKEN = "simulator-token";
+export const SERVICE_TOKEN = "simulator-token";
 
 /** Makes an option whose default is the first of the values. */
 function choiceOption<const Values extends readonly [string, ...string[]]>(values: Values, description: string) {
@@ -206,7 +206,7 @@ export const SimulatorOptions = z.strictObject({
   tokens: z
     .array(AccessTokenOptions)
     .min(1)
-    .default([AccessTokenOptions.parse({ token: SIMULATOR_TOKEN })])
+    .default([AccessTokenOptions.parse({ token: SERVICE_TOKEN })])
     .describe("Accepted tokens."),
   forbidden: choiceOption(["inside", "real"], "A 403 is inside HTTP 200, or the HTTP status; not stated."),
   without_accept: choiceOption(

@@ -47,8 +47,8 @@ export function createHistoryBuckets() {
       return { startMs: bucketStartMs, endMs: bucketStartMs + bucketLengthMs };
     }
     const calendarBucketKey = `${resolution} ${zone} ${Math.floor((atMs + zoneOffsetMs) / DAY_MS)}`;
-    const cachedBucket = calendarBucketByKey.get(calendarBucketKey);
-    if (cachedBucket !== undefined) return cachedBucket;
+    const cachedCalendarBucket = calendarBucketByKey.get(calendarBucketKey);
+    if (cachedCalendarBucket !== undefined) return cachedCalendarBucket;
     const calendarUnit = CALENDAR_UNIT_BY_RESOLUTION[resolution];
     const bucketStart = DateTime.fromMillis(atMs, { zone }).startOf(calendarUnit);
     const end = bucketStart.plus({ [calendarUnit]: 1 }).startOf(calendarUnit);

@@ -230,19 +230,19 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     });
 
     test("begin and end a silence once in every source, also from the status page", async ({ expect }) => {
-      const newSilence = json<Silence>(await local.one("silence add --all --for 1h --reason Repair --json"));
+      const buildSilence = json<Silence>(await local.one("silence add --all --for 1h --reason Repair --json"));
       const storedSilences = () =>
         readSourceStores(config, SOURCES, (parts) =>
           Promise.all(parts.map(async (store) => [...(await store.documents<Silence>("silence")).values()])),
         );
-      const toldSilence = [{ id: newSilence.id, isTold: true }];
+      const toldSilence = [{ id: buildSilence.id, isTold: true }];
       await expect.poll(storedSilences, LONG).toMatchObject([toldSilence, toldSilence, toldSilence]);
-      const endCommand = `silence end ${newSilence.id}`;
+      const endCommand = `silence end ${buildSilence.id}`;
       const [list, end, after, again] = await local.run("silence", endCommand, "silence --json", endCommand);
-      expect(list.stdout.split(newSilence.id)).toHaveLength(2);
-      expect([end.code, end.stdout]).toEqual([0, `The silence ${newSilence.id} is over.\n`]);
+      expect(list.stdout.split(buildSilence.id)).toHaveLength(2);
+      expect([end.code, end.stdout]).toEqual([0, `The silence ${buildSilence.id} is over.\n`]);
       expect(json(after)).toEqual([]);
-      const unknownText = `There is no silence ${newSilence.id}; \`plenum silence\` shows those that there are.`;
+      const unknownText = `There is no silence ${buildSilence.id}; \`plenum silence\` shows those that there are.`;
       expect(codeAndError(again)).toEqual([78, unknownText]);
       await expect.poll(storedSilences, LONG).toEqual([[], [], []]);
       const silenceEnds = await readSourceStores(config, SOURCES, (parts) =>

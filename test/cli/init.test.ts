@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { simulatedServer, tagRequests, type Workplace, workplace } from "./plenum.ts";
 
@@ -33,7 +33,7 @@ describe("plenum init without a terminal", () => {
     expect(stdout).toMatch(/^plenum\.yaml is written \(\d\d lines\): 141 tags \(kWh \d+, /m);
     expect(stdout).toMatch(/^These wishes take \d+ % of the quota \(20 requests a minute\)\.$/m);
     const text = readFileSync(cli.path("plenum.yaml"), "utf8");
-    expect(text).not.toContain(SIMULATOR_TOKEN);
+    expect(text).not.toContain(SERVICE_TOKEN);
     expect(text.split("\n").length).toBeLessThan(35);
     useAnyPort(cli);
     for (const [, command = ""] of stdout.matchAll(/^ {2}plenum (check|plan|tags) /gm)) {
@@ -53,7 +53,7 @@ describe("plenum init without a terminal", () => {
     const service = await simulatedServer();
     const cli = emptyPlace(service.url);
     writeFileSync(cli.path("wrong"), "not-a-token\n", { mode: 0o600 });
-    writeFileSync(cli.path("open"), SIMULATOR_TOKEN, { mode: 0o644 });
+    writeFileSync(cli.path("open"), SERVICE_TOKEN, { mode: 0o644 });
     const { url: other } = await startStubInTest(() => ({ status: 200, body: "<html>hello</html>" }));
     const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
       [[], 2, /^Without a terminal no question can be asked: add the address of the service, --token-file and --t/],
@@ -80,7 +80,7 @@ describe("plenum init without a terminal", () => {
     }
   }, 120_000);
 
-  const token = (parts: object) => ({ tokens: [{ token: SIMULATOR_TOKEN, ...parts }] });
+  const token = (parts: object) => ({ tokens: [{ token: SERVICE_TOKEN, ...parts }] });
   test.each<[string, object, number, RegExp]>([
     ["no site", token({ sites: [] }), 78, /^The token "Simulator" sees no site, so there is nothing to follow\./m],
     ["nothing", token({ abilities: [] }), 78, /may read neither alarms nor tags; it may: nothing\. Make one/],
@@ -113,7 +113,7 @@ test("plenum init at a terminal asks for missing values and does not print the t
   await terminal.answer("Address of the monitoring service: ", `${service.url}/api/v1/`);
   await terminal.answer("Access token (not shown): ", "wrong-token");
   await terminal.answer("does not accept this token.", "", false);
-  await terminal.answer("Access token (not shown): ", SIMULATOR_TOKEN);
+  await terminal.answer("Access token (not shown): ", SERVICE_TOKEN);
   await terminal.answer("Time zone of the buildings", "Oslo");
   await terminal.answer("is not a time zone", "", false);
   await terminal.answer("Time zone of the buildings", "Europe/Oslo");
@@ -121,8 +121,8 @@ test("plenum init at a terminal asks for missing values and does not print the t
   await terminal.answer("File for the token, readable by you only", "");
   expect(await terminal.ended).toBe(0);
   const file = cli.path("secrets/buildings_token");
-  expect([readFileSync(file, "utf8"), statSync(file).mode & 0o777]).toEqual([`${SIMULATOR_TOKEN}\n`, 0o600]);
-  expect(terminal.shown()).not.toContain(SIMULATOR_TOKEN);
+  expect([readFileSync(file, "utf8"), statSync(file).mode & 0o777]).toEqual([`${SERVICE_TOKEN}\n`, 0o600]);
+  expect(terminal.shown()).not.toContain(SERVICE_TOKEN);
   expect(terminal.shown()).not.toContain("wrong-token");
   expect(terminal.shown()).toContain("secrets/buildings_token holds the token, readable by you only.");
   useAnyPort(cli);

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { expect, onTestFinished } from "vitest";
 import { stringify } from "yaml";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import { SIMULATOR_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import type { Ended } from "./command-host.ts";
@@ -53,7 +53,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
   });
   const path = (name: string) => join(folder, name);
   const token = (name: string) => {
-    writeFileSync(path(name), `${SIMULATOR_TOKEN}\n`, { mode: 0o600 });
+    writeFileSync(path(name), `${SERVICE_TOKEN}\n`, { mode: 0o600 });
     return { file: name };
   };
   token("token");

@@ -3,7 +3,7 @@ import { get } from "node:http";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { nextCommands } from "#src/cli/running/setup.ts";
-import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
 import { findings } from "../status/accessibility.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
@@ -46,7 +46,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     await page.keyboard.type("wrong-token");
     await pressKeys("Enter");
     await waitForAlert("does not accept this token.");
-    await page.getByLabel("Access token").fill(SIMULATOR_TOKEN);
+    await page.getByLabel("Access token").fill(SERVICE_TOKEN);
     await pressKeys("Enter");
     await heading("Inspection result");
     await page.getByText("/api/v1 at the end of the address is left out").waitFor();
@@ -80,7 +80,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     await heading("The configuration is written");
     expect(await findings(page)).toEqual([]);
     const token = cli.path("secrets/buildings_token");
-    expect([readFileSync(token, "utf8"), statSync(token).mode & 0o777]).toEqual([`${SIMULATOR_TOKEN}\n`, 0o600]);
+    expect([readFileSync(token, "utf8"), statSync(token).mode & 0o777]).toEqual([`${SERVICE_TOKEN}\n`, 0o600]);
     const configText = readFileSync(cli.path("plenum.yaml"), "utf8");
     expect(configText).toContain("time_zone: Europe/Oslo");
     expect(complaints.filter((each) => !/status of 40\d/.test(each))).toEqual([]);
@@ -93,7 +93,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     worker.signal("SIGTERM");
     const runResult = await worker.ended;
     expect(runResult.code).toBe(0);
-    expect(runResult.stderr + runResult.stdout).not.toContain(SIMULATOR_TOKEN);
+    expect(runResult.stderr + runResult.stdout).not.toContain(SERVICE_TOKEN);
     expect(await cli.refusal("run", "--setup")).toBe(
       "78 plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
     );
@@ -149,7 +149,7 @@ describe("the setup page in Norwegian", () => {
       await page.getByLabel("Tilgangsnøkkel").fill("wrong-token");
       await page.getByRole("button", { name: "Se på bygget" }).click();
       await page.locator("[role=alert] [lang=en]", { hasText: "does not accept this token." }).waitFor();
-      await page.getByLabel("Tilgangsnøkkel").fill(SIMULATOR_TOKEN);
+      await page.getByLabel("Tilgangsnøkkel").fill(SERVICE_TOKEN);
       await page.getByRole("button", { name: "Se på bygget" }).click();
       await page.getByRole("heading", { name: "Resultat av undersøkelsen" }).waitFor();
       await page.getByText("/api/v1 på slutten av adressen er utelatt").waitFor();

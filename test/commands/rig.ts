@@ -20,7 +20,7 @@ import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { SIMULATOR_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { createRunFolder } from "../run-folders.ts";
 import { simulatedTransport } from "../simulated-transport.ts";
@@ -144,7 +144,7 @@ export async function createRig(options: RigOptions = {}) {
       metrics,
       log,
       transport,
-      environment: options.hasToken === false ? {} : { TOKEN: SIMULATOR_TOKEN },
+      environment: options.hasToken === false ? {} : { TOKEN: SERVICE_TOKEN },
       random: () => 0.5,
     });
     const config = CommandsConfig.parse({

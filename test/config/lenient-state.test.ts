@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { readStateConfigSection } from "#src/app/config/load.ts";
+import { readStateOptions } from "#src/app/config/load.ts";
 
 const URL = "postgresql://plenum@127.0.0.1/plenum";
 
@@ -14,15 +14,14 @@ describe("readStateSection (the section state of a broken configuration)", () =>
     ["no characters", "", null],
     ["bytes that are not YAML", "\u0000\u0001", null],
   ])("reads the state folder from a text with %s", (_, text, folder) => {
-    expect(readStateConfigSection(text, { FOLDER: "/var/state" }).folder).toBe(folder);
+    expect(readStateOptions(text, { FOLDER: "/var/state" }).folder).toBe(folder);
   });
 
   test("recognizes a fleet even if the database address is invalid or an unset variable", () => {
-    const readState = (postgres: string) =>
-      readStateConfigSection(`state: { folder: s, postgres: ${postgres} }\nx: [\n`, {});
+    const readState = (postgres: string) => readStateOptions(`state: { folder: s, postgres: ${postgres} }\nx: [\n`, {});
     expect(readState(`{ url: "${URL}" }`)).toMatchObject({ isFleet: true, postgres: { url: URL } });
     expect(readState("{ url: 7 }")).toMatchObject({ isFleet: true, postgres: null });
     expect(readState(`{ url: '\${NONE}' }`)).toMatchObject({ isFleet: true, postgres: null });
-    expect(readStateConfigSection("state: { folder: s }\n", {}).isFleet).toBe(false);
+    expect(readStateOptions("state: { folder: s }\n", {}).isFleet).toBe(false);
   });
 });

@@ -72,12 +72,10 @@ describe("descriptions of options in the schema", () => {
 test("docs/connections.md names every sink that can use a proxy", () => {
   const [, section = ""] = readFileSync(join(ROOT, "docs/connections.md"), "utf8").split(/^## A proxy .*$/m);
   const [first = ""] = section.trim().split("\n\n");
-  const proxySinks = listOptionPaths(Config).flatMap(
-    (path) => /^sinks\.\*\.(\w+)\.(?:s3\.)?proxy$/.exec(path)?.[1] ?? [],
-  );
+  const proxied = listOptionPaths(Config).flatMap((path) => /^sinks\.\*\.(\w+)\.(?:s3\.)?proxy$/.exec(path)?.[1] ?? []);
   const [can = "", cannot = ""] = first.split("(`s3.proxy`).");
-  expect(proxySinks.filter((name) => !can.includes(`\`${name}\``))).toEqual([]);
-  expect(proxySinks.filter((name) => cannot.includes(`\`${name}\``))).toEqual([]);
+  expect(proxied.filter((name) => !can.includes(`\`${name}\``))).toEqual([]);
+  expect(proxied.filter((name) => cannot.includes(`\`${name}\``))).toEqual([]);
 });
 
 test("the reference lists every exported metric with a help text", async () => {

@@ -1,7 +1,7 @@
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { Transport, TransportReply, TransportRequest } from "#src/engine/source/transport.ts";
 import { type StoredBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
-import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { startVirtualWorker, type VirtualWorkerOptions } from "../virtual-worker.ts";
@@ -79,7 +79,7 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
   function apply(): void {
     const now = troubles.filter(({ toMs }) => toMs === Number.POSITIVE_INFINITY).map(({ trouble }) => trouble);
     const rights = now.reduce((all, { rights: change }) => change?.(all) ?? all, ALL_RIGHTS(world));
-    control.changeToken(SIMULATOR_TOKEN, {
+    control.changeToken(SERVICE_TOKEN, {
       ...{ sites: [...rights.sites], abilities: [...rights.abilities], permissions: [...rights.permissions] },
       ...{ visible_tags: rights.visibleTags, revoked: rights.revoked },
     });

@@ -5,7 +5,7 @@ import { Config } from "#src/app/config/config.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog, type Log } from "#src/core/runtime/log.ts";
 import { createFleetMember, type FleetMember } from "#src/scale/member.ts";
-import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { askAt } from "../ask-postgres.ts";
@@ -66,7 +66,7 @@ export async function setStage(options: StageOptions) {
     closing.push(() => server.close());
     services.set(source, service);
   }
-  const environment = Object.fromEntries(sources.map((source) => [`TOKEN_${source}`, SIMULATOR_TOKEN]));
+  const environment = Object.fromEntries(sources.map((source) => [`TOKEN_${source}`, SERVICE_TOKEN]));
   const configuration = configurationOf(options, databaseUrl, broker, services);
   const silent = createLog({ level: (process.env.MEMBER_LOG ?? "silent") as "silent" });
   return {

@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
-import { SIMULATOR_TOKEN, SimulatorOptions } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN, SimulatorOptions } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -56,7 +56,7 @@ describe("the Compose file of a fleet", () => {
     const folder = prepared();
     expectPrepared(compose, folder);
     for (const sourceName of ["north", "south", "west"])
-      expect(readFileSync(join(folder, `secrets/${sourceName}_token`), "utf8").trim()).toBe(SIMULATOR_TOKEN);
+      expect(readFileSync(join(folder, `secrets/${sourceName}_token`), "utf8").trim()).toBe(SERVICE_TOKEN);
     const passwordBefore = readFileSync(join(folder, "secrets/database_password"), "utf8");
     execFileSync(join(folder, "prepare"));
     expect(readFileSync(join(folder, "secrets/database_password"), "utf8")).toBe(passwordBefore);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { errorStatuses, simulatedService } from "./simulated-service.ts";
 
 const ALL_PATHS = ["sites", "alarms", "tags", "tags/read", "tags/history", "me", "gateways", "hosts", "systems"];
@@ -33,15 +33,15 @@ describe("tokens of the simulator", () => {
 
   test("can be revoked and accepted again with the same text", () => {
     const service = simulatedService();
-    service.simulator.control.changeToken(SIMULATOR_TOKEN, { revoked: true });
+    service.simulator.control.changeToken(SERVICE_TOKEN, { revoked: true });
     expect(ALL_PATHS.map((path) => errorStatuses(service.get(path, QUERY))[0])).toEqual(ALL_PATHS.map(() => 401));
-    service.simulator.control.changeToken(SIMULATOR_TOKEN, { revoked: false });
+    service.simulator.control.changeToken(SERVICE_TOKEN, { revoked: false });
     expect(ALL_PATHS.flatMap((path) => errorStatuses(service.get(path, QUERY)))).toEqual([]);
   });
 
   test("have their abilities and sites in the response of the endpoint me, and all rights with *", () => {
     const service = simulatedService();
-    service.simulator.control.changeToken(SIMULATOR_TOKEN, { abilities: ["*"], sites: [6] });
+    service.simulator.control.changeToken(SERVICE_TOKEN, { abilities: ["*"], sites: [6] });
     const { token } = service.get("me").body.data;
     expect(token).toMatchObject({ abilities: ["*"], sites: [{ id: 6, display_name: "Bygg 105 Office" }] });
     expect(ALL_PATHS.flatMap((path) => errorStatuses(service.get(path, QUERY)))).toEqual([]);
@@ -55,24 +55,22 @@ describe("tokens of the simulator", () => {
   ])("the endpoint %s requires the ability %s", (path, ability) => {
     const service = simulatedService();
     const { abilities } = service.simulator.options.tokens[0] ?? { abilities: [] };
-    service.simulator.control.changeToken(SIMULATOR_TOKEN, {
-      abilities: abilities.filter((other) => other !== ability),
-    });
+    service.simulator.control.changeToken(SERVICE_TOKEN, { abilities: abilities.filter((other) => other !== ability) });
     expect(errorStatuses(service.get(path, QUERY))).toEqual([403]);
-    service.simulator.control.changeToken(SIMULATOR_TOKEN, { abilities: [ability] });
+    service.simulator.control.changeToken(SERVICE_TOKEN, { abilities: [ability] });
     expect(errorStatuses(service.get(path, QUERY))).toEqual([]);
   });
 
   test("the endpoints gateways, hosts and systems also require the user's permission", () => {
     const service = simulatedService();
-    service.simulator.control.changeToken(SIMULATOR_TOKEN, { permissions: [] });
+    service.simulator.control.changeToken(SERVICE_TOKEN, { permissions: [] });
     const errors = ["gateways", "hosts", "systems"].map((path) => errorStatuses(service.get(path, QUERY))[0]);
     expect(errors).toEqual([403, 403, 403]);
   });
 
   test("cause HTTP status 403 without an ability if the option forbidden is real", () => {
     const service = simulatedService({ forbidden: "real" });
-    service.simulator.control.changeToken(SIMULATOR_TOKEN, { abilities: [] });
+    service.simulator.control.changeToken(SERVICE_TOKEN, { abilities: [] });
     expect(service.get("alarms").status).toBe(403);
   });
 });
@@ -80,14 +78,14 @@ describe("tokens of the simulator", () => {
 describe("the scope of a token", () => {
   test("without sites allows only the endpoint me", () => {
     const service = simulatedService();
-    service.simulator.control.changeToken(SIMULATOR_TOKEN, { sites: [] });
+    service.simulator.control.changeToken(SERVICE_TOKEN, { sites: [] });
     expect(ALL_PATHS.filter((path) => errorStatuses(service.get(path, QUERY)).length === 0)).toEqual(["me"]);
   });
 
   test("excludes other sites, their tags and their alarms", () => {
     const service = simulatedService();
     service.simulator.control.raiseAlarm({ siteId: 6 });
-    service.simulator.control.changeToken(SIMULATOR_TOKEN, { sites: [1] });
+    service.simulator.control.changeToken(SERVICE_TOKEN, { sites: [1] });
     expect(service.get("sites").body.meta.total).toBe(1);
     expect(errorStatuses(service.get("tags", { site_id: 6 }))).toEqual([403]);
     expect(errorStatuses(service.get("tags/read", { tags: "10001,10168" }))).toEqual([403]);
@@ -97,7 +95,7 @@ describe("the scope of a token", () => {
   });
 
   test("with visible_tags allows only these tags", () => {
-    const service = simulatedService({ tokens: [{ token: SIMULATOR_TOKEN, visible_tags: ["10168"] }] });
+    const service = simulatedService({ tokens: [{ token: SERVICE_TOKEN, visible_tags: ["10168"] }] });
     expect(service.get("tags", { site_id: 6 }).body.meta.total).toBe(1);
     expect(errorStatuses(service.get("tags/read", { tags: "10168" }))).toEqual([]);
     expect(errorStatuses(service.get("tags/read", { tags: "10168,10169" }))).toEqual([403]);

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "vitest";
-import { SIMULATOR_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { type SimulatorServer, startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { ticksUntil } from "../effort.ts";
@@ -16,7 +16,7 @@ async function startServer(options: SimulatorOptionsInput = {}) {
   const simulator = createSimulator(options, { now: Date.now });
   const server = await startSimulatorServer(simulator);
   running.push(server);
-  const headers = { authorization: `Bearer ${SIMULATOR_TOKEN}`, accept: "application/json" };
+  const headers = { authorization: `Bearer ${SERVICE_TOKEN}`, accept: "application/json" };
   return {
     server,
     simulator,
@@ -48,7 +48,7 @@ describe("the simulator over a socket", () => {
     const { server, simulator } = await startServer();
     const response = await fetch(`${server.url}/api/v1/tags/write`, {
       method: "POST",
-      headers: { authorization: `Bearer ${SIMULATOR_TOKEN}`, "content-type": "application/json" },
+      headers: { authorization: `Bearer ${SERVICE_TOKEN}`, "content-type": "application/json" },
       body: JSON.stringify({ tags: [{ tag_id: "10169", value: 60.5 }] }),
     });
     expect((await readJson(response)).data[0].value).toBe(60.5);
@@ -126,7 +126,7 @@ describe("the control interface over HTTP", () => {
     await control("faults/set", { rules: [{ fault: { kind: "error", status: 500 } }] });
     expect((await readJson(await get("sites"))).errors[0].status).toBe(500);
     await control("faults/set", { rules: [] });
-    await control("tokens/change", { token: SIMULATOR_TOKEN, sites: [6] });
+    await control("tokens/change", { token: SERVICE_TOKEN, sites: [6] });
     expect((await readJson(await get("sites"))).meta.total).toBe(1);
 
     expect((await control("truth/totals")).body.data.totals).toMatchObject({ "read 200": 1 });

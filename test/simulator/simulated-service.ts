@@ -1,4 +1,4 @@
-import { SIMULATOR_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 
 // A simulator with a clock that the test advances, and short functions for its requests.
@@ -14,7 +14,7 @@ type Headers = Readonly<Record<string, string>>;
 export function simulatedService(options: SimulatorOptionsInput = {}, startMs = START_MS) {
   let nowMs = startMs;
   const simulator = createSimulator(options, { now: () => nowMs });
-  const usual = { authorization: `Bearer ${SIMULATOR_TOKEN}`, accept: "application/json", host: "service.test" };
+  const usual = { authorization: `Bearer ${SERVICE_TOKEN}`, accept: "application/json", host: "service.test" };
 
   function send(method: string, path: string, query: Parameters, body: string | undefined, headers: Headers) {
     const parameters = new URLSearchParams();

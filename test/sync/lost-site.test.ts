@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from "vitest";
-import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
@@ -29,7 +29,7 @@ async function told(virtual: VirtualWorker): Promise<readonly string[]> {
 test("emits source-unavailable once within a minute for a site that the token lost, despite a restart, and its return", async () => {
   const virtual = await started();
   expect((await reportOf(virtual)).notices).toEqual([]);
-  virtual.simulator.control.changeToken(SIMULATOR_TOKEN, { sites: [6] });
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [6] });
   await virtual.clock.advance(1.2 * MINUTE);
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);
   const report = await reportOf(virtual);
@@ -41,7 +41,7 @@ test("emits source-unavailable once within a minute for a site that the token lo
   await virtual.clock.advance(30 * MINUTE);
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);
   expect((await reportOf(virtual)).notices).toHaveLength(1);
-  virtual.simulator.control.changeToken(SIMULATOR_TOKEN, { sites: [1, 6] });
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [1, 6] });
   await virtual.clock.advance(6 * MINUTE);
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1", "source-available site/1 1"]);
   expect((await reportOf(virtual)).notices).toEqual([]);
@@ -49,7 +49,7 @@ test("emits source-unavailable once within a minute for a site that the token lo
 
 test("emits source-unavailable for a site that the token lost while the worker was stopped", async () => {
   const virtual = await started();
-  virtual.simulator.control.changeToken(SIMULATOR_TOKEN, { sites: [6] });
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [6] });
   await virtual.restart("crash");
   await virtual.clock.advance(2 * MINUTE);
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);

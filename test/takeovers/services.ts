@@ -1,4 +1,4 @@
-import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
@@ -68,7 +68,7 @@ const places: readonly ServicePlace[] = await Promise.all(
 );
 
 function tokenOf(member: string): string {
-  return `${SIMULATOR_TOKEN}-${member}`;
+  return `${SERVICE_TOKEN}-${member}`;
 }
 
 function live({ simulator: { control }, open }: Alive): void {

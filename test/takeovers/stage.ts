@@ -1,5 +1,5 @@
 import { rmSync } from "node:fs";
-import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { ownDatabase, startMosquitto, startPostgres, temporaryFolder } from "../real-servers.ts";
 import { startChild } from "./child.ts";
@@ -59,9 +59,7 @@ async function built(options: StageOptions, closing: (() => unknown)[]) {
     configurationOf({ places, broker: broker.url, webhook, databasePort, sweep: options.sweep });
   const members = new Map<string, Member>();
   for (const name of options.members) {
-    const environment = Object.fromEntries(
-      places.map(({ source }) => [`TOKEN_${source}`, `${SIMULATOR_TOKEN}-${name}`]),
-    );
+    const environment = Object.fromEntries(places.map(({ source }) => [`TOKEN_${source}`, `${SERVICE_TOKEN}-${name}`]));
     const member = await createMember({ name, folder, databasePort: database.port, configuration, environment });
     closing.push(() => member.close());
     members.set(name, member);

@@ -65,8 +65,8 @@ export function parseYaml<T extends z.ZodType>(options: ConfigLoadOptions<T> & {
     throw new ConfigurationError(yamlSyntaxProblems.map(({ offset, message }) => createProblem(offset, [], message)));
   }
   const { problems: placeholderProblems, used: usedVariables } = interpolateVariables(document, options.environment);
-  const textProblems = [...findLikelyYamlMistakes(document, options.text), ...placeholderProblems];
-  const problems = textProblems.map(({ node, path, message }) => createProblem(node.range?.[0] ?? 0, path, message));
+  const yamlProblems = [...findLikelyYamlMistakes(document, options.text), ...placeholderProblems];
+  const problems = yamlProblems.map(({ node, path, message }) => createProblem(node.range?.[0] ?? 0, path, message));
   const content = toYamlContent(document, (text, offset) => new ConfigurationError([createProblem(offset, [], text)]));
   if (content === null) {
     throw new ConfigurationError([createProblem(0, [], "The file is empty. Start from config/example.yaml.")]);
@@ -146,7 +146,7 @@ export interface StateConfigSection {
 const UNKNOWN_STATE_SECTION: StateConfigSection = { folder: null, isFleet: false, postgres: null };
 
 /** Reads only the section `state` of the configuration, and never throws. */
-export function readStateConfigSection(text: string, environment: ProcessEnv): StateConfigSection {
+export function readStateOptions(text: string, environment: ProcessEnv): StateConfigSection {
   try {
     const document = parseDocument(text, { version: "1.2", prettyErrors: false });
     const { problems } = interpolateVariables(document, environment);

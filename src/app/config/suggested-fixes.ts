@@ -114,8 +114,8 @@ function parseTextInKeyUnit(key: string, text: string): readonly number[] {
 }
 
 function suggestFirstValidValue(invalid: InvalidOptionValue, candidates: readonly unknown[]): string | null {
-  const validValue = candidates.find((candidate) => isOptionValueValid(invalid, candidate));
-  return validValue === undefined ? null : `Write ${formatYamlValue(validValue)}.`;
+  const firstValidValue = candidates.find((candidate) => isOptionValueValid(invalid, candidate));
+  return firstValidValue === undefined ? null : `Write ${formatYamlValue(firstValidValue)}.`;
 }
 
 /** For a list option with the value `all`, suggests to omit the option. */
@@ -149,8 +149,8 @@ function suggestList(invalid: InvalidOptionValue, value: string | number | boole
   if (listItems.includes("")) return null;
   const numericListItems = listItems.map((word) => (/^-?\d+$/.test(String(word)) ? Number(word) : word));
   const candidateListValues: (readonly unknown[])[] = [listItems, numericListItems, listItems.map(String)];
-  const validList = candidateListValues.find((list) => isOptionValueValid(invalid, list));
-  return validList === undefined ? null : `Write a list: ${formatYamlValue(validList)}.`;
+  const firstValidList = candidateListValues.find((list) => isOptionValueValid(invalid, list));
+  return firstValidList === undefined ? null : `Write a list: ${formatYamlValue(firstValidList)}.`;
 }
 
 function isOptionValueValid({ complaintWith }: InvalidOptionValue, value: unknown): boolean {

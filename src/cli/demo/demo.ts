@@ -5,7 +5,7 @@ import { loadYamlConfig } from "../../app/config/load.ts";
 import { createWorker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemErrorCode } from "../../core/errors/machine-failure.ts";
-import { SIMULATOR_TOKEN } from "../../simulator/options.ts";
+import { SERVICE_TOKEN } from "../../simulator/options.ts";
 import type { SimulatorState } from "../../simulator/simulator.ts";
 import { freePort } from "../shell/free-port.ts";
 import { startInbox } from "./inbox.ts";
@@ -47,7 +47,7 @@ export async function startDemo({ folder }: { readonly folder: string }) {
     PLENUM_DEMO_BROKER: broker.url,
     PLENUM_DEMO_INBOX: inbox.url,
     PLENUM_DEMO_STATUS_PORT: String(await freePort(PREFERRED_PORTS.status)),
-    PLENUM_DEMO_TOKEN: SIMULATOR_TOKEN,
+    PLENUM_DEMO_TOKEN: SERVICE_TOKEN,
     ...(PLENUM_DEMO_LOG === undefined ? {} : { PLENUM_DEMO_LOG }),
   };
   const config = loadYamlConfig({ schema: Config, file: DEMO_CONFIG, environment });

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { SIMULATOR_TOKEN } from "../../simulator/options.ts";
+import { SERVICE_TOKEN } from "../../simulator/options.ts";
 import { freePort } from "../shell/free-port.ts";
 import { startInbox } from "./inbox.ts";
 import { type ChildProcess, startChild, startPostgres } from "./postgres.ts";
@@ -68,7 +68,7 @@ async function startParts({ members, program, signal }: FleetDemoOptions, stoppe
     const service = await startService({ epoch, sites: [site], port: 0 });
     stoppers.push(service.close);
     environment[`PLENUM_DEMO_SERVICE_${name.toUpperCase()}`] = service.url;
-    environment[`PLENUM_DEMO_TOKEN_${name.toUpperCase()}`] = SIMULATOR_TOKEN;
+    environment[`PLENUM_DEMO_TOKEN_${name.toUpperCase()}`] = SERVICE_TOKEN;
   }
 
   const runningMembers: DemoMember[] = [];

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { type Command, InvalidArgumentError } from "commander";
 import { loadYamlConfig } from "../../app/config/load.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { SIMULATOR_TOKEN, SimulatorOptions } from "../../simulator/options.ts";
+import { SERVICE_TOKEN, SimulatorOptions } from "../../simulator/options.ts";
 import { type CliContext, parseInteger, waitUntilAborted } from "../shell/context.ts";
 
 interface SimulateOptions {
@@ -20,7 +20,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--port <number>", "port; 0 takes a free one", parseInteger, 8080)
     .option("--speed <factor>", "recorded seconds per second", parseSpeed)
     .option("--state <file>", "start from a state that GET /_simulator/state gave")
-    .addHelpText("after", `\nThe token is ${SIMULATOR_TOKEN}.\n\nExample:\n  plenum simulate --port 8080 --speed 60`)
+    .addHelpText("after", `\nThe token is ${SERVICE_TOKEN}.\n\nExample:\n  plenum simulate --port 8080 --speed 60`)
     .action(async ({ host, port, speed, state, options: file }: SimulateOptions) => {
       const terminal = context.terminal();
       const fromFile =

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { Config } from "../../app/config/config.ts";
-import { readStateConfigSection, type StateConfigSection } from "../../app/config/load.ts";
+import { readStateOptions, type StateConfigSection } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { StateConfig } from "../../engine/store/state-config.ts";
@@ -162,7 +162,7 @@ function fleetStateOf({ folder, postgres }: StateConfigSection): StateConfig | n
 }
 
 export function readStateSectionLeniently(file: string, environment: ProcessEnv): StateConfigSection {
-  return readStateConfigSection(readFileOrEmpty(file), environment);
+  return readStateOptions(readFileOrEmpty(file), environment);
 }
 
 export const DEFAULT_FOLDER = Config.shape.state.parse(undefined).folder;

@@ -25,8 +25,8 @@ function findPermittedTags(call: ApiCall, ids: readonly string[]): readonly Tag[
   for (const id of ids) {
     const tag = world.tags.get(id);
     const tagExists = tag !== undefined && inventory.exists("tags", id) && inventory.exists("sites", tag.site.id);
-    const isVisible = tagExists && tokenSeesSite(call.token, tag.site.id) && call.token.visibleTags?.has(id) !== false;
-    if (isVisible) {
+    const mayRead = tagExists && tokenSeesSite(call.token, tag.site.id) && call.token.visibleTags?.has(id) !== false;
+    if (mayRead) {
       tags.push(tag);
       continue;
     }

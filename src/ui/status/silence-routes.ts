@@ -143,10 +143,8 @@ export function silenceRoutes({ config, clock, endSilence, silencesOf }: Silence
     const fromMs = clock.now();
     const toMs = fromMs + minutes * MINUTE_MS;
     const silenceTarget = { source, site, alarm, priorities: null, name: null };
-    const silence = buildSilence(
-      { ...silenceTarget, reason, fromMs, toMs, madeBy: visitorName(context, config) },
-      fromMs,
-    );
+    const madeBy = visitorName(context, config);
+    const silence = buildSilence({ ...silenceTarget, reason, fromMs, toMs, madeBy }, fromMs);
     try {
       await runOneAtATime(() => addSilence(store, silence));
     } catch (error) {

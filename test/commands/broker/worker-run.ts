@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
-import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import type { ClockSpeed } from "./fast-clock.ts";
 
 export interface WorkerRun {
@@ -28,7 +28,7 @@ export function startWorkerRun(options: {
   const child: ChildProcess = spawn(
     process.execPath,
     [join(import.meta.dirname, "worker.ts"), JSON.stringify(options.configuration), JSON.stringify(options.hurry)],
-    { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, TOKEN: SIMULATOR_TOKEN } },
+    { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, TOKEN: SERVICE_TOKEN } },
   );
   const delays = monitorEventLoopDelay();
   delays.enable();

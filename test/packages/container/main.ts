@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import { stringify } from "yaml";
-import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { freePort } from "../../real-servers.ts";
@@ -108,7 +108,7 @@ function createContainer(root: string, place: string, config: ImageConfig, servi
       sources: { main: { base_url: serviceUrl, token: { file: "/etc/plenum/token" }, time_zone: "Europe/Oslo" } },
       sinks: { files: { file: { folder: "/var/lib/plenum/events" } } },
     }),
-    token: `${SIMULATOR_TOKEN}\n`,
+    token: `${SERVICE_TOKEN}\n`,
   };
   for (const [name, text] of Object.entries(files)) {
     writeFileSync(join(configuration, name), text, { mode: 0o400 });

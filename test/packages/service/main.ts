@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmdirSyn
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import { SIMULATOR_TOKEN } from "#src/simulator/options.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { release } from "../../../tools/release/release.ts";
@@ -129,7 +129,7 @@ async function tryService({ run }: Booted, serviceUrl: string): Promise<void> {
   const of = (name: string) => must(`systemctl show plenum --property ${name} --value`).trim();
   const plenum = (words: string) => run(`/opt/plenum/plenum ${words} --config /etc/plenum/plenum.yaml`);
   report("it is installed", must("cd /srv/plenum && packages/systemd/install").startsWith("Plenum "));
-  must(`printf ${SIMULATOR_TOKEN} | install -m 600 /dev/stdin /etc/plenum/token`);
+  must(`printf ${SERVICE_TOKEN} | install -m 600 /dev/stdin /etc/plenum/token`);
   const port = await freePort();
   must(`sed -i 's|https://monitoring.example.com|${serviceUrl}|' /etc/plenum/plenum.yaml`);
   must(`printf 'status: { port: ${port} }\\n' >> /etc/plenum/plenum.yaml`);
