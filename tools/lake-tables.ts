@@ -1,19 +1,19 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Table } from "../connectors/shared/lake/table-model.ts";
-import { TABLES } from "../connectors/shared/lake/tables.ts";
+import type { LakeTable } from "../connectors/shared/lake/table-model.ts";
+import { LAKE_TABLES } from "../connectors/shared/lake/tables.ts";
 
 /** `npm run lake:tables` writes the columns of all tables into docs/lake/tables.md. */
 
 export const TABLES_FILE = "docs/lake/tables.md";
 
-const KEEPING: Readonly<Record<Table["rowPolicy"], string>> = {
+const KEEPING: Readonly<Record<LakeTable["rowPolicy"], string>> = {
   append: "Each row once and for good.",
   latest: "One row for each key: the last word counts.",
   versions: "One row for each state, from `valid_from` to `valid_to`.",
 };
 
-export function tablesText(tables: readonly Table[]): string {
+export function tablesText(tables: readonly LakeTable[]): string {
   const list = tables.map(({ name, about }) => `- [\`${name}\`](#${name}): ${about}`);
   const sections = tables.map((table) => {
     const rows = table.columns.map(
@@ -44,5 +44,5 @@ Written by \`npm run lake:tables\` from \`connectors/shared/lake/tables.ts\`; ho
 JSON.`;
 
 if (import.meta.main) {
-  writeFileSync(join(import.meta.dirname, "..", TABLES_FILE), tablesText(TABLES));
+  writeFileSync(join(import.meta.dirname, "..", TABLES_FILE), tablesText(LAKE_TABLES));
 }

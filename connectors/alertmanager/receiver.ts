@@ -4,8 +4,8 @@ import { ConfigError, Rejected } from "../../src/core/errors/errors.ts";
 import { isHtmlPage } from "../../src/core/http/html-page.ts";
 import { createHttpClient, sendRequest } from "../../src/core/http/outbound/request.ts";
 import { secretHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
-import type { IncidentMessage, Receiver } from "../shared/receiver/receiver-interface.ts";
-import { createAuthorization } from "../shared/receiver/ticket-receiver.ts";
+import type { AlarmReceiver, IncidentMessage } from "../shared/receiver/receiver-interface.ts";
+import { createAuthorizationHeader } from "../shared/receiver/ticket-receiver.ts";
 import {
   AlertIdentity,
   type AlertmanagerAlert,
@@ -18,13 +18,13 @@ import type { AlertmanagerConfig } from "./config.ts";
 /** Time for which an ended alert is repeated, because Alertmanager may have been restarted. */
 const REPEAT_ENDED_ALERT_MS = 5 * 60_000;
 
-export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): Receiver {
+export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): AlarmReceiver {
   const { clock } = context;
   const url = new URL(config.url);
   const prefix = url.pathname.replace(/\/+$/, "");
   const client = createHttpClient({ url, config, clock });
   const extraHeaders = secretHeaderReader(config.headers, clock);
-  const authorization = createAuthorization(config, clock);
+  const authorization = createAuthorizationHeader(config, clock);
 
   function request(method: "GET" | "POST", path: string, signal: AbortSignal, json?: unknown) {
     const headers = { ...extraHeaders(), ...authorization() };

@@ -5,7 +5,7 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { failureOfConnection } from "../../src/core/http/connection-problem.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
-import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver-interface.ts";
+import type { AlarmReceiver, IncidentMessage, IncidentReference } from "../shared/receiver/receiver-interface.ts";
 import { cutText, toOneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 import { describeMailServer, mapMailError } from "./failures.ts";
@@ -17,7 +17,7 @@ const GREETING_TIMEOUT_SHARE = 0.8;
 const FirstMailReference = z.object({ title: z.string() });
 
 /** Creates the e-mail receiver. A mail counts as sent when the server responds 250 to its content. */
-export function createEmailReceiver(config: EmailConfig, { clock, log }: ConnectorContext): Receiver {
+export function createEmailReceiver(config: EmailConfig, { clock, log }: ConnectorContext): AlarmReceiver {
   const port = config.port ?? (config.security === "tls" ? 465 : 587);
   const serverInfo = describeMailServer(config.host, port);
   const password = config.password === undefined ? null : secretReader(config.password, clock);

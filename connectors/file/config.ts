@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { StoreSharedBySinks } from "../../src/core/connector.ts";
 import { resolveFolderLinks } from "../../src/core/errors/folder-problem.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { findTemplateError } from "./folder-layout.ts";
+import { findPathTemplateError } from "./folder-layout.ts";
 
 const MAX_COMPRESSED_FILE_MB = 256;
 
@@ -22,7 +22,7 @@ export const FileConfig = z
     path: z
       .string()
       .superRefine((text, context) => {
-        const message = findTemplateError(text);
+        const message = findPathTemplateError(text);
         if (message !== null) context.addIssue({ code: "custom", message });
       })
       .optional()
@@ -37,25 +37,18 @@ export const FileConfig = z
         description:
           "With `path`: a file is finished, and loses its ending .part, so long after it was begun, or before it passes max_file_mb.",
       }),
-    max_file_mb: z
-      .number()
-      .positive()
-      .max(4096)
-      .default(64)
-      .meta({ description: "A new file begins before this size is passed, in MiB, and at midnight UTC." }),
-    keep_files: z
-      .int()
-      .min(1)
-      .max(100_000)
-      .default(1_000)
-      .meta({ description: "The oldest of our own files are removed beyond this number." }),
+    max_file_mb: z.number().positive().max(4096).default(64).meta({
+      description: "A new file begins before this size is passed, in MiB, and at midnight UTC.",
+    }),
+    keep_files: z.int().min(1).max(100_000).default(1_000).meta({
+      description: "The oldest of our own files are removed beyond this number.",
+    }),
     max_total_mb: z.number().positive().default(10_240).meta({
       description: "The oldest of our own files are removed before all of them pass this size, in MiB.",
     }),
-    mode: z
-      .enum(["0600", "0640"])
-      .default("0640")
-      .meta({ description: "Permission of the files: the owner only, or readable by the group as well." }),
+    mode: z.enum(["0600", "0640"]).default("0640").meta({
+      description: "Permission of the files: the owner only, or readable by the group as well.",
+    }),
   })
   .refine((config) => !config.gzip || config.max_file_mb <= MAX_COMPRESSED_FILE_MB, {
     path: ["max_file_mb"],
@@ -75,11 +68,11 @@ export const mebibytesToBytes = (mebibytes: number): number => Math.round(mebiby
 
 /** Detects two sinks that write the same files: in one folder or, with `path`, in nested folders. */
 export function findSharedFolder(one: FileConfig, other: FileConfig): StoreSharedBySinks | null {
-  const isByDay = one.path === undefined;
-  if (one.name !== other.name || isByDay !== (other.path === undefined)) return null;
+  const hasDailyFiles = one.path === undefined;
+  if (one.name !== other.name || hasDailyFiles !== (other.path === undefined)) return null;
   const [here, there] = [resolveFolderLinks(one.folder), resolveFolderLinks(other.folder)];
-  const isShared = isByDay ? here === there : isPathWithin(here, there) || isPathWithin(there, here);
-  if (!isShared) return null;
+  const isFolderShared = hasDailyFiles ? here === there : isPathWithin(here, there) || isPathWithin(there, here);
+  if (!isFolderShared) return null;
   return { path: ["folder"], consequence: "write the same files: give one of them another folder or another name" };
 }
 

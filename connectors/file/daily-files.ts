@@ -6,32 +6,32 @@ import { sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { type FileConfig, mebibytesToBytes } from "./config.ts";
-import { type FileAppender, finalizeFile, MAX_BATCH_LINES, openAppender, syncFolder } from "./durable-file.ts";
+import { type FileAppender, finalizeFile, MAX_BATCH_LINES, openFileAppender, syncFolder } from "./durable-file.ts";
 
 const WRITE_BUFFER_BYTES = 2 * 1024 ** 2;
 
-export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorContext) {
+export function createDailyFileWriter(config: FileConfig, { clock, log }: ConnectorContext) {
   const folder = resolve(config.folder);
   const maxFileBytes = mebibytesToBytes(config.max_file_mb);
   const fileMode = Number.parseInt(config.mode, 8);
   let lineBuffer = Buffer.allocUnsafeSlow(0);
-  let currentFile: { readonly file: DailyFile; readonly appender: FileAppender } | null = null;
+  let currentFile: { readonly file: DailyEventFile; readonly appender: FileAppender } | null = null;
 
-  const getUtcDay = () => isoUtc(clock.now()).slice(0, 10);
+  const getTodayUtc = () => isoUtc(clock.now()).slice(0, 10);
 
-  async function listDailyFiles(): Promise<readonly DailyFile[]> {
+  async function listDailyFiles(): Promise<readonly DailyEventFile[]> {
     const names = await readdir(folder);
     return names
       .flatMap((fileName) => parseDailyFileName(config.name, fileName, config.gzip) ?? [])
       .sort(compareFilesByAge);
   }
 
-  async function switchToFile(file: DailyFile): Promise<FileAppender> {
+  async function switchToDailyFile(file: DailyEventFile): Promise<FileAppender> {
     await closeCurrentFile();
-    const appender = await openAppender(join(folder, file.fileName), fileMode, MAX_BATCH_LINES);
-    currentFile = { file, appender };
+    const fileAppender = await openFileAppender(join(folder, file.fileName), fileMode, MAX_BATCH_LINES);
+    currentFile = { file, appender: fileAppender };
     await syncFolder(folder);
-    return appender;
+    return fileAppender;
   }
 
   /** Opens the newest file. Only the newest file can have an unfinished line after a crash. */
@@ -40,8 +40,8 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
     await mkdir(folder, { recursive: true, mode: 0o750 });
     await compressClosedFiles(signal);
     const newestFile = (await listDailyFiles()).at(-1);
-    const isReusable = newestFile !== undefined && !newestFile.isCompressed;
-    await switchToFile(isReusable ? newestFile : nameNextFile(config.name, getUtcDay(), newestFile));
+    const isNewestReusable = newestFile !== undefined && !newestFile.isCompressed;
+    await switchToDailyFile(isNewestReusable ? newestFile : nameNextDailyFile(config.name, getTodayUtc(), newestFile));
     await removeOldFiles();
   }
 
@@ -51,29 +51,30 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
     for (const { fileName, isCompressed } of files.slice(0, -1)) {
       if (isCompressed) continue;
       const path = join(folder, fileName);
-      // The compressed file exists; only the removal of this one is missing.
+      // After a crash, both the file and its compressed copy may exist.
       if (files.some((other) => other.fileName === `${fileName}.gz`)) await unlink(path);
       else await finalizeFile(path, `${path}.gz`, fileMode, signal);
     }
   }
 
-  async function prepareAppender(bytes: number, signal: AbortSignal): Promise<FileAppender> {
+  async function prepareFileAppender(bytes: number, signal: AbortSignal): Promise<FileAppender> {
     if (currentFile === null) throw new Error("the file is not open");
     const { appender, file } = currentFile;
     const isFileFull = appender.bytes > 0 && appender.bytes + bytes > maxFileBytes;
-    if (file.day >= getUtcDay() && !isFileFull) return appender;
-    const newAppender = await switchToFile(nameNextFile(config.name, getUtcDay(), file));
+    if (file.day >= getTodayUtc() && !isFileFull) return appender;
+    const newFileAppender = await switchToDailyFile(nameNextDailyFile(config.name, getTodayUtc(), file));
     await compressClosedFiles(signal);
     await removeOldFiles();
-    return newAppender;
+    return newFileAppender;
   }
 
   async function removeOldFiles(): Promise<void> {
-    const closed = (await listDailyFiles()).filter(({ fileName }) => fileName !== currentFile?.file.fileName);
-    const sizedFiles = closed.map(async (file) => ({ ...file, bytes: (await stat(join(folder, file.fileName))).size }));
+    const closedFiles = (await listDailyFiles()).filter(({ fileName }) => fileName !== currentFile?.file.fileName);
+    const readSize = async (fileName: string) => (await stat(join(folder, fileName))).size;
+    const sizedFiles = closedFiles.map(async (file) => ({ ...file, bytes: await readSize(file.fileName) }));
     const maxTotalBytes = mebibytesToBytes(config.max_total_mb);
-    const limits = { keepFiles: config.keep_files, maxTotalBytes, reserveBytes: maxFileBytes };
-    for (const { fileName } of chooseFilesToRemove(await Promise.all(sizedFiles), limits)) {
+    const retentionLimits = { keepFiles: config.keep_files, maxTotalBytes, reserveBytes: maxFileBytes };
+    for (const { fileName } of chooseFilesToRemove(await Promise.all(sizedFiles), retentionLimits)) {
       await unlink(join(folder, fileName));
       log.info({ file: fileName }, "removed an old file");
     }
@@ -85,8 +86,8 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
     await closingFile?.appender.close();
   }
 
-  /** Encodes a batch into a reused buffer, whose earlier lines are on disk. */
-  function encodeBatch(batch: readonly Event[], sequences: BatchInfo["sequences"]): Buffer {
+  /** Encodes events into a reused buffer: earlier lines are already on disk. */
+  function encodeEventBatch(batch: readonly Event[], sequences: BatchInfo["sequences"]): Buffer {
     const texts = batch.flatMap((event, n) => [...cloudEventParts(event, sequenceAttributes(sequences?.[n])), "\n"]);
     const byteCount = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
     if (byteCount > WRITE_BUFFER_BYTES) return Buffer.from(texts.join(""));
@@ -100,38 +101,38 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
     open: openNewestFile,
     close: closeCurrentFile,
     async write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void> {
-      const encodedBatch = encodeBatch(batch, sequences);
-      await (await prepareAppender(encodedBatch.length, signal)).append(encodedBatch);
+      const encodedBatch = encodeEventBatch(batch, sequences);
+      await (await prepareFileAppender(encodedBatch.length, signal)).append(encodedBatch);
     },
   };
 }
 
 /** E.g. `events-2026-11-21-001.jsonl`: UTC day of writing and number. Files with other names are never touched. */
-interface DailyFile {
+interface DailyEventFile {
   readonly fileName: string;
   readonly day: string;
   readonly number: number;
   readonly isCompressed: boolean;
 }
 
-export function parseDailyFileName(name: string, fileName: string, withCompressed = false): DailyFile | null {
-  const parts = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl(\.gz)?$/.exec(fileName);
-  if (parts === null || parts[1] !== name || parts[2] === undefined) return null;
-  const isCompressed = parts[4] !== undefined;
-  return isCompressed && !withCompressed ? null : { fileName, day: parts[2], number: Number(parts[3]), isCompressed };
+export function parseDailyFileName(name: string, fileName: string, withCompressed = false): DailyEventFile | null {
+  const nameParts = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl(\.gz)?$/.exec(fileName) ?? [];
+  const [, prefix, day, number, gzipSuffix] = nameParts;
+  if (prefix !== name || day === undefined || (gzipSuffix !== undefined && !withCompressed)) return null;
+  return { fileName, day, number: Number(number), isCompressed: gzipSuffix !== undefined };
 }
 
-const compareFilesByAge = (a: DailyFile, b: DailyFile): number =>
+const compareFilesByAge = (a: DailyEventFile, b: DailyEventFile): number =>
   a.day === b.day ? a.number - b.number : a.day < b.day ? -1 : 1;
 
-export function nameNextFile(name: string, today: string, latest: DailyFile | undefined): DailyFile {
+export function nameNextDailyFile(name: string, today: string, latest: DailyEventFile | undefined): DailyEventFile {
   // A clock set back must not make a new file sort before an old one.
   const day = latest !== undefined && latest.day > today ? latest.day : today;
   const number = latest?.day === day ? latest.number + 1 : 1;
   return { fileName: `${name}-${day}-${String(number).padStart(3, "0")}.jsonl`, day, number, isCompressed: false };
 }
 
-export function chooseFilesToRemove<T extends DailyFile & { readonly bytes: number }>(
+export function chooseFilesToRemove<T extends DailyEventFile & { readonly bytes: number }>(
   closed: readonly T[],
   limits: { readonly keepFiles: number; readonly maxTotalBytes: number; readonly reserveBytes: number },
 ): readonly T[] {

@@ -18,11 +18,11 @@ export interface FileAppender {
 /** Largest number of lines in a write; a crash leaves at most this many unverified lines. */
 export const MAX_BATCH_LINES = 1_000;
 
-const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
+const FILE_OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
 
 /** Opens or creates a file and removes an incomplete last write. Follows no symbolic links. */
-export async function openAppender(path: string, mode: number, maxLines: number): Promise<FileAppender> {
-  const fileHandle = await open(path, OPEN_FLAGS, mode);
+export async function openFileAppender(path: string, mode: number, maxLines: number): Promise<FileAppender> {
+  const fileHandle = await open(path, FILE_OPEN_FLAGS, mode);
   try {
     const { ino, dev } = await fileHandle.stat();
     let bytes = await truncateTornWrite(fileHandle, maxLines);
@@ -37,14 +37,14 @@ export async function openAppender(path: string, mode: number, maxLines: number)
           await fileHandle.datasync();
           bytes += text.length;
         } catch (error) {
-          // If this fails too, the next open removes the incomplete line.
+          // If the truncation fails too, the next open removes the incomplete line.
           await fileHandle.truncate(bytes).catch((second: unknown) => second);
           throw error;
         }
       },
       async stillExists() {
-        const currentStat = await stat(path).catch(() => null);
-        return currentStat !== null && currentStat.ino === ino && currentStat.dev === dev;
+        const currentFileStat = await stat(path).catch(() => null);
+        return currentFileStat !== null && currentFileStat.ino === ino && currentFileStat.dev === dev;
       },
       close: () => fileHandle.close(),
     };
@@ -60,8 +60,8 @@ const READ_CHUNK_BYTES = 64 * 1024;
 /** Removes an incomplete last write: text after the last newline or after zeros (missing sectors). */
 async function truncateTornWrite(handle: FileHandle, maxLines: number): Promise<number> {
   const { size } = await handle.stat();
-  const firstZeroAt = await findFirstZeroByte(handle, await findStartOfLastLines(maxLines, handle, size), size);
-  const end = await findStartOfLastLines(0, handle, firstZeroAt ?? size);
+  const firstZeroByteOffset = await findFirstZeroByte(handle, await findStartOfLastLines(maxLines, handle, size), size);
+  const end = await findStartOfLastLines(0, handle, firstZeroByteOffset ?? size);
   if (end < size) {
     await handle.truncate(end);
     await handle.datasync();
@@ -71,8 +71,8 @@ async function truncateTornWrite(handle: FileHandle, maxLines: number): Promise<
 
 async function findFirstZeroByte(handle: FileHandle, from: number, size: number): Promise<number | null> {
   for (let start = from; start < size; start += READ_CHUNK_BYTES) {
-    const zeroIndex = (await readBytes(handle, start, Math.min(size, start + READ_CHUNK_BYTES))).indexOf(0);
-    if (zeroIndex >= 0) return start + zeroIndex;
+    const zeroByteIndex = (await readFileBytes(handle, start, Math.min(size, start + READ_CHUNK_BYTES))).indexOf(0);
+    if (zeroByteIndex >= 0) return start + zeroByteIndex;
   }
   return null;
 }
@@ -81,7 +81,7 @@ async function findStartOfLastLines(lineCount: number, handle: FileHandle, befor
   let remainingLines = lineCount;
   for (let end = before; end > 0; ) {
     const start = Math.max(0, end - READ_CHUNK_BYTES);
-    const bytes = await readBytes(handle, start, end);
+    const bytes = await readFileBytes(handle, start, end);
     for (let at = bytes.length - 1; at >= 0; at -= 1) {
       if (bytes[at] !== NEWLINE_BYTE) continue;
       if (remainingLines === 0) return start + at + 1;
@@ -92,25 +92,24 @@ async function findStartOfLastLines(lineCount: number, handle: FileHandle, befor
   return 0;
 }
 
-async function readBytes(handle: FileHandle, start: number, end: number): Promise<Buffer> {
+async function readFileBytes(handle: FileHandle, start: number, end: number): Promise<Buffer> {
   const { buffer, bytesRead } = await handle.read(Buffer.alloc(end - start), 0, end - start, start);
   return buffer.subarray(0, bytesRead);
 }
 
-/** File name suffix of temporary files, which are deleted after a crash. */
-export const TEMPORARY_SUFFIX = ".tmp";
+export const TEMPORARY_FILE_SUFFIX = ".tmp";
 
 /** Gives a complete file its final name, compressed for `.gz`. After a crash, the old or the final file is complete. */
 export async function finalizeFile(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
   const isCompressed = to.endsWith(".gz");
-  const completePath = isCompressed ? `${to}${TEMPORARY_SUFFIX}` : from;
+  const completeFilePath = isCompressed ? `${to}${TEMPORARY_FILE_SUFFIX}` : from;
   if (isCompressed) {
     const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
-    const compressedFile = await open(completePath, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
+    const compressedFile = await open(completeFilePath, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
     // The stream syncs and closes the file, also after an error.
     await pipeline(createReadStream(from), createGzip(), compressedFile.createWriteStream({ flush: true }), { signal });
   }
-  await rename(completePath, to);
+  await rename(completeFilePath, to);
   await syncFolder(dirname(to));
   if (isCompressed) await unlink(from);
 }
@@ -125,8 +124,8 @@ export async function syncFolder(folder: string): Promise<void> {
 }
 
 export async function checkFolderWritable(folder: string): Promise<void> {
-  const link = findBrokenLink(folder);
-  if (link !== null) throw brokenLinkError(link);
+  const brokenSymlink = findBrokenLink(folder);
+  if (brokenSymlink !== null) throw brokenLinkError(brokenSymlink);
   const folderStat = await stat(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT" && dirname(folder) !== folder) return null;
     throw error;
@@ -136,6 +135,5 @@ export async function checkFolderWritable(folder: string): Promise<void> {
   await access(folder, constants.W_OK | constants.X_OK);
 }
 
-export function mapFileError(error: unknown, folder: string): Failure {
-  return fileErrorToFailure(error, folder, "Free some space, or lower max_total_mb");
-}
+export const mapFileError = (error: unknown, folder: string): Failure =>
+  fileErrorToFailure(error, folder, "Free some space, or lower max_total_mb");

@@ -2,15 +2,15 @@ import { resolve } from "node:path";
 import { type BatchInfo, type ConnectorContext, EVENTS_ACCEPTED, type Sink } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { FileConfig } from "./config.ts";
-import { createDailyFiles } from "./daily-files.ts";
+import { createDailyFileWriter } from "./daily-files.ts";
 import { checkFolderWritable, MAX_BATCH_LINES, mapFileError } from "./durable-file.ts";
-import { createPartitionedFiles } from "./partitioned-files.ts";
+import { createPartitionedFileWriter } from "./partitioned-files.ts";
 
 /** Writes the files of a sink. After a failure, `close` is called and the next `open` repairs the files. */
-export interface FileWriter {
+export interface EventFileWriter {
   open(signal: AbortSignal): Promise<void>;
   write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void>;
-  /** Finishes files that are old enough. Returns the milliseconds until the next file is old enough. */
+  /** Closes old files for good. Returns the milliseconds until the next file is old enough. */
   finishOldFiles?(signal: AbortSignal): Promise<number>;
   close(): Promise<void>;
 }
@@ -18,11 +18,11 @@ export interface FileWriter {
 /** Creates the file sink. Accepts an event when its line is on disk (fdatasync has returned). */
 export function createFileSink(config: FileConfig, context: ConnectorContext): Sink {
   const folder = resolve(config.folder);
-  const files: FileWriter =
+  const files: EventFileWriter =
     config.path === undefined
-      ? createDailyFiles(config, context)
-      : createPartitionedFiles(config, config.path, context);
-  async function attempt<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+      ? createDailyFileWriter(config, context)
+      : createPartitionedFileWriter(config, config.path, context);
+  async function withOpenFiles<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
       await files.open(signal);
@@ -33,21 +33,23 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
     }
   }
 
+  const finishOldFiles = async (signal: AbortSignal) => ({ tickInMs: (await files.finishOldFiles?.(signal)) ?? 0 });
+
   return {
     maxBatch: MAX_BATCH_LINES,
     strictOrder: true,
 
-    open: (signal) => attempt(signal, async () => undefined),
+    open: (signal) => withOpenFiles(signal, async () => undefined),
 
     write: (batch, signal, _accepted, offer) =>
-      attempt(signal, async () => {
+      withOpenFiles(signal, async () => {
         await files.write(batch, offer?.sequences, signal);
         return EVENTS_ACCEPTED;
       }),
 
     ...(files.finishOldFiles === undefined
       ? {}
-      : { tick: (signal) => attempt(signal, async () => ({ tickInMs: (await files.finishOldFiles?.(signal)) ?? 0 })) }),
+      : { tick: (signal) => withOpenFiles(signal, () => finishOldFiles(signal)) }),
 
     close: () => files.close(),
 

@@ -9,7 +9,7 @@ import {
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { printableLine } from "../../src/core/values/printable-text.ts";
 import { cutText } from "../shared/receiver/text.ts";
-import { createAuthorization, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
+import { createAuthorizationHeader, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
 import { type JiraConfig, RESERVED_FIELDS } from "./config.ts";
 
 const STATUSES_WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
@@ -41,7 +41,7 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
   const client = createHttpClient({ url: baseUrl, config, clock });
   const { origin } = client;
   const { user, token } = config;
-  const authorization = createAuthorization(user === undefined ? { token } : { user, password: token }, clock);
+  const authorization = createAuthorizationHeader(user === undefined ? { token } : { user, password: token }, clock);
 
   async function request(options: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
     const path = apiPath + options.path;

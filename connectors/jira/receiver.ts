@@ -2,10 +2,10 @@ import { hash } from "node:crypto";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Rejected } from "../../src/core/errors/errors.ts";
-import type { IncidentMessage, Receiver } from "../shared/receiver/receiver-interface.ts";
+import type { AlarmReceiver, IncidentMessage } from "../shared/receiver/receiver-interface.ts";
 import {
   createTicketReceiver,
-  createWarnOnce,
+  createWarnOncePerMessage,
   type Ticket,
   type TicketSystem,
 } from "../shared/receiver/ticket-receiver.ts";
@@ -27,12 +27,12 @@ const SearchResponse = z.object({ issues: z.array(IssueStatus.extend({ id: Issue
 
 const isIssueDone = ({ fields }: z.infer<typeof IssueStatus>) => fields.status.statusCategory.key === "done";
 
-export function createJiraReceiver(config: JiraConfig, context: ConnectorContext): Receiver {
+export function createJiraReceiver(config: JiraConfig, context: ConnectorContext): AlarmReceiver {
   const isCloud = config.deployment === "cloud";
   const format = isCloud ? ADF_FORMAT : WIKI_FORMAT;
   const site = config.url.replace(/\/+$/, "");
   const jira = createJiraApi(config, context.clock);
-  const warnOnce = createWarnOnce(context.log, { project: config.project });
+  const warnOnce = createWarnOncePerMessage(context.log, { project: config.project });
 
   function toTicket({ id, key }: z.infer<typeof CreatedIssue>): Ticket {
     return { id, ticket: key, link: `${site}/browse/${key}` };

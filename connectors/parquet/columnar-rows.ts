@@ -1,7 +1,7 @@
 import { yieldToEventLoop } from "../../src/core/runtime/waiting.ts";
-import { type Cell, type Column, findColumnIndex, type Row, type Table } from "../shared/lake/table-model.ts";
+import { type Cell, type Column, findColumnIndex, type LakeRow, type LakeTable } from "../shared/lake/table-model.ts";
 
-export type Columns = ReturnType<typeof createColumns>;
+export type ColumnarRows = ReturnType<typeof createColumnarRows>;
 
 type RowComparator = (a: number, b: number) => number;
 
@@ -14,13 +14,13 @@ interface ColumnStore {
 
 const INITIAL_ROW_CAPACITY = 256;
 const NULL_TEXT_CODE = -1;
-const UNIQUE_TEXT_COLUMN = "event_id";
+const UNIQUE_TEXT_COLUMN_NAME = "event_id";
 /** Number of rows to copy or compare before other work may run; 1,000 rows take up to 2 ms. */
-export const ROWS_PER_CHUNK = 1_000;
+export const ROWS_BETWEEN_YIELDS = 1_000;
 const MAX_MS_BETWEEN_YIELDS = 4;
 
 /** Stores rows as columns with a dictionary of texts. A history row takes 100 bytes; as an object more than 1,000. */
-export function createColumns(table: Table) {
+export function createColumnarRows(table: LakeTable) {
   const columnStores = table.columns.map(createColumnStore);
   let length = 0;
   const columnStoreAt = (index: number) => columnStores[index] as ColumnStore;
@@ -33,15 +33,15 @@ export function createColumns(table: Table) {
     get characters() {
       return columnStores.reduce((sum, { characters }) => sum + characters, 0);
     },
-    add(row: Row): number {
+    add(row: LakeRow): number {
       for (let index = 0; index < columnStores.length; index++) columnStoreAt(index).add(row[index] ?? null, length);
       return length++;
     },
     /** Appends rows, column by column; `readColumn` returns null for an empty column. Do not add rows meanwhile. */
     async addAll(rows: number, readColumn: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void> {
       for (const [index, store] of columnStores.entries()) {
-        const cells = await readColumn(index);
-        for (let n = 0; n < rows; n++) store.add(toCell(cells?.[n]), length + n);
+        const columnCells = await readColumn(index);
+        for (let n = 0; n < rows; n++) store.add(toLakeCell(columnCells?.[n]), length + n);
       }
       length += rows;
     },
@@ -49,11 +49,11 @@ export function createColumns(table: Table) {
     cellReader: (index: number): ((row: number) => Cell) => columnStoreAt(index).cell,
     /** Returns a comparator of rows by these columns, null first. Rows added later cannot be compared. */
     createComparator(names: readonly string[]): RowComparator {
-      const comparators = names.map((name) => columnStoreAt(findColumnIndex(table, name)).createComparator());
+      const columnComparators = names.map((name) => columnStoreAt(findColumnIndex(table, name)).createComparator());
       return (a, b) => {
-        for (const compare of comparators) {
-          const order = compare(a, b);
-          if (order !== 0) return order;
+        for (const compareRows of columnComparators) {
+          const rowOrder = compareRows(a, b);
+          if (rowOrder !== 0) return rowOrder;
         }
         return 0;
       };
@@ -61,38 +61,38 @@ export function createColumns(table: Table) {
   };
 }
 
-/** Creates a sorter of rows by their table's `sortedBy`; equal rows keep their order. */
-export function createSorter(columns: Columns): (rows: readonly number[]) => Promise<Uint32Array> {
-  const compare = columns.createComparator(columns.table.sortedBy);
-  return (rows) => mergeRuns(Uint32Array.from(rows), (a, b) => compare(a, b) || a - b);
+/** Sorts rows by the columns in `sortedBy`; equal rows keep their order. */
+export function createRowSorter(columns: ColumnarRows): (rows: readonly number[]) => Promise<Uint32Array> {
+  const compareRows = columns.createComparator(columns.table.sortedBy);
+  return (rows) => mergeSortedRuns(Uint32Array.from(rows), (a, b) => compareRows(a, b) || a - b);
 }
 
 /** Sorts all rows. Of rows with the same key, keeps only the row observed last. */
-export async function sortDistinct(columns: Columns): Promise<Uint32Array> {
+export async function sortDistinctRows(columns: ColumnarRows): Promise<Uint32Array> {
   const { table, length } = columns;
   const keyColumnsNotSorted = table.key.filter((name) => !table.sortedBy.includes(name));
-  const compare = columns.createComparator([...table.sortedBy, ...keyColumnsNotSorted, "observed_at", "position"]);
-  const compareKeys = columns.createComparator(table.key);
-  const rows = await mergeRuns(
+  const compareRows = columns.createComparator([...table.sortedBy, ...keyColumnsNotSorted, "observed_at", "position"]);
+  const compareRowKeys = columns.createComparator(table.key);
+  const rows = await mergeSortedRuns(
     new Uint32Array(length).map((_, row) => row),
-    compare,
+    compareRows,
   );
   let count = 0;
   for (let n = 0; n < length; n++) {
     const [row, next] = [rows[n] ?? 0, rows[n + 1]];
-    if (next === undefined || compareKeys(row, next) !== 0) rows[count++] = row;
-    if (n % ROWS_PER_CHUNK === 0) await yieldIfBusy();
+    if (next === undefined || compareRowKeys(row, next) !== 0) rows[count++] = row;
+    if (n % ROWS_BETWEEN_YIELDS === 0) await yieldIfBusy();
   }
   return rows.subarray(0, count);
 }
 
 /** Sorts rows: merges ascending runs (for example one per file) in pairs until one run is left. */
-async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: RowComparator): Promise<Uint32Array> {
+async function mergeSortedRuns(rows: Uint32Array<ArrayBuffer>, compare: RowComparator): Promise<Uint32Array> {
   const { length } = rows;
   let runStarts: number[] = [];
   for (let n = 0; n < length; n++) {
     if (n === 0 || compare(rows[n - 1] ?? 0, rows[n] ?? 0) > 0) runStarts.push(n);
-    if (n % ROWS_PER_CHUNK === 0) await yieldIfBusy();
+    if (n % ROWS_BETWEEN_YIELDS === 0) await yieldIfBusy();
   }
   let [sorted, spare] = [rows, new Uint32Array(length)];
   while (runStarts.length > 1) {
@@ -102,7 +102,7 @@ async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: RowComparator)
       for (let to = from; to < end; to++) {
         const takesLeftRun = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
         spare[to] = sorted[takesLeftRun ? left++ : right++] ?? 0;
-        if (to % ROWS_PER_CHUNK === 0) await yieldIfBusy();
+        if (to % ROWS_BETWEEN_YIELDS === 0) await yieldIfBusy();
       }
     }
     [sorted, spare] = [spare, sorted];
@@ -111,18 +111,18 @@ async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: RowComparator)
   return sorted;
 }
 
-function toCell(value: unknown): Cell {
+function toLakeCell(value: unknown): Cell {
   if (typeof value === "bigint") return Number(value);
   return value === undefined ? null : (value as Cell);
 }
 
 function createColumnStore({ name, type }: Column): ColumnStore {
-  if (type === "text" || type === "json") return createTextStore(name === UNIQUE_TEXT_COLUMN);
-  return createNumberStore(type === "boolean");
+  if (type === "text" || type === "json") return createTextColumnStore(name === UNIQUE_TEXT_COLUMN_NAME);
+  return createNumberColumnStore(type === "boolean");
 }
 
-/** Stores numbers with NaN as null, and booleans as 0 or 1. No event has NaN as a value. */
-function createNumberStore(isBoolean: boolean): ColumnStore {
+/** Stores numbers, with NaN for null, and booleans as 0 or 1. */
+function createNumberColumnStore(isBoolean: boolean): ColumnStore {
   let all = new Float64Array(INITIAL_ROW_CAPACITY);
   return {
     characters: 0,
@@ -148,23 +148,23 @@ function createNumberStore(isBoolean: boolean): ColumnStore {
   };
 }
 
-function createTextStore(isUnique: boolean): ColumnStore {
+function createTextColumnStore(isUnique: boolean): ColumnStore {
   let rowCodes = new Int32Array(INITIAL_ROW_CAPACITY);
   let characters = 0;
   const texts: string[] = [];
   const codeByText = new Map<string, number>();
   let lastCode = NULL_TEXT_CODE;
 
-  function encodeText(text: string): number {
+  function encodeDictionaryText(text: string): number {
     if (lastCode !== NULL_TEXT_CODE && texts[lastCode] === text) return lastCode;
-    const code = isUnique ? undefined : codeByText.get(text);
-    if (code === undefined) characters += text.length;
-    lastCode = code ?? texts.push(text) - 1;
+    const textCode = isUnique ? undefined : codeByText.get(text);
+    if (textCode === undefined) characters += text.length;
+    lastCode = textCode ?? texts.push(text) - 1;
     if (!isUnique) codeByText.set(text, lastCode);
     return lastCode;
   }
 
-  const readText = (row: number) => texts[rowCodes[row] ?? NULL_TEXT_CODE] ?? null;
+  const readDictionaryText = (row: number) => texts[rowCodes[row] ?? NULL_TEXT_CODE] ?? null;
   return {
     get characters() {
       return characters;
@@ -175,16 +175,16 @@ function createTextStore(isUnique: boolean): ColumnStore {
         largerArray.set(rowCodes);
         rowCodes = largerArray;
       }
-      rowCodes[row] = typeof cell === "string" ? encodeText(cell) : NULL_TEXT_CODE;
+      rowCodes[row] = typeof cell === "string" ? encodeDictionaryText(cell) : NULL_TEXT_CODE;
     },
-    cell: readText,
+    cell: readDictionaryText,
     createComparator() {
-      if (isUnique) return (a, b) => compareTexts(readText(a), readText(b));
-      const rankByCode = new Int32Array(texts.length);
-      const sortedCodes = texts.map((_, code) => code).sort((a, b) => compareTexts(texts[a], texts[b]));
-      for (const [rank, code] of sortedCodes.entries()) rankByCode[code] = rank;
-      const findRank = (row: number) => rankByCode[rowCodes[row] ?? NULL_TEXT_CODE] ?? NULL_TEXT_CODE;
-      return (a, b) => findRank(a) - findRank(b);
+      if (isUnique) return (a, b) => compareTexts(readDictionaryText(a), readDictionaryText(b));
+      const rankByTextCode = new Int32Array(texts.length);
+      const sortedTextCodes = texts.map((_, code) => code).sort((a, b) => compareTexts(texts[a], texts[b]));
+      for (const [rank, code] of sortedTextCodes.entries()) rankByTextCode[code] = rank;
+      const findTextRank = (row: number) => rankByTextCode[rowCodes[row] ?? NULL_TEXT_CODE] ?? NULL_TEXT_CODE;
+      return (a, b) => findTextRank(a) - findTextRank(b);
     },
   };
 }
@@ -196,7 +196,6 @@ function compareTexts(a: string | null | undefined, b: string | null | undefined
 
 let lastYieldMs = performance.now();
 
-/** Yields to the event loop if the last yield was at least `MAX_MS_BETWEEN_YIELDS` ago. */
 export async function yieldIfBusy(): Promise<void> {
   if (performance.now() - lastYieldMs < MAX_MS_BETWEEN_YIELDS) return;
   await yieldToEventLoop();

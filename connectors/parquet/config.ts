@@ -9,7 +9,7 @@ import { quoteSqlText } from "../../src/core/postgres/sql-quoting.ts";
 import { SecretRef, urlHasCredentials } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
-const EndpointUrl = z
+const S3EndpointUrl = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as https://s3.example.com." })
   .refine((text) => !urlHasCredentials(text), {
     error: "Leave the keys out of the address; use access_key_id and secret_access_key.",
@@ -21,7 +21,7 @@ const EndpointUrl = z
 
 export const S3Config = z
   .strictObject({
-    endpoint: EndpointUrl.optional().meta({
+    endpoint: S3EndpointUrl.optional().meta({
       description: "Address of the storage; left out, it is that of Amazon in the region.",
     }),
     region: z
@@ -33,11 +33,9 @@ export const S3Config = z
       .string()
       .regex(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/, "A bucket has 3 to 63 of a-z, 0-9, `.` and `-`.")
       .meta({ description: "Bucket, which has to exist." }),
-    prefix: z
-      .string()
-      .max(512)
-      .default("")
-      .meta({ description: "Put before every key, such as `plenum/lake`; a folder of the sink's own." }),
+    prefix: z.string().max(512).default("").meta({
+      description: "Put before every key, such as `plenum/lake`; a folder of the sink's own.",
+    }),
     path_style: z.boolean().default(false).meta({
       description: "True where the bucket stands in the path and not before the host, as MinIO and Ceph have it.",
     }),
@@ -103,41 +101,40 @@ export const ParquetConfig = z
   .meta({ description: "Tables as Parquet files in a folder or in S3-compatible storage." });
 export type ParquetConfig = z.infer<typeof ParquetConfig>;
 
-export function s3Endpoint({ endpoint, region }: Pick<S3Config, "endpoint" | "region">): string {
+export function resolveS3Endpoint({ endpoint, region }: Pick<S3Config, "endpoint" | "region">): string {
   return endpoint ?? `https://s3.${region}.amazonaws.com`;
 }
 
-export function normalizePrefix({ prefix }: Pick<S3Config, "prefix">): string {
-  return prefix === "" ? "" : `${prefix.replace(/^\/+|\/+$/g, "")}/`;
-}
+export const normalizeKeyPrefix = ({ prefix }: Pick<S3Config, "prefix">): string =>
+  prefix === "" ? "" : `${prefix.replace(/^\/+|\/+$/g, "")}/`;
 
 /** Returns the option by which two sinks share tables, or null. Sinks with the same events would add each row twice. */
 export function findSharedTables(one: ParquetConfig, other: ParquetConfig): StoreSharedBySinks | null {
-  const location = describeLakeLocation(other);
-  if (location === null || describeLakeLocation(one) !== location) return null;
-  const isInFolder = other.folder !== undefined;
-  const isDelta = one.table_format === "delta" && other.table_format === "delta";
+  const tableLocation = describeLakeLocation(other);
+  if (tableLocation === null || describeLakeLocation(one) !== tableLocation) return null;
+  const isLakeInFolder = other.folder !== undefined;
+  const areBothDeltaTables = one.table_format === "delta" && other.table_format === "delta";
   return {
-    path: isInFolder ? ["folder"] : ["s3", "prefix"],
-    consequence: `write the same tables: give one of them another ${isInFolder ? "folder" : "s3.prefix"}`,
-    ...(isDelta ? { allowsDistinctFilters: true } : {}),
+    path: isLakeInFolder ? ["folder"] : ["s3", "prefix"],
+    consequence: `write the same tables: give one of them another ${isLakeInFolder ? "folder" : "s3.prefix"}`,
+    ...(areBothDeltaTables ? { allowsDistinctFilters: true } : {}),
   };
 }
 
 function describeLakeLocation({ folder, s3 }: ParquetConfig): string | null {
   if (s3 === undefined) return folder === undefined ? null : resolveFolderLinks(folder);
-  const url = URL.parse(s3Endpoint(s3));
-  return url && `${url.origin} ${s3.bucket} ${normalizePrefix(s3)}`;
+  const url = URL.parse(resolveS3Endpoint(s3));
+  return url && `${url.origin} ${s3.bucket} ${normalizeKeyPrefix(s3)}`;
 }
 
 export function buildParquetQuery({ folder, s3, table_format }: ParquetConfig, event: Event): string | null {
   const { type, data } = event as AnyEvent;
   if (type !== "tag-value") return null;
-  const lakePath = folder === undefined ? ["s3:/", s3?.bucket, s3?.prefix] : [resolve(folder)];
-  const path = [...lakePath.filter((part) => part !== ""), "value"].join("/").replaceAll(/([^:/])\/+/g, "$1/");
-  const tableExpression =
+  const lakePathParts = folder === undefined ? ["s3:/", s3?.bucket, s3?.prefix] : [resolve(folder)];
+  const path = [...lakePathParts.filter((part) => part !== ""), "value"].join("/").replaceAll(/([^:/])\/+/g, "$1/");
+  const sqlTableExpression =
     table_format === "delta"
       ? `delta_scan(${quoteSqlText(path)})`
       : `read_parquet(${quoteSqlText(`${path}/**/*.parquet`)}, hive_partitioning = true, union_by_name = true)`;
-  return `select * from ${tableExpression} where tag_id = ${quoteSqlText(data.tag.id)} order by time desc limit 100;`;
+  return `select * from ${sqlTableExpression} where tag_id = ${quoteSqlText(data.tag.id)} order by time desc limit 100;`;
 }

@@ -6,12 +6,12 @@ import { ConfigError } from "../../src/core/errors/errors.ts";
 import { brokenLinkError, fileErrorToFailure, findBrokenLink } from "../../src/core/errors/folder-problem.ts";
 import { systemErrorCode } from "../../src/core/errors/machine-failure.ts";
 import { type Clock, systemClock } from "../../src/core/runtime/clock.ts";
-import { compareUtf8, type ObjectStore, type StoredFile } from "./object-store.ts";
+import { compareInUtf8Order, type ObjectStore, type StoredLakeFile } from "./object-store.ts";
 
 /** Name of an unfinished file, which a crash can leave; readers of `*.parquet` ignore such files. */
-const DRAFT_FILE = /^\..*\.[0-9a-f]{8}\.tmp$/;
+const DRAFT_FILE_PATTERN = /^\..*\.[0-9a-f]{8}\.tmp$/;
 /** Age at which an unfinished file is abandoned; a write takes seconds. */
-const MAX_DRAFT_AGE_MS = 10 * 60_000;
+const MAX_DRAFT_FILE_AGE_MS = 10 * 60_000;
 
 /** Stores objects as files. After a power cut, a file has either its complete old or its complete new content. */
 export function createFolderStore(
@@ -22,7 +22,7 @@ export function createFolderStore(
   const rootFolder = resolve(folder);
   let lastStepAtMs = clock.monotonic();
   const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
-  const readyFolders = new Set<string>();
+  const preparedFolders = new Set<string>();
   const toPath = (key: string) => {
     const path = join(rootFolder, key);
     if (!path.startsWith(rootFolder + sep)) throw new Error(`The key ${key} leads out of the folder.`);
@@ -30,43 +30,43 @@ export function createFolderStore(
   };
 
   async function prepareFolder(path: string): Promise<void> {
-    if (readyFolders.has(path)) return;
+    if (preparedFolders.has(path)) return;
     const firstCreated = await mkdir(path, { recursive: true, mode: folderMode });
     if (firstCreated !== undefined) {
       for (let made = path; made.length >= firstCreated.length; made = dirname(made)) await syncFolder(dirname(made));
     } else await removeAbandonedDrafts(path);
-    readyFolders.add(path);
+    preparedFolders.add(path);
   }
 
-  async function writeDraft(key: string, bytes: Uint8Array): Promise<string> {
+  async function writeDraftFile(key: string, bytes: Uint8Array): Promise<string> {
     const path = toPath(key);
     await prepareFolder(dirname(path));
     const name = path.slice(dirname(path).length + 1);
-    const draft = join(dirname(path), `.${name}.${randomBytes(4).toString("hex")}.tmp`);
-    const draftHandle = await open(draft, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, mode);
+    const draftPath = join(dirname(path), `.${name}.${randomBytes(4).toString("hex")}.tmp`);
+    const draftFileHandle = await open(draftPath, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, mode);
     try {
-      await draftHandle.writeFile(bytes);
-      await draftHandle.sync();
+      await draftFileHandle.writeFile(bytes);
+      await draftFileHandle.sync();
     } catch (error) {
-      await rm(draft, { force: true });
+      await rm(draftPath, { force: true });
       throw error;
     } finally {
-      await draftHandle.close();
+      await draftFileHandle.close();
     }
-    return draft;
+    return draftPath;
   }
 
   async function publishDraft<T>(key: string, bytes: Uint8Array, named: (draft: string) => Promise<T>): Promise<T> {
     try {
-      const draft = await writeDraft(key, bytes);
+      const draftPath = await writeDraftFile(key, bytes);
       try {
-        return await named(draft);
+        return await named(draftPath);
       } finally {
-        await rm(draft, { force: true });
-        await syncFolder(dirname(draft));
+        await rm(draftPath, { force: true });
+        await syncFolder(dirname(draftPath));
       }
     } catch (error) {
-      readyFolders.clear();
+      preparedFolders.clear();
       throw error;
     }
   }
@@ -103,22 +103,24 @@ export function createFolderStore(
     list: (prefix, signal, after) =>
       runStep(signal, async () => {
         const top = join(rootFolder, prefix.slice(0, prefix.lastIndexOf("/") + 1));
-        const foundFiles: StoredFile[] = [];
+        const foundFiles: StoredLakeFile[] = [];
         for (const file of await readdir(top, { recursive: true, withFileTypes: true }).catch(returnIfMissing([]))) {
           const path = join(file.parentPath, file.name);
           const key = relative(rootFolder, path).split(sep).join("/");
-          if (!file.isFile() || DRAFT_FILE.test(file.name) || !key.startsWith(prefix)) continue;
-          if (after !== undefined && compareUtf8(key, after) <= 0) continue;
+          if (!file.isFile() || DRAFT_FILE_PATTERN.test(file.name) || !key.startsWith(prefix)) continue;
+          if (after !== undefined && compareInUtf8Order(key, after) <= 0) continue;
           const { size } = (await stat(path).catch(() => null)) ?? {};
           if (size !== undefined) foundFiles.push({ key, bytes: size });
         }
-        return foundFiles.sort((a, b) => compareUtf8(a.key, b.key));
+        return foundFiles.sort((a, b) => compareInUtf8Order(a.key, b.key));
       }),
     folders: (prefix, signal) =>
       runStep(signal, async () => {
-        const entries = await readdir(join(rootFolder, prefix), { withFileTypes: true }).catch(returnIfMissing([]));
-        const folders = entries.filter((entry) => entry.isDirectory());
-        return folders.map(({ name }) => name).sort(compareUtf8);
+        const folderEntries = await readdir(join(rootFolder, prefix), { withFileTypes: true }).catch(
+          returnIfMissing([]),
+        );
+        const folders = folderEntries.filter((entry) => entry.isDirectory());
+        return folders.map(({ name }) => name).sort(compareInUtf8Order);
       }),
     remove: (key, signal) =>
       runStep(signal, async () => {
@@ -134,8 +136,8 @@ export function createFolderStore(
 export async function probeFolder(folder: string): Promise<void> {
   const path = resolve(folder);
   try {
-    const brokenLink = findBrokenLink(path);
-    if (brokenLink !== null) throw brokenLinkError(brokenLink);
+    const brokenSymlink = findBrokenLink(path);
+    if (brokenSymlink !== null) throw brokenLinkError(brokenSymlink);
     const folderStats = await stat(path).catch((error: unknown) => {
       if (systemErrorCode(error) === "ENOENT" && dirname(path) !== path) return null;
       throw error;
@@ -150,10 +152,10 @@ export async function probeFolder(folder: string): Promise<void> {
 
 async function removeAbandonedDrafts(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
-    if (!DRAFT_FILE.test(name)) continue;
+    if (!DRAFT_FILE_PATTERN.test(name)) continue;
     const path = join(folder, name);
     const draftStats = await stat(path).catch(() => null);
-    if (draftStats !== null && Date.now() - draftStats.mtimeMs > MAX_DRAFT_AGE_MS) await rm(path, { force: true });
+    if (draftStats !== null && Date.now() - draftStats.mtimeMs > MAX_DRAFT_FILE_AGE_MS) await rm(path, { force: true });
   }
 }
 

@@ -1,8 +1,7 @@
-import type { Table } from "../shared/lake/table-model.ts";
+import type { LakeTable } from "../shared/lake/table-model.ts";
 
 /**
  * Keys of files in the lake, in Hive's layout, so that query engines skip days and sites:
- *
  *   value/date=2026-11-21/site=1/k3v9q2-000000000101-000000004711.parquet
  *   tag/tag.parquet
  *   _manifests/site=1/date=2026-11-21.json        (readers ignore names with `_`)
@@ -11,36 +10,36 @@ import type { Table } from "../shared/lake/table-model.ts";
 /** Folder name for rows that belong to no single site. */
 const NO_SITE_FOLDER = "none";
 /** Hive's name for a missing partition value, which DuckDB and Spark read as null. */
-const NO_DAY_FOLDER = "__HIVE_DEFAULT_PARTITION__";
+const UNKNOWN_DAY_FOLDER = "__HIVE_DEFAULT_PARTITION__";
 /** Day under which earlier versions put rows without a time, and files without rows. */
-export const EPOCH_DAY = "1970-01-01";
+export const UNIX_EPOCH_DAY = "1970-01-01";
 /** File with all columns of its table and no rows. */
-export const EMPTY_FILE_NAME = "empty.parquet";
+export const EMPTY_PARQUET_FILE_NAME = "empty.parquet";
 export const TABLE_SCHEMAS_KEY = "_schemas.json";
 
 /** Rows of a table for one day and site, or a complete table that changes too rarely to be divided. */
 export interface LakePartition {
-  readonly table: Table;
+  readonly table: LakeTable;
   readonly folder: string;
   /** Null for an undivided table. The day (UTC) is null if the row's time is unknown. */
   readonly dayAndSite: { readonly day: string | null; readonly site: string | null } | null;
 }
 
-export function toPartition(table: Table, day: string | null, site: string | null): LakePartition {
+export function dayPartition(table: LakeTable, day: string | null, site: string | null): LakePartition {
   return {
     table,
-    folder: `${tableFolder(table)}date=${day ?? NO_DAY_FOLDER}/site=${escapeSite(site)}/`,
+    folder: `${buildTableFolder(table)}date=${day ?? UNKNOWN_DAY_FOLDER}/site=${escapeSiteId(site)}/`,
     dayAndSite: { day, site },
   };
 }
 
 /** Parses two folder names, such as `date=2026-11-21` and `site=1`; null for other names. */
-export function parsePartition(table: Table, date: string, site: string): LakePartition | null {
+export function parsePartitionFolders(table: LakeTable, date: string, site: string): LakePartition | null {
   const [, day] = /^date=(\d{4}-\d\d-\d\d)$/.exec(date) ?? [];
   const [, word] = /^site=(.+)$/.exec(site) ?? [];
   if (day === undefined || word === undefined) return null;
-  const partition = toPartition(table, day, word === NO_SITE_FOLDER ? null : decodeUriOrKeep(word));
-  return partition.folder === `${tableFolder(table)}${date}/${site}/` ? partition : null;
+  const partition = dayPartition(table, day, word === NO_SITE_FOLDER ? null : decodeUriOrKeep(word));
+  return partition.folder === `${buildTableFolder(table)}${date}/${site}/` ? partition : null;
 }
 
 export function decodeUriOrKeep(text: string): string {
@@ -52,36 +51,25 @@ export function decodeUriOrKeep(text: string): string {
 }
 
 /** Returns false for a table whose rows are valid for several days. */
-export function hasPartitions({ rowPolicy }: Table): boolean {
-  return rowPolicy !== "versions";
+export const hasDayPartitions = ({ rowPolicy }: LakeTable): boolean => rowPolicy !== "versions";
+
+export function buildUndividedPartition(table: LakeTable): LakePartition {
+  return { table, folder: buildTableFolder(table), dayAndSite: null };
 }
 
-export function undividedPartition(table: Table): LakePartition {
-  return { table, folder: tableFolder(table), dayAndSite: null };
-}
+export const buildTableFolder = (table: LakeTable): string => `${table.name}/`;
 
-export function tableFolder(table: Table): string {
-  return `${table.name}/`;
-}
+export const buildFileKey = ({ folder }: LakePartition, name: string): string => `${folder}${name}.parquet`;
 
-export function fileKey({ folder }: LakePartition, name: string): string {
-  return `${folder}${name}.parquet`;
-}
+export const buildStagedFileName = (writerId: string, from: number, through: number): string =>
+  [writerId, ...[from, through].map((position) => String(position).padStart(12, "0"))].join("-");
 
-export function stagedFileName(writerId: string, from: number, through: number): string {
-  return [writerId, ...[from, through].map((position) => String(position).padStart(12, "0"))].join("-");
-}
-
-export function manifestKey(day: string, site: string | null): string {
-  return `_manifests/site=${escapeSite(site)}/date=${day}.json`;
-}
+export const buildManifestKey = (day: string, site: string | null): string =>
+  `_manifests/site=${escapeSiteId(site)}/date=${day}.json`;
 
 /** File that records how far a writer has started to commit. */
-export function writerPositionKey(writerId: string): string {
-  return `_lives/${writerId}.json`;
-}
+export const buildWriterPositionKey = (writerId: string): string => `_lives/${writerId}.json`;
 
 /** Escapes a site id as DuckDB and Spark read it: `a/b` is `a%2Fb`. */
-function escapeSite(site: string | null): string {
-  return site === null || site === "" ? NO_SITE_FOLDER : encodeURIComponent(site.toWellFormed());
-}
+const escapeSiteId = (site: string | null): string =>
+  site === null || site === "" ? NO_SITE_FOLDER : encodeURIComponent(site.toWellFormed());

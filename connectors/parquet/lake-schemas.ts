@@ -1,8 +1,8 @@
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import { TABLES } from "../shared/lake/tables.ts";
+import { LAKE_TABLES } from "../shared/lake/tables.ts";
 import { TABLE_SCHEMAS_KEY } from "./lake-paths.ts";
 import type { ObjectStore } from "./object-store.ts";
-import type { TableFormat } from "./table-format.ts";
+import type { LakeTableFormat } from "./table-format.ts";
 
 type LakeSchemas = Readonly<Record<string, Readonly<Record<string, string>>>>;
 
@@ -11,42 +11,42 @@ const TABLE_FORMAT_ENTRY = "_format";
 const TABLE_FORMAT_OPTION = "table_format";
 
 /** Compares the tables with those in the lake and adds new columns. Throws ConfigError for a column of another type. */
-export async function updateSchemas(store: ObjectStore, format: TableFormat, signal: AbortSignal): Promise<void> {
+export async function updateLakeSchemas(store: ObjectStore, format: LakeTableFormat, signal: AbortSignal) {
   const bytes = await store.get(TABLE_SCHEMAS_KEY, signal);
   const storedSchemas = bytes === null ? {} : parseLakeSchemas(bytes, store.where);
-  const storedFormat = storedSchemas[TABLE_FORMAT_ENTRY]?.[TABLE_FORMAT_OPTION] ?? "plain";
+  const storedTableFormat = storedSchemas[TABLE_FORMAT_ENTRY]?.[TABLE_FORMAT_OPTION] ?? "plain";
   // In a lake with two formats, readers would see rows twice or not at all.
-  if (bytes !== null && storedFormat !== format.name) {
+  if (bytes !== null && storedTableFormat !== format.name) {
     throw new ConfigError(
-      `The lake in ${store.where} has table_format ${storedFormat}; the sink is to write ${format.name}.`,
+      `The lake in ${store.where} has table_format ${storedTableFormat}; the sink is to write ${format.name}.`,
       {
         field: TABLE_FORMAT_OPTION,
-        hint: `Set table_format: ${storedFormat}, or choose another folder or prefix; nothing was written.`,
+        hint: `Set table_format: ${storedTableFormat}, or choose another folder or prefix; nothing was written.`,
       },
     );
   }
   const now: LakeSchemas = {
     ...(format.name === "plain" ? {} : { [TABLE_FORMAT_ENTRY]: { [TABLE_FORMAT_OPTION]: format.name } }),
     ...Object.fromEntries(
-      TABLES.map(({ name, columns }) => [name, Object.fromEntries(columns.map((c) => [c.name, c.type]))]),
+      LAKE_TABLES.map(({ name, columns }) => [name, Object.fromEntries(columns.map((c) => [c.name, c.type]))]),
     ),
   };
   for (const [table, columns] of Object.entries(now)) {
     for (const [column, type] of Object.entries(columns)) {
-      const storedType = storedSchemas[table]?.[column];
-      if (storedType === undefined || storedType === type) continue;
+      const storedColumnType = storedSchemas[table]?.[column];
+      if (storedColumnType === undefined || storedColumnType === type) continue;
       throw new ConfigError(
-        `The lake in ${store.where} has ${table}.${column} as ${storedType}; this version writes it as ${type}.`,
+        `The lake in ${store.where} has ${table}.${column} as ${storedColumnType}; this version writes it as ${type}.`,
         { hint: "Choose another folder or prefix for what comes from now on." },
       );
     }
   }
   const tables = [...new Set([...Object.keys(storedSchemas), ...Object.keys(now)])].sort();
   const all = Object.fromEntries(tables.map((table) => [table, { ...storedSchemas[table], ...now[table] }]));
-  const schemasText = `${JSON.stringify(all, null, 2)}\n`;
-  if (bytes !== null && Buffer.from(bytes).toString() === schemasText) return;
-  for (const table of TABLES) await format.createTable(table, signal);
-  await store.put(TABLE_SCHEMAS_KEY, Buffer.from(schemasText), signal);
+  const lakeSchemasText = `${JSON.stringify(all, null, 2)}\n`;
+  if (bytes !== null && Buffer.from(bytes).toString() === lakeSchemasText) return;
+  for (const table of LAKE_TABLES) await format.createTable(table, signal);
+  await store.put(TABLE_SCHEMAS_KEY, Buffer.from(lakeSchemasText), signal);
 }
 
 function parseLakeSchemas(bytes: Uint8Array, where: string): LakeSchemas {

@@ -8,17 +8,15 @@ export interface ObjectStore {
   putIfAbsent(key: string, bytes: Uint8Array, signal: AbortSignal): Promise<boolean>;
   get(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
   /** Lists keys in ascending order of UTF-8 bytes; with `after`, only later keys. */
-  list(prefix: string, signal: AbortSignal, after?: string): Promise<readonly StoredFile[]>;
+  list(prefix: string, signal: AbortSignal, after?: string): Promise<readonly StoredLakeFile[]>;
   /** Names of the folders directly below a prefix that ends with a slash, ascending. */
   folders(prefix: string, signal: AbortSignal): Promise<readonly string[]>;
   remove(key: string, signal: AbortSignal): Promise<void>;
 }
 
-export interface StoredFile {
+export interface StoredLakeFile {
   readonly key: string;
   readonly bytes: number;
 }
 
-export function compareUtf8(a: string, b: string): number {
-  return Buffer.compare(Buffer.from(a), Buffer.from(b));
-}
+export const compareInUtf8Order = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b));

@@ -2,19 +2,19 @@ import { zstdCompressSync, zstdDecompressSync } from "node:zlib";
 import { type FileMetaData, parquetMetadata, parquetRead, type RowGroup, type SchemaElement } from "hyparquet";
 import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import type { Cell, Column, ColumnType, Table } from "../shared/lake/table-model.ts";
-import { type Columns, yieldIfBusy } from "./columnar-rows.ts";
-import { compareUtf8 } from "./object-store.ts";
+import type { Cell, Column, ColumnType, LakeTable } from "../shared/lake/table-model.ts";
+import { type ColumnarRows, yieldIfBusy } from "./columnar-rows.ts";
+import { compareInUtf8Order } from "./object-store.ts";
 
-const TEXT_TYPE: Partial<SchemaElement> = {
+const PARQUET_TEXT_TYPE: Partial<SchemaElement> = {
   type: "BYTE_ARRAY",
   converted_type: "UTF8",
   logical_type: { type: "STRING" },
 };
 
 const PARQUET_TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
-  text: TEXT_TYPE,
-  json: TEXT_TYPE,
+  text: PARQUET_TEXT_TYPE,
+  json: PARQUET_TEXT_TYPE,
   time: {
     type: "INT64",
     converted_type: "TIMESTAMP_MICROS",
@@ -26,34 +26,34 @@ const PARQUET_TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
 };
 
 /** Number of rows in a Parquet row group; encoding one of its columns takes 2 to 5 ms. */
-const ROWS_PER_GROUP = 10_000;
+const ROWS_PER_ROW_GROUP = 10_000;
 /** Size above which row groups are read column by column, so that other work can run in between. */
 const LARGE_ROW_GROUP_ROWS = 2_000;
 /** Limit up to which a page stays uncompressed: a compressor costs 0.1 ms. */
 const MAX_UNCOMPRESSED_PAGE_BYTES = 128;
 
 /** Encodes these rows, in this order. Yields to the event loop between columns. */
-export async function encodeParquet(columns: Columns, rows: Uint32Array): Promise<Uint8Array> {
+export async function encodeParquet(columns: ColumnarRows, rows: Uint32Array): Promise<Uint8Array> {
   const { table } = columns;
-  const { file, writer } = createFileWriter(table);
-  for (let from = 0; from < rows.length; from += ROWS_PER_GROUP) {
-    const group = rows.subarray(from, from + ROWS_PER_GROUP);
-    const offset = writer.offset;
-    const columnGroups: RowGroup[] = [];
+  const { file, writer } = createParquetFileWriter(table);
+  for (let from = 0; from < rows.length; from += ROWS_PER_ROW_GROUP) {
+    const rowGroup = rows.subarray(from, from + ROWS_PER_ROW_GROUP);
+    const groupStartOffset = writer.offset;
+    const columnRowGroups: RowGroup[] = [];
     for (const [index, { name, type }] of table.columns.entries()) {
-      const data = toFileValues(columns, index, group);
+      const data = toParquetCellValues(columns, index, rowGroup);
       // Times and positions of a tag rise by nearly equal steps: a time takes half a byte, a position 1.2.
-      const isRising = type === "time" || name === "position";
-      const column = isRising ? { name, data, encoding: "DELTA_BINARY_PACKED" as const } : { name, data };
-      await file.write({ columnData: [column], rowGroupSize: group.length });
-      columnGroups.push(...file.row_groups.splice(-1));
+      const areRising = type === "time" || name === "position";
+      const encodedColumn = areRising ? { name, data, encoding: "DELTA_BINARY_PACKED" as const } : { name, data };
+      await file.write({ columnData: [encodedColumn], rowGroupSize: rowGroup.length });
+      columnRowGroups.push(...file.row_groups.splice(-1));
       await yieldIfBusy();
     }
     file.row_groups.push({
-      columns: columnGroups.flatMap((part) => part.columns),
-      total_byte_size: columnGroups.reduce((sum, part) => sum + part.total_byte_size, 0n),
-      total_compressed_size: BigInt(writer.offset - offset),
-      num_rows: BigInt(group.length),
+      columns: columnRowGroups.flatMap((part) => part.columns),
+      total_byte_size: columnRowGroups.reduce((sum, part) => sum + part.total_byte_size, 0n),
+      total_compressed_size: BigInt(writer.offset - groupStartOffset),
+      num_rows: BigInt(rowGroup.length),
     });
   }
   file.num_rows = BigInt(rows.length);
@@ -61,25 +61,25 @@ export async function encodeParquet(columns: Columns, rows: Uint32Array): Promis
   return writer.getBytes();
 }
 
-function createFileWriter({ columns }: Table) {
-  const writer = new ByteWriter();
+function createParquetFileWriter({ columns }: LakeTable) {
+  const byteWriter = new ByteWriter();
   // Every column is optional: a column added later is null in older files.
-  const elements = columns.map(({ name, type }) => ({
+  const schemaElements = columns.map(({ name, type }) => ({
     name,
     repetition_type: "OPTIONAL" as const,
     ...PARQUET_TYPES[type],
   }));
-  const file = new ParquetWriter({
-    writer,
-    schema: [{ name: "root", num_children: columns.length }, ...elements],
+  const parquetWriter = new ParquetWriter({
+    writer: byteWriter,
+    schema: [{ name: "root", num_children: columns.length }, ...schemaElements],
     codec: "ZSTD",
-    compressors: { ZSTD: compressPage },
+    compressors: { ZSTD: compressParquetPage },
     createdBy: "plenum",
   });
-  return { file, writer };
+  return { file: parquetWriter, writer: byteWriter };
 }
 
-function compressPage(bytes: Uint8Array): Uint8Array {
+function compressParquetPage(bytes: Uint8Array): Uint8Array {
   if (bytes.length === 0 || bytes.length > MAX_UNCOMPRESSED_PAGE_BYTES) return zstdCompressSync(bytes);
   const zstdFrame = new Uint8Array(9 + bytes.length);
   // Magic number; single segment with a one-byte size; that size; last block, raw, with its size (RFC 8878).
@@ -88,7 +88,7 @@ function compressPage(bytes: Uint8Array): Uint8Array {
   return zstdFrame;
 }
 
-function toFileValues(columns: Columns, index: number, rows: Uint32Array): unknown[] {
+function toParquetCellValues(columns: ColumnarRows, index: number, rows: Uint32Array): unknown[] {
   const { name, type } = columns.table.columns[index] as Column;
   const readCell = columns.cellReader(index);
   const values: unknown[] = new Array(rows.length);
@@ -101,35 +101,32 @@ function toFileValues(columns: Columns, index: number, rows: Uint32Array): unkno
   return values;
 }
 
-/** Concatenates row groups, for 1 % of a merge's cost. Returns null if a file has other columns or another writer. */
+/** Concatenates row groups without decoding. Returns null if a file has other columns or another writer. */
 export async function concatenateParquet(
-  table: Table,
+  table: LakeTable,
   files: readonly { readonly bytes: Uint8Array; readonly name: string }[],
 ): Promise<{ readonly bytes: Uint8Array; readonly rows: number; readonly bounds: readonly ColumnBounds[] } | null> {
-  const { file, writer } = createFileWriter(table);
-  const parsers = {
-    stringFromBytes: (text: Uint8Array) => text,
-    timestampFromMicroseconds: (at: bigint) => at,
-  };
+  const { file, writer } = createParquetFileWriter(table);
+  const parsers = { stringFromBytes: (text: Uint8Array) => text, timestampFromMicroseconds: (at: bigint) => at };
   for (const { bytes, name } of files) {
-    const buffer = toArrayBuffer(bytes);
-    const metadata = parseMetadata(buffer, name, parsers);
-    if (!canConcatenate(table, metadata)) return null;
-    for (const group of metadata.row_groups) {
-      const [start, end] = pageByteRange(group);
+    const fileBuffer = toArrayBuffer(bytes);
+    const fileMetadata = parseParquetMetadata(fileBuffer, name, parsers);
+    if (!canConcatenateFile(table, fileMetadata)) return null;
+    for (const rowGroup of fileMetadata.row_groups) {
+      const [start, end] = pageByteRange(rowGroup);
       const by = BigInt(writer.offset - start);
-      writer.appendBytes(new Uint8Array(buffer, start, end - start));
-      file.row_groups.push({ ...group, columns: group.columns.map((column) => shiftChunkOffsets(column, by)) });
-      file.num_rows += group.num_rows;
+      writer.appendBytes(new Uint8Array(fileBuffer, start, end - start));
+      file.row_groups.push({ ...rowGroup, columns: rowGroup.columns.map((column) => shiftChunkOffsets(column, by)) });
+      file.num_rows += rowGroup.num_rows;
       await yieldIfBusy();
     }
   }
   await file.finish();
-  const filledGroups = file.row_groups.filter(({ num_rows }) => num_rows > 0n);
+  const nonEmptyRowGroups = file.row_groups.filter(({ num_rows }) => num_rows > 0n);
   const columnBounds = table.columns.map(({ type }, index) =>
     combineColumnChunkBounds(
       type,
-      filledGroups.flatMap(({ columns }) => columns[index] ?? []),
+      nonEmptyRowGroups.flatMap(({ columns }) => columns[index] ?? []),
     ),
   );
   return { bytes: writer.getBytes(), rows: Number(file.num_rows), bounds: columnBounds };
@@ -150,10 +147,10 @@ function combineColumnChunkBounds(type: ColumnType, chunks: readonly ColumnChunk
   for (const { meta_data } of chunks) {
     const { is_max_value_exact, is_min_value_exact, max_value, min_value, null_count } = meta_data?.statistics ?? {};
     const nulls = allBounds.nulls + Number(null_count ?? 0);
-    const [min, max] = [decodeBound(type, min_value), decodeBound(type, max_value)];
-    const isExact = is_max_value_exact !== false && is_min_value_exact !== false;
-    if (min === null || max === null || !isExact) {
-      hasBounds &&= isExact && Number(null_count) === Number(meta_data?.num_values);
+    const [min, max] = [decodeColumnBound(type, min_value), decodeColumnBound(type, max_value)];
+    const areBoundsExact = is_max_value_exact !== false && is_min_value_exact !== false;
+    if (min === null || max === null || !areBoundsExact) {
+      hasBounds &&= areBoundsExact && Number(null_count) === Number(meta_data?.num_values);
       allBounds = { ...allBounds, nulls };
     } else {
       allBounds = { min: outermostBound(allBounds.min, min, -1), max: outermostBound(allBounds.max, max, 1), nulls };
@@ -164,23 +161,23 @@ function combineColumnChunkBounds(type: ColumnType, chunks: readonly ColumnChunk
 
 function outermostBound(a: Cell, b: Cell, sign: -1 | 1): Cell {
   if (a === null) return b;
-  const isText = typeof a === "string" && typeof b === "string";
-  const order = isText ? compareUtf8(a, b) : Number(a) - Number(b);
-  return order * sign >= 0 ? a : b;
+  const areTextBounds = typeof a === "string" && typeof b === "string";
+  const boundOrder = areTextBounds ? compareInUtf8Order(a, b) : Number(a) - Number(b);
+  return boundOrder * sign >= 0 ? a : b;
 }
 
-function decodeBound(type: ColumnType, value: unknown): Cell {
+function decodeColumnBound(type: ColumnType, value: unknown): Cell {
   if (value instanceof Uint8Array) return new TextDecoder().decode(value);
   if (typeof value === "bigint") return type === "time" ? Number(value) / 1_000 : Number(value);
   return typeof value === "number" && Number.isFinite(value) ? value : null;
 }
 
-function canConcatenate({ columns: ours }: Table, { created_by, row_groups, schema }: FileMetaData): boolean {
+function canConcatenateFile({ columns: ours }: LakeTable, { created_by, row_groups, schema }: FileMetaData): boolean {
   const [, ...elements] = schema;
   return (
     created_by === "plenum" &&
     elements.length === ours.length &&
-    ours.every(({ name, type }, n) => elements[n]?.name === name && isOfType(elements[n], type)) &&
+    ours.every(({ name, type }, n) => elements[n]?.name === name && hasColumnType(elements[n], type)) &&
     row_groups.every(({ columns }) =>
       columns.every(
         ({ meta_data, column_index_offset, offset_index_offset }) =>
@@ -191,9 +188,9 @@ function canConcatenate({ columns: ours }: Table, { created_by, row_groups, sche
 }
 
 function pageByteRange({ columns }: RowGroup): readonly [start: number, end: number] {
-  const chunks = columns.flatMap(({ meta_data }) => meta_data ?? []);
-  const chunkStarts = chunks.map((each) => Number(each.dictionary_page_offset ?? each.data_page_offset));
-  const chunkEnds = chunks.map((each, n) => (chunkStarts[n] ?? 0) + Number(each.total_compressed_size));
+  const columnChunks = columns.flatMap(({ meta_data }) => meta_data ?? []);
+  const chunkStarts = columnChunks.map((each) => Number(each.dictionary_page_offset ?? each.data_page_offset));
+  const chunkEnds = columnChunks.map((each, n) => (chunkStarts[n] ?? 0) + Number(each.total_compressed_size));
   return [Math.min(...chunkStarts), Math.max(...chunkEnds)];
 }
 
@@ -201,95 +198,93 @@ function shiftChunkOffsets(column: ColumnChunk, by: bigint): ColumnChunk {
   const { meta_data } = column;
   if (meta_data === undefined) return column;
   const { data_page_offset, dictionary_page_offset: dictionary } = meta_data;
-  const metadata = { ...meta_data, data_page_offset: data_page_offset + by };
+  const fileMetadata = { ...meta_data, data_page_offset: data_page_offset + by };
   return {
     ...column,
-    meta_data: dictionary === undefined ? metadata : { ...metadata, dictionary_page_offset: dictionary + by },
+    meta_data: dictionary === undefined ? fileMetadata : { ...fileMetadata, dictionary_page_offset: dictionary + by },
   };
 }
 
 type ColumnCells = ArrayLike<unknown>;
 
 /** Appends a file's rows. Missing columns become null. Throws ConfigError for an unreadable file or another type. */
-export async function readParquet(bytes: Uint8Array, columns: Columns, name: string): Promise<void> {
+export async function readParquetRows(bytes: Uint8Array, columns: ColumnarRows, name: string): Promise<void> {
   const { table } = columns;
-  const buffer = toArrayBuffer(bytes);
-  const metadata = parseMetadata(buffer, name);
-  const presentColumns: string[] = [];
-  for (const column of table.columns) {
-    const element = metadata.schema.find((each) => each.name === column.name);
-    if (element === undefined) continue;
-    if (!isOfType(element, column.type)) throw columnTypeError(name, column);
-    presentColumns.push(column.name);
+  const fileBuffer = toArrayBuffer(bytes);
+  const fileMetadata = parseParquetMetadata(fileBuffer, name);
+  const columnsInFile: string[] = [];
+  for (const encodedColumn of table.columns) {
+    const schemaElement = fileMetadata.schema.find((each) => each.name === encodedColumn.name);
+    if (schemaElement === undefined) continue;
+    if (!hasColumnType(schemaElement, encodedColumn.type)) throw columnTypeError(name, encodedColumn);
+    columnsInFile.push(encodedColumn.name);
   }
 
-  async function readColumns(names: string[], from: number, to: number): Promise<Map<string, ColumnCells>> {
-    const cells = new Map<string, ColumnCells>();
+  async function readParquetColumns(names: string[], from: number, to: number): Promise<Map<string, ColumnCells>> {
+    const cellsByColumn = new Map<string, ColumnCells>();
     await parquetRead({
-      file: { byteLength: buffer.byteLength, slice: (start, end) => buffer.slice(start, end) },
-      metadata,
+      file: { byteLength: fileBuffer.byteLength, slice: (start, end) => fileBuffer.slice(start, end) },
+      metadata: fileMetadata,
       columns: names,
       rowStart: from,
       rowEnd: to,
       compressors: { ZSTD: (input) => zstdDecompressSync(input) },
       parsers: { timestampFromMicroseconds: (micros) => Number(micros) / 1_000 },
       onChunk: ({ columnName, columnData, rowStart }) => {
-        const earlierCells = cells.get(columnName);
-        if (earlierCells === undefined && rowStart === from) cells.set(columnName, columnData);
-        else cells.set(columnName, insertPage(earlierCells ?? [], columnData, rowStart - from));
+        const earlierCells = cellsByColumn.get(columnName);
+        if (earlierCells === undefined && rowStart === from) cellsByColumn.set(columnName, columnData);
+        else cellsByColumn.set(columnName, insertParquetPage(earlierCells ?? [], columnData, rowStart - from));
       },
     }).catch((error: unknown) => {
-      throw unreadableFileError(name, error);
+      throw unreadableParquetError(name, error);
     });
-    return cells;
+    return cellsByColumn;
   }
 
   let to = 0;
-  for (const { num_rows } of metadata.row_groups) {
+  for (const { num_rows } of fileMetadata.row_groups) {
     const rows = Number(num_rows);
     const from = to;
     to += rows;
-    const all = rows > LARGE_ROW_GROUP_ROWS ? null : await readColumns(presentColumns, from, to);
+    const all = rows > LARGE_ROW_GROUP_ROWS ? null : await readParquetColumns(columnsInFile, from, to);
     await columns.addAll(rows, async (index) => {
-      const column = table.columns[index]?.name ?? "";
-      if (!presentColumns.includes(column)) return null;
+      const encodedColumn = table.columns[index]?.name ?? "";
+      if (!columnsInFile.includes(encodedColumn)) return null;
       await yieldIfBusy();
-      return (all ?? (await readColumns([column], from, to))).get(column) ?? null;
+      return (all ?? (await readParquetColumns([encodedColumn], from, to))).get(encodedColumn) ?? null;
     });
     await yieldIfBusy();
   }
 }
 
-function insertPage(before: ColumnCells, page: ColumnCells, at: number): ColumnCells {
+function insertParquetPage(before: ColumnCells, page: ColumnCells, at: number): ColumnCells {
   const all = Array.isArray(before) ? before : Array.from(before);
   for (let n = 0; n < page.length; n++) all[at + n] = page[n];
   return all;
 }
 
-export function readRowCount(bytes: Uint8Array, name: string): number {
-  return Number(parseMetadata(toArrayBuffer(bytes), name).num_rows);
-}
+export const readRowCount = (bytes: Uint8Array, name: string): number =>
+  Number(parseParquetMetadata(toArrayBuffer(bytes), name).num_rows);
 
-/** Copies the bytes only where they are part of a larger buffer. */
 function toArrayBuffer(bytes: Uint8Array): ArrayBuffer {
   const { buffer, byteLength } = bytes;
   const isEntireBuffer = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
   return isEntireBuffer ? buffer : Uint8Array.from(bytes).buffer;
 }
 
-function isOfType(element: SchemaElement | undefined, type: ColumnType): boolean {
+function hasColumnType(element: SchemaElement | undefined, type: ColumnType): boolean {
   return element?.type === PARQUET_TYPES[type].type && element?.converted_type === PARQUET_TYPES[type].converted_type;
 }
 
-function parseMetadata(buffer: ArrayBuffer, name: string, parsers = {}): FileMetaData {
+function parseParquetMetadata(buffer: ArrayBuffer, name: string, parsers = {}): FileMetaData {
   try {
     return parquetMetadata(buffer, { parsers });
   } catch (error) {
-    throw unreadableFileError(name, error);
+    throw unreadableParquetError(name, error);
   }
 }
 
-function unreadableFileError(name: string, cause: unknown): ConfigError {
+function unreadableParquetError(name: string, cause: unknown): ConfigError {
   return new ConfigError(`${name} cannot be read as a Parquet file.`, {
     hint: "Somebody else has written or damaged it: move it out of the lake, or put the right one back.",
     cause,

@@ -1,98 +1,106 @@
 import { createHash } from "node:crypto";
-import { applyUpdates, type Row, type Table } from "../shared/lake/table-model.ts";
-import { type Columns, createColumns, createSorter, ROWS_PER_CHUNK, yieldIfBusy } from "./columnar-rows.ts";
+import { applyRowUpdates, type LakeRow, type LakeTable } from "../shared/lake/table-model.ts";
+import {
+  type ColumnarRows,
+  createColumnarRows,
+  createRowSorter,
+  ROWS_BETWEEN_YIELDS,
+  yieldIfBusy,
+} from "./columnar-rows.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { encodeParquet, readParquet } from "./parquet-file.ts";
+import { encodeParquet, readParquetRows } from "./parquet-file.ts";
 import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
-import type { LakeFiles, UploadedFiles } from "./table-format.ts";
+import type { LakeFileReader, UploadedFileDigests } from "./table-format.ts";
 
 /** Number of concurrent uploads; a distant storage needs 50 ms for each object. */
-const UPLOADS_AT_ONCE = 8;
+const MAX_CONCURRENT_UPLOADS = 8;
 
-export interface EncodedRows {
+export interface EncodedParquetRows {
   readonly bytes: Uint8Array;
-  readonly columns: Columns;
+  readonly columns: ColumnarRows;
   readonly rows: Uint32Array;
 }
 
-export interface UploadedBatch {
+export interface UploadedRowBatch {
   readonly key: string;
   readonly bytes: number;
   readonly rows: Uint32Array;
   readonly batch: PartitionBatch;
 }
 
-/** Puts each batch as a file into its partition's folder. */
-export async function putBatches(
+export async function putBatchFiles(
   batches: readonly PartitionBatch[],
   keyFor: (batch: PartitionBatch, digest: string) => string,
   store: ObjectStore,
-  uploaded: UploadedFiles,
+  uploaded: UploadedFileDigests,
   signal: AbortSignal,
-): Promise<readonly UploadedBatch[]> {
-  const files: UploadedBatch[] = [];
-  const uploads = new Set<Promise<void>>();
-  const errors: unknown[] = [];
+): Promise<readonly UploadedRowBatch[]> {
+  const files: UploadedRowBatch[] = [];
+  const pendingUploads = new Set<Promise<void>>();
+  const uploadErrors: unknown[] = [];
   try {
     for (const batch of batches) {
-      if (errors.length > 0) break;
+      if (uploadErrors.length > 0) break;
       signal.throwIfAborted();
       const rows = await batch.sorted();
       const bytes = await encodeParquet(batch.columns, rows);
-      const digest = computeDigest(bytes);
-      const key = keyFor(batch, digest);
+      const contentDigest = computeContentDigest(bytes);
+      const key = keyFor(batch, contentDigest);
       files.push({ key, bytes: bytes.length, rows, batch });
-      if (uploaded.get(key) === digest) continue;
+      if (uploaded.get(key) === contentDigest) continue;
       const upload = store.put(key, bytes, signal).then(
-        () => void uploaded.set(key, digest),
-        (error: unknown) => void errors.push(error),
+        () => void uploaded.set(key, contentDigest),
+        (error: unknown) => void uploadErrors.push(error),
       );
-      uploads.add(upload);
-      void upload.finally(() => uploads.delete(upload));
-      if (uploads.size >= UPLOADS_AT_ONCE) await Promise.race(uploads);
+      pendingUploads.add(upload);
+      void upload.finally(() => pendingUploads.delete(upload));
+      if (pendingUploads.size >= MAX_CONCURRENT_UPLOADS) await Promise.race(pendingUploads);
     }
   } finally {
-    await Promise.all(uploads);
+    await Promise.all(pendingUploads);
   }
-  if (errors.length > 0) throw errors[0];
+  if (uploadErrors.length > 0) throw uploadErrors[0];
   return files;
 }
 
-export function computeDigest(bytes: Uint8Array): string {
-  return createHash("sha256").update(bytes).digest("base64");
-}
+export const computeContentDigest = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("base64");
 
 /** Returns the file that replaces a partition's files; null if the updates change nothing. Safe to repeat. */
-export async function encodeReplacement(
+export async function encodeReplacementFile(
   { updates, partition: { table } }: PartitionUpdates,
   keys: readonly string[],
-  files: LakeFiles,
+  files: LakeFileReader,
   signal: AbortSignal,
-): Promise<EncodedRows | null> {
-  const storedRows = await readRows(table, keys, files, signal);
-  const mergedRows = applyUpdates(table, storedRows, updates);
+): Promise<EncodedParquetRows | null> {
+  const storedRows = await readTableRows(table, keys, files, signal);
+  const mergedRows = applyRowUpdates(table, storedRows, updates);
   if (mergedRows === storedRows) return null;
-  const columns = createColumns(table);
+  const columns = createColumnarRows(table);
   const rowIndexes: number[] = [];
   for (const row of mergedRows) {
     rowIndexes.push(columns.add(row));
-    if (rowIndexes.length % ROWS_PER_CHUNK === 0) await yieldIfBusy();
+    if (rowIndexes.length % ROWS_BETWEEN_YIELDS === 0) await yieldIfBusy();
   }
-  const rows = await createSorter(columns)(rowIndexes);
+  const rows = await createRowSorter(columns)(rowIndexes);
   return { bytes: await encodeParquet(columns, rows), columns, rows };
 }
 
-/** Returns all rows of some files of a table. Missing files are skipped. */
-export async function readRows(table: Table, keys: readonly string[], { read, where }: LakeFiles, signal: AbortSignal) {
-  const columns = createColumns(table);
+/** Skips missing files. */
+export async function readTableRows(
+  table: LakeTable,
+  keys: readonly string[],
+  { read, where }: LakeFileReader,
+  signal: AbortSignal,
+) {
+  const columns = createColumnarRows(table);
   for (const key of keys) {
     const bytes = await read(key, signal);
-    if (bytes !== null) await readParquet(bytes, columns, `${where}/${key}`);
+    if (bytes !== null) await readParquetRows(bytes, columns, `${where}/${key}`);
   }
-  const rows: Row[] = [];
+  const rows: LakeRow[] = [];
   for (let row = 0; row < columns.length; row++) {
     rows.push(table.columns.map((_, index) => columns.cell(index, row)));
-    if (row % ROWS_PER_CHUNK === 0) await yieldIfBusy();
+    if (row % ROWS_BETWEEN_YIELDS === 0) await yieldIfBusy();
   }
   return rows;
 }

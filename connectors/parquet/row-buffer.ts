@@ -1,21 +1,21 @@
 import type { Event } from "../../src/core/model/event.ts";
-import { emitRows, formatUtcDay } from "../shared/lake/event-rows.ts";
-import { findColumnIndex, type Row, type Table } from "../shared/lake/table-model.ts";
-import { type Columns, createColumns, createSorter } from "./columnar-rows.ts";
-import { hasPartitions, type LakePartition, toPartition, undividedPartition } from "./lake-paths.ts";
+import { emitEventRows, formatUtcDay } from "../shared/lake/event-rows.ts";
+import { findColumnIndex, type LakeRow, type LakeTable } from "../shared/lake/table-model.ts";
+import { type ColumnarRows, createColumnarRows, createRowSorter } from "./columnar-rows.ts";
+import { buildUndividedPartition, dayPartition, hasDayPartitions, type LakePartition } from "./lake-paths.ts";
 
 /** Error for an event that cannot be mapped to rows; a retry cannot help. */
-export class UnmappableEvent extends Error {}
+export class UnmappableEventError extends Error {}
 
 export interface PartitionBatch {
   readonly partition: LakePartition;
-  readonly columns: Columns;
+  readonly columns: ColumnarRows;
   sorted(): Promise<Uint32Array>;
 }
 
 export interface PartitionUpdates {
   readonly partition: LakePartition;
-  readonly updates: readonly Row[];
+  readonly updates: readonly LakeRow[];
   /** Partition to be emptied, because `updates` contain its rows. */
   readonly from?: LakePartition;
 }
@@ -30,21 +30,21 @@ export function createRowBuffer() {
   let lastPosition = 0;
   let events = 0;
   let rows = 0;
-  const tableBuffers = new Map<Table, ReturnType<typeof createTableBuffer>>();
-  const changes = new Map<string, { partition: LakePartition; updates: Row[] }>();
+  const rowBufferByTable = new Map<LakeTable, ReturnType<typeof createTableRowBuffer>>();
+  const updatesByFolder = new Map<string, { partition: LakePartition; updates: LakeRow[] }>();
 
-  function addRow(table: Table, row: Row): void {
+  function addLakeRow(table: LakeTable, row: LakeRow): void {
     rows += 1;
     if (table.rowPolicy === "append") {
-      const tableBuffer = tableBuffers.get(table) ?? createTableBuffer(table);
-      tableBuffers.set(table, tableBuffer);
-      tableBuffer.add(row);
+      const tableRowBuffer = rowBufferByTable.get(table) ?? createTableRowBuffer(table);
+      rowBufferByTable.set(table, tableRowBuffer);
+      tableRowBuffer.add(row);
       return;
     }
-    const partition = hasPartitions(table) ? findPartition(table, row) : undividedPartition(table);
-    const partitionUpdates = changes.get(partition.folder) ?? { partition, updates: [] };
+    const partition = hasDayPartitions(table) ? findRowPartition(table, row) : buildUndividedPartition(table);
+    const partitionUpdates = updatesByFolder.get(partition.folder) ?? { partition, updates: [] };
     partitionUpdates.updates.push([...row]);
-    changes.set(partition.folder, partitionUpdates);
+    updatesByFolder.set(partition.folder, partitionUpdates);
   }
 
   return {
@@ -61,7 +61,7 @@ export function createRowBuffer() {
       return rows;
     },
     get characters() {
-      return [...tableBuffers.values()].reduce((sum, { columns }) => sum + columns.characters, 0);
+      return [...rowBufferByTable.values()].reduce((sum, { columns }) => sum + columns.characters, 0);
     },
     /** Adds an event. Throws `UnmappableEvent` if the event makes no rows; the event still counts as added. */
     add(event: Event, position: number, committedAt: string): void {
@@ -69,52 +69,54 @@ export function createRowBuffer() {
       lastPosition = position;
       events += 1;
       try {
-        emitRows({ event, position, committedAt }, addRow);
+        emitEventRows({ event, position, committedAt }, addLakeRow);
       } catch (error) {
-        throw new UnmappableEvent(error instanceof Error ? error.message : String(error), { cause: error });
+        throw new UnmappableEventError(error instanceof Error ? error.message : String(error), { cause: error });
       }
     },
     batches: (): readonly PartitionBatch[] =>
-      [...tableBuffers.values()].flatMap((tableBuffer) => tableBuffer.batches()),
-    changes: (): readonly PartitionUpdates[] => [...changes.values()],
+      [...rowBufferByTable.values()].flatMap((tableBuffer) => tableBuffer.batches()),
+    changes: (): readonly PartitionUpdates[] => [...updatesByFolder.values()],
   };
 }
 
-function createTableBuffer(table: Table) {
-  const columns = createColumns(table);
-  const timeIndex = findColumnIndex(table, table.time);
-  const siteIndex = findSiteIndex(table);
-  const folders = new Map<string, { readonly partition: LakePartition; readonly rows: number[] }>();
+function createTableRowBuffer(table: LakeTable) {
+  const columns = createColumnarRows(table);
+  const timeColumnIndex = findColumnIndex(table, table.time);
+  const siteColumnIndex = findSiteColumnIndex(table);
+  const partitions = new Map<string, { readonly partition: LakePartition; readonly rows: number[] }>();
   let lastPartition: { readonly day: number; readonly site: unknown; readonly rows: number[] } | null = null;
 
   /** Adds a row. Caches the last partition, because most rows have the day and site of the row before. */
-  function findPartitionRows(row: Row): number[] {
-    const day = Math.floor(Number(row[timeIndex]) / DAY_MS);
-    if (lastPartition?.day === day && lastPartition.site === row[siteIndex]) return lastPartition.rows;
-    const partition = findPartition(table, row);
-    const folderEntry = folders.get(partition.folder) ?? { partition, rows: [] };
-    folders.set(partition.folder, folderEntry);
-    lastPartition = { day, site: row[siteIndex], rows: folderEntry.rows };
-    return folderEntry.rows;
+  function findRowsOfPartition(row: LakeRow): number[] {
+    const day = Math.floor(Number(row[timeColumnIndex]) / DAY_MS);
+    if (lastPartition?.day === day && lastPartition.site === row[siteColumnIndex]) return lastPartition.rows;
+    const partition = findRowPartition(table, row);
+    const partitionEntry = partitions.get(partition.folder) ?? { partition, rows: [] };
+    partitions.set(partition.folder, partitionEntry);
+    lastPartition = { day, site: row[siteColumnIndex], rows: partitionEntry.rows };
+    return partitionEntry.rows;
   }
 
   return {
     columns,
-    add: (row: Row) => findPartitionRows(row).push(columns.add(row)),
+    add: (row: LakeRow) => findRowsOfPartition(row).push(columns.add(row)),
     batches(): readonly PartitionBatch[] {
-      const sortRows = createSorter(columns);
-      return [...folders.values()].map(({ partition, rows }) => ({ partition, columns, sorted: () => sortRows(rows) }));
+      const sortRows = createRowSorter(columns);
+      return Array.from(partitions.values(), ({ partition, rows }) => ({
+        partition,
+        columns,
+        sorted: () => sortRows(rows),
+      }));
     },
   };
 }
 
-function findSiteIndex(table: Table): number {
-  return table.columns.findIndex(({ name }) => name === "site_id");
-}
+const findSiteColumnIndex = (table: LakeTable): number => table.columns.findIndex(({ name }) => name === "site_id");
 
-function findPartition(table: Table, row: Row): LakePartition {
-  const site = row[findSiteIndex(table)];
+function findRowPartition(table: LakeTable, row: LakeRow): LakePartition {
+  const site = row[findSiteColumnIndex(table)];
   const timeMs = Number(row[findColumnIndex(table, table.time)]);
   // event-rows.ts writes 0 for an alarm without a time.
-  return toPartition(table, timeMs === 0 ? null : formatUtcDay(timeMs), typeof site === "string" ? site : null);
+  return dayPartition(table, timeMs === 0 ? null : formatUtcDay(timeMs), typeof site === "string" ? site : null);
 }

@@ -11,20 +11,20 @@ import type { Clock } from "../../src/core/runtime/clock.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import { abortAfter } from "../../src/core/runtime/waiting.ts";
-import { normalizePrefix, type S3Config, s3Endpoint } from "./config.ts";
-import type { ObjectStore, StoredFile } from "./object-store.ts";
+import { normalizeKeyPrefix, resolveS3Endpoint, type S3Config } from "./config.ts";
+import type { ObjectStore, StoredLakeFile } from "./object-store.ts";
 
 const CONNECT_TIMEOUT_MS = 10_000;
 /** Connections to the storage; a commit uploads 8 objects at a time. */
-const MAX_CONNECTIONS = 8;
+const MAX_S3_CONNECTIONS = 8;
 /** Attempts to write an object while a concurrent write of the same object causes status 409. */
-const MAX_CONFLICT_ATTEMPTS = 3;
+const MAX_S3_CONFLICT_ATTEMPTS = 3;
 /** Limit of a response to a put and of an error: a code such as `SlowDown` and a message. */
-const MAX_ERROR_BYTES = 64 * 1024;
+const MAX_S3_ERROR_BYTES = 64 * 1024;
 /** Limit of a list page: 1,000 percent-encoded keys of 1,024 bytes with metadata take 4 MB. */
-const MAX_PAGE_BYTES = 8 * 1024 ** 2;
+const MAX_LIST_PAGE_BYTES = 8 * 1024 ** 2;
 /** Limit of an object: a day of 300,000 rows takes 10 MB, a commit of a million rows 50 MB. */
-const MAX_OBJECT_BYTES = 256 * 1024 ** 2;
+const MAX_S3_OBJECT_BYTES = 256 * 1024 ** 2;
 
 export type S3Store = ReturnType<typeof createS3Store>;
 
@@ -42,8 +42,8 @@ interface S3Request {
 
 /** Stores objects in S3-compatible storage, with AWS Signature Version 4. Does not retry. */
 export function createS3Store(config: S3Config, clock: Clock) {
-  const endpoint = new URL(s3Endpoint(config));
-  const prefix = normalizePrefix(config);
+  const endpoint = new URL(resolveS3Endpoint(config));
+  const prefix = normalizeKeyPrefix(config);
   const bucketUrl = config.path_style
     ? `${endpoint.origin}/${config.bucket}`
     : `${endpoint.protocol}//${config.bucket}.${endpoint.host}`;
@@ -54,33 +54,33 @@ export function createS3Store(config: S3Config, clock: Clock) {
   let agent: Agent | null = null;
   let requestedMs = Number.NEGATIVE_INFINITY;
 
-  function createConnector(): buildConnector.connector {
-    const connect = buildConnector({
+  function createS3Connector(): buildConnector.connector {
+    const connectWithTls = buildConnector({
       ...VERIFIED_TLS,
       timeout: CONNECT_TIMEOUT_MS,
       allowH2: false,
       ...(config.ca_file === undefined ? {} : { ca: readCertificateFile(config.ca_file, "s3.ca_file") }),
     });
-    if (proxy === null) return connect;
+    if (proxy === null) return connectWithTls;
     return (target, done) => {
       proxy.tunnel(hostAndPortOfUrl(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
         // Without TLS the proxy's tunnel is the connection; undici accepts a socket only to add TLS.
         (socket) =>
-          target.protocol === "https:" ? connect({ ...target, httpSocket: socket }, done) : done(null, socket),
+          target.protocol === "https:" ? connectWithTls({ ...target, httpSocket: socket }, done) : done(null, socket),
         (error: Error) => done(error, null),
       );
     };
   }
 
   /** Reads the secrets for each request, so a replaced key needs no restart. */
-  async function signRequest({ method, key, query = {}, headers = {}, body }: S3Request) {
-    const url = new URL(key === null ? `${bucketUrl}/` : `${bucketUrl}/${encodeKey(prefix + key)}`);
+  async function signS3Request({ method, key, query = {}, headers = {}, body }: S3Request) {
+    const url = new URL(key === null ? `${bucketUrl}/` : `${bucketUrl}/${encodeS3Key(prefix + key)}`);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
-    const bodyHash = hash("sha256", body ?? "");
-    const signer = new AwsV4Signer({
+    const requestBodyHash = hash("sha256", body ?? "");
+    const requestSigner = new AwsV4Signer({
       method,
       url: url.href,
-      headers: { ...headers, "x-amz-content-sha256": bodyHash },
+      headers: { ...headers, "x-amz-content-sha256": requestBodyHash },
       accessKeyId: accessKeyId().reveal(),
       secretAccessKey: secretAccessKey().reveal(),
       ...(sessionToken === null ? {} : { sessionToken: sessionToken().reveal() }),
@@ -88,21 +88,21 @@ export function createS3Store(config: S3Config, clock: Clock) {
       region: config.region,
       datetime: new Date(clock.now()).toISOString().replace(/[:-]|\.\d{3}/g, ""),
     });
-    const { headers: all } = await signer.sign();
+    const { headers: all } = await requestSigner.sign();
     // Use the signed form: the signer encodes characters that URLSearchParams does not, such as `*`.
-    const queryString = signer.encodedSearch === "" ? "" : `?${signer.encodedSearch}`;
+    const queryString = requestSigner.encodedSearch === "" ? "" : `?${requestSigner.encodedSearch}`;
     return { origin: url.origin, path: `${url.pathname}${queryString}`, headers: Object.fromEntries(all) };
   }
 
-  async function request(request: S3Request, signal: AbortSignal): Promise<S3Response> {
+  async function sendS3Request(request: S3Request, signal: AbortSignal): Promise<S3Response> {
     signal.throwIfAborted();
     const { method, body, maxBytes } = request;
-    const { headers, origin, path } = await signRequest(request);
+    const { headers, origin, path } = await signS3Request(request);
     requestedMs = clock.monotonic();
     const requestTimeout = abortAfter(signal, config.timeout);
     let response: S3Response & { readonly isCut: boolean };
     try {
-      agent ??= new Agent({ connect: createConnector(), connections: MAX_CONNECTIONS, pipelining: 1 });
+      agent ??= new Agent({ connect: createS3Connector(), connections: MAX_S3_CONNECTIONS, pipelining: 1 });
       const raw = await agent.request({
         origin,
         path,
@@ -111,29 +111,29 @@ export function createS3Store(config: S3Config, clock: Clock) {
         body: body ?? null,
         signal: requestTimeout.signal,
       });
-      const maxBodyBytes = (isSuccess(raw.statusCode) ? maxBytes : undefined) ?? MAX_ERROR_BYTES;
-      response = { status: raw.statusCode, headers: raw.headers, ...(await readBodyStart(raw, maxBodyBytes)) };
+      const maxBodyBytes = (isSuccessStatus(raw.statusCode) ? maxBytes : undefined) ?? MAX_S3_ERROR_BYTES;
+      response = { status: raw.statusCode, headers: raw.headers, ...(await readResponseStart(raw, maxBodyBytes)) };
     } catch (error) {
-      throw signal.aborted ? signal.reason : failureOfConnection(error, describeServer(endpoint.origin));
+      throw signal.aborted ? signal.reason : failureOfConnection(error, describeS3Server(endpoint.origin));
     } finally {
       requestTimeout.end();
     }
     const { isCut, status } = response;
-    if (isSuccess(status) && isCut && maxBytes !== undefined) throw tooLargeError(request.key, maxBytes);
-    if (isSuccess(status) && method === "PUT") throwIfNotStored(response);
-    if (isSuccess(status) || request.allow?.includes(status) === true) return response;
-    throw toFailure(response, config, clock.now());
+    if (isSuccessStatus(status) && isCut && maxBytes !== undefined) throw objectTooLargeError(request.key, maxBytes);
+    if (isSuccessStatus(status) && method === "PUT") throwIfPutNotStored(response);
+    if (isSuccessStatus(status) || request.allow?.includes(status) === true) return response;
+    throw toS3Failure(response, config, clock.now());
   }
 
   /** Throws if a put returns a page, such as a login page, in place of the storage's empty response. */
-  function throwIfNotStored({ status, bytes }: S3Response): void {
+  function throwIfPutNotStored({ status, bytes }: S3Response): void {
     if (!isHtmlPage(Buffer.from(bytes.subarray(0, 64)).toString())) return;
     throw new Retryable(`${endpoint.origin} answered ${status}, but not as a storage that has stored something.`, {
       hint: "If that stays so, check whether s3.endpoint leads to the storage itself.",
     });
   }
 
-  function tooLargeError(key: string | null, maxBytes: number): ConfigError {
+  function objectTooLargeError(key: string | null, maxBytes: number): ConfigError {
     const limitText = `more than ${maxBytes / 1024 ** 2} MiB`;
     if (key === null) {
       return new ConfigError(`${endpoint.origin} answered ${limitText} to a list, where a storage has half of it.`, {
@@ -158,36 +158,36 @@ export function createS3Store(config: S3Config, clock: Clock) {
         ...options,
         ...(token === null ? {} : { "continuation-token": token }),
       };
-      const { bytes } = await request({ method: "GET", key: null, query, maxBytes: MAX_PAGE_BYTES }, signal);
-      const page = parseListing(Buffer.from(bytes).toString(), prefix.length);
-      yield page;
-      token = page.next;
+      const { bytes } = await sendS3Request({ method: "GET", key: null, query, maxBytes: MAX_LIST_PAGE_BYTES }, signal);
+      const listPage = parseS3Listing(Buffer.from(bytes).toString(), prefix.length);
+      yield listPage;
+      token = listPage.next;
     } while (token !== null);
   }
 
   const store: ObjectStore = {
     where: `s3://${config.bucket}/${prefix}`.replace(/\/$/, ""),
     async put(key, body, signal) {
-      await request({ method: "PUT", key, body }, signal);
+      await sendS3Request({ method: "PUT", key, body }, signal);
     },
     async putIfAbsent(key, body, signal) {
       const headers = { "if-none-match": "*" };
-      for (let attempt = 0; attempt < MAX_CONFLICT_ATTEMPTS; attempt++) {
-        const { status } = await request({ method: "PUT", key, body, headers, allow: [409, 412] }, signal);
+      for (let attempt = 0; attempt < MAX_S3_CONFLICT_ATTEMPTS; attempt++) {
+        const { status } = await sendS3Request({ method: "PUT", key, body, headers, allow: [409, 412] }, signal);
         if (status !== 409) return status !== 412;
       }
       throw new Retryable(`Somebody else keeps writing ${key} in the bucket ${config.bucket}.`);
     },
     async get(key, signal) {
-      const response = await request({ method: "GET", key, allow: [404], maxBytes: MAX_OBJECT_BYTES }, signal);
+      const response = await sendS3Request({ method: "GET", key, allow: [404], maxBytes: MAX_S3_OBJECT_BYTES }, signal);
       if (response.status !== 404) return response.bytes;
       if (Buffer.from(response.bytes).includes("<Code>NoSuchBucket</Code>")) {
-        throw toFailure(response, config, clock.now());
+        throw toS3Failure(response, config, clock.now());
       }
       return null;
     },
     async list(start, signal, after) {
-      const all: StoredFile[] = [];
+      const all: StoredLakeFile[] = [];
       const options: Record<string, string> = after === undefined ? {} : { "start-after": prefix + after };
       for await (const { objects } of listPages(start, options, signal)) all.push(...objects);
       return all;
@@ -198,7 +198,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
       return all.map((folder) => folder.slice(start.length, -1));
     },
     async remove(key, signal) {
-      await request({ method: "DELETE", key, allow: [404] }, signal);
+      await sendS3Request({ method: "DELETE", key, allow: [404] }, signal);
     },
   };
 
@@ -218,38 +218,36 @@ export function createS3Store(config: S3Config, clock: Clock) {
   };
 }
 
-function isSuccess(status: number): boolean {
-  return status >= 200 && status < 300;
-}
+const isSuccessStatus = (status: number): boolean => status >= 200 && status < 300;
 
 /** Reads the start of a response body; stops at once where Content-Length exceeds the limit. */
-async function readBodyStart({ body, headers }: Dispatcher.ResponseData, maxBytes: number) {
+async function readResponseStart({ body, headers }: Dispatcher.ResponseData, maxBytes: number) {
   const isBodyTooLong = Number(headers["content-length"] ?? 0) > maxBytes;
-  const bodyChunks: Buffer[] = [];
+  const responseChunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of body as AsyncIterable<Buffer>) {
-    bodyChunks.push(chunk);
+    responseChunks.push(chunk);
     bytes += chunk.length;
     if (isBodyTooLong || bytes > maxBytes) break;
   }
-  return { bytes: Buffer.concat(bodyChunks).subarray(0, maxBytes), isCut: isBodyTooLong || bytes > maxBytes };
+  return { bytes: Buffer.concat(responseChunks).subarray(0, maxBytes), isCut: isBodyTooLong || bytes > maxBytes };
 }
 
 /** Percent-encodes every character of a key except letters, digits, `-._~` and slashes. */
-function encodeKey(key: string): string {
+function encodeS3Key(key: string): string {
   const one = (text: string) =>
     encodeURIComponent(text).replace(/[!'()*]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`);
   return key.split("/").map(one).join("/");
 }
 
-function parseListing(xml: string, prefixLength: number) {
+function parseS3Listing(xml: string, prefixLength: number) {
   const toKey = (text: string) => decodeURIComponent(text.replaceAll("+", " ")).slice(prefixLength);
   const [, ...contents] = xml.split("<Contents>");
   const [, ...prefixes] = xml.split("<CommonPrefixes>");
   return {
     objects: contents
       .filter((content) => content.includes("</Contents>"))
-      .map((content): StoredFile => ({ key: toKey(xmlText(content, "Key")), bytes: Number(xmlText(content, "Size")) })),
+      .map((content) => ({ key: toKey(xmlText(content, "Key")), bytes: Number(xmlText(content, "Size")) })),
     folders: prefixes.map((content) => toKey(xmlText(content, "Prefix"))),
     next: xmlText(xml, "IsTruncated") === "true" ? xmlText(xml, "NextContinuationToken") : null,
   };
@@ -268,7 +266,7 @@ interface S3Response {
   readonly bytes: Uint8Array;
 }
 
-const WRONG_KEY_CODES = [
+const S3_WRONG_CREDENTIAL_CODES = [
   "InvalidAccessKeyId",
   "SignatureDoesNotMatch",
   "InvalidToken",
@@ -276,13 +274,13 @@ const WRONG_KEY_CODES = [
   "InvalidClientTokenId",
   "Unauthorized",
 ];
-const OTHER_REGION_CODES = [
+const S3_OTHER_REGION_CODES = [
   "PermanentRedirect",
   "TemporaryRedirect",
   "AuthorizationHeaderMalformed",
   "IllegalLocationConstraintException",
 ];
-const FULL_STORE_CODES = [
+const S3_STORAGE_FULL_CODES = [
   "QuotaExceeded",
   "XMinioStorageFull",
   "XMinioAdminBucketQuotaExceeded",
@@ -290,67 +288,68 @@ const FULL_STORE_CODES = [
 ];
 
 /** Maps an S3 error to a failure, by the storage's error code first: the status alone is ambiguous. */
-export function toFailure(response: S3Response, { bucket, ...rest }: S3Config, nowMs: number): Failure {
+export function toS3Failure(response: S3Response, { bucket, ...rest }: S3Config, nowMs: number): Failure {
   const { status } = response;
-  const bodyText = Buffer.from(response.bytes.subarray(0, 4_096)).toString();
-  const code = /<Code>([A-Za-z0-9.]{1,64})<\/Code>/.exec(bodyText)?.[1] ?? "";
-  const { origin } = new URL(s3Endpoint(rest));
-  const start = `${origin} answered ${status}${code === "" ? "" : ` (${code})`}`;
+  const responseBodyText = Buffer.from(response.bytes.subarray(0, 4_096)).toString();
+  const errorCode = /<Code>([A-Za-z0-9.]{1,64})<\/Code>/.exec(responseBodyText)?.[1] ?? "";
+  const { origin } = new URL(resolveS3Endpoint(rest));
+  const errorPrefix = `${origin} answered ${status}${errorCode === "" ? "" : ` (${errorCode})`}`;
 
-  if (["RequestTimeTooSkewed", "RequestExpired"].includes(code)) {
-    return new ConfigError(`${start}: its clock and that of this machine differ too much.`, {
+  if (["RequestTimeTooSkewed", "RequestExpired"].includes(errorCode)) {
+    return new ConfigError(`${errorPrefix}: its clock and that of this machine differ too much.`, {
       hint: "Set the clock of this machine, by NTP for example; if it is right, look at the storage's.",
     });
   }
-  if (["NoSuchBucket", "InvalidBucketName"].includes(code)) {
-    return new ConfigError(`${start}: there is no bucket ${bucket}.`, {
+  if (["NoSuchBucket", "InvalidBucketName"].includes(errorCode)) {
+    return new ConfigError(`${errorPrefix}: there is no bucket ${bucket}.`, {
       field: "s3.bucket",
       hint: "Create it, or correct s3.bucket; Plenum makes no buckets.",
     });
   }
-  if (WRONG_KEY_CODES.includes(code) || status === 401) {
-    return new ConfigError(`${start}: it does not accept the keys.`, {
+  if (S3_WRONG_CREDENTIAL_CODES.includes(errorCode) || status === 401) {
+    return new ConfigError(`${errorPrefix}: it does not accept the keys.`, {
       field: "s3.access_key_id",
       reason: "unauthenticated",
       hint: "Check s3.access_key_id and s3.secret_access_key.",
     });
   }
-  if (OTHER_REGION_CODES.includes(code) || (status >= 300 && status < 400)) {
-    return new ConfigError(`${start}: the bucket ${bucket} is elsewhere.`, {
+  if (S3_OTHER_REGION_CODES.includes(errorCode) || (status >= 300 && status < 400)) {
+    return new ConfigError(`${errorPrefix}: the bucket ${bucket} is elsewhere.`, {
       field: "s3.region",
       hint: "Check s3.region and s3.endpoint.",
     });
   }
-  if (FULL_STORE_CODES.includes(code) || status === 507) {
-    return new Retryable(`${start}: the storage is full.`, { hint: "Make room there; the events wait." });
+  if (S3_STORAGE_FULL_CODES.includes(errorCode) || status === 507) {
+    return new Retryable(`${errorPrefix}: the storage is full.`, { hint: "Make room there; the events wait." });
   }
-  if (code === "SlowDown" || status === 429 || status === 503) {
+  if (errorCode === "SlowDown" || status === 429 || status === 503) {
     const { date, "retry-after": retryAfter } = response.headers;
-    return new Throttled(`${start}: it asks us to wait.`, parseRetryAfterMs(retryAfter, nowMs, date), {
-      scope: code === "SlowDown" || status === 429 ? "allowance" : "everything",
+    return new Throttled(`${errorPrefix}: it asks us to wait.`, parseRetryAfterMs(retryAfter, nowMs, date), {
+      scope: errorCode === "SlowDown" || status === 429 ? "allowance" : "everything",
     });
   }
   if (status === 403) {
-    return new ConfigError(`${start}: the keys may not do this in the bucket ${bucket}.`, {
+    return new ConfigError(`${errorPrefix}: the keys may not do this in the bucket ${bucket}.`, {
       reason: "forbidden",
       hint: "They need s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket there.",
     });
   }
-  if (status === 501 || code === "NotImplemented") {
-    return new ConfigError(`${start}: the storage cannot do what is needed.`, {
+  if (status === 501 || errorCode === "NotImplemented") {
+    return new ConfigError(`${errorPrefix}: the storage cannot do what is needed.`, {
       field: "s3.endpoint",
       hint: "It has to know list-type=2 and, for a Delta log, If-None-Match.",
     });
   }
-  if (status >= 500 || code === "RequestTimeout" || code === "OperationAborted") return new Retryable(`${start}.`);
-  if (status === 400 && asksForTls(bodyText)) return tlsRequired(describeServer(origin));
-  return new ConfigError(`${start}: it does not take this.`, {
+  if (status >= 500 || errorCode === "RequestTimeout" || errorCode === "OperationAborted")
+    return new Retryable(`${errorPrefix}.`);
+  if (status === 400 && asksForTls(responseBodyText)) return tlsRequired(describeS3Server(origin));
+  return new ConfigError(`${errorPrefix}: it does not take this.`, {
     field: "s3",
     hint: "Check that s3.endpoint is that of an S3-compatible storage.",
   });
 }
 
-function describeServer(origin: string) {
+function describeS3Server(origin: string) {
   return {
     name: origin,
     failed: "could not be reached",

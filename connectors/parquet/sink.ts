@@ -11,53 +11,52 @@ import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { yieldIfBusy } from "./columnar-rows.ts";
-import { type ParquetConfig, s3Endpoint } from "./config.ts";
+import { type ParquetConfig, resolveS3Endpoint } from "./config.ts";
 import { finalizeDay, writeUnaccountedManifest } from "./day-manifest.ts";
-import { createDeltaFormat } from "./delta-format.ts";
+import { createDeltaTableFormat } from "./delta-format.ts";
 import { createFolderStore, probeFolder } from "./folder-store.ts";
 import { createHourlyCompaction, type HourlyCompaction } from "./hourly-compaction.ts";
-import { updateSchemas } from "./lake-schemas.ts";
-import { createPlainFormat } from "./plain-format.ts";
-import { createRowBuffer, UnmappableEvent } from "./row-buffer.ts";
+import { updateLakeSchemas } from "./lake-schemas.ts";
+import { createPlainTableFormat } from "./plain-format.ts";
+import { createRowBuffer, UnmappableEventError } from "./row-buffer.ts";
 import { createS3Store } from "./s3-store.ts";
 import {
   type CompleteDay,
-  encodeChange,
+  combineCompleteDays,
+  encodeSinkStateChange,
   isCompacting,
-  mergeDays,
-  openSinkState,
+  loadSinkState,
   parseCompleteDay,
 } from "./sink-state.ts";
-import { createIdempotentInserts, createStagedCommits, type StagedCommits } from "./staged-commits.ts";
-import type { UploadedFiles } from "./table-format.ts";
+import { createIdempotentRowInserts, createStagedCommits, type StagedCommits } from "./staged-commits.ts";
+import type { UploadedFileDigests } from "./table-format.ts";
 
 const MAX_BATCH_EVENTS = 5_000;
-/** Limit of compaction in one tick, because offered events wait meanwhile. */
+/** Events wait while files are compacted. */
 const MAX_COMPACTION_MS_PER_TICK = 500;
-/** Interval of checks for old rows and compactions. */
-const COMPACTION_CHECK_MS = 5_000;
+const COMPACTION_CHECK_INTERVAL_MS = 5_000;
 
 /** Sink that accepts an event when its rows are in complete files of the lake. Until then, events are only buffered. */
 export function createParquetSink(config: ParquetConfig, context: ConnectorContext): Sink {
   const { clock, log, sinkState } = context;
-  const { store, serverId, probe, close, progressMs } = openLake(config, clock);
+  const { store, serverId, probe, close, progressMs } = openLakeStore(config, clock);
   const format =
-    config.table_format === "delta" ? createDeltaFormat(store, context) : createPlainFormat(store, context);
-  const inserts = createIdempotentInserts(format);
-  const uploaded: UploadedFiles = new Map();
+    config.table_format === "delta" ? createDeltaTableFormat(store, context) : createPlainTableFormat(store, context);
+  const idempotentInserts = createIdempotentRowInserts(format);
+  const uploaded: UploadedFileDigests = new Map();
   let commits: StagedCommits | null = null;
   let hourlyCompaction: HourlyCompaction | null = null;
   let isPrepared = false;
   let completeDays: readonly CompleteDay[] = [];
 
   /** Loads the state at the start and after every failure; events are then redelivered from the cursor. */
-  async function prepareCommits(signal: AbortSignal): Promise<StagedCommits> {
+  async function prepareStagedCommits(signal: AbortSignal): Promise<StagedCommits> {
     if (commits !== null) return commits;
-    inserts.clearCache();
-    await updateSchemas(store, format, signal);
+    idempotentInserts.clearCache();
+    await updateLakeSchemas(store, format, signal);
     if (!isPrepared) await format.repairFiles(signal);
     isPrepared = true;
-    const savedState = await openSinkState(context, store, signal);
+    const savedState = await loadSinkState(context, store, signal);
     if (savedState.compactions.length > 0) await format.finishCompaction(savedState.compactions, signal);
     completeDays = savedState.completeDays;
     hourlyCompaction ??= createHourlyCompaction(savedState, format, clock, (day, until) =>
@@ -78,10 +77,10 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     }
   }
 
-  async function stageBatch(batch: readonly Event[], offer: BatchInfo, signal: AbortSignal): Promise<Receipt> {
+  async function stageEventBatch(batch: readonly Event[], offer: BatchInfo, signal: AbortSignal): Promise<Receipt> {
     if (commits?.hasPosition(offer.positions[0] ?? 0) === true) commits = null;
-    const stagedCommits = await prepareCommits(signal);
-    const rejections = await collectRejections(batch, (event, n) =>
+    const stagedCommits = await prepareStagedCommits(signal);
+    const rejections = await collectEventRejections(batch, (event, n) =>
       stagedCommits.addEvent(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),
     );
     await stagedCommits.commit(signal);
@@ -93,23 +92,23 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   function settleCommits(staged: StagedCommits): SinkStateChange | null {
     const settlement = staged.settleCommits();
     if (settlement === null) return null;
-    inserts.clearCache();
-    completeDays = mergeDays(completeDays, settlement.completeDays);
+    idempotentInserts.clearCache();
+    completeDays = combineCompleteDays(completeDays, settlement.completeDays);
     return new Map([...settlement.stateChanges, ...(hourlyCompaction?.noteCommit(settlement.partitions) ?? [])]);
   }
 
   /** Finalizes a day, or does a step of the hourly compaction. Returns null if nothing is due. */
-  async function compactNext(signal: AbortSignal): Promise<SinkStateChange | null> {
+  async function compactNextDay(signal: AbortSignal): Promise<SinkStateChange | null> {
     const [day, ...rest] = completeDays;
     if (day === undefined) {
       const stateChange = await runCompactionStep(signal);
-      if (stateChange !== null) inserts.clearCache();
+      if (stateChange !== null) idempotentInserts.clearCache();
       return stateChange;
     }
     await finalizeDay(day, { store, format, clock, signal });
-    inserts.clearCache();
+    idempotentInserts.clearCache();
     completeDays = rest;
-    return encodeChange({ finalizedDay: day });
+    return encodeSinkStateChange({ finalizedDay: day });
   }
 
   /** Does a step of the hourly compaction. An unreadable file prevents only the compaction of its own day. */
@@ -125,16 +124,17 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
 
   /** Inserts redelivered events and events without a log position. */
   async function insertIdempotently(batch: readonly Event[], offer: BatchInfo | undefined, signal: AbortSignal) {
-    await prepareCommits(signal);
-    const buffer = createRowBuffer();
-    const rejections = await collectRejections(batch, async (event, n) =>
-      buffer.add(event, offer?.positions[n] ?? 0, offer?.committedAt[n] ?? ""),
+    await prepareStagedCommits(signal);
+    const rowBuffer = createRowBuffer();
+    const rejections = await collectEventRejections(batch, async (event, n) =>
+      rowBuffer.add(event, offer?.positions[n] ?? 0, offer?.committedAt[n] ?? ""),
     );
-    await inserts.commit(buffer, signal);
-    const uncompacted = hourlyCompaction?.noteCommit(buffer.batches().map(({ partition }) => partition)) ?? [];
-    const days = batch.map(parseCompleteDay).filter((day) => day !== null);
-    completeDays = mergeDays(completeDays, days);
-    return { rejected: rejections, stateChanges: new Map([...encodeChange({ completeDays: days }), ...uncompacted]) };
+    await idempotentInserts.commit(rowBuffer, signal);
+    const uncompacted = hourlyCompaction?.noteCommit(rowBuffer.batches().map(({ partition }) => partition)) ?? [];
+    const completeDaysOfBatch = batch.map(parseCompleteDay).filter((day) => day !== null);
+    completeDays = combineCompleteDays(completeDays, completeDaysOfBatch);
+    const stateChanges = new Map([...encodeSinkStateChange({ completeDays: completeDaysOfBatch }), ...uncompacted]);
+    return { rejected: rejections, stateChanges };
   }
 
   return {
@@ -144,32 +144,32 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     progressMs,
     probe,
     async open(signal) {
-      await reloadStateOnError(signal, () => prepareCommits(signal));
+      await reloadStateOnError(signal, () => prepareStagedCommits(signal));
     },
     async write(batch, signal, _accepted, offer) {
-      const isIdempotent = offer === undefined || offer.isRedelivery || offer.positions.includes(0);
+      const mustInsertIdempotently = offer === undefined || offer.isRedelivery || offer.positions.includes(0);
       return reloadStateOnError(signal, () =>
-        isIdempotent ? insertIdempotently(batch, offer, signal) : stageBatch(batch, offer, signal),
+        mustInsertIdempotently ? insertIdempotently(batch, offer, signal) : stageEventBatch(batch, offer, signal),
       );
     },
     async tick(signal) {
       return reloadStateOnError(signal, async () => {
-        const tickInMs = Math.min(COMPACTION_CHECK_MS, config.max_age);
-        const stagedCommits = await prepareCommits(signal);
+        const tickInMs = Math.min(COMPACTION_CHECK_INTERVAL_MS, config.max_age);
+        const stagedCommits = await prepareStagedCommits(signal);
         await format.vacuum?.(signal);
         await stagedCommits.commit(signal);
         const stateChanges = settleCommits(stagedCommits);
         if (stateChanges !== null) return { stateChanges, settled: true, tickInMs };
         // Do not compact before interrupted commits are complete.
         if (!stagedCommits.isSettled()) return { tickInMs };
-        const stepChanges = new Map<string, unknown>();
-        const compactionEndMs = clock.monotonic() + MAX_COMPACTION_MS_PER_TICK;
+        const compactionChanges = new Map<string, unknown>();
+        const compactionDeadlineMs = clock.monotonic() + MAX_COMPACTION_MS_PER_TICK;
         do {
-          const stepChange = await compactNext(signal);
-          if (stepChange === null) break;
-          for (const [key, value] of stepChange) stepChanges.set(key, value);
-        } while (clock.monotonic() < compactionEndMs);
-        return stepChanges.size === 0 ? { tickInMs } : { stateChanges: stepChanges, tickInMs };
+          const compactionChange = await compactNextDay(signal);
+          if (compactionChange === null) break;
+          for (const [key, value] of compactionChange) compactionChanges.set(key, value);
+        } while (clock.monotonic() < compactionDeadlineMs);
+        return compactionChanges.size === 0 ? { tickInMs } : { stateChanges: compactionChanges, tickInMs };
       });
     },
     async close() {
@@ -179,39 +179,36 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   };
 }
 
-/** Returns the events that cannot be mapped to rows. */
-async function collectRejections(batch: readonly Event[], take: (event: Event, index: number) => Promise<void>) {
+async function collectEventRejections(batch: readonly Event[], take: (event: Event, index: number) => Promise<void>) {
   const rejections: EventRejection[] = [];
   for (const [index, event] of batch.entries()) {
     try {
       await yieldIfBusy();
       await take(event, index);
     } catch (error) {
-      if (!(error instanceof UnmappableEvent)) throw error;
+      if (!(error instanceof UnmappableEventError)) throw error;
       rejections.push({ index, reason: error.message });
     }
   }
   return rejections;
 }
 
-function openLake({ folder, mode, s3 }: ParquetConfig, clock: Clock) {
+function openLakeStore({ folder, mode, s3 }: ParquetConfig, clock: Clock) {
   if (s3 !== undefined) {
     const store = createS3Store(s3, clock);
     const { close, progressMs, probe } = store;
-    return { store, serverId: computeHash(`${s3Endpoint(s3)} ${store.where}`), progressMs, probe, close };
+    return { store, serverId: computeTextHash(`${resolveS3Endpoint(s3)} ${store.where}`), progressMs, probe, close };
   }
   if (folder === undefined) throw new Error("The configuration names neither a folder nor S3.");
   const store = createFolderStore(folder, Number.parseInt(mode, 8), clock);
   const probeStorage = () => probeFolder(folder);
   return {
     store,
-    serverId: computeHash(store.where),
+    serverId: computeTextHash(store.where),
     progressMs: store.progressMs,
     probe: probeStorage,
     close: async () => undefined,
   };
 }
 
-function computeHash(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
-}
+const computeTextHash = (text: string): string => createHash("sha256").update(text).digest("hex");

@@ -2,13 +2,19 @@ import { randomBytes } from "node:crypto";
 import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { findColumnIndex } from "../shared/lake/table-model.ts";
-import { type Columns, createColumns } from "./columnar-rows.ts";
-import { type LakePartition, stagedFileName, writerPositionKey } from "./lake-paths.ts";
+import { type ColumnarRows, createColumnarRows } from "./columnar-rows.ts";
+import { buildStagedFileName, buildWriterPositionKey, type LakePartition } from "./lake-paths.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { readParquet } from "./parquet-file.ts";
+import { readParquetRows } from "./parquet-file.ts";
 import { createRowBuffer, type PartitionBatch, type RowBuffer } from "./row-buffer.ts";
-import { type CompleteDay, encodeChange, parseCompleteDay, type SinkState, type StagedCommit } from "./sink-state.ts";
-import type { TableFormat, UploadedFiles } from "./table-format.ts";
+import {
+  type CompleteDay,
+  encodeSinkStateChange,
+  type ParquetSinkState,
+  parseCompleteDay,
+  type StagedCommit,
+} from "./sink-state.ts";
+import type { LakeTableFormat, UploadedFileDigests } from "./table-format.ts";
 
 /** Maximum characters of the different texts in the buffer; they take at most 32 MB. */
 const MAX_BUFFERED_CHARACTERS = 16_000_000;
@@ -19,16 +25,15 @@ export type StagedCommits = ReturnType<typeof createStagedCommits>;
 
 /**
  * Collects events from the cursor on and commits their rows in stages.
- *
  *   add ─► row buffer ─► staged commit in the sink state ─► files in the lake ─► settled with the cursor
  */
 export function createStagedCommits(options: {
-  readonly state: Pick<SinkState, "writerId" | "stagedCommits">;
+  readonly state: Pick<ParquetSinkState, "writerId" | "stagedCommits">;
   readonly store: ObjectStore;
-  readonly format: TableFormat;
+  readonly format: LakeTableFormat;
   readonly sinkState: ConnectorContext["sinkState"];
   readonly clock: ConnectorContext["clock"];
-  readonly uploaded: UploadedFiles;
+  readonly uploaded: UploadedFileDigests;
   readonly maxRows: number;
   readonly maxAgeMs: number;
 }) {
@@ -43,35 +48,34 @@ export function createStagedCommits(options: {
   let lastPosition = 0;
   let completeDays: readonly CompleteDay[] = [];
 
-  function isBufferOld(): boolean {
-    return buffer.events > 0 && clock.monotonic() - firstEventMs >= options.maxAgeMs;
+  const isRowBufferOld = (): boolean => buffer.events > 0 && clock.monotonic() - firstEventMs >= options.maxAgeMs;
+
+  function isBufferFlushDue(): boolean {
+    const isRowBufferFull = buffer.rows >= options.maxRows || buffer.characters >= MAX_BUFFERED_CHARACTERS;
+    return buffer.events > 0 && (isRowBufferFull || isRowBufferOld() || completeDays.length > 0);
   }
 
-  function isFlushDue(): boolean {
-    const isFull = buffer.rows >= options.maxRows || buffer.characters >= MAX_BUFFERED_CHARACTERS;
-    return buffer.events > 0 && (isFull || isBufferOld() || completeDays.length > 0);
-  }
-
-  /** Splits an interrupted commit after the events in the buffer: a file has all events of the range in its name. */
-  function splitInterrupted({ from, keys, through }: StagedCommit): StagedCommit {
+  /** Splits an interrupted commit after the buffered events, because a file name states the exact range of events. */
+  function splitInterruptedCommit({ from, keys, through }: StagedCommit): StagedCommit {
     const refilledCommit = { from, through: buffer.through, keys };
     interrupted = [refilledCommit, { from: buffer.through + 1, through, keys: [] }, ...interrupted.slice(1)];
     return refilledCommit;
   }
 
-  async function commitBuffer(staged: StagedCommit, signal: AbortSignal): Promise<void> {
+  async function commitRowBuffer(staged: StagedCommit, signal: AbortSignal): Promise<void> {
     const { from, keys: before, through: last } = staged;
-    const name = format.fileNameOf(stagedFileName(writerId, from, last));
+    const name = format.fileNameOf(buildStagedFileName(writerId, from, last));
     const rows = { batches: buffer.batches(), changes: buffer.changes() };
     const keys = [...new Set([...before, ...format.possibleKeysOf(rows, name)])];
     const laterStagedCommits = interrupted.filter((each) => each !== staged);
-    await sinkState.put(encodeChange({ stagedCommits: [...unsettled, { ...staged, keys }, ...laterStagedCommits] }));
-    // Record in the lake how far this writer goes, before it writes the first file.
-    await store.put(writerPositionKey(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
+    const stagedCommits = [...unsettled, { ...staged, keys }, ...laterStagedCommits];
+    await sinkState.put(encodeSinkStateChange({ stagedCommits }));
+    // Store the last log position of the commit in the lake before the first file.
+    await store.put(buildWriterPositionKey(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
     const positions = { writerId, through: last, isRepeated: interrupted.includes(staged) };
-    const committedKeys = new Set(await format.commit({ ...rows, name, positions, uploaded }, signal));
-    const unusedKeys = keys.filter((key) => !committedKeys.has(key));
-    if (unusedKeys.length > 0) await format.discard(unusedKeys, signal);
+    const committedFileKeys = new Set(await format.commit({ ...rows, name, positions, uploaded }, signal));
+    const unusedFileKeys = keys.filter((key) => !committedFileKeys.has(key));
+    if (unusedFileKeys.length > 0) await format.discard(unusedFileKeys, signal);
     unsettled = [...unsettled, { ...staged, keys }];
     for (const { partition } of rows.batches) partitions.set(partition.folder, partition);
     interrupted = laterStagedCommits;
@@ -86,7 +90,7 @@ export function createStagedCommits(options: {
     /** Adds an event, after committing interrupted commits that end before the event. Throws `UnmappableEvent`. */
     async addEvent(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void> {
       for (let next = interrupted[0]; next !== undefined && next.through < position; next = interrupted[0]) {
-        await commitBuffer(next, signal);
+        await commitRowBuffer(next, signal);
       }
       if (buffer.events === 0) firstEventMs = clock.monotonic();
       lastPosition = position;
@@ -98,32 +102,32 @@ export function createStagedCommits(options: {
     async commit(signal: AbortSignal): Promise<void> {
       const [next] = interrupted;
       if (next === undefined) {
-        if (isFlushDue()) await commitBuffer({ from: buffer.from, through: buffer.through, keys: [] }, signal);
-      } else if (next.through === buffer.through) await commitBuffer(next, signal);
-      else if (isBufferOld()) await commitBuffer(splitInterrupted(next), signal);
+        if (isBufferFlushDue()) await commitRowBuffer({ from: buffer.from, through: buffer.through, keys: [] }, signal);
+      } else if (next.through === buffer.through) await commitRowBuffer(next, signal);
+      else if (isRowBufferOld()) await commitRowBuffer(splitInterruptedCommit(next), signal);
     },
     /** Returns the state change that settles all events; null while an event is not in the lake. */
     settleCommits() {
       if (unsettled.length === 0 || interrupted.length > 0 || buffer.events > 0) return null;
-      const stateChanges: SinkStateChange = encodeChange({
+      const stateChanges: SinkStateChange = encodeSinkStateChange({
         writer: { id: writerId, through: lastPosition },
         stagedCommits: [],
         completeDays,
       });
-      const settlement = { stateChanges, partitions: [...partitions.values()], completeDays };
+      const commitSettlement = { stateChanges, partitions: [...partitions.values()], completeDays };
       unsettled = [];
       partitions.clear();
       completeDays = [];
-      return settlement;
+      return commitSettlement;
     },
   };
 }
 
 /** Inserts redelivered events: skips rows whose keys are already in the partition's files. */
-export function createIdempotentInserts(format: TableFormat) {
+export function createIdempotentRowInserts(format: LakeTableFormat) {
   const rowKeysByFolder = new Map<string, Set<string>>();
 
-  async function rowKeysIn(partition: LakePartition, signal: AbortSignal): Promise<Set<string>> {
+  async function readPartitionRowKeys(partition: LakePartition, signal: AbortSignal): Promise<Set<string>> {
     const { folder, table } = partition;
     const cachedRowKeys = rowKeysByFolder.get(folder);
     if (cachedRowKeys !== undefined) return cachedRowKeys;
@@ -131,15 +135,15 @@ export function createIdempotentInserts(format: TableFormat) {
     for (const { key } of await format.filesOf(partition, signal)) {
       const bytes = await format.read(key, signal);
       if (bytes === null) continue;
-      const columns = createColumns({
+      const columns = createColumnarRows({
         ...table,
         columns: table.columns.filter(({ name }) => table.key.includes(name)),
       });
-      await readParquet(bytes, columns, `${format.where}/${key}`);
+      await readParquetRows(bytes, columns, `${format.where}/${key}`);
       for (let row = 0; row < columns.length; row++) rowKeys.add(buildRowKey(columns, row));
     }
-    const cachedKeyCount = [...rowKeysByFolder.values()].reduce((sum, { size }) => sum + size, rowKeys.size);
-    if (cachedKeyCount > MAX_CACHED_ROW_KEYS) rowKeysByFolder.clear();
+    const cachedRowKeyCount = [...rowKeysByFolder.values()].reduce((sum, { size }) => sum + size, rowKeys.size);
+    if (cachedRowKeyCount > MAX_CACHED_ROW_KEYS) rowKeysByFolder.clear();
     rowKeysByFolder.set(folder, rowKeys);
     return rowKeys;
   }
@@ -148,23 +152,22 @@ export function createIdempotentInserts(format: TableFormat) {
     clearCache: () => rowKeysByFolder.clear(),
     async commit(buffer: RowBuffer, signal: AbortSignal): Promise<void> {
       const name = `again-${randomBytes(8).toString("hex")}`;
-      const batches: PartitionBatch[] = [];
+      const partitionBatches: PartitionBatch[] = [];
       for (const batch of buffer.batches()) {
-        const existingRowKeys = await rowKeysIn(batch.partition, signal);
+        const existingRowKeys = await readPartitionRowKeys(batch.partition, signal);
         const rows = (await batch.sorted()).filter((row) => {
           const key = buildRowKey(batch.columns, row);
-          const isNew = !existingRowKeys.has(key);
+          const isNewRow = !existingRowKeys.has(key);
           existingRowKeys.add(key);
-          return isNew;
+          return isNewRow;
         });
-        if (rows.length > 0) batches.push({ ...batch, sorted: async () => rows });
+        if (rows.length > 0) partitionBatches.push({ ...batch, sorted: async () => rows });
       }
       const changes = buffer.changes();
-      await format.commit({ batches, changes, name, positions: null, uploaded: new Map() }, signal);
+      await format.commit({ batches: partitionBatches, changes, name, positions: null, uploaded: new Map() }, signal);
     },
   };
 }
 
-function buildRowKey({ table, cell }: Columns, row: number): string {
-  return JSON.stringify(table.key.map((name) => cell(findColumnIndex(table, name), row)));
-}
+const buildRowKey = ({ table, cell }: ColumnarRows, row: number): string =>
+  JSON.stringify(table.key.map((name) => cell(findColumnIndex(table, name), row)));

@@ -1,34 +1,34 @@
-import type { Table } from "../shared/lake/table-model.ts";
+import type { LakeTable } from "../shared/lake/table-model.ts";
 import type { LakePartition } from "./lake-paths.ts";
-import type { StoredFile } from "./object-store.ts";
+import type { StoredLakeFile } from "./object-store.ts";
 import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
 import type { StoredCompaction } from "./sink-state.ts";
 
-export interface LakeFiles {
+export interface LakeFileReader {
   readonly where: string;
   /** Reads a file; null if the file was removed meanwhile, which a Delta log forbids. */
   read(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
 }
 
 /** Decides which files belong to a table: files in the folder (plain-format.ts) or in the log (delta-format.ts). */
-export interface TableFormat extends LakeFiles {
+export interface LakeTableFormat extends LakeFileReader {
   readonly name: "plain" | "delta";
   /** Throws ConfigError if the table's folder has files of another program. */
-  createTable(table: Table, signal: AbortSignal): Promise<void>;
+  createTable(table: LakeTable, signal: AbortSignal): Promise<void>;
   /** File name of a commit, without the ending. */
   fileNameOf(commit: string): string;
   /** Lists the keys that a commit may put; stored before the commit, so that a restart finds the files. */
-  possibleKeysOf(rows: CommitRows, name: string): readonly string[];
+  possibleKeysOf(rows: RowsToCommit, name: string): readonly string[];
   /** Writes rows; returns the keys of the files that now belong to the lake. */
-  commit(work: CommitWork, signal: AbortSignal): Promise<readonly string[]>;
+  commit(work: LakeCommit, signal: AbortSignal): Promise<readonly string[]>;
   discard(keys: readonly string[], signal: AbortSignal): Promise<void>;
   /** Lists the files of a partition, ascending by key. */
-  filesOf(partition: LakePartition, signal: AbortSignal): Promise<readonly StoredFile[]>;
+  filesOf(partition: LakePartition, signal: AbortSignal): Promise<readonly StoredLakeFile[]>;
   /** Yields the partitions of a divided table; calls `signal` for each step, because the caller may pause. */
-  partitions(table: Table, signal: () => AbortSignal): AsyncGenerator<LakePartition>;
+  partitions(table: LakeTable, signal: () => AbortSignal): AsyncGenerator<LakePartition>;
   /** Merges the files of a partition into a sorted file without duplicate rows. */
   compact(partition: LakePartition, signal: AbortSignal): Promise<void>;
-  join(table: Table, partitions: readonly LakePartition[], signal: AbortSignal): Promise<void>;
+  join(table: LakeTable, partitions: readonly LakePartition[], signal: AbortSignal): Promise<void>;
   /** Completes or undoes compactions that a crash interrupted. */
   finishCompaction(compactions: readonly StoredCompaction[], signal: AbortSignal): Promise<void>;
   /** Repairs files at the start: moves rows of earlier versions, creates removed tables. */
@@ -37,12 +37,12 @@ export interface TableFormat extends LakeFiles {
   vacuum?(signal: AbortSignal): Promise<void>;
 }
 
-export interface CommitRows {
+export interface RowsToCommit {
   readonly batches: readonly PartitionBatch[];
   readonly changes: readonly PartitionUpdates[];
 }
 
-export interface CommitWork extends CommitRows {
+export interface LakeCommit extends RowsToCommit {
   readonly name: string;
   /** Writer and last log position; null for redelivered events and events without a log position. */
   readonly positions: {
@@ -51,8 +51,8 @@ export interface CommitWork extends CommitRows {
     /** True for a repeated commit: any part of the commit may already be in the lake. */
     readonly isRepeated: boolean;
   } | null;
-  readonly uploaded: UploadedFiles;
+  readonly uploaded: UploadedFileDigests;
 }
 
 /** Content digest by key of the files that an unfinished commit has uploaded. */
-export type UploadedFiles = Map<string, string>;
+export type UploadedFileDigests = Map<string, string>;

@@ -2,7 +2,7 @@ import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { PostgresSession } from "../../src/core/postgres/session.ts";
 import { runTransaction } from "../../src/core/postgres/transaction.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
-import type { Column, Table } from "../shared/lake/table-model.ts";
+import type { Column, LakeTable } from "../shared/lake/table-model.ts";
 import { SQL_TYPES } from "./columns.ts";
 import {
   buildAddColumn,
@@ -19,7 +19,7 @@ import {
 } from "./sql.ts";
 
 export interface TableRequirements {
-  readonly tables: readonly Table[];
+  readonly tables: readonly LakeTable[];
   readonly target: TableTarget;
   readonly create: boolean;
   readonly timeoutMs: number;
@@ -194,12 +194,12 @@ interface DatabaseCatalog {
 
 /** Tables and columns that Plenum never created, such as columns of a later version. */
 interface MissingTableParts {
-  readonly tables: readonly Table[];
-  readonly columns: readonly { readonly table: Table; readonly column: Column }[];
+  readonly tables: readonly LakeTable[];
+  readonly columns: readonly { readonly table: LakeTable; readonly column: Column }[];
 }
 
 /** Finds missing tables and columns. Throws ConfigError if an existing table does not fit our rows. */
-function findMissing(tables: readonly Table[], catalog: DatabaseCatalog, target: TableTarget): MissingTableParts {
+function findMissing(tables: readonly LakeTable[], catalog: DatabaseCatalog, target: TableTarget): MissingTableParts {
   const columns = tables.flatMap((table) => {
     const catalogTable = catalog.tables.get(table.name);
     if (catalogTable === undefined) return [];
@@ -215,7 +215,7 @@ function findMissing(tables: readonly Table[], catalog: DatabaseCatalog, target:
   return { tables: tables.filter(({ name }) => !catalog.tables.has(name)), columns };
 }
 
-function checkTableFits(table: Table, existing: CatalogTable, target: TableTarget): void {
+function checkTableFits(table: LakeTable, existing: CatalogTable, target: TableTarget): void {
   const name = displayName(target, table);
   if (!["r", "p"].includes(existing.kind)) {
     throw schemaError(`${name} is no table.`, "Rename what has that name, or let schema name another.");
@@ -254,6 +254,6 @@ function schemaError(message: string, hint: string): ConfigError {
   return new ConfigError(message, { field: "schema", hint });
 }
 
-function displayName({ schema }: TableTarget, { name }: Table): string {
+function displayName({ schema }: TableTarget, { name }: LakeTable): string {
   return `${schema}.${name}`;
 }

@@ -6,7 +6,7 @@ import { parseAddress } from "../../src/core/postgres/server-address.ts";
 import { openPostgresSession, type PostgresSession } from "../../src/core/postgres/session.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
-import { TABLES } from "../shared/lake/tables.ts";
+import { LAKE_TABLES } from "../shared/lake/tables.ts";
 import type { PostgresConfig } from "./config.ts";
 import { checkPrivileges, prepareTables } from "./schema.ts";
 import { writeBatch } from "./write.ts";
@@ -15,7 +15,7 @@ import { writeBatch } from "./write.ts";
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
   const address = parseAddress(config);
   const tableTarget = { schema: config.schema, timescale: config.timescale };
-  const requirements = { tables: TABLES, target: tableTarget, create: config.create, timeoutMs: config.timeout };
+  const requirements = { tables: LAKE_TABLES, target: tableTarget, create: config.create, timeoutMs: config.timeout };
   const password = config.password === undefined ? () => null : secretReader(config.password, context.clock);
   const insertStatements = new Map<string, string>();
   let currentSession: PostgresSession | null = null;

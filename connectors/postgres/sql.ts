@@ -1,5 +1,5 @@
 import { quoteSqlName, quoteSqlText } from "../../src/core/postgres/sql-quoting.ts";
-import type { Column, Table } from "../shared/lake/table-model.ts";
+import type { Column, LakeTable } from "../shared/lake/table-model.ts";
 import { SQL_TYPES } from "./columns.ts";
 
 export interface TableTarget {
@@ -7,7 +7,7 @@ export interface TableTarget {
   readonly timescale: boolean;
 }
 
-export function qualifiedName({ schema }: Pick<TableTarget, "schema">, table: Pick<Table, "name">): string {
+export function qualifiedName({ schema }: Pick<TableTarget, "schema">, table: Pick<LakeTable, "name">): string {
   return `${quoteSqlName(schema)}.${quoteSqlName(table.name)}`;
 }
 
@@ -16,7 +16,7 @@ export function joinQuotedColumns(names: readonly string[]): string {
 }
 
 /** Starts the key with the sort columns if possible. Hypertables need their time column in every key. */
-export function buildPrimaryKey(table: Table, { timescale }: Pick<TableTarget, "timescale">): readonly string[] {
+export function buildPrimaryKey(table: LakeTable, { timescale }: Pick<TableTarget, "timescale">): readonly string[] {
   const names = timescale && table.rowPolicy === "append" ? new Set([...table.key, table.time]) : table.key;
   const key = [...names];
   const leadingColumns = table.sortedBy.every((name) => key.includes(name)) ? table.sortedBy : [];
@@ -28,7 +28,7 @@ export function buildPrimaryKey(table: Table, { timescale }: Pick<TableTarget, "
  * the new row in a table of versions, the stored row with the event's id in the key, otherwise the row with the higher
  * `observed_at` and position.
  */
-export function buildInsert(table: Table, target: TableTarget, arrays: readonly boolean[]): string {
+export function buildInsert(table: LakeTable, target: TableTarget, arrays: readonly boolean[]): string {
   const key = buildPrimaryKey(table, target);
   const names = table.columns.map(({ name }) => name);
   const arrayColumns = table.columns.flatMap((column, n) => (arrays[n] ? [{ column, n }] : []));
@@ -74,12 +74,12 @@ export function buildCreateVersionTable(target: TableTarget): string {
 comment on table ${name} is 'Which columns Plenum has made, as table.column: one row for each time that it made some.'`;
 }
 
-export function columnPath(table: Table, column: Column): string {
+export function columnPath(table: LakeTable, column: Column): string {
   return `${table.name}.${column.name}`;
 }
 
 /** Builds statements for a table with comments and the indexes of the usual queries. */
-export function buildCreateTable(table: Table, target: TableTarget): string {
+export function buildCreateTable(table: LakeTable, target: TableTarget): string {
   const name = qualifiedName(target, table);
   const key = buildPrimaryKey(table, target);
   const columns = table.columns.map(
@@ -93,7 +93,7 @@ export function buildCreateTable(table: Table, target: TableTarget): string {
   ].join(";\n");
 }
 
-function buildCreateIndexes(table: Table, target: TableTarget): readonly string[] {
+function buildCreateIndexes(table: LakeTable, target: TableTarget): readonly string[] {
   const name = qualifiedName(target, table);
   const leadingKeyColumns = buildPrimaryKey(table, target).slice(0, table.sortedBy.length);
   const isSortCovered = table.sortedBy.every((column, n) => leadingKeyColumns[n] === column);
@@ -106,17 +106,17 @@ function buildCreateIndexes(table: Table, target: TableTarget): readonly string[
   ];
 }
 
-export function buildAddColumn(table: Table, column: Column, target: TableTarget): string {
+export function buildAddColumn(table: LakeTable, column: Column, target: TableTarget): string {
   const definition = `${quoteSqlName(column.name)} ${SQL_TYPES[column.type].name}`;
   return `alter table ${qualifiedName(target, table)} add column if not exists ${definition};
 ${buildComment(table, column, target)}`;
 }
 
-function buildComment(table: Table, column: Column, target: TableTarget): string {
+function buildComment(table: LakeTable, column: Column, target: TableTarget): string {
   return `comment on column ${qualifiedName(target, table)}.${quoteSqlName(column.name)} is ${quoteSqlText(column.about)}`;
 }
 
-export function buildCreateHypertable(table: Table, target: TableTarget, functions: string): string {
+export function buildCreateHypertable(table: LakeTable, target: TableTarget, functions: string): string {
   const [relation, time] = [quoteSqlText(qualifiedName(target, table)), quoteSqlText(table.time)];
   return `select ${quoteSqlName(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
 }

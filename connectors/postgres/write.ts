@@ -4,14 +4,14 @@ import { describePostgresRejection, isRowError, isTableError } from "../../src/c
 import type { PostgresSession, SqlQuery } from "../../src/core/postgres/session.ts";
 import { quoteSqlName } from "../../src/core/postgres/sql-quoting.ts";
 import { runStatementsInTransaction, runTransaction } from "../../src/core/postgres/transaction.ts";
-import { emitRows, type OfferedEvent } from "../shared/lake/event-rows.ts";
+import { type CommittedEvent, emitEventRows } from "../shared/lake/event-rows.ts";
 import {
-  applyUpdates,
+  applyRowUpdates,
   type Cell,
   type Column,
   findColumnIndex,
-  type Row,
-  type Table,
+  type LakeRow,
+  type LakeTable,
 } from "../shared/lake/table-model.ts";
 import { type ColumnWriter, createColumnWriter, type StatementParameter, toStorableText } from "./columns.ts";
 import { lockTables } from "./schema.ts";
@@ -30,7 +30,7 @@ export interface WriteContext {
 const MAX_REFUSED_EVENT_SEARCH_PARTS = 200;
 
 /** Writes a batch in one transaction. If the server refuses a value, a second transaction rejects the event. */
-export async function writeBatch(batch: readonly OfferedEvent[], context: WriteContext): Promise<Receipt> {
+export async function writeBatch(batch: readonly CommittedEvent[], context: WriteContext): Promise<Receipt> {
   const { session, timeoutMs } = context;
   const { events, rejected, tableRows } = mapEventsToRows(batch);
   if (tableRows.rows.length + tableRows.updates.size === 0) return { rejected };
@@ -53,11 +53,11 @@ export async function writeBatch(batch: readonly OfferedEvent[], context: WriteC
 
 interface IndexedEvent {
   readonly index: number;
-  readonly offered: OfferedEvent;
+  readonly offered: CommittedEvent;
 }
 
 /** Maps events to rows; rejects events that make no rows. */
-function mapEventsToRows(batch: readonly OfferedEvent[]) {
+function mapEventsToRows(batch: readonly CommittedEvent[]) {
   const all = batch.map((offered, index) => ({ index, offered }));
   const rejections: EventRejection[] = [];
   try {
@@ -123,26 +123,26 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: WriteCo
 }
 
 interface StatementRows {
-  readonly table: Table;
+  readonly table: LakeTable;
   readonly columns: readonly StatementParameter[];
 }
 
 interface TableRows {
   readonly rows: readonly StatementRows[];
   /** Updates for tables of versions, in event order. */
-  readonly updates: ReadonlyMap<Table, readonly Row[]>;
+  readonly updates: ReadonlyMap<LakeTable, readonly LakeRow[]>;
 }
 
 /** Rows in a statement. A history event with 8,000 points makes two statements. */
 const MAX_STATEMENT_ROWS = 5_000;
 
 /** Throws if an event cannot be mapped, and Rejected for a value that PostgreSQL cannot store. */
-function buildTableRows(offered: Iterable<OfferedEvent>): TableRows {
+function buildTableRows(offered: Iterable<CommittedEvent>): TableRows {
   const rows: StatementRows[] = [];
-  const updates = new Map<Table, Row[]>();
-  const tableWriters = new Map<Table, ReturnType<typeof createTableWriter>>();
+  const updates = new Map<LakeTable, LakeRow[]>();
+  const tableWriters = new Map<LakeTable, ReturnType<typeof createTableWriter>>();
 
-  function add(table: Table, row: Row): void {
+  function add(table: LakeTable, row: LakeRow): void {
     if (table.rowPolicy === "versions") {
       const cells = row.map((cell) => (typeof cell === "string" ? toStorableText(cell) : cell));
       const tableUpdates = updates.get(table) ?? [];
@@ -156,25 +156,25 @@ function buildTableRows(offered: Iterable<OfferedEvent>): TableRows {
     if (writer.length() === MAX_STATEMENT_ROWS) rows.push(writer.take());
   }
 
-  for (const offeredEvent of offered) emitRows(offeredEvent, add);
+  for (const offeredEvent of offered) emitEventRows(offeredEvent, add);
   for (const writer of tableWriters.values()) if (writer.length() > 0) rows.push(writer.take());
   return { rows, updates };
 }
 
-export function encodeRows(table: Table, rows: readonly Row[]): StatementRows {
+export function encodeRows(table: LakeTable, rows: readonly LakeRow[]): StatementRows {
   const writer = createTableWriter(table);
   for (const row of rows) writer.add(row);
   return writer.take();
 }
 
-function createTableWriter(table: Table) {
+function createTableWriter(table: LakeTable) {
   // The time column is always a list, so that the statement knows the number of rows.
   const columns = table.columns.map(({ name, type }) =>
     createColumnWriter(`${table.name}.${name}`, type, name === table.time),
   );
   let length = 0;
   return {
-    add(row: Row): void {
+    add(row: LakeRow): void {
       for (let n = 0; n < columns.length; n++) (columns[n] as ColumnWriter).push(row[n] ?? null);
       length++;
     },
@@ -187,7 +187,12 @@ function createTableWriter(table: Table) {
 }
 
 /** Returns the rows that the updates change or add. The caller must hold the table lock. */
-async function findChangedRows(session: PostgresSession, table: Table, updates: readonly Row[], target: TableTarget) {
+async function findChangedRows(
+  session: PostgresSession,
+  table: LakeTable,
+  updates: readonly LakeRow[],
+  target: TableTarget,
+) {
   const key = table.key.filter((name) => name !== table.time);
   const values = key.map((name) => updates.map((row) => String(row[findColumnIndex(table, name)])));
   const names = key.map((_, n) => `c${n}`);
@@ -198,8 +203,8 @@ where (${joinQuotedColumns(key)}) in (select ${names.join(", ")} from unnest(${a
     values,
   );
   const storedRows = result.rows.map((row) => row.map((cell): Cell => cell));
-  const storedRowSet = new Set<Row>(storedRows);
-  const changedRows = applyUpdates(table, storedRows, updates).filter((row) => !storedRowSet.has(row));
+  const storedRowSet = new Set<LakeRow>(storedRows);
+  const changedRows = applyRowUpdates(table, storedRows, updates).filter((row) => !storedRowSet.has(row));
   return changedRows.length === 0 ? null : encodeRows(table, changedRows);
 }
 

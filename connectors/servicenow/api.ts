@@ -9,7 +9,7 @@ import {
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { printableLine } from "../../src/core/values/printable-text.ts";
 import { cutText } from "../shared/receiver/text.ts";
-import { createAuthorization, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
+import { createAuthorizationHeader, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
 const STATUSES_WITH_ERROR_TEXT = [400, 401, 403, 404];
@@ -32,7 +32,7 @@ export function createTableApi(config: ServiceNowConfig, clock: Clock) {
   const baseUrl = new URL(config.url);
   const tablePath = `${baseUrl.pathname.replace(/\/+$/, "")}/api/now/table/${config.table}`;
   const client = createHttpClient({ url: baseUrl, config, clock });
-  const authorization = createAuthorization(config, clock);
+  const authorization = createAuthorizationHeader(config, clock);
 
   async function callTable(request: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
     const authorizedRequest = { ...request, headers: authorization(), allow: STATUSES_WITH_ERROR_TEXT };

@@ -1,11 +1,11 @@
 import { hash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import type { IncidentMessage, IncidentText, Receiver } from "../shared/receiver/receiver-interface.ts";
+import type { AlarmReceiver, IncidentMessage, IncidentText } from "../shared/receiver/receiver-interface.ts";
 import { cutText, shortenUntilFits } from "../shared/receiver/text.ts";
 import {
   createTicketReceiver,
-  createWarnOnce,
+  createWarnOncePerMessage,
   type Ticket,
   type TicketSystem,
 } from "../shared/receiver/ticket-receiver.ts";
@@ -16,10 +16,10 @@ import type { ServiceNowConfig } from "./config.ts";
 const SEARCH_LAG_MS = 60_000;
 const PROBE_CORRELATION_ID = "plenum-probe";
 
-export function createServiceNowReceiver(config: ServiceNowConfig, context: ConnectorContext): Receiver {
+export function createServiceNowReceiver(config: ServiceNowConfig, context: ConnectorContext): AlarmReceiver {
   const site = config.url.replace(/\/+$/, "");
   const table = createTableApi(config, context.clock);
-  const warnOnce = createWarnOnce(context.log, { table: config.table });
+  const warnOnce = createWarnOncePerMessage(context.log, { table: config.table });
 
   function toTicket({ sys_id, number = "" }: TaskRecord): Ticket {
     const record = encodeURIComponent(`${config.table}.do?sys_id=${sys_id}`);

@@ -4,12 +4,12 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
 import type {
+  AlarmReceiver,
   IncidentMessage,
   IncidentReference,
   IncidentStatus,
-  Receiver,
 } from "../shared/receiver/receiver-interface.ts";
-import { cutText, escapeHtml, withFewerTimeSeries } from "../shared/receiver/text.ts";
+import { cutText, escapeHtml, listTextsWithFewerTimeSeries } from "../shared/receiver/text.ts";
 import {
   checkChannel,
   createSlackApi,
@@ -109,7 +109,7 @@ function buildListSection(list: readonly string[], limit: number): SlackBlock[] 
 }
 
 function buildTimeSeriesSection({ text }: IncidentMessage, limit: number): SlackBlock[] {
-  const texts = withFewerTimeSeries(text).map(({ curves }) => curves.join("\n"));
+  const texts = listTextsWithFewerTimeSeries(text).map(({ curves }) => curves.join("\n"));
   const fittingSeriesText = texts.find((lines) => escapeHtml(lines).length <= limit);
   return fittingSeriesText ? [{ type: "section", text: toPlainText(fittingSeriesText, limit) }] : [];
 }
@@ -169,7 +169,7 @@ const CLOCK_TOLERANCE_MS = 3_600_000;
 const MAX_PERMALINK_LENGTH = 2_000;
 
 /** https://docs.slack.dev/apis/web-api/rate-limits; `chat.update` and the histories are of tier 3. */
-const SLACK_RATE_LIMITS: NonNullable<Receiver["rates"]> = [
+const SLACK_RATE_LIMITS: NonNullable<AlarmReceiver["rates"]> = [
   { count: 1, inMs: 1_000, of: ["open", "update", "close"] },
   { count: 50, inMs: 60_000, of: ["update", "close", "find"] },
 ];
@@ -177,7 +177,7 @@ const SLACK_RATE_LIMITS: NonNullable<Receiver["rates"]> = [
 const MESSAGE_ID_NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
 
 /** Creates the Slack receiver: one message per incident, edited in place, and replies for important changes. */
-export function createSlackReceiver(config: SlackConfig, context: ConnectorContext, lookup?: DnsLookup): Receiver {
+export function createSlackReceiver(config: SlackConfig, context: ConnectorContext, lookup?: DnsLookup): AlarmReceiver {
   const api = createSlackApi(config, context, lookup);
   const { log, name } = context;
 

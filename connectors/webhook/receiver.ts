@@ -11,7 +11,7 @@ import {
 import { secretHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { secretReader } from "../../src/core/runtime/secret.ts";
-import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver-interface.ts";
+import type { AlarmReceiver, IncidentMessage, IncidentReference } from "../shared/receiver/receiver-interface.ts";
 import { isEventFormat, type WebhookConfig } from "./config.ts";
 import { ALARM_FORMATS, getFormatRequirements } from "./formats/by-name.ts";
 import {
@@ -25,7 +25,7 @@ import { createTemplateFormat } from "./formats/template.ts";
 
 type HttpHeaders = Readonly<Record<string, string>>;
 
-export function createWebhookReceiver(config: WebhookConfig, { clock, name }: ConnectorContext): Receiver {
+export function createWebhookReceiver(config: WebhookConfig, { clock, name }: ConnectorContext): AlarmReceiver {
   const format = chooseFormat(config);
   const readAddress = createAddressReader(config, clock);
   const secretKey = config.key === undefined ? undefined : secretReader(config.key, clock);
@@ -79,7 +79,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
   }
 
   const createSender =
-    (operation: "update" | "close"): Receiver["update"] =>
+    (operation: "update" | "close"): AlarmReceiver["update"] =>
     async (incident, reference, signal) =>
       (await send(incident, operation, reference, signal)) === "gone" ? "gone" : reference;
 

@@ -3,8 +3,8 @@ import { appendFile, type FileHandle, open, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
-import { chooseFilesToRemove, nameNextFile, parseDailyFileName } from "#connectors/file/daily-files.ts";
-import { mapFileError, openAppender } from "#connectors/file/durable-file.ts";
+import { chooseFilesToRemove, nameNextDailyFile, parseDailyFileName } from "#connectors/file/daily-files.ts";
+import { mapFileError, openFileAppender } from "#connectors/file/durable-file.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -64,9 +64,9 @@ describe("the file sink", () => {
     onTestFinished(() => rmSync(join(path, ".."), { recursive: true }));
     const holed = `{"n":0}\n${"\0".repeat(512)}\n`;
     await writeFile(path, `${holed}{"n":1}\n{"n":2}\n{"n":`);
-    await (await openAppender(path, 0o600, 2)).close();
+    await (await openFileAppender(path, 0o600, 2)).close();
     expect(readFileSync(path, "utf8")).toBe(`${holed}{"n":1}\n{"n":2}\n`);
-    await (await openAppender(path, 0o600, 3)).close();
+    await (await openFileAppender(path, 0o600, 3)).close();
     expect(readFileSync(path, "utf8")).toBe('{"n":0}\n');
   });
 
@@ -139,7 +139,7 @@ describe("the file sink", () => {
   });
 
   test("keeps the events when the disk is full, and the error says what to do", async () => {
-    const appender = await openAppender("/dev/full", 0o600, 1_000);
+    const appender = await openFileAppender("/dev/full", 0o600, 1_000);
     const error: unknown = await appender.append(Buffer.from("x\n")).catch((error: unknown) => error);
     await appender.close();
     expect(mapFileError(error, "/data")).toMatchObject({ kind: "retryable" });
@@ -169,8 +169,11 @@ describe("the file sink", () => {
 describe("file names and clean-up of the file sink", () => {
   test("a new file sorts after all older files, also when the clock is set back", () => {
     expect(
-      nameNextFile("events", "2026-11-20", parseDailyFileName("events", "events-2026-11-21-007.jsonl") ?? undefined)
-        .fileName,
+      nameNextDailyFile(
+        "events",
+        "2026-11-20",
+        parseDailyFileName("events", "events-2026-11-21-007.jsonl") ?? undefined,
+      ).fileName,
     ).toBe("events-2026-11-21-008.jsonl");
   });
 

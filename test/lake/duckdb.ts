@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
-import { type AddRow, emitRows } from "#connectors/shared/lake/event-rows.ts";
-import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table-model.ts";
-import { applyUpdates } from "#connectors/shared/lake/table-model.ts";
-import { TABLES } from "#connectors/shared/lake/tables.ts";
+import { type AddLakeRow, emitEventRows } from "#connectors/shared/lake/event-rows.ts";
+import type { Cell, ColumnType, LakeRow, LakeTable } from "#connectors/shared/lake/table-model.ts";
+import { applyRowUpdates } from "#connectors/shared/lake/table-model.ts";
+import { LAKE_TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Event } from "#src/core/model/event.ts";
 
 const DOCS = join(import.meta.dirname, "..", "..", "docs", "lake");
@@ -49,20 +49,20 @@ const TYPES: Readonly<Record<ColumnType, string>> = {
   boolean: "BOOLEAN",
 };
 
-export function rowsOfEvents(events: readonly Event[]): ReadonlyMap<Table, readonly Row[]> {
-  const rows = new Map<Table, readonly Row[]>(TABLES.map((table) => [table, []]));
-  const add: AddRow = (table, row) => {
+export function rowsOfEvents(events: readonly Event[]): ReadonlyMap<LakeTable, readonly LakeRow[]> {
+  const rows = new Map<LakeTable, readonly LakeRow[]>(LAKE_TABLES.map((table) => [table, []]));
+  const add: AddLakeRow = (table, row) => {
     const held = rows.get(table) ?? [];
     const kept = [...row];
-    rows.set(table, table.rowPolicy === "append" ? [...held, kept] : applyUpdates(table, held, [kept]));
+    rows.set(table, table.rowPolicy === "append" ? [...held, kept] : applyRowUpdates(table, held, [kept]));
   };
   events.forEach((event, n) => {
-    emitRows({ event, position: n + 1, committedAt: event.time }, add);
+    emitEventRows({ event, position: n + 1, committedAt: event.time }, add);
   });
   return rows;
 }
 
-export async function fillTables(lake: Lake, rows: ReadonlyMap<Table, readonly Row[]>): Promise<void> {
+export async function fillTables(lake: Lake, rows: ReadonlyMap<LakeTable, readonly LakeRow[]>): Promise<void> {
   await lake.run("SET TimeZone = 'UTC'");
   for (const [table, held] of rows) {
     const columns = table.columns.map(({ name, type }) => `"${name}" ${TYPES[type]}`);

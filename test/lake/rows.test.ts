@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { emitRows, formatUtcDay } from "#connectors/shared/lake/event-rows.ts";
-import { toUcum } from "#connectors/shared/lake/row-cells.ts";
+import { emitEventRows, formatUtcDay } from "#connectors/shared/lake/event-rows.ts";
+import { toUcumCode } from "#connectors/shared/lake/row-cells.ts";
 import {
   type Cell,
   type ColumnType,
   findColumnIndex,
-  type Row,
-  type Table,
+  type LakeRow,
+  type LakeTable,
 } from "#connectors/shared/lake/table-model.ts";
-import { HISTORY_TABLE, TABLES } from "#connectors/shared/lake/tables.ts";
+import { HISTORY_TABLE, LAKE_TABLES } from "#connectors/shared/lake/tables.ts";
 import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
 import type { Event, EventKind } from "#src/core/model/event.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
@@ -18,13 +18,13 @@ const NO_OFFSET = "2026-11-01T00:00:00";
 const SEEN_MS = Date.parse(sampleEvent("tag-total").time);
 
 interface TableRow {
-  readonly table: Table;
-  readonly row: Row;
+  readonly table: LakeTable;
+  readonly row: LakeRow;
 }
 
 function rowsOf(event: Event, committedAt = COMMITTED): readonly TableRow[] {
   const rows: TableRow[] = [];
-  emitRows({ event, position: 7, committedAt }, (table, row) => rows.push({ table, row: [...row] }));
+  emitEventRows({ event, position: 7, committedAt }, (table, row) => rows.push({ table, row: [...row] }));
   return rows;
 }
 
@@ -55,8 +55,8 @@ const FITS: Readonly<Record<ColumnType, (cell: Cell) => boolean>> = {
 };
 
 test("every table has unique column names, a key without null, a time column, a sort order and an event_id", () => {
-  expect(new Set(TABLES.map(({ name }) => name)).size).toBe(TABLES.length);
-  for (const table of TABLES) {
+  expect(new Set(LAKE_TABLES.map(({ name }) => name)).size).toBe(LAKE_TABLES.length);
+  for (const table of LAKE_TABLES) {
     const names = table.columns.map(({ name }) => name);
     expect(new Set(names).size, table.name).toBe(names.length);
     expect(names, table.name).toEqual(expect.arrayContaining([...table.key, ...table.sortedBy, "event_id"]));
@@ -285,8 +285,9 @@ test("a tag has a current row for each of its systems, and an ended row for each
 });
 
 test("toUcum returns the UCUM code of an unambiguous unit, and null for all other units", () => {
-  expect(["kWh", " °C ", "ppm", "m3/h", "m³/h", "Pa"].map(toUcum)).toEqual([
+  expect(["kWh", " °C ", "ppm", "m3/h", "m³/h", "Pa"].map(toUcumCode)).toEqual([
     ...["kW.h", "Cel", "[ppm]", "m3/h", "m3/h", "Pa"],
   ]);
-  for (const unit of [null, "", "C", "kn?", "KWH", "binary", "toString", "__proto__"]) expect(toUcum(unit)).toBe(null);
+  for (const unit of [null, "", "C", "kn?", "KWH", "binary", "toString", "__proto__"])
+    expect(toUcumCode(unit)).toBe(null);
 });

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { TABLES } from "#connectors/shared/lake/tables.ts";
+import { LAKE_TABLES } from "#connectors/shared/lake/tables.ts";
 import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { ALARM, sampleEvent, TAG } from "../sample-events.ts";
 import { fillTables, type Lake, openLake, rowsOfEvents, viewsIn } from "./duckdb.ts";
@@ -45,7 +45,7 @@ async function fill(events: readonly Event[]): Promise<void> {
 
 test("docs/lake/duckdb.sql has a view of every table", () => {
   const { tables } = viewsIn("duckdb.sql");
-  for (const { name } of TABLES)
+  for (const { name } of LAKE_TABLES)
     expect(tables).toMatch(new RegExp(`VIEW "?${name}"? AS SELECT \\* FROM read_parquet\\('${name}/`));
 });
 

@@ -43,32 +43,32 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "connectors/parquet/delta/log-reader.ts": [
     [
-      "signal, false))) return loadSnapshot(signal, «false → true»);",
+      "signal, false))) return loadDeltaSnapshot(signal, «false → true»);",
       "The statistics stay in memory and are not read.",
     ],
   ],
   "connectors/parquet/delta/statistics.ts": [
-    ["return text.length «<= → <» MAX_BOUND_LENGTH ?", "Both branches return a text of that length unchanged."],
+    ["text.length «<= → <» MAX_COLUMN_BOUND_LENGTH ? text", "Both branches return a text of that length unchanged."],
     ["value !== min «&& → ||» value !==", "A value that equals a bound moves neither bound."],
     ["SURROGATE.test(b))) return a «< → <=» b;", "A value that equals a bound is not compared with it."],
-    ["compareUtf8(a, b) «< → <=» 0;", "A value that equals a bound is not compared with it."],
-    ["(text.length «<= → <» MAX_BOUND_LENGTH) return", "Both branches return a text of that length unchanged."],
-    ["=== CELLS_PER_CHUNK - «1 → (1 * 2)») await yieldToEventLoop", "The yield to other work moves by one cell."],
-    ["const CELLS_PER_CHUNK = «20_000 → (20_000 * 2)»;", ANY_BOUND],
+    ["compareInUtf8Order(a, b) «< → <=» 0;", "A value that equals a bound is not compared with it."],
+    ["(text.length «<= → <» MAX_COLUMN_BOUND_LENGTH) return", "Both branches return a text of that length unchanged."],
+    ["=== CELLS_BETWEEN_YIELDS - «1 → (1 * 2)») await yieldToEventLoop", "The yield to other work moves by one cell."],
+    ["const CELLS_BETWEEN_YIELDS = «20_000 → (20_000 * 2)»;", ANY_BOUND],
   ],
   "connectors/parquet/delta/table.ts": [
     ["const MAX_LOST_COMMIT_RACES = «100 → (100 * 2)»;", ANY_BOUND],
     ['deletedFileRetentionDuration"]« ?? "" → »;', 'The pattern matches neither "undefined" nor "null".'],
-    ["version, actions, «false → true»);", "Read again without statistics, which only stay in memory."],
+    ["version, commitActions, «false → true»);", "Read again without statistics, which only stay in memory."],
     ["MAX_LOST_COMMIT_RACES; race += «1 → (1 * 2)») {", ANY_BOUND],
   ],
-  "connectors/parquet/folder-store.ts": [["draft, { force: «true → false» });", "The draft file always exists."]],
+  "connectors/parquet/folder-store.ts": [["draftPath, { force: «true → false» });", "The draft file always exists."]],
   "connectors/parquet/row-buffer.ts": [
     ["columns.characters, «0 → 1»);", "One character of a bound of 16 million."],
     ["events += «1 → (1 * 2)»;", "The counter is only compared with 0."],
   ],
   "connectors/parquet/s3-store.ts": [
-    ["const MAX_CONFLICT_ATTEMPTS = «3 → (3 * 2)»;", ANY_BOUND],
+    ["const MAX_S3_CONFLICT_ATTEMPTS = «3 → (3 * 2)»;", ANY_BOUND],
     ["CONNECT_TIMEOUT_MS = «10_000 → (10_000 * 2)»;", ANY_BOUND],
   ],
   "connectors/parquet/sink-state.ts": [
@@ -88,7 +88,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ['is_current") : -«1 → (1 * 2)»;', "Only tables of versions read it."],
   ],
   "connectors/shared/receiver/apply-event.ts": [
-    ["get(key)?.into« ?? null → »;", "`refreshGroup` finds no incident under an undefined key."],
+    ["get(key)?.into« ?? null → »;", "`refreshIncidentGroup` finds no incident under an undefined key."],
   ],
   "connectors/shared/receiver/stored-incident.ts": [
     ["priority)].sort()[«0 → 1»] ?? stored", "Both are the priority of the most urgent alarm."],

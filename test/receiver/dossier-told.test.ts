@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { digestMessage } from "#connectors/shared/receiver/notifier.ts";
+import { computeMessageDigest } from "#connectors/shared/receiver/notifier.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import { SPARKLINE_TEXT, storeTagValues, tagReading } from "../receivers/stored-tag-values.ts";
 import { TAG } from "../sample-events.ts";
@@ -59,7 +59,7 @@ describe("the time series in an alarm message", () => {
     const [stored] = (await sinkTest.memory.all<StoredIncident>()).values();
     const message = sinkTest.board.notes[0]?.told;
     if (message === undefined) throw new Error("No message was sent.");
-    expect(digestMessage({ ...message, text: { ...message.text, curves: ["a"] } })).toBe(stored?.told?.digest);
+    expect(computeMessageDigest({ ...message, text: { ...message.text, curves: ["a"] } })).toBe(stored?.told?.digest);
   });
 
   test.each(["same", "findable", "another"] as const)(

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { choosePhrases } from "#connectors/shared/receiver/text.ts";
-import { drawSparkline, formatSeriesLine } from "#connectors/shared/receiver/time-series-text.ts";
+import { chooseMessagePhrases } from "#connectors/shared/receiver/text.ts";
+import { drawSparkline, formatTimeSeriesLine } from "#connectors/shared/receiver/time-series-text.ts";
 import type { TimeSeriesPoint } from "#src/core/connector.ts";
 import type { TagValue } from "#src/core/model/building.ts";
 import { TAG } from "../sample-events.ts";
@@ -9,7 +9,7 @@ import { TAG } from "../sample-events.ts";
 const MINUTE = 60_000;
 const TO = Date.parse("2026-11-02T06:15:00Z");
 const TIME_RANGE = { fromMs: TO - 180 * MINUTE, toMs: TO };
-const ENGLISH = choosePhrases("en", {});
+const ENGLISH = chooseMessagePhrases("en", {});
 
 function samplesEvery(minutes: number, values: readonly TagValue[]): readonly TimeSeriesPoint[] {
   return values.map((value, n) => ({ atMs: TO - (values.length - 1 - n) * minutes * MINUTE, value }));
@@ -18,7 +18,7 @@ function samplesEvery(minutes: number, values: readonly TagValue[]): readonly Ti
 const draw = (minutes: number, ...values: readonly TagValue[]) =>
   drawSparkline(samplesEvery(minutes, values), TIME_RANGE);
 const formatLine = (points: readonly TimeSeriesPoint[], tag = TAG, words = ENGLISH) =>
-  formatSeriesLine({ tag, points }, TIME_RANGE, words);
+  formatTimeSeriesLine({ tag, points }, TIME_RANGE, words);
 
 describe("a sparkline", () => {
   test("rises from the lowest block to the highest", () => {
@@ -86,7 +86,7 @@ describe("the text line of a time series", () => {
   test("has the name, the range with its unit, the last value and the duration", () => {
     const values = [20.04, 21.4, 21.4, 20.1, 19.3, 18.9, 18.2, 18.2, 18.2, 18.2];
     expect(formatLine(samplesEvery(20, values))).toBe("VS1-GT11 ██▃▃▁▁ 18.2–21.4 °C, last 18.2, 3 h");
-    expect(formatLine(samplesEvery(20, values), TAG, choosePhrases("no", {}))).toContain(", sist 18.2, 3 h");
+    expect(formatLine(samplesEvery(20, values), TAG, chooseMessagePhrases("no", {}))).toContain(", sist 18.2, 3 h");
   });
 
   test("counts the duration from the first value in the range", () => {

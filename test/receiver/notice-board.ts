@@ -1,4 +1,8 @@
-import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
+import type {
+  AlarmReceiver,
+  IncidentMessage,
+  IncidentReference,
+} from "#connectors/shared/receiver/receiver-interface.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 
 export interface BoardNote {
@@ -9,7 +13,7 @@ export interface BoardNote {
   told: IncidentMessage;
 }
 
-export interface NoticeBoard extends Receiver {
+export interface NoticeBoard extends AlarmReceiver {
   readonly notes: BoardNote[];
   readonly said: string[];
   trouble: (isDone: boolean, what: string, told: IncidentMessage) => void;
@@ -21,7 +25,7 @@ export const failAfterCall = (error: Error) => (isDone: boolean) => {
   if (isDone) throw error;
 };
 
-export function createNoticeBoard(opensAgain: Receiver["opensAgain"], more: Partial<Receiver> = {}): NoticeBoard {
+export function createNoticeBoard(opensAgain: AlarmReceiver["opensAgain"], more: Partial<AlarmReceiver> = {}) {
   const notes: BoardNote[] = [];
   let finds = 0;
 

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
-import type { Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
+import type { AlarmReceiver } from "#connectors/shared/receiver/receiver-interface.ts";
 import { ConfigError, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { createNoticeBoard, failAfterCall } from "./notice-board.ts";
 import { createSinkTest, START, sampleAlarm } from "./trial.ts";
 
-const KINDS: readonly Receiver["opensAgain"][] = ["same", "findable", "another"];
+const KINDS: readonly AlarmReceiver["opensAgain"][] = ["same", "findable", "another"];
 
 describe("one incident per alarm", () => {
   test("sends one message for several events of an alarm", async () => {
@@ -180,7 +180,7 @@ describe("a crash between request and commit", () => {
 
   test("opens an incident again with its first identity", async () => {
     const passedValues: unknown[] = [];
-    const identify: Receiver["identify"] = ({ text }) => ({ label: text.fields[1]?.text });
+    const identify: AlarmReceiver["identify"] = ({ text }) => ({ label: text.fields[1]?.text });
     const sinkTest = createSinkTest(createNoticeBoard("same", { identify }));
     const { open } = sinkTest.board;
     sinkTest.board.open = async (told, signal, identity) => {

@@ -2,8 +2,8 @@ import { describe, expect, test } from "vitest";
 import type { Incident } from "#connectors/shared/receiver/receiver-interface.ts";
 import {
   buildIncidentText,
-  CustomPhrases,
-  choosePhrases,
+  CustomMessagePhrases,
+  chooseMessagePhrases,
   cutText,
   cutTextToBytes,
   formatDuration,
@@ -23,7 +23,7 @@ function incident(alarm: Partial<Alarm> = {}, more: Partial<Incident> = {}): Inc
 }
 
 const buildText = (language: "en" | "no", of: Incident, own = {}) =>
-  buildIncidentText(of, choosePhrases(language, own), "Europe/Oslo");
+  buildIncidentText(of, chooseMessagePhrases(language, own), "Europe/Oslo");
 
 describe("the text of an incident", () => {
   test("has title, status, site, priority, local time, description and value", () => {
@@ -76,7 +76,7 @@ describe("the text of an incident", () => {
     const endedIncident = incident({}, { status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
     expect(buildText("no", endedIncident).fields).toContainEqual({ label: "Varighet", text: "2 h 12 min" });
     expect(buildText("en", endedIncident, { resolved: "Over" }).status).toBe("Over");
-    expect(CustomPhrases.safeParse({ storm: "{count} alarms" }).error?.issues[0]?.message).toBe(
+    expect(CustomMessagePhrases.safeParse({ storm: "{count} alarms" }).error?.issues[0]?.message).toBe(
       "There is no {count} in this text; it has {total}, {site}, {active}.",
     );
   });

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { WIKI_FORMAT } from "#connectors/jira/body.ts";
-import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
+import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
 import { DONE_STATUS, type JiraStub, startJiraStub } from "./jira-stub.ts";
@@ -11,7 +11,7 @@ import { alarmMessage, endMessage, HOSTILE_NAMES, namedMessage } from "./sent-sa
 describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   const clock = clockAt("2026-11-02T06:16:00.000Z");
   let server: JiraStub;
-  let receiver: Receiver;
+  let receiver: AlarmReceiver;
   const receiverWith = (options: object = {}) => {
     const created = createReceiver("jira", server, loggedContext("jira", [], clock), options);
     onTestFinished(() => created.dispose());

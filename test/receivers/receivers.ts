@@ -7,7 +7,7 @@ import { JiraConfig } from "#connectors/jira/config.ts";
 import { createJiraReceiver } from "#connectors/jira/receiver.ts";
 import { ServiceNowConfig } from "#connectors/servicenow/config.ts";
 import { createServiceNowReceiver } from "#connectors/servicenow/receiver.ts";
-import type { Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
+import type { AlarmReceiver } from "#connectors/shared/receiver/receiver-interface.ts";
 import { SlackConfig } from "#connectors/slack/config.ts";
 import { createSlackReceiver } from "#connectors/slack/receiver.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
@@ -79,7 +79,7 @@ export function createReceiver(
   { config }: Pick<ReceiverServer, "config">,
   context: ConnectorContext,
   options: object = {},
-): Receiver {
+): AlarmReceiver {
   return CREATE_BY_CONNECTOR[connector]({ ...config, ...options }, context);
 }
 

@@ -3,7 +3,7 @@ import {
   type Incident,
   type IncidentMessage,
 } from "#connectors/shared/receiver/receiver-interface.ts";
-import { buildIncidentText, choosePhrases } from "#connectors/shared/receiver/text.ts";
+import { buildIncidentText, chooseMessagePhrases } from "#connectors/shared/receiver/text.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM, SITE } from "../sample-events.ts";
 
@@ -26,7 +26,7 @@ export function alarmMessage(incident: Partial<Incident> = {}, alarm: Partial<Al
     link: "https://plenum.example.com/#alarm/main/500001",
     ...incident,
   };
-  return { ...whole, text: buildIncidentText(whole, choosePhrases("en", {}), "Europe/Oslo") };
+  return { ...whole, text: buildIncidentText(whole, chooseMessagePhrases("en", {}), "Europe/Oslo") };
 }
 
 export function endMessage(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): IncidentMessage {

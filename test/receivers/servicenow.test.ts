@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
+import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
 import { catchFailure, expectFailure, loggedContext, secretFile } from "./receiver-helpers.ts";
@@ -12,10 +12,10 @@ const ID = "69a6f3ff4ac66bbe9d9ee5c9b5a6e19a";
 
 const clock = clockAt("2026-11-02T06:16:00.000Z");
 let server: ServiceNowStub;
-let receiver: Receiver;
+let receiver: AlarmReceiver;
 let lines: string[];
 
-function receiverWith(options: object = {}): Receiver {
+function receiverWith(options: object = {}): AlarmReceiver {
   const created = createReceiver("servicenow", server, loggedContext("servicenow", lines, clock), options);
   onTestFinished(() => created.dispose());
   return created;

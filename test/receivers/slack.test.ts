@@ -6,7 +6,6 @@ import {
   type Incident,
   type IncidentMessage,
   type IncidentReference,
-  type Receiver,
 } from "#connectors/shared/receiver/receiver-interface.ts";
 import { buildMessage, FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS } from "#connectors/slack/receiver.ts";
 import type { ConfigError } from "#src/core/errors/errors.ts";
@@ -65,10 +64,7 @@ describe("slack: the message of an alarm", () => {
               [boldLabel("Value"), plainText("value: 18.4")],
             ].flat(),
           },
-          {
-            type: "context",
-            elements: [{ type: "mrkdwn", text: `<${LINK_ESCAPED}|Open in Plenum>`, verbatim: true }],
-          },
+          { type: "context", elements: [{ type: "mrkdwn", text: `<${LINK_ESCAPED}|Open in Plenum>`, verbatim: true }] },
         ],
       },
     ]);
@@ -520,7 +516,7 @@ async function openIncident(options: object = {}) {
   return { ...all, reference: await all.receiver.open(linkedMessage(), never()) };
 }
 
-function createTestReceiver(server: SlackStub, options: object = {}, name = "chat", lines: string[] = []): Receiver {
+function createTestReceiver(server: SlackStub, options: object = {}, name = "chat", lines: string[] = []) {
   const receiver = createReceiver("slack", server, loggedContext(name, lines), options);
   onTestFinished(() => receiver.dispose());
   return receiver;

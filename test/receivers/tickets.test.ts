@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
+import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { DONE_STATUS, type JiraStub, startJiraStub } from "./jira-stub.ts";
 import { catchFailure, loggedContext } from "./receiver-helpers.ts";
@@ -73,7 +73,7 @@ const SYSTEMS = [
 describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, start }) => {
   const clock = clockAt(BEGIN_TIME);
   let system: ReturnType<typeof wrapJira> | ReturnType<typeof wrapServiceNow>;
-  let receiver: Receiver;
+  let receiver: AlarmReceiver;
   let lines: string[];
 
   beforeEach(async () => {
@@ -84,7 +84,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
     return () => system.server.stop();
   });
 
-  function receiverWith(options: object = {}): Receiver {
+  function receiverWith(options: object = {}): AlarmReceiver {
     const created = createReceiver(connector, system.server, loggedContext("tickets", lines, clock), options);
     onTestFinished(() => created.dispose());
     return created;

@@ -3,7 +3,7 @@ import { buildMail } from "#connectors/email/mail.ts";
 import { ADF_FORMAT, renderDescription as renderIssue, WIKI_FORMAT } from "#connectors/jira/body.ts";
 import { formatDescription as renderRecord } from "#connectors/servicenow/receiver.ts";
 import { computeIncidentKey, type IncidentMessage } from "#connectors/shared/receiver/receiver-interface.ts";
-import { withFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
+import { listTextsWithFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
 import { buildMessage, FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS } from "#connectors/slack/receiver.ts";
 import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/by-name.ts";
 import { createFieldReader } from "#connectors/webhook/formats/template.ts";
@@ -31,9 +31,9 @@ const formatWith = (name: FormatName) => (incident: IncidentMessage) => {
 const asText = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body));
 
 test("withFewerTimeSeries drops time series from the end, and the heading with the last series", () => {
-  const texts = withFewerTimeSeries({ curves: [HEADING, "a", "b"] });
+  const texts = listTextsWithFewerTimeSeries({ curves: [HEADING, "a", "b"] });
   expect(texts.map(({ curves }) => curves)).toEqual([[HEADING, "a", "b"], [HEADING, "a"], []]);
-  expect(withFewerTimeSeries({ curves: [] })).toEqual([{ curves: [] }]);
+  expect(listTextsWithFewerTimeSeries({ curves: [] })).toEqual([{ curves: [] }]);
 });
 
 const FIELDS = Array.from({ length: 7 }, () => ({ label: "Description", text: "x".repeat(3_990) }));

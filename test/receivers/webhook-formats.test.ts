@@ -3,7 +3,7 @@ import { createRequire } from "node:module";
 import { createContext, runInContext } from "node:vm";
 import type { KnownBlock } from "@slack/types";
 import { describe, expect, test } from "vitest";
-import type { IncidentChange, IncidentMessage } from "#connectors/shared/receiver/receiver-interface.ts";
+import type { IncidentChangeKind, IncidentMessage } from "#connectors/shared/receiver/receiver-interface.ts";
 import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/by-name.ts";
 import { buildSlackMessage } from "#connectors/webhook/formats/chat.ts";
 import type { IncidentOperation, RequestContext } from "#connectors/webhook/formats/format.ts";
@@ -95,7 +95,7 @@ describe.each(FORMAT_NAMES)("the format %s with hostile and long names", (name) 
   });
 });
 
-const CHANGES: readonly IncidentChange[] = [
+const CHANGES: readonly IncidentChangeKind[] = [
   "retriggered",
   "acknowledged",
   "unacknowledged",

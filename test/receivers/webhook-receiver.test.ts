@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
+import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
@@ -15,7 +15,7 @@ import { startPagerdutyStub, startSlackWebhookStub } from "./webhook-stubs.ts";
 const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
 const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
 
-function createTestReceiver(config: object): Receiver {
+function createTestReceiver(config: object): AlarmReceiver {
   const receiver = createReceiver("webhook", { config: {} }, contextFor("pager"), config);
   onTestFinished(() => receiver.dispose());
   return receiver;

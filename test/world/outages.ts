@@ -1,7 +1,11 @@
 import { hash } from "node:crypto";
 import { z } from "zod";
 import { RECEIVER_OPTIONS } from "#connectors/shared/receiver/config.ts";
-import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver-interface.ts";
+import type {
+  AlarmReceiver,
+  IncidentMessage,
+  IncidentReference,
+} from "#connectors/shared/receiver/receiver-interface.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
@@ -54,7 +58,7 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
   let outageCount = 0;
   let singleCount = 0;
 
-  function receiver(time: Pick<Clock, "sleep">): Receiver {
+  function receiver(time: Pick<Clock, "sleep">): AlarmReceiver {
     async function request<T>(signal: AbortSignal, act: () => T): Promise<T> {
       await time.sleep(50 + random.below(200), signal);
       if (random.chance(failing)) {
@@ -150,12 +154,7 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
       const isActive = alarmId !== null && active.has(alarmId);
       return isOpen === isActive
         ? []
-        : [
-            {
-              rule: "what is open there is active",
-              text: `${kind} ${alarmId ?? ""} is ${isOpen ? "open" : "closed"}`,
-            },
-          ];
+        : [{ rule: "what is open there is active", text: `${kind} ${alarmId ?? ""} is ${isOpen ? "open" : "closed"}` }];
     }),
     ...(messages.size > causes + 1
       ? [{ rule: "one message per cause", text: `${messages.size} messages of ${causes} causes` }]

@@ -5,7 +5,7 @@ import { createTopics as createKafkaTopics } from "../../connectors/kafka/topics
 import { MqttConfig } from "../../connectors/mqtt/config.ts";
 import { buildMessages, type MqttMessage } from "../../connectors/mqtt/messages.ts";
 import { createTopics } from "../../connectors/mqtt/topics.ts";
-import { emitRows } from "../../connectors/shared/lake/event-rows.ts";
+import { emitEventRows } from "../../connectors/shared/lake/event-rows.ts";
 import { buildPayload, buildRequestHeaders, parseSigningKey } from "../../connectors/webhook/sink.ts";
 import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { Secret } from "../../src/core/runtime/log.ts";
@@ -77,7 +77,7 @@ function deliveries(event: Event): readonly string[] {
   const headers = buildRequestHeaders(event, payload, { seconds, keys: [EXAMPLE_KEY], sequence: null });
   const lines = [...encodeEventLines(event, { prefix: "", tags: {} })].map(({ text }) => String(text));
   const rows = new Set<string>();
-  emitRows({ event, position: 1, committedAt: event.time }, ({ name }) => rows.add(name));
+  emitEventRows({ event, position: 1, committedAt: event.time }, ({ name }) => rows.add(name));
   const messages = buildMessages(event, topics, retained);
   const isToldAsEvent = messages.some(({ contentType }) => contentType === "application/cloudevents+json");
   const places = [

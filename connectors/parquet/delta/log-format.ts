@@ -10,15 +10,15 @@ import { decodeUriOrKeep } from "../lake-paths.ts";
 const integerSchema = z.number().int();
 const stringMapSchema = z.record(z.string(), z.string().nullable());
 
-const Protocol = z.object({
+const DeltaProtocol = z.object({
   minReaderVersion: integerSchema,
   minWriterVersion: integerSchema,
   readerFeatures: z.array(z.string()).nullish(),
   writerFeatures: z.array(z.string()).nullish(),
 });
-export type Protocol = z.infer<typeof Protocol>;
+export type DeltaProtocol = z.infer<typeof DeltaProtocol>;
 
-const MetaData = z.looseObject({
+const DeltaMetaData = z.looseObject({
   id: z.string(),
   name: z.string().nullish(),
   description: z.string().nullish(),
@@ -28,9 +28,9 @@ const MetaData = z.looseObject({
   createdTime: integerSchema.nullish(),
   configuration: stringMapSchema.nullish(),
 });
-export type MetaData = z.infer<typeof MetaData>;
+export type DeltaMetaData = z.infer<typeof DeltaMetaData>;
 
-const AddAction = z.object({
+const AddFileAction = z.object({
   /** Percent-encoded path: relative to the table's folder, or absolute. */
   path: z.string(),
   partitionValues: stringMapSchema,
@@ -41,9 +41,9 @@ const AddAction = z.object({
   stats: z.string().nullish(),
   tags: stringMapSchema.nullish(),
 });
-export type AddAction = z.infer<typeof AddAction>;
+export type AddFileAction = z.infer<typeof AddFileAction>;
 
-const RemoveAction = z.object({
+const RemoveFileAction = z.object({
   path: z.string(),
   deletionTimestamp: integerSchema.nullish(),
   dataChange: z.boolean(),
@@ -51,43 +51,41 @@ const RemoveAction = z.object({
   partitionValues: stringMapSchema.nullish(),
   size: integerSchema.nullish(),
 });
-export type RemoveAction = z.infer<typeof RemoveAction>;
+export type RemoveFileAction = z.infer<typeof RemoveFileAction>;
 
 const Txn = z.object({ appId: z.string(), version: integerSchema, lastUpdated: integerSchema.nullish() });
 export type Txn = z.infer<typeof Txn>;
 
 /** Line of a commit: one action is set, all other actions are absent or null. */
-export const LogAction = z.object({
+export const DeltaLogAction = z.object({
   commitInfo: z.looseObject({ txnId: z.string().nullish() }).nullish(),
-  protocol: Protocol.nullish(),
-  metaData: MetaData.nullish(),
+  protocol: DeltaProtocol.nullish(),
+  metaData: DeltaMetaData.nullish(),
   txn: Txn.nullish(),
-  remove: RemoveAction.nullish(),
-  add: AddAction.nullish(),
+  remove: RemoveFileAction.nullish(),
+  add: AddFileAction.nullish(),
 });
-export type LogAction = z.infer<typeof LogAction>;
+export type DeltaLogAction = z.infer<typeof DeltaLogAction>;
 
-export function encodeCommit(actions: readonly LogAction[]): Uint8Array {
-  return new TextEncoder().encode(`${actions.map((action) => JSON.stringify(action)).join("\n")}\n`);
-}
+export const encodeDeltaCommit = (actions: readonly DeltaLogAction[]): Uint8Array =>
+  new TextEncoder().encode(`${actions.map((action) => JSON.stringify(action)).join("\n")}\n`);
 
-/** Throws ConfigError for an unreadable commit; `name` is the file name in the message. */
-export function parseCommit(bytes: Uint8Array, name: string): readonly LogAction[] {
+export function parseCommit(bytes: Uint8Array, name: string): readonly DeltaLogAction[] {
   const lines = new TextDecoder().decode(bytes).split("\n");
-  return parseOrFail(name, () =>
-    lines.filter((line) => line.trim() !== "").map((line) => LogAction.parse(JSON.parse(line))),
+  return parseDeltaLogOrFail(name, () =>
+    lines.filter((line) => line.trim() !== "").map((line) => DeltaLogAction.parse(JSON.parse(line))),
   );
 }
 
-export function parseOrFail<T>(name: string, parse: () => T): T {
+export function parseDeltaLogOrFail<T>(name: string, parse: () => T): T {
   try {
     return parse();
   } catch (error) {
-    throw unreadableLogError(name, error);
+    throw unreadableDeltaLogError(name, error);
   }
 }
 
-export function unreadableLogError(name: string, cause: unknown): ConfigError {
+export function unreadableDeltaLogError(name: string, cause: unknown): ConfigError {
   return new ConfigError(`${name} is not what a Delta log has there.`, {
     hint: "Look who else writes into this table, or take it out of the way so that a new one is begun.",
     cause,
@@ -96,43 +94,36 @@ export function unreadableLogError(name: string, cause: unknown): ConfigError {
 
 /**
  * Names of the files in `_delta_log/`. Source: PROTOCOL.md, "Delta Log Entries", "Checkpoints".
- *
  *   00000000000000000012.json                                     changes of version 12
  *   00000000000000000010.checkpoint.parquet                       complete state at version 10
  *   00000000000000000010.checkpoint.0000000001.0000000003.parquet the same in three parts (deprecated)
  *   00000000000000000010.checkpoint.80a083e8-….parquet            the same in the V2 form, which needs reader version 3
  *   _last_checkpoint                                              version of the newest checkpoint
  */
-const COMMIT_FILE = /^(\d{20})\.json$/;
-const CHECKPOINT_FILE = /^(\d{20})\.checkpoint\.parquet$/;
-const CHECKPOINT_PART_FILE = /^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$/;
-const V2_CHECKPOINT_FILE = /^\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)$/i;
-export const LAST_CHECKPOINT_FILE = "_last_checkpoint";
+const COMMIT_FILE_PATTERN = /^(\d{20})\.json$/;
+const CHECKPOINT_FILE_PATTERN = /^(\d{20})\.checkpoint\.parquet$/;
+const CHECKPOINT_PART_FILE_PATTERN = /^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$/;
+const V2_CHECKPOINT_FILE_PATTERN = /^\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)$/i;
+export const LAST_CHECKPOINT_FILE_NAME = "_last_checkpoint";
 
-export function padVersion(version: number): string {
-  return String(version).padStart(20, "0");
-}
+export const padTableVersion = (version: number): string => String(version).padStart(20, "0");
 
-export function commitFileName(version: number): string {
-  return `${padVersion(version)}.json`;
-}
+export const commitFileName = (version: number): string => `${padTableVersion(version)}.json`;
 
-export function checkpointFileName(version: number): string {
-  return `${padVersion(version)}.checkpoint.parquet`;
-}
+export const checkpointFileName = (version: number): string => `${padTableVersion(version)}.checkpoint.parquet`;
 
 export interface LogListing {
   readonly commits: ReadonlySet<number>;
   readonly checkpoints: ReadonlyMap<number, readonly string[]>;
-  /** True if there is a checkpoint in the V2 form, which Plenum does not support. */
+  /** A V2 checkpoint exists, which Plenum cannot read. */
   readonly hasV2Checkpoint: boolean;
 }
 
-export function parseLogListing(names: readonly string[]): LogListing {
+export function parseDeltaLogListing(names: readonly string[]): LogListing {
   const parseVersions = (form: RegExp) => names.flatMap((name) => form.exec(name)?.[1] ?? []).map(Number);
   const checkpoints = new Map<number, readonly string[]>();
   const partsByCheckpoint = Map.groupBy(names, (name) =>
-    CHECKPOINT_PART_FILE.exec(name)
+    CHECKPOINT_PART_FILE_PATTERN.exec(name)
       ?.filter((_, group) => group === 1 || group === 3)
       .join(),
   );
@@ -140,27 +131,25 @@ export function parseLogListing(names: readonly string[]): LogListing {
     const [version, count] = key?.split(",").map(Number) ?? [];
     if (version !== undefined && partNames.length === count) checkpoints.set(version, partNames);
   }
-  for (const version of parseVersions(CHECKPOINT_FILE)) checkpoints.set(version, [checkpointFileName(version)]);
-  const hasV2Checkpoint = names.some((name) => V2_CHECKPOINT_FILE.test(name));
-  return { commits: new Set(parseVersions(COMMIT_FILE)), checkpoints, hasV2Checkpoint };
+  for (const version of parseVersions(CHECKPOINT_FILE_PATTERN)) checkpoints.set(version, [checkpointFileName(version)]);
+  const hasV2Checkpoint = names.some((name) => V2_CHECKPOINT_FILE_PATTERN.test(name));
+  return { commits: new Set(parseVersions(COMMIT_FILE_PATTERN)), checkpoints, hasV2Checkpoint };
 }
 
-export function maxVersion(versions: Iterable<number>): number {
+export function findMaxVersion(versions: Iterable<number>): number {
   let max = -1;
   for (const version of versions) max = Math.max(max, version);
   return max;
 }
 
-/** Returns the key relative to `prefix`, the table's folder, such as `value/`. */
-export function relativePath(key: string, prefix: string): string {
+export function pathInTableFolder(key: string, prefix: string): string {
   if (!key.startsWith(prefix)) throw new Error(`The file ${key} does not lie in ${prefix}.`);
   return key.slice(prefix.length);
 }
 
-/** Percent-encodes a storage key: `site=a%2Fb` becomes `site=a%252Fb`. */
-export function encodePath(key: string, prefix: string): string {
-  return relativePath(key, prefix).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
-}
+/** Percent-encodes the path of a data file: `site=a%2Fb` becomes `site=a%252Fb`. */
+export const encodePath = (key: string, prefix: string): string =>
+  pathInTableFolder(key, prefix).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
 
 /** Returns null for a file outside the table's folder, which another writer added. */
 export function decodeStorageKey(path: string, prefix: string): string | null {

@@ -2,45 +2,45 @@ import { ConfigError, Retryable } from "../../../src/core/errors/errors.ts";
 import type { ObjectStore } from "../object-store.ts";
 import {
   commitFileName,
-  LAST_CHECKPOINT_FILE,
+  findMaxVersion,
+  LAST_CHECKPOINT_FILE_NAME,
   type LogListing,
-  maxVersion,
-  padVersion,
+  padTableVersion,
   parseCommit,
-  parseLogListing,
+  parseDeltaLogListing,
 } from "./log-format.ts";
-import { applyActions, emptySnapshot, parseCheckpoint, type Snapshot } from "./snapshot.ts";
+import { applyDeltaActions, createEmptySnapshot, type DeltaSnapshot, parseCheckpoint } from "./snapshot.ts";
 
 export function createDeltaLogReader(store: ObjectStore, prefix: string) {
-  const folder = `${prefix}_delta_log/`;
-  const displayPath = (file: string) => `${store.where}/${folder}${file}`;
+  const deltaLogFolder = `${prefix}_delta_log/`;
+  const buildDisplayPath = (file: string) => `${store.where}/${deltaLogFolder}${file}`;
 
-  async function listLogFiles(signal: AbortSignal, fromVersion: number | null): Promise<LogListing> {
-    // A version without file ending sorts before the names of all files of that version.
-    const afterKey = fromVersion === null ? undefined : `${folder}${padVersion(fromVersion)}`;
-    const files = await store.list(folder, signal, afterKey);
-    return parseLogListing(files.map(({ key }) => key.slice(folder.length)));
+  async function listDeltaLogFiles(signal: AbortSignal, fromVersion: number | null): Promise<LogListing> {
+    // The bare version number sorts before the names of all files of that version.
+    const listingStartKey = fromVersion === null ? undefined : `${deltaLogFolder}${padTableVersion(fromVersion)}`;
+    const files = await store.list(deltaLogFolder, signal, listingStartKey);
+    return parseDeltaLogListing(files.map(({ key }) => key.slice(deltaLogFolder.length)));
   }
 
   async function readLogFile(file: string, parse: typeof parseCommit | typeof parseCheckpoint, signal: AbortSignal) {
-    const bytes = await store.get(`${folder}${file}`, signal);
-    if (bytes === null) throw new Retryable(`${displayPath(file)} was there a moment ago, and is gone.`);
-    return parse(bytes, displayPath(file));
+    const bytes = await store.get(`${deltaLogFolder}${file}`, signal);
+    if (bytes === null) throw new Retryable(`${buildDisplayPath(file)} was there a moment ago, and is gone.`);
+    return parse(bytes, buildDisplayPath(file));
   }
 
   /** Applies later commits. Returns false if a commit is missing in the listing. */
-  async function readCommits(snapshot: Snapshot, listing: LogListing, signal: AbortSignal, keepStats: boolean) {
+  async function applyCommits(snapshot: DeltaSnapshot, listing: LogListing, signal: AbortSignal, keepStats: boolean) {
     const newVersions = [...listing.commits].filter((version) => version > snapshot.version).sort((a, b) => a - b);
     if (newVersions.some((version, n) => version !== snapshot.version + 1 + n)) return false;
     for (const version of newVersions) {
-      const actions = await readLogFile(commitFileName(version), parseCommit, signal);
-      applyActions(snapshot, version, actions, keepStats);
+      const commitActions = await readLogFile(commitFileName(version), parseCommit, signal);
+      applyDeltaActions(snapshot, version, commitActions, keepStats);
     }
     return true;
   }
 
-  async function readLastCheckpoint(signal: AbortSignal): Promise<number | null> {
-    const bytes = await store.get(`${folder}${LAST_CHECKPOINT_FILE}`, signal);
+  async function readLastCheckpointVersion(signal: AbortSignal): Promise<number | null> {
+    const bytes = await store.get(`${deltaLogFolder}${LAST_CHECKPOINT_FILE_NAME}`, signal);
     if (bytes === null) return null;
     try {
       const { version } = JSON.parse(new TextDecoder().decode(bytes)) as { readonly version?: unknown };
@@ -50,45 +50,45 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
     }
   }
 
-  async function buildSnapshot(listing: LogListing, signal: AbortSignal, keepStats: boolean): Promise<Snapshot | null> {
-    const snapshot = emptySnapshot();
-    const checkpoint = maxVersion(listing.checkpoints.keys());
-    for (const file of listing.checkpoints.get(checkpoint) ?? []) {
-      applyActions(snapshot, checkpoint, await readLogFile(file, parseCheckpoint, signal), keepStats);
+  async function buildDeltaSnapshot(listing: LogListing, signal: AbortSignal, keepStats: boolean) {
+    const snapshot = createEmptySnapshot();
+    const version = findMaxVersion(listing.checkpoints.keys());
+    for (const file of listing.checkpoints.get(version) ?? []) {
+      applyDeltaActions(snapshot, version, await readLogFile(file, parseCheckpoint, signal), keepStats);
     }
-    Object.assign(snapshot, { version: checkpoint, checkpoint, unknownChangesUntil: checkpoint });
-    return (await readCommits(snapshot, listing, signal, keepStats)) ? snapshot : null;
+    Object.assign(snapshot, { version, checkpoint: version, unknownChangesUntil: version });
+    return (await applyCommits(snapshot, listing, signal, keepStats)) ? snapshot : null;
   }
 
-  async function loadSnapshot(signal: AbortSignal, keepStats: boolean): Promise<Snapshot> {
-    const hintedVersion = await readLastCheckpoint(signal);
-    if (hintedVersion !== null) {
-      const listing = await listLogFiles(signal, hintedVersion);
-      const snapshot = listing.checkpoints.size > 0 ? await buildSnapshot(listing, signal, keepStats) : null;
+  async function loadDeltaSnapshot(signal: AbortSignal, keepStats: boolean): Promise<DeltaSnapshot> {
+    const lastCheckpointVersion = await readLastCheckpointVersion(signal);
+    if (lastCheckpointVersion !== null) {
+      const logListing = await listDeltaLogFiles(signal, lastCheckpointVersion);
+      const snapshot = logListing.checkpoints.size > 0 ? await buildDeltaSnapshot(logListing, signal, keepStats) : null;
       if (snapshot !== null) return snapshot;
     }
-    const listing = await listLogFiles(signal, null);
-    const snapshot = await buildSnapshot(listing, signal, keepStats);
+    const logListing = await listDeltaLogFiles(signal, null);
+    const snapshot = await buildDeltaSnapshot(logListing, signal, keepStats);
     if (snapshot !== null) return snapshot;
-    const reason = listing.hasV2Checkpoint
+    const reason = logListing.hasV2Checkpoint
       ? "begins with a checkpoint of the second form, which needs reader version 3; we read version 1"
       : "has a hole: a version is missing in it";
-    throw new ConfigError(`The log ${store.where}/${folder} ${reason}.`, {
+    throw new ConfigError(`The log ${store.where}/${deltaLogFolder} ${reason}.`, {
       hint: "Look who else writes into this table; nothing was written, and the events wait.",
     });
   }
 
   return {
-    folder,
-    nameOf: displayPath,
-    readAll: (signal: AbortSignal) => loadSnapshot(signal, true),
+    folder: deltaLogFolder,
+    nameOf: buildDisplayPath,
+    readAll: (signal: AbortSignal) => loadDeltaSnapshot(signal, true),
     /** Updates a snapshot without statistics, or loads the snapshot again if versions are missing. */
-    async update(snapshot: Snapshot, signal: AbortSignal): Promise<Snapshot> {
-      if (snapshot.version < 0) return loadSnapshot(signal, false);
-      const listing = await listLogFiles(signal, snapshot.version);
+    async update(snapshot: DeltaSnapshot, signal: AbortSignal): Promise<DeltaSnapshot> {
+      if (snapshot.version < 0) return loadDeltaSnapshot(signal, false);
+      const listing = await listDeltaLogFiles(signal, snapshot.version);
       const isListed = listing.commits.has(snapshot.version) || listing.checkpoints.has(snapshot.version);
-      if (!isListed || !(await readCommits(snapshot, listing, signal, false))) return loadSnapshot(signal, false);
-      snapshot.checkpoint = Math.max(snapshot.checkpoint, maxVersion(listing.checkpoints.keys()));
+      if (!isListed || !(await applyCommits(snapshot, listing, signal, false))) return loadDeltaSnapshot(signal, false);
+      snapshot.checkpoint = Math.max(snapshot.checkpoint, findMaxVersion(listing.checkpoints.keys()));
       return snapshot;
     },
   };

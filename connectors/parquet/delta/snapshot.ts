@@ -4,25 +4,25 @@ import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { decodeUriOrKeep } from "../lake-paths.ts";
 import {
-  type AddAction,
-  LogAction,
-  type MetaData,
-  type Protocol,
-  type RemoveAction,
+  type AddFileAction,
+  DeltaLogAction,
+  type DeltaMetaData,
+  type DeltaProtocol,
+  type RemoveFileAction,
   type Txn,
-  unreadableLogError,
+  unreadableDeltaLogError,
 } from "./log-format.ts";
 
 export type PartitionValues = Readonly<Record<string, string | null>>;
 
 /** State of a Delta table at a version. Files and tombstones have decoded paths as keys. */
-export interface Snapshot {
+export interface DeltaSnapshot {
   version: number;
   checkpoint: number;
-  protocol: Protocol | null;
-  metaData: MetaData | null;
-  readonly files: Map<string, AddAction>;
-  readonly tombstones: Map<string, RemoveAction>;
+  protocol: DeltaProtocol | null;
+  metaData: DeltaMetaData | null;
+  readonly files: Map<string, AddFileAction>;
+  readonly tombstones: Map<string, RemoveFileAction>;
   readonly txns: Map<string, Txn>;
   /** Version of the last change of each partition, by `partitionKey`. */
   readonly partitionChangeVersions: Map<string, number>;
@@ -30,7 +30,7 @@ export interface Snapshot {
   unknownChangesUntil: number;
 }
 
-export function emptySnapshot(): Snapshot {
+export function createEmptySnapshot(): DeltaSnapshot {
   return {
     version: -1,
     checkpoint: -1,
@@ -45,7 +45,12 @@ export function emptySnapshot(): Snapshot {
 }
 
 /** Applies a commit, removals first. Only checkpoints need column statistics, which double the memory. */
-export function applyActions(snapshot: Snapshot, version: number, actions: readonly LogAction[], keepStats: boolean) {
+export function applyDeltaActions(
+  snapshot: DeltaSnapshot,
+  version: number,
+  actions: readonly DeltaLogAction[],
+  keepStats: boolean,
+) {
   for (const { protocol, metaData, txn, remove } of actions) {
     if (protocol) snapshot.protocol = protocol;
     if (metaData) snapshot.metaData = metaData;
@@ -61,29 +66,26 @@ export function applyActions(snapshot: Snapshot, version: number, actions: reado
   for (const { add } of actions) {
     if (!add) continue;
     const path = decodeUriOrKeep(add.path);
-    const buildStats = () => JSON.stringify({ numRecords: parseRowCount(add) ?? undefined });
-    snapshot.files.set(path, keepStats ? add : { ...add, stats: buildStats() });
+    const buildRowCountStats = () => JSON.stringify({ numRecords: parseRowCount(add) ?? undefined });
+    snapshot.files.set(path, keepStats ? add : { ...add, stats: buildRowCountStats() });
     snapshot.tombstones.delete(path);
     if (add.dataChange) snapshot.partitionChangeVersions.set(partitionKey(add.partitionValues), version);
   }
   snapshot.version = version;
 }
 
-/** Returns the last version that changed a partition, or that may have changed the partition. */
-export function lastPartitionChange(snapshot: Snapshot, partition: string): number {
-  return snapshot.partitionChangeVersions.get(partition) ?? snapshot.unknownChangesUntil;
-}
+/** Returns the last table version that changed, or may have changed, a partition. */
+export const lastPartitionChange = (snapshot: DeltaSnapshot, partition: string): number =>
+  snapshot.partitionChangeVersions.get(partition) ?? snapshot.unknownChangesUntil;
 
-export function partitionKey(values: PartitionValues): string {
-  return JSON.stringify(Object.entries(normalizeValues(values)).toSorted(([a], [b]) => (a < b ? -1 : 1)));
-}
+export const partitionKey = (values: PartitionValues): string =>
+  JSON.stringify(Object.entries(normalizePartitionValues(values)).toSorted(([a], [b]) => (a < b ? -1 : 1)));
 
 /** Replaces empty texts by null, because Delta does not distinguish empty and null partition values. */
-export function normalizeValues(values: PartitionValues): PartitionValues {
-  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value === "" ? null : value]));
-}
+export const normalizePartitionValues = (values: PartitionValues): PartitionValues =>
+  Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value === "" ? null : value]));
 
-export function parseRowCount({ stats }: AddAction): number | null {
+export function parseRowCount({ stats }: AddFileAction): number | null {
   if (!stats) return null;
   try {
     const { numRecords } = JSON.parse(stats) as { readonly numRecords?: unknown };
@@ -97,86 +99,87 @@ export function parseRowCount({ stats }: AddAction): number | null {
 
 type ParquetSchemaNode = readonly SchemaElement[];
 
-const textNode = (name: string): ParquetSchemaNode => [
+const parquetText = (name: string): ParquetSchemaNode => [
   { name, type: "BYTE_ARRAY", converted_type: "UTF8", repetition_type: "OPTIONAL" },
 ];
-const longNode = (name: string): ParquetSchemaNode => [{ name, type: "INT64", repetition_type: "OPTIONAL" }];
-const intNode = (name: string): ParquetSchemaNode => [{ name, type: "INT32", repetition_type: "OPTIONAL" }];
-const boolNode = (name: string): ParquetSchemaNode => [{ name, type: "BOOLEAN", repetition_type: "OPTIONAL" }];
-const groupNode = (name: string, ...children: readonly ParquetSchemaNode[]): ParquetSchemaNode => [
+const parquetInt64 = (name: string): ParquetSchemaNode => [{ name, type: "INT64", repetition_type: "OPTIONAL" }];
+const parquetInt32 = (name: string): ParquetSchemaNode => [{ name, type: "INT32", repetition_type: "OPTIONAL" }];
+const parquetBoolean = (name: string): ParquetSchemaNode => [{ name, type: "BOOLEAN", repetition_type: "OPTIONAL" }];
+const parquetGroup = (name: string, ...children: readonly ParquetSchemaNode[]): ParquetSchemaNode => [
   { name, repetition_type: "OPTIONAL", num_children: children.length },
   ...children.flat(),
 ];
-const listNode = (name: string): ParquetSchemaNode => [
+const parquetList = (name: string): ParquetSchemaNode => [
   { name, repetition_type: "OPTIONAL", converted_type: "LIST", num_children: 1 },
   { name: "list", repetition_type: "REPEATED", num_children: 1 },
-  ...textNode("element"),
+  ...parquetText("element"),
 ];
-const mapNode = (name: string): ParquetSchemaNode => [
+const parquetMap = (name: string): ParquetSchemaNode => [
   { name, repetition_type: "OPTIONAL", converted_type: "MAP", num_children: 1 },
   { name: "key_value", repetition_type: "REPEATED", num_children: 2 },
   { name: "key", type: "BYTE_ARRAY", converted_type: "UTF8", repetition_type: "REQUIRED" },
-  ...textNode("value"),
+  ...parquetText("value"),
 ];
 
-const ACTION_COLUMNS = {
-  txn: groupNode("txn", textNode("appId"), longNode("version"), longNode("lastUpdated")),
-  add: groupNode(
+const CHECKPOINT_ACTION_COLUMNS = {
+  txn: parquetGroup("txn", parquetText("appId"), parquetInt64("version"), parquetInt64("lastUpdated")),
+  add: parquetGroup(
     "add",
-    ...[textNode("path"), mapNode("partitionValues"), longNode("size"), longNode("modificationTime")],
-    ...[boolNode("dataChange"), mapNode("tags"), textNode("stats")],
+    ...[parquetText("path"), parquetMap("partitionValues"), parquetInt64("size"), parquetInt64("modificationTime")],
+    ...[parquetBoolean("dataChange"), parquetMap("tags"), parquetText("stats")],
   ),
-  remove: groupNode(
+  remove: parquetGroup(
     "remove",
-    ...[textNode("path"), longNode("deletionTimestamp"), boolNode("dataChange"), boolNode("extendedFileMetadata")],
-    ...[mapNode("partitionValues"), longNode("size")],
+    ...[parquetText("path"), parquetInt64("deletionTimestamp"), parquetBoolean("dataChange")],
+    ...[parquetBoolean("extendedFileMetadata"), parquetMap("partitionValues"), parquetInt64("size")],
   ),
-  metaData: groupNode(
+  metaData: parquetGroup(
     "metaData",
-    ...[textNode("id"), textNode("name"), textNode("description")],
-    ...[groupNode("format", textNode("provider"), mapNode("options")), textNode("schemaString")],
-    ...[listNode("partitionColumns"), longNode("createdTime"), mapNode("configuration")],
+    ...[parquetText("id"), parquetText("name"), parquetText("description")],
+    ...[parquetGroup("format", parquetText("provider"), parquetMap("options")), parquetText("schemaString")],
+    ...[parquetList("partitionColumns"), parquetInt64("createdTime"), parquetMap("configuration")],
   ),
-  protocol: groupNode("protocol", intNode("minReaderVersion"), intNode("minWriterVersion")),
+  protocol: parquetGroup("protocol", parquetInt32("minReaderVersion"), parquetInt32("minWriterVersion")),
 } as const;
 
-type ActionKind = keyof typeof ACTION_COLUMNS;
-const ACTION_KINDS = Object.keys(ACTION_COLUMNS) as readonly ActionKind[];
-const PARQUET_ROOT_ELEMENT = { name: "root", num_children: ACTION_KINDS.length };
-const CHECKPOINT_SCHEMA: ParquetSchemaNode = [PARQUET_ROOT_ELEMENT, ...Object.values(ACTION_COLUMNS).flat()];
+type DeltaActionKind = keyof typeof CHECKPOINT_ACTION_COLUMNS;
+const DELTA_ACTION_KINDS = Object.keys(CHECKPOINT_ACTION_COLUMNS) as readonly DeltaActionKind[];
+const PARQUET_ROOT_ELEMENT = { name: "root", num_children: DELTA_ACTION_KINDS.length };
+const CHECKPOINT_SCHEMA: ParquetSchemaNode = [PARQUET_ROOT_ELEMENT, ...Object.values(CHECKPOINT_ACTION_COLUMNS).flat()];
 
-const ACTIONS_PER_CHUNK = 500;
+const CHECKPOINT_ACTIONS_PER_CHUNK = 500;
 
-export async function encodeCheckpoint({ protocol, metaData, txns, files, tombstones }: Snapshot) {
-  const actions: readonly LogAction[] = [
+export async function encodeDeltaCheckpoint({ protocol, metaData, txns, files, tombstones }: DeltaSnapshot) {
+  const checkpointActions: readonly DeltaLogAction[] = [
     { protocol },
     { metaData },
     ...[...txns.values()].map((txn) => ({ txn })),
     ...[...tombstones.values()].map((remove) => ({ remove: { ...remove, dataChange: false } })),
     ...[...files.values()].map((add) => ({ add: { ...add, dataChange: false } })),
   ];
-  const writer = new ByteWriter();
-  const file = new ParquetWriter({ writer, schema: [...CHECKPOINT_SCHEMA], createdBy: "plenum" });
-  for (let from = 0; from < actions.length; from += ACTIONS_PER_CHUNK) {
-    const chunk = actions.slice(from, from + ACTIONS_PER_CHUNK);
-    const columnData = ACTION_KINDS.map((name) => ({
+  const byteWriter = new ByteWriter();
+  const parquetWriter = new ParquetWriter({ writer: byteWriter, schema: [...CHECKPOINT_SCHEMA], createdBy: "plenum" });
+  for (let from = 0; from < checkpointActions.length; from += CHECKPOINT_ACTIONS_PER_CHUNK) {
+    const actionChunk = checkpointActions.slice(from, from + CHECKPOINT_ACTIONS_PER_CHUNK);
+    const columnData = DELTA_ACTION_KINDS.map((name) => ({
       name,
-      data: chunk.map((action) => toParquetValue(name, action)),
+      data: actionChunk.map((action) => toCheckpointValue(name, action)),
     }));
-    await file.write({ columnData, rowGroupSize: ACTIONS_PER_CHUNK });
+    await parquetWriter.write({ columnData, rowGroupSize: CHECKPOINT_ACTIONS_PER_CHUNK });
     await yieldToEventLoop();
   }
-  await file.finish();
-  return { bytes: writer.getBytes(), size: actions.length };
+  await parquetWriter.finish();
+  return { bytes: byteWriter.getBytes(), size: checkpointActions.length };
 }
 
 /** Converts 64-bit integers to `bigint`, as the Parquet writer requires. */
-function toParquetValue(kind: ActionKind, action: LogAction): Record<string, unknown> | null {
+function toCheckpointValue(kind: DeltaActionKind, action: DeltaLogAction): Record<string, unknown> | null {
   const value = action[kind];
   if (value === null || value === undefined) return null;
-  const isInt64 = (name: string) => ACTION_COLUMNS[kind].some((node) => node.name === name && node.type === "INT64");
+  const isInt64Column = (name: string) =>
+    CHECKPOINT_ACTION_COLUMNS[kind].some((node) => node.name === name && node.type === "INT64");
   return Object.fromEntries(
-    Object.entries(value).map(([name, of]) => [name, isInt64(name) && typeof of === "number" ? BigInt(of) : of]),
+    Object.entries(value).map(([name, of]) => [name, isInt64Column(name) && typeof of === "number" ? BigInt(of) : of]),
   );
 }
 
@@ -185,23 +188,23 @@ const DECOMPRESSORS = {
   GZIP: (bytes: Uint8Array) => gunzipSync(bytes),
 };
 
-/** Throws ConfigError for an unreadable checkpoint; `name` is the file name in the message. */
-export async function parseCheckpoint(bytes: Uint8Array, name: string): Promise<readonly LogAction[]> {
+export async function parseCheckpoint(bytes: Uint8Array, name: string): Promise<readonly DeltaLogAction[]> {
   try {
     const file = new Uint8Array(bytes).buffer;
     const metadata = parquetMetadata(file);
+    const checkpoint = { file, metadata };
     const storedActionKinds = new Set(parquetSchema(metadata).children.map(({ element }) => element.name));
-    const columns = ACTION_KINDS.filter((kind) => storedActionKinds.has(kind));
-    const actions: LogAction[] = [];
-    for (let rowStart = 0; rowStart < Number(metadata.num_rows); rowStart += ACTIONS_PER_CHUNK) {
-      const rowEnd = rowStart + ACTIONS_PER_CHUNK;
-      const rows = await parquetReadObjects({ file, metadata, columns, rowStart, rowEnd, compressors: DECOMPRESSORS });
-      for (const row of rows) actions.push(LogAction.parse(bigintsToNumbers(row)));
+    const columns = DELTA_ACTION_KINDS.filter((kind) => storedActionKinds.has(kind));
+    const checkpointActions: DeltaLogAction[] = [];
+    for (let rowStart = 0; rowStart < Number(metadata.num_rows); rowStart += CHECKPOINT_ACTIONS_PER_CHUNK) {
+      const rowEnd = rowStart + CHECKPOINT_ACTIONS_PER_CHUNK;
+      const rows = await parquetReadObjects({ ...checkpoint, columns, rowStart, rowEnd, compressors: DECOMPRESSORS });
+      for (const row of rows) checkpointActions.push(DeltaLogAction.parse(bigintsToNumbers(row)));
       await yieldToEventLoop();
     }
-    return actions;
+    return checkpointActions;
   } catch (error) {
-    throw unreadableLogError(name, error);
+    throw unreadableDeltaLogError(name, error);
   }
 }
 

@@ -1,58 +1,62 @@
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import type { Cell, ColumnType, Table } from "../../shared/lake/table-model.ts";
-import { compareUtf8 } from "../object-store.ts";
+import type { Cell, ColumnType, LakeTable } from "../../shared/lake/table-model.ts";
+import { compareInUtf8Order } from "../object-store.ts";
 import type { ColumnBounds } from "../parquet-file.ts";
 
-type BoundValue = string | number;
+type ColumnBound = string | number;
 
 /** Column statistics of a file, by which readers skip files. Source: PROTOCOL.md, "Per-file Statistics". */
-export interface FileStatistics {
-  readonly minValues: Readonly<Record<string, BoundValue>>;
-  readonly maxValues: Readonly<Record<string, BoundValue>>;
+export interface DeltaFileStatistics {
+  readonly minValues: Readonly<Record<string, ColumnBound>>;
+  readonly maxValues: Readonly<Record<string, ColumnBound>>;
   readonly nullCount: Readonly<Record<string, number>>;
 }
 
 /** Number of leading columns with statistics, as Spark's default (`delta.dataSkippingNumIndexedCols`). */
-const INDEXED_COLUMNS = 32;
+const MAX_COLUMNS_WITH_STATISTICS = 32;
 /** Longest text bound in characters, as in Spark. */
-const MAX_BOUND_LENGTH = 32;
-const CELLS_PER_CHUNK = 20_000;
+const MAX_COLUMN_BOUND_LENGTH = 32;
+const CELLS_BETWEEN_YIELDS = 20_000;
 /** Highest character: a truncated text that ends with it sorts after all texts with the same beginning. */
 const HIGHEST_UNICODE_CHARACTER = "\u{10FFFF}";
 const SURROGATE = /[\ud800-\udfff]/;
 
-export async function computeStatistics(table: Table, rows: number, cell: (index: number, row: number) => Cell) {
+export async function computeFileStatistics(
+  table: LakeTable,
+  rows: number,
+  cell: (index: number, row: number) => Cell,
+) {
   const columnBounds: ColumnBounds[] = [];
-  for (const [index, { type }] of table.columns.slice(0, INDEXED_COLUMNS).entries()) {
-    columnBounds.push(await computeBounds(type, rows, (row) => cell(index, row)));
+  for (const [index, { type }] of table.columns.slice(0, MAX_COLUMNS_WITH_STATISTICS).entries()) {
+    columnBounds.push(await computeColumnBounds(type, rows, (row) => cell(index, row)));
   }
-  return buildStatistics(table, columnBounds);
+  return buildFileStatistics(table, columnBounds);
 }
 
-export function buildStatistics(table: Table, bounds: readonly ColumnBounds[]): FileStatistics {
-  const minValues: Record<string, BoundValue> = {};
-  const maxValues: Record<string, BoundValue> = {};
+export function buildFileStatistics(table: LakeTable, bounds: readonly ColumnBounds[]): DeltaFileStatistics {
+  const minValues: Record<string, ColumnBound> = {};
+  const maxValues: Record<string, ColumnBound> = {};
   const nullCount: Record<string, number> = {};
-  for (const [index, { name, type }] of table.columns.slice(0, INDEXED_COLUMNS).entries()) {
+  for (const [index, { name, type }] of table.columns.slice(0, MAX_COLUMNS_WITH_STATISTICS).entries()) {
     const { max = null, min = null, nulls = 0 } = bounds[index] ?? {};
     nullCount[name] = nulls;
     if (min === null || max === null || typeof min === "boolean" || typeof max === "boolean") continue;
-    minValues[name] = encodeBound(type, min, truncateLowerBound);
-    maxValues[name] = encodeBound(type, max, truncateUpperBound);
+    minValues[name] = encodeColumnBound(type, min, truncateLowerBound);
+    maxValues[name] = encodeColumnBound(type, max, truncateUpperBound);
   }
   return { minValues, maxValues, nullCount };
 }
 
 /** Counts nulls and finds minimum and maximum of a column. Booleans get no bounds, because none would skip a file. */
-async function computeBounds(type: ColumnType, rows: number, cell: (row: number) => Cell): Promise<ColumnBounds> {
+async function computeColumnBounds(type: ColumnType, rows: number, cell: (row: number) => Cell): Promise<ColumnBounds> {
   let nulls = 0;
-  let min: BoundValue | null = null;
-  let max: BoundValue | null = null;
+  let min: ColumnBound | null = null;
+  let max: ColumnBound | null = null;
   // A column with NaN or infinity gets no bounds: JSON has neither, and readers disagree about the order.
   let isOrdered = type !== "boolean";
   for (let row = 0; row < rows; row += 1) {
-    if (row % CELLS_PER_CHUNK === CELLS_PER_CHUNK - 1) await yieldToEventLoop();
+    if (row % CELLS_BETWEEN_YIELDS === CELLS_BETWEEN_YIELDS - 1) await yieldToEventLoop();
     const raw = cell(row);
     // A lone surrogate becomes U+FFFD in the file, and is not valid JSON.
     const value = typeof raw === "string" ? raw.toWellFormed() : raw;
@@ -60,32 +64,31 @@ async function computeBounds(type: ColumnType, rows: number, cell: (row: number)
     else if (typeof value === "boolean" || (typeof value === "number" && !Number.isFinite(value))) {
       isOrdered = false;
     } else if (value !== min && value !== max) {
-      if (min === null || isBoundLess(value, min)) min = value;
-      if (max === null || isBoundLess(max, value)) max = value;
+      if (min === null || isColumnBoundLess(value, min)) min = value;
+      if (max === null || isColumnBoundLess(max, value)) max = value;
     }
   }
   return isOrdered ? { nulls, min, max } : { nulls, min: null, max: null };
 }
 
-function encodeBound(type: ColumnType, bound: BoundValue, truncate: (text: string) => string): BoundValue {
+function encodeColumnBound(type: ColumnType, bound: ColumnBound, truncate: (text: string) => string): ColumnBound {
   if (typeof bound === "string") return truncate(bound);
   return type === "time" ? isoUtc(Math.floor(bound)) : bound;
 }
 
 /** Compares texts in UTF-8 order; UTF-16 order differs only for surrogates. */
-function isBoundLess(a: BoundValue, b: BoundValue): boolean {
+function isColumnBoundLess(a: ColumnBound, b: ColumnBound): boolean {
   if (typeof a !== "string" || typeof b !== "string" || !(SURROGATE.test(a) || SURROGATE.test(b))) return a < b;
-  return compareUtf8(a, b) < 0;
+  return compareInUtf8Order(a, b) < 0;
 }
 
-function truncateLowerBound(text: string): string {
-  return text.length <= MAX_BOUND_LENGTH ? text : [...text].slice(0, MAX_BOUND_LENGTH).join("");
-}
+const truncateLowerBound = (text: string): string =>
+  text.length <= MAX_COLUMN_BOUND_LENGTH ? text : [...text].slice(0, MAX_COLUMN_BOUND_LENGTH).join("");
 
 function truncateUpperBound(text: string): string {
-  if (text.length <= MAX_BOUND_LENGTH) return text;
+  if (text.length <= MAX_COLUMN_BOUND_LENGTH) return text;
   const characters = [...text];
-  let length = MAX_BOUND_LENGTH;
+  let length = MAX_COLUMN_BOUND_LENGTH;
   while (characters[length] === HIGHEST_UNICODE_CHARACTER) length += 1;
   return characters.length <= length ? text : `${characters.slice(0, length).join("")}${HIGHEST_UNICODE_CHARACTER}`;
 }

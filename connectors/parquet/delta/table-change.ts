@@ -1,22 +1,28 @@
 import { randomUUID } from "node:crypto";
 import { VERSION } from "../../../src/core/runtime/version.ts";
-import type { Table } from "../../shared/lake/table-model.ts";
-import { encodePath, type LogAction, relativePath } from "./log-format.ts";
-import { buildMetaData, checkAppendOnly, fitTableSchema, type PartitionColumn, WRITTEN_PROTOCOL } from "./schema.ts";
-import { lastPartitionChange, type PartitionValues, partitionKey, type Snapshot } from "./snapshot.ts";
-import type { FileStatistics } from "./statistics.ts";
+import type { LakeTable } from "../../shared/lake/table-model.ts";
+import { type DeltaLogAction, encodePath, pathInTableFolder } from "./log-format.ts";
+import {
+  buildDeltaMetaData,
+  checkAppendOnlyTable,
+  fitSchema,
+  type PartitionColumn,
+  WRITTEN_DELTA_PROTOCOL,
+} from "./schema.ts";
+import { type DeltaSnapshot, lastPartitionChange, type PartitionValues, partitionKey } from "./snapshot.ts";
+import type { DeltaFileStatistics } from "./statistics.ts";
 
-export interface AddedFile {
+export interface AddedTableFile {
   /** Storage key, never that of an earlier file of the table, which readers may still use. */
   readonly key: string;
   readonly bytes: number;
   readonly rows: number;
   readonly partitionValues: PartitionValues;
-  readonly stats: FileStatistics;
+  readonly stats: DeltaFileStatistics;
 }
 
-export interface TableChange {
-  readonly add: readonly AddedFile[];
+export interface DeltaTableChange {
+  readonly add: readonly AddedTableFile[];
   readonly remove: readonly string[];
   /** Application and version: the change is already done if the log has this version or a higher one. */
   readonly txn: { readonly appId: string; readonly version: number } | null;
@@ -27,7 +33,7 @@ export interface TableChange {
   readonly basedOn: number | null;
 }
 
-export const EMPTY_CHANGE: TableChange = {
+export const EMPTY_TABLE_CHANGE: DeltaTableChange = {
   add: [],
   remove: [],
   txn: null,
@@ -43,23 +49,23 @@ export type CommitOutcome =
   | { readonly outcome: "conflict"; readonly reason: string };
 
 export interface DeltaTableLocation {
-  readonly table: Table;
+  readonly table: LakeTable;
   readonly prefix: string;
   readonly partitionColumns: readonly PartitionColumn[];
   readonly where: string;
 }
 
 /** Returns null if the change can be written, otherwise why not: already done, or a conflict. */
-export function precheckCommit(change: TableChange, before: Snapshot, prefix: string): CommitOutcome | null {
+export function precheckCommit(change: DeltaTableChange, before: DeltaSnapshot, prefix: string): CommitOutcome | null {
   const { add, remove, txn, basedOn } = change;
-  const lastAppVersion = txn === null ? undefined : before.txns.get(txn.appId)?.version;
-  if (lastAppVersion !== undefined && txn !== null && lastAppVersion >= txn.version) return { outcome: "done-before" };
-  const removedFiles = remove.map((key) => before.files.get(relativePath(key, prefix)));
+  const lastTxnVersion = txn === null ? undefined : before.txns.get(txn.appId)?.version;
+  if (lastTxnVersion !== undefined && txn !== null && lastTxnVersion >= txn.version) return { outcome: "done-before" };
+  const removedFiles = remove.map((key) => before.files.get(pathInTableFolder(key, prefix)));
   if (removedFiles.includes(undefined)) {
     return { outcome: "conflict", reason: "Somebody else took a file away that was to be replaced." };
   }
   for (const { key } of add) {
-    if (before.files.has(relativePath(key, prefix))) {
+    if (before.files.has(pathInTableFolder(key, prefix))) {
       throw new Error(`The file ${key} is in the table already, and its name may not be used twice.`);
     }
   }
@@ -73,12 +79,12 @@ export function precheckCommit(change: TableChange, before: Snapshot, prefix: st
 
 /** Builds the actions of a commit. Throws ConfigError if the table does not accept the actions. */
 export function buildCommitActions(
-  { add, basedOn, dataChange, operation, remove, txn }: TableChange,
-  before: Snapshot,
+  { add, basedOn, dataChange, operation, remove, txn }: DeltaTableChange,
+  before: DeltaSnapshot,
   { table, prefix, partitionColumns, where }: DeltaTableLocation,
   id: string,
   nowMs: number,
-): readonly LogAction[] {
+): readonly DeltaLogAction[] {
   const commitInfo = {
     timestamp: nowMs,
     operation,
@@ -88,26 +94,27 @@ export function buildCommitActions(
     engineInfo: `Plenum/${VERSION}`,
     txnId: id,
   };
-  const actions: LogAction[] = [{ commitInfo }];
+  const commitActions: DeltaLogAction[] = [{ commitInfo }];
   if (before.metaData === null) {
-    actions.push({ protocol: WRITTEN_PROTOCOL });
-    actions.push({ metaData: buildMetaData(table, partitionColumns, randomUUID(), nowMs) });
+    commitActions.push({ protocol: WRITTEN_DELTA_PROTOCOL });
+    commitActions.push({ metaData: buildDeltaMetaData(table, partitionColumns, randomUUID(), nowMs) });
   } else {
-    const metaData = fitTableSchema(before.metaData, table, partitionColumns, where);
-    checkAppendOnly(metaData, dataChange && remove.length > 0, where);
-    if (metaData !== before.metaData) actions.push({ metaData });
+    const metaData = fitSchema(before.metaData, table, partitionColumns, where);
+    checkAppendOnlyTable(metaData, dataChange && remove.length > 0, where);
+    if (metaData !== before.metaData) commitActions.push({ metaData });
   }
-  if (txn !== null) actions.push({ txn: { ...txn, lastUpdated: nowMs } });
+  if (txn !== null) commitActions.push({ txn: { ...txn, lastUpdated: nowMs } });
   for (const key of remove) {
-    const storedFile = before.files.get(relativePath(key, prefix));
-    if (storedFile === undefined) throw new Error(`The file ${key} is not in the table.`);
-    const { path, partitionValues, size } = storedFile;
+    const removedTableFile = before.files.get(pathInTableFolder(key, prefix));
+    if (removedTableFile === undefined) throw new Error(`The file ${key} is not in the table.`);
+    const { path, partitionValues, size } = removedTableFile;
     const removal = { path, deletionTimestamp: nowMs, dataChange, extendedFileMetadata: true, partitionValues, size };
-    actions.push({ remove: removal });
+    commitActions.push({ remove: removal });
   }
   for (const { key, bytes, rows, partitionValues, stats } of add) {
-    const action = { path: encodePath(key, prefix), partitionValues, size: bytes, modificationTime: nowMs, dataChange };
-    actions.push({ add: { ...action, stats: JSON.stringify({ numRecords: rows, ...stats }) } });
+    const path = encodePath(key, prefix);
+    const addition = { path, partitionValues, size: bytes, modificationTime: nowMs, dataChange };
+    commitActions.push({ add: { ...addition, stats: JSON.stringify({ numRecords: rows, ...stats }) } });
   }
-  return actions;
+  return commitActions;
 }

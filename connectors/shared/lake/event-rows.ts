@@ -4,8 +4,8 @@ import type { Alarm, TagValue } from "../../../src/core/model/building.ts";
 import type { AnyEvent, Event, EventData, EventKind } from "../../../src/core/model/event.ts";
 import { eventSourceName } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells, toUcum } from "./row-cells.ts";
-import { type Cell, findColumnIndex, type Row, type RowCells, type Table } from "./table-model.ts";
+import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells, toUcumCode } from "./row-cells.ts";
+import { type Cell, findColumnIndex, type LakeRow, type LakeTable, type RowCells } from "./table-model.ts";
 import {
   ALARM_EPISODE_TABLE,
   ALARM_TABLE,
@@ -19,28 +19,28 @@ import {
   SYSTEM_TABLE,
   TAG_SYSTEM_TABLE,
   TAG_TABLE,
+  TAG_VALUE_TABLE,
   TOTAL_TABLE,
-  VALUE_TABLE,
   WORKER_EVENT_TABLE,
 } from "./tables.ts";
 
-export interface OfferedEvent {
+export interface CommittedEvent {
   readonly event: Event;
   /** 0 for an event made from the stored state; `committedAt` is then empty. */
   readonly position: number;
   readonly committedAt: string;
 }
 
-type CommonCells = Readonly<Record<"source" | "site_id" | "event_id" | "position" | "observed_at", Cell>>;
+type CommonEventCells = Readonly<Record<"source" | "site_id" | "event_id" | "position" | "observed_at", Cell>>;
 
 /** Receives a row. Copy the array: the next call reuses the array. */
-export type AddRow = (table: Table, row: Row) => void;
+export type AddLakeRow = (table: LakeTable, row: LakeRow) => void;
 
 /** Maps an event to rows. A snapshot event repeats the stored state, so it adds no row to an append-only table. */
-export function emitRows({ event, position, committedAt }: OfferedEvent, add: AddRow): void {
+export function emitEventRows({ event, position, committedAt }: CommittedEvent, add: AddLakeRow): void {
   const observedMs = parseTimeMs(event.time);
   if (observedMs === null) throw new Error(`The time of ${event.id} is no moment: ${event.time}.`);
-  const commonCells: CommonCells = {
+  const commonCells: CommonEventCells = {
     source: eventSourceName(event) ?? "",
     site_id: event.siteid ?? null,
     event_id: event.id,
@@ -52,23 +52,23 @@ export function emitRows({ event, position, committedAt }: OfferedEvent, add: Ad
   if (typedEvent.type === "tag-history") {
     if (!isSnapshot) addHistoryRows(typedEvent, commonCells, add);
   } else if (typedEvent.type === "tag-value") {
-    if (!isSnapshot) addValueRow(typedEvent, observedMs, commonCells, add);
+    if (!isSnapshot) addTagValueRow(typedEvent, observedMs, commonCells, add);
   } else {
     for (const [table, cells] of buildTableCells(typedEvent, observedMs)) {
-      if (!isSnapshot || table.rowPolicy !== "append") add(table, buildRow(table, { ...commonCells, ...cells }));
+      if (!isSnapshot || table.rowPolicy !== "append") add(table, buildLakeRow(table, { ...commonCells, ...cells }));
     }
   }
 }
 
-type TableCells = readonly [table: Table, cells: RowCells];
-type NonSeriesEvent = Exclude<AnyEvent, Event<"tag-history"> | Event<"tag-value">>;
+type TableRowCells = readonly [table: LakeTable, cells: RowCells];
+type NonTimeSeriesEvent = Exclude<AnyEvent, Event<"tag-history"> | Event<"tag-value">>;
 
-function buildTableCells(event: NonSeriesEvent, seenMs: number): readonly TableCells[] {
+function buildTableCells(event: NonTimeSeriesEvent, seenMs: number): readonly TableRowCells[] {
   const isRemovalEvent = event.type.endsWith("-removed");
   const validityCells = { valid_from: seenMs, valid_to: isRemovalEvent ? seenMs : null, is_current: !isRemovalEvent };
   switch (event.type) {
     case "tag-total":
-      return [[TOTAL_TABLE, totalCells(event.data, seenMs)]];
+      return [[TOTAL_TABLE, periodTotalCells(event.data, seenMs)]];
     case "alarm-raised":
     case "alarm-resolved":
     case "alarm-acknowledged":
@@ -80,7 +80,7 @@ function buildTableCells(event: NonSeriesEvent, seenMs: number): readonly TableC
     case "alarm-out-of-scope":
       return [
         [ALARM_TABLE, alarmCells(event, seenMs)],
-        [ALARM_EPISODE_TABLE, episodeCells(event, seenMs)],
+        [ALARM_EPISODE_TABLE, alarmEpisodeCells(event, seenMs)],
       ];
     case "command-accepted":
     case "command-result":
@@ -127,7 +127,7 @@ function buildTableCells(event: NonSeriesEvent, seenMs: number): readonly TableC
   }
 }
 
-function buildRow(table: Table, cells: RowCells): Cell[] {
+function buildLakeRow(table: LakeTable, cells: RowCells): Cell[] {
   return table.columns.map(({ name }) => {
     const cell = cells[name];
     if (cell === undefined) throw new Error(`The cell ${name} of ${table.name} is missing.`);
@@ -142,11 +142,9 @@ function parseTimeMs(time: string | null): number | null {
   return Number.isNaN(ms) ? null : ms;
 }
 
-function parseOffset(raw: string | null): string | null {
-  return /[+-]\d\d:\d\d$/.exec(raw ?? "")?.[0] ?? null;
-}
+const parseUtcOffset = (raw: string | null): string | null => /[+-]\d\d:\d\d$/.exec(raw ?? "")?.[0] ?? null;
 
-function scalarCells(name: string, value: TagValue): RowCells {
+function typedValueCells(name: string, value: TagValue): RowCells {
   return {
     [`${name}_number`]: typeof value === "number" ? value : null,
     [`${name}_boolean`]: typeof value === "boolean" ? value : null,
@@ -154,9 +152,9 @@ function scalarCells(name: string, value: TagValue): RowCells {
 }
 
 /** Adds a row directly: most events are values, and an object of cells by name would double the work. */
-function addValueRow(event: Event<"tag-value">, seenMs: number, common: CommonCells, add: AddRow): void {
+function addTagValueRow(event: Event<"tag-value">, seenMs: number, common: CommonEventCells, add: AddLakeRow): void {
   const { tag, value, quality, time, latencyMs, behindGateway } = event.data;
-  add(VALUE_TABLE, [
+  add(TAG_VALUE_TABLE, [
     common.source,
     common.site_id,
     tag.id,
@@ -165,7 +163,7 @@ function addValueRow(event: Event<"tag-value">, seenMs: number, common: CommonCe
     typeof value === "boolean" ? value : null,
     quality,
     tag.unit,
-    toUcum(tag.unit),
+    toUcumCode(tag.unit),
     latencyMs,
     behindGateway,
     common.observed_at,
@@ -174,7 +172,7 @@ function addValueRow(event: Event<"tag-value">, seenMs: number, common: CommonCe
   ]);
 }
 
-const HISTORY_COLUMNS = {
+const HISTORY_COLUMN_INDEXES = {
   time: findColumnIndex(HISTORY_TABLE, "time"),
   number: findColumnIndex(HISTORY_TABLE, "value_number"),
   boolean: findColumnIndex(HISTORY_TABLE, "value_boolean"),
@@ -182,19 +180,19 @@ const HISTORY_COLUMNS = {
 };
 
 /** Adds a row for each point. Refills one row array, because points differ in only four cells. */
-function addHistoryRows(event: Event<"tag-history">, common: CommonCells, add: AddRow): void {
+function addHistoryRows(event: Event<"tag-history">, common: CommonEventCells, add: AddLakeRow): void {
   const { fact, points } = splitHistoryEvent(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
-  const row = buildRow(HISTORY_TABLE, {
+  const row = buildLakeRow(HISTORY_TABLE, {
     ...common,
     tag_id: tag.id,
     resolution,
     time_zone: timeZone,
     time: null,
-    ...scalarCells("value", null),
+    ...typedValueCells("value", null),
     quality: "",
     unit: tag.unit,
-    unit_ucum: toUcum(tag.unit),
+    unit_ucum: toUcumCode(tag.unit),
     origin,
     revision: revised ? common.observed_at : 0,
   });
@@ -203,15 +201,15 @@ function addHistoryRows(event: Event<"tag-history">, common: CommonCells, add: A
     // Skip a bucket with an invalid time; the event still contains the bucket.
     if (timeMs === null) continue;
     const value = reader.isOther ? (JSON.parse(reader.value) as TagValue) : Number(reader.value);
-    row[HISTORY_COLUMNS.time] = timeMs;
-    row[HISTORY_COLUMNS.number] = typeof value === "number" ? value : null;
-    row[HISTORY_COLUMNS.boolean] = typeof value === "boolean" ? value : null;
-    row[HISTORY_COLUMNS.quality] = value === null ? "bad" : "good";
+    row[HISTORY_COLUMN_INDEXES.time] = timeMs;
+    row[HISTORY_COLUMN_INDEXES.number] = typeof value === "number" ? value : null;
+    row[HISTORY_COLUMN_INDEXES.boolean] = typeof value === "boolean" ? value : null;
+    row[HISTORY_COLUMN_INDEXES.quality] = value === null ? "bad" : "good";
     add(HISTORY_TABLE, row);
   }
 }
 
-function totalCells(fact: EventData["tag-total"], seenMs: number): RowCells {
+function periodTotalCells(fact: EventData["tag-total"], seenMs: number): RowCells {
   const { tag, resolution, timeZone, from, to, total, reset } = fact;
   return {
     tag_id: tag.id,
@@ -222,14 +220,14 @@ function totalCells(fact: EventData["tag-total"], seenMs: number): RowCells {
     total,
     is_reset: reset,
     unit: tag.unit,
-    unit_ucum: toUcum(tag.unit),
+    unit_ucum: toUcumCode(tag.unit),
   };
 }
 
-type AlarmKind = Extract<EventKind, `alarm-${string}`>;
-type AlarmEvent = { [K in AlarmKind]: Event<K> }[AlarmKind];
+type AlarmEventKind = Extract<EventKind, `alarm-${string}`>;
+type AlarmEvent = { [K in AlarmEventKind]: Event<K> }[AlarmEventKind];
 
-function triggerCells(alarm: Alarm): RowCells {
+function alarmTriggerCells(alarm: Alarm): RowCells {
   const { trigger } = alarm;
   return {
     alarm_id: alarm.id,
@@ -241,10 +239,10 @@ function triggerCells(alarm: Alarm): RowCells {
     description: alarm.description,
     triggered_at: parseTimeMs(alarm.triggeredAt),
     triggered_at_raw: alarm.triggeredAtRaw,
-    triggered_at_offset: parseOffset(alarm.triggeredAtRaw),
+    triggered_at_offset: parseUtcOffset(alarm.triggeredAtRaw),
     resolved_at: parseTimeMs(alarm.resolvedAt),
     resolved_at_raw: alarm.resolvedAtRaw,
-    resolved_at_offset: parseOffset(alarm.resolvedAtRaw),
+    resolved_at_offset: parseUtcOffset(alarm.resolvedAtRaw),
     acknowledged: alarm.acknowledged,
     acknowledged_by: alarm.acknowledgedBy,
     acknowledged_message: alarm.acknowledgedMessage,
@@ -256,7 +254,7 @@ function alarmCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
   const { alarm, episode, late, behindGateway } = data;
   const lastActiveEvent = alarm.lastActiveEvent;
   return {
-    ...triggerCells(alarm),
+    ...alarmTriggerCells(alarm),
     episode,
     event: type,
     time: seenMs,
@@ -271,20 +269,20 @@ function alarmCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
   };
 }
 
-function episodeCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
+function alarmEpisodeCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
   const { alarm, episode } = data;
-  const alarmState = alarmStateAfter(type, alarm);
-  const endedMs = alarmState === "resolved" ? (parseTimeMs(alarm.resolvedAt) ?? seenMs) : seenMs;
+  const alarmState = alarmStateAfterEvent(type, alarm);
+  const alarmEndMs = alarmState === "resolved" ? (parseTimeMs(alarm.resolvedAt) ?? seenMs) : seenMs;
   return {
-    ...triggerCells(alarm),
+    ...alarmTriggerCells(alarm),
     episode,
     state: alarmState,
     raised_at: parseTimeMs(alarm.triggeredAt) ?? 0,
-    ended_at: alarmState === "resolved" || alarmState === "vanished" ? endedMs : null,
+    ended_at: alarmState === "resolved" || alarmState === "vanished" ? alarmEndMs : null,
   };
 }
 
-function alarmStateAfter(type: AlarmKind, alarm: Alarm): string {
+function alarmStateAfterEvent(type: AlarmEventKind, alarm: Alarm): string {
   if (type === "alarm-vanished") return "vanished";
   if (type === "alarm-out-of-scope") return "out-of-scope";
   return type === "alarm-resolved" || alarm.status === "resolved" ? "resolved" : "active";
@@ -300,32 +298,33 @@ function commandCells(event: CommandEvent): RowCells {
     outcome: null,
     reason: null,
     message: null,
-    ...scalarCells("requested", null),
-    ...scalarCells("before", null),
-    ...scalarCells("read_back", null),
+    ...typedValueCells("requested", null),
+    ...typedValueCells("before", null),
+    ...typedValueCells("read_back", null),
     rehearsal: null,
     expires_at: null,
   };
   switch (event.type) {
     case "command-accepted": {
       const { requested, expiresAt } = event.data;
-      return { ...cells, ...scalarCells("requested", requested), expires_at: parseTimeMs(expiresAt) };
+      return { ...cells, ...typedValueCells("requested", requested), expires_at: parseTimeMs(expiresAt) };
     }
     case "command-not-restored": {
       const { wanted, inForce, reason, message } = event.data;
-      return { ...cells, ...scalarCells("requested", wanted), ...scalarCells("read_back", inForce), reason, message };
+      const values = { ...typedValueCells("requested", wanted), ...typedValueCells("read_back", inForce) };
+      return { ...cells, ...values, reason, message };
     }
     case "command-result": {
       const { outcome, reason, message, requested, before, readBack, rehearsal } = event.data;
-      const values = { ...scalarCells("requested", requested), ...scalarCells("before", before) };
-      return { ...cells, ...values, ...scalarCells("read_back", readBack), outcome, reason, message, rehearsal };
+      const values = { ...typedValueCells("requested", requested), ...typedValueCells("before", before) };
+      return { ...cells, ...values, ...typedValueCells("read_back", readBack), outcome, reason, message, rehearsal };
     }
   }
 }
 
-type GatewayEvent = Event<"gateway-online"> | Event<"gateway-offline">;
+type GatewayStateEvent = Event<"gateway-online"> | Event<"gateway-offline">;
 
-function gatewayStateCells({ type, data }: GatewayEvent, seenMs: number): RowCells {
+function gatewayStateCells({ type, data }: GatewayStateEvent, seenMs: number): RowCells {
   const { gateway, hosts, wholeSite } = data;
   return {
     gateway_id: gateway.id,
@@ -347,7 +346,4 @@ function deliveryGapCells(fact: EventData["delivery-gap"], seenMs: number): RowC
   return { sink, reason, first_time: first, last_time: last, count, time: seenMs };
 }
 
-/** Returns the UTC day of a time, such as `2026-11-21`. */
-export function formatUtcDay(timeMs: number): string {
-  return isoUtc(timeMs).slice(0, 10);
-}
+export const formatUtcDay = (timeMs: number): string => isoUtc(timeMs).slice(0, 10);

@@ -3,7 +3,7 @@ import type { EventData } from "../../../src/core/model/event.ts";
 import type { RowCells } from "./table-model.ts";
 
 export function tagCells({ id, displayName, description, unit }: Tag): RowCells {
-  return { tag_id: id, name: displayName, description, unit, unit_ucum: toUcum(unit) };
+  return { tag_id: id, name: displayName, description, unit, unit_ucum: toUcumCode(unit) };
 }
 
 export function siteCells({ site }: EventData["site-added"]): RowCells {
@@ -71,7 +71,7 @@ const UNITS_SAME_IN_UCUM = new Set(
  * Codes in the Unified Code for Units of Measure (https://ucum.org/ucum) of units as people write them. Ambiguous
  * units are missing: `C` may mean coulombs.
  */
-const UCUM_CODES = new Map([
+const UCUM_CODE_BY_UNIT = new Map([
   ["°C", "Cel"],
   ["ºC", "Cel"],
   ["degC", "Cel"],
@@ -106,7 +106,7 @@ const UCUM_CODES = new Map([
 ]);
 
 /** Converts a unit to its UCUM code; null for an ambiguous unit. */
-export function toUcum(unit: string | null): string | null {
+export function toUcumCode(unit: string | null): string | null {
   const trimmedUnit = unit?.trim() ?? "";
-  return UNITS_SAME_IN_UCUM.has(trimmedUnit) ? trimmedUnit : (UCUM_CODES.get(trimmedUnit) ?? null);
+  return UNITS_SAME_IN_UCUM.has(trimmedUnit) ? trimmedUnit : (UCUM_CODE_BY_UNIT.get(trimmedUnit) ?? null);
 }

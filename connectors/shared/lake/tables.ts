@@ -1,4 +1,4 @@
-import type { Column, ColumnType, Table } from "./table-model.ts";
+import type { Column, ColumnType, LakeTable } from "./table-model.ts";
 
 /** Tables of the lake with their columns; docs/lake/tables.md is generated from them. */
 
@@ -7,24 +7,24 @@ const defineColumn =
   (name: string, about: string): Column => ({ name, type, isNullable, about });
 
 const textColumn = defineColumn("text");
-const optionalText = defineColumn("text", true);
+const optionalTextColumn = defineColumn("text", true);
 const timeColumn = defineColumn("time");
-const optionalTime = defineColumn("time", true);
-const optionalNumber = defineColumn("number", true);
+const optionalTimeColumn = defineColumn("time", true);
+const optionalNumberColumn = defineColumn("number", true);
 const integerColumn = defineColumn("integer");
-const optionalInteger = defineColumn("integer", true);
+const optionalIntegerColumn = defineColumn("integer", true);
 const booleanColumn = defineColumn("boolean");
-const optionalBoolean = defineColumn("boolean", true);
-const optionalJson = defineColumn("json", true);
+const optionalBooleanColumn = defineColumn("boolean", true);
+const optionalJsonColumn = defineColumn("json", true);
 
-const SOURCE_DESCRIPTION = "Name of the monitored service in the configuration; empty for the worker itself.";
-const SOURCE_COLUMN = textColumn("source", SOURCE_DESCRIPTION);
-const SITE_COLUMN = optionalText("site_id", "The site's id; null for facts about no single site.");
-const TAG_COLUMN = textColumn("tag_id", "The tag's id.");
-const SITE_COLUMNS = [SOURCE_COLUMN, SITE_COLUMN];
-const TAG_COLUMNS = [...SITE_COLUMNS, TAG_COLUMN];
+const SOURCE_COLUMN_DESCRIPTION = "Name of the monitored service in the configuration; empty for the worker itself.";
+const SOURCE_NAME_COLUMN = textColumn("source", SOURCE_COLUMN_DESCRIPTION);
+const SITE_ID_COLUMN = optionalTextColumn("site_id", "The site's id; null for facts about no single site.");
+const TAG_ID_COLUMN = textColumn("tag_id", "The tag's id.");
+const SOURCE_AND_SITE_COLUMNS = [SOURCE_NAME_COLUMN, SITE_ID_COLUMN];
+const TAG_IDENTITY_COLUMNS = [...SOURCE_AND_SITE_COLUMNS, TAG_ID_COLUMN];
 
-const TRACE_COLUMNS = [
+const EVENT_COLUMNS = [
   timeColumn(
     "observed_at",
     "When the worker committed the event; after its clock was set back by a day or less, just after what it committed last.",
@@ -36,55 +36,54 @@ const TRACE_COLUMNS = [
   ),
 ];
 
-const VALUE_COLUMNS = [
-  optionalNumber("value_number", "The value, where it is a number."),
-  optionalBoolean("value_boolean", "The value, where it is a boolean."),
+const TAG_VALUE_COLUMNS = [
+  optionalNumberColumn("value_number", "The value, where it is a number."),
+  optionalBooleanColumn("value_boolean", "The value, where it is a boolean."),
 ];
 
 const UNIT_COLUMNS = [
-  optionalText("unit", "The unit as the service writes it; nothing is converted."),
-  optionalText("unit_ucum", "The same unit as a UCUM code, where that is certain."),
+  optionalTextColumn("unit", "The unit as the service writes it; nothing is converted."),
+  optionalTextColumn("unit_ucum", "The same unit as a UCUM code, where that is certain."),
 ];
 
 /** Columns of a time that the service states: the time, its original text and its offset. */
 const statedTimeColumns = (name: string, about: string) => [
-  optionalTime(name, `${about}; null where the service's word is no moment, as one without an offset.`),
-  optionalText(`${name}_raw`, "The same as the service wrote it."),
-  optionalText(`${name}_offset`, "The offset with which it wrote that, such as +02:00; null for Z and for none."),
+  optionalTimeColumn(name, `${about}; null where the service's word is no moment, as one without an offset.`),
+  optionalTextColumn(`${name}_raw`, "The same as the service wrote it."),
+  optionalTextColumn(`${name}_offset`, "The offset with which it wrote that, such as +02:00; null for Z and for none."),
 ];
 
-/** Defines a table with one row for each event. */
-function defineEventTable(name: string, about: string, columns: readonly Column[], sortedBy: readonly string[]): Table {
+function defineEventTable(name: string, about: string, columns: Column[], sortedBy: string[]): LakeTable {
   const key = ["source", "event_id"];
   const [, timeColumn = ""] = sortedBy;
-  return { name, about, rowPolicy: "append", columns: [...columns, ...TRACE_COLUMNS], key, time: timeColumn, sortedBy };
+  return { name, about, rowPolicy: "append", columns: [...columns, ...EVENT_COLUMNS], key, time: timeColumn, sortedBy };
 }
 
-export const VALUE_TABLE = defineEventTable(
+export const TAG_VALUE_TABLE = defineEventTable(
   "value",
   "Live values: one row for each value that was read and told.",
   [
-    ...TAG_COLUMNS,
+    ...TAG_IDENTITY_COLUMNS,
     timeColumn("time", "When the reply arrived; the service states no time of its own for a read."),
-    ...VALUE_COLUMNS,
+    ...TAG_VALUE_COLUMNS,
     textColumn("quality", "good; uncertain; or bad: the gateway could not read it, and there is no value."),
     ...UNIT_COLUMNS,
     integerColumn("latency_ms", "Milliseconds between sending the request and having the reply."),
-    optionalText("behind_gateway", "Id of the gateway that was offline and explains a bad value."),
+    optionalTextColumn("behind_gateway", "Id of the gateway that was offline and explains a bad value."),
   ],
   ["tag_id", "time"],
 );
 
-export const HISTORY_TABLE: Table = {
+export const HISTORY_TABLE: LakeTable = {
   name: "history",
   about: "Logged history: one row for each bucket, and one more for each time it was told with another value.",
   rowPolicy: "append",
   columns: [
-    ...TAG_COLUMNS,
+    ...TAG_IDENTITY_COLUMNS,
     textColumn("resolution", "5m, 1h, 1d, 1w or 1mo."),
     textColumn("time_zone", "IANA zone in which the service aligned the buckets."),
     timeColumn("time", "Start of the bucket, as the service stamps it."),
-    ...VALUE_COLUMNS,
+    ...TAG_VALUE_COLUMNS,
     textColumn("quality", "good; or bad: the log has the bucket, but no value in it."),
     ...UNIT_COLUMNS,
     textColumn("origin", "live: soon after the bucket closed; backfill: older than the following of this series."),
@@ -92,7 +91,7 @@ export const HISTORY_TABLE: Table = {
       "revision",
       "0 when the bucket was told first; otherwise when it was told anew, in milliseconds since 1970. The highest counts.",
     ),
-    ...TRACE_COLUMNS,
+    ...EVENT_COLUMNS,
   ],
   key: ["source", "tag_id", "resolution", "time_zone", "time", "revision"],
   time: "time",
@@ -103,12 +102,12 @@ export const TOTAL_TABLE = defineEventTable(
   "total",
   "Totals over a period: last value minus first, as the service gives it.",
   [
-    ...TAG_COLUMNS,
+    ...TAG_IDENTITY_COLUMNS,
     textColumn("resolution", "5m, 1h, 1d, 1w or 1mo."),
     textColumn("time_zone", "IANA zone in which the service aligned the buckets."),
     timeColumn("from_time", "Start of the period."),
     timeColumn("to_time", "End of the period."),
-    optionalNumber("total", "Last minus first; null when unknown."),
+    optionalNumberColumn("total", "Last minus first; null when unknown."),
     booleanColumn("is_reset", "The total is negative: the meter was reset or exchanged."),
     ...UNIT_COLUMNS,
   ],
@@ -116,7 +115,7 @@ export const TOTAL_TABLE = defineEventTable(
 );
 
 const ALARM_IDENTITY_COLUMNS = [
-  ...SITE_COLUMNS,
+  ...SOURCE_AND_SITE_COLUMNS,
   textColumn("alarm_id", "The alarm's id."),
   textColumn("episode", "Alarm id and trigger time: one episode is one raise and one end."),
 ];
@@ -125,15 +124,15 @@ const ALARM_TRIGGER_COLUMNS = [
   textColumn("priority", "A (highest), B or C, as the service states it."),
   textColumn("trigger_id", "The trigger's id."),
   textColumn("trigger_name", "The trigger's name."),
-  optionalText("trigger_description", "The trigger's description."),
+  optionalTextColumn("trigger_description", "The trigger's description."),
   textColumn("alarm_source", "What the alarm is about, in the service's words."),
   textColumn("description", "The alarm's description."),
   ...statedTimeColumns("triggered_at", "When it was triggered, by the service's word"),
   ...statedTimeColumns("resolved_at", "When it was resolved, by the service's word"),
   booleanColumn("acknowledged", "Whether somebody has acknowledged it."),
-  optionalText("acknowledged_by", "Who did."),
-  optionalText("acknowledged_message", "What they wrote."),
-  optionalTime("acknowledged_at", "When."),
+  optionalTextColumn("acknowledged_by", "Who did."),
+  optionalTextColumn("acknowledged_message", "What they wrote."),
+  optionalTimeColumn("acknowledged_at", "When."),
 ];
 
 export const ALARM_TABLE = defineEventTable(
@@ -145,18 +144,18 @@ export const ALARM_TABLE = defineEventTable(
     timeColumn("time", "When it happened by the service's own word, otherwise when it was seen."),
     textColumn("status", "active, resolved, or whatever the service says."),
     ...ALARM_TRIGGER_COLUMNS,
-    optionalTime("recovering_until", "Until when it counts as recovering."),
+    optionalTimeColumn("recovering_until", "Until when it counts as recovering."),
     booleanColumn("late", "Found after the fact, by the sweep over resolved alarms."),
     booleanColumn("initial", "It was active already when the worker looked for the first time."),
-    optionalText("behind_gateway", "Id of the gateway that was offline and explains it."),
-    optionalNumber("event_value", "The value of the last event that kept it active."),
-    optionalText("event_text", "The same as text, where the service has one."),
-    optionalJson("before", "Of alarm-changed: the fields that differ, with the value before."),
+    optionalTextColumn("behind_gateway", "Id of the gateway that was offline and explains it."),
+    optionalNumberColumn("event_value", "The value of the last event that kept it active."),
+    optionalTextColumn("event_text", "The same as text, where the service has one."),
+    optionalJsonColumn("before", "Of alarm-changed: the fields that differ, with the value before."),
   ],
   ["alarm_id", "time"],
 );
 
-export const ALARM_EPISODE_TABLE: Table = {
+export const ALARM_EPISODE_TABLE: LakeTable = {
   name: "alarm_episode",
   about: "Alarms from beginning to end: one row for each episode, closed when it is over.",
   rowPolicy: "latest",
@@ -165,8 +164,8 @@ export const ALARM_EPISODE_TABLE: Table = {
     textColumn("state", "active, resolved, vanished (gone without a word) or out-of-scope."),
     timeColumn("raised_at", "As triggered_at; 1970-01-01 where that is null, because it is the same in every row."),
     ...ALARM_TRIGGER_COLUMNS,
-    optionalTime("ended_at", "When it was over: the service's word, or when it was seen to be gone."),
-    ...TRACE_COLUMNS,
+    optionalTimeColumn("ended_at", "When it was over: the service's word, or when it was seen to be gone."),
+    ...EVENT_COLUMNS,
   ],
   key: ["source", "episode"],
   time: "raised_at",
@@ -174,27 +173,27 @@ export const ALARM_EPISODE_TABLE: Table = {
 };
 
 const defineValueColumns = (name: string, about: string) => [
-  optionalNumber(`${name}_number`, `${about}, where it is a number.`),
-  optionalBoolean(`${name}_boolean`, `${about}, where it is a boolean.`),
+  optionalNumberColumn(`${name}_number`, `${about}, where it is a number.`),
+  optionalBooleanColumn(`${name}_boolean`, `${about}, where it is a boolean.`),
 ];
 
 export const COMMAND_TABLE = defineEventTable(
   "command",
   "Commands to the building: one row for each that was accepted, and one for what became of it.",
   [
-    ...SITE_COLUMNS,
-    optionalText("tag_id", "The tag's id; null where the command named none that is known."),
+    ...SOURCE_AND_SITE_COLUMNS,
+    optionalTextColumn("tag_id", "The tag's id; null where the command named none that is known."),
     textColumn("command_id", "The command's id."),
     textColumn("event", "command-accepted, command-result or command-not-restored."),
     timeColumn("time", "When it happened."),
-    optionalText("outcome", "Of command-result: confirmed, accepted-unverified, mismatch, rejected and so on."),
-    optionalText("reason", "Machine-readable reason; null when confirmed."),
-    optionalText("message", "The same for a person."),
+    optionalTextColumn("outcome", "Of command-result: confirmed, accepted-unverified, mismatch, rejected and so on."),
+    optionalTextColumn("reason", "Machine-readable reason; null when confirmed."),
+    optionalTextColumn("message", "The same for a person."),
     ...defineValueColumns("requested", "What was asked for"),
     ...defineValueColumns("before", "What the tag held before"),
     ...defineValueColumns("read_back", "What the tag held afterwards"),
-    optionalBoolean("rehearsal", "True when everything but the write was done."),
-    optionalTime("expires_at", "Of command-accepted: after this time it is not sent any more."),
+    optionalBooleanColumn("rehearsal", "True when everything but the write was done."),
+    optionalTimeColumn("expires_at", "Of command-accepted: after this time it is not sent any more."),
   ],
   ["command_id", "time"],
 );
@@ -203,12 +202,12 @@ export const GATEWAY_STATE_TABLE = defineEventTable(
   "gateway_state",
   "Gateways that went offline or came back: one row for each change.",
   [
-    ...SITE_COLUMNS,
+    ...SOURCE_AND_SITE_COLUMNS,
     textColumn("gateway_id", "The gateway's id."),
     timeColumn("time", "When it was seen."),
-    optionalBoolean("online", "Null where the service does not say."),
-    optionalBoolean("whole_site", "True when the site has no other gateway."),
-    optionalJson("hosts", "What hangs on it: a list of id and name."),
+    optionalBooleanColumn("online", "Null where the service does not say."),
+    optionalBooleanColumn("whole_site", "True when the site has no other gateway."),
+    optionalJsonColumn("hosts", "What hangs on it: a list of id and name."),
   ],
   ["gateway_id", "time"],
 );
@@ -217,11 +216,11 @@ export const WORKER_EVENT_TABLE = defineEventTable(
   "worker_event",
   "Everything else that was told, such as a service that could not be reached: one row for each event.",
   [
-    ...SITE_COLUMNS,
+    ...SOURCE_AND_SITE_COLUMNS,
     textColumn("event", "The kind of the event."),
     textColumn("subject", "What it is about."),
     timeColumn("time", "When it happened."),
-    optionalJson("data", "What it says."),
+    optionalJsonColumn("data", "What it says."),
   ],
   ["event", "time"],
 );
@@ -230,7 +229,7 @@ export const DELIVERY_GAP_TABLE = defineEventTable(
   "delivery_gap",
   "What had to be dropped before a sink had taken it: one row for each gap.",
   [
-    SOURCE_COLUMN,
+    SOURCE_NAME_COLUMN,
     textColumn("sink", "Name of the sink that did not get it."),
     textColumn("reason", "age or size: which bound of the log was reached."),
     timeColumn("first_time", "Time of the first event that was dropped."),
@@ -241,25 +240,24 @@ export const DELIVERY_GAP_TABLE = defineEventTable(
   ["sink", "time"],
 );
 
-/** `applyUpdates` sets `valid_to` and `is_current`. */
 const VALIDITY_COLUMNS = [
   timeColumn("valid_from", "From when on it was so, as far as was seen."),
-  optionalTime("valid_to", "Until when; null while it is so."),
+  optionalTimeColumn("valid_to", "Until when; null while it is so."),
   booleanColumn("is_current", "True while it is so."),
 ];
 
-function defineVersionTable(name: string, about: string, id: Column, columns: readonly Column[]): Table {
+function defineVersionTable(name: string, about: string, id: Column, columns: readonly Column[]): LakeTable {
   return {
     name,
     about: `${about}: one row for each state that it was in.`,
     rowPolicy: "versions",
     columns: [
-      SOURCE_COLUMN,
-      ...(name === "site" ? [] : [SITE_COLUMN]),
+      SOURCE_NAME_COLUMN,
+      ...(name === "site" ? [] : [SITE_ID_COLUMN]),
       id,
       ...columns,
       ...VALIDITY_COLUMNS,
-      ...TRACE_COLUMNS,
+      ...EVENT_COLUMNS,
     ],
     key: ["source", id.name, ...(name === "tag_system" ? ["system_id"] : []), "valid_from"],
     time: "valid_from",
@@ -268,7 +266,7 @@ function defineVersionTable(name: string, about: string, id: Column, columns: re
 }
 
 const NAME_COLUMN = textColumn("name", "Its name, as the service shows it.");
-const DESCRIPTION_COLUMN = optionalText("description", "Its description.");
+const DESCRIPTION_COLUMN = optionalTextColumn("description", "Its description.");
 
 export const SITE_TABLE = defineVersionTable("site", "Sites", textColumn("site_id", "The site's id."), [NAME_COLUMN]);
 
@@ -279,46 +277,46 @@ export const SYSTEM_TABLE = defineVersionTable(
   [
     textColumn("code", "Its code, such as 320.001."),
     NAME_COLUMN,
-    optionalText("discipline", "Such as Heating."),
+    optionalTextColumn("discipline", "Such as Heating."),
     DESCRIPTION_COLUMN,
-    optionalText("location", "Where it stands."),
-    optionalText("manufacturer", "Who made it."),
-    optionalInteger("installed_year", "When it was installed."),
-    optionalText("maintenance_notes", "Notes on its maintenance."),
-    optionalInteger("datapoints_count", "How many tags it has by the service's word."),
+    optionalTextColumn("location", "Where it stands."),
+    optionalTextColumn("manufacturer", "Who made it."),
+    optionalIntegerColumn("installed_year", "When it was installed."),
+    optionalTextColumn("maintenance_notes", "Notes on its maintenance."),
+    optionalIntegerColumn("datapoints_count", "How many tags it has by the service's word."),
   ],
 );
 
-export const TAG_TABLE = defineVersionTable("tag", "Tags (data points)", TAG_COLUMN, [
+export const TAG_TABLE = defineVersionTable("tag", "Tags (data points)", TAG_ID_COLUMN, [
   NAME_COLUMN,
   DESCRIPTION_COLUMN,
   ...UNIT_COLUMNS,
 ]);
 
-export const TAG_SYSTEM_TABLE = defineVersionTable("tag_system", "Which tags belong to which systems", TAG_COLUMN, [
+export const TAG_SYSTEM_TABLE = defineVersionTable("tag_system", "Which tags belong to which systems", TAG_ID_COLUMN, [
   textColumn("system_id", "The system's id."),
 ]);
 
 export const GATEWAY_TABLE = defineVersionTable("gateway", "Gateways", textColumn("gateway_id", "The gateway's id."), [
   NAME_COLUMN,
-  optionalText("version", "Version of its software."),
-  optionalText("hardware", "What it is made of."),
-  optionalText("ip_address", "Its address."),
-  optionalText("location", "Where it stands."),
+  optionalTextColumn("version", "Version of its software."),
+  optionalTextColumn("hardware", "What it is made of."),
+  optionalTextColumn("ip_address", "Its address."),
+  optionalTextColumn("location", "Where it stands."),
 ]);
 
 export const HOST_TABLE = defineVersionTable("host", "Hosts (devices)", textColumn("host_id", "The host's id."), [
   NAME_COLUMN,
   DESCRIPTION_COLUMN,
-  optionalText("type", "What kind of device it is."),
-  optionalText("model_name", "Its model."),
-  optionalText("ip", "Its address."),
-  optionalText("mac_address", "Its hardware address."),
-  optionalText("gateway_id", "Id of the gateway that it hangs on."),
+  optionalTextColumn("type", "What kind of device it is."),
+  optionalTextColumn("model_name", "Its model."),
+  optionalTextColumn("ip", "Its address."),
+  optionalTextColumn("mac_address", "Its hardware address."),
+  optionalTextColumn("gateway_id", "Id of the gateway that it hangs on."),
 ]);
 
-export const TABLES: readonly Table[] = [
-  VALUE_TABLE,
+export const LAKE_TABLES: readonly LakeTable[] = [
+  TAG_VALUE_TABLE,
   HISTORY_TABLE,
   TOTAL_TABLE,
   ALARM_TABLE,

@@ -3,66 +3,65 @@ import type { SilenceView } from "../../../src/core/connector.ts";
 import type { AlarmPriority } from "../../../src/core/model/building.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { QuietHours, ReceiverConfig } from "./config.ts";
-import type { IncidentRetries, Notifier } from "./notifier.ts";
-import type { Receiver } from "./receiver-interface.ts";
-import { findMembers, type IncidentLedger, isOver, type StoredIncident } from "./stored-incident.ts";
+import type { IncidentNotifier, IncidentRetries } from "./notifier.ts";
+import type { AlarmReceiver } from "./receiver-interface.ts";
+import { findMembers, type IncidentLedger, isResolved, type StoredIncident } from "./stored-incident.ts";
 
 /**
  * Queue of incidents to process, changed or scheduled. The cost does not depend on other incidents.
- *
  *     changed ──► (evaluated by the sink) ──► ready: A before B before C, first come first
  *        ▲                                └─► later: at a time ──┐
  *        └───────────────────────────────────────────────────────┘
  */
 export function createAgenda() {
-  const changedKeys = new Set<string>();
-  const readyByPriority = new Map<string, Set<string>>();
-  const priorityByKey = new Map<string, string>();
-  const dueTimeMsByKey = new Map<string, number>();
-  /** Scheduled incidents by time. An entry is outdated if `dueTimeMsByKey` has another time. */
+  const changedIncidentKeys = new Set<string>();
+  const readyKeysByPriority = new Map<string, Set<string>>();
+  const priorityByIncidentKey = new Map<string, string>();
+  const dueMsByIncidentKey = new Map<string, number>();
+  /** Scheduled incidents by time. Ignore an entry if `dueMsByIncidentKey` has another time. */
   const schedule: { readonly atMs: number; readonly key: string }[] = [];
 
-  function removeFromReady(key: string): void {
-    const priority = priorityByKey.get(key) ?? "";
-    priorityByKey.delete(key);
-    const keys = readyByPriority.get(priority);
+  function removeReadyIncident(key: string): void {
+    const priority = priorityByIncidentKey.get(key) ?? "";
+    priorityByIncidentKey.delete(key);
+    const keys = readyKeysByPriority.get(priority);
     keys?.delete(key);
-    if (keys?.size === 0) readyByPriority.delete(priority);
+    if (keys?.size === 0) readyKeysByPriority.delete(priority);
   }
 
-  function nextTimeMs(): number {
-    while (schedule[0] !== undefined && dueTimeMsByKey.get(schedule[0].key) !== schedule[0].atMs) schedule.shift();
+  function nextDueTimeMs(): number {
+    while (schedule[0] !== undefined && dueMsByIncidentKey.get(schedule[0].key) !== schedule[0].atMs) schedule.shift();
     return schedule[0]?.atMs ?? Number.POSITIVE_INFINITY;
   }
 
   return {
-    change: (key: string) => void changedKeys.add(key),
+    change: (key: string) => void changedIncidentKeys.add(key),
 
     take(nowMs: number, max: number): readonly string[] {
-      const takenIncidentKeys = [...changedKeys.values().take(max)];
-      for (const key of takenIncidentKeys) changedKeys.delete(key);
-      while (takenIncidentKeys.length < max && nextTimeMs() <= nowMs) {
+      const takenIncidentKeys = [...changedIncidentKeys.values().take(max)];
+      for (const key of takenIncidentKeys) changedIncidentKeys.delete(key);
+      while (takenIncidentKeys.length < max && nextDueTimeMs() <= nowMs) {
         const { key = "" } = schedule.shift() ?? {};
-        dueTimeMsByKey.delete(key);
+        dueMsByIncidentKey.delete(key);
         takenIncidentKeys.push(key);
       }
       return takenIncidentKeys;
     },
 
     ready(key: string, priority: string): void {
-      dueTimeMsByKey.delete(key);
-      if (priorityByKey.get(key) === priority) return;
-      removeFromReady(key);
-      priorityByKey.set(key, priority);
-      readyByPriority.set(priority, (readyByPriority.get(priority) ?? new Set()).add(key));
+      dueMsByIncidentKey.delete(key);
+      if (priorityByIncidentKey.get(key) === priority) return;
+      removeReadyIncident(key);
+      priorityByIncidentKey.set(key, priority);
+      readyKeysByPriority.set(priority, (readyKeysByPriority.get(priority) ?? new Set()).add(key));
     },
 
     /** Postpones an incident to a time; infinite: until the incident changes. */
     later(key: string, atMs: number): void {
-      removeFromReady(key);
-      dueTimeMsByKey.delete(key);
+      removeReadyIncident(key);
+      dueMsByIncidentKey.delete(key);
       if (atMs === Number.POSITIVE_INFINITY) return;
-      dueTimeMsByKey.set(key, atMs);
+      dueMsByIncidentKey.set(key, atMs);
       let insertIndex = 0;
       for (let upperIndex = schedule.length; insertIndex < upperIndex; ) {
         const middleIndex = (insertIndex + upperIndex) >>> 1;
@@ -73,75 +72,75 @@ export function createAgenda() {
     },
 
     first(): string | undefined {
-      const [priority = ""] = [...readyByPriority.keys()].sort();
-      return readyByPriority.get(priority)?.values().next().value;
+      const [priority = ""] = [...readyKeysByPriority.keys()].sort();
+      return readyKeysByPriority.get(priority)?.values().next().value;
     },
 
-    size: () => priorityByKey.size,
-    sizeOf: (priority: string) => readyByPriority.get(priority)?.size ?? 0,
-    nextMs: () => (changedKeys.size > 0 ? Number.NEGATIVE_INFINITY : nextTimeMs()),
+    size: () => priorityByIncidentKey.size,
+    sizeOf: (priority: string) => readyKeysByPriority.get(priority)?.size ?? 0,
+    nextMs: () => (changedIncidentKeys.size > 0 ? Number.NEGATIVE_INFINITY : nextDueTimeMs()),
   };
 }
 
-const LIST_EDIT_INTERVAL_MS = 30_000;
+const ALARM_LIST_EDIT_INTERVAL_MS = 30_000;
 /** Time for which an incident is stored after it ended or became invisible. */
 const INCIDENT_RETENTION_MS = 30 * 86_400_000;
-const MAX_DELAY_CHECK_MS = 3_600_000;
+const MAX_INCIDENT_RECHECK_MS = 3_600_000;
 
-interface IncidentPlan {
+interface IncidentAction {
   readonly act: "send" | "repeat" | "look" | "forget";
   readonly atMs: number;
 }
 
 /** Creates a function that returns the next action of an incident, or null to wait for an event. */
 export function createIncidentPlanner(
-  { repeatMs, repeatClosedMs = 0 }: Pick<Receiver, "repeatMs" | "repeatClosedMs">,
+  { repeatMs, repeatClosedMs = 0 }: Pick<AlarmReceiver, "repeatMs" | "repeatClosedMs">,
   timing: NotificationTiming,
-  notifier: Notifier,
+  notifier: IncidentNotifier,
   retries: IncidentRetries,
   resendKeys: ReadonlySet<string>,
   readLedger: () => IncidentLedger,
   monotonicMs: () => number,
-): (key: string, stored: StoredIncident) => IncidentPlan | null {
-  function planSending(key: string, stored: StoredIncident, fromMs: number): IncidentPlan | null {
+): (key: string, stored: StoredIncident) => IncidentAction | null {
+  function planSending(key: string, stored: StoredIncident, fromMs: number): IncidentAction | null {
     const nowMs = monotonicMs();
-    const planSendAt = (atMs: number): IncidentPlan => ({ act: "send", atMs: Math.max(atMs, fromMs) });
+    const planSendAt = (atMs: number): IncidentAction => ({ act: "send", atMs: Math.max(atMs, fromMs) });
     if (stored.told !== null) {
       if (!notifier.needsSending(stored)) return null;
       const listsMembers = stored.kind === "gateway" || stored.kind === "storm";
-      return planSendAt(listsMembers && !isOver(stored) ? stored.told.atMs + LIST_EDIT_INTERVAL_MS : nowMs);
+      return planSendAt(listsMembers && !isResolved(stored) ? stored.told.atMs + ALARM_LIST_EDIT_INTERVAL_MS : nowMs);
     }
-    if (isOver(stored) && stored.openingMs !== null) return planSendAt(nowMs);
+    if (isResolved(stored) && stored.openingMs !== null) return planSendAt(nowMs);
     if (stored.into !== null) return null;
     const delayMs = timing.delayMs(stored, () => findMembers(readLedger(), key));
     if (delayMs === 0) return planSendAt(nowMs);
-    if (isOver(stored)) return { act: "forget", atMs: nowMs };
-    return { act: "look", atMs: nowMs + Math.min(delayMs, MAX_DELAY_CHECK_MS) };
+    if (isResolved(stored)) return { act: "forget", atMs: nowMs };
+    return { act: "look", atMs: nowMs + Math.min(delayMs, MAX_INCIDENT_RECHECK_MS) };
   }
 
-  function planRepeat({ told, status, changedMs }: StoredIncident, fromMs: number): IncidentPlan | null {
+  function planRepeat({ told, status, changedMs }: StoredIncident, fromMs: number): IncidentAction | null {
     if (repeatMs === undefined || told === null) return null;
-    const atMs = told.atMs + repeatMs;
-    if (status === "resolved" && Math.max(atMs, monotonicMs()) - changedMs >= repeatClosedMs) return null;
-    return { act: "repeat", atMs: Math.max(atMs, fromMs) };
+    const repeatAtMs = told.atMs + repeatMs;
+    if (status === "resolved" && Math.max(repeatAtMs, monotonicMs()) - changedMs >= repeatClosedMs) return null;
+    return { act: "repeat", atMs: Math.max(repeatAtMs, fromMs) };
   }
 
   return (key, stored) => {
-    const isActive = !isOver(stored) && stored.status !== "unknown";
-    const forgetAtMs = isActive ? Number.POSITIVE_INFINITY : stored.changedMs + INCIDENT_RETENTION_MS + 1;
+    const isIncidentActive = !isResolved(stored) && stored.status !== "unknown";
+    const forgetAtMs = isIncidentActive ? Number.POSITIVE_INFINITY : stored.changedMs + INCIDENT_RETENTION_MS + 1;
     const isStillRejected =
       stored.refused !== undefined && !resendKeys.has(key) && stored.refused === notifier.digestOf(stored);
     const fromMs = Math.max(retries.againMs(key) ?? 0, stored.openingMs === null ? 0 : (stored.lookAtMs ?? 0));
     const sendingPlan = isStillRejected ? null : (planSending(key, stored, fromMs) ?? planRepeat(stored, fromMs));
     if (sendingPlan !== null && sendingPlan.atMs <= forgetAtMs) return sendingPlan;
-    return isActive ? null : { act: "forget", atMs: forgetAtMs };
+    return isIncidentActive ? null : { act: "forget", atMs: forgetAtMs };
   };
 }
 
 export type NotificationTiming = ReturnType<typeof createNotificationTiming>;
 
 const MINUTE_MS = 60_000;
-const MAX_CACHED_MINUTES = 1_000;
+const MAX_CACHED_QUIET_MINUTES = 1_000;
 const WEEKDAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 
 /** Decides when an incident is sent: after `hold`, outside quiet hours and silences. */
@@ -163,20 +162,19 @@ export function createNotificationTiming(
   }
 
   /** Earliest time for an active incident that began at `beganMs`. Ignores silences. */
-  function findNotifyFromMs(priority: AlarmPriority, beganMs: number, zone: string): number {
-    return Math.max(beganMs + hold, findQuietUntilMs(priority, beganMs + hold, zone));
-  }
+  const findNotificationStartMs = (priority: AlarmPriority, beganMs: number, zone: string): number =>
+    Math.max(beganMs + hold, findQuietUntilMs(priority, beganMs + hold, zone));
 
   return {
-    notifyFromMs: findNotifyFromMs,
+    notifyFromMs: findNotificationStartMs,
 
     /** Returns true when a silence was added, removed, started or ended since the last call. */
     updateSilences(next: readonly SilenceView[]): boolean {
       silences = next;
       const now = clock.now();
-      const previousDigest = silencesDigest;
+      const previousSilencesDigest = silencesDigest;
       silencesDigest = JSON.stringify(next.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]));
-      return silencesDigest !== previousDigest;
+      return silencesDigest !== previousSilencesDigest;
     },
 
     /** Milliseconds until an unsent incident may be sent: 0 for now, infinite for never or during a silence. */
@@ -184,17 +182,18 @@ export function createNotificationTiming(
       const { endedAt, metMs, holdFromMs, priority, source, startedAt } = stored;
       const now = clock.now();
       const alarms = silences.length === 0 ? [] : stored.alarm === null ? members() : [stored];
-      if (isOver(stored)) {
+      if (isResolved(stored)) {
         // Never send an alarm that began and ended while it waited. An end without a time of the service may be early.
-        const endedMs = parseTimeOr(endedAt, now);
-        const startedMs = parseTimeOr(startedAt, metMs);
-        const alarmStartMs = startedMs <= endedMs ? startedMs : Math.min(metMs, endedMs);
-        const fromMs = findNotifyFromMs(priority, alarmStartMs, zoneOf(source));
-        const mustNotBeSent = endedMs < fromMs || (areSilenced(alarms, alarmStartMs) && areSilenced(alarms, endedMs));
-        return mustNotBeSent ? Number.POSITIVE_INFINITY : 0;
+        const alarmEndMs = parseTimeMsOr(endedAt, now);
+        const alarmStartedMs = parseTimeMsOr(startedAt, metMs);
+        const alarmStartMs = alarmStartedMs <= alarmEndMs ? alarmStartedMs : Math.min(metMs, alarmEndMs);
+        const fromMs = findNotificationStartMs(priority, alarmStartMs, zoneOf(source));
+        const isNeverSent =
+          alarmEndMs < fromMs || (areSilenced(alarms, alarmStartMs) && areSilenced(alarms, alarmEndMs));
+        return isNeverSent ? Number.POSITIVE_INFINITY : 0;
       }
       // Quiet hours may have begun during `hold`.
-      const waitForQuietHoursMs = findNotifyFromMs(priority, now - hold, zoneOf(source)) - now;
+      const waitForQuietHoursMs = findNotificationStartMs(priority, now - hold, zoneOf(source)) - now;
       const waitMs = Math.max(0, waitForQuietHoursMs, holdFromMs + hold - monotonicMs());
       return waitMs === 0 && areSilenced(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
     },
@@ -202,26 +201,26 @@ export function createNotificationTiming(
 
   /** End of the quiet hours that contain a time; negative infinity outside them. */
   function findQuietUntilMs(priority: AlarmPriority, atMs: number, zone: string): number {
-    const matchingHours = quiet.filter(({ priorities }) => priorities.includes(priority));
-    if (matchingHours.length === 0) return Number.NEGATIVE_INFINITY;
+    const matchingQuietHours = quiet.filter(({ priorities }) => priorities.includes(priority));
+    if (matchingQuietHours.length === 0) return Number.NEGATIVE_INFINITY;
     const key = `${priority} ${zone} ${Math.floor(atMs / MINUTE_MS)}`;
-    const cachedUntilMs = quietUntilMsByMinute.get(key);
-    if (cachedUntilMs !== undefined) return cachedUntilMs;
-    if (quietUntilMsByMinute.size >= MAX_CACHED_MINUTES) quietUntilMsByMinute.clear();
-    let untilMs = Number.NEGATIVE_INFINITY;
+    const cachedQuietUntilMs = quietUntilMsByMinute.get(key);
+    if (cachedQuietUntilMs !== undefined) return cachedQuietUntilMs;
+    if (quietUntilMsByMinute.size >= MAX_CACHED_QUIET_MINUTES) quietUntilMsByMinute.clear();
+    let quietUntilMs = Number.NEGATIVE_INFINITY;
     // Quiet hours may overlap: 22:00 to 06:00, and on Sundays until 10:00.
-    for (let round = 0; round <= matchingHours.length; round += 1) {
-      const fromMs = Math.max(atMs, untilMs);
-      const quietHoursEndsMs = matchingHours.flatMap((quietHours) => findQuietHoursEnd(quietHours, fromMs, zone) ?? []);
-      if (quietHoursEndsMs.length === 0) break;
-      untilMs = Math.max(...quietHoursEndsMs);
+    for (let round = 0; round <= matchingQuietHours.length; round += 1) {
+      const fromMs = Math.max(atMs, quietUntilMs);
+      const quietEndsMs = matchingQuietHours.flatMap((quietHours) => findQuietHoursEnd(quietHours, fromMs, zone) ?? []);
+      if (quietEndsMs.length === 0) break;
+      quietUntilMs = Math.max(...quietEndsMs);
     }
-    quietUntilMsByMinute.set(key, untilMs);
-    return untilMs;
+    quietUntilMsByMinute.set(key, quietUntilMs);
+    return quietUntilMs;
   }
 }
 
-export function parseTimeOr(time: string | null, otherMs: number): number {
+export function parseTimeMsOr(time: string | null, otherMs: number): number {
   const ms = time === null ? Number.NaN : Date.parse(time);
   return Number.isNaN(ms) ? otherMs : ms;
 }
@@ -230,10 +229,10 @@ function findQuietHoursEnd({ days, from, to }: QuietHours, atMs: number, zone: s
   const localTime = DateTime.fromMillis(atMs, { zone });
   if (!localTime.isValid) return null;
   for (const day of [localTime, localTime.minus({ days: 1 })]) {
-    const start = setTimeOfDay(day, from);
+    const quietHoursStart = setTimeOfDay(day, from);
     const end = setTimeOfDay(to < from ? day.plus({ days: 1 }) : day, to);
     const appliesToWeekday = days === undefined || days.includes(WEEKDAYS[day.weekday - 1] ?? "mon");
-    if (appliesToWeekday && start.toMillis() <= atMs && atMs < end.toMillis()) return end.toMillis();
+    if (appliesToWeekday && quietHoursStart.toMillis() <= atMs && atMs < end.toMillis()) return end.toMillis();
   }
   return null;
 }

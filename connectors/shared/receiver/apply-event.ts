@@ -1,14 +1,14 @@
 import type { Alarm } from "../../../src/core/model/building.ts";
 import { type AlarmFact, type AnyEvent, type Event, eventSourceName } from "../../../src/core/model/event.ts";
-import { parseTimeOr } from "./agenda.ts";
+import { parseTimeMsOr } from "./agenda.ts";
 import type { ReceiverConfig } from "./config.ts";
-import { computeIncidentKey, type IncidentChange, type IncidentStatus } from "./receiver-interface.ts";
+import { computeIncidentKey, type IncidentChangeKind, type IncidentStatus } from "./receiver-interface.ts";
 import {
-  createIncident,
+  createStoredIncident,
   findMembers,
   getIncidentKey,
   type IncidentLedger,
-  isOver,
+  isResolved,
   type StoredIncident,
 } from "./stored-incident.ts";
 
@@ -23,7 +23,7 @@ export interface LedgerUpdate {
   readonly isGatewayOffline: (source: string, gatewayId: string) => boolean;
 }
 
-export interface EventContext {
+export interface DeliveryContext {
   /** Position in the event log; 0 for an event outside the log. */
   readonly position: number;
   /** Time of the commit, UTC; empty for an event outside the log. */
@@ -33,15 +33,15 @@ export interface EventContext {
 }
 
 /** Applies an event to the ledger and returns the keys of the changed incidents. Idempotent. */
-export function applyEvent(update: LedgerUpdate, event: Event, context: EventContext): readonly string[] {
+export function applyEvent(update: LedgerUpdate, event: Event, context: DeliveryContext): readonly string[] {
   const { ledger } = update;
   const { again, nowMs, position } = context;
   const typedEvent = event as AnyEvent;
   const source = eventSourceName(event);
   if (source === null) return [];
   if (typedEvent.type === "gateway-online") {
-    const gatewayReturn = { position, time: event.time, changeId: event.id, nowMs };
-    return listChangedKeys(ledger, () => applyGatewayReturn(update, source, typedEvent.data.gateway.id, gatewayReturn));
+    const reconnection = { position, time: event.time, changeId: event.id, nowMs };
+    return listChangedKeys(ledger, () => applyGatewayReturn(update, source, typedEvent.data.gateway.id, reconnection));
   }
   if (typedEvent.type === "gateway-offline" && typedEvent.data.wholeSite) {
     const { id } = typedEvent.data.gateway;
@@ -51,21 +51,22 @@ export function applyEvent(update: LedgerUpdate, event: Event, context: EventCon
   if (!isAlarmEvent(typedEvent)) return [];
   const key = computeIncidentKey(source, "alarm", typedEvent.data.episode);
   const storedIncident = ledger.get(key);
-  if (storedIncident !== undefined && position <= storedIncident.through) return withGroupKey(key, storedIncident);
-  const nextState = computeNextState(storedIncident, typedEvent, source, update, context);
-  if (nextState === null) return [];
-  // An alarm that comes back after the end of its group stands alone, or joins the group that explains it now.
-  const group = ledger.get(nextState.into ?? "");
-  const alarmLeavesGroup = nextState.into !== null && !isOver(nextState) && (group === undefined || isOver(group));
-  ledger.set(key, alarmLeavesGroup ? { ...nextState, into: null, metMs: nowMs } : nextState);
+  if (storedIncident !== undefined && position <= storedIncident.through) return keyAndGroupKey(key, storedIncident);
+  const nextIncident = computeNextIncident(storedIncident, typedEvent, source, update, context);
+  if (nextIncident === null) return [];
+  // An alarm that comes back after the end of its group leaves the group, and may join another.
+  const alarmGroup = ledger.get(nextIncident.into ?? "");
+  const alarmLeavesGroup =
+    nextIncident.into !== null && !isResolved(nextIncident) && (alarmGroup === undefined || isResolved(alarmGroup));
+  ledger.set(key, alarmLeavesGroup ? { ...nextIncident, into: null, metMs: nowMs } : nextIncident);
   if (storedIncident === undefined || alarmLeavesGroup) {
     const { behindGateway } = typedEvent.data;
     const isExplainedByGateway = behindGateway !== null && (!again || update.isGatewayOffline(source, behindGateway));
-    foldIntoGroup(update, key, isExplainedByGateway ? behindGateway : null);
+    foldAlarmIntoGroup(update, key, isExplainedByGateway ? behindGateway : null);
   }
   const groupKey = ledger.get(key)?.into ?? null;
-  if (storedIncident !== undefined && groupKey !== null) refreshGroup(ledger, groupKey, event.id, nowMs);
-  return withGroupKey(key, ledger.get(key) ?? nextState);
+  if (storedIncident !== undefined && groupKey !== null) refreshIncidentGroup(ledger, groupKey, event.id, nowMs);
+  return keyAndGroupKey(key, ledger.get(key) ?? nextIncident);
 }
 
 function listChangedKeys(ledger: IncidentLedger, change: () => void): readonly string[] {
@@ -74,77 +75,76 @@ function listChangedKeys(ledger: IncidentLedger, change: () => void): readonly s
   return [...ledger].filter(([key, stored]) => previousLedger.get(key) !== stored).map(([key]) => key);
 }
 
-const withGroupKey = (key: string, { into }: StoredIncident): readonly string[] =>
+const keyAndGroupKey = (key: string, { into }: StoredIncident): readonly string[] =>
   into === null ? [key] : [key, into];
 
 type AlarmEvent = Extract<AnyEvent, { readonly type: `alarm-${string}` }>;
 
 const isAlarmEvent = (event: AnyEvent): event is AlarmEvent => event.type.startsWith("alarm-");
 
-function computeNextState(
+function computeNextIncident(
   stored: StoredIncident | undefined,
   event: AlarmEvent,
   source: string,
   { initial, isActive }: LedgerUpdate,
-  context: EventContext,
+  context: DeliveryContext,
 ): StoredIncident | null {
   const { nowMs, position } = context;
   const { alarm, episode } = event.data;
-  const changeName = event.type.slice("alarm-".length) as IncidentChange;
+  const incidentChange = event.type.slice("alarm-".length) as IncidentChangeKind;
   const { priority } = alarm.trigger;
-  const nextFacts = { alarm, changeId: event.id, priority, changedMs: nowMs, through: position };
+  const nextIncidentFacts = { alarm, changeId: event.id, priority, changedMs: nowMs, through: position };
   if (stored === undefined) {
-    if (changeName !== "raised" && changeName !== "retriggered") return null;
+    if (incidentChange !== "raised" && incidentChange !== "retriggered") return null;
     if (event.type === "alarm-raised" && event.data.initial && !initial && event.snapshot !== true) return null;
     if (context.again && !isActive(source, event.data)) return null;
-    return createIncident("alarm", source, episode, {
-      ...nextFacts,
-      ...{ change: changeName, site: alarm.site, status: readStatus(alarm), startedAt: alarm.triggeredAt },
+    return createStoredIncident("alarm", source, episode, {
+      ...nextIncidentFacts,
+      ...{ change: incidentChange, site: alarm.site, status: readAlarmStatus(alarm), startedAt: alarm.triggeredAt },
       ...{ metMs: nowMs, holdFromMs: findHoldStartMs(event, context) },
     });
   }
-  const status = computeStatus(stored, changeName, alarm);
+  const status = computeIncidentStatus(stored, incidentChange, alarm);
   return {
     ...stored,
-    ...nextFacts,
+    ...nextIncidentFacts,
     status,
-    change: isOver(stored) && status === "resolved" ? stored.change : changeName,
+    change: isResolved(stored) && status === "resolved" ? stored.change : incidentChange,
     endedAt: status === "resolved" ? (alarm.resolvedAt ?? stored.endedAt ?? event.time) : null,
-    retriggers: stored.retriggers + (changeName === "retriggered" ? 1 : 0),
+    retriggers: stored.retriggers + (incidentChange === "retriggered" ? 1 : 0),
   };
 }
 
 /** Returns the start of `hold` by the worker's clock; for alarms that already existed, by the service's clock. */
-function findHoldStartMs(event: AlarmEvent, { committedAt, nowMs }: EventContext): number {
-  const metMs = Math.min(nowMs, parseTimeOr(committedAt, nowMs));
+function findHoldStartMs(event: AlarmEvent, { committedAt, nowMs }: DeliveryContext): number {
+  const metMs = Math.min(nowMs, parseTimeMsOr(committedAt, nowMs));
   const alarmExistedBefore = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
-  return alarmExistedBefore ? Math.min(metMs, parseTimeOr(event.data.alarm.triggeredAt, metMs)) : metMs;
+  return alarmExistedBefore ? Math.min(metMs, parseTimeMsOr(event.data.alarm.triggeredAt, metMs)) : metMs;
 }
 
-function computeStatus(stored: StoredIncident, change: IncidentChange, alarm: Alarm): IncidentStatus {
+function computeIncidentStatus(stored: StoredIncident, change: IncidentChangeKind, alarm: Alarm): IncidentStatus {
   if (change === "resolved") return "resolved";
-  if (isOver(stored) && change !== "retriggered" && change !== "raised") return "resolved";
+  if (isResolved(stored) && change !== "retriggered" && change !== "raised") return "resolved";
   if (change === "vanished" || change === "out-of-scope") return "unknown";
-  return change === "recovering" ? "recovering" : readStatus(alarm);
+  return change === "recovering" ? "recovering" : readAlarmStatus(alarm);
 }
 
-const readStatus = (alarm: Alarm): IncidentStatus =>
+const readAlarmStatus = (alarm: Alarm): IncidentStatus =>
   alarm.acknowledged ? "acknowledged" : alarm.recoveringUntil === null ? "active" : "recovering";
 
-export function listAlarms(events: readonly Event[]): readonly { readonly source: string; readonly id: string }[] {
+export function listAlarmIds(events: readonly Event[]): readonly { readonly source: string; readonly id: string }[] {
   return (events as readonly AnyEvent[]).flatMap((event) => {
     const source = eventSourceName(event);
     return source !== null && isAlarmEvent(event) ? [{ source, id: event.data.alarm.id }] : [];
   });
 }
 
-export const concernsIncidents = (type: string) => type.startsWith("alarm-") || /^gateway-o(n|ff)line$/.test(type);
+export const isIncidentEventKind = (type: string) => type.startsWith("alarm-") || /^gateway-o(n|ff)line$/.test(type);
 
-export function mayJoinGatewayGroup(event: Event): boolean {
-  return event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
-}
+export const mayJoinGatewayGroup = (event: Event): boolean =>
+  event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
 
-interface GatewayReturn {
+interface GatewayReconnection {
   /** Log position of the return. An outage that began after this position continues. */
   readonly position: number;
   readonly time: string;
@@ -155,7 +155,7 @@ interface GatewayReturn {
 /** Time after a gateway's return in which its alarms may still end with the group. */
 const GATEWAY_RETURN_WAIT_MS = 180_000;
 
-function foldIntoGroup(update: LedgerUpdate, key: string, behindGateway: string | null): void {
+function foldAlarmIntoGroup(update: LedgerUpdate, key: string, behindGateway: string | null): void {
   const { ledger } = update;
   const alarm = ledger.get(key);
   if (alarm === undefined || alarm.told !== null || alarm.openingMs !== null) return;
@@ -163,7 +163,7 @@ function foldIntoGroup(update: LedgerUpdate, key: string, behindGateway: string 
   const groupKey = isBehindGateway ? joinGatewayGroup(update, alarm, behindGateway) : joinStormGroup(update, alarm);
   if (groupKey === undefined) return;
   ledger.set(key, { ...alarm, into: groupKey });
-  refreshGroup(ledger, groupKey, alarm.changeId, alarm.changedMs);
+  refreshIncidentGroup(ledger, groupKey, alarm.changeId, alarm.changedMs);
 }
 
 /** Applies the return of a gateway. Alarms that are still active three minutes later leave the group. */
@@ -171,41 +171,36 @@ export function applyGatewayReturn(
   update: LedgerUpdate,
   source: string,
   gatewayId: string,
-  { position, time, changeId, nowMs }: GatewayReturn,
+  { position, time, changeId, nowMs }: GatewayReconnection,
 ): void {
   const { ledger } = update;
   const [key, group] = findOpenGatewayGroup(ledger, source, gatewayId, position) ?? [];
   if (key === undefined || group === undefined || group.settling !== undefined) return;
   const wasGroupSent = group.told !== null || group.openingMs !== null;
-  if (!wasGroupSent || findMembers(ledger, key).every(isOver)) endGroup(update, key, { time, changeId }, nowMs);
+  if (!wasGroupSent || findMembers(ledger, key).every(isResolved)) endGroup(update, key, { time, changeId }, nowMs);
   else ledger.set(key, { ...group, settling: { untilMs: nowMs + GATEWAY_RETURN_WAIT_MS, time, changeId } });
 }
 
 /** Adds the unsent alarms of a site to the group of its only gateway, which is offline. */
-function applyGatewayLoss(
-  update: LedgerUpdate,
-  source: string,
-  gatewayId: string,
-  siteId: number,
-  position: number,
-): void {
+function applyGatewayLoss(update: LedgerUpdate, source: string, gatewayId: string, siteId: number, position: number) {
   const { ledger } = update;
   const [key] = findOpenGatewayGroup(ledger, source, gatewayId) ?? [];
-  if (key !== undefined) continueOutage(ledger, key, position);
+  if (key !== undefined) continueGatewayOutage(ledger, key, position);
   for (const [alarmKey, stored] of [...ledger]) {
     const isAlarmAtSite = stored.kind === "alarm" && stored.source === source && stored.site?.id === siteId;
-    if (isAlarmAtSite && stored.into === null && !isOver(stored)) foldIntoGroup(update, alarmKey, gatewayId);
+    if (isAlarmAtSite && stored.into === null && !isResolved(stored)) foldAlarmIntoGroup(update, alarmKey, gatewayId);
   }
 }
 
 export function endSettledGatewayGroups(update: LedgerUpdate, keys: readonly string[], nowMs: number): void {
   for (const key of keys) {
     const storedGroup = update.ledger.get(key);
-    if (storedGroup?.settling === undefined || isOver(storedGroup)) continue;
+    if (storedGroup?.settling === undefined || isResolved(storedGroup)) continue;
     const { untilMs } = storedGroup.settling;
     // A wait longer than three minutes means that the clock was set back.
     const isWaitOver = nowMs >= untilMs || untilMs - nowMs > GATEWAY_RETURN_WAIT_MS;
-    if (isWaitOver || findMembers(update.ledger, key).every(isOver)) endGroup(update, key, storedGroup.settling, nowMs);
+    if (isWaitOver || findMembers(update.ledger, key).every(isResolved))
+      endGroup(update, key, storedGroup.settling, nowMs);
   }
 }
 
@@ -214,7 +209,7 @@ function findOpenGatewayGroup(ledger: IncidentLedger, source: string, id: string
   return [...ledger].find(
     ([, { gateway, kind, ...stored }]) =>
       kind === "gateway" &&
-      !isOver(stored) &&
+      !isResolved(stored) &&
       stored.source === source &&
       gateway?.id === id &&
       stored.through < position,
@@ -225,14 +220,14 @@ function joinGatewayGroup({ ledger, gatewayName }: LedgerUpdate, alarm: StoredIn
   const [key] = findOpenGatewayGroup(ledger, alarm.source, id) ?? [];
   if (key === undefined) {
     const gateway = { id, displayName: gatewayName(alarm.source, id) };
-    return addGroup(ledger, alarm, { kind: "gateway", episode: buildGroupEpisode(id, alarm), gateway });
+    return addIncidentGroup(ledger, alarm, { kind: "gateway", episode: buildGroupEpisode(id, alarm), gateway });
   }
-  continueOutage(ledger, key, alarm.through);
+  continueGatewayOutage(ledger, key, alarm.through);
   return key;
 }
 
 /** Continues an outage: the gateway is offline again before its alarms ended, so the return of the gateway no longer counts. */
-function continueOutage(ledger: IncidentLedger, key: string, position: number): void {
+function continueGatewayOutage(ledger: IncidentLedger, key: string, position: number): void {
   const { settling, ...stored } = ledger.get(key) as StoredIncident;
   if (settling !== undefined) ledger.set(key, { ...stored, through: Math.max(stored.through, position) });
 }
@@ -244,20 +239,22 @@ function joinStormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): 
     storm.over === "all" || (source === alarm.source && site?.id === alarm.site?.id);
   const isRecent = ({ metMs }: StoredIncident) => metMs > alarm.metMs - storm.within;
   // A member that never ends keeps a storm open. Alarms weeks later are not part of it.
-  const openStorm = [...ledger].find(
+  const openStormGroup = [...ledger].find(
     ([key, stored]) =>
-      stored.kind === "storm" && !isOver(stored) && isInScope(stored) && findMembers(ledger, key).some(isRecent),
+      stored.kind === "storm" && !isResolved(stored) && isInScope(stored) && findMembers(ledger, key).some(isRecent),
   );
-  if (openStorm !== undefined) return openStorm[0];
+  if (openStormGroup !== undefined) return openStormGroup[0];
   // Alarms of an offline gateway open no incident, so a storm does not count these alarms.
   const isCounted = ({ into, kind }: StoredIncident) => kind === "alarm" && ledger.get(into ?? "")?.kind !== "gateway";
-  const openings = [...ledger.values()].filter((stored) => isCounted(stored) && isInScope(stored) && isRecent(stored));
-  if (openings.length <= storm.openings) return undefined;
+  const recentAlarms = [...ledger.values()].filter(
+    (stored) => isCounted(stored) && isInScope(stored) && isRecent(stored),
+  );
+  if (recentAlarms.length <= storm.openings) return undefined;
   const site = storm.over === "all" ? null : alarm.site;
-  return addGroup(ledger, alarm, { kind: "storm", site, episode: buildGroupEpisode(storm.over, alarm) });
+  return addIncidentGroup(ledger, alarm, { kind: "storm", site, episode: buildGroupEpisode(storm.over, alarm) });
 }
 
-function addGroup(ledger: IncidentLedger, alarm: StoredIncident, group: Partial<StoredIncident>): string {
+function addIncidentGroup(ledger: IncidentLedger, alarm: StoredIncident, group: Partial<StoredIncident>): string {
   const { refused: _, ...rest } = alarm;
   let addedGroup: StoredIncident = {
     ...rest,
@@ -274,36 +271,35 @@ function addGroup(ledger: IncidentLedger, alarm: StoredIncident, group: Partial<
 }
 
 /** Builds the episode of a group. An alarm starts a new group each time that it comes back. */
-function buildGroupEpisode(what: string, { episode, retriggers, startedAt }: StoredIncident): string {
-  return [what, startedAt, episode, ...(retriggers === 0 ? [] : [retriggers])].join(" ");
-}
+const buildGroupEpisode = (what: string, { episode, retriggers, startedAt }: StoredIncident): string =>
+  [what, startedAt, episode, ...(retriggers === 0 ? [] : [retriggers])].join(" ");
 
 /** Closes the group of a gateway. Active alarms become incidents of their own, or join a storm. */
 function endGroup(
   update: LedgerUpdate,
   key: string,
-  { time, changeId }: Pick<GatewayReturn, "time" | "changeId">,
+  { time, changeId }: Pick<GatewayReconnection, "time" | "changeId">,
   nowMs: number,
 ): void {
   const { ledger } = update;
   patchIncident(ledger, key, { status: "resolved", change: "resolved", endedAt: time, changeId, changedMs: nowMs });
   for (const member of findMembers(ledger, key)) {
-    if (isOver(member)) continue;
+    if (isResolved(member)) continue;
     patchIncident(ledger, getIncidentKey(member), { into: null, metMs: nowMs, changedMs: nowMs });
-    foldIntoGroup(update, getIncidentKey(member), null);
+    foldAlarmIntoGroup(update, getIncidentKey(member), null);
   }
 }
 
-function refreshGroup(ledger: IncidentLedger, key: string, changeId: string, nowMs: number): void {
-  const group = ledger.get(key);
-  if (group === undefined) return;
-  const members = findMembers(ledger, key);
-  const priority = members.map((member) => member.priority).sort()[0] ?? group.priority;
+function refreshIncidentGroup(ledger: IncidentLedger, key: string, changeId: string, nowMs: number): void {
+  const alarmGroup = ledger.get(key);
+  if (alarmGroup === undefined) return;
+  const groupMembers = findMembers(ledger, key);
+  const priority = groupMembers.map((member) => member.priority).sort()[0] ?? alarmGroup.priority;
   patchIncident(ledger, key, { changeId, priority, change: "members", changedMs: nowMs });
   // A storm ends with its last alarm; a gateway group ends when the gateway is online.
-  if (group.kind !== "storm" || members.some((member) => !isOver(member))) return;
-  const [lastAlarmEnd] = members.map(({ endedAt }) => endedAt ?? "").sort((a, b) => (a < b ? 1 : -1));
-  patchIncident(ledger, key, { status: "resolved", change: "resolved", endedAt: lastAlarmEnd || group.startedAt });
+  if (alarmGroup.kind !== "storm" || groupMembers.some((member) => !isResolved(member))) return;
+  const [lastAlarmEnd] = groupMembers.map(({ endedAt }) => endedAt ?? "").sort((a, b) => (a < b ? 1 : -1));
+  patchIncident(ledger, key, { status: "resolved", change: "resolved", endedAt: lastAlarmEnd || alarmGroup.startedAt });
 }
 
 function patchIncident(ledger: IncidentLedger, key: string, change: Partial<StoredIncident>): void {

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../../src/core/values/duration.ts";
-import { CustomPhrases, MESSAGE_LANGUAGES } from "./text.ts";
+import { CustomMessagePhrases, MESSAGE_LANGUAGES } from "./text.ts";
 
 export const PriorityLetter = z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C.");
 
@@ -19,7 +19,7 @@ const QuietHours = z
   })
   .refine(({ from, to }) => from !== to, { path: ["to"], message: "`from` and `to` are the same time." });
 
-const StormOptions = z.strictObject({
+const AlarmStormOptions = z.strictObject({
   openings: z.int().min(2).max(1_000).meta({ description: "More openings than this are told as one thing." }),
   within: Duration.refine((ms) => ms >= 60_000 && ms <= 86_400_000, "Choose between 1m and 1d.")
     .prefault("5m")
@@ -29,36 +29,32 @@ const StormOptions = z.strictObject({
   }),
 });
 
-const FoldOptions = z
+const AlarmGroupingOptions = z
   .strictObject({
     gateway: z.boolean().default(true).meta({
       description: "Alarms behind a gateway that is offline are one thing with a list.",
     }),
-    storm: StormOptions.optional().meta({ description: "Many alarms at once are one thing with a list." }),
+    storm: AlarmStormOptions.optional().meta({ description: "Many alarms at once are one thing with a list." }),
   })
   .meta({ description: "What is told together." });
 
 const TimeSeriesOptions = z.strictObject({
-  priorities: z
-    .array(PriorityLetter)
-    .min(1)
-    .default(["A", "B"])
-    .meta({ description: "Alarm priorities that are told with it." }),
+  priorities: z.array(PriorityLetter).min(1).default(["A", "B"]).meta({
+    description: "Alarm priorities that are told with it.",
+  }),
   hours: z.int().min(1).max(24).default(3).meta({ description: "How far back, in hours." }),
 });
 
 export const INCIDENT_EVENT_KINDS = ["alarm-*", "gateway-online"] as const;
 
 export const RECEIVER_OPTIONS = {
-  fold: FoldOptions.prefault({}),
+  fold: AlarmGroupingOptions.prefault({}),
   hold: Duration.refine((ms) => ms <= 86_400_000, "Choose at most 1d.")
     .prefault("0s")
     .meta({ description: "An alarm that ends within this time is not told at all." }),
-  quiet: z
-    .array(QuietHours)
-    .max(20)
-    .default([])
-    .meta({ description: "Hours in which alarms wait; what is active at their end is told then." }),
+  quiet: z.array(QuietHours).max(20).default([]).meta({
+    description: "Hours in which alarms wait; what is active at their end is told then.",
+  }),
   initial: z.boolean().default(false).meta({
     description: "Whether alarms that were active already when Plenum saw them first are told.",
   }),
@@ -69,7 +65,7 @@ export const RECEIVER_OPTIONS = {
       description: "How the alarm's value went, and others of its system, as far as Plenum has them; false: not.",
     }),
   language: z.enum(MESSAGE_LANGUAGES).default("en").meta({ description: "Language of what is told." }),
-  words: CustomPhrases.prefault({}).meta({ description: "Words in place of those of the language." }),
+  words: CustomMessagePhrases.prefault({}).meta({ description: "Words in place of those of the language." }),
   status_url: z
     .url({ protocol: /^https?$/, error: "Write a whole address, such as https://plenum.example.com/." })
     .optional()

@@ -4,36 +4,41 @@ import { asFailure, ConfigError, type Failure, Rejected, Throttled } from "../..
 import { backoffMs } from "../../../src/core/runtime/backoff.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import type { IncidentMessage, IncidentReference, RateLimit, Receiver, ReceiverCall } from "./receiver-interface.ts";
-import { createIncident, isOver, type StoredIncident } from "./stored-incident.ts";
+import type {
+  AlarmReceiver,
+  IncidentMessage,
+  IncidentReference,
+  RateLimit,
+  ReceiverCall,
+} from "./receiver-interface.ts";
+import { createStoredIncident, isResolved, type StoredIncident } from "./stored-incident.ts";
 
 const RECEIVER_BACKOFF = { firstMs: 1_000, maxMs: 300_000 };
 const INCIDENT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 /** Number of different incidents that must fail in a row before the receiver counts as down. */
-const FAILED_INCIDENTS_UNTIL_DOWN = 6;
+const FAILURES_UNTIL_RECEIVER_DOWN = 6;
 /** Longest pause that a Retry-After header can cause; a wrong header must not stop a sink for years. */
-const MAX_PAUSE_MS = 86_400_000;
+const MAX_RECEIVER_PAUSE_MS = 86_400_000;
 
-export type IncidentRetries = ReturnType<typeof createRetries>;
+export type IncidentRetries = ReturnType<typeof createIncidentRetries>;
 
 /**
  * Decides when to call a receiver again after failures. Each failed incident has a back-off; a success resets all.
- *
  *     up ──► 6 different incidents failed in a row ──► down: one call at a time, longer waits ──► one succeeds ──► up
  */
-export function createRetries(nowMs: () => number, random: () => number = Math.random) {
+export function createIncidentRetries(nowMs: () => number, random: () => number = Math.random) {
   const retryByKey = new Map<string, { readonly attempts: number; readonly atMs: number }>();
-  const failedKeys = new Set<string>();
+  const failedIncidentKeys = new Set<string>();
   let failedCalls = 0;
   let failedProbes = 0;
   let pauseCount = 0;
   let waitUntilMs = Number.NEGATIVE_INFINITY;
   let lastFailure: Failure | null = null;
 
-  const isReceiverDown = () => failedKeys.size >= FAILED_INCIDENTS_UNTIL_DOWN;
+  const isReceiverDown = () => failedIncidentKeys.size >= FAILURES_UNTIL_RECEIVER_DOWN;
   const waitMs = () => Math.max(0, waitUntilMs - nowMs());
 
-  function findEarliestKey(): string | undefined {
+  function findEarliestRetryKey(): string | undefined {
     let earliestKey: string | undefined;
     let earliestMs = Number.POSITIVE_INFINITY;
     for (const [key, { atMs }] of retryByKey) if (atMs < earliestMs) [earliestKey, earliestMs] = [key, atMs];
@@ -44,7 +49,7 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
     waitMs,
     againMs: (key: string) => retryByKey.get(key)?.atMs,
     isDown: isReceiverDown,
-    earliest: findEarliestKey,
+    earliest: findEarliestRetryKey,
 
     failed(key: string, failure: Failure): void {
       lastFailure = failure;
@@ -52,12 +57,12 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
       if (failure.kind === "throttled" && (failure.scope === "allowance" || failure.retryAfterMs !== null)) {
         pauseCount += 1;
         const ms = failure.retryAfterMs ?? backoffMs(RECEIVER_BACKOFF, pauseCount, random);
-        waitUntilMs = nowMs() + Math.min(ms, MAX_PAUSE_MS);
+        waitUntilMs = nowMs() + Math.min(ms, MAX_RECEIVER_PAUSE_MS);
         return;
       }
       const attempts = (retryByKey.get(key)?.attempts ?? 0) + 1;
       retryByKey.set(key, { attempts, atMs: nowMs() + backoffMs(INCIDENT_BACKOFF, attempts, random) });
-      failedKeys.add(key);
+      failedIncidentKeys.add(key);
       if (!isReceiverDown()) return;
       failedProbes += 1;
       waitUntilMs = nowMs() + backoffMs(RECEIVER_BACKOFF, failedProbes, random);
@@ -65,9 +70,9 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
 
     /** Resets all back-offs after a success. Returns the incidents that failed only because the receiver was down. */
     delivered(): readonly string[] {
-      const releasedIncidentKeys = isReceiverDown() ? [...failedKeys] : [];
+      const releasedIncidentKeys = isReceiverDown() ? [...failedIncidentKeys] : [];
       for (const key of releasedIncidentKeys) retryByKey.delete(key);
-      failedKeys.clear();
+      failedIncidentKeys.clear();
       failedCalls = 0;
       failedProbes = 0;
       pauseCount = 0;
@@ -82,7 +87,7 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
     /** Returns the last failure and the next retry; undefined after a success or without a pending retry. */
     failing(): FailedRequest | undefined {
       if (lastFailure === null || (retryByKey.size === 0 && waitMs() === 0)) return undefined;
-      const nextRetryInMs = (retryByKey.get(findEarliestKey() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
+      const nextRetryInMs = (retryByKey.get(findEarliestRetryKey() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
       return { error: lastFailure, attempts: failedCalls, retryInMs: Math.max(0, waitMs() || nextRetryInMs) };
     },
   };
@@ -95,24 +100,24 @@ type RateLimitedCalls = ReturnType<typeof createRateLimitedCalls>;
 
 /** `onDelivered` runs after each successful call that sends something. */
 export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock, onDelivered: () => void) {
-  const limiters = rates.map((rate) => ({ rate, times: [] as number[] }));
-  const findLimiters = (kind: ReceiverCall) => limiters.filter(({ rate }) => rate.of?.includes(kind) ?? true);
+  const rateLimiters = rates.map((rate) => ({ rate, times: [] as number[] }));
+  const findRateLimiters = (kind: ReceiverCall) => rateLimiters.filter(({ rate }) => rate.of?.includes(kind) ?? true);
   const receiverErrors = new WeakSet<object>();
 
   function waitMs(kind: ReceiverCall): number {
-    const waitTimesMs = findLimiters(kind).map(({ rate, times }) => {
+    const waitTimesMs = findRateLimiters(kind).map(({ rate, times }) => {
       const [oldest] = times.length < rate.count ? [] : times;
       return oldest === undefined ? 0 : oldest + rate.inMs - clock.monotonic();
     });
     return Math.max(0, ...waitTimesMs);
   }
 
-  async function callWithinLimits<T>(kind: ReceiverCall, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function callWithinRateLimits<T>(kind: ReceiverCall, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     const ms = waitMs(kind);
     if (ms > MAX_RATE_LIMIT_WAIT_MS) throw new Throttled("The receiver's rate limit is used up for now.", ms);
     if (ms > 0) await clock.sleep(ms, signal);
-    const countingLimiters = findLimiters(kind);
-    for (const { rate, times } of countingLimiters) {
+    const countingRateLimiters = findRateLimiters(kind);
+    for (const { rate, times } of countingRateLimiters) {
       times.push(clock.monotonic());
       if (times.length > rate.count) times.shift();
     }
@@ -121,9 +126,9 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
       if (kind !== "find") onDelivered();
       return result;
     } finally {
-      // An edit may include a reply, which is another message, so the end counts.
+      // Count the end of an edit, because an edit may also post a reply.
       if (kind === "update" || kind === "close")
-        for (const { times } of countingLimiters) times[times.length - 1] = clock.monotonic();
+        for (const { times } of countingRateLimiters) times[times.length - 1] = clock.monotonic();
     }
   }
 
@@ -133,7 +138,7 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
     threw: (error: unknown) => typeof error === "object" && error !== null && receiverErrors.has(error),
     async call<T>(kind: ReceiverCall, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
       try {
-        return await callWithinLimits(kind, signal, work);
+        return await callWithinRateLimits(kind, signal, work);
       } catch (error) {
         if (typeof error === "object" && error !== null) receiverErrors.add(error);
         throw error;
@@ -142,32 +147,37 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
   };
 }
 
-export type Notifier = ReturnType<typeof createNotifier>;
+export type IncidentNotifier = ReturnType<typeof createIncidentNotifier>;
 
 /**
  * Brings the receiver up to date with one incident. Stores each intent before the request and each result after it:
- *
  *     store "opening" → open → store the reference        after a crash: search for it
  *     store "in doubt" → close → store "closed"           after a crash: send again
  */
-export function createNotifier(
-  receiver: Receiver,
+export function createIncidentNotifier(
+  receiver: AlarmReceiver,
   call: RateLimitedCalls["call"],
   buildMessage: (stored: StoredIncident) => IncidentMessage,
   wallMs: () => number,
   monotonicMs: () => number,
   store: (stored: StoredIncident) => Promise<StoredIncident>,
 ) {
-  const digestOf = (stored: StoredIncident) => digestMessage(buildMessage(stored));
+  const messageDigestOf = (stored: StoredIncident) => computeMessageDigest(buildMessage(stored));
 
-  function storeSent(stored: StoredIncident, place: IncidentReference, isClosed: boolean, digest = digestOf(stored)) {
+  function storeSentIncident(
+    stored: StoredIncident,
+    place: IncidentReference,
+    isClosed: boolean,
+    digestToStore?: string,
+  ) {
     const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = stored;
     const { retriggers, status } = stored;
-    const sentState = { place, status, retriggers, digest, isClosed, atMs: monotonicMs() };
-    return store({ ...rest, openingMs: null, told: sentState });
+    const digest = digestToStore ?? messageDigestOf(stored);
+    const told = { place, status, retriggers, digest, isClosed, atMs: monotonicMs() };
+    return store({ ...rest, openingMs: null, told });
   }
 
-  async function openIncident(incident: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
+  async function openIncidentAtReceiver(incident: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
     const { openingMs } = incident;
     let mayExist = openingMs !== null;
     if (openingMs !== null && receiver.find !== undefined) {
@@ -175,62 +185,62 @@ export function createNotifier(
       const found = await call("find", signal, async () => receiver.find?.(message, openingMs, signal));
       if (found && "againInMs" in found) return store({ ...incident, lookAtMs: monotonicMs() + found.againInMs });
       // The content of a found incident may be outdated, so the digest stays empty.
-      if (found) return storeSent(incident, found, false, "");
+      if (found) return storeSentIncident(incident, found, false, "");
       mayExist = false;
     }
-    // Store a new start even after a search found nothing: a later search begins there.
-    const opening = await store({ ...incident, ...buildOpeningIdentity(incident), openingMs: wallMs() });
+    // Store the time before each opening: a later search begins at this time.
+    const storedOpening = await store({ ...incident, ...buildIncidentIdentity(incident), openingMs: wallMs() });
     try {
-      const message = buildMessage(opening);
-      const reference = await call("open", signal, () => receiver.open(message, signal, opening.openingAs));
-      return await storeSent(opening, reference, false);
+      const message = buildMessage(storedOpening);
+      const reference = await call("open", signal, () => receiver.open(message, signal, storedOpening.openingAs));
+      return await storeSentIncident(storedOpening, reference, false);
     } catch (error) {
-      const { openingAs: _, ...rest } = opening;
+      const { openingAs: _, ...rest } = storedOpening;
       if (!mayExist && didReceiverCertainlyNothing(error)) await store({ ...rest, openingMs: null });
       throw error;
     }
   }
 
-  function buildOpeningIdentity(stored: StoredIncident): Pick<StoredIncident, "openingAs"> {
+  function buildIncidentIdentity(stored: StoredIncident): Pick<StoredIncident, "openingAs"> {
     if (receiver.identify === undefined) return {};
     return { openingAs: stored.openingAs ?? stored.told?.place.ref ?? receiver.identify(buildMessage(stored)) };
   }
 
   async function sendNextMessage(stored: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
     const { told } = stored;
-    if (told === null) return openIncident(stored, signal);
-    const hasEnded = isOver(stored);
+    if (told === null) return openIncidentAtReceiver(stored, signal);
+    const hasEnded = isResolved(stored);
     const mayBeClosed = told.isClosed || told.isInDoubt === true;
-    if (mayBeClosed && !hasEnded && receiver.opensAgain !== "findable") return openIncident(stored, signal);
+    if (mayBeClosed && !hasEnded && receiver.opensAgain !== "findable") return openIncidentAtReceiver(stored, signal);
     const message = buildMessage(stored);
     if (told.isClosed !== hasEnded) await store({ ...stored, told: { ...told, isInDoubt: true } });
     const kind = hasEnded ? "close" : "update";
     const reference = await call(kind, signal, () => receiver[kind](message, told.place, signal));
-    if (reference !== "gone") return storeSent(stored, reference, hasEnded);
-    // The incident was removed there. Open a new one only if the alarm is not over.
-    if (hasEnded) return storeSent(stored, told.place, true);
-    return openIncident({ ...stored, told: null, openingMs: null }, signal);
+    if (reference !== "gone") return storeSentIncident(stored, reference, hasEnded);
+    // Somebody removed the incident at the receiver: open another only for an active alarm.
+    if (hasEnded) return storeSentIncident(stored, told.place, true);
+    return openIncidentAtReceiver({ ...stored, told: null, openingMs: null }, signal);
   }
 
-  function needsSending(stored: StoredIncident): boolean {
+  function needsIncidentMessage(stored: StoredIncident): boolean {
     const { openingMs, told } = stored;
     if (told === null || told.isInDoubt === true) return true;
-    if (isOver(stored)) return !told.isClosed || openingMs !== null;
-    return told.isClosed || told.digest !== digestOf(stored);
+    if (isResolved(stored)) return !told.isClosed || openingMs !== null;
+    return told.isClosed || told.digest !== messageDigestOf(stored);
   }
 
-  const waitsForSearch = ({ lookAtMs, openingMs }: StoredIncident) =>
+  const waitsForIncidentSearch = ({ lookAtMs, openingMs }: StoredIncident) =>
     openingMs !== null && lookAtMs !== undefined && monotonicMs() < lookAtMs;
 
   return {
-    digestOf,
-    needsSending,
+    digestOf: messageDigestOf,
+    needsSending: needsIncidentMessage,
 
     /** Throws the error of the receiver. `again`: send although nothing changed. */
     async send(stored: StoredIncident, again: boolean, signal: AbortSignal): Promise<void> {
       if (again && stored.told !== null) return void (await sendNextMessage(stored, signal));
       let current = stored;
-      for (let step = 0; step < 3 && needsSending(current) && !waitsForSearch(current); step += 1)
+      for (let step = 0; step < 3 && needsIncidentMessage(current) && !waitsForIncidentSearch(current); step += 1)
         current = await sendNextMessage(current, signal);
     },
   };
@@ -244,36 +254,37 @@ function didReceiverCertainlyNothing(error: unknown): boolean {
 }
 
 /** Digest of the visible text. Changes of event id, change name or time series alone need no message. */
-export function digestMessage({ text, status, priority, link }: IncidentMessage): string {
+export function computeMessageDigest({ text, status, priority, link }: IncidentMessage): string {
   const { curves: _, ...visible } = text;
   return hash("sha256", JSON.stringify([visible, status, priority, link]), "base64url");
 }
 
 export async function runTestAlarm(
-  receiver: Receiver,
+  receiver: AlarmReceiver,
   buildMessageOf: (stored: StoredIncident) => IncidentMessage,
   clock: Pick<Clock, "now">,
   report: (line: string) => void,
   signal: AbortSignal,
 ): Promise<void> {
   const nowMs = clock.now();
-  const incident = createIncident("test", "plenum", String(nowMs), {
+  const incident = createStoredIncident("test", "plenum", String(nowMs), {
     ...{ priority: "C", change: "raised", changeId: `test.${nowMs}`, startedAt: isoUtc(nowMs) },
     ...{ metMs: nowMs, holdFromMs: nowMs, changedMs: nowMs, through: 0 },
   });
-  const buildMessage = (step: string, state: Partial<StoredIncident>) =>
+  const buildTestMessage = (step: string, state: Partial<StoredIncident>) =>
     buildMessageOf({ ...incident, ...state, changeId: `${incident.changeId}.${step}` });
-  const reportStep = (done: string, reference: IncidentReference | "gone") => {
+  const reportTestStep = (done: string, reference: IncidentReference | "gone") => {
     if (reference === "gone") report(`${done}: it is not there any more`);
     else report([done, reference.ticket, reference.link].filter((text) => text !== null).join(" "));
   };
 
-  const openReference = await receiver.open(buildMessage("opened", {}), signal);
-  reportStep("opened", openReference);
-  const acknowledgedMessage = buildMessage("changed", { status: "acknowledged", change: "acknowledged" });
-  const changedReference = await receiver.update(acknowledgedMessage, openReference, signal);
-  reportStep("changed", changedReference);
-  if (changedReference === "gone") return;
-  const endMessage = buildMessage("closed", { status: "resolved", change: "resolved", endedAt: isoUtc(clock.now()) });
-  reportStep("closed", await receiver.close(endMessage, changedReference, signal));
+  const openedReference = await receiver.open(buildTestMessage("opened", {}), signal);
+  reportTestStep("opened", openedReference);
+  const acknowledgedMessage = buildTestMessage("changed", { status: "acknowledged", change: "acknowledged" });
+  const updatedReference = await receiver.update(acknowledgedMessage, openedReference, signal);
+  reportTestStep("changed", updatedReference);
+  if (updatedReference === "gone") return;
+  const endedAt = isoUtc(clock.now());
+  const endMessage = buildTestMessage("closed", { status: "resolved", change: "resolved", endedAt });
+  reportTestStep("closed", await receiver.close(endMessage, updatedReference, signal));
 }

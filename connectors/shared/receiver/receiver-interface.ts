@@ -7,7 +7,7 @@ export interface Incident {
   readonly key: string;
   readonly kind: "alarm" | "gateway" | "storm" | "test";
   readonly status: IncidentStatus;
-  readonly change: IncidentChange;
+  readonly change: IncidentChangeKind;
   /** Id of the event, for request keys and message ids. */
   readonly changeId: string;
   readonly source: string;
@@ -18,7 +18,7 @@ export interface Incident {
   readonly endedAt: string | null;
   readonly alarm: Alarm | null;
   readonly gateway: { readonly id: string; readonly displayName: string } | null;
-  readonly members: IncidentMembers;
+  readonly members: IncidentMemberSummary;
   /** Link to the status page; null if its address is not configured. */
   readonly link: string | null;
 }
@@ -26,7 +26,7 @@ export interface Incident {
 /** Status of an incident. `unknown`: the alarm vanished or is no longer visible; the incident stays open. */
 export type IncidentStatus = "active" | "acknowledged" | "recovering" | "unknown" | "resolved";
 
-export type IncidentChange =
+export type IncidentChangeKind =
   | "raised"
   | "retriggered"
   | "acknowledged"
@@ -38,14 +38,14 @@ export type IncidentChange =
   | "resolved"
   | "members";
 
-export interface IncidentMembers {
+export interface IncidentMemberSummary {
   readonly total: number;
   readonly active: number;
   /** Active members by priority, then the last ended ones; at most 20. */
-  readonly shown: readonly GroupMember[];
+  readonly shown: readonly IncidentGroupMember[];
 }
 
-export interface GroupMember {
+export interface IncidentGroupMember {
   readonly title: string;
   readonly site: string;
   readonly priority: AlarmPriority;
@@ -54,9 +54,8 @@ export interface GroupMember {
   readonly endedAt: string | null;
 }
 
-export function computeIncidentKey(source: string, kind: Incident["kind"], episode: string): string {
-  return hash("sha256", JSON.stringify([source, kind, episode])).slice(0, 32);
-}
+export const computeIncidentKey = (source: string, kind: Incident["kind"], episode: string): string =>
+  hash("sha256", JSON.stringify([source, kind, episode])).slice(0, 32);
 
 export interface IncidentText {
   /** Title in one line, without the status; does not change while the incident exists. */
@@ -81,7 +80,7 @@ export interface IncidentReference {
   readonly link: string | null;
 }
 
-interface SearchLater {
+interface IncidentSearchDelay {
   readonly againInMs: number;
 }
 
@@ -102,7 +101,7 @@ type ChangeIncident = (
 ) => Promise<IncidentReference | "gone">;
 
 /** After `Retryable` or `Throttled` with scope `everything` a call may have succeeded; after others it did not. */
-export interface Receiver {
+export interface AlarmReceiver {
   /** A second opening with the same key is the `same` incident, a duplicate for `find`, or `another` one for good. */
   readonly opensAgain: "same" | "findable" | "another";
   /** Returns the identity where the key is not enough, such as labels. The sink stores it before the opening. */
@@ -116,7 +115,7 @@ export interface Receiver {
     incident: IncidentMessage,
     sinceMs: number,
     signal: AbortSignal,
-  ): Promise<IncidentReference | SearchLater | null>;
+  ): Promise<IncidentReference | IncidentSearchDelay | null>;
   /** Documented rate limits, which the sink obeys in addition to Retry-After. */
   readonly rates?: readonly RateLimit[];
   readonly repeatMs?: number;

@@ -1,10 +1,10 @@
 import type { Alarm, AlarmPriority, Site } from "../../../src/core/model/building.ts";
 import {
   computeIncidentKey,
-  type GroupMember,
   type Incident,
-  type IncidentChange,
-  type IncidentMembers,
+  type IncidentChangeKind,
+  type IncidentGroupMember,
+  type IncidentMemberSummary,
   type IncidentReference,
   type IncidentStatus,
 } from "./receiver-interface.ts";
@@ -19,7 +19,7 @@ export interface StoredIncident {
   readonly gateway: Incident["gateway"];
   readonly priority: AlarmPriority;
   readonly status: IncidentStatus;
-  readonly change: IncidentChange;
+  readonly change: IncidentChangeKind;
   readonly changeId: string;
   readonly startedAt: string;
   readonly endedAt: string | null;
@@ -37,14 +37,14 @@ export interface StoredIncident {
   readonly openingAs?: unknown;
   /** Time of the next search for an opening whose result is unknown. */
   readonly lookAtMs?: number;
-  readonly told: SentState | null;
+  readonly told: SentIncidentState | null;
   /** Time series sent at the opening or at the given retrigger. */
   readonly curves?: { readonly retriggers: number; readonly lines: readonly string[] };
   /** Digest of the rejected message, which is sent again only when an event asks for it. */
   readonly refused?: string;
 }
 
-export interface SentState {
+export interface SentIncidentState {
   readonly place: IncidentReference;
   readonly status: IncidentStatus;
   readonly retriggers: number;
@@ -56,22 +56,22 @@ export interface SentState {
 }
 
 /** Limits stored times to now: the wall clock may have been set back while the worker was stopped. */
-export function clampTimes(stored: StoredIncident, nowMs: number): StoredIncident {
+export function clampIncidentTimes(stored: StoredIncident, nowMs: number): StoredIncident {
   const { told, openingMs, lookAtMs, ...rest } = stored;
   const latestStoredMs = Math.max(stored.metMs, stored.changedMs, stored.holdFromMs, told?.atMs ?? 0, openingMs ?? 0);
   if (latestStoredMs <= nowMs) return stored;
-  const clampToNow = (ms: number) => Math.min(ms, nowMs);
+  const clampTimeToNow = (ms: number) => Math.min(ms, nowMs);
   return {
     ...rest,
     openingMs,
-    metMs: clampToNow(stored.metMs),
-    changedMs: clampToNow(stored.changedMs),
-    holdFromMs: clampToNow(stored.holdFromMs),
-    told: told === null ? null : { ...told, atMs: clampToNow(told.atMs) },
+    metMs: clampTimeToNow(stored.metMs),
+    changedMs: clampTimeToNow(stored.changedMs),
+    holdFromMs: clampTimeToNow(stored.holdFromMs),
+    told: told === null ? null : { ...told, atMs: clampTimeToNow(told.atMs) },
   };
 }
 
-export function createIncident(
+export function createStoredIncident(
   kind: Incident["kind"],
   source: string,
   episode: string,
@@ -93,9 +93,9 @@ export type IncidentLedger = Map<string, StoredIncident>;
 export const getIncidentKey = ({ source, kind, episode }: Pick<StoredIncident, "source" | "kind" | "episode">) =>
   computeIncidentKey(source, kind, episode);
 
-export const isOver = ({ status }: Pick<StoredIncident, "status">) => status === "resolved";
+export const isResolved = ({ status }: Pick<StoredIncident, "status">) => status === "resolved";
 
-const MAX_LISTED_MEMBERS = 20;
+const MAX_LISTED_GROUP_MEMBERS = 20;
 
 export const findMembers = (ledger: IncidentLedger, key: string): readonly StoredIncident[] =>
   [...ledger.values()].filter(({ into }) => into === key);
@@ -107,17 +107,17 @@ export function toIncident(
   statusUrl: string | undefined,
 ): Incident {
   const { kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt } = stored;
-  const members = stored.kind === "gateway" || stored.kind === "storm" ? findMembers(ledger, key) : [];
+  const groupMembers = stored.kind === "gateway" || stored.kind === "storm" ? findMembers(ledger, key) : [];
   return {
     ...{ key, kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt },
-    priority: [stored.priority, ...members.map(({ priority }) => priority)].sort()[0] ?? stored.priority,
+    priority: [stored.priority, ...groupMembers.map(({ priority }) => priority)].sort()[0] ?? stored.priority,
     change: findChangeSinceSent(stored),
-    members: summarizeMembers(members),
-    link: statusUrl === undefined ? null : buildStatusLink(statusUrl, stored),
+    members: summarizeGroupMembers(groupMembers),
+    link: statusUrl === undefined ? null : buildStatusPageLink(statusUrl, stored),
   };
 }
 
-function findChangeSinceSent({ told, status, retriggers, change }: StoredIncident): IncidentChange {
+function findChangeSinceSent({ told, status, retriggers, change }: StoredIncident): IncidentChangeKind {
   if (told === null || status === "resolved" || status === "unknown") return change;
   if (retriggers !== told.retriggers || told.isClosed || told.isInDoubt) return "retriggered";
   if (status === told.status) return change === "members" ? "members" : "changed";
@@ -125,27 +125,27 @@ function findChangeSinceSent({ told, status, retriggers, change }: StoredInciden
   return told.status === "acknowledged" ? "unacknowledged" : "changed";
 }
 
-function summarizeMembers(members: readonly StoredIncident[]): IncidentMembers {
+function summarizeGroupMembers(members: readonly StoredIncident[]): IncidentMemberSummary {
   const sortedMembers = members.toSorted(
     (a, b) =>
-      Number(isOver(a)) - Number(isOver(b)) ||
-      (isOver(a) ? 0 : a.priority.localeCompare(b.priority)) ||
+      Number(isResolved(a)) - Number(isResolved(b)) ||
+      (isResolved(a) ? 0 : a.priority.localeCompare(b.priority)) ||
       b.startedAt.localeCompare(a.startedAt) ||
       a.episode.localeCompare(b.episode),
   );
   return {
     total: members.length,
-    active: members.filter((member) => !isOver(member)).length,
-    shown: sortedMembers.slice(0, MAX_LISTED_MEMBERS).map(toGroupMember),
+    active: members.filter((member) => !isResolved(member)).length,
+    shown: sortedMembers.slice(0, MAX_LISTED_GROUP_MEMBERS).map(toGroupMember),
   };
 }
 
-function toGroupMember({ alarm, site, priority, status, startedAt, endedAt }: StoredIncident): GroupMember {
+function toGroupMember({ alarm, site, priority, status, startedAt, endedAt }: StoredIncident): IncidentGroupMember {
   const memberTitle = alarm?.trigger.displayName || alarm?.description || alarm?.id || "";
   return { title: memberTitle, site: site?.displayName ?? "", priority, status, startedAt, endedAt };
 }
 
-function buildStatusLink(statusUrl: string, { alarm, source }: StoredIncident): string {
+function buildStatusPageLink(statusUrl: string, { alarm, source }: StoredIncident): string {
   const url = new URL(statusUrl);
   if (alarm !== null) url.hash = `alarm/${encodeURIComponent(source)}/${encodeURIComponent(alarm.id)}`;
   return url.href;

@@ -1,8 +1,8 @@
 import { DateTime } from "luxon";
 import { z } from "zod";
-import type { GroupMember, Incident, IncidentText } from "./receiver-interface.ts";
+import type { Incident, IncidentGroupMember, IncidentText } from "./receiver-interface.ts";
 
-const ENGLISH_PHRASES = {
+const ENGLISH_MESSAGE_PHRASES = {
   active: "Active",
   acknowledged: "Acknowledged",
   recovering: "Recovering",
@@ -31,10 +31,10 @@ const ENGLISH_PHRASES = {
   testTitle: "Test alarm from Plenum; no building is concerned",
 };
 
-export type PhraseName = keyof typeof ENGLISH_PHRASES;
-export type MessagePhrases = Readonly<Record<PhraseName, string>>;
+export type MessagePhraseName = keyof typeof ENGLISH_MESSAGE_PHRASES;
+export type MessagePhrases = Readonly<Record<MessagePhraseName, string>>;
 
-const NORWEGIAN_PHRASES: MessagePhrases = {
+const NORWEGIAN_MESSAGE_PHRASES: MessagePhrases = {
   active: "Aktiv",
   acknowledged: "Kvittert",
   recovering: "Normaliseres",
@@ -67,86 +67,85 @@ export const MESSAGE_LANGUAGES = ["en", "no"] as const;
 type MessageLanguage = (typeof MESSAGE_LANGUAGES)[number];
 
 const PHRASES_BY_LANGUAGE: Readonly<Record<MessageLanguage, MessagePhrases>> = {
-  en: ENGLISH_PHRASES,
-  no: NORWEGIAN_PHRASES,
+  en: ENGLISH_MESSAGE_PHRASES,
+  no: NORWEGIAN_MESSAGE_PHRASES,
 };
 
-const PHRASE_NAMES = Object.keys(ENGLISH_PHRASES) as [PhraseName, ...PhraseName[]];
+const MESSAGE_PHRASE_NAMES = Object.keys(ENGLISH_MESSAGE_PHRASES) as [MessagePhraseName, ...MessagePhraseName[]];
 
-export const CustomPhrases = z
-  .partialRecord(z.enum(PHRASE_NAMES), z.string().min(1).max(200))
+export const CustomMessagePhrases = z
+  .partialRecord(z.enum(MESSAGE_PHRASE_NAMES), z.string().min(1).max(200))
   .superRefine((words, context) => {
     for (const [name, text] of Object.entries(words)) {
-      const placeholders = listPlaceholders(ENGLISH_PHRASES[name as PhraseName]);
-      const unknownName = listPlaceholders(text).find((placeholder) => !placeholders.includes(placeholder));
-      if (unknownName === undefined) continue;
+      const placeholders = listPlaceholders(ENGLISH_MESSAGE_PHRASES[name as MessagePhraseName]);
+      const unknownPlaceholder = listPlaceholders(text).find((placeholder) => !placeholders.includes(placeholder));
+      if (unknownPlaceholder === undefined) continue;
       const names = placeholders.map((placeholder) => `{${placeholder}}`).join(", ") || "none";
-      const message = `There is no {${unknownName}} in this text; it has ${names}.`;
+      const message = `There is no {${unknownPlaceholder}} in this text; it has ${names}.`;
       context.addIssue({ code: "custom", path: [name], message });
     }
   });
 
-export function choosePhrases(
+export function chooseMessagePhrases(
   language: MessageLanguage,
-  own: Readonly<Partial<Record<PhraseName, string>>>,
+  own: Readonly<Partial<Record<MessagePhraseName, string>>>,
 ): MessagePhrases {
   return { ...PHRASES_BY_LANGUAGE[language], ...own };
 }
 
-export function fillPlaceholders(text: string, values: Readonly<Record<string, string | number>>): string {
-  return text.replaceAll(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
-}
+export const fillPlaceholders = (text: string, values: Readonly<Record<string, string | number>>): string =>
+  text.replaceAll(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
 
 const listPlaceholders = (text: string) => [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? "");
 
 export function buildIncidentText(incident: Incident, words: MessagePhrases, timeZone: string): IncidentText {
-  const formatLocalTime = (time: string) => formatTime(time, timeZone);
+  const formatLocalTime = (time: string) => formatTimeInZone(time, timeZone);
   const { alarm, gateway, members } = incident;
-  const fields: IncidentText["fields"][number][] = [];
-  const addField = (label: string, text: string | null | undefined) => {
-    const lines = (text ?? "").split(LINE_BREAKS).map(toOneLine);
+  const labelledFields: IncidentText["fields"][number][] = [];
+  const addTextField = (label: string, text: string | null | undefined) => {
+    const lines = (text ?? "").split(LINE_BREAK_PATTERN).map(toOneLine);
     const cleanedText = lines.filter((line) => line !== "").join("\n");
-    if (cleanedText !== "") fields.push({ label: toOneLine(label), text: cleanedText });
+    if (cleanedText !== "") labelledFields.push({ label: toOneLine(label), text: cleanedText });
   };
-  if (incident.site !== null) addField(words.site, incident.site.displayName);
-  addField(words.priority, incident.priority);
-  addField(words.since, formatLocalTime(incident.startedAt));
+  if (incident.site !== null) addTextField(words.site, incident.site.displayName);
+  addTextField(words.priority, incident.priority);
+  addTextField(words.since, formatLocalTime(incident.startedAt));
   if (incident.status === "resolved" && incident.endedAt !== null) {
-    addField(words.ended, formatLocalTime(incident.endedAt));
-    addField(words.lasted, formatDuration(incident.startedAt, incident.endedAt));
+    addTextField(words.ended, formatLocalTime(incident.endedAt));
+    addTextField(words.lasted, formatDuration(incident.startedAt, incident.endedAt));
   }
   if (alarm !== null) {
-    if (alarm.description !== formatAlarmTitle(alarm)) addField(words.description, alarm.description);
+    if (alarm.description !== formatAlarmTitle(alarm)) addTextField(words.description, alarm.description);
     const { description } = alarm.trigger;
     // The service often repeats the description after the name of the trigger.
-    if (description !== null && !alarm.description.includes(description)) addField(words.description, description);
+    if (description !== null && !alarm.description.includes(description)) addTextField(words.description, description);
     const { lastActiveEvent } = alarm;
     const value = lastActiveEvent?.textlistValue ?? lastActiveEvent?.value;
     if (lastActiveEvent !== null && value !== null && value !== undefined)
-      addField(words.value, `${lastActiveEvent.triggeredOn}: ${value}`);
+      addTextField(words.value, `${lastActiveEvent.triggeredOn}: ${value}`);
     if (alarm.acknowledged) {
-      addField(words.acknowledgedBy, alarm.acknowledgedBy ?? "?");
-      addField(words.message, alarm.acknowledgedMessage);
+      addTextField(words.acknowledgedBy, alarm.acknowledgedBy ?? "?");
+      addTextField(words.message, alarm.acknowledgedMessage);
     }
-    if (gateway !== null) addField(words.gateway, gateway.displayName);
+    if (gateway !== null) addTextField(words.gateway, gateway.displayName);
   }
-  if (incident.change === "vanished") addField(words.unknown, words.vanished);
-  if (incident.change === "out-of-scope") addField(words.unknown, words.outOfScope);
-  const hiddenCount = members.total - members.shown.length;
+  if (incident.change === "vanished") addTextField(words.unknown, words.vanished);
+  if (incident.change === "out-of-scope") addTextField(words.unknown, words.outOfScope);
+  const hiddenMemberCount = members.total - members.shown.length;
   return {
-    title: formatTitle(incident, words),
+    title: formatIncidentTitle(incident, words),
     status: toOneLine(words[incident.status]),
-    fields,
+    fields: labelledFields,
     list: [
       ...members.shown.map((member) => formatMemberLine(member, words, formatLocalTime)),
-      ...(hiddenCount > 0 ? [toOneLine(fillPlaceholders(words.more, { count: hiddenCount }))] : []),
+      ...(hiddenMemberCount > 0 ? [toOneLine(fillPlaceholders(words.more, { count: hiddenMemberCount }))] : []),
     ],
     curves: [],
     linkText: toOneLine(words.openPage),
   };
 }
 
-function formatTitle(incident: Incident, words: MessagePhrases): string {
+function formatIncidentTitle(incident: Incident, words: MessagePhrases): string {
   const { alarm, gateway, members, site } = incident;
   if (incident.kind === "test") return toOneLine(words.testTitle);
   const { active, total } = members;
@@ -160,12 +159,12 @@ function formatTitle(incident: Incident, words: MessagePhrases): string {
 const formatAlarmTitle = (alarm: NonNullable<Incident["alarm"]>): string =>
   toOneLine(alarm.trigger.displayName || alarm.description || alarm.id);
 
-function formatMemberLine(member: GroupMember, words: MessagePhrases, at: (time: string) => string): string {
-  const timeRange = member.endedAt === null ? at(member.startedAt) : `${at(member.startedAt)} – ${at(member.endedAt)}`;
-  return toOneLine(`${member.priority} ${member.title} (${words[member.status]}, ${timeRange})`);
+function formatMemberLine(member: IncidentGroupMember, words: MessagePhrases, at: (time: string) => string): string {
+  const period = member.endedAt === null ? at(member.startedAt) : `${at(member.startedAt)} – ${at(member.endedAt)}`;
+  return toOneLine(`${member.priority} ${member.title} (${words[member.status]}, ${period})`);
 }
 
-export function formatTime(time: string, timeZone: string): string {
+export function formatTimeInZone(time: string, timeZone: string): string {
   if (!time.endsWith("Z")) return time;
   const localTime = DateTime.fromISO(time, { zone: timeZone });
   return localTime.isValid ? localTime.toFormat("yyyy-MM-dd HH:mm:ss ZZ") : time;
@@ -173,24 +172,24 @@ export function formatTime(time: string, timeZone: string): string {
 
 /** Formats a duration, e.g. `2 d 3 h`, `3 h 12 min`, `48 s`; empty if a time has no offset. */
 export function formatDuration(from: string, to: string): string {
-  const seconds = Math.round((Date.parse(to) - Date.parse(from)) / 1_000);
-  if (!from.endsWith("Z") || !to.endsWith("Z") || !(seconds >= 0)) return "";
-  const unitCounts = [
-    [Math.floor(seconds / 86_400), "d"],
-    [Math.floor(seconds / 3_600) % 24, "h"],
-    [Math.floor(seconds / 60) % 60, "min"],
-    [seconds % 60, "s"],
+  const durationSeconds = Math.round((Date.parse(to) - Date.parse(from)) / 1_000);
+  if (!from.endsWith("Z") || !to.endsWith("Z") || !(durationSeconds >= 0)) return "";
+  const durationUnitCounts = [
+    [Math.floor(durationSeconds / 86_400), "d"],
+    [Math.floor(durationSeconds / 3_600) % 24, "h"],
+    [Math.floor(durationSeconds / 60) % 60, "min"],
+    [durationSeconds % 60, "s"],
   ] as const;
-  const firstUnitIndex = unitCounts.findIndex(([count]) => count > 0);
-  if (firstUnitIndex < 0) return "0 s";
-  return unitCounts
-    .slice(firstUnitIndex, firstUnitIndex + 2)
+  const firstNonZeroUnitIndex = durationUnitCounts.findIndex(([count]) => count > 0);
+  if (firstNonZeroUnitIndex < 0) return "0 s";
+  return durationUnitCounts
+    .slice(firstNonZeroUnitIndex, firstNonZeroUnitIndex + 2)
     .filter(([count]) => count > 0)
     .map(([count, unit]) => `${count} ${unit}`)
     .join(" ");
 }
 
-const LINE_BREAKS = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/;
+const LINE_BREAK_PATTERN = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/;
 
 /** Invisible characters and those that change the reading direction, except the joiner and selector of emoji. */
 const INVISIBLE_CHARACTERS = /(?![\u200d\ufe0f])[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
@@ -200,7 +199,7 @@ export function toOneLine(text: string): string {
   return printableText.replaceAll(INVISIBLE_CHARACTERS, "").trim();
 }
 
-export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
+export function listTextsWithFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
   return text.curves
     .map((_, gone) => text.curves.slice(0, text.curves.length - gone))
     .filter((curves) => curves.length > 1)
@@ -218,27 +217,27 @@ export function shortenUntilFits<T>(
   render: (text: IncidentText) => T,
   fits: (rendered: T) => boolean,
 ): T {
-  for (const textWithFewerSeries of withFewerTimeSeries(text)) {
-    const rendered = render(shortenTexts(textWithFewerSeries, longest));
-    if (fits(rendered)) return rendered;
+  for (const textWithFewerTimeSeries of listTextsWithFewerTimeSeries(text)) {
+    const renderedMessage = render(shortenTexts(textWithFewerTimeSeries, longest));
+    if (fits(renderedMessage)) return renderedMessage;
   }
-  const textWithoutSeries = { ...text, curves: [] };
+  const textWithoutTimeSeries = { ...text, curves: [] };
   for (let length = longest / 2; length > MIN_SHORTENED_TEXT_LENGTH; length /= 2) {
-    const rendered = render(shortenTexts(textWithoutSeries, Math.floor(length)));
-    if (fits(rendered)) return rendered;
+    const renderedMessage = render(shortenTexts(textWithoutTimeSeries, Math.floor(length)));
+    if (fits(renderedMessage)) return renderedMessage;
   }
-  return render(shortenTexts(textWithoutSeries, 0));
+  return render(shortenTexts(textWithoutTimeSeries, 0));
 }
 
 function shortenTexts(text: IncidentText, length: number): IncidentText {
-  const cutLabel = (label: string) => cutText(label, Math.max(length, 50));
+  const shortenLabel = (label: string) => cutText(label, Math.max(length, 50));
   return {
-    title: cutLabel(text.title),
-    status: cutLabel(text.status),
-    fields: text.fields.map((field) => ({ label: cutLabel(field.label), text: cutText(field.text, length) })),
+    title: shortenLabel(text.title),
+    status: shortenLabel(text.status),
+    fields: text.fields.map((field) => ({ label: shortenLabel(field.label), text: cutText(field.text, length) })),
     list: text.list.map((line) => cutText(line, length)),
     curves: text.curves,
-    linkText: cutLabel(text.linkText),
+    linkText: shortenLabel(text.linkText),
   };
 }
 
@@ -246,16 +245,15 @@ function shortenTexts(text: IncidentText, length: number): IncidentText {
 let graphemeSegmenter: Intl.Segmenter | undefined;
 
 /** Shortens a text to a number of UTF-16 units, between visible characters, and adds … if shortened. */
-export const cutText = (text: string, most: number): string => cutToSize(text, most, (part) => part.length);
+export const cutText = (text: string, most: number): string => shortenToSize(text, most, (part) => part.length);
 
 export const cutTextToBytes = (text: string, most: number): string =>
-  cutToSize(text, most, (part) => Buffer.byteLength(part));
+  shortenToSize(text, most, (part) => Buffer.byteLength(part));
 
-export function escapeHtml(text: string): string {
-  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-}
+export const escapeHtml = (text: string): string =>
+  text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-function cutToSize(text: string, most: number, sizeOf: (part: string) => number): string {
+function shortenToSize(text: string, most: number, sizeOf: (part: string) => number): string {
   if (sizeOf(text) <= most) return text;
   const maxSize = most - sizeOf("…");
   let shortenedText = "";
@@ -270,26 +268,26 @@ function cutToSize(text: string, most: number, sizeOf: (part: string) => number)
   return maxSize < 0 ? "" : `${shortenedText}…`;
 }
 
-/** Maximum cached texts, about 2 kB each. */
-const MAX_CACHED_TEXTS = 1_000;
+/** A text takes about 2 kB. */
+const MAX_CACHED_INCIDENT_TEXTS = 1_000;
 
 /** Caches of texts by building view, which all sinks of a worker share. */
-const textCacheByOwner = new WeakMap<object, Map<string, IncidentText>>();
+const textCacheByBuildingView = new WeakMap<object, Map<string, IncidentText>>();
 
-export function getCachedText(owner: object, incident: Incident, words: MessagePhrases, timeZone: string) {
-  const texts = textCacheByOwner.get(owner) ?? new Map<string, IncidentText>();
-  textCacheByOwner.set(owner, texts);
+export function getCachedIncidentText(owner: object, incident: Incident, words: MessagePhrases, timeZone: string) {
+  const texts = textCacheByBuildingView.get(owner) ?? new Map<string, IncidentText>();
+  textCacheByBuildingView.set(owner, texts);
   const { change, kind, status, site, priority, startedAt, endedAt, alarm, gateway, members } = incident;
   const unknownStatusReason = change === "vanished" || change === "out-of-scope" ? change : null;
   const key = JSON.stringify([
     ...[words, timeZone, kind, status, unknownStatusReason, site, priority],
     ...[startedAt, endedAt, alarm, gateway, members],
   ]);
-  const cachedText = texts.get(key);
-  if (cachedText !== undefined) return cachedText;
+  const cachedIncidentText = texts.get(key);
+  if (cachedIncidentText !== undefined) return cachedIncidentText;
   const text = buildIncidentText(incident, words, timeZone);
   texts.set(key, text);
   const [oldest] = texts.keys();
-  if (texts.size > MAX_CACHED_TEXTS && oldest !== undefined) texts.delete(oldest);
+  if (texts.size > MAX_CACHED_INCIDENT_TEXTS && oldest !== undefined) texts.delete(oldest);
   return text;
 }

@@ -5,11 +5,11 @@ import { httpStatusToFailure, type ReceiverResponse } from "../../../src/core/ht
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { type SecretRef, secretReader } from "../../../src/core/runtime/secret.ts";
 import type { ReceiverConfig } from "./config.ts";
-import type { IncidentMessage, IncidentReference, Receiver } from "./receiver-interface.ts";
-import { choosePhrases, type PhraseName, toOneLine } from "./text.ts";
+import type { AlarmReceiver, IncidentMessage, IncidentReference } from "./receiver-interface.ts";
+import { chooseMessagePhrases, type MessagePhraseName, toOneLine } from "./text.ts";
 
 /** Time until the next search for a ticket that may exist. */
-const SEARCH_RETRY_MS = 60_000;
+const TICKET_SEARCH_RETRY_MS = 60_000;
 
 /** Ticket system such as Jira. A `done` ticket can be reopened; a `closed` ticket cannot. */
 export interface TicketSystem {
@@ -47,8 +47,8 @@ export function createTicketReceiver(
   system: TicketSystem,
   config: Pick<ReceiverConfig, "language" | "words">,
   { clock, log }: Pick<ConnectorContext, "clock" | "log">,
-): Pick<Receiver, "opensAgain" | "open" | "update" | "close" | "find"> {
-  const phrases = choosePhrases(config.language, config.words);
+): Pick<AlarmReceiver, "opensAgain" | "open" | "update" | "close" | "find"> {
+  const phrases = chooseMessagePhrases(config.language, config.words);
   /** Ticket reference. `over`: the last message was the end, so a later message means that the alarm is back. */
   const TicketReference = z.object({ id: z.string().regex(system.idPattern), over: z.boolean() });
   const toReference = ({ id, ticket, link }: Ticket): IncidentReference => ({ ref: { id, over: false }, ticket, link });
@@ -64,9 +64,10 @@ export function createTicketReceiver(
       const isAlarmBack = over || incident.change === "retriggered";
       if (ticketState !== null && ticketState !== "open" && !isAlarmBack) return reference;
       if (ticketState === null || ticketState === "closed") return "gone";
-      const noteLabels = chooseNotePhrases(incident, isAlarmBack)?.map((name) => toOneLine(phrases[name])) ?? null;
-      const update = { incident, reopens: ticketState === "done", noteLabels, reference };
-      const ticketExists = await system.update(id, update, signal);
+      const noteLabels =
+        chooseTicketNotePhrases(incident, isAlarmBack)?.map((name) => toOneLine(phrases[name])) ?? null;
+      const ticketUpdate = { incident, reopens: ticketState === "done", noteLabels, reference };
+      const ticketExists = await system.update(id, ticketUpdate, signal);
       return ticketExists ? { ...reference, ref: { id, over: false } } : "gone";
     },
 
@@ -74,9 +75,9 @@ export function createTicketReceiver(
       const { id } = TicketReference.parse(reference.ref);
       const ticketState = await system.readState(id, signal);
       const noteLabels = [toOneLine(phrases.ended), toOneLine(phrases.lasted)];
-      const update = { incident, reopens: false, noteLabels, reference };
-      // A person, or a request with a lost response, may have closed the ticket already.
-      const ticketExists = ticketState === "open" ? await system.close(id, update, signal) : ticketState !== null;
+      const ticketUpdate = { incident, reopens: false, noteLabels, reference };
+      // The ticket may be closed already, by a person or by a request whose response was lost.
+      const ticketExists = ticketState === "open" ? await system.close(id, ticketUpdate, signal) : ticketState !== null;
       return ticketExists ? { ...reference, ref: { id, over: true } } : "gone";
     },
 
@@ -85,22 +86,22 @@ export function createTicketReceiver(
       if (oldestTicket === undefined) {
         // A clock that was set back must not extend the wait.
         const remainingSearchLagMs = system.searchLagMs - Math.abs(clock.now() - sinceMs);
-        return remainingSearchLagMs <= 0 ? null : { againInMs: Math.min(remainingSearchLagMs, SEARCH_RETRY_MS) };
+        return remainingSearchLagMs <= 0 ? null : { againInMs: Math.min(remainingSearchLagMs, TICKET_SEARCH_RETRY_MS) };
       }
-      const duplicates = others.filter(({ isDone }) => !isDone);
-      if (duplicates.length > 0)
+      const duplicateTickets = others.filter(({ isDone }) => !isDone);
+      if (duplicateTickets.length > 0)
         log.warn(
-          { ticket: oldestTicket.ticket, duplicates: duplicates.map(({ ticket }) => ticket) },
+          { ticket: oldestTicket.ticket, duplicates: duplicateTickets.map(({ ticket }) => ticket) },
           `an alarm has several ${system.tickets}; the oldest is kept up to date`,
         );
-      const note = `Duplicate of ${oldestTicket.ticket ?? oldestTicket.id}; Plenum keeps only that one up to date.`;
-      for (const { id } of duplicates) await system.addNote(id, note, signal);
+      const duplicateTicketNote = `Duplicate of ${oldestTicket.ticket ?? oldestTicket.id}; Plenum keeps only that one up to date.`;
+      for (const { id } of duplicateTickets) await system.addNote(id, duplicateTicketNote, signal);
       return toReference(oldestTicket);
     },
   };
 }
 
-function chooseNotePhrases({ change }: IncidentMessage, isBack: boolean): readonly PhraseName[] | null {
+function chooseTicketNotePhrases({ change }: IncidentMessage, isBack: boolean): readonly MessagePhraseName[] | null {
   if (isBack) return ["since"];
   if (change === "acknowledged") return ["acknowledgedBy", "message"];
   if (change === "recovering") return [];
@@ -108,7 +109,7 @@ function chooseNotePhrases({ change }: IncidentMessage, isBack: boolean): readon
 }
 
 /** Creates a function that logs each warning with one of its tickets, only once instead of for every alarm. */
-export function createWarnOnce(log: ConnectorContext["log"], fields: object) {
+export function createWarnOncePerMessage(log: ConnectorContext["log"], fields: object) {
   const loggedMessages = new Set<string>();
   return (message: string, { ticket }: Pick<IncidentReference, "ticket">): void => {
     if (!loggedMessages.has(message)) log.warn({ ticket, ...fields }, message);
@@ -128,7 +129,7 @@ type HttpCredentials = { readonly [name in "password" | "token"]?: SecretRef | u
 };
 
 /** Returns the header for Basic (`user` with `password`) or Bearer (`token`). Reads the secret at each call. */
-export function createAuthorization({ user, password, token }: HttpCredentials, clock: Clock) {
+export function createAuthorizationHeader({ user, password, token }: HttpCredentials, clock: Clock) {
   const secretRef = password ?? token;
   if (secretRef === undefined) return () => ({});
   const secret = secretReader(secretRef, clock);

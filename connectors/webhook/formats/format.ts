@@ -3,10 +3,10 @@ import { isHtmlPage } from "../../../src/core/http/html-page.ts";
 import type { ReceiverRequest, ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import { printableLine } from "../../../src/core/values/printable-text.ts";
 import type {
+  AlarmReceiver,
   IncidentMessage,
   IncidentReference,
   IncidentText,
-  Receiver,
 } from "../../shared/receiver/receiver-interface.ts";
 import { cutText } from "../../shared/receiver/text.ts";
 
@@ -24,8 +24,8 @@ export interface RequestContext {
 export type FormatRequest = Omit<ReceiverRequest, "text">;
 
 export interface ReceiverFormat {
-  readonly opensAgain: Exclude<Receiver["opensAgain"], "findable">;
-  readonly rates?: Receiver["rates"];
+  readonly opensAgain: Exclude<AlarmReceiver["opensAgain"], "findable">;
+  readonly rates?: AlarmReceiver["rates"];
   /** Returns null when the receiver has no update, or would reopen what a person closed. */
   buildRequest(incident: IncidentMessage, operation: IncidentOperation, context: RequestContext): FormatRequest | null;
   /** Checks a response of 2xx or of an allowed status; null for success. `who` names the receiver. */

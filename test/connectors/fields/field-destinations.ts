@@ -1,7 +1,7 @@
 import { encodeEventLines } from "#connectors/influxdb/event-points.ts";
 import { buildMessages } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
-import { emitRows } from "#connectors/shared/lake/event-rows.ts";
+import { emitEventRows } from "#connectors/shared/lake/event-rows.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { parseLines } from "../line-protocol.ts";
 
@@ -43,7 +43,7 @@ function influxNames(event: Event): ReadonlyMap<string, string> {
 
 function lakeColumns(event: Event): ReadonlyMap<string, string> {
   const cells: (readonly [string, unknown])[] = [];
-  emitRows({ event, position: 1, committedAt: event.time }, (table, row) => {
+  emitEventRows({ event, position: 1, committedAt: event.time }, (table, row) => {
     table.columns.forEach(({ name }, index) => void cells.push([`${table.name}.${name}`, row[index]]));
   });
   return collect(cells);

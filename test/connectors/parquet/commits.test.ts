@@ -1,8 +1,8 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
-import { openSinkState, type StagedCommit } from "#connectors/parquet/sink-state.ts";
+import { createPlainTableFormat } from "#connectors/parquet/plain-format.ts";
+import { loadSinkState, type StagedCommit } from "#connectors/parquet/sink-state.ts";
 import { createStagedCommits } from "#connectors/parquet/staged-commits.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { testFolder } from "../../test-folder.ts";
@@ -17,7 +17,7 @@ function createStage({ stagedCommits = [] as readonly StagedCommit[], maxRows = 
   const { sinkState } = contextFor("lake");
   const staged = createStagedCommits({
     state: { writerId: "writer", stagedCommits },
-    format: createPlainFormat(store, { sinkState, clock }),
+    format: createPlainTableFormat(store, { sinkState, clock }),
     uploaded: new Map(),
     ...{ store, sinkState, clock, maxRows, maxAgeMs },
   });
@@ -87,11 +87,11 @@ test.each([
   const context = contextFor("lake");
   await context.sinkState.put(new Map([["life", { id: "abc", through: 7 }]]));
   store.write("_lives/abc.json", JSON.stringify(there));
-  const { writerId } = await openSinkState(context, store, never());
+  const { writerId } = await loadSinkState(context, store, never());
   expect(writerId === "abc").toBe(goesOn);
   await context.sinkState.put(new Map([["life", { id: "def", through: 0 }]]));
   store.write("_lives/def.json", "{}");
-  expect((await openSinkState(context, store, never())).writerId).toBe("def");
+  expect((await loadSinkState(context, store, never())).writerId).toBe("def");
 });
 
 test("a day is finalized only when no interrupted commit is unfinished", async () => {

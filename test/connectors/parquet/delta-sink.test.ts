@@ -1,13 +1,13 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { createDeltaFormat, createVacuumSchedule } from "#connectors/parquet/delta-format.ts";
+import { createDeltaTableFormat, createVacuumSchedule } from "#connectors/parquet/delta-format.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
-import { toPartition, undividedPartition } from "#connectors/parquet/lake-paths.ts";
+import { buildUndividedPartition, dayPartition } from "#connectors/parquet/lake-paths.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
 import type { StoredCompaction } from "#connectors/parquet/sink-state.ts";
-import type { TableFormat } from "#connectors/parquet/table-format.ts";
-import { TABLES, TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
+import type { LakeTableFormat } from "#connectors/parquet/table-format.ts";
+import { LAKE_TABLES, TAG_TABLE, TAG_VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
@@ -39,7 +39,7 @@ describe("the Parquet sink with Delta tables", () => {
     rmSync(join(folder, "_schemas.json"));
     engine.kill();
     await engine.sink.open(never());
-    for (const { columns, rowPolicy, name } of TABLES) {
+    for (const { columns, rowPolicy, name } of LAKE_TABLES) {
       const verdict = judged(readObjects(join(folder, name)));
       const partitions = rowPolicy === "versions" ? [] : ["date", "site"];
       expect(verdict, name).toMatchObject({ faults: [], version: 0, files: new Map() });
@@ -205,8 +205,8 @@ describe("the vacuum of Delta tables", () => {
     const folder = testFolder();
     const clock = createVirtualClock(NOON_MS);
     const store = createFolderStore(folder, 0o640);
-    const format = createDeltaFormat(store, contextFor("lake", clock));
-    const partition = toPartition(VALUE_TABLE, "2026-11-02", "1");
+    const format = createDeltaTableFormat(store, contextFor("lake", clock));
+    const partition = dayPartition(TAG_VALUE_TABLE, "2026-11-02", "1");
     for (const n of [1, 2]) await commitEvent(format, n);
     await format.compact(partition, never());
     const lying = () => readObjects(folder).size;
@@ -220,7 +220,7 @@ describe("the vacuum of Delta tables", () => {
 
     async function look(afterMs: number) {
       clock.suspend(afterMs);
-      for (const _ of TABLES) await format.vacuum?.(never());
+      for (const _ of LAKE_TABLES) await format.vacuum?.(never());
     }
   });
 
@@ -243,7 +243,7 @@ describe("the commits of the Delta format", () => {
   function setUp(beforeCall: (call: string, key: string) => Fault | undefined) {
     const store = createMemoryStore((call, key) => beforeCall(call, key) ?? "none");
     const { sinkState, ...context } = contextFor("lake");
-    const openFormat = () => createDeltaFormat(store, { ...context, sinkState });
+    const openFormat = () => createDeltaTableFormat(store, { ...context, sinkState });
     return {
       store,
       sinkState,
@@ -257,7 +257,7 @@ describe("the commits of the Delta format", () => {
     const { files, openFormat, sinkState } = setUp((call, key) =>
       isCrashing && call === "putIfAbsent" && key.endsWith("2.json") ? "refused" : undefined,
     );
-    const partition = toPartition(VALUE_TABLE, "2026-11-02", "1");
+    const partition = dayPartition(TAG_VALUE_TABLE, "2026-11-02", "1");
     const format = openFormat();
     for (const n of [1, 2]) await commitEvent(format, n);
     await expect(format.compact(partition, never())).rejects.toThrow(Retryable);
@@ -285,13 +285,13 @@ describe("the commits of the Delta format", () => {
     await commitEvent(format, 1, sampleEvent("tag-added"));
     const [firstFile = ""] = files();
     await commitEvent(format, 2, renamedTag("VS1-GT12"));
-    const activeKeys = (await format.filesOf(undividedPartition(TAG_TABLE), never())).map(({ key }) => key);
+    const activeKeys = (await format.filesOf(buildUndividedPartition(TAG_TABLE), never())).map(({ key }) => key);
     expect(activeKeys).toHaveLength(1);
     expect(files().filter((key) => key !== firstFile)).toEqual(activeKeys);
   });
 });
 
-async function commitEvent(format: TableFormat, n: number, event: Event = valueEvent(n)): Promise<void> {
+async function commitEvent(format: LakeTableFormat, n: number, event: Event = valueEvent(n)): Promise<void> {
   const buffer = createRowBuffer();
   buffer.add(event, n, committedAt(n));
   const rows = { batches: buffer.batches(), changes: buffer.changes() };

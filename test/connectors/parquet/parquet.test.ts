@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
-import { TABLES } from "#connectors/shared/lake/tables.ts";
+import { LAKE_TABLES } from "#connectors/shared/lake/tables.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
@@ -75,7 +75,7 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
       boolean: "BOOLEAN",
     };
     let seen = 0;
-    for (const table of TABLES) {
+    for (const table of LAKE_TABLES) {
       for (const file of filesIn(folder, table.name)) {
         const described = await query(
           `DESCRIBE SELECT * FROM read_parquet('${join(folder, file)}', hive_partitioning=false)`,
@@ -170,7 +170,7 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
 test("every table can be queried with all columns before the first event", async () => {
   const { engine, folder } = createFolderEngine();
   await engine.sink.open(never());
-  for (const table of TABLES) {
+  for (const table of LAKE_TABLES) {
     const names = table.columns.map(({ name }) => `"${name}"`).join(", ");
     expect(await query(`SELECT ${names} FROM ${tableIn(folder, table.name)}`), table.name).toEqual([]);
   }

@@ -1,14 +1,20 @@
 import { describe, expect, test } from "vitest";
-import { createColumns, createSorter, sortDistinct } from "#connectors/parquet/columnar-rows.ts";
-import { findSharedTables, normalizePrefix, ParquetConfig, S3Config, s3Endpoint } from "#connectors/parquet/config.ts";
+import { createColumnarRows, createRowSorter, sortDistinctRows } from "#connectors/parquet/columnar-rows.ts";
+import {
+  findSharedTables,
+  normalizeKeyPrefix,
+  ParquetConfig,
+  resolveS3Endpoint,
+  S3Config,
+} from "#connectors/parquet/config.ts";
 import { finalizeDay } from "#connectors/parquet/day-manifest.ts";
-import { updateSchemas } from "#connectors/parquet/lake-schemas.ts";
+import { updateLakeSchemas } from "#connectors/parquet/lake-schemas.ts";
 import { encodeParquet, readRowCount } from "#connectors/parquet/parquet-file.ts";
-import { readRows } from "#connectors/parquet/partition-files.ts";
-import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
-import { toFailure } from "#connectors/parquet/s3-store.ts";
-import type { Row, Table } from "#connectors/shared/lake/table-model.ts";
-import { TABLES } from "#connectors/shared/lake/tables.ts";
+import { readTableRows } from "#connectors/parquet/partition-files.ts";
+import { createPlainTableFormat } from "#connectors/parquet/plain-format.ts";
+import { toS3Failure } from "#connectors/parquet/s3-store.ts";
+import type { LakeRow, LakeTable } from "#connectors/shared/lake/table-model.ts";
+import { LAKE_TABLES } from "#connectors/shared/lake/tables.ts";
 import { contextFor, never } from "../context.ts";
 import { createMemoryStore } from "./delta/memory-store.ts";
 import { METER, METER_WITH_UNIT, reading } from "./delta/meter-table.ts";
@@ -16,7 +22,7 @@ import { METER, METER_WITH_UNIT, reading } from "./delta/meter-table.ts";
 const KEYS = { access_key_id: { env: "A" }, secret_access_key: { env: "B" } };
 
 /** Readings with columns that trace them to an event. */
-const TRACED: Table = {
+const TRACED: LakeTable = {
   ...METER,
   columns: [
     ...METER.columns,
@@ -28,7 +34,7 @@ const TRACED: Table = {
 
 describe("the columns of buffered rows", () => {
   test("the columns of buffered rows return the cells of a thousand rows unchanged, including null", () => {
-    const columns = createColumns(METER);
+    const columns = createColumnarRows(METER);
     const rows = Array.from({ length: 1_000 }, (_, n) => reading(n));
     expect(rows.map((row) => columns.add(row))).toEqual([...Array(1_000).keys()]);
     expect(columns.length).toBe(1_000);
@@ -36,8 +42,8 @@ describe("the columns of buffered rows", () => {
   });
 
   test("the columns of buffered rows count the characters of each distinct text once, and of each event id every time", () => {
-    const columns = createColumns(TRACED);
-    const row = (meter: string, id: string): Row => [meter, 0, null, null, 0, null, 0, id];
+    const columns = createColumnarRows(TRACED);
+    const row = (meter: string, id: string): LakeRow => [meter, 0, null, null, 0, null, 0, id];
     columns.add(row("aaa", "1"));
     columns.add(row("bb", "2"));
     columns.add(row("aaa", "3"));
@@ -48,9 +54,9 @@ describe("the columns of buffered rows", () => {
   });
 
   test("the columns of buffered rows sort rows by text, number and boolean, null first, and keep the order of equal rows", async () => {
-    const table: Table = { ...METER, sortedBy: ["meter_id", "value", "is_open"] };
-    const columns = createColumns(table);
-    const rows: readonly Row[] = [
+    const table: LakeTable = { ...METER, sortedBy: ["meter_id", "value", "is_open"] };
+    const columns = createColumnarRows(table);
+    const rows: readonly LakeRow[] = [
       ["b", 0, 1, true, 0, null],
       ["a", 0, 2, true, 1, null],
       ["a", 0, 2, false, 2, null],
@@ -61,32 +67,32 @@ describe("the columns of buffered rows", () => {
       [null, 0, 9, true, 7, null],
     ];
     const numbers = rows.map((row) => columns.add(row));
-    expect([...(await createSorter(columns)(numbers))]).toEqual([7, 4, 5, 3, 2, 1, 6, 0]);
-    expect([...(await createSorter(columns)([6, 1]))]).toEqual([1, 6]);
+    expect([...(await createRowSorter(columns)(numbers))]).toEqual([7, 4, 5, 3, 2, 1, 6, 0]);
+    expect([...(await createRowSorter(columns)([6, 1]))]).toEqual([1, 6]);
   });
 
   test("the columns of buffered rows contain only the row observed last of all rows with the same key", async () => {
-    const columns = createColumns(TRACED);
-    const row = (meter: string, time: number, observedAt: number, position: number): Row => [
+    const columns = createColumnarRows(TRACED);
+    const row = (meter: string, time: number, observedAt: number, position: number): LakeRow => [
       ...[meter, time, position, null, position, null],
       ...[observedAt, `${meter} ${position}`],
     ];
     for (const each of [row("a", 1, 5, 9), row("a", 1, 6, 1), row("a", 1, 6, 3), row("a", 2, 1, 1), row("b", 1, 1, 7)])
       columns.add(each);
-    expect([...(await sortDistinct(columns))]).toEqual([2, 3, 4]);
+    expect([...(await sortDistinctRows(columns))]).toEqual([2, 3, 4]);
   });
 });
 
 describe("a Parquet file", () => {
   async function written(count: number) {
-    const columns = createColumns(METER);
+    const columns = createColumnarRows(METER);
     const rows = Array.from({ length: count }, (_, n) => reading(n));
     const bytes = await encodeParquet(columns, Uint32Array.from(rows.map((row) => columns.add(row))));
     return { bytes, rows };
   }
 
-  async function readAs(table: Table, bytes: Uint8Array): Promise<readonly Row[]> {
-    return readRows(table, ["x.parquet"], { where: "lake", read: async () => bytes }, never());
+  async function readAs(table: LakeTable, bytes: Uint8Array): Promise<readonly LakeRow[]> {
+    return readTableRows(table, ["x.parquet"], { where: "lake", read: async () => bytes }, never());
   }
 
   test.each([0, 1, 9_999, 10_000, 20_001])(
@@ -99,8 +105,8 @@ describe("a Parquet file", () => {
   );
 
   test("a Parquet file keeps microseconds and integers beyond 32 bits", async () => {
-    const columns = createColumns(METER);
-    const row: Row = ["a", 1_790_000_000_000.125, 0.1, false, 2 ** 40 + 1, "{}"];
+    const columns = createColumnarRows(METER);
+    const row: LakeRow = ["a", 1_790_000_000_000.125, 0.1, false, 2 ** 40 + 1, "{}"];
     const bytes = await encodeParquet(columns, Uint32Array.of(columns.add(row)));
     expect(await readAs(METER, bytes)).toEqual([row]);
   });
@@ -134,7 +140,7 @@ describe("a Parquet file", () => {
 describe("failures of S3 requests (toFailure)", () => {
   const config = S3Config.parse({ endpoint: "https://s3.example", bucket: "lake", ...KEYS });
   const failure = (status: number, code: string, headers = {}) =>
-    toFailure({ status, headers, bytes: Buffer.from(`<Error><Code>${code}</Code></Error>`) }, config, 0);
+    toS3Failure({ status, headers, bytes: Buffer.from(`<Error><Code>${code}</Code></Error>`) }, config, 0);
 
   test.each([
     [403, "RequestTimeTooSkewed", "config", undefined, /Set the clock/],
@@ -173,17 +179,17 @@ describe("failures of S3 requests (toFailure)", () => {
 
   test("a TLS listener is recognized only by its response with status 400", () => {
     const words = "Client sent an HTTP request to an HTTPS server.";
-    const answered = (status: number) => toFailure({ status, headers: {}, bytes: Buffer.from(words) }, config, 0);
+    const answered = (status: number) => toS3Failure({ status, headers: {}, bytes: Buffer.from(words) }, config, 0);
     expect(answered(400).hint).toContain("https://");
     expect(answered(404).message).toContain("does not take this");
   });
 
   test("the endpoint is the configured one, or Amazon's endpoint of the region", () => {
-    expect(s3Endpoint(config)).toBe("https://s3.example");
-    expect(s3Endpoint(S3Config.parse({ bucket: "lake", region: "eu-north-1", ...KEYS }))).toBe(
+    expect(resolveS3Endpoint(config)).toBe("https://s3.example");
+    expect(resolveS3Endpoint(S3Config.parse({ bucket: "lake", region: "eu-north-1", ...KEYS }))).toBe(
       "https://s3.eu-north-1.amazonaws.com",
     );
-    expect(["", "a", "/a/b/"].map((prefix) => normalizePrefix({ prefix }))).toEqual(["", "a/", "a/b/"]);
+    expect(["", "a", "/a/b/"].map((prefix) => normalizeKeyPrefix({ prefix }))).toEqual(["", "a/", "a/b/"]);
   });
 });
 
@@ -254,24 +260,24 @@ describe("a lake in the memory store", () => {
   function createLake() {
     const store = createMemoryStore();
     const context = contextFor("lake");
-    return { store, format: createPlainFormat(store, context), clock: context.clock };
+    return { store, format: createPlainTableFormat(store, context), clock: context.clock };
   }
 
   test("a lake creates its tables once, and again for a new column", async () => {
     const { store, format } = createLake();
-    await updateSchemas(store, format, never());
+    await updateLakeSchemas(store, format, never());
     const puts = () => store.calls.put + store.calls.putIfAbsent;
-    await updateSchemas(store, format, never());
-    expect(puts()).toBe(TABLES.length + 1);
+    await updateLakeSchemas(store, format, never());
+    expect(puts()).toBe(LAKE_TABLES.length + 1);
     const known = JSON.parse(store.text("_schemas.json"));
     delete known.value.unit;
     known.value.former = "text";
     store.write("_schemas.json", JSON.stringify(known));
-    await updateSchemas(store, format, never());
-    expect(puts()).toBe(2 * (TABLES.length + 1));
+    await updateLakeSchemas(store, format, never());
+    expect(puts()).toBe(2 * (LAKE_TABLES.length + 1));
     expect(JSON.parse(store.text("_schemas.json")).value).toMatchObject({ unit: "text", former: "text" });
     store.write("_schemas.json", JSON.stringify({ value: { unit: "number" } }));
-    await expect(updateSchemas(store, format, never())).rejects.toMatchObject({
+    await expect(updateLakeSchemas(store, format, never())).rejects.toMatchObject({
       message: "The lake in memory: has value.unit as number; this version writes it as text.",
     });
   });

@@ -1,8 +1,8 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { createColumns, createSorter, sortDistinct } from "#connectors/parquet/columnar-rows.ts";
-import { concatenateParquet, encodeParquet, readParquet } from "#connectors/parquet/parquet-file.ts";
-import { readRows } from "#connectors/parquet/partition-files.ts";
-import { VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
+import { createColumnarRows, createRowSorter, sortDistinctRows } from "#connectors/parquet/columnar-rows.ts";
+import { concatenateParquet, encodeParquet, readParquetRows } from "#connectors/parquet/parquet-file.ts";
+import { readTableRows } from "#connectors/parquet/partition-files.ts";
+import { TAG_VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { never } from "../context.ts";
 import { countLoopTurns } from "./engine.ts";
 
@@ -11,10 +11,10 @@ afterEach(() => void vi.restoreAllMocks());
 const ROWS = 20_000;
 
 function filled(rows: number) {
-  const columns = createColumns(VALUE_TABLE);
+  const columns = createColumnarRows(TAG_VALUE_TABLE);
   for (let n = 0; n < rows; n++) {
     columns.add(
-      VALUE_TABLE.columns.map(({ isNullable, name, type }) => {
+      TAG_VALUE_TABLE.columns.map(({ isNullable, name, type }) => {
         if (isNullable) return null;
         return type === "text" ? `${name} ${n % 7}` : n;
       }),
@@ -40,21 +40,21 @@ const allRows = (count: number) => Uint32Array.from({ length: count }, (_, row) 
 test("reading, sorting and writing files yields to the event loop", async () => {
   const columns = filled(ROWS);
   const groups = ROWS / 10_000;
-  const parts = groups * VALUE_TABLE.columns.length;
+  const parts = groups * TAG_VALUE_TABLE.columns.length;
   let bytes: Uint8Array = new Uint8Array();
   const encode = async () => {
     bytes = await encodeParquet(columns, allRows(ROWS));
   };
   expect(await turnsDuring(encode)).toBeGreaterThanOrEqual(parts);
-  const decodingTurns = await turnsDuring(() => readParquet(bytes, createColumns(VALUE_TABLE), "x"));
+  const decodingTurns = await turnsDuring(() => readParquetRows(bytes, createColumnarRows(TAG_VALUE_TABLE), "x"));
   expect(decodingTurns).toBeGreaterThanOrEqual(parts);
-  const read = () => readRows(VALUE_TABLE, ["x"], { where: "lake", read: async () => bytes }, never());
+  const read = () => readTableRows(TAG_VALUE_TABLE, ["x"], { where: "lake", read: async () => bytes }, never());
   expect(await turnsDuring(read), "with copied rows").toBeGreaterThanOrEqual(decodingTurns + ROWS / 1_000 - 1);
-  expect(await turnsDuring(() => sortDistinct(columns))).toBeGreaterThanOrEqual(ROWS / 1_000);
+  expect(await turnsDuring(() => sortDistinctRows(columns))).toBeGreaterThanOrEqual(ROWS / 1_000);
   const descending = allRows(ROWS).toReversed();
-  expect(await turnsDuring(() => createSorter(columns)([...descending]))).toBeGreaterThanOrEqual(ROWS / 1_000);
+  expect(await turnsDuring(() => createRowSorter(columns)([...descending]))).toBeGreaterThanOrEqual(ROWS / 1_000);
   const files = Array.from({ length: 10 }, () => ({ bytes, name: "x" }));
-  expect(await turnsDuring(() => concatenateParquet(VALUE_TABLE, files))).toBeGreaterThanOrEqual(10 * groups);
+  expect(await turnsDuring(() => concatenateParquet(TAG_VALUE_TABLE, files))).toBeGreaterThanOrEqual(10 * groups);
 });
 
 test("a file joined from several files has the rows and statistics of all its sources", async () => {
@@ -62,16 +62,16 @@ test("a file joined from several files has the rows and statistics of all its so
   const files = await Promise.all(
     [one, two].map(async (columns) => ({ bytes: await encodeParquet(columns, allRows(columns.length)), name: "x" })),
   );
-  const joined = await concatenateParquet(VALUE_TABLE, files);
+  const joined = await concatenateParquet(TAG_VALUE_TABLE, files);
   expect(joined?.rows).toBe(8);
-  const read = createColumns(VALUE_TABLE);
-  await readParquet(joined?.bytes ?? new Uint8Array(), read, "x");
+  const read = createColumnarRows(TAG_VALUE_TABLE);
+  await readParquetRows(joined?.bytes ?? new Uint8Array(), read, "x");
   expect(read.length).toBe(8);
-  const place = VALUE_TABLE.columns.findIndex(({ name }) => name === "time");
+  const place = TAG_VALUE_TABLE.columns.findIndex(({ name }) => name === "time");
   expect([...Array(8).keys()].map((row) => read.cell(place, row))).toEqual([0, 1, 2, 0, 1, 2, 3, 4]);
   expect(joined?.bounds[place]).toEqual({ min: 0, max: 4, nulls: 0 });
-  const value = VALUE_TABLE.columns.findIndex(({ name }) => name === "value_number");
+  const value = TAG_VALUE_TABLE.columns.findIndex(({ name }) => name === "value_number");
   expect(joined?.bounds[value]).toEqual({ min: null, max: null, nulls: 8 });
-  const other = { ...VALUE_TABLE, columns: VALUE_TABLE.columns.slice(1) };
+  const other = { ...TAG_VALUE_TABLE, columns: TAG_VALUE_TABLE.columns.slice(1) };
   expect(await concatenateParquet(other, files)).toBeNull();
 });

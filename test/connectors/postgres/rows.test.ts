@@ -2,8 +2,8 @@ import * as fc from "fast-check";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { buildCreateTable, buildInsert, buildPrimaryKey } from "#connectors/postgres/sql.ts";
 import { encodeRows } from "#connectors/postgres/write.ts";
-import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table-model.ts";
-import { TABLES } from "#connectors/shared/lake/tables.ts";
+import type { Cell, ColumnType, LakeRow, LakeTable } from "#connectors/shared/lake/table-model.ts";
+import { LAKE_TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Receipt } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { connectTo } from "../../ask-postgres.ts";
@@ -27,7 +27,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
 
   async function contents(database: Database): Promise<Readonly<Record<string, unknown>>> {
     const all: Record<string, unknown> = {};
-    for (const { name } of TABLES) {
+    for (const { name } of LAKE_TABLES) {
       all[name] = await database.ask(`select row::text from plenum.${name} as row order by 1`);
     }
     return all;
@@ -46,7 +46,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
   test("every cell is read as it was written, with equal and different values in a column", async () => {
     const database = await createDatabase(server());
     const column = (name: string, type: ColumnType, isNullable = true) => ({ name, type, isNullable, about: "" });
-    const table: Table = {
+    const table: LakeTable = {
       name: "cells",
       about: "It's all types.",
       rowPolicy: "latest",
@@ -74,7 +74,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     );
     await fc.assert(
       fc.asyncProperty(some, async (written) => {
-        const rows: Row[] = written.map((each, n) => [n, ...each, 0, 0, 1]);
+        const rows: LakeRow[] = written.map((each, n) => [n, ...each, 0, 0, 1]);
         const { columns } = encodeRows(table, rows);
         await client.query("truncate cells");
         const arrays = columns.map(({ isArray }) => isArray);
@@ -244,7 +244,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
 
 test("primary keys of PostgreSQL tables start with the sort columns where possible, and contain the time column of a hypertable", () => {
   const keys = (timescale: boolean) =>
-    Object.fromEntries(TABLES.map((table) => [table.name, buildPrimaryKey(table, { timescale }).join(" ")]));
+    Object.fromEntries(LAKE_TABLES.map((table) => [table.name, buildPrimaryKey(table, { timescale }).join(" ")]));
   expect(keys(false)).toMatchObject({
     value: "source event_id",
     history: "tag_id resolution time source time_zone revision",

@@ -1,6 +1,6 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import { buildCreateHypertable, buildCreateTable } from "#connectors/postgres/sql.ts";
-import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
+import { LAKE_TABLES, TAG_VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { absent } from "../../real-servers.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
@@ -27,9 +27,9 @@ count(distinct c.oid) filter (where obj_description(c.oid) <> '')::int,
 count(*) filter (where col_description(c.oid, a.attnum) <> '')::int
 from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
 where c.relnamespace = 'plenum'::regnamespace and c.relkind = 'r' and c.relname <> 'schema_version'`);
-    expect(tables).toBe(TABLES.length);
-    expect(commented).toBe(TABLES.length);
-    expect(columns).toBe(TABLES.reduce((sum, table) => sum + table.columns.length, 0));
+    expect(tables).toBe(LAKE_TABLES.length);
+    expect(commented).toBe(LAKE_TABLES.length);
+    expect(columns).toBe(LAKE_TABLES.reduce((sum, table) => sum + table.columns.length, 0));
     expect(await openFailure(database)).toBe("");
     expect(await database.ask("select version from plenum.schema_version")).toEqual([[1]]);
   });
@@ -162,14 +162,17 @@ create table plenum.own (x int); create index own_index on plenum.value (note)`)
 describe("SQL statements for the tables", () => {
   test("SQL statements create a hypertable with the time column in its primary key", () => {
     const target = { schema: "plenum", timescale: true };
-    expect(buildCreateTable(VALUE_TABLE, target)).toContain('primary key ("source", "event_id", "time")');
-    expect(buildCreateHypertable(VALUE_TABLE, target, "public")).toBe(
+    expect(buildCreateTable(TAG_VALUE_TABLE, target)).toContain('primary key ("source", "event_id", "time")');
+    expect(buildCreateHypertable(TAG_VALUE_TABLE, target, "public")).toBe(
       `select "public".create_hypertable('"plenum"."value"', 'time', if_not_exists => true, migrate_data => true)`,
     );
   });
 
   test("SQL statements escape quotes in comments and names", () => {
-    const text = buildCreateTable({ ...VALUE_TABLE, name: 'a"b', about: "it's" }, { schema: "s", timescale: false });
+    const text = buildCreateTable(
+      { ...TAG_VALUE_TABLE, name: 'a"b', about: "it's" },
+      { schema: "s", timescale: false },
+    );
     expect(text).toContain(`comment on table "s"."a""b" is 'it''s'`);
   });
 });

@@ -1,8 +1,8 @@
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
-import type { Row } from "#connectors/shared/lake/table-model.ts";
+import type { LakeRow } from "#connectors/shared/lake/table-model.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, REARRANGED, reading, START_MS } from "./meter-table.ts";
 
-export const withUnit = (n: number): Row => [...reading(n), n % 2 === 0 ? "°C" : null];
+export const withUnit = (n: number): LakeRow => [...reading(n), n % 2 === 0 ? "°C" : null];
 
 /** Days, sites, encoded names, a new column, compaction, vacuum, checkpoints. Returns the numbers of the readings. */
 export async function fillTable(store: ObjectStore): Promise<readonly number[]> {

@@ -1,9 +1,13 @@
 import { parquetWriteBuffer, type SchemaElement } from "hyparquet-writer";
-import { computeStatistics } from "#connectors/parquet/delta/statistics.ts";
+import { computeFileStatistics } from "#connectors/parquet/delta/statistics.ts";
 import { type DeltaTable, type DeltaTableOptions, openDeltaTable } from "#connectors/parquet/delta/table.ts";
-import { type AddedFile, EMPTY_CHANGE, type TableChange } from "#connectors/parquet/delta/table-change.ts";
+import {
+  type AddedTableFile,
+  type DeltaTableChange,
+  EMPTY_TABLE_CHANGE,
+} from "#connectors/parquet/delta/table-change.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
-import type { Column, ColumnType, Row, Table } from "#connectors/shared/lake/table-model.ts";
+import type { Column, ColumnType, LakeRow, LakeTable } from "#connectors/shared/lake/table-model.ts";
 import { createMemoryStore } from "./memory-store.ts";
 
 const column = (name: string, type: ColumnType, isNullable = true): Column => ({
@@ -13,7 +17,7 @@ const column = (name: string, type: ColumnType, isNullable = true): Column => ({
   about: `The ${name}.`,
 });
 
-export const METER: Table = {
+export const METER: LakeTable = {
   name: "meter",
   about: "Readings of meters.",
   rowPolicy: "append",
@@ -30,12 +34,12 @@ export const METER: Table = {
   sortedBy: ["meter_id", "time"],
 };
 
-export const METER_WITH_UNIT: Table = { ...METER, columns: [...METER.columns, column("unit", "text")] };
+export const METER_WITH_UNIT: LakeTable = { ...METER, columns: [...METER.columns, column("unit", "text")] };
 
 export const START_MS = Date.parse("2026-11-21T10:00:00.123Z");
 
 /** Reading number `n` of three meters, sometimes null. */
-export function reading(n: number): Row {
+export function reading(n: number): LakeRow {
   return [
     `meter ${n % 3}`,
     START_MS + n * 1_000,
@@ -55,7 +59,7 @@ const PARQUET: Readonly<Record<ColumnType, Omit<SchemaElement, "name">>> = {
   boolean: { type: "BOOLEAN" },
 };
 
-export function parquetOf(table: Table, rows: readonly Row[]): Uint8Array {
+export function parquetOf(table: LakeTable, rows: readonly LakeRow[]): Uint8Array {
   const bytes = parquetWriteBuffer({
     schema: [
       { name: "root", num_children: table.columns.length },
@@ -85,9 +89,9 @@ export interface Placed {
 export async function landed(
   store: ObjectStore,
   name: string,
-  rows: readonly Row[],
-  { table = METER, date = "2026-11-21", site = "1" }: Partial<Placed> & { readonly table?: Table } = {},
-): Promise<AddedFile> {
+  rows: readonly LakeRow[],
+  { table = METER, date = "2026-11-21", site = "1" }: Partial<Placed> & { readonly table?: LakeTable } = {},
+): Promise<AddedTableFile> {
   const folder = `${table.name}/date=${date}/site=${site === null ? "none" : encodeURIComponent(site)}/`;
   const key = `${folder}${name}.parquet`;
   const bytes = parquetOf(table, rows);
@@ -97,7 +101,7 @@ export async function landed(
     bytes: bytes.length,
     rows: rows.length,
     partitionValues: { date, site },
-    stats: await computeStatistics(table, rows.length, (place, row) => rows[row]?.[place] ?? null),
+    stats: await computeFileStatistics(table, rows.length, (place, row) => rows[row]?.[place] ?? null),
   };
 }
 
@@ -119,9 +123,9 @@ export function openMeter(
   return { ...table, warnings };
 }
 
-export const ADDED: TableChange = EMPTY_CHANGE;
+export const ADDED: DeltaTableChange = EMPTY_TABLE_CHANGE;
 
-export const REARRANGED: TableChange = { ...ADDED, operation: "OPTIMIZE", dataChange: false };
+export const REARRANGED: DeltaTableChange = { ...ADDED, operation: "OPTIMIZE", dataChange: false };
 
 function shown(word: unknown): string {
   const { err } = word as { readonly err?: unknown };

@@ -4,10 +4,10 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
-import { emitRows } from "#connectors/shared/lake/event-rows.ts";
-import type { Row, RowCells, Table } from "#connectors/shared/lake/table-model.ts";
-import { applyUpdates } from "#connectors/shared/lake/table-model.ts";
-import { TABLES } from "#connectors/shared/lake/tables.ts";
+import { emitEventRows } from "#connectors/shared/lake/event-rows.ts";
+import type { LakeRow, LakeTable, RowCells } from "#connectors/shared/lake/table-model.ts";
+import { applyRowUpdates } from "#connectors/shared/lake/table-model.ts";
+import { LAKE_TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { temporaryFolder } from "../../../real-servers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../../../sample-events.ts";
@@ -84,7 +84,7 @@ async function sinkAndTheirs(): Promise<void> {
   sameLake("rows after their changes, ours and a sealed day", await seen(), engine.log, gone);
 }
 
-const NAMES = TABLES.map(({ name }) => name);
+const NAMES = LAKE_TABLES.map(({ name }) => name);
 
 function behind(behindGateway: string, event: ReturnType<typeof valueEvent>) {
   return { ...event, data: { ...event.data, behindGateway } };
@@ -96,22 +96,22 @@ function sameLake(
   log: readonly Event[],
   gone: number,
 ): void {
-  const rows = new Map<Table, Row[]>(TABLES.map((table) => [table, []]));
+  const rows = new Map<LakeTable, LakeRow[]>(LAKE_TABLES.map((table) => [table, []]));
   for (const [n, event] of log.entries()) {
     const position = n + 1;
-    emitRows({ event, position, committedAt: committedAt(position) }, (table, row) => {
+    emitEventRows({ event, position, committedAt: committedAt(position) }, (table, row) => {
       if (table.name !== "value" || position !== gone) rows.get(table)?.push([...row]);
     });
   }
   for (const [table, told] of rows) {
-    const wanted = table.rowPolicy === "append" ? told : applyUpdates(table, [], told);
+    const wanted = table.rowPolicy === "append" ? told : applyRowUpdates(table, [], told);
     const cells = (found[table.name] ?? []).map((row) => table.columns.map(({ name }) => row[name] ?? null));
     same(`${what}: ${table.name}, ${wanted.length}`, ordered(cells), ordered(wanted));
   }
 }
 
-function ordered(rows: readonly Row[]): readonly string[] {
-  const whole = (cell: Row[number]) => (typeof cell === "string" ? cell.toWellFormed() : cell);
+function ordered(rows: readonly LakeRow[]): readonly string[] {
+  const whole = (cell: LakeRow[number]) => (typeof cell === "string" ? cell.toWellFormed() : cell);
   return rows.map((row) => JSON.stringify(row.map(whole))).toSorted();
 }
 

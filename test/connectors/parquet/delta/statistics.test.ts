@@ -1,13 +1,13 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { computeStatistics } from "#connectors/parquet/delta/statistics.ts";
-import type { Cell, ColumnType, Table } from "#connectors/shared/lake/table-model.ts";
+import { computeFileStatistics } from "#connectors/parquet/delta/statistics.ts";
+import type { Cell, ColumnType, LakeTable } from "#connectors/shared/lake/table-model.ts";
 import { replay, seed } from "../../../seed.ts";
 import { countLoopTurns } from "../engine.ts";
 
 const TOP = "\u{10FFFF}";
 
-const tableOf = (...types: readonly ColumnType[]): Table => ({
+const tableOf = (...types: readonly ColumnType[]): LakeTable => ({
   name: "t",
   about: "",
   rowPolicy: "append",
@@ -18,7 +18,7 @@ const tableOf = (...types: readonly ColumnType[]): Table => ({
 });
 
 async function boundsOf(type: ColumnType, cells: readonly Cell[]) {
-  const { minValues, maxValues, nullCount } = await computeStatistics(
+  const { minValues, maxValues, nullCount } = await computeFileStatistics(
     tableOf(type),
     cells.length,
     (_, row) => cells[row] ?? null,
@@ -53,12 +53,12 @@ test.each<[string, ColumnType, readonly Cell[], readonly unknown[]]>([
 });
 
 test("computing statistics of 100,000 rows yields to the event loop", async () => {
-  const compute = () => computeStatistics(tableOf("number"), 100_000, (_, row) => row);
+  const compute = () => computeFileStatistics(tableOf("number"), 100_000, (_, row) => row);
   expect(await countLoopTurns(compute)).toBeGreaterThan(1);
 });
 
 test("only the first 32 columns have statistics, as in Spark", async () => {
-  const { nullCount } = await computeStatistics(tableOf(...Array<ColumnType>(40).fill("text")), 1, () => "x");
+  const { nullCount } = await computeFileStatistics(tableOf(...Array<ColumnType>(40).fill("text")), 1, () => "x");
   expect(Object.keys(nullCount)).toHaveLength(32);
 });
 
