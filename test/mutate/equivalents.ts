@@ -133,7 +133,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["return «0 → 1»;", "The next check runs one millisecond later."],
     ["return Math.max(«0 → 1», Math.min", "A due task waits one millisecond."],
     [
-      "loggedEvents, through: «0 → 1», passed: loggedEvents",
+      "loggedEvents, through: «0 → 1», passed: logged",
       "A snapshot is not in the log, so its position settles nothing.",
     ],
   ],

@@ -19,8 +19,7 @@ function tag(fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemId
   };
 }
 
-const chosen = (selection: unknown, candidate: SelectableTag) =>
-  createTagFilter(TagSelection.parse(selection))(candidate);
+const chosen = (selection: unknown, tag: SelectableTag) => createTagFilter(TagSelection.parse(selection))(tag);
 
 describe("a selection", () => {
   test("selects every tag when the selection has no fields", () => {

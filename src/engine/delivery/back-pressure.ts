@@ -6,7 +6,6 @@ import type { EventLogPressure, Outbox } from "../store/store.ts";
 /** Share of the log that may wait for a sink while history is fetched. Small, because alarms wait behind history. */
 const BACKFILL_PAUSE_LOG_SHARE = 0.1;
 const BACKFILL_RESUME_LOG_SHARE = 0.05;
-/** Share of the log for one history response; several may be in flight. */
 const HISTORY_RESPONSE_LOG_SHARE = 0.02;
 const FULL_EVENT_LOG_SHARE = 0.9;
 /** Delivered events can be sent again for at least this long (docs/promise.md). */

@@ -34,7 +34,7 @@ export function createEventChooser(options: {
   readonly urgentFirst: boolean;
 }) {
   const { sink, outbox, clock, batchSize, takesAll, urgentFirst } = options;
-  /** Events read at once: as many as the last batch took. One in ten passes the filter: 10 for a batch of 1. */
+  /** Events per read: as many as the last batch needed. If one in ten passes the filter: 10 for a batch of 1. */
   let limit = takesAll ? batchSize : Math.max(batchSize, MAX_FILTERED_EVENTS);
   /** The filter leaves out the urgent events up to this position. */
   let unwantedUrgentThrough = 0;
@@ -42,13 +42,13 @@ export function createEventChooser(options: {
   let isTurnOfOtherEvents = false;
   /** Monotonic time until which events that are not urgent wait after a rejection. */
   let otherEventsWaitUntilMs = Number.NEGATIVE_INFINITY;
-  // Less than a millisecond counts as over, because sums of fractions are inexact.
-  const doOtherEventsWait = () => otherEventsWaitUntilMs - clock.monotonic() >= 1;
+  // A wait of less than a millisecond counts as over, because sums of fractions are inexact.
+  const doOthersWait = () => otherEventsWaitUntilMs - clock.monotonic() >= 1;
 
   return {
-    /** Urgent events after a position; empty when there are none, or when it is the turn of the others. */
+    /** Returns urgent events after a position; none while other events have their turn. */
     async urgent(after: number): Promise<OfferedEvents> {
-      isTurnOfOtherEvents = urgentBatchesInRow >= MAX_URGENT_BATCHES && !doOtherEventsWait();
+      isTurnOfOtherEvents = urgentBatchesInRow >= MAX_URGENT_BATCHES && !doOthersWait();
       const urgentOffer =
         urgentFirst && !isTurnOfOtherEvents
           ? await outbox.nextUrgent(sink, batchSize, { after, looked: unwantedUrgentThrough })
@@ -58,12 +58,11 @@ export function createEventChooser(options: {
     },
     isTurn: () => isTurnOfOtherEvents,
     others: async (after: number): Promise<OfferedEvents> =>
-      doOtherEventsWait() ? EMPTY_OFFER : outbox.next(sink, limit, after),
+      doOthersWait() ? EMPTY_OFFER : outbox.next(sink, limit, after),
     noteBatch({ events, passed }: EventBatch): void {
       if (takesAll || passed === 0) return;
       limit = Math.max(batchSize, Math.min(events.length < batchSize ? 4 * limit : passed, MAX_FILTERED_EVENTS));
     },
-    /** The filter leaves out the urgent events up to this position. */
     noteUnwantedUrgent(through: number): void {
       unwantedUrgentThrough = through;
     },
@@ -71,8 +70,8 @@ export function createEventChooser(options: {
       if (urgentFirst) otherEventsWaitUntilMs = clock.monotonic() + forMs;
       return urgentFirst;
     },
-    othersWait: doOtherEventsWait,
-    othersDueInMs: () => (doOtherEventsWait() ? otherEventsWaitUntilMs - clock.monotonic() : Number.POSITIVE_INFINITY),
+    othersWait: doOthersWait,
+    othersDueInMs: () => (doOthersWait() ? otherEventsWaitUntilMs - clock.monotonic() : Number.POSITIVE_INFINITY),
   };
 }
 
@@ -88,7 +87,6 @@ export interface EventBatch {
   readonly counted: EventNumber | undefined;
 }
 
-/** Takes up to `size` events that pass the filter and are not settled, in order. */
 export function takeBatch(offer: OfferedEvents, passes: (event: Event) => boolean, size: number): EventBatch {
   const events: LoggedEvent[] = [];
   let through = 0;
@@ -182,7 +180,7 @@ export function keepEventsFromIndex(batch: EventBatch, from: number, error: unkn
   return { settlement: null, accepted: 0, buffered: null, kept: keptEvents };
 }
 
-/** Only events after the cursor are offered again by themselves when the buffered events are lost. */
+/** A lost buffered event is offered again without a mark only if the event is after the cursor. */
 function mayBatchBeBuffered({ events, again, urgent }: EventBatch): boolean {
   return !again && urgent !== true && events.every(({ position }) => position > 0);
 }

@@ -21,21 +21,12 @@ export interface EventDispatcher extends WorkerService {
 }
 
 const SINK_LAG_READ_INTERVAL_MS = 5_000;
-const STORE_CHECK_INTERVAL_MS = 1_000;
+const STORE_CHECK_MS = 1_000;
 const SINK_REPLACE_TIMEOUT_MS = 40_000;
 
 /** Runs one loop per sink over the same log. `start` registers the sinks and waits for no server. */
 export function createEventDispatcher(options: EventDispatcherOptions): EventDispatcher {
-  const {
-    outbox,
-    clock,
-    log,
-    metrics,
-    building,
-    store,
-    random = Math.random,
-    checkEveryMs = STORE_CHECK_INTERVAL_MS,
-  } = options;
+  const { outbox, clock, log, metrics, building, store, random = Math.random, checkEveryMs = STORE_CHECK_MS } = options;
   const deliveryDrainController = new AbortController();
   const sinkWakeup = createWakeup();
   const sinkRegistration = createSinkRegistration({ outbox, store, log, clock });

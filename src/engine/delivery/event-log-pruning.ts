@@ -19,7 +19,7 @@ export interface EventLogPruningOptions {
   readonly bounds: Omit<RetentionBounds, "wanted" | "ranMs">;
   readonly sinks: readonly { readonly name: string; readonly delivery: DeliveryConfig }[];
   readonly clock: Clock;
-  /** While the clock is in doubt, no event becomes older. */
+  /** While the wall clock may be wrong, no event becomes older. */
   readonly clockDoubt: Pick<ClockCheck, "anywhere">;
   readonly space?: Pick<LogSpaceMonitor, "check">;
   readonly log: Log;

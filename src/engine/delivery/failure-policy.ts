@@ -26,7 +26,6 @@ export function createDeliveryFailurePolicy(
   random: () => number,
 ) {
   const retryBackoff = { firstMs: retry.first, maxMs: retry.max };
-  /** Event that failed last, with its number of consecutive failures. */
   let failedEventKey: string | null = null;
   let attempts = 0;
   let rejectionCount = 0;

@@ -5,7 +5,7 @@ import { rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/wa
 import type { Outbox, Store } from "../store/store.ts";
 
 const CHECK_EVERY_MS = 30_000;
-/** First interval after a server that stated its instance before is silent; it doubles. */
+/** First interval of checks after a known server stopped answering; each later interval is twice as long. */
 const SILENT_SERVER_CHECK_MS = 5_000;
 const CHECK_TIMEOUT_MS = 5_000;
 const CURSOR_POINTS_PER_WINDOW = 60;
@@ -139,26 +139,24 @@ export function createRestartWatch(options: {
     return saveInstance({ ...instance, points, life: instanceResponse.instanceId, seenMs: nowMs() });
   }
 
-  const isRestartChecked = sink.detectRestart !== undefined && windowMs > 0;
-  const dueInMs = () =>
-    isRestartChecked ? checkedAtMs + checkEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY;
+  const checksRestart = sink.detectRestart !== undefined && windowMs > 0;
+  const dueInMs = () => (checksRestart ? checkedAtMs + checkEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
 
   return {
     dueInMs: dueInMs,
     async checkIfDue(is: "opened" | "open", signal: AbortSignal): Promise<void> {
-      if (!isRestartChecked || (is === "open" && dueInMs() > 0)) return;
+      if (!checksRestart || (is === "open" && dueInMs() > 0)) return;
       if (is === "opened") silentChecks = 0;
       checkedAtMs = clock.monotonic();
       try {
         await checkServerRestart(signal);
       } catch (error) {
-        // The stored instance is still the old one, so the next check repeats this.
         log.warn({ sink: name, err: error }, "the check for a restart of the server failed");
       }
     },
     async deliveredAgain(positions: readonly number[]): Promise<void> {
       const [first, last] = [positions[0], positions.at(-1)];
-      if (!isRestartChecked || first === undefined || last === undefined) return;
+      if (!checksRestart || first === undefined || last === undefined) return;
       const instance = await loadServerInstance();
       const lastRedeliveredRange = instance.again.at(-1);
       const deliveredAtMs = nowMs();
@@ -175,7 +173,7 @@ export function createRestartWatch(options: {
   };
 }
 
-/** Removes every second of too many points, never the first, so that only more events are sent again. */
+/** Drops every second cursor point when there are too many: a sink then gets more events again, never fewer. */
 function thinOutCursorPoints(points: ServerInstance["points"]): ServerInstance["points"] {
   return points.length <= MAX_CURSOR_POINTS ? points : points.filter((_, index) => index % 2 === 0);
 }

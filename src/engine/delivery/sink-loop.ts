@@ -157,12 +157,8 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       await settleEventsThrough(settlement);
       if (!settlement.again) countBufferedDeliveries();
     }
-    const failedEventKey = `${batch.again} ${writeOutcome.kept?.head.position}`;
-    return afterWrite(writeOutcome, {
-      what: failedEventKey,
-      giveUp: () => giveUp(batch, writeOutcome),
-      letsUrgentPass,
-    });
+    const failedEvent = `${batch.again} ${writeOutcome.kept?.head.position}`;
+    return afterWrite(writeOutcome, { what: failedEvent, giveUp: () => giveUp(batch, writeOutcome), letsUrgentPass });
   }
 
   /** Writes events of a snapshot. They are not in the log, so the snapshot stores their progress. */
@@ -198,7 +194,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     return forced.aborted ? null : waitAfterFailure(kept.error, failed);
   }
 
-  /** True when a failure is not over: since then the sink has only buffered events or taken urgent ones. */
+  /** True while a failure lasts: since the failure the sink has only buffered events or taken urgent events. */
   function hasUnresolvedFailure(): boolean {
     return (
       failingRequest !== null ||
@@ -215,10 +211,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   }
 
   /** Writes a batch. `settleEarly` settles its beginning meanwhile, so that a kill repeats only the event in flight. */
-  async function write(
-    batch: EventBatch,
-    settleEarly: (settlement: SettledBatch) => Promise<void>,
-  ): Promise<WriteOutcome> {
+  async function write(batch: EventBatch, settleEarly: (settlement: SettledBatch) => Promise<void>) {
     const { again: isRedelivery, events: logged, urgent } = batch;
     const positions = logged.map(({ position }) => position);
     const committedAt = logged.map((each) => each.committedAt);
@@ -279,12 +272,8 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     if (documents.length > 0) await retryStoreWork(() => store.commit({ documents }));
   }
 
-  /** Waits as the error demands; returns null when the sink has ended for good. */
-  async function waitAfterFailure(
-    error: unknown,
-    { what, giveUp, letsUrgentPass = false }: FailedSinkWrite,
-  ): Promise<NextStepDelayMs> {
-    // Buffered events are offer again from the first one, which is not the rejected one.
+  async function waitAfterFailure(error: unknown, { what, giveUp, letsUrgentPass = false }: FailedSinkWrite) {
+    // Buffered events are offered again from the first one, which is not the rejected event.
     const giveUpFailedEvent = buffered.isEmpty() ? giveUp : null;
     buffered.forgetSettled();
     const decision = failurePolicies[lane].decide(error, what, giveUpFailedEvent !== null);

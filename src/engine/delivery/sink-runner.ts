@@ -21,7 +21,6 @@ export type SinkRunner = ReturnType<typeof createSinkRunner>;
 const ENDED_SINK_CHECK_INTERVAL_MS = 1_000;
 /** Delays before a sink starts again after a bug in Plenum or while the state is damaged. */
 export const INTERNAL_FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
-/** Share of the stop deadline in which running writes may finish. */
 const GRACEFUL_STOP_TIME_SHARE = 0.75;
 
 interface SinkRunnerOptions extends SinkDeliveryContext {
@@ -84,7 +83,6 @@ export function createSinkRunner(options: SinkRunnerOptions) {
         return ENDED_SINK_CHECK_INTERVAL_MS;
       },
       fault(error, inMs) {
-        // An internal fault must not stop a sink for good: the loop restarts.
         const message = "The delivery to a sink failed by a fault of its own; it begins anew.";
         if (sinkDelivery !== null) log.error({ sink: name, err: error }, message);
         sinkStatusTracker.showTrouble("retrying", error, 1, inMs);
@@ -101,7 +99,6 @@ export function createSinkRunner(options: SinkRunnerOptions) {
     state: sinkStatusTracker,
     /** Resolves after the first attempt to register. Nothing is delivered before `after` has resolved. */
     async start(after: Promise<unknown>): Promise<void> {
-      // Null while the state is damaged.
       const firstSinkRegistration = registerSink().catch((error: unknown): null => {
         sinkStatusTracker.showTrouble("retrying", error, 1, 0);
         return null;

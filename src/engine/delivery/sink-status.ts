@@ -21,13 +21,12 @@ export interface SinkStatus {
   readonly name: string;
   readonly connector: string;
   readonly state: SinkStateName;
-  /** Time since which the sink is in its state; ISO 8601 UTC. */
   readonly since: string;
   /** Description of the problem without secrets; null without a problem. */
   readonly lastError: string | null;
   readonly attempts: number;
   readonly nextAttemptAt: string | null;
-  /** Requests that settled events still cause; see `Sink.waiting`. */
+  /** Requests that settled events still cause; see `Sink.pendingRequests`. */
   readonly waiting: number;
   readonly lag: SinkLag | null;
 }

@@ -23,7 +23,7 @@ interface StoredSnapshot {
 const SNAPSHOT_SET = "snapshot";
 const MAX_COMPLETE_LISTS_WAIT_MS = 10 * 60_000;
 
-/** Requests a snapshot, by `from: state` or by a person; a running one starts again. */
+/** Requests a snapshot, by `from: state` or by a person; a running snapshot starts again. */
 export function buildSnapshotRequest(sink: string, askedAt: string): DocumentChange {
   const snapshotProgress: StoredSnapshot = { askedAt, part: "site", after: "", sent: 0 };
   return { set: SNAPSHOT_SET, put: [[sink, snapshotProgress]] };
@@ -99,7 +99,6 @@ export function createStateSnapshot(options: {
     /** Records that the sink has the first `count` events of the last `next`, and its own state changes. */
     async settle(count: number, documents: readonly DocumentChange[]): Promise<void> {
       const lastEvent = offeredPage?.page[count - 1];
-      // Without a settlement the sink's state is written separately (`sink-loop`).
       if (offeredPage === null || lastEvent === undefined) return;
       const { snapshot } = offeredPage;
       const storedProgress = await store.document<StoredSnapshot>(SNAPSHOT_SET, sink);

@@ -23,7 +23,6 @@ export function createFilteredEventTracker(clock: Clock, settle: (settlement: Se
     await settle({ again: false, through: lastFilteredPosition, rejected: [] });
   }
 
-  // Both users need the same sum: rounding must not wake the loop too early.
   const dueInMs = () => (events === 0 ? Number.POSITIVE_INFINITY : sinceMs + MAX_SETTLE_DELAY_MS - clock.monotonic());
 
   async function settleFilteredIfDue(): Promise<void> {

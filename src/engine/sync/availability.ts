@@ -49,7 +49,7 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
       return new Map(unavailableSites);
     },
     siteDown: (siteId: number, since: string, reason: string) => commitLoss(siteSubject(siteId), reason, since, siteId),
-    /** Commits a site's return. `token`: the stored token without the loss, which would look new after a restart. */
+    /** Commits a site's return. `token`: the change that removes the loss from the stored token. */
     async siteUp(siteId: number, token: readonly DocumentChange[]): Promise<void> {
       const { documents, events } = buildReturn(siteSubject(siteId), siteId);
       await syncState.commit({ documents: [...documents, ...token], events });

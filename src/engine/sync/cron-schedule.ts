@@ -67,11 +67,8 @@ interface CronTimer {
 }
 
 /**
- * Computes the next match, waits by the monotonic clock, and fires. Missed matches count as one.
- *
- * After a step of the wall clock the next match is computed again and never postponed. Example at 12:01, every five minutes:
- * due at 12:05, in 4 minutes. Clock set back to 11:01: due at 11:05, also in 4 minutes. Set back to 11:00: due after 4
- * minutes of measured time, at 11:04, then at 11:05, 11:10 … Set forward by ten days: due once, at once.
+ * Calls functions at cron times, waiting by the monotonic clock. Missed times count as one. A step of the wall clock
+ * never postpones a call: a call due in 4 minutes comes in 4 minutes, also when the clock is set back by an hour.
  */
 export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">) {
   /** Timers of all schedules, which share one wait: 200 sources have 2,600 schedules. */
@@ -141,7 +138,6 @@ export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "loo
 
 type CronMatcher = (afterMs: number) => number;
 
-/** Matchers by cron expression, because all sources of a fleet use the same thirteen expressions. */
 const cronMatcherCache = new Map<string, CronMatcher>();
 const MAX_CACHED_CRON_MATCHERS = 1_000;
 const MINUTE_MS = 60_000;

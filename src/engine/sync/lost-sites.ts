@@ -9,10 +9,7 @@ import type { StoredObject, StoredToken } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
 import type { TokenScope } from "./token-scope.ts";
 
-/**
- * Emits one event when a site leaves the token's scope, within a minute, and one when it is back. Compares the reported sites
- * with the scope at once and after each change, until the signal aborts.
- */
+/** Emits one event when a site leaves the token's scope and one when the site is back, until the signal aborts. */
 export function watchLostSites(
   options: {
     readonly source: string;
@@ -29,19 +26,15 @@ export function watchLostSites(
   const { source, availability, outage, scope, syncState, clock, log } = options;
   const storedSites = () => syncState.get<StoredObject<Site>>(documentSet("site", source));
 
-  /** Updates the stored token, which states the loss; its next poll may come after a restart. */
+  /** Removes the loss from the stored token, because the next poll of the token may come after a restart. */
   function tokenWithVisibleSite(siteId: number): readonly DocumentChange[] {
     const tokenDocumentSet = documentSet("token", source);
-    const storedToken = syncState.get<StoredToken>(tokenDocumentSet).get("token");
-    if (storedToken === undefined) return [];
+    const oldToken = syncState.get<StoredToken>(tokenDocumentSet).get("token");
+    if (oldToken === undefined) return [];
     const site = storedSites().get(String(siteId))?.value ?? { id: siteId, displayName: String(siteId) };
-    const { [String(siteId)]: _, ...lost } = storedToken.lost ?? {};
-    const otherSites = storedToken.info.sites.filter(({ id }) => id !== siteId);
-    const updatedToken: StoredToken = {
-      ...storedToken,
-      info: { ...storedToken.info, sites: [...otherSites, site] },
-      lost,
-    };
+    const { [String(siteId)]: _, ...lost } = oldToken.lost ?? {};
+    const otherSites = oldToken.info.sites.filter(({ id }) => id !== siteId);
+    const updatedToken: StoredToken = { ...oldToken, info: { ...oldToken.info, sites: [...otherSites, site] }, lost };
     return [{ set: tokenDocumentSet, put: [["token", updatedToken]] }];
   }
 

@@ -132,7 +132,6 @@ export function createServiceOutage(options: ServiceOutageOptions) {
     }
   }
 
-  /** Probes the service; returns null when it is back and `source-available` was emitted. */
   async function probeService(signal: AbortSignal): Promise<Failure | null> {
     const reconcileAlarms = options.reconcile();
     if ((outageCause instanceof ConfigError && outageCause.reason === "unauthenticated") || reconcileAlarms === null) {
@@ -203,7 +202,6 @@ export function createServiceOutage(options: ServiceOutageOptions) {
         await waitForOutageState(isOutageOn, signal);
         probeAttempts = 0;
         while (isOutageOn()) {
-          // After a restart during an outage the cause is unknown: probe at once.
           if (outageCause !== null) {
             if (!(outageCause instanceof ConfigError)) await requestHealth(signal);
             await waitForProbe(signal);
@@ -216,7 +214,7 @@ export function createServiceOutage(options: ServiceOutageOptions) {
             outageCause = asFailure(error);
             log.error({ err: error }, "the end of an outage could not be recorded");
           }
-          // Attempts during an unavailable service do not count for a rejected token, and vice versa.
+          // Probes of an unavailable service and probes of a rejected token are counted separately.
           if (outageCauseBefore instanceof ConfigError !== outageCause instanceof ConfigError) probeAttempts = 0;
         }
         log.info("the service is back");

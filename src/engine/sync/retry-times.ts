@@ -20,7 +20,6 @@ export function followerRetryMs(failure: Failure, failures: number, random: () =
   return fixedRetryPauseMs(failure) ?? backoffMs(CONTINUOUS_JOB_BACKOFF, failures, random);
 }
 
-/** Returns the pause after the `refusals`-th refusal in a row that the token's scope does not explain. */
 export function unexplainedRefusalRetryMs(refusals: number): number {
   return refusals <= MAX_UNEXPLAINED_RETRIES ? UNEXPLAINED_RETRY_MS : REFUSED_JOB_RETRY_MS;
 }

@@ -156,7 +156,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     if (isRetryTime) await startJobRun(state);
   }
 
-  /** Acts after the job's current run, which may have begun with old settings or with an old scope. */
+  /** Acts after the job's current run, which may still use old settings or an old scope. */
   async function actAfterCurrentRun(state: JobState, act: (state: JobState) => Promise<void> | void): Promise<void> {
     await currentJobRuns.get(state.job.name);
     await act(state);
@@ -292,7 +292,6 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     });
   }
 
-  /** Runs the job as soon as the service is available, unless a tick comes earlier. */
   function postponeJob(state: JobState): void {
     state.isPending = true;
     jobPostponed.resolve();

@@ -50,7 +50,7 @@ function describeInvisibleSite(id: number, building: Pick<VisibleBuilding, "site
 
 type TagSelectionFields = Omit<TagSelection, "exclude">;
 
-/** Returns the parts of a selection that select no tag, and an `exclude` that removes all tags or none. */
+/** Finds entries of a selection that select no tag, and an `exclude` that removes all tags or none. */
 export function findSelectionMismatches(selection: TagSelection, building: VisibleBuilding): readonly Mismatch[] {
   if (building.tags.length === 0) return [];
   const { exclude, ...include } = selection;
@@ -174,11 +174,8 @@ export function compareTagClasses(classes: readonly TagClass[], building: Visibl
     const tagCount = tagsByClass.get(each)?.length ?? 0;
     const problems = prefixMismatchPaths("select", findSelectionMismatches(select, building));
     const takenText = tagCount > 0 ? null : describeEarlierTagClasses(each, classes.slice(0, index), building);
-    return {
-      name,
-      tags: tagCount,
-      mismatches: takenText === null ? problems : [...problems, { path: [], message: takenText }],
-    };
+    const mismatches = takenText === null ? problems : [...problems, { path: [], message: takenText }];
+    return { name, tags: tagCount, mismatches };
   });
 }
 

@@ -300,7 +300,6 @@ export interface StoredLimit {
 /** Current period of the sensor watch (set `sensors`, key `period`). */
 export interface StoredSensorPeriod {
   readonly from: string;
-  /** Time of the period in which the worker was running, milliseconds. */
   readonly watchedMs: number;
 }
 

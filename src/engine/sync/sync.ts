@@ -144,7 +144,6 @@ export async function openSync(options: SyncOptions) {
       sitesWithListedTags.has(siteId) ||
       syncState.get(syncSet("tag-seen", source.name)).has(String(siteId)),
     offlineGatewayOf: offlineGateways.gatewayOf,
-    /** Requests a read of a site's gateways, because many of the site's values turned null at once. */
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,
     service(followers: readonly Follower[]): WorkerService {
@@ -171,7 +170,6 @@ export async function openSync(options: SyncOptions) {
       const oldConfig = config;
       config = next;
       gatewayListMatcher = createGatewayListMatcher(next);
-      // `startup` applies to a start only.
       const configAfterStart = { ...next, alarms: { ...next.alarms, startup: "reconcile" as const } };
       if (!isDeepStrictEqual(oldConfig.alarms, next.alarms))
         alarmPolls = createAlarmPolls(createPollContext(configAfterStart));
@@ -199,10 +197,7 @@ function createGatewayPoll(parts: PollContext, offline: OfflineGateways): Invent
   );
 }
 
-/**
- * Lists the jobs in the order of their first runs: token and sites first, because they set the scope. Tags run in
- * parallel. Gateways come before hosts and systems, so that an offline gateway is noticed early.
- */
+/** Lists the jobs in the order of their first runs: token and sites first, gateways before hosts and systems. */
 function listJobsInOrder(
   parts: PollContext,
   { alarms, sweep, gateways, tags }: Record<"alarms" | "sweep" | "gateways" | "tags", RunnableJob>,
@@ -225,7 +220,6 @@ function listJobsInOrder(
     { ...toJob("tags", tags, "read:tags"), isLong: true },
     toJob("alarms", alarms, "read:alarms"),
     toJob("gateways", gateways, "read:gateways"),
-    // The tags of systems are listed after the tags.
     ...(inventory.tags_of_systems ? [systemList, hostListJob] : [hostListJob, systemList]),
     toJob("resolved_sweep", sweep, "read:alarms"),
   ];

@@ -13,7 +13,7 @@ interface WaitingOptions {
   readonly lookups: Omit<LoopOptions, "signal" | "onlyChecks">;
 }
 
-/** Keeps one request waiting per lane while fewer than `most()` are under way. Throws the first error at the end. */
+/** Keeps one request waiting per lane while fewer than `maxUnderWay()` are under way. Throws the first error. */
 export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options: WaitingOptions): Promise<void> {
   const { maxUnderWay, draining, forced } = options;
   let failure: { readonly error: unknown } | undefined;

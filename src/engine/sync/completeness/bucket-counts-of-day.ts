@@ -82,7 +82,7 @@ export function countSeriesDay(series: DaySeries, day: number, count: DayCount |
     noLog = ledger.refusal === null ? (noLog ?? EMPTY_SERVICE_STATEMENT) : toServiceStatement(ledger.refusal);
     pending = 0;
   } else if (pending > 0 && ledger.refusal !== null) {
-    // New buckets or the log discovery were refused; older buckets may still be fetched.
+    // The service refused new buckets or the log discovery; older buckets may still be fetched.
     const fromMs = ledger.state === "following" ? Math.max(dayTimeRange.fromMs, watermarkMs) : dayTimeRange.fromMs;
     const refusedNewBuckets = Math.min(
       pending,
@@ -136,7 +136,7 @@ export function createSiteDay(day: number) {
   let account: DayBucketCounts = EMPTY_DAY_ACCOUNT;
   let count = 0;
   const groups = new Map<string, SeriesAccount>();
-  const seriesWithoutLog: SeriesStatement[] = [];
+  const withoutLog: SeriesStatement[] = [];
   const refused: SeriesStatement[] = [];
   return {
     add(series: SiteSeries, counted: DayCount | undefined, nowMs: number): SeriesDay {
@@ -153,17 +153,11 @@ export function createSiteDay(day: number) {
         ...{ tagId: located.tag.id, resolution, total, buckets },
         ...(statement ?? EMPTY_SERVICE_STATEMENT),
       });
-      if (seriesDay.withoutLog > 0) seriesWithoutLog.push(buildSeriesStatement(seriesDay.withoutLog, seriesDay.noLog));
+      if (seriesDay.withoutLog > 0) withoutLog.push(buildSeriesStatement(seriesDay.withoutLog, seriesDay.noLog));
       if (seriesDay.refused > 0) refused.push(buildSeriesStatement(seriesDay.refused, seriesDay.refusal));
       return seriesDay;
     },
-    done: (): SiteDayCounts => ({
-      account,
-      series: count,
-      byResolution: [...groups.values()],
-      withoutLog: seriesWithoutLog,
-      refused,
-    }),
+    done: (): SiteDayCounts => ({ account, series: count, byResolution: [...groups.values()], withoutLog, refused }),
   };
 }
 
@@ -188,7 +182,7 @@ export function buildDayFact(
   };
 }
 
-/** Builds the `history-complete` event of a series; null if no bucket begins in the days, as in most days of weeks. */
+/** Builds the `history-complete` event of a series; null if no bucket begins in these days. */
 export function buildHistoryCompleteEvent(
   series: Series,
   source: string,

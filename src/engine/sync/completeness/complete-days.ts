@@ -200,7 +200,6 @@ function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, total: boo
   const finalRefusedRanges = toRanges(ledger.spans).filter((span) => span.why === "refused" && isRefusalFinal(span));
   const finalDays = completeDaysAtWatermark(mergeTimeRanges([...fetchedTimeRanges, ...finalRefusedRanges]));
   const isRefused = ledger.refusal !== null && isRefusalFinal(ledger.refusal);
-  // Refused series are not read again: the clock alone decides when the look-back has passed.
   const lateDataUntilDay = isRefused || total ? MAX_DAY : findLateDataUntilDay(ledger, rules);
   return {
     begin: firstWantedDay,
@@ -210,7 +209,7 @@ function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, total: boo
   };
 }
 
-/** Returns the day up to which late data were looked for, a complete look-back after the day had closed. */
+/** Returns the day up to which days were read again for late data after they had closed. */
 function findLateDataUntilDay({ dailyAt, weeklyAt, rereadFrom }: StoredLedger, rules: SeriesRules): number {
   const { lookBackMs } = rules;
   const [dailyMs, weeklyMs] = [parseTime(dailyAt), parseTime(weeklyAt)];

@@ -167,11 +167,7 @@ export function createFinalizedDays(options: {
       }
     }
 
-    function markChangedDays(
-      siteId: number,
-      fetched: TimeRange[],
-      emitted: ReadonlyMap<number, { readonly points: number }>,
-    ) {
+    function markChangedDays(siteId: number, fetched: TimeRange[], emitted: ReturnType<typeof countEmittedPoints>) {
       for (const day of daysBySite.get(siteId) ?? []) {
         const isDayFetched = fetched.some(({ fromMs, toMs }) => fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS);
         const points = emitted.get(day)?.points ?? 0;
@@ -365,7 +361,6 @@ export function createFinalizedDays(options: {
     for (const [, series] of seriesBySite)
       for (const members of Map.groupBy(series, seriesResolutionKey).values())
         await emitSiteHistoryComplete({ members, reach: combineReaches(members) }, nowMs);
-    // The next look finalizes the due days. Until then, replies mark changes of these days.
     dueSiteDays = seriesBySite.flatMap(([siteId, series]) => findDueDays(siteId, series, nowMs));
     for (const date of dueSiteDays) addSiteDay(date);
   }

@@ -33,13 +33,11 @@ export interface InventoryChange<T> {
   readonly events: readonly Event[];
 }
 
-/** Number of compared objects after which the generator yields null, so that other work can run. */
 const OBJECTS_COMPARED_PER_YIELD = 10_000;
 
 /**
- * Compares stored objects with lists, object by object, so that changes can be committed before the rest is compared: 50,000
- * new tags take seconds. Yields null after many unchanged objects. Pure; before the next step is taken, only the stored
- * object of the last step may change.
+ * Compares stored objects with lists one by one, so that changes can be committed before the rest is compared. Yields
+ * null after many unchanged objects. Pure; between two steps only the stored object of the last step may change.
  */
 export function* compareInventory<N extends InventoryObjectKind>(
   noun: N,

@@ -42,18 +42,12 @@ export function createSiteListPoll(parts: PollContext): RunnableJob {
   return {
     async run(signal) {
       const siteList = await readInventoryList(() => source.sites({}, signal, storedObjects<Site>(parts, "site")));
-      const listedSites = listItems(siteList);
+      const sites = listItems(siteList);
       const differsFromTokenScope =
-        listedSites.some(({ id }) => !scope.sees(id)) ||
-        (siteList.complete && scope.known()?.size !== listedSites.length);
+        sites.some(({ id }) => !scope.sees(id)) || (siteList.complete && scope.known()?.size !== sites.length);
       if (differsFromTokenScope) await scope.tryRefresh(signal);
-      await commitDiff(
-        parts,
-        "sites",
-        "site",
-        [{ siteId: null, items: listedSites, complete: siteList.complete }],
-        signal,
-      );
+      const observedSites = { siteId: null, items: sites, complete: siteList.complete };
+      await commitDiff(parts, "sites", "site", [observedSites], signal);
       return siteList.complete ? buildJobOutcome(new Map()) : incompleteJobOutcome(siteList.reason);
     },
   };
@@ -102,7 +96,6 @@ export function createInventoryPoll<N extends SiteObjectKind>(
   }
 
   return {
-    /** Reads the list of one site between two polls and commits the listed objects, without absences. */
     async pollSite(siteId: number, signal: AbortSignal): Promise<void> {
       await readListOfSite(siteId, signal);
       sitesPolledMeanwhile.add(siteId);

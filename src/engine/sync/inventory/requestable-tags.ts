@@ -29,14 +29,12 @@ export async function loadRequestableTags(store: Store, source: string): Promise
   ]);
   const cachedRequestableTags = requestableTagsCache.get(tags);
   if (cachedRequestableTags?.versions === inventorySetVersions) return cachedRequestableTags.located;
-  const isMissingBySiteId = new Map(
-    [...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]),
-  );
+  const siteAbsence = new Map([...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]));
   const requestableTags: SiteTag[] = [];
   for (const [id, { value: tag, siteId, missingSince }] of tags) {
-    if (siteId === null || !isMissingBySiteId.has(siteId) || !isRequestableTagId(id)) continue;
+    if (siteId === null || !siteAbsence.has(siteId) || !isRequestableTagId(id)) continue;
     const tagWithSite = { tag, siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEM_IDS };
-    const missingObject = isMissingBySiteId.get(siteId) === true ? "site" : missingSince !== null ? "tag" : null;
+    const missingObject = siteAbsence.get(siteId) === true ? "site" : missingSince !== null ? "tag" : null;
     requestableTags.push(missingObject === null ? tagWithSite : { ...tagWithSite, outOfSight: missingObject });
   }
   requestableTags.sort((a, b) => compareTagIds(a.tag.id, b.tag.id));

@@ -162,7 +162,6 @@ function countTagsNeededBySlot(ordinary: TagRows, underWay: TagRows, rules: Read
   return slotNeeds;
 }
 
-/** Adds each tag to the demand of the slot of its deadline and of every interval after the deadline. */
 function addTagsDuePerSlot(rows: TagRows): void {
   const { slotsLeft, periodSlots } = tagUrgencies;
   for (let firstRow = 0, nextRow = 0; firstRow < rows.length; firstRow = nextRow) {
@@ -180,13 +179,7 @@ function addTagsDuePerSlot(rows: TagRows): void {
   }
 }
 
-function pickRows(
-  rows: TagRows,
-  needs: readonly SlotNeed[],
-  size: number,
-  order: RowOrder,
-  isBefore = order.isOlder,
-): string[] {
+function pickRows(rows: TagRows, needs: readonly SlotNeed[], size: number, order: RowOrder, isBefore = order.isOlder) {
   const chosenTagRows = new Set<number>();
   for (const { slotsLeft, count } of needs) {
     let missingRows = count;
@@ -267,7 +260,6 @@ function chooseIsolatedTagGroup(
 ): (Omit<LiveReadPlan, "group"> & { readonly rows: TagRows }) | null {
   if (isolated.size === 0) return null;
   const idleIsolatedTags = [...isolated].filter(([row]) => underWay[row] !== 1);
-  // Patient groups come last, the site that was requested longest ago first.
   const patientRank = ([first]: IsolatedTagGroup) => (first?.[1].timing === "patient" ? 1 : 0);
   const requestedMs = (group: IsolatedTagGroup) => Math.min(...group.map(([, { siteRequestedMs }]) => siteRequestedMs));
   const isolatedTagGroups = [...Map.groupBy(idleIsolatedTags, ([, { label }]) => label).values()].sort(
@@ -276,7 +268,6 @@ function chooseIsolatedTagGroup(
   const worstOrdinaryTagAge = findWorstAge(ordinary);
   for (const group of isolatedTagGroups) {
     const tagRowsOfGroup = Uint32Array.from(group, ([row]) => row);
-    // Ignore tags without a value, unless the group has no other tags.
     const tagRowsWithValue = tagRowsOfGroup.filter((row) => lastMs[row] !== NEVER_READ_MS);
     const maxAge = findWorstAge(tagRowsWithValue.length === 0 ? tagRowsOfGroup : tagRowsWithValue);
     const isUnread = maxAge === Number.POSITIVE_INFINITY;
@@ -284,10 +275,9 @@ function chooseIsolatedTagGroup(
     const isolationTiming = group[0]?.[1].timing ?? null;
     const isLastSlot = tagRowsOfGroup.some((row) => tagUrgencies.slotsLeft[row] === 0);
     const isSoonDue = !needsSlot && maxAge >= MIN_EARLY_READ_AGE;
-    // The sooner a suspected site responds, the sooner its tags share requests with other sites again.
     const isPunctualGroupDue =
       isolationTiming === "punctual" && !isUnread && ((isLastSlot && maxAge >= worstOrdinaryTagAge) || isSoonDue);
-    // Spare slot: read the oldest values, and find slow tags before the next interval is due.
+    // In a spare slot, read the oldest values, and find slow tags before the next interval is due.
     const isOldestGroup = rules.eager && isSoonDue && maxAge >= worstOrdinaryTagAge && isolationTiming !== "patient";
     const mayDisplace = !needsSlot || rules.mayDisplace !== false;
     const isStarving = maxAge >= STARVING_RELATIVE_AGE && !isUnread && isolationTiming !== "patient" && mayDisplace;
@@ -300,12 +290,7 @@ function chooseIsolatedTagGroup(
 }
 
 /** Selects the first `count` fitting rows in an order: 20 of 50,000, without sorting all rows. */
-function firstRows(
-  rows: TagRows,
-  count: number,
-  isBefore: IsBefore,
-  fits: (row: number) => boolean,
-): readonly number[] {
+function firstRows(rows: TagRows, count: number, isBefore: IsBefore, fits: (row: number) => boolean) {
   const firstRowsInOrder: number[] = [];
   if (count <= 0) return firstRowsInOrder;
   for (let n = 0; n < rows.length; n++) {

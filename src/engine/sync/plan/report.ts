@@ -100,7 +100,7 @@ export function reportPlan(facts: PollingPlanFacts) {
     load: roundTo(overload.demand / liveShare, 4),
     classes: classes.map((each) => {
       const promisedMs = each.everyMs * classFactor(each);
-      // If spare slots are used, too, each age shrinks by the load, to one slot at least.
+      // If reads use the spare slots too, each age shrinks by the load, to one slot at least.
       const bestIntervalMs = Math.min(promisedMs, Math.max(slotMs, (promisedMs * liveRate) / (liveRate + idleRate)));
       return {
         name: each.name,

@@ -46,7 +46,6 @@ export function hasEnoughReadings({ hours, spanHours }: SensorRow, periodHours: 
   return hours >= Math.min(MIN_HOURS_READ, periodHours / 4) && spanHours >= MIN_READING_SPAN_SHARE * periodHours;
 }
 
-/** Finds measured numbers that never changed; switches, set points and values at rest may stay constant. */
 function findNeverMovedSensor({ located, row }: WatchedSensor, rules: SensorRules): readonly SensorFinding[] {
   const { readings, nulls, min, max, type } = row;
   if (type !== "number" || min !== max || nulls > readings / 2) return [];
@@ -67,7 +66,6 @@ function findAlwaysNullSensor({ located, row }: WatchedSensor): readonly SensorF
   return [makeFinding(located, row, "always-null", message, {})];
 }
 
-/** Finds logs whose mean differs from that of the live values, or whose value never changes. */
 function findDifferingLog({ located, row }: WatchedSensor): readonly SensorFinding[] {
   const { log } = row;
   if (log === null || log.pairs < MIN_COMPARED_VALUE_PAIRS) return [];
@@ -102,11 +100,9 @@ function findLogWithUnusualLag({ located, row }: WatchedSensor, usualMs: number 
 }
 
 function computeUsualLogLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Resolution, number> {
-  const loggedLags = sensors.flatMap(({ row: { log } }) =>
-    log === null || log.replies < MIN_LOG_REPLIES ? [] : [log],
-  );
+  const logs = sensors.flatMap(({ row: { log } }) => (log === null || log.replies < MIN_LOG_REPLIES ? [] : [log]));
   return new Map(
-    [...Map.groupBy(loggedLags, ({ resolution }) => resolution)].flatMap(([resolution, all]) => {
+    [...Map.groupBy(logs, ({ resolution }) => resolution)].flatMap(([resolution, all]) => {
       const sortedLags = all.map(({ leastLagMs }) => leastLagMs).sort((one, other) => one - other);
       const median = sortedLags[Math.floor(sortedLags.length / 2)];
       return sortedLags.length < MIN_SERIES_FOR_MEDIAN || median === undefined ? [] : [[resolution, median] as const];

@@ -35,9 +35,8 @@ const SENSOR_COLUMNS = [
 ] as const;
 const COLUMN_COUNT = SENSOR_COLUMNS.length;
 type SensorColumn = (typeof SENSOR_COLUMNS)[number];
-const COLUMN_INDEX = Object.fromEntries(SENSOR_COLUMNS.map((name, at) => [name, at])) as Readonly<
-  Record<SensorColumn, number>
->;
+type ColumnValues = Readonly<Record<SensorColumn, number>>;
+const COLUMN_INDEX = Object.fromEntries(SENSOR_COLUMNS.map((name, at) => [name, at])) as ColumnValues;
 const LOG_COMPARISON_COLUMNS = SENSOR_COLUMNS.slice(SENSOR_COLUMNS.indexOf("resolution"));
 
 const VALUE_TYPE_NUMBER = 1;
@@ -138,10 +137,7 @@ export function createSensorTable() {
   }
 
   function computeSensorStatistics(row: number): SensorRow {
-    const rowValues = Object.fromEntries(SENSOR_COLUMNS.map((column) => [column, get(row, column)])) as Record<
-      SensorColumn,
-      number
-    >;
+    const rowValues = Object.fromEntries(SENSOR_COLUMNS.map((column) => [column, get(row, column)])) as ColumnValues;
     const { hours, firstHour, lastHour, type, logMin, logMax } = rowValues;
     const logResolution = LOG_RESOLUTIONS[rowValues.resolution - 1];
     return {
