@@ -24,9 +24,8 @@ interface DatabaseClockReading {
 }
 
 /**
- * Two clocks that all members of a fleet share. The wall clock is the database's and follows its steps within a second. The
- * steady clock never follows a step and stamps spent quota slots: after a step of ten minutes, a member would consider its
- * predecessor's slots long spent and spend them again. The member that notices a step first stores it.
+ * Clocks that all members of a fleet share: the database's wall clock, and a steady clock that ignores steps of the wall
+ * clock. The steady clock stamps spent quota slots, so that a clock step does not make them look old and free.
  *
  *   database's clock   12:00:00 ── set back 10 min ── 11:50:01
  *   clock_set_by_ms           0                       −600,000
@@ -89,7 +88,6 @@ export async function openDatabaseTime(options: {
     offsetMs = Math.min(Math.max(offsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
   }
 
-  /** Returns the database's wall clock in milliseconds since 1970. */
   const now = () => Math.floor(offsetMs + clock.monotonic());
 
   return {

@@ -3,7 +3,7 @@ import type { Log } from "../core/runtime/log.ts";
 import { secondsText } from "../core/values/duration.ts";
 import type { PostgresState } from "../engine/store/state-config.ts";
 import { utcTextSql } from "./fleet/fleet-tables.ts";
-import { DEFAULT_FLEET_TIMING } from "./fleet/lease-timing.ts";
+import { FLEET_LEASE_TIMING } from "./fleet/lease-timing.ts";
 import { openStateDatabase } from "./postgres/open-state-database.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
@@ -78,7 +78,7 @@ export async function detectBackupRestore({ table, work }: StateDatabase): Promi
          extract(epoch from clock_timestamp() - max(seen_at))::double precision,
          coalesce(bool_or(gone is null and abs(extract(epoch from clock_timestamp() - seen_at)) < $1::int), false)
        from ${table("member")}`,
-      [String(DEFAULT_FLEET_TIMING.ttlMs / 1_000)],
+      [String(FLEET_LEASE_TIMING.ttlMs / 1_000)],
     );
     const [lastHeardAt = null, seconds = null, hasRunningMember] = rows[0] ?? [];
     if (hasRunningMember === true) return null;

@@ -64,7 +64,6 @@ export async function runSource(options: {
   };
   let pipeline: Pipeline | null = null;
 
-  /** Finishes current work within the deadline; after the end of the lease, stops without finishing work. */
   async function stopSource(deadlineMs: number): Promise<void> {
     try {
       await pipeline?.stop(deadlineMs);
@@ -136,7 +135,6 @@ function createLeaseContext(
   return { fleet, source, now: time.latestSteadyMs, leaving: onSend, longestWayMs: MAX_SEND_DELAY_MS + MAX_TRANSIT_MS };
 }
 
-/** Returns the source's section, and the configuration reduced to this source. */
 function reduceConfigToSource(
   config: Config,
   source: string,

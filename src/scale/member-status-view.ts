@@ -1,7 +1,6 @@
 import type { Pipeline } from "../app/build-pipeline.ts";
 import { Retryable } from "../core/errors/errors.ts";
 import type { Clock } from "../core/runtime/clock.ts";
-
 import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { endSilence, SILENCE_SET, shortenSilence } from "../engine/silence/alarm-silences.ts";

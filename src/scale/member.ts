@@ -60,13 +60,11 @@ const MAX_DATABASE_INFO_AGE_MS = 30_000;
 const KILL_SWITCH_WAIT_MS = 2_000;
 
 /**
- * A fleet member: runs one pipeline for each source whose lease it holds.
+ * A fleet member: runs one pipeline for each source whose lease it holds. Throws `ConfigError` or `Retryable`.
  *
  *   fleet ── lease ──► pipeline of a source ◄─► its part of the database
  *     │                      │
  *     └── others' leases     └──► page · control socket · metrics (the sum of all pipelines)
- *
- * Throws `ConfigError` or `Retryable` when it cannot connect to the database.
  */
 export async function createFleetMember(options: FleetMemberOptions) {
   refuseUnverifiedTls();

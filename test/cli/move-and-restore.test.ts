@@ -3,7 +3,7 @@ import { realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { DEFAULT_FLEET_TIMING } from "#src/scale/fleet/lease-timing.ts";
+import { FLEET_LEASE_TIMING } from "#src/scale/fleet/lease-timing.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { absent, programPath, type RealServer, startPostgres } from "../real-servers.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
@@ -148,7 +148,7 @@ describe.skipIf(absent("postgres"))(
       await heard("alarm-resolved", ends);
       await firstMember.stop();
       // The dump contains the member until its lease runs out.
-      await expect.poll(() => Date.now() - dumpedAtMs, LONG).toBeGreaterThan(DEFAULT_FLEET_TIMING.ttlMs);
+      await expect.poll(() => Date.now() - dumpedAtMs, LONG).toBeGreaterThan(FLEET_LEASE_TIMING.ttlMs);
       const client = await connectTo(server);
       await client.query(`drop schema ${schema} cascade`);
       await client.end();

@@ -54,7 +54,7 @@ const STORE_SESSION_KEY = "session";
 export const LOST_WAL_MESSAGE =
   "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink counts anew. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
 
-/** Detects a lost write-ahead log by the note of an open worker; returns its time. Call it inside a transaction. */
+/** Returns the time if the worker was killed and its write-ahead log is gone. Needs a transaction. */
 export function detectLostWal(
   database: Database,
   documents: StateDocumentAccess,
@@ -72,11 +72,11 @@ export function recordRegularClose(database: Database, documents: StateDocumentA
   try {
     database.transaction(() => documents.change({ set: STATE_FILE_DOCUMENTS, put: [[STORE_SESSION_KEY, "closed"]] }));
   } catch {
-    // The next start finds the write-ahead log and checks it.
+    // The next start checks the write-ahead log.
   }
 }
 
-/** Returns the original of this state; undefined when the state is no known copy. */
+/** Returns the copy with its original; undefined when the state is no known copy. */
 export function readCopy(documents: Pick<StateDocumentAccess, "document">): KnownStateCopy | undefined {
   const stateCopy = documents.document<CopyRecord>(STATE_FILE_DOCUMENTS, STATE_COPY_DOCUMENT_KEY);
   if (stateCopy === undefined) return undefined;

@@ -36,7 +36,7 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
     const rowCount = copyRowsToQuarantine(table, where, values);
     if (rowCount === 0) return 0;
     const removed = database.prepare(`delete from ${table} where (${where}) and ${isDamagedSql(table)}`).run(...values);
-    // A search finds the row and its key does not: the pages above the row are damaged.
+    // If a search finds more rows than were deleted, the pages above those rows are damaged.
     if (removed < rowCount)
       throw new StateDamaged(`${database.path} is damaged (rows of ${table} are not where they belong).`);
     return rowCount;
@@ -50,13 +50,7 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
     return rowCount;
   }
 
-  /**
-   * Sends damaged cursors back to the beginning, because a cursor must never skip an event. Call it inside a
-   * transaction.
-   *
-   *   written   "lake" at 4711      registered: lake → not known, a cursor is lost → beginning
-   *   read      "lbke" at 4711  →   "lbke" at 0, ended later as not configured
-   */
+  /** Resets damaged cursors to the beginning, because a cursor must never skip an event. Needs a transaction. */
   function repairCursors(): boolean {
     if (copyRowsToQuarantine("sink", "true", []) === 0) return false;
     const initialCursorValues = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1", urgent: "0" };
@@ -90,7 +84,7 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
       for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const)
         quarantineDamagedRows(table);
       for (const table of ["record", "dead_letter"] as const) markDamagedRows(table);
-      // Without its mark, a letter that waits to be sent again would be hidden for ever.
+      // A dead letter without its resend mark would stay hidden for ever.
       database.exec(`update dead_letter set resending = 0 where resending <> 0 and not exists
         (select 1 from again where again.sink = dead_letter.sink and again.position = dead_letter.position)`);
       raiseNextEventPosition(database);
@@ -126,7 +120,7 @@ export function summarizeDamagedRows(database: Database): readonly DamagedRows[]
     .map(({ foundMs, ...rows }) => ({ ...rows, lastFound: isoUtc(foundMs) }));
 }
 
-/** Otherwise event 12 would be committed after a pruned log below a cursor of 500 and never be offered. */
+/** Raises the next event position above all cursors: an event below a cursor would never be delivered. */
 function raiseNextEventPosition(database: Database): void {
   const highestPositionSql = `(select max(p) from (select max(position) as p from event union all
     select max(max(position, urgent)) from sink union all select max(newest) from age_mark union all
@@ -147,7 +141,7 @@ export function createEpoch(): string {
   return randomBytes(8).toString("hex");
 }
 
-/** Starts new epochs, in which sinks count from 1, because an event may be lost. Call it inside a transaction. */
+/** Starts new epochs, in which sinks count from 1 because an event may be lost. Needs a transaction. */
 export function beginSequenceEpoch(database: Database, where: string, ...values: readonly SqliteValue[]): void {
   const newEpochValues = { counted: "0", epoch: "?1" };
   database

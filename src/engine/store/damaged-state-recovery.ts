@@ -73,7 +73,7 @@ async function recoverUndeliveredEvents(pages: SqlitePages, database: Database, 
   };
 }
 
-/** Copies at a start, with the cursors. If a cursor may be lost, copying begins with the oldest event. */
+/** Copies undelivered events and cursors into a new file; all events if a cursor may be lost. */
 export async function recoverIntoNewFile(file: string, database: Database, clock: Clock): Promise<RecoveryReport> {
   const pages = openSqlitePages(file, "all");
   try {
@@ -111,7 +111,7 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
   }
 }
 
-/** Events that an index has and no search finds, because a page above them is damaged: sinks did not get them. */
+/** Finds events that only an index still has, because a page of the table is damaged. */
 function findUnreachableEvents(file: string): ReadonlySet<number> {
   let database: Database | null = null;
   try {
@@ -235,7 +235,7 @@ function scanSqlitePages(pages: SqlitePages) {
   }
   for (const position of positionsInIdIndex) if (positionsInClassIndex.has(position)) damagedPositions.add(position);
   const damagedEventCount = [...damagedPositions].filter((position) => !pageByPosition.has(position)).length;
-  // An older row may be wrong about whether a sink has ended: delivering again loses nothing.
+  // An older row of an ended sink may show it as active; delivering events again loses nothing.
   for (const sink of cursorBySink.keys()) endReasonBySink.delete(sink);
   return {
     ...{ pageByPosition, damaged: damagedEventCount, cursors: cursorBySink, urgents: urgentCursorBySink },
@@ -281,7 +281,7 @@ function isSoundDeadLetter(values: readonly StoredValue[]): boolean {
 function parseSinkCursorRow(values: readonly StoredValue[]) {
   const [sink, position, , ended] = values;
   const urgent = values[7] ?? 0;
-  // A row of the quota has five values as well, of which the fourth is a time.
+  // A row of the table `quota` has five values as well; its fourth value is a time.
   if (typeof ended !== "string" && ended !== null) return null;
   if (![5, 7, 8].includes(values.length) || typeof sink !== "string") return null;
   if (typeof position !== "number" || typeof urgent !== "number") return null;

@@ -19,7 +19,6 @@ interface WaitingDeferredWrite<Write> {
   readonly done: PromiseWithResolvers<void>;
 }
 
-/** `commit` makes a transaction that takes the waiting writes. */
 export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () => Flushed) {
   const waitingWrites = new Map<string, WaitingDeferredWrite<Write>>();
   const stopController = new AbortController();
@@ -29,7 +28,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
   const flushWaitingWrites = (): Flushed | undefined => (waitingWrites.size > 0 ? commit() : undefined);
 
   function dueMs(): number {
-    // Map order: a key keeps the place of its first write.
+    // A map keeps the order of the first writes.
     const [oldest] = waitingWrites.values();
     return (oldest?.sinceMs ?? clock.monotonic()) + MAX_DEFERRED_WRITE_DELAY_MS;
   }

@@ -8,7 +8,7 @@ interface DocumentBodyRow {
 }
 
 export function createDocumentStore(database: Database, damage: DamagedRowQuarantine) {
-  /** Number of changes of each set by this process. Changes by other processes (silences) do not count. */
+  /** Number of changes by set, only of this process; other processes change only silences. */
   const changeCountBySet = new Map<string, number>();
   const countSetChange = (set: string) => changeCountBySet.set(set, (changeCountBySet.get(set) ?? 0) + 1);
 

@@ -13,7 +13,6 @@ const MAX_COMPARED_ROWS = 100;
 const MAX_COMPARED_BYTES = 256 * 1024;
 /** Rows that one call compares: a million take 50 calls, one a minute. */
 const MAX_COMPARED_ROWS_PER_CALL = 20_000;
-/** Time from the start of one comparison of the log to the next, in milliseconds. */
 const EVENT_LOG_CHECK_INTERVAL_MS = 24 * 3_600_000;
 
 const COUNT_INDEX_ENTRIES_SQL = `select
@@ -74,16 +73,16 @@ export function createEventLogCheck(database: Database, log: EventLog, clock: Pi
 
 export type EventLogCheck = ReturnType<typeof createEventLogCheck>;
 
-/** Shortest time between two rebuilds of the indexes, in milliseconds: damage that returns sooner is not in them. */
+/** Damage that returns within this time after a rebuild does not lie in the indexes. */
 const INDEX_REPAIR_INTERVAL_MS = 3_600_000;
 
-/** Rows that both indexes of the log have and the table has lost. */
+/** Selects events that both indexes have and the table has lost. */
 const UNREACHABLE_ROWS_SQL = `select byid.position, byid.id from event as byid indexed by sqlite_autoindex_event_1
   where not exists (select 1 from event as found not indexed where found.position = byid.position)
     and exists (select 1 from event as byclass indexed by event_by_class
       where byclass.telemetry in (0, 1) and byclass.position = byid.position)`;
 
-/** Rebuilds the indexes of the open file. If that does not help, it condemns the file: the next start replaces it. */
+/** Rebuilds the indexes of the open file. If that does not help, marks the file unusable: the next start replaces it. */
 export function createSqliteIndexRepair(
   database: Database,
   clock: Pick<Clock, "now" | "monotonic">,
@@ -157,12 +156,12 @@ function deadLetterUnreachableEvents(database: Database, nowMs: number): number 
 
 const unusableFileMarkPath = (file: string) => join(dirname(file), "plenum.db-condemned");
 
-/** Notes on the disk that a state file must not be opened; `quarantined` is the damaged file that is being copied. */
+/** Marks a state file that must not be opened; `quarantined` is the damaged file that is being copied. */
 export function markStateFileUnusable(file: string, quarantined = ""): void {
   writeFileSync(unusableFileMarkPath(file), quarantined, { mode: 0o600, flush: true });
 }
 
-/** Reads the note: null when the file may be opened, else the name of the quarantined file or an empty text. */
+/** Returns null if the file may be opened, otherwise the name of the quarantined file or an empty text. */
 export function readUnusableFileMark(file: string): string | null {
   try {
     return readFileSync(unusableFileMarkPath(file), "utf8");

@@ -2,9 +2,9 @@ import { parseEvent } from "../../core/codec/stored-event.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { LoggedEvent } from "./store.ts";
 
-/** Most characters of events in the tail; a batch of 100 good values has 26,000. */
+/** Limit of the cache; a batch of 100 measured values has 26,000 characters. */
 const MAX_LOG_TAIL_CHARACTERS = 1_000_000;
-/** The tail starts again after a larger event: of a backfill of 12 MB it would keep only the last events. */
+/** A larger event empties the cache: during a backfill of 12 MB it would keep only the last events. */
 const MAX_CACHED_EVENT_CHARACTERS = 4_096;
 
 interface LogTailRow {
@@ -23,7 +23,7 @@ export function createEventLogTail() {
   const rows: LogTailRow[] = [];
   const uncommittedRows: LogTailRow[] = [];
   let characters = 0;
-  /** The tail has every event after this position; null when it is empty. */
+  /** Position before the first cached event; null without cached events. */
   let startPosition: number | null = null;
 
   function clearLogTail(): void {
@@ -64,7 +64,7 @@ export function createEventLogTail() {
     rolledBack(): void {
       uncommittedRows.length = 0;
     },
-    /** Null when the tail does not reach back to the position. */
+    /** Returns events after a position; null when the cache starts later. */
     after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null {
       if (startPosition === null || position < startPosition) return null;
       const firstRowIndex = findIndexAfterPosition(rows, position);
@@ -79,7 +79,6 @@ export function createEventLogTail() {
       }
       return cachedEvents;
     },
-    /** Drops events that every reader has passed. */
     dropThrough(position: number): void {
       dropLeadingEvents((row) => row.position <= position);
     },

@@ -8,8 +8,8 @@ import {
   IS_URGENT_EVENT_SQL,
   jsonFieldText,
   lastPositionWithinBytes,
+  MAX_BATCH_BYTES,
   MAX_CLOCK_LEAD_MS,
-  MAX_OFFERED_BATCH_BYTES,
   MAX_RECENT_EVENT_BYTES,
   offeredSize,
   offeredSql,
@@ -39,7 +39,7 @@ function isSoundEventRow({ id, kind, telemetry, committed_ms, bytes, body, check
 
 export const DAMAGED_EVENT_REASON = "damaged: it was not what had been committed when it was read from the disk";
 
-/** The append-only log of events. Call changes inside a transaction. `epochBegun`: sinks may have a new epoch. */
+/** Append-only log of events; changes need a transaction. `epochBegun` is called when sinks may start a new epoch. */
 export function createEventLog(
   database: Database,
   clock: Pick<Clock, "now">,
@@ -122,10 +122,10 @@ export function createEventLog(
             const remainingEventSizes = readEventSizes();
             return remainingEventSizes[0]?.position === removedPosition ? null : remainingEventSizes;
           });
-    const lastPosition = lastPositionWithinBytes(eventSizes, MAX_OFFERED_BATCH_BYTES);
+    const lastPosition = lastPositionWithinBytes(eventSizes, MAX_BATCH_BYTES);
     if (lastPosition === undefined) return [];
     const events = readEventsBetween(position, lastPosition, which).map(toLoggedEvent);
-    // All of them were damaged and removed: read the next ones.
+    // All events of this range were damaged and removed: read the next ones.
     return events.length > 0 || database.readOnly
       ? events
       : eventsAfter(position, limit, which, eventSizes[0]?.position);
@@ -213,7 +213,7 @@ export function createEventLog(
     /** The position of the last event that was ever committed; 0 before the first. */
     end: (): number => database.number("select coalesce(max(seq), 0) from sqlite_sequence where name = 'event'"),
     after(position: number, limit: number): readonly LoggedEvent[] {
-      return tail?.after(position, limit, MAX_OFFERED_BATCH_BYTES) ?? eventsAfter(position, limit);
+      return tail?.after(position, limit, MAX_BATCH_BYTES) ?? eventsAfter(position, limit);
     },
     urgentAfter(position: number, limit: number): readonly LoggedEvent[] {
       if (position >= lastUrgent) return [];
@@ -251,8 +251,7 @@ export function createEventLog(
       { sinceMs, maxSearched: within, limit }: RecentEventBounds,
     ): readonly LoggedEvent[] {
       const inListSql = (values: readonly unknown[]) => `in (${values.map(() => "?").join(", ")})`;
-      // JSON is 20 times as fast as searching the text for 20 subjects. `json_valid` comes first, as a row may be
-      // damaged.
+      // Reading JSON fields is 20 times as fast as searching texts. A damaged row may hold invalid JSON.
       return database
         .prepare(
           `select ${EVENT_COLUMN_NAMES} from event

@@ -11,7 +11,7 @@ export function storedBytes({ id }: Pick<Event, "id">, body: string): number {
 }
 
 /** Largest offer in bytes, unless a single event is larger: 60 events of history, 18,000 points. */
-export const MAX_OFFERED_BATCH_BYTES = 1024 ** 2;
+export const MAX_BATCH_BYTES = 1024 ** 2;
 
 /** Growth of a history event from storage (288 points: 1.8 to 3.7 kB) to sending (14 kB). */
 const UNPACKED_HISTORY_GROWTH = 6;
@@ -47,13 +47,10 @@ export const IS_URGENT_KIND_SQL = `kind in (${EVENT_KINDS.filter(isUrgentKind)
 /** SQL condition for urgent events; the index on the class finds them without reading the values between. */
 export const IS_URGENT_EVENT_SQL = `event.telemetry = false and event.${IS_URGENT_KIND_SQL}`;
 
-/** `recent` skips larger events, in bytes: a bucket has some 60, so a larger event is a backfill of days. */
+/** Largest event that `recent` reads: an event of 60 buckets is smaller, a backfill of days is larger. */
 export const MAX_RECENT_EVENT_BYTES = 32 * 1024;
 
-/**
- * After the clock is set right, each event gets the last time of the log plus 1 ms, so that no alarm ends before its
- * start.
- */
+/** Up to this clock step back, commit times continue 1 ms after the last event: no alarm ends before its start. */
 export const MAX_CLOCK_LEAD_MS = 86_400_000;
 
 /** Text of a field in the JSON of an event; inside a string of the event the quotes would be escaped. */

@@ -9,7 +9,7 @@ import { computeSinkLags } from "./sink-lag.ts";
 import type { Awaitable, SqlDriver } from "./sql-driver.ts";
 import type { EventLogPressure, LoggedEvent, OfferedEvents, Outbox } from "./store.ts";
 
-/** The promise: after a crash a sink gets at most this many events again. */
+/** After a crash, a sink gets at most this many events again. */
 const MAX_REPEATED_EVENTS = 100;
 
 interface UnsavedSinkCursor {
@@ -18,7 +18,6 @@ interface UnsavedSinkCursor {
 }
 
 export interface OutboxEventLog extends RetainedLog {
-  /** Position of the last event that was ever committed; 0 before the first. */
   end(): Awaitable<number>;
   after(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
   urgentAfter(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
@@ -45,10 +44,8 @@ export interface OutboxOptions {
  *                  ▲           ▲
  *            cursor of b   cursor of a        settle(a, through 12) moves a; nothing else does
  *
- * `next` reads after a cursor, or what is marked to be sent again; `settle` moves the cursor or takes marks off.
- * `nextUrgent` does the same for urgent events only; they have a second cursor (`sink-cursors.ts`). A deferred cursor (`mayDefer`)
- * moves in memory at once, and in the database with the next transaction. `forget` drops what another process, or
- * another part of this store, may have changed.
+ * `next` returns events after the cursor, or events marked to be sent again; `settle` moves the cursor or removes marks.
+ * A deferred cursor (`mayDefer`) moves in memory at once, and in the database with the next transaction.
  */
 export function createOutbox(options: OutboxOptions): Outbox & { forget(): void } {
   const { sql, log, clock, changes, damage } = options;

@@ -2,14 +2,8 @@ import { parseEvent } from "../../core/codec/stored-event.ts";
 import type { EventKind } from "../../core/model/event.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import {
-  IS_URGENT_EVENT_SQL,
-  IS_URGENT_KIND_SQL,
-  MAX_OFFERED_BATCH_BYTES,
-  offeredSql,
-  type StoredEventText,
-  toLoggedEvent,
-} from "./outbox-rules.ts";
+import type { StoredEventText } from "./outbox-rules.ts";
+import { IS_URGENT_EVENT_SQL, IS_URGENT_KIND_SQL, MAX_BATCH_BYTES, offeredSql, toLoggedEvent } from "./outbox-rules.ts";
 import { runSql, type SqlDriver, type SqlStatement, type SqlValue } from "./sql-driver.ts";
 import type { DeadLetter, LoggedEvent, RejectedEvent } from "./store.ts";
 
@@ -50,7 +44,7 @@ export function createRedeliveries(
   const unmarkedSinks = new Set<string>();
   /** First position at which a sink may have a marked urgent event. */
   const firstUrgentBySink = new Map<string, number>();
-  /** Counts `forget` calls: a result of an earlier query must not restore what was forgotten. */
+  /** Number of `forget` calls: the result of an earlier query must not restore forgotten values. */
   let forgetCalls = 0;
   /** Transactions in progress that set marks. Until they end, queries do not see those marks. */
   let activeMarkings = 0;
@@ -86,7 +80,7 @@ export function createRedeliveries(
     for (let from = Math.max(after, first?.position ?? 0); from < through; from += POSITIONS_MARKED_AT_ONCE) {
       const positionRange = [from, Math.min(from + POSITIONS_MARKED_AT_ONCE, through)];
       activeMarkings += 1;
-      // A settlement meanwhile must not rely on the absence of marks.
+      // A settlement during this transaction must not rely on the absence of marks.
       forgetCachedMarks();
       try {
         const rows = await sql.transaction(() =>
@@ -123,7 +117,7 @@ export function createRedeliveries(
            left join event on event.source = $1 and event.position = again.position
            left join dead_letter on dead_letter.source = $1 and dead_letter.sink = $2
              and dead_letter.position = again.position
-       ) as marked where body is null or upto <= ${MAX_OFFERED_BATCH_BYTES} or place = 1 order by position`,
+       ) as marked where body is null or upto <= ${MAX_BATCH_BYTES} or place = 1 order by position`,
       sink,
       ...values,
     );
@@ -175,11 +169,7 @@ export function createRedeliveries(
     /** Positions of the last offer up to a position, without the settled ones. */
     offeredThrough: (sink: string, through: number): readonly number[] =>
       (lastOffers.get(sink)?.positions ?? []).filter((position) => position <= through),
-
-    /**
-     * Removes marks of the last offer. The marks stay if a replay has marked older events since: otherwise the replay
-     * would end with those and not with the newest state.
-     */
+    /** Removes marks of the last offer, unless a replay has marked older events since: the newest state must come last. */
     settle(sink: string, positions: readonly number[]): SqlStatement {
       const offer = lastOffers.get(sink);
       const firstOffered = offer !== undefined && offer.forgotten !== forgetCalls ? (offer.positions[0] ?? 0) : 0;
@@ -201,17 +191,14 @@ export function createRedeliveries(
       kinds === undefined
         ? markInSlices(sink, 0, end, "committed_ms >= $5", sinceMs)
         : markInSlices(sink, 0, end, `committed_ms >= $5 and ${dialect.isIn("kind", "$6::text[]")}`, sinceMs, kinds),
-
     /** Marks settled events of a range of the log; urgent ones only after `urgentAfter`. */
     markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
       markInSlices(sink, after, through, `(event.position > $5 or not (${IS_URGENT_EVENT_SQL}))`, urgentAfter),
-
     isUnmarked: (sink: string): boolean => unmarkedSinks.has(sink),
     /**
-     * Marks the events of a batch that has just been settled, if a replay marked events of the same class (urgent or
-     * not) while the batch was in flight. Otherwise the replay would end with an older state than the batch: alarm
-     * raised, resolved (in flight), raised again. The statements run in the transaction of the settlement. While only
-     * values are replayed, an urgent batch needs no statement: a million marks would be searched for an urgent one.
+     * Marks the events of a settled batch if a replay marked events of the same class (urgent or not) meanwhile:
+     * otherwise the sink would end with an older state, such as an alarm raised after its end. While only values are
+     * replayed, an urgent batch skips the search among a million marks.
      */
     markAfterReplay(sink: string, after: number, through: number, isUrgent: boolean): readonly SqlStatement[] {
       if (unmarkedSinks.has(sink)) return [];
@@ -253,10 +240,7 @@ interface DeadLetterRow extends SequenceColumns {
   readonly sound: number | boolean;
 }
 
-/**
- * Stores rejected events with the reason and a copy, because a dead letter outlives the log and is hidden while it is
- * resent.
- */
+/** Stores rejected events with reason and copy, because dead letters outlive the log; hides them while they are resent. */
 export function createDeadLetters(sql: SqlDriver) {
   const { dialect, query } = sql;
 
@@ -278,10 +262,7 @@ export function createDeadLetters(sql: SqlDriver) {
         ...(sound ? { ...toSequenceField(numbered), event: parseEvent(body) } : { event: null, bytes: body }),
       }));
     },
-    /**
-     * If the event has left the log, nothing is stored, because retention has counted it. A returning letter keeps its
-     * number.
-     */
+    /** Stores nothing if the event has left the log, because retention has counted its loss. */
     add: (sink: string, { position, reason, sequence }: RejectedEvent, nowMs: number): readonly SqlStatement[] => [
       {
         text: dialect.update(
@@ -325,7 +306,6 @@ export function createDeadLetters(sql: SqlDriver) {
         );
         return resentLetters.length;
       }),
-
     discard: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
         const removedDeadLetters = yield* runSql<{ readonly position: number }>(

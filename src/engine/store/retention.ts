@@ -11,12 +11,11 @@ import type { EventLogPruneReport, RetentionBounds, SinkPosition, StoredGap } fr
 
 /** Each sink gets one gap event per reason in this time; later losses wait for the next one. */
 const GAP_EVENT_INTERVAL_MS = 60 * 60_000;
-/** Published gaps are stored this long. */
 const PUBLISHED_GAP_RETENTION_MS = 90 * 24 * 60 * 60_000;
 /** Limits of one removing transaction, so that other writers wait a few milliseconds only. */
 const MAX_REMOVED_ROWS = 250;
 const MAX_REMOVED_BYTES = 4 * 1024 ** 2;
-/** Share of its limit to which a full log is emptied: rare large steps instead of many small ones. */
+/** Share of its limit to which a full log is emptied, in few large steps. */
 const EMPTIED_LOG_SHARE = 0.95;
 /** Share of the log's bytes that dead letters may take. */
 const DEAD_LETTER_SHARE = 0.1;
@@ -91,7 +90,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     return removedCount;
   }
 
-  /** Returns the losses when these events go. A sink that was never offered one of them starts a new epoch. */
+  /** Returns the losses if these events are removed. A sink that was never offered one of them starts a new epoch. */
   function* findLosses(
     events: readonly RemovedEvent[],
     reason: StoredGap["reason"],
@@ -149,7 +148,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     ];
   }
 
-  /** Notes the end of the log and the slowest cursor, and returns the positions of old events. Age is running time. */
+  /** Stores the end of the log and the slowest cursor; returns positions of old events. Age is running time. */
   function* recordAge({ maxAgeMs, ranMs, replayMs }: RetentionBounds): SqlSteps<{ aged: number; replayed: number }> {
     const [last] = yield* runSql<{ readonly ran: number }>(
       "select coalesce(max(ran_ms), 0) as ran from age_mark where source = $1",
@@ -251,7 +250,7 @@ const publishedGapWindow = (nowMs: number) => [nowMs - GAP_EVENT_INTERVAL_MS, no
 function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
   const { dialect, query } = sql;
 
-  /** Counts losses; each joins the gap that is not published yet. */
+  /** Counts lost events in the unpublished gap of the same sink and reason. */
   function* record(gaps: readonly StoredGap[]): SqlSteps<void> {
     const mergeGapSql = dialect.update(
       "gap",

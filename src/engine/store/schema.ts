@@ -19,13 +19,13 @@ const INITIAL_CHECKSUM_COLUMNS = {
 } as const;
 
 /**
- * Step n brings a file from schema version n to n + 1. A step that has been released is never changed.
+ * Step n brings a file from schema version n to n + 1. A released step is never changed.
  *
- *   event ──┬─◄ sink.position      everything up to it is settled
- *           ├─◄ again              marked to be sent again to one sink
- *           └─◄ dead_letter        a copy of the event, because it outlives the log
- *   document   record   quota      what the other rooms keep
- *   damaged                        what was in any of them and is no longer what had been written
+ *   event ──┬─◄ sink.position      all events up to this position are settled
+ *           ├─◄ again              event to send again to one sink
+ *           └─◄ dead_letter        copy of the event, because a dead letter outlives the log
+ *   document   record   quota      other state
+ *   damaged                        damaged rows of any table
  */
 const SQLITE_SCHEMA_MIGRATIONS: readonly string[] = [
   `

@@ -7,7 +7,6 @@ export interface StoredSinkCursor extends SinkPosition {
   readonly counted: EventNumber;
 }
 
-/** `position` is the cursor for all events, `urgent` the one for urgent events. */
 export type SinkCursorColumn = "position" | "urgent";
 
 export type SinkCursorRepair = Pick<DamagedRowQuarantine, "repairCursors" | "isCursorLost" | "claimCursor">;
@@ -50,7 +49,6 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
     const currentCursorRead = sinksPromise;
     try {
       const sinks = await currentCursorRead;
-      // The sinks may have changed since.
       if (sinksPromise === currentCursorRead) cachedSinks = sinks;
       return sinks;
     } finally {

@@ -14,9 +14,9 @@ import { type LagFilter, type SinkLag, type SinkPosition, sinkStateSet } from ".
  *     └─ otherwise look at kinds, and at bodies up to 1 MiB
  */
 
-/** Largest number of events that are looked at one by one for each sink: about 4 ms. */
+/** Limit of events that are filtered one by one for each sink: about 4 ms. */
 const MAX_LAG_FILTER_EVENTS = 2_000;
-/** Largest number of bytes that are read to apply a filter: about 10 ms. */
+/** Limit of body bytes that are read to apply a filter: about 10 ms. */
 const MAX_LAG_FILTER_BYTES = 1024 ** 2;
 
 interface PendingRow {
@@ -90,7 +90,7 @@ async function countPending(sql: SqlDriver, { position, urgent }: CursorPair, wa
   // Urgent events may be settled although values before them are not.
   const isFactSql = `${afterCursorSql} and telemetry = false and not (position <= ${urgent} and ${IS_URGENT_KIND_SQL})`;
   const isValueSql = `${afterCursorSql} and telemetry = true`;
-  // Indexes answer all of it without reading a body.
+  // Indexes answer this query without reading event bodies.
   const [counts] = await sql.query<PendingFactAndValueCounts>(
     `select (select count(*) from event where ${isFactSql}) as facts,
        (select min(position) from event where ${isFactSql}) as "firstFact",
@@ -99,13 +99,9 @@ async function countPending(sql: SqlDriver, { position, urgent }: CursorPair, wa
     position,
   );
   if (counts === undefined) return NO_PENDING_EVENTS;
+  const isFactKind = (kind: EventKind) => !isTelemetry(kind);
   const pendingClasses = [
-    {
-      events: counts.facts,
-      first: counts.firstFact,
-      isIn: (kind: EventKind) => !isTelemetry(kind),
-      condition: isFactSql,
-    },
+    { events: counts.facts, first: counts.firstFact, isIn: isFactKind, condition: isFactSql },
     { events: counts.values, first: counts.firstValue, isIn: isTelemetry, condition: isValueSql },
   ].filter(({ events, isIn }) => events > 0 && wanted.kinds.some(isIn));
   const events = pendingClasses.reduce((sum, each) => sum + each.events, 0);

@@ -7,7 +7,6 @@ export interface SqlStatement {
   readonly name?: string;
 }
 
-/** Tables of the state. */
 export type StateTable =
   | "document"
   | "record"
@@ -41,7 +40,6 @@ export interface SqlDriver {
   defer(key: string, statement: () => SqlStatement): Promise<void>;
   isBehind(): boolean;
   flush(): Awaitable<unknown>;
-  /** Returns a number that changes with every change, also of other processes. */
   changes(): Awaitable<number>;
 }
 

@@ -49,7 +49,7 @@ function decodeSqliteValue(type: number, bytes: Buffer): StoredValue {
   return bytes.length === 8 ? Number(bytes.readBigInt64BE(0)) : bytes.readIntBE(0, bytes.length);
 }
 
-/** A commit writes every page that it touched: pages of 4 kB wrote half as much again for a value. */
+/** Small, because a commit writes whole pages: with pages of 4 kB, a value cost half as much again. */
 export const SQLITE_PAGE_BYTES = 2_048;
 const WAL_HEADER_BYTES = 32;
 const FRAME_HEADER_BYTES = 24;
@@ -162,7 +162,7 @@ function readDatabasePageSize(main: number, wal: number | null): number {
   if (fileHeader?.toString("latin1", 0, SQLITE_FILE_MAGIC.length) === SQLITE_FILE_MAGIC) {
     // The stated size may be damaged. The default size is right if the stated number of pages then fills the file.
     if (fileHeader.readUInt32BE(28) * SQLITE_PAGE_BYTES === fstatSync(main).size) return SQLITE_PAGE_BYTES;
-    // 65,536 does not fit there, and stands as 1.
+    // The two-byte field holds 1 for 65,536.
     const statedPageSize = fileHeader.readUInt16BE(16);
     const bytes = statedPageSize === 1 ? 65_536 : statedPageSize;
     if (isValidPageSize(bytes)) return bytes;

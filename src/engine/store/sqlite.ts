@@ -21,7 +21,7 @@ export interface Database {
   exec(sql: string): void;
   prepare(sql: string): SqliteStatement;
   number(sql: string): number;
-  /** All of `work` or nothing; `work` must be short, because everything else waits. */
+  /** Commits all of `work` or nothing. `work` must be short, because every other access waits. */
   transaction<T>(work: () => T): T;
   addListener(listener: TransactionListener): void;
   /** Repairs damage, then runs the failed work once more. A statement inside a transaction fails with it. */
@@ -67,7 +67,6 @@ export function openDatabase(
   let isOpen = true;
   let repair: DatabaseDamageRepair | null = null;
 
-  /** Repairs and runs the work again, or throws what went wrong. */
   const recoverFromDamage: RecoverFromDamage = (error, work) => {
     const activeDamageRepair = repair;
     if (!(error instanceof StateDamaged) || activeDamageRepair === null || database.isTransaction) throw error;

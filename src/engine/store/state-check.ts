@@ -23,7 +23,6 @@ export interface TableCheckResult {
   readonly damaged: number;
 }
 
-/** Largest number of complaints that SQLite lists: a torn page makes thousands. */
 const MAX_SQLITE_PROBLEMS = 20;
 
 export function isStateIntact({ trouble, tables }: StateCheckReport): boolean {

@@ -89,13 +89,13 @@ export function freeDiskBytes(folder: string): number {
   return bavail * bsize;
 }
 
-/** The path itself, or the first above it that exists, also as a file. */
+/** Returns the path or its nearest existing parent, which may be a file. */
 function nearestExistingPath(path: string): string {
   const parentFolder = dirname(path);
   try {
     if (parentFolder === path || lstatSync(path, { throwIfNoEntry: false }) !== undefined) return path;
   } catch {
-    // Below a file (ENOTDIR), or in a folder that may not be looked into.
+    // The path lies below a file (ENOTDIR) or in an unreadable folder.
   }
   return nearestExistingPath(parentFolder);
 }
@@ -139,7 +139,7 @@ export function refuseWritableByOthers(folder: string): void {
   });
 }
 
-/** Undefined on Windows, which has no such links by default. */
+/** Windows lacks this flag. */
 const NO_SYMLINK_FOLLOW_FLAG = constants.O_NOFOLLOW ?? 0;
 
 /** Creates a file that only its owner can read. Throws ConfigError for a symbolic link or a folder. */
@@ -153,7 +153,7 @@ export function preparePrivateFile(path: string): void {
     try {
       const fileStats = fstatSync(fileDescriptor);
       if (!fileStats.isFile()) throw new Error("it is no file");
-      // Only when necessary: the permission model of Node.js forbids it (docs/operations.md).
+      // Change the mode only if necessary: the permission model of Node.js forbids it (docs/operations.md).
       if ((fileStats.mode & 0o777) !== 0o600) fchmodSync(fileDescriptor, 0o600);
     } finally {
       closeSync(fileDescriptor);

@@ -11,7 +11,7 @@ export interface Store {
   changes(): Promise<number>;
   /** Keys of documents that are absent because they were damaged. */
   damagedKeys(set: string): Promise<readonly string[]>;
-  /** All of it or nothing. Rejects with `Conflict` when an `insert` finds its key taken. */
+  /** Commits everything or nothing. Rejects with `DocumentKeyConflict` when an `insert` finds its key taken. */
   commit(change: StoreChange): Promise<StoreCommitResult>;
   /** Stores a document with the next transaction, after 5 s at most; resolves once it is durable. */
   putDeferred(set: string, key: string, value: unknown): Promise<void>;
@@ -34,7 +34,7 @@ export interface StoreChange {
 export interface DocumentChange {
   readonly set: string;
   readonly put?: Iterable<readonly [key: string, value: unknown]>;
-  /** As `put`, but the whole commit is refused with `Conflict` when a key exists already. */
+  /** Like `put`, but the whole commit is refused when a key exists already. */
   readonly insert?: Iterable<readonly [key: string, value: unknown]>;
   readonly remove?: Iterable<string>;
 }
@@ -68,7 +68,6 @@ export interface StoreDescription {
   readonly schemaVersion: number;
   /** Name of the quarantined state file if the state was damaged at the start. */
   readonly quarantinedFile?: string;
-  /** Description of what was recovered from the damaged state and what was lost. */
   readonly recoveryMessage?: string;
   readonly lostLogMessage?: string;
   /** Present when this state is a copy whose original may be in use. */
@@ -279,7 +278,6 @@ export interface BootClockMark {
   readonly sinceBootMs: number;
 }
 
-/** Wall times, milliseconds since 1970. */
 export interface QuotaPause {
   /** Time at which the service ordered the pause, to detect a clock that was set back. */
   readonly orderedAtMs: number;

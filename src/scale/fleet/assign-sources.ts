@@ -1,8 +1,6 @@
 /**
- * Member that sources can be assigned to. The assignment is pure: all members compute the same result without a leader.
- *
- * A source moves only if its holder must lose it, does not reach its service while another member does, or has two more
- * sources than another member. Of 10 sources at `a` and none at `b`, five move; of 3 and 2, none.
+ * Member for the assignment, which all members compute alike without a leader. A source moves only if its holder must lose
+ * it or does not reach its service, or if the holder has two more sources than another member.
  */
 export interface MemberCandidate {
   readonly name: string;

@@ -2,16 +2,9 @@ import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopbackHost } from "../../core/http/loopback.ts";
 import { durabilityWarnings, type StateDatabase, type StateDatabaseDescription } from "../postgres/state-database.ts";
-import {
-  FLEET_TOPIC,
-  type FleetMemberRow,
-  type FleetTables,
-  findHolder,
-  readFleetRows,
-  type TakeoverReason,
-  utcTextSql,
-} from "./fleet-tables.ts";
-import { DEFAULT_FLEET_TIMING } from "./lease-timing.ts";
+import type { FleetMemberRow, FleetTables, TakeoverReason } from "./fleet-tables.ts";
+import { FLEET_TOPIC, findHolder, readFleetRows, utcTextSql } from "./fleet-tables.ts";
+import { FLEET_LEASE_TIMING } from "./lease-timing.ts";
 
 /** State of a fleet for people. Times are from the database's clock, ISO 8601 in UTC. */
 export interface FleetStatus {
@@ -19,7 +12,6 @@ export interface FleetStatus {
   readonly self: string | null;
   readonly members: readonly MemberStatus[];
   readonly sources: readonly SourceOwnership[];
-  /** Changes of holders, newest first. */
   readonly takeovers: readonly SourceTakeover[];
   readonly database: DatabaseStatus | null;
   readonly trouble: string | null;
@@ -109,7 +101,7 @@ export function memberUrl({ host, page }: Pick<FleetMemberRow, "host" | "page">,
 function memberState({ gone, unheardMs, isLeaving, isDraining }: FleetMemberRow): MemberStatus["state"] {
   if (gone !== null) return gone;
   // After a step of the database's clock, a live member is lost only until its next renewal, seconds later.
-  if (Math.abs(unheardMs) >= DEFAULT_FLEET_TIMING.ttlMs) return "lost";
+  if (Math.abs(unheardMs) >= FLEET_LEASE_TIMING.ttlMs) return "lost";
   if (isLeaving) return "leaving";
   return isDraining ? "draining" : "alive";
 }

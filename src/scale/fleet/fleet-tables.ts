@@ -7,11 +7,9 @@ import type { MemberCandidate, ServiceReachBySource, SourceHolder } from "./assi
 import type { MemberHeartbeat } from "./lease-timing.ts";
 
 /**
- * Session of a fleet member. The member's row is its lease and covers all its sources.
- *
- * An observer that measures no renewal for the lease duration declares the member gone (`declareMembersGone`); only
- * sources of a gone session may be taken. Declaring and renewing lock the same row, and the declaration names the last
- * seen renewal. So a member whose renewal succeeds was not declared gone before, whatever the clocks show.
+ * Session of a fleet member; its row is the lease for all its sources. A member that sees no renewal for the lease duration
+ * declares the session gone, and only sources of gone sessions may be taken. Declaring and renewing lock the same row, so
+ * the clocks of members do not matter.
  */
 export interface MemberSession {
   readonly name: string;

@@ -7,13 +7,12 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import { createWakeup, endsWithin, runLoop, sleepFor, type Wakeup } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { buildFleetStatus, type FleetStatus, readFleetStatus } from "./fleet-status.ts";
+import type { JoinBlocker, MemberSession } from "./fleet-tables.ts";
 import {
   announceMemberLeaving,
   declareMembersGone,
   FLEET_TOPIC,
-  type JoinBlocker,
   leaveFleet,
-  type MemberSession,
   readHeartbeats,
   registerMember,
   registrationError,
@@ -22,21 +21,14 @@ import {
   reportFailedStarts,
 } from "./fleet-tables.ts";
 import { createFailedStarts, createHandoverLog, createHoldings, type HeldSource, type Lease } from "./held-sources.ts";
-import {
-  createHeartbeatObserver,
-  createLeaseExpiryTimer,
-  DEFAULT_FLEET_TIMING,
-  type FleetTiming,
-  withTimeLimit,
-} from "./lease-timing.ts";
+import type { FleetTiming } from "./lease-timing.ts";
+import { createHeartbeatObserver, createLeaseExpiryTimer, FLEET_LEASE_TIMING, withTimeLimit } from "./lease-timing.ts";
 import { createServiceReachability } from "./service-reachability.ts";
 import { createSourceHandover } from "./source-handover.ts";
 
 /**
- * Member of a fleet without a leader: members divide the sources among themselves through the tables of one database.
- *
- * Five loops: renew this member's lease, detect silent members, act on the tables (`source-handover.ts`), check unreached
- * services (`service-reachability.ts`), and end expired leases in time.
+ * Member of a fleet without a leader. Five loops: renew the lease, detect silent members, take and release sources
+ * (`source-handover.ts`), check unreached services (`service-reachability.ts`), and end expired leases.
  */
 export interface Fleet extends WorkerService {
   /** Returns the last known status while the database is unavailable. */
@@ -64,7 +56,6 @@ export interface FleetOptions {
 
 /** Longest interval of lease expiry checks, so that a machine notices an expired lease soon after a suspension. */
 const LEASE_CHECK_INTERVAL_MS = 1_000;
-/** Time to sign off at a stop, after the deadline. */
 const MEMBER_SIGN_OFF_TIMEOUT_MS = 1_000;
 const FLEET_STATUS_TIMEOUT_MS = 2_000;
 const DATABASE_RETRY_BACKOFF = { firstMs: 250, maxMs: 1_000 };
@@ -72,7 +63,7 @@ const DATABASE_RETRY_BACKOFF = { firstMs: 250, maxMs: 1_000 };
 /** `start` throws a `ConfigError` when the name is taken, or when others run another configuration. */
 export function createFleet(options: FleetOptions): Fleet {
   const { clock, database, log, metrics, name, sources } = options;
-  const fleetTiming: FleetTiming = { ...DEFAULT_FLEET_TIMING, ...options.timing };
+  const fleetTiming: FleetTiming = { ...FLEET_LEASE_TIMING, ...options.timing };
   const leaseExpiry = createLeaseExpiryTimer(clock, fleetTiming.ttlMs, fleetTiming.marginMs);
   const heartbeatObserver = createHeartbeatObserver(clock, fleetTiming.ttlMs, fleetTiming.ttlMs - fleetTiming.marginMs);
   const handoverLog = createHandoverLog(clock, log);

@@ -9,8 +9,8 @@ import { createFleetDocument, readFleetDocument, removeFleetDocument, writeFleet
 import { withTimeLimit } from "./lease-timing.ts";
 
 /**
- * Kill switch of the fleet, stored in the database. Each member reads the switch every second, and treats it as thrown
- * after two seconds without a read. The member that throws the switch stops at once, and retries until it is stored.
+ * Kill switch in the database. Members read it every second, and treat it as thrown after two seconds without a read. The
+ * member that throws the switch stops at once, and retries until the switch is stored.
  */
 export interface FleetKillSwitch extends WorkerService {
   readonly remedy: string;
@@ -26,7 +26,6 @@ export interface ThrownKillSwitch {
 
 export const KILL_SWITCH_DOCUMENT_KEY = "kill-switch";
 const KILL_SWITCH_READ_INTERVAL_MS = 1_000;
-/** Time without a read after which the kill switch counts as thrown. */
 const KILL_SWITCH_UNREAD_LIMIT_MS = 2_000;
 const STATEMENT_TIMEOUT_MS = 1_000;
 const KILL_SWITCH_RETRY_BACKOFF = { firstMs: 200, maxMs: 1_000 };
@@ -109,7 +108,6 @@ export async function readFleetKillSwitch(database: StateDatabase): Promise<Thro
   return body === null ? null : (JSON.parse(body) as ThrownKillSwitch);
 }
 
-/** Throws the kill switch: two seconds after the promise resolves, no member writes. */
 export async function throwFleetKillSwitch(database: StateDatabase, thrown: ThrownKillSwitch): Promise<void> {
   await writeFleetDocument(database, KILL_SWITCH_DOCUMENT_KEY, JSON.stringify(thrown));
 }

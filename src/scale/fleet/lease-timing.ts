@@ -14,7 +14,7 @@ export interface FleetTiming {
 }
 
 /** A member stops 8 s after its last renewal: two renewals in a row may fail, and the third has 2 s. */
-export const DEFAULT_FLEET_TIMING: FleetTiming = { ttlMs: 9_000, renewMs: 3_000, marginMs: 1_000, handOverMs: 5_000 };
+export const FLEET_LEASE_TIMING: FleetTiming = { ttlMs: 9_000, renewMs: 3_000, marginMs: 1_000, handOverMs: 5_000 };
 
 /** Throws `Retryable` after `ms` milliseconds. The statement in `work` may still take effect later. */
 export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {

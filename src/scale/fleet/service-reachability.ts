@@ -61,7 +61,6 @@ export function createServiceReachability(options: {
     ]),
   );
   let unreachedByOthers: ReadonlySet<string> = new Set();
-  /** True when another member reaches a service that this member does not reach. */
   let isCutOff = false;
   let currentTrial: { readonly source: string; readonly sinceMs: number } | null = null;
   let failedTrials = 0;
@@ -117,7 +116,6 @@ export function createServiceReachability(options: {
   }
 
   return {
-    /** Records the result of a poll of a held source, see `Lease.reached`. */
     noteRequest(source: string, isReached: boolean | null) {
       const service = serviceStates.get(source);
       if (service === undefined) return;

@@ -4,13 +4,11 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { assignSources, type MemberBySource } from "./assign-sources.ts";
+import type { FleetSourceRow, FleetTables, MemberSession } from "./fleet-tables.ts";
 import {
-  type FleetSourceRow,
-  type FleetTables,
   findHolder,
   listMemberCandidates,
   listSourceHolders,
-  type MemberSession,
   readFleetRows,
   releaseSources,
   reportFailedStarts,

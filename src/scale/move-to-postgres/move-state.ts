@@ -10,24 +10,12 @@ import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { type Database, isDamagedSql, openDatabase } from "../../engine/store/sqlite.ts";
-import {
-  type MoveMark,
-  readMoveMark,
-  removeMoveMark,
-  stateFilePath,
-  writeMoveMark,
-} from "../../engine/store/state-folder.ts";
+import type { MoveMark } from "../../engine/store/state-folder.ts";
+import { readMoveMark, removeMoveMark, stateFilePath, writeMoveMark } from "../../engine/store/state-folder.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import {
-  findFirstSumDifference,
-  type MovedTableName,
-  type MoveSession,
-  type RowSumsByTable,
-  readTableRowSums,
-  type TableRowSum,
-  writeStateRows,
-} from "./moved-rows.ts";
+import type { MovedTableName, MoveSession, RowSumsByTable, TableRowSum } from "./moved-rows.ts";
+import { findFirstSumDifference, readTableRowSums, writeStateRows } from "./moved-rows.ts";
 import { type FolderReader, type FolderReaderOptions, readStateRows, type UnmovedRows } from "./state-folder-reader.ts";
 
 export interface MoveOptions {
@@ -225,7 +213,6 @@ async function refuseExistingState(session: MoveSession, { name, table }: StateD
   );
 }
 
-/** Throws unless every row of the file was moved. */
 function refuseUnmovedRows(fileDatabase: Database, written: RowSumsByTable): void {
   const tablesToCount = [
     ["event", "event"],

@@ -141,11 +141,8 @@ export function readStateRows(options: FolderReaderOptions) {
       const source = findOwner(eventSourceName({ source: row.origin }));
       const writtenBytes = (eventBytesBySource.get(source) ?? 0) + row.bytes;
       eventBytesBySource.set(source, writtenBytes);
-      yield [
-        "event",
-        source,
-        { ...row, id: encodeKeyForPostgres(row.id), telemetry: row.telemetry !== 0, written: writtenBytes },
-      ];
+      const id = encodeKeyForPostgres(row.id);
+      yield ["event", source, { ...row, id, telemetry: row.telemetry !== 0, written: writtenBytes }];
     }
   }
 

@@ -7,8 +7,8 @@ import { createEventLogTail } from "../../engine/store/event-log-tail.ts";
 import {
   IS_URGENT_EVENT_SQL,
   jsonFieldText,
+  MAX_BATCH_BYTES,
   MAX_CLOCK_LEAD_MS,
-  MAX_OFFERED_BATCH_BYTES,
   MAX_RECENT_EVENT_BYTES,
   offeredSize,
   offeredSql,
@@ -85,7 +85,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
          select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
            select position, committed_ms, body, ${offeredSql("bytes")} as bytes from event
            where source = $1 and position > $2 and ${which} order by position limit $3) as next) as summed
-       where upto <= ${MAX_OFFERED_BATCH_BYTES} or upto = bytes order by position`,
+       where upto <= ${MAX_BATCH_BYTES} or upto = bytes order by position`,
       [String(position), String(limit)],
     );
     return rows.map(toLoggedEvent);
@@ -140,7 +140,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     passed: logTail.dropThrough,
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isLeaseHolder && position >= (await readLastPosition())) return [];
-      const cachedEvents = isLeaseHolder ? logTail.after(position, limit, MAX_OFFERED_BATCH_BYTES) : null;
+      const cachedEvents = isLeaseHolder ? logTail.after(position, limit, MAX_BATCH_BYTES) : null;
       return cachedEvents ?? readEventsAfter(position, limit);
     },
     async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {

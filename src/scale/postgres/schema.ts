@@ -6,9 +6,8 @@ import { quoteSqlName } from "../../core/postgres/sql-quoting.ts";
 const STATE_SCHEMA_COMMENT = "The state of a fleet of Plenum";
 
 /**
- * Migrations of the schema: step n brings the schema from version n to n + 1. A released step is never changed. Keys of
- * rows of a source begin with the source. Texts are compared byte by byte, because a library's sort order changes with
- * its version and would invalidate existing indexes.
+ * Step n brings the schema from version n to n + 1. A released step is never changed. Texts are compared byte by byte,
+ * because the sort order of a library changes with its version and would invalidate indexes.
  *
  *   source                    holder and end of the log of each source; every transaction locks this row first
  *   event ──┬─◄ sink.position all events up to the position are settled

@@ -5,18 +5,12 @@ import { CommitUnknown } from "../../core/postgres/transaction.ts";
 import { endsWithin, retryUntilDone, serialRunner } from "../../core/runtime/waiting.ts";
 import { createDeferredWrites } from "../../engine/store/deferred-writes.ts";
 import { FencedError } from "../../engine/store/fenced-store.ts";
-import {
-  type SourceStateOptions,
-  type SqlQuery,
-  type SqlResult,
-  type StateDatabase,
-  sourceTopic,
-} from "./state-database.ts";
+import type { SourceStateOptions, SqlQuery, SqlResult, StateDatabase } from "./state-database.ts";
+import { sourceTopic } from "./state-database.ts";
 
 export type SourceStateWriter = ReturnType<typeof createTransactionWriter>;
 export type TransactionSession = Pick<PostgresSession, "query" | "queries">;
 
-/** Time limit of the last deferred writes when the writer closes. */
 const CLOSE_FLUSH_TIMEOUT_MS = 3_000;
 const COMMIT_OUTCOME_QUERY_BACKOFF = { firstMs: 100, maxMs: 2_000 };
 
@@ -30,8 +24,7 @@ export interface SourceStateWriterOptions extends SourceStateOptions {
  *
  *   last_commit   3f9a-7 ──fence(3f9a-7 → 3f9a-8)──► 3f9a-8
  *
- * When a reply is lost, a query of the mark shows whether the commit happened. The query also changes the mark
- * (`3f9a-7+`), so that a delayed packet fails.
+ * After a lost reply, a query shows whether the mark was committed, and changes it, so that a delayed packet fails.
  */
 export function createTransactionWriter(options: SourceStateWriterOptions) {
   const { database, source, as, clock, log } = options;
@@ -140,7 +133,6 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
   };
 }
 
-/** Removes the `+` signs at the end of a commit mark. */
 function stripCommitMarkSuffix(mark: string): string {
   return mark.replace(/\++$/, "");
 }

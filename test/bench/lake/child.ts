@@ -11,7 +11,7 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { MAX_OFFERED_BATCH_BYTES } from "#src/engine/store/outbox-rules.ts";
+import { MAX_BATCH_BYTES } from "#src/engine/store/outbox-rules.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { contextFor, never } from "../../connectors/context.ts";
 import { processorMsOf, readUsage } from "../harness.ts";
@@ -49,7 +49,7 @@ function* groupIntoBatches(events: Workload, mostValues = Number.POSITIVE_INFINI
   let bytes = 0;
   for (const workloadEvent of events) {
     const eventText = encodeEvent(workloadEvent.event);
-    const isFull = batch.length === BATCH || bytes + eventText.length > MAX_OFFERED_BATCH_BYTES || values >= mostValues;
+    const isFull = batch.length === BATCH || bytes + eventText.length > MAX_BATCH_BYTES || values >= mostValues;
     if (isFull && batch.length > 0) {
       yield { batch, values };
       [batch, values, bytes] = [[], 0, 0];
