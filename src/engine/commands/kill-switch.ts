@@ -2,7 +2,7 @@ import { lstatSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 export interface KillSwitch {
-  /** What a person does to allow writing again, e.g. `remove /var/lib/plenum/state/WRITES-STOPPED`. */
+  /** How a person allows writing again, e.g. `remove /var/lib/plenum/state/WRITES-STOPPED`. */
   readonly remedy: string;
   isThrown(): boolean;
   /** This worker has stopped writing when the function returns, a fleet when the promise resolves. */

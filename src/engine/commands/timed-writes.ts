@@ -69,7 +69,7 @@ export function listRestoreChain(restore: Restore): readonly Restore[] {
   return restore.older === undefined ? [restore] : [restore, ...listRestoreChain(restore.older)];
 }
 
-/** A value is not put back later than this, because nobody expects the change any more. */
+/** An old value is not put back later than this, because the change would surprise people. */
 export const MAX_RESTORE_DELAY_MS = 86_400_000;
 
 const RESTORE_COMMAND_ID_SUFFIX = "/restore";

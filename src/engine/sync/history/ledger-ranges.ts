@@ -59,7 +59,7 @@ export function toStoredRanges(ranges: readonly LedgerRange[]): readonly StoredR
   return ranges.map(({ fromMs, toMs, ...rest }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs), ...rest }));
 }
 
-/** Where stored and learned ranges overlap, values replace missing values, and any response replaces a refusal. */
+/** If ranges overlap, values replace missing values, and any response replaces a refusal. */
 export function mergeIntoLedgerRanges(
   stored: readonly StoredRange[],
   learned: readonly LedgerRange[],
