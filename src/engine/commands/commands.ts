@@ -75,7 +75,6 @@ interface SourceCommandWriter {
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
-/** Time for recording counted refusals when the worker stops, even after the deadline. */
 const FINAL_REFUSAL_FLUSH_MS = 100;
 const HOURLY_TASK_BACKOFF = { firstMs: 60_000, maxMs: 600_000 };
 
@@ -120,11 +119,11 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
     return sourceWriter !== undefined && isSourceClockTrusted(sourceWriter.source);
   }
   const valueRestores = createValueRestores({ journal, allowList, view, clock, isClockTrusted, log, dispatch });
-  const endings = createCommandEndingRecorder({ journal, clock, log, count, putsOff: valueRestores.putsOff });
+  const endingLog = createCommandEndingRecorder({ journal, clock, log, count, putsOff: valueRestores.putsOff });
   const refusalReporter = createRefusals({ journal, clock, log });
 
   for (const { source, timeZone } of options.sources) {
-    const sourceDeps = { source, view, journal, endings, clock, log: log.child({ source: source.name }) };
+    const sourceDeps = { source, view, journal, endings: endingLog, clock, log: log.child({ source: source.name }) };
     const values = createFreshTagValues(sourceDeps);
     const readBack = createWriteReadBack({ ...sourceDeps, values, settleMs: () => currentConfig.read_back_after });
     const closed = () => closing.closed() ?? clockRefusal(source);
@@ -159,10 +158,10 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
       const sourceWriter = sourceWriters.get(command.source);
       if (state === "accepted") {
         // A command that puts an old value back stays open and is executed as soon as possible.
-        if (journal.restoreBy(command.id) === undefined) await endings.end(command, WORKER_STOPPED_ENDING, signal);
+        if (journal.restoreBy(command.id) === undefined) await endingLog.end(command, WORKER_STOPPED_ENDING, signal);
       } else if (sourceWriter === undefined) {
         const message = `Source ${command.source} is no longer configured, so the tag cannot be read back.`;
-        await endings.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);
+        await endingLog.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);
       } else {
         const sentAtMs = Date.parse(changedAt);
         sourceWriter.readBack.add([{ command, sent: "in-doubt", complaint: null, before: null, sentAtMs }]);
@@ -222,7 +221,7 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
           readBack.run(stopSignal),
         ]),
         refusalReporter.run(stopSignal),
-        valueRestores.run(endings, stopSignal),
+        valueRestores.run(endingLog, stopSignal),
         runHourly(tidyJournal, "old commands could not be forgotten"),
         runHourly(publishAuditHead, "the head of the audit log could not be published"),
         closing.watch(stopSignal),

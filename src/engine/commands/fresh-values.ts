@@ -11,7 +11,6 @@ import type { AcceptedCommand, Journal } from "./journal.ts";
 /** Provides tag values of at most one minute: from live reads or, if those are older, by a request. */
 export type FreshTagValues = ReturnType<typeof createFreshTagValues>;
 
-/** Limit of waiting for a slow reading, because other commands may be ready to be sent. */
 const READING_LIMIT_MS = 3_000;
 
 export interface CommandSourceContext {
@@ -47,7 +46,7 @@ export function createFreshTagValues(options: CommandSourceContext) {
   }
 
   /** True if a command needs a tag value and no reading was attempted within the last minute. */
-  async function lacksValue(accepted: AcceptedCommand): Promise<boolean> {
+  async function isValueMissing(accepted: AcceptedCommand): Promise<boolean> {
     const { command, entry } = accepted;
     if (!needsFreshValue(entry, command) || tagValueIfFresh(await findLatestTagValue(command), clock.now()) !== null)
       return false;
@@ -77,11 +76,12 @@ export function createFreshTagValues(options: CommandSourceContext) {
     loadLiveValue: loadLiveTagValue,
     findLatestValue: findLatestTagValue,
     recordReadings,
-    isMissing: lacksValue,
+    isMissing: isValueMissing,
     async refresh(group: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
       const missingCommands: AcceptedCommand[] = [];
       for (const accepted of group.slice(0, TAGS_PER_REQUEST)) {
-        if (!tagsBeingRead.has(accepted.command.tagId) && (await lacksValue(accepted))) missingCommands.push(accepted);
+        if (!tagsBeingRead.has(accepted.command.tagId) && (await isValueMissing(accepted)))
+          missingCommands.push(accepted);
       }
       if (missingCommands.length > 0) await endsWithin(clock, READING_LIMIT_MS, requestValues(missingCommands, signal));
     },

@@ -222,7 +222,6 @@ export function checkHours(facts: Pick<DispatchInput, "entry" | "forMs" | "nowMs
   return refuse("outside-hours", `${message}, and so has it to be put back.`);
 }
 
-/** If the allowed tag names no gateway, refuses only when all gateways of the site are offline. */
 export function checkGateway({ entry, gateways }: Pick<DispatchInput, "entry" | "gateways">): WriteRefusal | null {
   const id = entry.gateway_id;
   const relevant = gateways.filter((each) => (id === undefined || each.value.id === id) && each.missingSince === null);

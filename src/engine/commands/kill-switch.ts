@@ -10,7 +10,6 @@ export interface KillSwitch {
 }
 
 /** Kill switch of one state folder: thrown while its file exists, so any program can throw it. */
-
 export const KILL_SWITCH_FILE = "WRITES-STOPPED";
 
 export function createKillSwitch(stateFolder: string) {

@@ -59,16 +59,16 @@ export function createWriteReadBack(
   }
 
   async function confirmWritesByLiveReads(due: readonly PendingWriteVerification[], signal: AbortSignal) {
-    const remaining: PendingWriteVerification[] = [];
+    const remainingWrites: PendingWriteVerification[] = [];
     for (const check of due) {
       const { command, sentAtMs } = check.write;
       const liveValue = await values.loadLiveValue(command.tagId);
       const isWriteConfirmed =
         liveValue !== undefined && Date.parse(liveValue.time) > sentAtMs && sameValue(liveValue.value, command.value);
       if (isWriteConfirmed) await end(check, liveValue.value, signal);
-      else remaining.push(check);
+      else remainingWrites.push(check);
     }
-    return remaining;
+    return remainingWrites;
   }
 
   async function readWrittenTags(due: readonly PendingWriteVerification[], signal: AbortSignal): Promise<void> {
@@ -103,12 +103,13 @@ export function createWriteReadBack(
 
   async function verifyDueWrites(signal: AbortSignal): Promise<number> {
     const dueVerifications = [...pendingVerifications].filter((check) => check.dueMs <= clock.monotonic());
-    const remaining = await confirmWritesByLiveReads(dueVerifications, signal);
+    const remainingWrites = await confirmWritesByLiveReads(dueVerifications, signal);
     const now = clock.monotonic();
     // While other requests wait for the quota, do not take their slot: a live read may soon contain the value.
     const isQuotaBusy = source.quota().buckets.some(({ waiting }) => waiting.live + waiting.history > 0);
-    const urgentVerifications = remaining.filter((check) => !isQuotaBusy || now >= check.postponedUntilMs);
-    for (const check of remaining) if (!urgentVerifications.includes(check)) check.dueMs = now + READ_BACK_RETRY_MS;
+    const urgentVerifications = remainingWrites.filter((check) => !isQuotaBusy || now >= check.postponedUntilMs);
+    for (const check of remainingWrites)
+      if (!urgentVerifications.includes(check)) check.dueMs = now + READ_BACK_RETRY_MS;
     if (urgentVerifications.length > 0) await readWrittenTags(urgentVerifications, signal);
     return Math.min(...[...pendingVerifications].map((check) => check.dueMs)) - clock.monotonic();
   }

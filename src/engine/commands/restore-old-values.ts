@@ -20,7 +20,6 @@ import {
   type UnrestoredValue,
 } from "./timed-writes.ts";
 
-/** Wait between two attempts to put an old value back; each attempt may cost a request. */
 const VALUE_RESTORE_BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
 const RESTORE_CHECK_INTERVAL_MS = 30_000;
 

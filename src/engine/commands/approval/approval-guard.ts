@@ -74,6 +74,8 @@ export function approvalsFilePath(config: WriteApprovalConfig | null, pinned: Pi
 
 function approvalsFileVersion(file: string | null): string {
   if (file === null) return "none";
-  const stats = statSync(file, { throwIfNoEntry: false });
-  return stats === undefined ? "absent" : `${stats.ino} ${stats.size} ${stats.mtimeMs} ${stats.ctimeMs}`;
+  const fileStats = statSync(file, { throwIfNoEntry: false });
+  return fileStats === undefined
+    ? "absent"
+    : `${fileStats.ino} ${fileStats.size} ${fileStats.mtimeMs} ${fileStats.ctimeMs}`;
 }

@@ -64,7 +64,6 @@ export function chooseBackfill(all: readonly Series[], nowMs: number, limits: Re
   return buildGapRequest("backfill", gapCandidates, limits);
 }
 
-/** Chooses a request for `plenum backfill`. */
 export function chooseUserBackfill(
   all: readonly Series[],
   backfills: readonly BackfillRequest[],

@@ -135,8 +135,8 @@ export function createGroupTesting<T>(size: number) {
   };
 
   function chooseMembersToTest(): readonly TestedMember<T>[] {
-    const untested = suspects.length > 0 ? suspects : line.filter(({ verdict }) => verdict === null).slice(0, size);
-    const lastUntestedMember = untested.at(-1);
+    const untestedTags = suspects.length > 0 ? suspects : line.filter(({ verdict }) => verdict === null).slice(0, size);
+    const lastUntestedMember = untestedTags.at(-1);
     if (lastUntestedMember === undefined) return [];
     const lastUntestedIndex = line.indexOf(lastUntestedMember);
     const lastClassifiedIndex = line
@@ -146,12 +146,12 @@ export function createGroupTesting<T>(size: number) {
     const shares = { good: badMemberShareAfter("good"), bad: badMemberShareAfter("bad") };
     const allGood = (spots: readonly TestedMember<T>[]) => probabilityOfAllGood(contextMembers, new Set(spots), shares);
     if (suspects.length > 0) return chooseMostInformativePart(suspects, allGood);
-    const singlyTestedMember = untested.find((spot) => {
+    const singlyTestedMember = untestedTags.find((spot) => {
       const at = line.indexOf(spot);
       const isNextToBadMember = line[at - 1]?.verdict === "bad" || line[at + 1]?.verdict === "bad";
       return isNextToBadMember && allGood([spot]) < SINGLE_TEST_PROBABILITY_MAX;
     });
-    return singlyTestedMember === undefined ? chooseEvenOddsMembers(untested, allGood) : [singlyTestedMember];
+    return singlyTestedMember === undefined ? chooseEvenOddsMembers(untestedTags, allGood) : [singlyTestedMember];
   }
 
   const toMembers = (spots: readonly TestedMember<T>[]) => spots.map(({ member }) => member);
@@ -168,7 +168,7 @@ export function createGroupTesting<T>(size: number) {
       const goodMembers = answered ? membersInTest : [];
       const remainingSuspects = answered ? suspects.filter((spot) => !membersInTest.includes(spot)) : membersInTest;
       const badMembers = remainingSuspects.length === 1 ? remainingSuspects : [];
-      for (const spot of goodMembers) classifyMember(spot, "good");
+      for (const member of goodMembers) classifyMember(member, "good");
       for (const spot of badMembers) classifyMember(spot, "bad");
       suspects = badMembers.length > 0 ? [] : remainingSuspects;
       membersInTest = [];

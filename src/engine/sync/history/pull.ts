@@ -57,7 +57,6 @@ const IDLE_HISTORY_LOOKUP_MS = 5_000;
 const HISTORY_DUE_CHECK_MS = 5_000;
 const HISTORY_REQUESTS_MAX = 3;
 const HISTORY_FAILURES_IN_ROW_MAX = 2;
-/** Bounds of the wait after which a due history request counts as starving. */
 const HISTORY_STARVING_MIN_MS = 180_000;
 const STARVING_MAX_MS = 900_000;
 const NEVER_HAPPENED_MS = Number.NEGATIVE_INFINITY;

@@ -200,13 +200,13 @@ export type ShortHistoryResponses = ReturnType<typeof createShortHistoryResponse
  *     again                       |------ 1,016 ------|
  */
 export function createShortHistoryResponses(clock: Clock, window: LearnedRequestSize, log: Pick<Log, "warn">) {
-  const endsByKey = new Map<string, readonly UnverifiedResponseEnd[]>();
+  const endsBySeries = new Map<string, readonly UnverifiedResponseEnd[]>();
   let safePointCounts = INITIAL_SAFE_POINT_COUNTS;
   let safeCountsSinceMs = clock.monotonic();
 
   function setEnds(key: string, ends: readonly UnverifiedResponseEnd[]): void {
-    if (ends.length === 0) endsByKey.delete(key);
-    else endsByKey.set(key, ends);
+    if (ends.length === 0) endsBySeries.delete(key);
+    else endsBySeries.set(key, ends);
   }
 
   function countResponsePoints(response: readonly TagPoints[]): PointCounts {
@@ -230,7 +230,7 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
     for (const { key, located } of request.series) {
       const seriesRange = request.ranges.get(key);
       const points = byId.get(located.tag.id);
-      const [end, ...others] = endsByKey.get(key) ?? [];
+      const [end, ...others] = endsBySeries.get(key) ?? [];
       if (seriesRange === undefined || points === undefined || end === undefined) continue;
       if (points.ascending().between(seriesRange.fromMs, seriesRange.toMs).length > 0) truncatedEnds.push(end);
       else if (!areCutsCertain) setEnds(key, [{ ...end, isInconclusive: true }, ...others]);
@@ -240,11 +240,11 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
       }
     }
     const truncatedEndsByCounts = Map.groupBy(truncatedEnds, (end) => end.counts);
-    const unprovenPointCounts = new Set([...endsByKey.values()].flat().map((end) => end.counts));
+    const unprovenPointCounts = new Set([...endsBySeries.values()].flat().map((end) => end.counts));
     for (const pointCountsOfEnds of completePointCounts)
       if (!truncatedEndsByCounts.has(pointCountsOfEnds) && !unprovenPointCounts.has(pointCountsOfEnds))
         safePointCounts = acceptCounts(safePointCounts, pointCountsOfEnds);
-    for (const [key, ends] of endsByKey) {
+    for (const [key, ends] of endsBySeries) {
       const unprovenEnds = ends.filter((end) => !truncatedEndsByCounts.has(end.counts));
       setEnds(key, unprovenEnds);
     }
@@ -265,12 +265,13 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
       for (const tagLog of logs) {
         const points = pointsOfTagLog(tagLog);
         if (points !== null) pointsByTagId.set(tagLog.id, points);
-        else for (const { key, located } of request.series) if (located.tag.id === tagLog.id) endsByKey.delete(key);
+        else for (const { key, located } of request.series) if (located.tag.id === tagLog.id) endsBySeries.delete(key);
       }
       const pointCounts = countResponsePoints([...pointsByTagId.values()]);
       const ranges = new Map(request.ranges);
       if (request.isRepeat === true && !(await evaluateRepeat(request, pointsByTagId, pointCounts))) {
-        for (const { key } of request.series) if (endsByKey.get(key)?.[0]?.isInconclusive === true) ranges.delete(key);
+        for (const { key } of request.series)
+          if (endsBySeries.get(key)?.[0]?.isInconclusive === true) ranges.delete(key);
         return { ...request, ranges };
       }
       const suspiciousPointCounts = unverifiedPointCounts(safePointCounts, pointCounts);
@@ -287,7 +288,7 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
         else ranges.set(series.key, verifiedRange);
         const newUnverifiedEnd = { count: points.length, isLive, counts: suspiciousPointCounts, isInconclusive: false };
         const newUnverifiedEnds = missingRanges.map((range) => ({ ...newUnverifiedEnd, range }));
-        setEnds(series.key, [...(endsByKey.get(series.key) ?? []), ...newUnverifiedEnds]);
+        setEnds(series.key, [...(endsBySeries.get(series.key) ?? []), ...newUnverifiedEnds]);
       }
       return { ...request, ranges };
     },
@@ -300,7 +301,7 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
     next(free: readonly Series[], limits: RequestLimits, past: boolean): HistoryRequest | null {
       const repeatCandidates = free.flatMap(
         (series): readonly (SeriesCandidate & { readonly isInconclusive: boolean })[] => {
-          const [end] = endsByKey.get(series.key) ?? [];
+          const [end] = endsBySeries.get(series.key) ?? [];
           if (end === undefined || !(past || end.isLive)) return [];
           return [{ series, range: end.range, isSingle: false, isInconclusive: end.isInconclusive }];
         },
@@ -308,31 +309,32 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
       const [first] = repeatCandidates;
       if (first === undefined) return null;
       const bucketMs = BUCKET_MS[first.series.rules.resolution];
-      const group: [SeriesCandidate, ...SeriesCandidate[]] = [first];
+      const seriesGroup: [SeriesCandidate, ...SeriesCandidate[]] = [first];
       let { range } = first;
       for (const candidate of first.isInconclusive ? [] : repeatCandidates.slice(1)) {
-        if (group.length >= TAGS_PER_REQUEST || candidate.isInconclusive || !hasSameBuckets(first, candidate)) continue;
+        if (seriesGroup.length >= TAGS_PER_REQUEST || candidate.isInconclusive || !hasSameBuckets(first, candidate))
+          continue;
         const fromMs = Math.min(range.fromMs, candidate.range.fromMs);
         const toMs = Math.max(range.toMs, candidate.range.toMs);
         // Do not add series whose already verified ranges would make the response too long to be verified.
         const widerRangeMs = toMs - fromMs;
-        const bucketCounts = [...group, candidate].map(
+        const bucketCounts = [...seriesGroup, candidate].map(
           (one) => (widerRangeMs - totalLengthMs([one.range])) / bucketMs + 2,
         );
         const sum = bucketCounts.reduce((total, count) => total + count, 0);
         if (Math.max(...bucketCounts) > safePointCounts.safe.series || sum > safePointCounts.safe.answer) continue;
-        group.push(candidate);
+        seriesGroup.push(candidate);
         range = { fromMs, toMs };
       }
-      const maxRangeLengthMs = Math.max(1, Math.floor(limits.values / group.length)) * bucketMs;
+      const maxRangeLengthMs = Math.max(1, Math.floor(limits.values / seriesGroup.length)) * bucketMs;
       const toMs = Math.min(range.toMs, range.fromMs + maxRangeLengthMs);
-      return { ...buildHistoryRequest("backfill", group, { fromMs: range.fromMs, toMs }), isRepeat: true };
+      return { ...buildHistoryRequest("backfill", seriesGroup, { fromMs: range.fromMs, toMs }), isRepeat: true };
     },
 
     has: ({ key }: Series, live?: boolean): boolean =>
-      endsByKey.get(key)?.some(({ isLive }) => live === undefined || isLive === live) ?? false,
+      endsBySeries.get(key)?.some(({ isLive }) => live === undefined || isLive === live) ?? false,
     forget(series: readonly Series[]): void {
-      for (const { key } of series) endsByKey.delete(key);
+      for (const { key } of series) endsBySeries.delete(key);
     },
   };
 }

@@ -68,7 +68,7 @@ export function createHistoryRequests(options: {
   const firstSeriesOfTags = (tagIds: readonly string[]) => tagIds.flatMap((id) => registry.ofTag(id).slice(0, 1));
 
   /** `chooseTask` returns null to leave the slot to others. Throws failures that do not concern single tags. */
-  async function perform(
+  async function performTask(
     isTotal: boolean,
     chooseTask: (offer: OfferedSlot) => HistoryTask | null,
     signal: AbortSignal,
@@ -111,8 +111,8 @@ export function createHistoryRequests(options: {
       await divideAndSettle(request.series, describeHistoryRequest(request), fetch, record, signal);
     } catch (error) {
       if (error instanceof UnexplainedRefusal)
-        for (const refusedOnes of request.series)
-          refusedOnes.notBeforeMs = clock.monotonic() + UNEXPLAINED_REFUSAL_PAUSE_MS;
+        for (const refusedSeries of request.series)
+          refusedSeries.notBeforeMs = clock.monotonic() + UNEXPLAINED_REFUSAL_PAUSE_MS;
       throw error;
     }
   }
@@ -313,7 +313,7 @@ export function createHistoryRequests(options: {
     await settle.ledgers(discovery.refused(recordedTagIds, isNoLog, message, clock.now()));
   }
 
-  return perform;
+  return performTask;
 }
 
 const tagIdsOf = (series: readonly Series[]): readonly string[] => series.map(({ located }) => located.tag.id);

@@ -170,7 +170,6 @@ export function tagQuarantineMs(times: number): number {
   return TAG_QUARANTINE_WAITS_MS[Math.min(times, TAG_QUARANTINE_WAITS_MS.length) - 1] ?? TAG_QUARANTINE_WAITS_MS[0];
 }
 
-/** A read request is slow if it takes 4 times the typical time and at least 3 s. */
 const SLOW_REQUEST_FACTOR = 4;
 const SLOW_REQUEST_MIN_MS = 3_000;
 const REQUEST_LATENCIES_MAX = 50;

@@ -257,12 +257,14 @@ function selectBisectionGroup({ ids, isolated, underWay, lastMs, intervalMs }: P
   const ageOf = (row: number) => (nowMs - (lastMs[row] as number)) / (intervalMs[row] as number);
   const idleRows = [...isolated].filter(([row]) => underWay[row] !== 1);
   // Prefer tags that are suspected only because of their site: one success clears the complete site.
-  const rank = (label: string) => (label.startsWith("site ") ? 0 : 1);
+  const labelRank = (label: string) => (label.startsWith("site ") ? 0 : 1);
   const [first] = idleRows
     .filter(([row, { timing }]) => timing === "patient" && ageOf(row) >= 1)
     .toSorted(
       ([a, one], [b, other]) =>
-        rank(one.label) - rank(other.label) || one.siteRequestedMs - other.siteRequestedMs || ageOf(b) - ageOf(a),
+        labelRank(one.label) - labelRank(other.label) ||
+        one.siteRequestedMs - other.siteRequestedMs ||
+        ageOf(b) - ageOf(a),
     );
   const group = idleRows.filter(([, { label }]) => label === first?.[1].label).slice(0, TAGS_PER_REQUEST);
   return group.map(([row]) => ids[row] as string);
