@@ -8,7 +8,7 @@ import type { ListRequestRate } from "./source.ts";
 /** `urgent`: requests that alarms depend on. `tags`: the long lists of tags. `other`: gateways, hosts and systems. */
 export type ListLane = "alarms" | "urgent" | "other" | "tags";
 
-/** Window of the limit: a minute of the service, and a second for requests that travel at different speeds. */
+/** Time window of the list rate: a minute, and a second for delays of the network. */
 const LIST_WINDOW_MS = 61_000;
 /** Wait after which a list request may use any free slot, also one reserved for alarms. */
 const QUEUE_WAIT_MAX_MS = 2 * LIST_WINDOW_MS;
@@ -137,7 +137,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
         try {
           return await task(requestSlotTakenAt);
         } catch (error) {
-          // The request never left this machine, so the service has not counted it.
+          // The service has not counted a request that never left this machine.
           const unsentRequestStartMs = error instanceof LocalFailure ? requestSlotTakenAt.monotonicMs : null;
           const unsentRequestIndex = usedSlots.findLastIndex(({ atMs }) => atMs === unsentRequestStartMs);
           if (unsentRequestIndex >= 0) usedSlots.splice(unsentRequestIndex, 1);
@@ -159,7 +159,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
     refused(startedMs: number, forMs: number, saysNow = false): void {
       const nowMs = clock.monotonic();
       const provesListRateLimit = !saysNow || isZeroWaitRefusalRepeated(nowMs);
-      // A refusal within a minute, or of a request under way, says nothing new about the limit.
+      // A second refusal within a minute says nothing new about the limit.
       const isNewRefusal =
         reducedRate === null || (startedMs > reducedRate.atMs && nowMs - reducedRate.atMs >= REFUSAL_WINDOW_MS);
       if (provesListRateLimit && isNewRefusal) {

@@ -93,7 +93,7 @@ export function createLongRequestPauses({ clock, log, lists, limiter, health }: 
     answered(scope: RequestPauseScope, startedMs: number): void {
       for (const pauseScope of new Set<RequestPauseScope>(["everything", scope])) {
         const longPause = servicePauses.get(pauseScope);
-        // A request that left before the order proves nothing about the pause.
+        // A request that left before the service ordered the pause proves nothing about the pause.
         if (longPause !== undefined && startedMs < longPause.sinceMs) continue;
         trialRequestsByScope.delete(pauseScope);
         if (!servicePauses.delete(pauseScope)) continue;

@@ -26,7 +26,7 @@ const ANY_DAY_UTC_TIME_PATTERN = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
 const USUAL_OFFSET_TIME_PATTERN =
   /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[+-]([01]\d|2[0-3]):[0-5]\d$/;
 const UTC_OFFSET_PATTERN = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
-/** Longest time in characters: parsing needs quadratic time, a minute for 200,000 characters. */
+/** Most characters of a time: parsing 200,000 characters would take a minute. */
 const TIME_TEXT_LENGTH_MAX = 200;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
@@ -218,7 +218,7 @@ function shortenRawValue(raw: unknown): unknown {
   return isRecord(raw) ? Object.fromEntries(Object.entries(raw).slice(0, QUOTED_MEMBERS_MAX)) : raw;
 }
 
-/** Returns null for a record without a usable id. Every other fault becomes an empty value that invents nothing. */
+/** Parses a record, or returns null without a usable id. Other faulty fields become empty values. */
 export type RecordParser<T> = (record: unknown) => T | null;
 
 const ALARM_STATUSES = ["active", "resolved"];
@@ -346,7 +346,7 @@ function parseSystem(id: string, attributes: FieldReader): System {
   };
 }
 
-/** Returns null if abilities or sites are unreadable: a token without any would stop half of the worker. */
+/** Returns null if abilities or sites of a token are unreadable. */
 function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: CountUnusualField): TokenInfo | null {
   const token = isRecord(data) && isRecord(data.token) ? data.token : {};
   const tokenAbilities = parseRecordList(token.abilities);

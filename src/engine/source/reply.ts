@@ -64,7 +64,7 @@ function isUnsafeNumericId(text: string, { from, to }: NumberTextRange): boolean
   return ID_KEY_PATTERN.test(text.slice(Math.max(0, from - ID_KEY_LENGTH_MAX), from));
 }
 
-/** Returns why a text must not be parsed, or null; adds its ids beyond 2^53 to `longIds`. */
+/** Returns why a JSON text must not be parsed, or null; collects ids beyond 2^53 in `unsafeIdRanges`. */
 function findJsonProblem(text: string, unsafeIdRanges: NumberTextRange[], outerDepth: number): string | null {
   const outermostJsonKeys = new Set<string>();
   let nestingDepth = outerDepth;
@@ -167,7 +167,7 @@ export function decodeReply(
     throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, bodySample());
   return {
     envelope: replyEnvelope,
-    // A getter, because masking secrets in every reply would cost more than parsing the reply.
+    // Computed on demand, because masking the secrets of every reply would cost more than parsing it.
     get sample() {
       return bodySample();
     },

@@ -13,7 +13,7 @@ export interface TracedRequest {
   readonly tagIds: readonly string[];
   readonly outcome: string;
   readonly message: string | null;
-  /** Time from the request, or from the late choice of its content, to the result. */
+  /** Milliseconds from the choice of the tags to the reply. */
   readonly tookMs: number;
 }
 

@@ -60,7 +60,7 @@ interface RequestSenderOptions {
   readonly leaving: CheckBeforeRequest | undefined;
 }
 
-/** Called right before a request leaves; throws `LocalFailure` to stop it. The slot stays spent. */
+/** Called right before a request leaves; throws `LocalFailure` to stop the request. */
 export type CheckBeforeRequest = (slotTaken: TimeReading) => void;
 
 function endpointPath(endpoint: ServiceRequest["endpoint"] | "healthcheck"): string {
@@ -83,7 +83,7 @@ interface RequestRateLimit {
 
 const HEALTH_VALID_MS = 59_000;
 
-/** Orders to wait reach the limits before a request frees its slot, so no other request leaves in between. */
+/** Pauses that the service orders reach the rate limits before the next request can leave. */
 export function createRequestSender(options: RequestSenderOptions) {
   const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
   const serviceBasePath = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
@@ -171,7 +171,6 @@ export function createRequestSender(options: RequestSenderOptions) {
     return latencyMs;
   }
 
-  /** Sends a request; a GET may be repeated once, in a slot of its own. */
   async function sendInRequestSlot(
     call: ServiceRequest,
     limit: RequestRateLimit,
@@ -252,7 +251,7 @@ export function createRequestSender(options: RequestSenderOptions) {
   };
 }
 
-/** The refused token has been replaced: the request is repeated at once, without a pause of all requests. */
+/** Thrown when the refused token was replaced meanwhile: the request is repeated at once. */
 class ReplacedTokenError extends Retryable {}
 
 function pauseScopeEndedBy(failure: Failure, limit: RequestRateLimit): RequestPauseScope | null {
@@ -277,7 +276,7 @@ function parseWholeNumber(text: string | undefined): number | null {
   return text !== undefined && /^\s*\d{1,9}\s*$/.test(text) ? Number(text) : null;
 }
 
-/** Waits after a 503 without a time: 30 s for a short restart, at most 15 min to notice the end. */
+/** Waits after a 503 without a stated time: 30 s at first, at most 15 min. */
 const MAINTENANCE_WAIT = { firstMs: 30_000, maxMs: 900_000 };
 
 function createServiceMaintenance(clock: Clock, random: () => number) {
@@ -286,7 +285,6 @@ function createServiceMaintenance(clock: Clock, random: () => number) {
   return {
     begin(statedMs: number | null): number {
       const nowMs = clock.monotonic();
-      // Requests that were under way together report the same maintenance.
       if (nowMs >= untilMs) outages++;
       const waitMs = statedMs ?? Math.max(backoffMs(MAINTENANCE_WAIT, Math.max(1, outages), random), untilMs - nowMs);
       untilMs = Math.max(untilMs, nowMs + waitMs);

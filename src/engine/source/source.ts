@@ -25,7 +25,7 @@ export interface Source {
   hosts(filter: HostFilter, signal: AbortSignal, stored?: FindRecord<Host>): AsyncIterable<ListPage<Host>>;
   systems(filter: SystemFilter, signal: AbortSignal, stored?: FindRecord<System>): AsyncIterable<ListPage<System>>;
   read(tagIds: RequestContent<readonly string[]>, lane: QueueLane, signal: AbortSignal): Promise<TagReadReply>;
-  /** Without writes from `prepare` nothing is sent. After `Retryable` or `Malformed`, read back and never repeat. */
+  /** Sends nothing if `prepare` returns no writes. A write that failed is read back, never repeated. */
   write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<readonly TagReading[]>;
   /** Returns the logged series of 1 to 20 tags; throws `NoLog` if any tag has no log. */
   history(query: RequestContent<HistoryQuery>, lane: QueueLane, signal: AbortSignal): Promise<readonly TagLog[]>;
@@ -38,7 +38,7 @@ export interface Source {
   close(): Promise<void>;
 }
 
-/** Lanes of requests, first served first; `spare` takes slots that all other lanes pass. */
+/** Priorities of requests, highest first; `spare` takes slots that all other lanes leave. */
 export const LANES = ["write", "on-demand", "live", "history", "spare"] as const;
 export type QueueLane = (typeof LANES)[number];
 
@@ -57,7 +57,7 @@ export interface OfferedSlot {
 
 export const TAGS_PER_REQUEST = 20;
 
-/** Commas separate ids in the query (interface, GET tags/read). */
+/** Tag ids with a comma cannot be requested: commas separate ids in the query. */
 export function isRequestableTagId(id: string): boolean {
   return id !== "" && !id.includes(",");
 }
@@ -90,7 +90,6 @@ export interface ListPage<T> {
   readonly lastPage: number;
   readonly total: number | null;
   readonly more: boolean;
-  /** Records without a usable id, quoted and shortened; only for alarms. */
   readonly unreadable?: readonly string[];
 }
 

@@ -123,7 +123,7 @@ export async function parseHistoryJson(body: Uint8Array): Promise<ParsedJson> {
     Object.assign(record as object, { measurements: series });
     replacedMarkers += 1;
   }
-  // A list elsewhere, or two lists in one record, need the complete parse.
+  // Measurements outside a tag record need the complete JSON parser.
   return replacedMarkers === loggedSeriesByMarker.size ? parsedJson : parseJson(body);
 }
 
@@ -208,7 +208,7 @@ function skipDigits(bytes: Buffer, from: number): number | null {
   return at === from ? null : at;
 }
 
-/** Digits of a number whose quotient with a power of ten is still the nearest double. */
+/** Most digits of a decimal number that division by a power of ten converts exactly. */
 const EXACT_NUMBER_DIGITS_MAX = 15;
 const POWERS_OF_TEN = Float64Array.from({ length: EXACT_NUMBER_DIGITS_MAX + 1 }, (_, n) => 10 ** n);
 

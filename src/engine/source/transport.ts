@@ -10,7 +10,6 @@ import { USER_AGENT } from "../../core/runtime/version.ts";
 import { abortAfter } from "../../core/runtime/waiting.ts";
 import type { SourceConfig } from "./config.ts";
 
-/** Request to the origin of the service; a request cannot name another origin. */
 export interface TransportRequest {
   readonly method: "GET" | "POST";
   readonly path: string;
@@ -35,10 +34,10 @@ export interface HttpTransport {
   close(): Promise<void>;
 }
 
-/** Connections for 8 requests under the quota and 4 lists; with fewer, a request would wait after taking its slot. */
+/** HTTP connections: 8 for requests within the quota, 4 for lists. */
 const HTTP_CONNECTIONS_MAX = 12;
 const SOCKET_KEEP_ALIVE_MS = 55_000;
-/** Lifetime of any socket: a new socket resolves the name again, so a service that moved is found. */
+/** Longest life of a socket: a new socket resolves the host name again. */
 const SOCKET_LIFETIME_MAX_MS = 300_000;
 
 /** HTTP/1.1 over its own connections, without the global agent and the proxies of the environment. */

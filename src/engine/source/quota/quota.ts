@@ -9,7 +9,7 @@ import type { OtherClientUse } from "./refusal-slowdown.ts";
 import { createRequestStore, type QuotaPauseScope, type SpentRequestSlot } from "./sent-request-store.ts";
 
 export interface QuotaLimiter {
-  /** `choose` returns null to take the slot or milliseconds to pass; its error rejects `run`. */
+  /** Runs a request in a slot of its lane. `choose` returns null to use the slot, or milliseconds to let it pass. */
   run<T>(
     lane: QueueLane,
     endpoint: QuotaEndpoint,
@@ -19,7 +19,7 @@ export interface QuotaLimiter {
   ): Promise<T>;
   pause(forMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
   release(of: QuotaEndpoint | "everything"): void;
-  /** Lets one request other than a write leave during a pause of its allowance, never of every lane. */
+  /** Lets one trial request, never a write, leave while the service refuses requests to this endpoint. */
   permitTrial(endpoint: QuotaEndpoint, isPermitted: boolean): void;
   observe(
     endpoint: QuotaEndpoint,
@@ -37,12 +37,12 @@ export interface QuotaOptions {
   readonly polite?: number;
   /** Slots that only writes may use, so that a command never waits behind polls. Each costs 1/20 of the quota. */
   readonly reserve?: number;
-  /** `auto` begins with one shared count and splits it when the service's counts prove it separate. */
+  /** `auto`: one request count for all endpoints until replies of the service prove separate counts. */
   readonly sharing?: "shared" | "separate" | "auto";
-  /** Requests at once; needs as many connections, otherwise a request waits after its slot began. */
+  /** Most requests at once; each needs a connection of its own. */
   readonly concurrency?: number;
   readonly longestWayMs?: number;
-  /** `pace`: four fifths of the usual rate for one window, so a new user sees values at once. `wait`: no requests. */
+  /** Without stored slots, `pace` sends fewer requests for one minute, `wait` sends none. */
   readonly withoutRecord?: "pace" | "wait";
   readonly mark?: ClockReader;
   readonly log?: Pick<Log, "warn">;
@@ -214,7 +214,7 @@ export function createQuota(options: QuotaOptions): Quota {
     },
     permitTrial: (endpoint, isPermitted) => getRateLimiter(endpoint).permitTrial(isPermitted),
     observe(endpoint, { limit, remaining }, sentMs) {
-      // A stated limit above the interface's limit counts other requests, too.
+      // A limit above 20 also counts requests to other endpoints.
       if (limit === null || remaining === null || limit < 1 || limit > REQUESTS_PER_MINUTE_MAX) return;
       const requestsCountedByService = limit - remaining;
       const limiter = getRateLimiter(endpoint);
@@ -248,7 +248,7 @@ export function createQuotaSharingEvidence() {
   let countBeforeLast: typeof lastCount;
   let shareFindings = 0;
   return {
-    /** `taken`: requests that the service has counted. Returns true when two findings agree. Times are monotonic. */
+    /** `taken`: requests that the service counted. Returns true when endpoints have separate request counts. */
     separate(endpoint: QuotaEndpoint, taken: number, sentMs: number, now: number): boolean {
       const [first, middle] = [countBeforeLast, lastCount];
       countBeforeLast = lastCount;

@@ -95,11 +95,11 @@ interface RateLimiterOptions extends QuotaShare {
   readonly refusedUntilMs: number;
   readonly closedUntilMs: number;
   readonly throttled: number;
-  /** Monotonic time until which the service may count requests that no record contains. */
+  /** Time until which the service may count requests that are not in the store. */
   readonly carefulUntilMs: number;
   onSlot(request: QuotaRequest): void;
   onForeign(use: OtherClientUse): void;
-  /** Called if storing the time of a reply failed: a restart then waits a little longer. */
+  /** Called if storing the time of a reply failed. */
   onUnsaved(error: unknown): void;
 }
 
@@ -108,7 +108,7 @@ const UNCERTAIN_QUOTA_RATE_SHARE = 0.8;
 
 export type RateLimiter = ReturnType<typeof createRateLimiter>;
 
-/** Limits the requests of one request count of the service, and queues the requests that wait for slots. */
+/** Limits the requests that the service counts together, and queues requests that wait for a slot. */
 export function createRateLimiter(options: RateLimiterOptions) {
   const { clock, record, occupiedMs } = options;
   const requestQueues = createRequestQueues();
@@ -308,7 +308,7 @@ function isReplyError(error: unknown): boolean {
   return kind === "throttled" || kind === "config" || kind === "rejected" || kind === "no-log" || kind === "malformed";
 }
 
-/** Forgets a limit after ten replies and ten minutes without it, because a proxy may state 2 once. */
+/** Remembers the limit that the service stated; forgets it after ten replies and ten minutes without it. */
 function createStatedLimitMemory() {
   let statedPerMinute = Number.POSITIVE_INFINITY;
   let statedMs = Number.NEGATIVE_INFINITY;

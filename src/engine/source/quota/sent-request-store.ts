@@ -53,7 +53,7 @@ export function createRequestStore(options: RequestStoreOptions) {
   };
 
   async function rewriteRequestSlots(byMs: number): Promise<void> {
-    // After a kill in between, the next start takes the slots for later than they were, never for earlier.
+    // After a crash in between, stored slots seem later than they were, never earlier.
     if (byMs < 0) await saveClockReading();
     for (const slot of liveSlots) if (Number.isFinite(slot.countedBy)) await saveRequestSlot(slot);
     if (byMs > 0) await saveClockReading();
@@ -177,7 +177,7 @@ export function createRequestStore(options: RequestStoreOptions) {
   };
 }
 
-/** Slot of a request, occupied until `countedBy` + window: with at most N slots, no limiter of N refuses. Monotonic. */
+/** Slot of a request, occupied from its sending until one minute after `countedBy`. Times are monotonic. */
 export interface SpentRequestSlot {
   readonly id: number;
   readonly endpoint: QuotaEndpoint;
@@ -186,7 +186,7 @@ export interface SpentRequestSlot {
   countedBy: number;
 }
 
-/** Freed slots are kept to explain the count that the service states. */
+/** Free slots stay known for a minute, to explain the request count that the service states. */
 const FREED_SLOT_RETENTION_MS = 60_000;
 
 export function createSpentRequestSlots(occupiedMs: number, inherited: readonly SpentRequestSlot[] = []) {
@@ -203,7 +203,7 @@ export function createSpentRequestSlots(occupiedMs: number, inherited: readonly 
       slots = slots.filter((each) => each !== slot);
     },
     used: (now: number) => countRequestSlots(slots, now - occupiedMs),
-    /** Requests in the service's count beyond our own, by the widest usual way of counting (two windows). */
+    /** Returns how many requests the service counted beyond ours, at least. */
     unexplained(counted: number, since: number): number {
       if (counted <= countRequestSlots(slots, since - occupiedMs)) return 0;
       return Math.max(0, counted - Math.ceil(highestTwoWindowCount(slots, since, occupiedMs) - COUNT_TOLERANCE));
@@ -217,7 +217,6 @@ export function createSpentRequestSlots(occupiedMs: number, inherited: readonly 
         if (end > now) insertSortedNumber(end, slotEnds, occupiedCount++);
       }
       if (occupiedCount < allowed) return now;
-      // With 21 occupied slots and 20 allowed, a slot is free when the second slot ends.
       return slotEnds[occupiedCount - allowed] ?? now;
     },
     slots: (): readonly SpentRequestSlot[] => slots,

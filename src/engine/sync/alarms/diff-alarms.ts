@@ -167,7 +167,7 @@ function* diffAbsentAlarm(known: StoredAlarm, { seen, resolved, options }: PollI
   const absenceStep = countAlarmAbsence(known, options);
   const mayBeMissing = absenceStep.stored.misses < options.vanishAfterMisses;
   if (endRecord !== undefined && isOpenAlarm(known) && isEmittedAlarmEnd(known, endRecord)) {
-    // The alarm came back after this end, so the active and resolved lists disagreed before: wait for more polls.
+    // The alarm came back after this end: wait for more polls before the end counts.
     if (isListComplete) yield mayBeMissing ? absenceStep : resolveEpisode(absenceStep.stored, endRecord, options);
     return;
   }

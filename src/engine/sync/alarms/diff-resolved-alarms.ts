@@ -51,7 +51,7 @@ export function diffResolvedAlarms(
         if (acknowledgeStep !== null && !options.silent) events.push(...acknowledgeStep.events);
         continue;
       }
-      // The alarm came back after this end; the list of active alarms decides whether it is over again.
+      // The alarm came back after this end; the list of active alarms decides whether the alarm is over.
       if (isOpenAlarm(alarm) && isEmittedAlarmEnd(alarm, record)) continue;
       // The alarm is active and this end lies before its start, so the end belongs to an older episode.
       if (alarm.state === "active" && endsBeforeStart(alarm, record)) continue;

@@ -16,7 +16,6 @@ function parseEpisodeStart(episode: string, alarmId: string): number | null {
   return parseUtcMs(episode.slice(alarmId.length + 1));
 }
 
-/** True for an alarm with status `resolved`, or with an unknown status and a time of resolution. */
 export function isResolvedAlarm({ status, triggeredAt, resolvedAt }: Alarm): boolean {
   if (status === "resolved") return true;
   if (status === "active" || resolvedAt === null) return false;

@@ -65,7 +65,7 @@ export function findMassAlarmEnds(alarms: StoredAlarmsById, { put }: AlarmDiff):
   return new Set(endedAlarms.map(({ alarm }) => alarm.id));
 }
 
-/** Withholds mass changes of alarms until confirmed. A restart finds a change again and repeats its confirmation. */
+/** Withholds mass changes of alarms until further polls confirm them. */
 export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
   const pollCountsByChangeKind = Object.fromEntries(
     MASS_ALARM_CHANGE_KIND_NAMES.map((kind) => [kind, new Map<number, number>()]),

@@ -7,7 +7,7 @@ import { alarmEndOrStartMs, parseUtcMs } from "./alarm-times.ts";
 import { endsBeforeStart, episodeKey, isResolvedAlarm, relateToEpisode } from "./episode.ts";
 
 const MAX_SEARCHED_ALARM_NAMES = 2;
-/** Most pages of a site's resolved alarms that one poll reads; the sweep reads all of them. */
+/** Most pages of resolved alarms that one poll reads for a site. */
 const MAX_RESOLVED_PAGES = 10;
 const MAX_SEARCH_TEXT_LENGTH = 255;
 const REPLICA_DELAY_MS = 60_000;
@@ -16,7 +16,7 @@ export type AlarmSearchCounts = ReadonlyMap<string, number>;
 
 const searchCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
 
-/** Returns the alarms to search in this poll: in their polls 1 to `always`, then 4, 8, 16 …; least searched first. */
+/** Returns the alarms to search in this poll: those absent for 1 to `always`, 4, 8, 16 … polls. */
 export function dueAlarms(counts: AlarmSearchCounts, unexplained: readonly StoredAlarm[], always: number) {
   const isAlarmSearchDue = (count: number) => count <= always || Number.isInteger(Math.log2(count));
   return unexplained
@@ -58,10 +58,7 @@ export async function searchMissingAlarms(absent: readonly StoredAlarm[], option
   };
 }
 
-/**
- * Joins searches, and restricts all but the found records to some alarms: an end that an earlier search found is valid
- * even if this poll did not list the alarm's site. Alarms without a finished search are postponed.
- */
+/** Joins searches. Found records count for every site; alarms without a finished search are postponed. */
 export function joinSearches(
   searches: readonly (Awaited<ReturnType<typeof searchMissingAlarms>> | null)[],
   alarms: readonly StoredAlarm[],

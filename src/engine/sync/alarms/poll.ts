@@ -45,8 +45,7 @@ import { createUnverifiedReport, isUndisputed, type RepeatedRecords, sortAlarmRe
  *   emit undisputed     refresh the token's scope
  *   records at once
  *
- * Counts of confirming polls change only after the last commit of a poll. At a lowered list rate, requests that verify
- * absences may wait for slots for minutes: a later poll then gets their result, so that new alarms are not delayed.
+ * At a lowered list rate, verifying requests may take minutes: a later poll then gets their results.
  */
 export interface AlarmPoll {
   run(signal: AbortSignal): Promise<JobOutcome>;
@@ -79,7 +78,7 @@ function createAlarmPollState(parts: PollContext, everyMs: () => number | null) 
     list: createAlarmList(parts),
     massGuard: createMassAlarmChangeGuard(parts.log),
     reportUnverified: createUnverifiedReport(parts),
-    /** Sites listed completely since the worker's start; and alarms of other sites emitted since then. */
+    /** Sites listed completely since the start, and alarms of other sites emitted since then. */
     takenOverSites: new Set<number>(),
     takenOverAlarms: new Set<string>(),
     statements: new Map() as RepeatedRecords,

@@ -72,7 +72,7 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
       silent: isFirstSweep && settings.startup === "silent",
     });
     const { diff, remarks } = massGuard.judge(alarms, resolvedAlarmDiff, () => "complete");
-    // Records that await confirmation must be read again, so the watermark then stays.
+    // Records that await confirmation are read again by the next sweep, so its start does not move.
     const wasAlarmListSteady = remarks.length === 0 && readings.every((reading) => reading.steady);
     const documents: DocumentChange[] = [{ set: store.alarmSet, put: diff.put }];
     if (wasAlarmListSteady) {
@@ -144,7 +144,7 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
     return startMs < Math.floor(Date.parse(site.activeSince) / 1_000) * 1_000;
   }
 
-  /** Caps the next watermark at our time: an end of 18:00 listed at 08:00 would hide alarms that end at 08:01. */
+  /** The next sweep starts at the latest end seen, but never in the future: a clock may be wrong. */
   function makeNextSweep(last: StoredSweep | undefined, readings: readonly ResolvedReading[], at: string): StoredSweep {
     const nowMs = clock.now();
     const endMs = Math.max(...readings.map(({ latestMs }) => latestMs ?? Number.NEGATIVE_INFINITY));
@@ -204,7 +204,7 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
       lastAlarmTimesMs[listOrder] = timeMs ?? lastAlarmTimesMs[listOrder];
     }
   };
-  /** `whole`: the list's order is known as if every page was read. `steady`: no alarm can have moved unread. */
+  /** `whole`: the order of the complete list is known. `steady`: no alarm can have moved to a page read before. */
   const finish = (whole: boolean, steady: boolean, fault: { tooLong?: boolean; brokenBy?: string } = {}) => {
     const newestFirstBy = LIST_ORDERS.find((order) => isDescending[order]) ?? null;
     const commonReadingFacts = { records, pages: pageCount, latestMs, newestFirstBy, unreadable: unreadableRecords };
@@ -226,7 +226,6 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
       }
     }
   } catch (error) {
-    // Keep the pages before the failure: each record concerns only one alarm.
     if (pageCount === 0 || !(error instanceof Malformed)) throw error;
     return finish(false, false, { brokenBy: error.message });
   }

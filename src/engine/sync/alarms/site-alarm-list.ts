@@ -50,7 +50,6 @@ export function createSiteListReader(
     return listSplitAtMs !== null && clock.monotonic() - listSplitAtMs < RETRY_WHOLE_LIST_AFTER_MS;
   };
 
-  /** Counts a failure of a list. True: read the list in parts by priority from now on. */
   function noteListFailure(list: string, isPart: boolean, { brokenBy, reason }: { brokenBy?: string; reason: string }) {
     const nowMs = clock.monotonic();
     const { sinceMs, failures, cutMs } = failuresByList.get(list) ?? { sinceMs: nowMs, failures: 0, cutMs: null };

@@ -16,10 +16,7 @@ import {
 } from "./episode.ts";
 import type { AlarmEndCheck } from "./missing-alarm-search.ts";
 
-/**
- * `doubted`: ids of alarms whose records change nothing in this poll. `contradictory`: doubted records that state an end.
- * `outdated`: records older than the stored alarm; records of `insisted` ids, and starts of `corrected` ids, count.
- */
+/** Listed alarm records, sorted. `doubted`: ids that change nothing now. `insisted`: ids of accepted old records. */
 export type SortedAlarmRecords = ReturnType<typeof sortAlarmRecords>;
 
 export type RepeatedRecords = ReadonlyMap<
