@@ -2,12 +2,12 @@ import { readFileSync } from "node:fs";
 
 interface PackageManifest {
   readonly version: string;
-  readonly head?: string;
+  readonly gitHead?: string;
 }
 
 const SHORT_COMMIT_ID_DIGITS = 12;
 const packageManifest: PackageManifest = JSON.parse(readRepositoryFile("package.json") ?? "");
-const commitId = packageManifest.head ?? readCheckedOutCommit();
+const commitId = packageManifest.gitHead ?? readCheckedOutCommit();
 
 /** `0.1.0+1a2b3c4d5e6f`: version and commit; `.dirty` marks uncommitted files. */
 export const VERSION: string =
