@@ -1,8 +1,8 @@
 import { html, render, useEffect, useRef, useState } from "/htm.mjs";
-import { currentLanguage, LanguageButton, loadLanguage, regionOf, t } from "/language.mjs";
+import { currentLanguage, currentRegion, LanguageButton, loadLanguage, t } from "/language.mjs";
 
 /** Rejects with a message for the user and the `status` of the response, 0 without a response. */
-async function request(path, body) {
+async function requestSetup(path, body) {
   let response;
   try {
     response = await fetch(path, {
@@ -20,7 +20,7 @@ async function request(path, body) {
 }
 
 /** The running request and the last error; one request at a time. */
-function useRequest() {
+function useSetupRequest() {
   const [state, set] = useState({ busy: false, problem: null });
   const run = async (work) => {
     set({ busy: true, problem: null });
@@ -35,84 +35,84 @@ function useRequest() {
 }
 
 /** Message of the service or the worker; English unless the table has a translation. */
-function Problem({ text }) {
-  return html`<p class="problem" role="alert">${text === null ? "" : inLanguage(text)}</p>`;
+function ProblemText({ text }) {
+  return html`<p class="problem" role="alert">${text === null ? "" : translatedText(text)}</p>`;
 }
 
-function inLanguage(text) {
+function translatedText(text) {
   const translation = t(text);
   return translation === text && currentLanguage() !== "en" ? html`<span lang="en">${text}</span>` : translation;
 }
 
 /** Heading that takes the focus, so that keyboard and screen reader start at the new step. */
-function Heading({ children }) {
-  const heading = useRef(null);
-  useEffect(() => heading.current?.focus(), []);
-  return html`<h2 ref=${heading} tabindex="-1">${children}</h2>`;
+function FocusedHeading({ children }) {
+  const headingElement = useRef(null);
+  useEffect(() => headingElement.current?.focus(), []);
+  return html`<h2 ref=${headingElement} tabindex="-1">${children}</h2>`;
 }
 
-function Code({ done }) {
-  const { busy, problem, run } = useRequest();
+function CodeForm({ done }) {
+  const { busy, problem, run } = useSetupRequest();
   const submitCode = (event) => {
     event.preventDefault();
     const code = new FormData(event.target).get("code");
     void run(async () => {
-      await request("/api/code", { code });
+      await requestSetup("/api/code", { code });
       await done();
     });
   };
   return html`<form class="panel" onSubmit=${submitCode}>
-    <${Heading}>${t("Enter the code")}<//>
+    <${FocusedHeading}>${t("Enter the code")}<//>
     <p>${t("The terminal shows the code. You started Plenum there with:")} <code>plenum run --setup</code></p>
     <label for="code">${t("Code")}</label>
     <input id="code" name="code" autocomplete="off" autocapitalize="characters" spellcheck=${false} required placeholder="XXXX-XXXX" />
-    <${Problem} text=${problem} />
+    <${ProblemText} text=${problem} />
     <button disabled=${busy}>${t("Continue")}</button>
   </form>`;
 }
 
-function Address({ done }) {
-  const { busy, problem, run } = useRequest();
+function AddressForm({ done }) {
+  const { busy, problem, run } = useSetupRequest();
   const inspectAddress = (event) => {
     event.preventDefault();
     const formData = new FormData(event.target);
     const [address, token] = [formData.get("address"), formData.get("token")];
     void run(async () =>
-      done(await request("/api/look", { address, token, allowPlainHttp: formData.get("plain") === "on" })),
+      done(await requestSetup("/api/look", { address, token, allowPlainHttp: formData.get("plain") === "on" })),
     );
   };
   return html`<form class="panel" onSubmit=${inspectAddress}>
-    <${Heading}>${t("Where is the building?")}<//>
+    <${FocusedHeading}>${t("Where is the building?")}<//>
     <label for="address">${t("Address of the monitoring service")}</label>
     <input id="address" name="address" type="text" inputmode="url" autocomplete="off" spellcheck=${false} required placeholder="https://monitoring.example.com" />
     <label for="token">${t("Access token")}</label>
     <input id="token" name="token" type="password" autocomplete="off" required aria-describedby="token-help" />
     <p id="token-help" class="of">${t("Create a token in your user profile at the service. Plenum stores it in a separate file that only you can read.")}</p>
     <label class="check"><input name="plain" type="checkbox" /> ${t("Test network only: send the token unencrypted over http://")}</label>
-    <${Problem} text=${problem} />
+    <${ProblemText} text=${problem} />
     <button disabled=${busy}>${busy ? t("Inspecting …") : t("Inspect the building")}</button>
     <p class="of" role="status">${busy ? t("Plenum inspects alarms and tags. A large building takes half a minute.") : ""}</p>
   </form>`;
 }
 
 /** Label and explanation of each group. Functions, because the language may change. */
-const GROUPS = {
+const GROUP_LABELS = {
   readings: () => [t("Measured values"), t("temperatures, flows, powers …")],
   meters: () => [t("Meters"), t("counters that only increase")],
   rest: () => [t("The rest"), t("states, modes and values without a unit")],
 };
-const BACKFILL_DAYS = [0, 1, 7, 30, 90, 365, 1095];
-const QUOTA_SHARES = [0.2, 0.4, 0.6, 0.8, 1];
+const BACKFILL_DAY_STEPS = [0, 1, 7, 30, 90, 365, 1095];
+const QUOTA_SHARE_STEPS = [0.2, 0.4, 0.6, 0.8, 1];
 /** Pause after the last movement of a slider before the page requests a plan. */
-const DEBOUNCE_MS = 200;
+const PLAN_REQUEST_DELAY_MS = 200;
 
-function ageText(ms) {
+function valueAgeText(ms) {
   const seconds = ms / 1000;
   if (seconds < 120) return `${seconds} s`;
   return seconds < 7200 ? `${seconds / 60} min` : `${seconds / 3600} ${t("h")}`;
 }
 
-const translate = ({ text, values }) => t(text, values);
+const translateMessage = ({ text, values }) => t(text, values);
 
 /** A slider over the steps of a list; `none` adds "not at all" at its end. */
 function Slider({ id, label, help, steps, value, none, text, change }) {
@@ -128,21 +128,21 @@ function Slider({ id, label, help, steps, value, none, text, change }) {
 }
 
 /** Cost of the latest choices; responses to earlier choices are dropped. */
-function usePlan(wishes, first) {
+function useQuotaPlan(wishes, first) {
   const [plan, setPlan] = useState({ ...first, problem: null });
   const plannedWishes = useRef(wishes);
   useEffect(() => {
     if (plannedWishes.current === wishes) return undefined;
     let isUnmounted = false;
-    const refresh = async () => {
+    const refreshPlan = async () => {
       try {
-        const result = await request("/api/plan", wishes);
+        const result = await requestSetup("/api/plan", wishes);
         if (!isUnmounted) setPlan({ ...result, problem: null });
       } catch (error) {
         if (!isUnmounted) setPlan((last) => ({ ...last, problem: error.message }));
       }
     };
-    const timer = setTimeout(() => void refresh(), DEBOUNCE_MS);
+    const timer = setTimeout(() => void refreshPlan(), PLAN_REQUEST_DELAY_MS);
     return () => {
       isUnmounted = true;
       clearTimeout(timer);
@@ -151,118 +151,122 @@ function usePlan(wishes, first) {
   return plan;
 }
 
-function ChoicesForm({ looked, done, back }) {
+function SetupChoicesForm({ looked, done, back }) {
   const [wishes, setWishes] = useState(looked.wishes);
   const [zone, setZone] = useState(looked.zone.proposed ?? "");
   const [broker, setBroker] = useState("");
-  const { busy, problem, run } = useRequest();
-  const plan = usePlan(wishes, looked.plan);
-  const changeInterval = (group) => (ms) => setWishes((all) => ({ ...all, every: { ...all.every, [group]: ms } }));
-  const write = (event) => {
+  const { busy, problem, run } = useSetupRequest();
+  const plan = useQuotaPlan(wishes, looked.plan);
+  const changeGroupInterval = (group) => (ms) => setWishes((all) => ({ ...all, every: { ...all.every, [group]: ms } }));
+  const writeConfiguration = (event) => {
     event.preventDefault();
-    void run(async () => done(await request("/api/write", { wishes, timeZone: zone.trim(), mqttUrl: broker })));
+    void run(async () => done(await requestSetup("/api/write", { wishes, timeZone: zone.trim(), mqttUrl: broker })));
   };
-  return html`<${Building} looked=${looked} back=${back} />
-    <form class="panel" onSubmit=${write}>
+  return html`<${BuildingPanel} looked=${looked} back=${back} />
+    <form class="panel" onSubmit=${writeConfiguration}>
       ${
         looked.groups.length > 0 &&
         html`<h3>${t("How old may values become?")}</h3>
         ${looked.groups.map(
-          ({ group, tags, units }) => html`<${Slider} key=${group} id=${group} label=${`${GROUPS[group]()[0]}, ${tags}`}
+          ({
+            group,
+            tags,
+            units,
+          }) => html`<${Slider} key=${group} id=${group} label=${`${GROUP_LABELS[group]()[0]}, ${tags}`}
             help=${
               units
                 .filter((unit) => unit !== "")
                 .slice(0, 6)
-                .join(", ") || GROUPS[group]()[1]
+                .join(", ") || GROUP_LABELS[group]()[1]
             }
-            steps=${looked.steps} value=${wishes.every[group]} none=${t("not read")} text=${ageText} change=${changeInterval(group)} />`,
+            steps=${looked.steps} value=${wishes.every[group]} none=${t("not read")} text=${valueAgeText} change=${changeGroupInterval(group)} />`,
         )}
-        <${History} wishes=${wishes} setWishes=${setWishes} />
+        <${HistorySlider} wishes=${wishes} setWishes=${setWishes} />
         <${Slider} id="share" label=${t("Share of the quota")} help=${t("a smaller share leaves requests for your other programs")}
-          steps=${QUOTA_SHARES} value=${wishes.polite} text=${(share) => `${new Intl.NumberFormat(regionOf()).format(share * 100)} %`}
+          steps=${QUOTA_SHARE_STEPS} value=${wishes.polite} text=${(share) => `${new Intl.NumberFormat(currentRegion()).format(share * 100)} %`}
           change=${(polite) => setWishes((all) => ({ ...all, polite }))} />`
       }
-      <${Plan} plan=${plan} />
+      <${QuotaPlan} plan=${plan} />
       <h3>${t("Settings that the service does not provide")}</h3>
       <label for="zone">${t("Time zone of the buildings")}</label>
       <input id="zone" name="zone" list="zones" required autocomplete="off" spellcheck=${false} value=${zone} onInput=${(event) => setZone(event.target.value)} aria-describedby="zone-help" placeholder="Europe/Oslo" />
       <datalist id="zones">${Intl.supportedValuesOf("timeZone").map((zone) => html`<option value=${zone}></option>`)}</datalist>
-      <p id="zone-help" class="of">${looked.zone.note === null ? t("The service does not state the time zone. Days and weeks of history begin in this zone.") : translate(looked.zone.note)}</p>
+      <p id="zone-help" class="of">${looked.zone.note === null ? t("The service does not state the time zone. Days and weeks of history begin in this zone.") : translateMessage(looked.zone.note)}</p>
       <label for="broker">${t("MQTT broker that receives the events")}</label>
       <input id="broker" name="broker" value=${broker} onInput=${(event) => setBroker(event.target.value)} autocomplete="off" spellcheck=${false} placeholder=${t("none: events go to files")} aria-describedby="broker-help" />
       <p id="broker-help" class="of">${t("For example mqtt://localhost. Add passwords, InfluxDB, webhooks and more in the file.")}</p>
-      <${Problem} text=${problem} />
+      <${ProblemText} text=${problem} />
       <button disabled=${busy}>${t("Write the configuration")}</button>
     </form>`;
 }
 
 /** Days of backfill; the resolution can only be changed in the file. */
-function History({ wishes, setWishes }) {
+function HistorySlider({ wishes, setWishes }) {
   const { history } = wishes;
-  const changeDays = (days) =>
+  const changeBackfillDays = (days) =>
     setWishes((all) => ({ ...all, history: days === null ? null : { resolution: "1h", backfillDays: days } }));
-  const daysText = (days) =>
+  const backfillDaysText = (days) =>
     days === 0 ? t("from now on") : days === 1 ? t("1 day back") : t("{days} days back", { days });
-  return html`<${Slider} id="history" label=${t("Logged history, by the hour")} steps=${BACKFILL_DAYS}
-    value=${history === null ? null : history.backfillDays} none=${t("not fetched")} text=${daysText} change=${changeDays} />`;
+  return html`<${Slider} id="history" label=${t("Logged history, by the hour")} steps=${BACKFILL_DAY_STEPS}
+    value=${history === null ? null : history.backfillDays} none=${t("not fetched")} text=${backfillDaysText} change=${changeBackfillDays} />`;
 }
 
-function Building({ looked, back }) {
+function BuildingPanel({ looked, back }) {
   const { sites, systems } = looked;
   const largestSystems = systems.filter(({ tags }) => tags > 0).slice(0, 5);
   return html`<section class="panel">
-    <${Heading}>${t("Inspection result")}<//>
-    ${looked.notes.map((note) => html`<p class="of">${translate(note)}</p>`)}
-    <p>${looked.baseUrl}. ${translate(looked.token)}.</p>
-    <p><b>${translate(looked.tags)}${unitsText(looked.units)}</b>${activeAlarms(looked.alarms)}.</p>
+    <${FocusedHeading}>${t("Inspection result")}<//>
+    ${looked.notes.map((note) => html`<p class="of">${translateMessage(note)}</p>`)}
+    <p>${looked.baseUrl}. ${translateMessage(looked.token)}.</p>
+    <p><b>${translateMessage(looked.tags)}${commonUnitsText(looked.units)}</b>${activeAlarmsText(looked.alarms)}.</p>
     <ul class="sites" tabindex="0" aria-label=${t("Sites")}>${sites.map(
       ({ id, displayName, tags }) =>
         html`<li><span class="of">${id}</span> ${displayName} <span class="of">${tags === null ? "" : t("{tags} tags", { tags })}</span></li>`,
     )}</ul>
     ${largestSystems.length > 0 && html`<p class="of">${t("Largest systems:")} ${largestSystems.map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`).join(", ")}.</p>`}
-    ${looked.doubts.map((doubt) => html`<p class="warn">${translate(doubt)}</p>`)}
+    ${looked.doubts.map((doubt) => html`<p class="warn">${translateMessage(doubt)}</p>`)}
     <button type="button" class="quiet" onClick=${back}>${t("Another address or token")}</button>
   </section>`;
 }
 
-function unitsText(units) {
-  const commonUnits = units.slice(0, 5).map(({ unit, tags }) => `${unit === "" ? t("no unit") : unit} ${tags}`);
-  return commonUnits.length === 0 ? "" : ` (${commonUnits.join(", ")}${units.length > commonUnits.length ? " …" : ""})`;
+function commonUnitsText(units) {
+  const unitTexts = units.slice(0, 5).map(({ unit, tags }) => `${unit === "" ? t("no unit") : unit} ${tags}`);
+  return unitTexts.length === 0 ? "" : ` (${unitTexts.join(", ")}${units.length > unitTexts.length ? " …" : ""})`;
 }
 
-function activeAlarms(count) {
+function activeAlarmsText(count) {
   if (count === null) return "";
   return `, ${count === 1 ? t("1 active alarm") : t("{count} active alarms", { count })}`;
 }
 
-function Plan({ plan }) {
+function QuotaPlan({ plan }) {
   const { share, load, fits, lines, change, problem } = plan;
   return html`<section class="plan" role="status">
-    <p class=${fits ? "good" : "warn"}><b>${translate(share)}</b></p>
+    <p class=${fits ? "good" : "warn"}><b>${translateMessage(share)}</b></p>
     <div class="bar" aria-hidden="true"><i class=${fits ? "" : "over"} style=${{ width: `${Math.min(100, load * 100)}%` }}></i></div>
-    <ul>${lines.map((line) => html`<li>${translate(line)}</li>`)}</ul>
+    <ul>${lines.map((line) => html`<li>${translateMessage(line)}</li>`)}</ul>
     ${change !== null && html`<p>${t("The cheapest change:")} <span lang="en">${change}</span></p>`}
     ${problem !== null && html`<p class="problem" lang=${currentLanguage() === "en" ? undefined : "en"}>${problem}</p>`}
   </section>`;
 }
 
-function DoneStep({ written }) {
-  const { busy, problem, run } = useRequest();
+function ConfigurationWrittenStep({ written }) {
+  const { busy, problem, run } = useSetupRequest();
   const [isStarting, setStarting] = useState(false);
-  const start = () =>
+  const startWorker = () =>
     run(async () => {
-      await request("/api/start", {});
+      await requestSetup("/api/start", {});
       setStarting(true);
       await openWorkerPage();
     });
   return html`<section class="panel">
-    <${Heading}>${t("The configuration is written")}<//>
+    <${FocusedHeading}>${t("The configuration is written")}<//>
     <p><code>${written.file}</code> ${t("is the configuration. You can change it.")} <code>${written.tokenFile}</code> ${t("contains the token. Only you can read it.")}</p>
-    <${Problem} text=${problem} />
+    <${ProblemText} text=${problem} />
     ${
       isStarting
         ? html`<p role="status">${t("The worker is starting. Its status page appears here in a moment.")}</p>`
-        : html`<button disabled=${busy} onClick=${start}>${t("Start the worker")}</button>`
+        : html`<button disabled=${busy} onClick=${startWorker}>${t("Start the worker")}</button>`
     }
     <h3>${t("Next steps")}</h3>
     <dl class="next">${written.next.map(
@@ -276,51 +280,52 @@ const WORKER_RETRY_MS = 500;
 async function openWorkerPage() {
   for (;;) {
     await new Promise((resolve) => setTimeout(resolve, WORKER_RETRY_MS));
-    const health = await fetch("/healthz", { cache: "no-store" }).catch(() => null);
-    if (health?.ok) return location.assign("/");
+    const healthResponse = await fetch("/healthz", { cache: "no-store" }).catch(() => null);
+    if (healthResponse?.ok) return location.assign("/");
   }
 }
 
-function Page() {
+function SetupPage() {
   // Undefined until the server responds; null if this browser has no key.
   const [setup, setSetup] = useState(undefined);
   const [problem, setProblem] = useState(null);
   const [language, setLanguage] = useState(null);
-  const refresh = async () => {
+  const refreshSetup = async () => {
     try {
-      setSetup(await request("/api/setup"));
+      setSetup(await requestSetup("/api/setup"));
     } catch (error) {
       if (error.status === 401) setSetup(null);
       else setProblem(error.message);
     }
   };
-  useEffect(() => void refresh(), []);
+  useEffect(() => void refreshSetup(), []);
   useEffect(() => {
     document.title = t("Set up Plenum");
   }, [language]);
-  const step = setup === null ? 0 : setup?.written ? 3 : setup?.looked ? 2 : 1;
+  const currentStep = setup === null ? 0 : setup?.written ? 3 : setup?.looked ? 2 : 1;
   return html`
     <header><h1><img src="/favicon.svg" alt="" /> Plenum <span class="of">${t("setup")}</span></h1>
       <ol aria-label=${t("Steps")}>${[t("code"), t("building"), t("wishes"), t("done")].map(
-        (name, i) => html`<li aria-current=${setup !== undefined && i === step ? "step" : undefined}>${name}</li>`,
+        (name, i) =>
+          html`<li aria-current=${setup !== undefined && i === currentStep ? "step" : undefined}>${name}</li>`,
       )}</ol>
       <${LanguageButton} kind="quiet" done=${setLanguage} /></header>
     <main>
       ${setup === undefined && problem === null && html`<p class="loading">${t("Loading …")}</p>`}
-      ${problem !== null && html`<${Problem} text=${problem} />`}
-      ${setup === null && html`<${Code} done=${refresh} />`}
-      ${setup && step === 1 && html`<${Address} done=${(looked) => setSetup({ ...setup, looked })} />`}
+      ${problem !== null && html`<${ProblemText} text=${problem} />`}
+      ${setup === null && html`<${CodeForm} done=${refreshSetup} />`}
+      ${setup && currentStep === 1 && html`<${AddressForm} done=${(looked) => setSetup({ ...setup, looked })} />`}
       ${
         setup &&
-        step === 2 &&
-        html`<${ChoicesForm} looked=${setup.looked} done=${(written) => setSetup({ ...setup, written })}
+        currentStep === 2 &&
+        html`<${SetupChoicesForm} looked=${setup.looked} done=${(written) => setSetup({ ...setup, written })}
           back=${() => setSetup({ ...setup, looked: null })} />`
       }
-      ${setup && step === 3 && html`<${DoneStep} written=${setup.written} />`}
+      ${setup && currentStep === 3 && html`<${ConfigurationWrittenStep} written=${setup.written} />`}
     </main>`;
 }
 
 await loadLanguage();
 const rootElement = document.getElementById("app");
 rootElement.replaceChildren();
-render(html`<${Page} />`, rootElement);
+render(html`<${SetupPage} />`, rootElement);

@@ -1,24 +1,24 @@
-import { AlarmBriefs, acknowledgement, BeginSilence } from "/alarms.mjs";
+import { AlarmSummaryList, acknowledgementText, BeginSilenceForm } from "/alarms.mjs";
 import { TagPlot } from "/chart.mjs";
-import { html } from "/htm.mjs";
-import { span, t } from "/language.mjs";
 import {
   CopyAddress,
-  Head,
-  Missing,
+  NotFound,
   Panel,
   priorityMark,
-  Stale,
+  StaleWarning,
   siteAddress,
   Table,
   tagAddress,
-} from "/shared-components.mjs";
+  ViewTitle,
+} from "/components.mjs";
+import { html } from "/htm.mjs";
+import { durationText, t } from "/language.mjs";
 import { viewAddress } from "/view-address.mjs";
-import { Age, At, Now, nowMs } from "/worker-clock.mjs";
-import { usePolled } from "/worker-requests.mjs";
+import { Age, At, CurrentTimeText, nowMs } from "/worker-clock.mjs";
+import { usePolledData } from "/worker-requests.mjs";
 
 const ALARM_POLL_MS = 4000;
-const PHASES = {
+const TIMELINE_PHASES = {
   raised: "active",
   retriggered: "active",
   acknowledged: "acknowledged",
@@ -28,71 +28,71 @@ const PHASES = {
   "out of scope": "doubtful",
 };
 
-const MARK_COLOURS = { raised: "bad", acknowledged: "warn", resolved: "good" };
+const PLOT_MARK_COLOURS = { raised: "bad", acknowledged: "warn", resolved: "good" };
 
 export function View({ parts: [source = "", id = "", episode = ""], query }) {
   const parameters = new URLSearchParams({ source, id, ...(episode === "" ? {} : { episode }) });
-  const answer = usePolled(`/api/alarm?${parameters}`, null, ALARM_POLL_MS);
-  if (answer.data === null || answer.missing) return html`<${Missing} answer=${answer} what="alarm" />`;
-  const { brief, alarm, life, tag, sinks, episodes } = answer.data;
-  const marks = life
-    .filter(({ what }) => what in MARK_COLOURS)
-    .map(({ at, what }) => ({ t: Date.parse(at) / 1000, colour: MARK_COLOURS[what] }));
+  const response = usePolledData(`/api/alarm?${parameters}`, null, ALARM_POLL_MS);
+  if (response.data === null || response.missing) return html`<${NotFound} answer=${response} what="alarm" />`;
+  const { brief, alarm, life, tag, sinks, episodes } = response.data;
+  const plotMarks = life
+    .filter(({ what }) => what in PLOT_MARK_COLOURS)
+    .map(({ at, what }) => ({ t: Date.parse(at) / 1000, colour: PLOT_MARK_COLOURS[what] }));
   return html`
-    <${Head} name=${brief.name} above=${[[brief.site, siteAddress(source, alarm.site.id)], [t("Alarm"), null]]}>
-      <p>${priorityMark(brief.priority)} <b class=${brief.endedAt === null ? "bad" : "good"}>${t(brief.state)}</b> · ${t("raised")} <${Age} of=${brief.raisedAt} />${acknowledgement(alarm)}</p>
+    <${ViewTitle} name=${brief.name} above=${[[brief.site, siteAddress(source, alarm.site.id)], [t("Alarm"), null]]}>
+      <p>${priorityMark(brief.priority)} <b class=${brief.endedAt === null ? "bad" : "good"}>${t(brief.state)}</b> · ${t("raised")} <${Age} of=${brief.raisedAt} />${acknowledgementText(alarm)}</p>
       <p>${alarm.description}</p>
       <p class="of">${t("id {id}", { id })} · <a href=${viewAddress("source", [source])}>${source}</a> <${CopyAddress} />
-        ${brief.endedAt === null && html` <${BeginSilence} name=${brief.name} what=${{ source, alarm: id }} done=${answer.again} />`}</p>
-    </${Head}>
-    <${Stale} answer=${answer} />
-    <${Timeline} life=${life} isOver=${brief.endedAt !== null} />
+        ${brief.endedAt === null && html` <${BeginSilenceForm} name=${brief.name} what=${{ source, alarm: id }} done=${response.again} />`}</p>
+    </${ViewTitle}>
+    <${StaleWarning} answer=${response} />
+    <${AlarmTimeline} life=${life} isOver=${brief.endedAt !== null} />
     ${
       tag !== null &&
       html`<p class="of about">${t("Tag named in the alarm:")} <a href=${tagAddress(tag.source, tag.id)}>${tag.displayName}</a></p>
-      <${TagPlot} source=${tag.source} id=${tag.id} query=${query} marks=${marks} name=${tag.displayName} />`
+      <${TagPlot} source=${tag.source} id=${tag.id} query=${query} marks=${plotMarks} name=${tag.displayName} />`
     }
     <div class="halves">
-      <${Delivery} sinks=${sinks} />
+      <${AlarmDelivery} sinks=${sinks} />
       <${Panel} level="h3" title=${t("Earlier alarms of this kind")}>
-        <${AlarmBriefs} alarms=${episodes.filter((each) => each.episode !== brief.episode)} none=${t("No earlier alarm is known.")} /><//>
+        <${AlarmSummaryList} alarms=${episodes.filter((each) => each.episode !== brief.episode)} none=${t("No earlier alarm is known.")} /><//>
     </div>`;
 }
 
-function Timeline({ life, isOver }) {
+function AlarmTimeline({ life, isOver }) {
   if (life.length === 0) return null;
-  const times = life.map(({ at }) => Date.parse(at));
-  const [beginMs] = times;
-  const endMs = isOver ? times.at(-1) : nowMs();
-  const totalMs = Math.max(1, endMs - beginMs);
+  const stepTimes = life.map(({ at }) => Date.parse(at));
+  const [beginMs] = stepTimes;
+  const endMs = isOver ? stepTimes.at(-1) : nowMs();
+  const timelineMs = Math.max(1, endMs - beginMs);
   let phase = "active";
-  const phases = life.map(({ what }) => {
-    phase = PHASES[what] ?? phase;
+  const stepPhases = life.map(({ what }) => {
+    phase = TIMELINE_PHASES[what] ?? phase;
     return phase;
   });
-  const duration = isOver
-    ? t("lasted {time}", { time: span(totalMs / 1000) })
-    : html`${t("for")} <${Now} say=${(now) => span((now - beginMs) / 1000)} />`;
-  return html`<${Panel} kind="life" level="h3" title=${t("Timeline")} note=${duration}>
-    <div class="line" aria-hidden="true">${phases.map((each, n) => {
-      const share = ((times[n + 1] ?? endMs) - times[n]) / totalMs;
-      return share > 0 && html`<i class=${each} style=${{ flexGrow: String(Math.max(share, 0.01)) }}></i>`;
+  const durationLabel = isOver
+    ? t("lasted {time}", { time: durationText(timelineMs / 1000) })
+    : html`${t("for")} <${CurrentTimeText} say=${(now) => durationText((now - beginMs) / 1000)} />`;
+  return html`<${Panel} kind="life" level="h3" title=${t("Timeline")} note=${durationLabel}>
+    <div class="line" aria-hidden="true">${stepPhases.map((each, n) => {
+      const phaseShare = ((stepTimes[n + 1] ?? endMs) - stepTimes[n]) / timelineMs;
+      return phaseShare > 0 && html`<i class=${each} style=${{ flexGrow: String(Math.max(phaseShare, 0.01)) }}></i>`;
     })}</div>
     <ol>${life.map(
-      ({ at, what, words }, n) => html`<li key=${`${at} ${what}`}><i class=${phases[n]}></i> <${At} time=${at} />
+      ({ at, what, words }, n) => html`<li key=${`${at} ${what}`}><i class=${stepPhases[n]}></i> <${At} time=${at} />
         <b>${t(what)}</b> <span lang="en">${words}</span>
-        ${n > 0 && html`<span class="of">${t("after {time}", { time: span((times[n] - beginMs) / 1000) })}</span>`}</li>`,
+        ${n > 0 && html`<span class="of">${t("after {time}", { time: durationText((stepTimes[n] - beginMs) / 1000) })}</span>`}</li>`,
     )}</ol><//>`;
 }
 
-const STATE_CLASSES = { delivered: "good", waiting: "warn", "dead letter": "bad" };
+const DELIVERY_STATE_COLOURS = { delivered: "good", waiting: "warn", "dead letter": "bad" };
 
-function Delivery({ sinks }) {
-  const rows = sinks.map(
+function AlarmDelivery({ sinks }) {
+  const deliveryRows = sinks.map(
     ({ sink, connector, state, words, link }) => html`<tr key=${sink}>
       <td><a href=${viewAddress("sink", [sink])}>${sink}</a> <span class="of">${connector ?? ""}</span></td>
-      <td><b class=${STATE_CLASSES[state] ?? ""}>${t(state)}</b> <span class="of" lang="en">${words}</span>
+      <td><b class=${DELIVERY_STATE_COLOURS[state] ?? ""}>${t(state)}</b> <span class="of" lang="en">${words}</span>
         ${link !== null && html` <a href=${link} target="_blank" rel="noreferrer noopener">${t("open")}</a>`}</td></tr>`,
   );
-  return html`<${Panel} level="h3" title=${t("Delivery to each sink")}><${Table} kind="listed" rows=${rows} none=${t("None is configured.")} /><//>`;
+  return html`<${Panel} level="h3" title=${t("Delivery to each sink")}><${Table} kind="listed" rows=${deliveryRows} none=${t("None is configured.")} /><//>`;
 }

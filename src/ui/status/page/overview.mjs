@@ -1,51 +1,60 @@
-import { Alarms, AllAlarmDays, Silences, useAlarms } from "/alarms.mjs";
+import { ActiveAlarms, AllSitesAlarmDays, SilencesPanel, usePolledAlarms } from "/alarms.mjs";
+import {
+  ConfirmButton,
+  Panel,
+  PriorityCounts,
+  StaleWarning,
+  siteAddress,
+  Table,
+  UnreliableCountWarning,
+  unknownMark,
+} from "/components.mjs";
 import { html } from "/htm.mjs";
-import { ago, countText, doubtReason, t, valueText } from "/language.mjs";
-import { Doubt, Panel, Priorities, Stale, siteAddress, Table, Twice, unknownMark } from "/shared-components.mjs";
-import { Plan, Source } from "/sources.mjs";
-import { listQuery, Tags } from "/tags.mjs";
-import { amend, viewAddress } from "/view-address.mjs";
-import { Age, At, Now, nowMs } from "/worker-clock.mjs";
-import { post, usePolled } from "/worker-requests.mjs";
+import { agoText, countText, t, unreliableCountReason, valueText } from "/language.mjs";
+import { QuotaPlanPanel, SourcePanel } from "/sources.mjs";
+import { TagsPanel, tagListQuery } from "/tags.mjs";
+import { amendViewQuery, viewAddress } from "/view-address.mjs";
+import { Age, At, CurrentTimeText, nowMs } from "/worker-clock.mjs";
+import { post, usePolledData } from "/worker-requests.mjs";
 
 const LISTS_POLL_MS = 6000;
 const RARE_CHANGES_POLL_MS = 10_000;
-export const sitesOf = (sources) =>
+export const sitesOfSources = (sources) =>
   sources.flatMap((source) => source.sites.map((site) => ({ source: source.name, ...site })));
 
 /** `during`: removes failures from a response while the whole worker is lost. */
 export function Overview({ report, query, during }) {
   const { sources, sinks } = report;
   const priority = query.get("priority");
-  const alarms = useAlarms(null, priority, LISTS_POLL_MS);
-  const events = usePolled("/api/events", [], LISTS_POLL_MS);
-  const silences = usePolled("/api/silences", [], RARE_CHANGES_POLL_MS);
+  const alarms = usePolledAlarms(null, priority, LISTS_POLL_MS);
+  const events = usePolledData("/api/events", [], LISTS_POLL_MS);
+  const silences = usePolledData("/api/silences", [], RARE_CHANGES_POLL_MS);
   const reloadSilences = () => {
     silences.again();
     alarms.again();
   };
   return html`
-    <${Tiles} report=${report} />
+    <${OverviewTiles} report=${report} />
     <div class="columns">
       <div>
-        <${Alarms} alarms=${during(alarms)} sources=${sources} silenced=${reloadSilences}
-          priority=${priority} choose=${(wanted) => amend({ priority: wanted })} />
-        <${Tags} query=${listQuery(query)} amend=${amend} sites=${sitesOf(sources)} />
+        <${ActiveAlarms} alarms=${during(alarms)} sources=${sources} silenced=${reloadSilences}
+          priority=${priority} choose=${(wanted) => amendViewQuery({ priority: wanted })} />
+        <${TagsPanel} query=${tagListQuery(query)} amend=${amendViewQuery} sites=${sitesOfSources(sources)} />
       </div>
       <div>
-        <${Sites} sources=${sources} />
-        <${AllAlarmDays} />
-        <${Silences} silences=${during(silences)} done=${reloadSilences} />
-        <${Configuration} configuration=${report.configuration ?? null} />
-        ${sources.map((source) => html`<${Plan} key=${source.name} source=${source} several=${sources.length > 1} />`)}
-        <${Sinks} sinks=${sinks} />
-        ${sources.map((source) => html`<${Source} key=${source.name} source=${source} />`)}
-        <${Events} events=${during(events)} />
+        <${SitesPanel} sources=${sources} />
+        <${AllSitesAlarmDays} />
+        <${SilencesPanel} silences=${during(silences)} done=${reloadSilences} />
+        <${ConfigurationPanel} configuration=${report.configuration ?? null} />
+        ${sources.map((source) => html`<${QuotaPlanPanel} key=${source.name} source=${source} several=${sources.length > 1} />`)}
+        <${SinksPanel} sinks=${sinks} />
+        ${sources.map((source) => html`<${SourcePanel} key=${source.name} source=${source} />`)}
+        <${EventsPanel} events=${during(events)} />
       </div>
     </div>`;
 }
 
-function Tile({ name, value, mood = "", children }) {
+function OverviewTile({ name, value, mood = "", children }) {
   return html`<div class="tile">
     <h2>${name}</h2>
     <p class=${`figure ${mood}`}>${value}</p>
@@ -55,26 +64,26 @@ function Tile({ name, value, mood = "", children }) {
 
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
 
-function sumReadings(sources, name) {
+function sumListReadings(sources, name) {
   const readings = sources.map((source) => [source, source.readings[name]]);
   const states = readings.map(([, { state }]) => state);
   const countSum = sum(readings.map(([, reading]) => reading.held));
   const isKnown = states.every((state) => state === "whole" || state === "part");
   const value = !isKnown ? t("unknown") : states.includes("part") ? `${valueText(countSum)} +` : valueText(countSum);
-  const doubtWords = (now) =>
+  const warningText = (now) =>
     readings
       .flatMap(([source, reading]) => {
-        const words = doubtReason(reading, name, now);
+        const words = unreliableCountReason(reading, name, now);
         return words === null ? [] : [sources.length > 1 ? `${source.name}: ${words}` : words];
       })
       .join("; ");
-  const warning = doubtWords(nowMs()) !== "" && html`<b class="warn"><${Now} say=${doubtWords} /></b>`;
+  const warning = warningText(nowMs()) !== "" && html`<b class="warn"><${CurrentTimeText} say=${warningText} /></b>`;
   return { value, isKnown, warning };
 }
 
-function Tiles({ report }) {
+function OverviewTiles({ report }) {
   const { sources, sinks } = report;
-  const sites = sitesOf(sources);
+  const sites = sitesOfSources(sources);
   return html`<section class="tiles" aria-label=${t("Overview")}>
     <${AlarmsTile} sources=${sources} sites=${sites} />
     <${ValuesTile} sources=${sources} />
@@ -86,75 +95,75 @@ function Tiles({ report }) {
 }
 
 function AlarmsTile({ sources, sites }) {
-  const { value, isKnown, warning } = sumReadings(sources, "alarms");
-  const counts = {};
+  const { value, isKnown, warning } = sumListReadings(sources, "alarms");
+  const alarmCounts = {};
   for (const [priority, count] of sites.flatMap((site) => Object.entries(site.alarms ?? {})))
-    counts[priority] = (counts[priority] ?? 0) + count;
-  return html`<${Tile} name=${t("Active alarms")} value=${value} mood=${isKnown ? "" : "unknown"}>
-    <${Priorities} counts=${counts} />
-    ${warning || (Object.keys(counts).length === 0 && t("the service lists none"))}<//>`;
+    alarmCounts[priority] = (alarmCounts[priority] ?? 0) + count;
+  return html`<${OverviewTile} name=${t("Active alarms")} value=${value} mood=${isKnown ? "" : "unknown"}>
+    <${PriorityCounts} counts=${alarmCounts} />
+    ${warning || (Object.keys(alarmCounts).length === 0 && t("the service lists none"))}<//>`;
 }
 
 function GatewaysTile({ sources, sites }) {
-  const { isKnown, warning } = sumReadings(sources, "gateways");
-  const count = (name) => sum(sites.map(({ gateways }) => gateways[name] ?? 0));
-  const [online, all, unclear] = ["online", "all", "unclear"].map(count);
-  const lists = ["sites", "tags"].map((name) => {
-    const counts = sources.map((source) => source.counts[name]);
-    return counts.includes(null) ? t(`${name} unknown`) : countText(sum(counts), name.slice(0, -1));
+  const { isKnown, warning } = sumListReadings(sources, "gateways");
+  const gatewayCount = (name) => sum(sites.map(({ gateways }) => gateways[name] ?? 0));
+  const [online, all, unclear] = ["online", "all", "unclear"].map(gatewayCount);
+  const listCountTexts = ["sites", "tags"].map((name) => {
+    const listedCounts = sources.map((source) => source.counts[name]);
+    return listedCounts.includes(null) ? t(`${name} unknown`) : countText(sum(listedCounts), name.slice(0, -1));
   });
-  const mood = !isKnown ? "unknown" : online < all ? "warn" : "";
-  return html`<${Tile} name=${t("Gateways online")} value=${isKnown ? `${valueText(online)} / ${valueText(all)}` : t("unknown")} mood=${mood}>
-    ${warning && html`${warning} · `}${unclear > 0 && isKnown ? `${t("{count} unknown", { count: valueText(unclear) })} · ` : ""}${lists.join(" · ")}<//>`;
+  const tileMood = !isKnown ? "unknown" : online < all ? "warn" : "";
+  return html`<${OverviewTile} name=${t("Gateways online")} value=${isKnown ? `${valueText(online)} / ${valueText(all)}` : t("unknown")} mood=${tileMood}>
+    ${warning && html`${warning} · `}${unclear > 0 && isKnown ? `${t("{count} unknown", { count: valueText(unclear) })} · ` : ""}${listCountTexts.join(" · ")}<//>`;
 }
 
 function ValuesTile({ sources }) {
-  const values = sum(sources.map(({ counts }) => counts.values));
-  const bad = sum(sources.map(({ counts }) => counts.bad));
+  const valueCount = sum(sources.map(({ counts }) => counts.values));
+  const unreadableCount = sum(sources.map(({ counts }) => counts.bad));
   const [oldest] = sources.flatMap((source) => source.oldestValue ?? []).toSorted();
   const [lateJob] = sources.flatMap((source) => source.jobs.filter((job) => job.name === "live" && job.late));
-  const readableWords =
-    bad > 0
-      ? html`<a class="warn" href="#/tags?show=bad">${t("{count} unreadable", { count: valueText(bad) })}</a>`
+  const readabilityText =
+    unreadableCount > 0
+      ? html`<a class="warn" href="#/tags?show=bad">${t("{count} unreadable", { count: valueText(unreadableCount) })}</a>`
       : t("all readable");
-  return html`<${Tile} name=${t("Values")} value=${valueText(values)} mood=${lateJob === undefined ? "" : "unknown"}>
-    ${values === 0 ? t("none was read yet") : readableWords}${
+  return html`<${OverviewTile} name=${t("Values")} value=${valueText(valueCount)} mood=${lateJob === undefined ? "" : "unknown"}>
+    ${valueCount === 0 ? t("none was read yet") : readabilityText}${
       lateJob !== undefined &&
-      html` · <b class="warn"><${Now} say=${(now) => t("read last {ago}", { ago: ago(lateJob.lastSuccess, now) })} /></b>`
+      html` · <b class="warn"><${CurrentTimeText} say=${(now) => t("read last {ago}", { ago: agoText(lateJob.lastSuccess, now) })} /></b>`
     }${oldest !== undefined && html` · ${t("oldest")} <${Age} of=${oldest} />`}<//>`;
 }
 
 function ServiceTile({ sources }) {
-  const hasResponded = sources.every((source) => source.jobs.some((job) => job.lastSuccess !== null));
+  const hasServiceResponded = sources.every((source) => source.jobs.some((job) => job.lastSuccess !== null));
   const [value, mood] = sources.some(({ unavailable }) => unavailable.length > 0)
     ? [t("unavailable"), "bad"]
     : sources.some(({ jobs }) => jobs.some((job) => job.late))
       ? [t("late"), "warn"]
-      : hasResponded
+      : hasServiceResponded
         ? [t("responds"), "good"]
         : [t("unknown"), "unknown"];
-  return html`<${Tile} name=${t("Monitoring service")} value=${value} mood=${mood}>
-    ${mood === "unknown" ? `${t("it has not responded yet")} · ` : ""}${requestWords(sources)}<//>`;
+  return html`<${OverviewTile} name=${t("Monitoring service")} value=${value} mood=${mood}>
+    ${mood === "unknown" ? `${t("it has not responded yet")} · ` : ""}${requestUseText(sources)}<//>`;
 }
 
-function requestWords(sources) {
+function requestUseText(sources) {
   if (sources.some((source) => source.quota === null)) return t("quota unknown");
-  const buckets = sources.flatMap((source) => source.quota.buckets);
-  const [used, allowed] = [sum(buckets.map((each) => each.used)), sum(buckets.map((each) => each.perMinute))];
+  const quotaBuckets = sources.flatMap((source) => source.quota.buckets);
+  const [used, allowed] = [sum(quotaBuckets.map((each) => each.used)), sum(quotaBuckets.map((each) => each.perMinute))];
   return allowed === 0 ? t("no tag request yet") : t("{used} of {allowed} requests used", { used, allowed });
 }
 
 function SinksTile({ sinks }) {
-  const workingCount = sinks.filter(({ state }) => state === "idle" || state === "delivering").length;
-  const lag = Math.max(0, ...sinks.map(({ depth, again }) => (depth === null ? 0 : depth + again)));
-  const isExact = sinks.every((sink) => sink.exact || sink.depth + sink.again < lag);
-  const words = sinks.some(({ depth }) => depth === null)
+  const workingSinkCount = sinks.filter(({ state }) => state === "idle" || state === "delivering").length;
+  const maxLag = Math.max(0, ...sinks.map(({ depth, again }) => (depth === null ? 0 : depth + again)));
+  const isLagExact = sinks.every((sink) => sink.exact || sink.depth + sink.again < maxLag);
+  const lagText = sinks.some(({ depth }) => depth === null)
     ? t("the number of undelivered events is unknown")
-    : lag === 0
+    : maxLag === 0
       ? t("everything is delivered")
-      : t(isExact ? "up to {events} behind" : "at most {events} behind", { events: countText(lag, "event") });
-  return html`<${Tile} name=${t("Sinks")} value=${sinks.length === 0 ? t("none") : `${workingCount} / ${sinks.length}`}
-    mood=${workingCount < sinks.length ? "warn" : ""}>${words}<//>`;
+      : t(isLagExact ? "up to {events} behind" : "at most {events} behind", { events: countText(maxLag, "event") });
+  return html`<${OverviewTile} name=${t("Sinks")} value=${sinks.length === 0 ? t("none") : `${workingSinkCount} / ${sinks.length}`}
+    mood=${workingSinkCount < sinks.length ? "warn" : ""}>${lagText}<//>`;
 }
 
 /** Writing can be stopped here, and resumed only by the command line. */
@@ -168,14 +177,14 @@ function WritingTile({ commands }) {
         ? [t("rehearsal"), "", t("Plenum checks commands and writes nothing")]
         : [t("armed"), "warn", t("{tags} may be written", { tags: countText(commands.writable, "tag") })];
   const stopWriting = async () => (await post("/api/writes/stop")).message;
-  return html`<${Tile} name=${t("Writing")} value=${value} mood=${mood}>
+  return html`<${OverviewTile} name=${t("Writing")} value=${value} mood=${mood}>
     ${words} ${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: valueText(commands.waiting) })}` : ""}${" "}
-    ${commands.enabled && !commands.stopped && html`<${Twice} kind="stop" name=${t("stop writing")} again=${t("click again to stop")} done=${stopWriting} />`}<//>`;
+    ${commands.enabled && !commands.stopped && html`<${ConfirmButton} kind="stop" name=${t("stop writing")} again=${t("click again to stop")} done=${stopWriting} />`}<//>`;
 }
 
-function Sinks({ sinks }) {
+function SinksPanel({ sinks }) {
   const head = [[t("sink")], [t("state")], ...["behind", "oldest", "refused", "lost"].map((name) => [t(name), "n"])];
-  const rows = sinks.map((sink) => html`<${Sink} key=${sink.sink} sink=${sink} />`);
+  const rows = sinks.map((sink) => html`<${SinkRows} key=${sink.sink} sink=${sink} />`);
   return html`<${Panel} kind="sinks" title=${t("Sinks")} note=${t("where data and alarms are sent")}>
     <${Table} rows=${rows} head=${head} none=${t("None is configured.")} />
     ${sinks.some(({ depth }) => depth === null) && html`<p class="quiet">${t("? means unknown: the sink was never started.")}</p>`}
@@ -183,8 +192,8 @@ function Sinks({ sinks }) {
   <//>`;
 }
 
-function Sink({ sink: { sink, connector, state, depth, again, exact, oldest, deadLetters, dropped, problem } }) {
-  const losses = [deadLetters, dropped].map(
+function SinkRows({ sink: { sink, connector, state, depth, again, exact, oldest, deadLetters, dropped, problem } }) {
+  const lossCells = [deadLetters, dropped].map(
     (n) => html`<td class=${`n ${n > 0 ? "warn" : ""}`}>${n === null ? unknownMark() : valueText(n)}</td>`,
   );
   return html`<tr>
@@ -192,31 +201,31 @@ function Sink({ sink: { sink, connector, state, depth, again, exact, oldest, dea
       <td><span class=${`state ${state}`}>${t(state)}</span></td>
       <td class="n">${depth === null ? unknownMark() : `${exact ? "" : "≤ "}${valueText(depth + again)}`}</td>
       <td class="n">${oldest === null ? "–" : html`<${Age} of=${oldest} />`}</td>
-      ${losses}
+      ${lossCells}
     </tr>
     ${problem !== null && html`<tr class="below"><td colspan="6" class="problem" lang="en">${problem}</td></tr>`}`;
 }
 
 /** Sites of several sources may have the same id, so the address contains both. */
-function Sites({ sources }) {
-  const head = [[t("site")], [t("tags"), "n"], [t("gateways"), "n"], [t("active alarms")]];
-  const rows = sitesOf(sources).map(
+function SitesPanel({ sources }) {
+  const tableHead = [[t("site")], [t("tags"), "n"], [t("gateways"), "n"], [t("active alarms")]];
+  const rows = sitesOfSources(sources).map(
     ({ source, id, displayName, tags, gateways: { online, all }, alarms }) => html`<tr key=${`${source} ${id}`}>
       <td><a href=${siteAddress(source, id)}>${displayName}</a></td>
       <td class="n">${tags === null ? unknownMark() : valueText(tags)}</td>
       <td class=${`n ${online !== null && online < all ? "warn" : ""}`}>${online ?? unknownMark()} / ${all ?? unknownMark()}</td>
-      <td><${Priorities} counts=${alarms} /></td>
+      <td><${PriorityCounts} counts=${alarms} /></td>
     </tr>`,
   );
   return html`<${Panel} kind="sites" title=${t("Sites")} note=${t("open a site to see its details or to silence it")}>
-    ${rows.length > 0 && html`<${Table} kind="choice" rows=${rows} head=${head} />`}
-    ${sources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.sites} what="sites" />`)}
+    ${rows.length > 0 && html`<${Table} kind="choice" rows=${rows} head=${tableHead} />`}
+    ${sources.map((source) => html`<${UnreliableCountWarning} key=${source.name} reading=${source.readings.sites} what="sites" />`)}
   <//>`;
 }
 
-function Events({ events }) {
+function EventsPanel({ events }) {
   return html`<${Panel} kind="events" title=${t("Events")} note=${t("newest first, without values")}>
-    <${Stale} answer=${events} />
+    <${StaleWarning} answer=${events} />
     <ol class="scroll" tabindex="0" aria-label=${t("Events")}>${events.data.map(
       ({ position, time, type, gist }) => html`<li key=${position}>
         <${At} time=${time} />
@@ -229,22 +238,22 @@ function Events({ events }) {
 }
 
 /** Result of the last change of the configuration file, and changes that wait for a restart. */
-function Configuration({ configuration }) {
+function ConfigurationPanel({ configuration }) {
   if (configuration === null) return null;
   const { file, last, pending, refused } = configuration;
-  const changes = last?.changes ?? [];
-  if (refused === null && pending.length === 0 && changes.length === 0) return null;
+  const lastConfigChanges = last?.changes ?? [];
+  if (refused === null && pending.length === 0 && lastConfigChanges.length === 0) return null;
   return html`<${Panel} kind="silences" title=${t("Configuration")} note=${html`<span lang="en">${file}</span>`}>
     ${refused !== null && html`<p class="problem">${t("The file has errors. The previous configuration stays in force.")}</p>`}
     <ul lang="en">${(refused ?? []).map((problem) => html`<li key=${problem}>${problem}</li>`)}</ul>
     ${pending.length > 0 && html`<p class="warn">${t("These changes need a restart:")}</p>`}
-    <${Changes} changes=${pending} />
-    ${changes.length > 0 && html`<p class="of">${t("Changed while the worker ran:")} <${At} time=${last.at} /></p>`}
-    <${Changes} changes=${changes} />
+    <${ConfigChangeList} changes=${pending} />
+    ${lastConfigChanges.length > 0 && html`<p class="of">${t("Changed while the worker ran:")} <${At} time=${last.at} /></p>`}
+    <${ConfigChangeList} changes=${lastConfigChanges} />
   <//>`;
 }
 
-function Changes({ changes }) {
+function ConfigChangeList({ changes }) {
   return html`<ul class="scroll" lang="en">${changes.map(
     ({ path, before, after, how }) => html`<li key=${path}>
       <b>${path}</b> <span class="of">${before ?? "–"} → ${after ?? "–"}</span> <span class="of">${how}</span>

@@ -1,31 +1,31 @@
+import { Panel, Table } from "/components.mjs";
 import { html } from "/htm.mjs";
-import { at, countText, decimal, intervalText, percent, t, until, valueText } from "/language.mjs";
-import { Panel, Table } from "/shared-components.mjs";
+import { at, countText, decimalText, intervalText, percentText, t, untilText, valueText } from "/language.mjs";
 import { viewAddress } from "/view-address.mjs";
-import { Age, At, Now, nowMs, Until } from "/worker-clock.mjs";
+import { Age, At, CurrentTimeText, nowMs, TimeUntil } from "/worker-clock.mjs";
 
-export function Source({ source, isLinked = true }) {
+export function SourcePanel({ source, isLinked = true }) {
   const { quota, token, health, history } = source;
-  const link = html`<a href=${viewAddress("source", [source.name])}>${source.name}</a>`;
-  const jobs = source.jobs.map((job) => html`<${Job} key=${job.name} job=${job} />`);
-  return html`<${Panel} kind="source" title=${isLinked ? link : t("Requests and jobs")} note=${source.origin}>
+  const sourceLink = html`<a href=${viewAddress("source", [source.name])}>${source.name}</a>`;
+  const jobRows = source.jobs.map((job) => html`<${JobRows} key=${job.name} job=${job} />`);
+  return html`<${Panel} kind="source" title=${isLinked ? sourceLink : t("Requests and jobs")} note=${source.origin}>
     ${source.unavailable.map(
       ({ job, since, reason }) => html`<p class="problem">
         ${t("{what} unavailable since {time}:", { what: job === null ? t("The service") : t(job), time: at(since, nowMs()) })} ${reason}</p>`,
     )}
-    ${quota !== null && quota.heldUntilMs !== null && html`<${Pause} untilMs=${quota.heldUntilMs} words="The service demands a pause of {seconds} s." />`}
+    ${quota !== null && quota.heldUntilMs !== null && html`<${PauseCountdown} untilMs=${quota.heldUntilMs} words="The service demands a pause of {seconds} s." />`}
     ${quota === null && html`<p class="quiet">${t("The use of the quota is unknown.")}</p>`}
-    ${quota?.buckets.map((bucket) => html`<${Allowance} key=${bucket.name} bucket=${bucket} />`)}
+    ${quota?.buckets.map((bucket) => html`<${QuotaBucket} key=${bucket.name} bucket=${bucket} />`)}
     <dl class="facts">
-      ${token && html`<div><dt>${t("token")}</dt><dd>${token.name}${token.expiresAt !== null && html`, ${t("expires")} <${Until} time=${token.expiresAt} />`}</dd></div>`}
+      ${token && html`<div><dt>${t("token")}</dt><dd>${token.name}${token.expiresAt !== null && html`, ${t("expires")} <${TimeUntil} time=${token.expiresAt} />`}</dd></div>`}
       ${health && html`<div><dt>${t("health")}</dt><dd>${t("health check of the service: {status}", { status: health.status })}${health.time !== null && html`, ${t("at")} <${At} time=${health.time} />`} <span class="of">${t("asked")} <${Age} of=${health.askedAt} /></span></dd></div>`}
-      ${history && html`<div><dt>${t("history")}</dt><dd>${historyWords(history)}</dd></div>`}
+      ${history && html`<div><dt>${t("history")}</dt><dd>${historyText(history)}</dd></div>`}
     </dl>
-    <${Table} kind="jobs" rows=${jobs} head=${[[t("job")], [t("last successful poll"), "n"]]} none="" />
+    <${Table} kind="jobs" rows=${jobRows} head=${[[t("job")], [t("last successful poll"), "n"]]} none="" />
   <//>`;
 }
 
-function historyWords({ complete, series, withoutLog, toldUntil }) {
+function historyText({ complete, series, withoutLog, toldUntil }) {
   return [
     t("{complete} of {series} series complete", { complete: valueText(complete), series: valueText(series) }),
     ...(withoutLog > 0 ? [t("{count} without a log", { count: valueText(withoutLog) })] : []),
@@ -33,30 +33,30 @@ function historyWords({ complete, series, withoutLog, toldUntil }) {
   ].join(", ");
 }
 
-function Pause({ untilMs, words }) {
+function PauseCountdown({ untilMs, words }) {
   const say = (now) => (untilMs > now ? t(words, { seconds: Math.ceil((untilMs - now) / 1000) }) : "");
-  return html`<p class="warn"><${Now} say=${say} /></p>`;
+  return html`<p class="warn"><${CurrentTimeText} say=${say} /></p>`;
 }
 
 /** A job with its age. It becomes late also while the worker does not respond. */
-function Job({ job }) {
-  const isLate = job.late || (job.dueBy !== null && Date.parse(job.dueBy) < nowMs());
+function JobRows({ job }) {
+  const isJobLate = job.late || (job.dueBy !== null && Date.parse(job.dueBy) < nowMs());
   return html`<tr class=${job.problem === null ? "" : "bad"}>
       <td>${t(job.name)}</td>
-      <td class=${`n ${isLate ? "warn" : ""}`}>${job.partly && `${t("in part")} `}<${Age} of=${job.lastSuccess} />${isLate && html`, ${t("was due")} <${Until} time=${job.dueBy} />`}</td>
+      <td class=${`n ${isJobLate ? "warn" : ""}`}>${job.partly && `${t("in part")} `}<${Age} of=${job.lastSuccess} />${isJobLate && html`, ${t("was due")} <${TimeUntil} time=${job.dueBy} />`}</td>
     </tr>
     ${job.problem !== null && html`<tr class="below"><td colspan="2" class="problem" lang="en">${job.problem}</td></tr>`}`;
 }
 
 /** Used slots of a token bucket; read, write and history may have one each. */
-function Allowance({ bucket }) {
+function QuotaBucket({ bucket }) {
   const { name, perMinute, used, pacedPerMinute, throttled, heldUntilMs, foreign } = bucket;
-  const waiting = Object.entries(bucket.waiting).filter(([, count]) => count > 0);
-  const lanes = waiting.map(([lane, count]) => `${count} ${t(lane)}`).join(", ");
-  const words = [
+  const waitingLanes = Object.entries(bucket.waiting).filter(([, count]) => count > 0);
+  const waitingLanesText = waitingLanes.map(([lane, count]) => `${count} ${t(lane)}`).join(", ");
+  const bucketTexts = [
     t("{used} of {allowed} requests a minute in use", { used, allowed: perMinute }),
     ...(pacedPerMinute < perMinute ? [t("polls get {count}", { count: valueText(pacedPerMinute) })] : []),
-    ...(lanes === "" ? [] : [t("waiting: {lanes}", { lanes })]),
+    ...(waitingLanesText === "" ? [] : [t("waiting: {lanes}", { lanes: waitingLanesText })]),
     ...(throttled > 0 ? [t("rejected {count} times", { count: valueText(throttled) })] : []),
   ];
   return html`<div class="allowance">
@@ -64,13 +64,13 @@ function Allowance({ bucket }) {
       aria-label=${t("{name} requests in use", { name: t(name) })}>
       ${Array.from({ length: perMinute }, (_, n) => html`<i class=${n < used ? "used" : ""}></i>`)}
     </div>
-    <p><b class="name">${t(name)}</b> ${words.join(" · ")}</p>
-    ${heldUntilMs !== null && html`<${Pause} untilMs=${heldUntilMs} words="paused for {seconds} s" />`}
-    ${foreign !== null && html`<p class="warn">${foreignWords(foreign)}</p>`}
+    <p><b class="name">${t(name)}</b> ${bucketTexts.join(" · ")}</p>
+    ${heldUntilMs !== null && html`<${PauseCountdown} untilMs=${heldUntilMs} words="paused for {seconds} s" />`}
+    ${foreign !== null && html`<p class="warn">${foreignUseText(foreign)}</p>`}
   </div>`;
 }
 
-function foreignWords({ perWindow, sinceMs }) {
+function foreignUseText({ perWindow, sinceMs }) {
   const since = at(new Date(sinceMs).toISOString(), nowMs());
   return perWindow === null
     ? t("Another program seems to spend the same quota, since {since}.", { since })
@@ -80,7 +80,7 @@ function foreignWords({ perWindow, sinceMs }) {
       });
 }
 
-const LANE_PURPOSES = {
+const QUOTA_LANE_PURPOSES = {
   write: "reserved for writes",
   live: "live values",
   history: "history",
@@ -89,40 +89,40 @@ const LANE_PURPOSES = {
 };
 
 /** Use of the quota: the age of values, requests by purpose, and the cheapest change when it does not suffice. */
-export function Plan({ source, several }) {
+export function QuotaPlanPanel({ source, several }) {
   const { plan } = source;
   if (plan === null || (plan.classes.length === 0 && plan.history.length === 0)) return null;
   // Classes need no requests before tags were listed.
   if (plan.tags === 0 && source.counts.tags === null) return null;
   return html`<${Panel} kind="plan" title=${t("Freshness")} note=${`${several ? `${source.name}, ` : ""}${t("age of values that the quota allows")}`}>
-    <${Verdict} plan=${plan} />
-    ${plan.classes.length > 0 && html`<${Classes} classes=${plan.classes} />`}
-    <${Lanes} plan=${plan} />
+    <${PlanVerdict} plan=${plan} />
+    ${plan.classes.length > 0 && html`<${ReadClassTable} classes=${plan.classes} />`}
+    <${QuotaLanes} plan=${plan} />
     <dl class="facts">
       ${plan.classes.length > 0 && html`<div><dt>${t("full sweep")}</dt><dd>${t("reading every tag once takes {time}", { time: intervalText(plan.fullSweepSeconds) })}</dd></div>`}
-      ${plan.backfill !== null && html`<div><dt>${t("backfill")}</dt><dd>${backfillWords(plan.backfill)}</dd></div>`}
+      ${plan.backfill !== null && html`<div><dt>${t("backfill")}</dt><dd>${backfillText(plan.backfill)}</dd></div>`}
     </dl>
   <//>`;
 }
 
-function Verdict({ plan }) {
+function PlanVerdict({ plan }) {
   const [cheapest] = plan.fits ? [] : plan.changes;
-  const result = plan.fits
+  const verdictText = plan.fits
     ? html`<b class="good">${t("It fits:")}</b>`
     : html`<b class="warn">${t("It does not fit:")}</b>`;
-  return html`<p>${result} ${t("the target intervals need {share} of the available requests.", { share: percent(plan.load) })} <${Measured} classes=${plan.classes} /></p>
+  return html`<p>${verdictText} ${t("the target intervals need {share} of the available requests.", { share: percentText(plan.load) })} <${MeasuredValueAges} classes=${plan.classes} /></p>
     ${
       cheapest !== undefined &&
       html`<div class="change"><p><b>${t("The cheapest change.")}</b> <span lang="en">${cheapest.text}</span></p><code>${cheapest.yaml}</code></div>`
     }`;
 }
 
-function Measured({ classes }) {
-  const measured = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
-  const olderClasses = measured.filter(({ olderThanWished }) => olderThanWished);
-  if (measured.length === 0) return t("The actual age of values is not measured yet.");
-  if (olderClasses.length === 0) return t("No measured value was older than its target.");
-  return html`<b class="warn">${t("Measured values were older than their target:")}</b> ${olderClasses
+function MeasuredValueAges({ classes }) {
+  const measuredClasses = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
+  const classesOlderThanWished = measuredClasses.filter(({ olderThanWished }) => olderThanWished);
+  if (measuredClasses.length === 0) return t("The actual age of values is not measured yet.");
+  if (classesOlderThanWished.length === 0) return t("No measured value was older than its target.");
+  return html`<b class="warn">${t("Measured values were older than their target:")}</b> ${classesOlderThanWished
     .map(({ name, measuredSeconds, wishedSeconds }) =>
       t("{name} {measured} instead of {wished}", {
         name,
@@ -133,8 +133,8 @@ function Measured({ classes }) {
     .join(", ")}.`;
 }
 
-function Classes({ classes }) {
-  const head = [
+function ReadClassTable({ classes }) {
+  const tableHead = [
     [t("class")],
     ...["tags", "wished", "promised", "reached"].map((name) => [t(name), "n"]),
     [t("requests a minute"), "n minor"],
@@ -146,29 +146,29 @@ function Classes({ classes }) {
       <td class="n">${intervalText(each.wishedSeconds)}</td>
       <td class=${`n ${each.stretch > 1 ? "warn" : ""}`}>${intervalText(each.promisedSeconds)}</td>
       <td class=${`n ${each.olderThanWished ? "warn" : ""}`}>${each.measuredSeconds === null ? "–" : intervalText(each.measuredSeconds)}</td>
-      <td class="n minor">${decimal(each.requestsPerMinute)}</td>
+      <td class="n minor">${decimalText(each.requestsPerMinute)}</td>
     </tr>`,
   );
-  return html`<${Table} rows=${rows} head=${head} none="" />`;
+  return html`<${Table} rows=${rows} head=${tableHead} none="" />`;
 }
 
-function Lanes({ plan }) {
+function QuotaLanes({ plan }) {
   const { perMinute, polls, reserve } = plan.quota;
-  const unused = { lane: "unused", requestsPerMinute: Math.max(0, perMinute - polls - reserve) };
-  const lanes = [...plan.lanes, unused].filter(({ requestsPerMinute }) => requestsPerMinute >= 0.05);
+  const unusedLane = { lane: "unused", requestsPerMinute: Math.max(0, perMinute - polls - reserve) };
+  const visibleLanes = [...plan.lanes, unusedLane].filter(({ requestsPerMinute }) => requestsPerMinute >= 0.05);
   return html`<p class="of">${t("what {count} requests a minute are for", { count: perMinute })}</p>
     <div class="share" aria-hidden="true">
-      ${lanes.map(({ lane, requestsPerMinute }) => html`<i class=${lane} style=${{ flexGrow: String(requestsPerMinute) }}></i>`)}
+      ${visibleLanes.map(({ lane, requestsPerMinute }) => html`<i class=${lane} style=${{ flexGrow: String(requestsPerMinute) }}></i>`)}
     </div>
-    <ul class="lanes">${lanes.map(
+    <ul class="lanes">${visibleLanes.map(
       ({ lane, requestsPerMinute }) =>
-        html`<li><i class=${lane}></i> <b>${decimal(requestsPerMinute)}</b> ${t(LANE_PURPOSES[lane])} <span class="of">${percent(requestsPerMinute / perMinute)}</span></li>`,
+        html`<li><i class=${lane}></i> <b>${decimalText(requestsPerMinute)}</b> ${t(QUOTA_LANE_PURPOSES[lane])} <span class="of">${percentText(requestsPerMinute / perMinute)}</span></li>`,
     )}</ul>`;
 }
 
-function backfillWords({ requestsLeft, requestsPerMinute, doneAt }) {
-  const left = t("{requests} left", { requests: countText(requestsLeft, "request") });
-  if (doneAt === null) return t("paused, {left}", { left });
-  const values = { until: until(doneAt, nowMs()), time: at(doneAt, nowMs()), pace: decimal(requestsPerMinute) };
-  return t("done {until}, at {time} ({left}, {pace} a minute)", { ...values, left });
+function backfillText({ requestsLeft, requestsPerMinute, doneAt }) {
+  const requestsLeftText = t("{requests} left", { requests: countText(requestsLeft, "request") });
+  if (doneAt === null) return t("paused, {left}", { left: requestsLeftText });
+  const values = { until: untilText(doneAt, nowMs()), time: at(doneAt, nowMs()), pace: decimalText(requestsPerMinute) };
+  return t("done {until}, at {time} ({left}, {pace} a minute)", { ...values, left: requestsLeftText });
 }

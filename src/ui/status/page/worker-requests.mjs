@@ -1,16 +1,16 @@
 import { useEffect, useRef, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
-import { batchUpdate, duringRequest, untilBeat } from "/worker-clock.mjs";
+import { holdUpdatesDuring, msUntilNextInterval, queueUpdate } from "/worker-clock.mjs";
 
 /** A working worker responds in milliseconds; a suspended one accepts requests and never responds. */
 const REQUEST_TIMEOUT_MS = 5000;
 /** Age from which a report with an unchanged time is stale, in milliseconds. */
 const STALE_REPORT_AGE_MS = 10_000;
 /** Latest responses by path, so that a return to a view shows its last content at once. */
-const MOST_CACHED = 20;
-const cachedAnswers = new Map();
+const MAX_CACHED_RESPONSES = 20;
+const cachedResponses = new Map();
 
-async function getText(path) {
+async function fetchResponseText(path) {
   const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS) });
   const text = await response.text();
   if (response.ok) return text;
@@ -32,75 +32,75 @@ async function getText(path) {
  * `of`: the path of `data`. `again` requests at once, after a change. `missing`: the object is unknown; `holder`: the member of the
  * fleet that has it. A path of null sends no requests.
  */
-export function usePolled(path, start, everyMs) {
-  const noAnswer = { of: null, data: start, failed: null, atMs: null };
-  const [answer, setAnswer] = useState(() => cachedAnswers.get(path) ?? noAnswer);
-  const request = useRef(async () => {});
-  const heard = useRef(answer.atMs);
+export function usePolledData(path, start, everyMs) {
+  const emptyResponse = { of: null, data: start, failed: null, atMs: null };
+  const [answer, setAnswer] = useState(() => cachedResponses.get(path) ?? emptyResponse);
+  const pollNow = useRef(async () => {});
+  const lastHeardAtMs = useRef(answer.atMs);
   useEffect(() => {
     if (path === null) return;
     let timer;
     let isUnmounted = false;
     let lastText = null;
-    const succeed = (text) => {
-      heard.current = Date.now();
+    const acceptResponse = (text) => {
+      lastHeardAtMs.current = Date.now();
       // An equal response needs no drawing.
       if (text === lastText) return;
-      const isFirst = lastText === null;
+      const isFirstResponse = lastText === null;
       lastText = text;
-      const nextAnswer = { of: path, data: JSON.parse(text), failed: null, atMs: heard.current };
-      cachedAnswers.delete(path);
-      cachedAnswers.set(path, nextAnswer);
-      if (cachedAnswers.size > MOST_CACHED) cachedAnswers.delete(cachedAnswers.keys().next().value);
-      if (isFirst) setAnswer(nextAnswer);
-      else batchUpdate(() => !isUnmounted && lastText === text && setAnswer(nextAnswer));
+      const nextResponse = { of: path, data: JSON.parse(text), failed: null, atMs: lastHeardAtMs.current };
+      cachedResponses.delete(path);
+      cachedResponses.set(path, nextResponse);
+      if (cachedResponses.size > MAX_CACHED_RESPONSES) cachedResponses.delete(cachedResponses.keys().next().value);
+      if (isFirstResponse) setAnswer(nextResponse);
+      else queueUpdate(() => !isUnmounted && lastText === text && setAnswer(nextResponse));
     };
     const reportFailure = (error) => {
       lastText = null;
-      const failed = String(error.message ?? error);
-      setAnswer((old) => ({ ...old, failed, missing: error.status === 404, holder: error.holder }));
+      const failureText = String(error.message ?? error);
+      setAnswer((old) => ({ ...old, failed: failureText, missing: error.status === 404, holder: error.holder }));
     };
-    const poll = async () => {
+    const pollOnce = async () => {
       clearTimeout(timer);
       if (!document.hidden)
-        await duringRequest(async () => {
+        await holdUpdatesDuring(async () => {
           try {
-            const text = await getText(path);
-            if (!isUnmounted) succeed(text);
+            const text = await fetchResponseText(path);
+            if (!isUnmounted) acceptResponse(text);
           } catch (error) {
             if (!isUnmounted) reportFailure(error);
           }
         });
       clearTimeout(timer);
-      if (!isUnmounted) timer = setTimeout(poll, untilBeat(everyMs));
+      if (!isUnmounted) timer = setTimeout(pollOnce, msUntilNextInterval(everyMs));
     };
-    request.current = () => {
+    pollNow.current = () => {
       lastText = null;
-      return poll();
+      return pollOnce();
     };
-    const pollIfVisible = () => void (document.hidden || poll());
+    const pollIfVisible = () => void (document.hidden || pollOnce());
     document.addEventListener("visibilitychange", pollIfVisible);
-    void poll();
+    void pollOnce();
     return () => {
       isUnmounted = true;
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", pollIfVisible);
     };
   }, [path, everyMs]);
-  return { ...answer, heard, again: () => void request.current() };
+  return { ...answer, heard: lastHeardAtMs, again: () => void pollNow.current() };
 }
 
-export function useMoved(report, atMs) {
-  const lastMove = useRef({ now: null, atMs: null });
-  if (report !== null && report.now !== lastMove.current.now) lastMove.current = { now: report.now, atMs };
-  return lastMove.current.atMs;
+export function useReportChangeTime(report, atMs) {
+  const lastChange = useRef({ now: null, atMs: null });
+  if (report !== null && report.now !== lastChange.current.now) lastChange.current = { now: report.now, atMs };
+  return lastChange.current.atMs;
 }
 
 /** Null while the worker sends current reports; otherwise what is wrong, and since when by the browser's clock. */
-export function lostSince({ failed, heard }, movedAtMs, atMs) {
+export function lostWorkerSince({ failed, heard }, movedAtMs, atMs) {
   if (failed !== null) return { sinceMs: movedAtMs, what: "away" };
-  const isStale = heard.current - movedAtMs > STALE_REPORT_AGE_MS && atMs - movedAtMs > STALE_REPORT_AGE_MS;
-  return isStale ? { sinceMs: movedAtMs, what: "old" } : null;
+  const isReportStale = heard.current - movedAtMs > STALE_REPORT_AGE_MS && atMs - movedAtMs > STALE_REPORT_AGE_MS;
+  return isReportStale ? { sinceMs: movedAtMs, what: "old" } : null;
 }
 
 /** Posts a change. Returns the response, or `{ message }` with the reason of a failure. */

@@ -1,5 +1,5 @@
 import { html, useEffect, useRef, useState } from "/htm.mjs";
-import { doubtReason, t } from "/language.mjs";
+import { t, unreliableCountReason } from "/language.mjs";
 import { viewAddress } from "/view-address.mjs";
 import { nowMs } from "/worker-clock.mjs";
 
@@ -14,14 +14,14 @@ export function Panel({ title, note = null, extra = null, kind = "", level = "h2
 /** A table, or `none` without rows. `head`: pairs of a title (null: no heading) and a class. `scroll`: name of a scrolling region around it. */
 export function Table({ rows, head, none, kind, scroll }) {
   if (rows.length === 0) return html`<p class="quiet">${none}</p>`;
-  const table = html`<table class=${kind}>
+  const tableElement = html`<table class=${kind}>
     ${head !== undefined && html`<thead><tr>${head.map(([title, column = ""]) => (title === null ? html`<td></td>` : html`<th class=${column}>${title}</th>`))}</tr></thead>`}
     <tbody>${rows}</tbody></table>`;
-  if (scroll === undefined) return table;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${scroll}>${table}</div>`;
+  if (scroll === undefined) return tableElement;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${scroll}>${tableElement}</div>`;
 }
 
-export function Choice({ label, options, chosen, choose }) {
+export function ChoiceButtons({ label, options, chosen, choose }) {
   return html`<span class="chips" role="group" aria-label=${label}>${options.map(
     ([value, words]) =>
       html`<button type="button" class="chip" aria-pressed=${value === chosen} onClick=${() => choose(value)}>${words}</button>`,
@@ -31,34 +31,34 @@ export function Choice({ label, options, chosen, choose }) {
 export const unknownMark = () => html`<abbr title=${t("not known")}>?</abbr>`;
 export const priorityMark = (priority, text = priority) => html`<span class=${`priority p${priority}`}>${text}</span>`;
 
-export function Priorities({ counts }) {
+export function PriorityCounts({ counts }) {
   if (counts === null) return html`<span class="of">${t("unknown")}</span>`;
   return Object.entries(counts)
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
     .map(([priority, count]) => priorityMark(priority, `${priority} ${count}`));
 }
 
-export function Stale({ answer }) {
+export function StaleWarning({ answer }) {
   if (answer.failed === null) return null;
-  const words =
+  const staleReason =
     answer.atMs === null
       ? t("The worker has not sent this yet.")
       : t("The worker did not respond; this is from an earlier response.");
-  return html`<p class="problem">${words} ${answer.failed}</p>`;
+  return html`<p class="problem">${staleReason} ${answer.failed}</p>`;
 }
 
-export function Doubt({ reading, what }) {
-  const words = doubtReason(reading, what, nowMs());
-  if (words === null) return null;
-  return html`<p class="warn">${t("Not all {what} are known: {words}.", { what: t(what), words })}</p>`;
+export function UnreliableCountWarning({ reading, what }) {
+  const unreliableReason = unreliableCountReason(reading, what, nowMs());
+  if (unreliableReason === null) return null;
+  return html`<p class="warn">${t("Not all {what} are known: {words}.", { what: t(what), words: unreliableReason })}</p>`;
 }
 
 /** Text of the service or a sink, in its own language. */
 export const quotedText = (text) => html`<span lang="en">${text}</span>`;
 
-export function Copy({ text, name = t("copy") }) {
+export function CopyButton({ text, name = t("copy") }) {
   const [result, setResult] = useState("");
-  const copy = async () => {
+  const copyText = async () => {
     try {
       await navigator.clipboard.writeText(text);
       setResult(t("copied"));
@@ -67,24 +67,24 @@ export function Copy({ text, name = t("copy") }) {
     }
     setTimeout(setResult, 2000, "");
   };
-  return html`<button type="button" class="mute" onClick=${copy} aria-live="polite">${result || name}</button>`;
+  return html`<button type="button" class="mute" onClick=${copyText} aria-live="polite">${result || name}</button>`;
 }
 
-export const CopyAddress = () => html`<${Copy} text=${location.href} name=${t("copy this address")} />`;
+export const CopyAddress = () => html`<${CopyButton} text=${location.href} name=${t("copy this address")} />`;
 
-export function Head({ above = [], name, children }) {
-  const heading = useRef(null);
-  useEffect(() => heading.current.focus({ preventScroll: true }), []);
+export function ViewTitle({ above = [], name, children }) {
+  const headingElement = useRef(null);
+  useEffect(() => headingElement.current.focus({ preventScroll: true }), []);
   return html`<div class="head">
     <p class="path"><a href="#/">${t("Overview")}</a>${above.map(
       ([words, href]) => html` › ${href === null ? words : html`<a href=${href}>${words}</a>`}`,
     )}</p>
-    <h2 tabindex="-1" ref=${heading}>${name}</h2>
+    <h2 tabindex="-1" ref=${headingElement}>${name}</h2>
     <div class="figures">${children}</div>
   </div>`;
 }
 
-export function Missing({ answer, what }) {
+export function NotFound({ answer, what }) {
   if (answer.missing && answer.holder) {
     const { name, page } = answer.holder;
     return html`<p class="panel empty">${t("Another member of the fleet has this now: {member}.", { member: name })} ${
@@ -93,7 +93,7 @@ export function Missing({ answer, what }) {
   }
   if (answer.missing)
     return html`<p class="panel empty">${t("There is no such {what}.", { what: t(what) })} <a href="#/">${t("Overview")}</a></p>`;
-  if (answer.failed !== null) return html`<${Stale} answer=${answer} />`;
+  if (answer.failed !== null) return html`<${StaleWarning} answer=${answer} />`;
   return html`<p class="loading">${t("Loading …")}</p>`;
 }
 
@@ -103,7 +103,7 @@ export const alarmAddress = (source, id, episode = null) =>
   viewAddress("alarm", episode === null ? [source, id] : [source, id, episode]);
 
 /** A button that asks for confirmation. `done` performs the change and returns the reason of a failure. */
-export function Twice({ name, again, done, kind = "mute" }) {
+export function ConfirmButton({ name, again, done, kind = "mute" }) {
   const [isAsked, setAsked] = useState(false);
   const [failure, setFailure] = useState("");
   const confirmOrRun = async () => {
@@ -125,7 +125,7 @@ export function setNeedsPassword(isNeeded) {
 export const needsPassword = () => isPasswordNeeded;
 
 /** An argument of a shell command. Text of the service is quoted, so that it cannot be another command. */
-export function argument(text) {
+export function shellArgument(text) {
   return /^[\w.:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
@@ -134,50 +134,50 @@ export function PasswordHint({ command }) {
   return html`<p class="quiet hint">${t("Changes here need a password: set status.password in the configuration. Without one, use the command:")} <code>${command}</code></p>`;
 }
 
-export function ByCommand({ name, label, command, kind = "mute" }) {
+export function CommandHint({ name, label, command, kind = "mute" }) {
   const [isOpen, setOpen] = useState(false);
   return html`<button type="button" class=${kind} aria-label=${label} aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${name}</button>
-    ${isOpen && html`<span class="of hint" role="status">${t("This needs a password: set status.password in the configuration, or run this as the user of the worker:")} <code>${command}</code> <${Copy} text=${command} /></span>`}`;
+    ${isOpen && html`<span class="of hint" role="status">${t("This needs a password: set status.password in the configuration, or run this as the user of the worker:")} <code>${command}</code> <${CopyButton} text=${command} /></span>`}`;
 }
 
 /**
  * Keeps rows at their positions while the pointer or the focus is among them; only their contents change. `hasMoved`: a newer order
  * exists, which `renew` applies. Another `question` is another list. `version` changes with the order.
  */
-export function useStillOrder(rows, keyOf, question) {
-  const heldBy = useRef({ pointer: false, focus: false });
+export function useHeldOrder(rows, keyOf, question) {
+  const orderHeldBy = useRef({ pointer: false, focus: false });
   const lastOrder = useRef({ rows: [], question: null, version: 0 });
   const [, redraw] = useState(0);
-  const redrawNow = () => redraw((n) => n + 1);
-  const hasOtherOrder = (a, b) => a.length !== b.length || a.some((row, n) => keyOf(row) !== keyOf(b[n]));
-  const isHeld = heldBy.current.pointer || heldBy.current.focus;
-  const keepsOrder = isHeld && lastOrder.current.question === question && lastOrder.current.rows.length > 0;
+  const redrawRows = () => redraw((n) => n + 1);
+  const hasOtherRowOrder = (a, b) => a.length !== b.length || a.some((row, n) => keyOf(row) !== keyOf(b[n]));
+  const isOrderHeld = orderHeldBy.current.pointer || orderHeldBy.current.focus;
+  const keepsOrder = isOrderHeld && lastOrder.current.question === question && lastOrder.current.rows.length > 0;
   const rowsByKey = new Map(rows.map((row) => [keyOf(row), row]));
-  const ordered = keepsOrder ? lastOrder.current.rows.map((row) => rowsByKey.get(keyOf(row)) ?? row) : rows;
-  const version = lastOrder.current.version + (hasOtherOrder(ordered, lastOrder.current.rows) ? 1 : 0);
-  lastOrder.current = { rows: ordered, question, version };
-  const setHeld = (what, value) => () => {
-    heldBy.current[what] = value;
-    if (!value) redrawNow();
+  const orderedRows = keepsOrder ? lastOrder.current.rows.map((row) => rowsByKey.get(keyOf(row)) ?? row) : rows;
+  const version = lastOrder.current.version + (hasOtherRowOrder(orderedRows, lastOrder.current.rows) ? 1 : 0);
+  lastOrder.current = { rows: orderedRows, question, version };
+  const setOrderHeld = (what, value) => () => {
+    orderHeldBy.current[what] = value;
+    if (!value) redrawRows();
   };
   return {
-    rows: ordered,
-    hasMoved: keepsOrder && hasOtherOrder(ordered, rows),
+    rows: orderedRows,
+    hasMoved: keepsOrder && hasOtherRowOrder(orderedRows, rows),
     version,
     renew() {
       lastOrder.current = { ...lastOrder.current, rows: [] };
-      redrawNow();
+      redrawRows();
     },
     hold: {
-      onPointerEnter: setHeld("pointer", true),
-      onPointerLeave: setHeld("pointer", false),
+      onPointerEnter: setOrderHeld("pointer", true),
+      onPointerLeave: setOrderHeld("pointer", false),
       // Lower case: Preact finds these events only by this name.
-      onfocusin: setHeld("focus", true),
-      onfocusout: setHeld("focus", false),
+      onfocusin: setOrderHeld("focus", true),
+      onfocusout: setOrderHeld("focus", false),
     },
   };
 }
 
-export function NewOrder({ order }) {
+export function RenewOrder({ order }) {
   return html`<span class="moved" role="status">${order.hasMoved && html`<button type="button" class="only" onClick=${order.renew}>${t("new order")}</button>`}</span>`;
 }
