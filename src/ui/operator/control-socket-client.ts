@@ -47,7 +47,7 @@ export class WorkerNotReachable extends Retryable {
   }
 }
 
-/** The worker accepted the connection and did not respond in time: it is busy, stopped or blocked. */
+/** A busy, stopped or blocked worker accepts the connection and does not respond in time. */
 export class WorkerNotResponding extends Retryable {
   constructor(limitMs: number) {
     super(`A worker is there and does not answer within ${limitMs / 1_000} s.`, {
@@ -59,11 +59,11 @@ export class WorkerNotResponding extends Retryable {
 export interface RequestOptions {
   readonly body?: unknown;
   readonly signal: AbortSignal;
-  /** Time limit; null for none as long as the worker responds to pings. */
+  /** Time limit in milliseconds; null for none as long as the worker responds to pings. */
   readonly withinMs?: number | null;
 }
 
-/** Calls the worker. Rejects with the worker's failure, `WorkerNotReachable`, `WorkerNotResponding` or, without access, ConfigError. */
+/** Rejects with the failure that the worker sent, WorkerNotReachable, WorkerNotResponding or ConfigError. */
 export async function callWorker<T>({ stateFolder }: ControlSocket, path: string, options: RequestOptions): Promise<T> {
   const { body, signal, withinMs = DEFAULT_REQUEST_TIMEOUT_MS } = options;
   const requestEnded = new AbortController();
@@ -85,7 +85,6 @@ function pingWorker(stateFolder: string, signal: AbortSignal): Promise<unknown> 
   return callWorker({ stateFolder }, "/ping", { signal, withinMs: PING_TIMEOUT_MS });
 }
 
-/** Aborts `ended` with the error of the first failed ping. */
 async function pingUntilRequestEnds(stateFolder: string, ended: AbortController, signal: AbortSignal): Promise<void> {
   while (await sleepFor(systemClock, PING_INTERVAL_MS, ended.signal, signal))
     await pingWorker(stateFolder, AbortSignal.any([ended.signal, signal])).catch((error) => ended.abort(error));
@@ -135,7 +134,7 @@ async function connectOrExplain(stateFolder: string, signal: AbortSignal): Promi
         cause: error,
       });
     }
-    // The queue of connections that the worker has not accepted is full.
+    // The worker has not accepted earlier connections yet.
     throw code === "EAGAIN" ? new WorkerNotResponding(PING_TIMEOUT_MS) : new WorkerNotReachable(error);
   }
 }
@@ -149,10 +148,7 @@ export function decodeFailure({ failure, message, reason, field }: EncodedFailur
   return failure === "malformed" ? new Malformed(message, "") : new Retryable(message);
 }
 
-/**
- * Worker of a state folder: `open` responds; `none` has no socket, or only the socket of a killed worker; `silent` accepted the
- * connection without a response in time, because it is busy, stopped or blocked.
- */
+/** `none`: no socket, or only that of a killed worker. `silent`: the worker accepted the connection and sent no response. */
 export type FoundWorker =
   | { readonly kind: "open"; readonly socket: ControlSocket }
   | { readonly kind: "none" }
@@ -171,7 +167,7 @@ export async function findWorker(stateFolder: string, signal: AbortSignal): Prom
   }
 }
 
-/** The requests of a source that the command line uses; a running worker offers those of its own source. */
+/** Requests to the monitoring service that the command line may send through a running worker. */
 export interface SourceReader extends Pick<Source, "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems"> {
   read(tagIds: readonly string[], lane: "on-demand", signal: AbortSignal): Promise<TagReadReply>;
   history(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagLog[]>;
@@ -219,7 +215,7 @@ export function reloadWorkerConfig(socket: ControlSocket, dryRun: boolean, signa
   return callWorker(socket, "/reload", { body: { dryRun }, signal, withinMs: null });
 }
 
-/** Throws or releases the kill switch of a fleet through a member; `OperatorRouteOptions.fleetWrites` explains the result. */
+/** Sets or releases the kill switch of a fleet; see `OperatorRouteOptions.fleetWrites` for the result. */
 export function requestFleetWrites(socket: ControlSocket, writes: FleetWrites, signal: AbortSignal): Promise<boolean> {
   return callWorker(socket, "/writes", { body: writes, signal });
 }
@@ -234,7 +230,6 @@ function createSourceGetter<T>(path: string) {
 
 export const requestConfiguration = createSocketGetter<AcceptedConfiguration>("/configuration");
 export const requestStatus = createSocketGetter<StatusReport>("/status");
-/** Reason why a worker is not ready; null when it is ready. */
 export const requestNotReadyReason = createSocketGetter<string | null>("/ready");
 export const requestWorkerLog = createSocketGetter<readonly string[]>("/log");
 export const requestSourcePlan = createSourceGetter<PlanReport>("plan");

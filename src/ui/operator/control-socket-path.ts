@@ -4,13 +4,12 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
 
-/** Control socket in the state folder; on Windows a pipe named after the folder. */
 const SOCKET_FILE_NAME = "operator.sock";
 
-/** The longest path that every Unix can bind, in bytes; Linux takes 107, macOS 103. */
+/** Linux allows 107 bytes in the path of a socket, macOS 103. */
 const MAX_SOCKET_PATH_BYTES = 100;
 
-/** Loads built-in modules without an import wrapper, which makes the frequent health check a sixth cheaper. */
+/** Loading built-in modules this way makes the frequent health check a sixth cheaper than an import. */
 const loadNodeModule = process.getBuiltinModule;
 const USES_WINDOWS_PIPES = process.platform === "win32";
 
@@ -21,9 +20,9 @@ export function socketPath(stateFolder: string): string {
   return `\\\\.\\pipe\\plenum-${pathDigest.slice(0, 32)}`;
 }
 
-/** Checks the socket's path. Throws ConfigError for anything but a socket, including a symbolic link to one. */
+/** Throws ConfigError if the path contains anything but a socket, such as a symbolic link to a socket. */
 export function findControlSocket(stateFolder: string): "nothing" | "socket" {
-  // A Windows pipe is no file; connecting shows whether it exists.
+  // A Windows pipe is no file; only a connection shows whether the pipe exists.
   if (USES_WINDOWS_PIPES) return "socket";
   const path = socketPath(stateFolder);
   let fileStats: ReturnType<typeof lstatSync> | undefined;
@@ -44,10 +43,7 @@ export function findControlSocket(stateFolder: string): "nothing" | "socket" {
   });
 }
 
-/**
- * Passes a path that is short enough to be bound or connected. For a longer one, it creates a temporary private folder with a
- * symbolic link to the state folder: /tmp/plenum-a1B2c3/state/operator.sock.
- */
+/** Links the state folder from a temporary private folder if the path is too long: /tmp/plenum-a1B2c3/state/operator.sock. */
 export async function withShortSocketPath<T>(stateFolder: string, use: (path: string) => Promise<T>): Promise<T> {
   const path = socketPath(stateFolder);
   if (USES_WINDOWS_PIPES || Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return use(path);
@@ -65,7 +61,7 @@ export async function withShortSocketPath<T>(stateFolder: string, use: (path: st
   }
 }
 
-/** Connects to the worker in this folder. Rejects with the system's error; ECONNREFUSED means that no worker listens. */
+/** Rejects with the system's error; ECONNREFUSED means that no worker listens on the socket. */
 export function connectToWorker(stateFolder: string, signal?: AbortSignal): Promise<Socket> {
   return withShortSocketPath(
     stateFolder,

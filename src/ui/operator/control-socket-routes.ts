@@ -11,15 +11,14 @@ import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/status-report.ts";
 import { type SourcePlanRouteOptions, sourcePlanRoutes } from "./source-plan-routes.ts";
 
-/** Requests of the command line use the quota and the gate of the worker, so that no second process spends the quota. */
+/** The command line sends its requests through the worker, so that no second process spends the quota. */
 export interface OperatorRouteOptions {
   readonly sources: ReadonlyMap<string, Source>;
   readonly accept: AcceptCommand;
-  /** Milliseconds that a write would currently wait for the quota. */
   readonly expectedWaitMs: (source: string | null) => number;
   readonly clock: Clock;
   readonly report: () => Promise<StatusReport>;
-  /** Reason why the worker serves no requests, because it starts or stops; null while it is ready. */
+  /** Reason why the worker serves no requests yet or any more; null while it is ready. */
   readonly notReady: () => string | null;
   readonly work: SourcePlanRouteOptions;
   /** Reads the configuration file again; a dry run only reports the changes. Absent without a file. */
@@ -27,23 +26,22 @@ export interface OperatorRouteOptions {
   readonly configuration: () => AcceptedConfiguration;
   /** Kill switch of a fleet; absent in a single worker, whose kill switch is a file in the state folder. */
   readonly fleetWrites?: {
-    /** False until the database has stored the stop: it applies to this member only. */
+    /** False while the database has not stored the stop, which then applies to this member only. */
     stop(by: string): Promise<boolean>;
-    /** False if writing was stopped again meanwhile; it stays stopped. */
+    /** False if somebody has stopped writing again meanwhile. */
     resume(): Promise<boolean>;
   };
   readonly noSource?: (name: string) => Promise<string>;
   readonly log: () => readonly string[];
 }
 
-/** The configuration that the worker accepted last. It contains references to secrets, not the secrets. */
+/** The configuration contains references to secrets, not the secrets. */
 export interface AcceptedConfiguration {
-  /** Absolute path; null for a configuration without a file. */
   readonly file: string | null;
   readonly config: unknown;
 }
 
-/** A failure as sent to the command line, which derives its exit code from the kind. */
+/** Failure as sent to the command line, which derives its exit code from `failure`. */
 export interface EncodedFailure {
   readonly failure: Failure["kind"];
   readonly message: string;
@@ -57,7 +55,6 @@ export function encodeFailure(error: unknown): EncodedFailure {
   return { failure: failure.kind, message: maskCredentials(errorText(error)), reason, field };
 }
 
-/** Largest request in bytes: 20 tags, a time range, a command. */
 const MAX_REQUEST_BYTES = 64 * 1024;
 export const SourceRequest = z.discriminatedUnion("method", [
   z.strictObject({ method: z.literal("sites"), filter: z.record(z.string(), z.unknown()) }),

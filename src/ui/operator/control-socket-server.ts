@@ -9,19 +9,15 @@ import { connectToWorker, findControlSocket, socketPath, withShortSocketPath } f
 
 const MAX_SOCKET_CONNECTIONS = 64;
 
-/** Time limits in milliseconds. Only the command line connects, and it sends each request at once. */
 const SOCKET_SERVER_TIMEOUTS = {
   headersTimeout: 5_000,
   requestTimeout: 10_000,
-  // The timer runs without connections, too, and each run wakes an idle machine.
+  // Each check wakes an idle machine, even without connections.
   connectionsCheckingInterval: 10_000,
   keepAliveTimeout: 1_000,
 };
 
-/**
- * Control socket for the command line: a user who can read the state folder may operate the worker. Only the worker that holds
- * the lock of the folder creates the socket. The socket of a killed worker is replaced; a socket with a listener is not.
- */
+/** Any user who can read the state folder may operate the worker. A socket with a listener is never replaced. */
 export function createControlSocket(options: { readonly stateFolder: string; readonly routes: Hono }): WorkerService {
   const { stateFolder, routes } = options;
   return listeningService(

@@ -10,7 +10,7 @@ import type {
 } from "../../engine/sync/live-tag-state.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 
-/** Work of a running worker on one source, for `plenum plan` and `plenum explain`. */
+/** Current work of a worker for one source, shown by `plenum plan` and `plenum explain`. */
 export interface SourceActivity {
   plan(): Promise<PlanReport>;
   tag(id: string): LiveTagState | null;
@@ -19,7 +19,7 @@ export interface SourceActivity {
   requests(): readonly TracedRequest[];
   counts(): SourceCounts;
   suddenChanges(): readonly SuddenChange[];
-  /** UTC time since when history is due without a request; null while it gets its quota share. */
+  /** UTC time since when due history gets no request; null while history gets its share of the quota. */
   historyStarvesSince(): string | null;
   firstInventory(): FirstInventoryReport;
 }

@@ -24,7 +24,6 @@ export class ByteWriter {
     this.#bytes.push(...floatBytes);
   }
 
-  /** Appends the length and the bytes of another writer. */
   part(other: ByteWriter): void {
     this.unsigned(other.#bytes.length);
     for (const byte of other.#bytes) this.#bytes.push(byte);
@@ -35,7 +34,6 @@ export class ByteWriter {
   }
 }
 
-/** Throws `RangeError` when the bytes end within a number. */
 export class ByteReader {
   readonly #bytes: Buffer;
   #at = 0;
@@ -85,13 +83,13 @@ function unsignedToSigned(value: number): number {
   return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
 }
 
-/** A column stores its number of decimals and whole numbers: 21.3 is 213 with one decimal. Other columns store floats. */
+/** With one decimal, 21.3 is stored as the whole number 213. Columns with more decimals store floats. */
 const MAX_DECIMALS = 6;
 const FLOAT_COLUMN_MARK = MAX_DECIMALS + 1;
-/** Largest scaled value: differences of two must fit as well. */
+/** The difference of two scaled numbers must not exceed the largest signed number. */
 const MAX_SCALED_NUMBER = MAX_SIGNED_NUMBER / 4;
 
-/** Writes the number of decimals and returns a function that writes the next value, as the difference from its predecessor. */
+/** Writes the number of decimals. Returns a function that writes each value as its difference from the last. */
 export function writeNumbers(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
   const decimals = fewestExactDecimals(values);
   let previousScaled = 0;

@@ -1,13 +1,12 @@
 import type { HourSummary, Samples } from "./tag-samples.ts";
 
-/** Columns of a plot. A null marks a gap: two points are further apart than either of them covers. */
+/** Columns of a plot; a null value is a gap in the line. */
 export interface PlotLine {
   readonly t: readonly number[];
   readonly value: readonly (number | null)[];
-  /** Absent when each step has one value. */
   readonly low?: readonly (number | null)[];
   readonly high?: readonly (number | null)[];
-  /** Seconds that a point covers; without low and high the median distance of two points. */
+  /** Seconds that a point covers; without `low` and `high` the median distance of two points. */
   readonly stepS: number;
 }
 
@@ -16,22 +15,20 @@ interface PlotPoint {
   readonly value: number | null;
   readonly low: number | null;
   readonly high: number | null;
-  /** Seconds that the point covers: until then the next point is expected. */
+  /** The line has a gap if no further point follows within these seconds. */
   readonly validS: number;
 }
 
 const MAX_PLOT_POINTS = 1_500;
 const HOUR_SECONDS = 3_600;
-/** A reading covers this many median distances, a logged value this many buckets. */
+/** A gap begins after this many intervals of a tag without a reading or a logged value. */
 const READING_VALID_INTERVALS = 3;
 const BUCKET_VALID_INTERVALS = 1.5;
 
-/** Line of all readings, or of steps when the plot has too many points. */
+/** Each point is a reading, or a summary of a time step if there are too many readings. */
 export function plotLineOfReadings(options: {
   readonly read: Samples;
-  /** Logged values for times without readings, and the seconds that each value covers. */
   readonly logged: readonly { readonly samples: Samples; readonly bucketS: number }[];
-  /** Read interval of the class in seconds; 0 for a tag that is not read. */
   readonly everyS: number;
   readonly fromS: number;
   readonly toS: number;
@@ -42,7 +39,7 @@ export function plotLineOfReadings(options: {
     ...logged.flatMap(({ bucketS, samples }) => samplesToPlotPoints(samples, BUCKET_VALID_INTERVALS * bucketS)),
     ...samplesToPlotPoints(read, Math.max(READING_VALID_INTERVALS * distanceS, 2 * everyS)),
   ];
-  // The clock may have been set back. Of equal times the last point counts.
+  // The clock may have been set back. Of points with equal times, the last point counts.
   const points = all
     .filter(({ t }) => t >= fromS && t <= toS)
     .toSorted((a, b) => a.t - b.t)
@@ -63,7 +60,7 @@ export function plotLineOfHours(hours: readonly (readonly [begin: number, hour: 
   return plotLineFromPoints(insertGapPoints(points), HOUR_SECONDS);
 }
 
-/** Logged values at times without readings. `bucketS`: seconds that a logged value covers. */
+/** Returns the logged values at times without readings. `bucketS`: seconds that a logged value covers. */
 export function samplesInGaps(read: Samples, logged: Samples, bucketS: number): Samples {
   const times: number[] = [];
   const values: (number | null)[] = [];

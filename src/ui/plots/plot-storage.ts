@@ -17,9 +17,8 @@ import {
 export type Plots = ReturnType<typeof createPlots>;
 
 export interface WorkerPlotNumbers {
-  /** Current numbers by name; null for unknown ones. */
   levels(): Promise<ReadonlyMap<string, number | null>>;
-  /** Counts since the start by name; the plots store the increase of each minute. */
+  /** Counts since the start of the worker; the plots store the increase of each minute. */
   counts(): Promise<ReadonlyMap<string, number>>;
   refused(note: RefusedRequests["note"]): Promise<void>;
 }
@@ -33,10 +32,9 @@ export const minuteSeriesNames = {
 const WORKER_PLOT_SET = "plot-own";
 const MINUTE_SERIES_KEY = "minutes";
 const MINUTE_MS = 60_000;
-/** Most values that are restored from the event log after a crash: ten minutes of one quota. */
 const MAX_RECOVERED_EVENTS = 5_000;
 
-/** Time series for the page's plots, of bounded size. The events are the record of the data; a crash may lose minutes of plots. */
+/** Stores time series of bounded size for the plots of the status page. A crash may lose some minutes. */
 export function createPlots(options: {
   readonly store: Store;
   readonly clock: Clock;
@@ -64,7 +62,6 @@ export function createPlots(options: {
     await recoverLostReadings();
   }
 
-  /** Restores readings between the last write and a crash from the event log. */
   async function recoverLostReadings(): Promise<void> {
     const plotsOfEvent = (event: Event) => plotsBySource.get(eventSourceName(event) ?? "");
     const isMissingReading = (event: Event) =>
@@ -134,7 +131,6 @@ export function createPlots(options: {
     ...plotService,
     read: (source: string, id: string, value: TagValue, atMs: number) =>
       plotsBySource.get(source)?.add(id, value, atMs),
-    /** Null for a source that is not configured. */
     tags: (source: string) => plotsBySource.get(source) ?? null,
     minutes: minuteSeries,
     raised: raisedAlarmCounts,
@@ -150,7 +146,6 @@ function chunkNumberAt(ms: number): number {
   return Math.floor(ms / 1_000 / CHUNK_SECONDS);
 }
 
-/** Deletes all stored plots, for `state.plots: false`. */
 export async function deleteStoredPlots(store: Pick<Store, "commit" | "documents">, sources: readonly string[]) {
   for (const set of [WORKER_PLOT_SET, ...sources.map(plotDocumentSet)]) {
     const documentKeys = [...(await store.documents(set)).keys()];

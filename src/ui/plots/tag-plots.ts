@@ -3,7 +3,6 @@ import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type ChunkFormat, decodeChunk, encodeChunk, HOUR_FORMAT, SAMPLE_FORMAT, type Samples } from "./tag-samples.ts";
 
-/** Seconds of readings in a chunk. The ring has the chunks of one day and the current chunk. */
 export const CHUNK_SECONDS = 600;
 const CHUNK_COUNT = 150;
 const HOUR_SECONDS = 3_600;
@@ -16,7 +15,7 @@ export function plotDocumentSet(source: string): string {
   return `plot/${source}`;
 }
 
-/** Readings of one source's tags for a day, and the lowest, highest and last value of each hour for a month. */
+/** Stores readings of a source for a day, and the lowest, highest and last value of each hour for a month. */
 export function createTagPlots({ store, source }: { readonly store: RingDocumentStore; readonly source: string }) {
   const set = plotDocumentSet(source);
   const tagIndexes = createTagIndexes();
@@ -29,7 +28,6 @@ export function createTagPlots({ store, source }: { readonly store: RingDocument
     await store.commit({ documents: [{ set, put: [[INDEX_HEADER, header], ...changedGroups] }] });
   }
   return {
-    /** Loads the indexes of the tags; call it first. */
     async load(nowMs: number): Promise<void> {
       const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, INDEX_HEADER);
       if (header === undefined) {
@@ -61,7 +59,7 @@ export function createTagPlots({ store, source }: { readonly store: RingDocument
       readings.dropFinished(nowSeconds);
       hourValues.dropFinished(nowSeconds);
     },
-    /** Time until which all values are written, milliseconds since 1970; 0 for none. */
+    /** Milliseconds since 1970 until which all values are written; 0 if none is written. */
     writtenMs: () => writtenMs,
     async samples(id: string, fromMs: number, toMs: number): Promise<Samples> {
       const chunks = await readings.read(tagIndexes.find(id), fromMs, toMs);
@@ -75,12 +73,12 @@ function dayNumberOf(ms: number): number {
   return Math.floor(ms / DAY_MS);
 }
 
-/** Tags of a chunk. A chunk stays below 1,000 bytes, so SQLite stores it in the row and needs no overflow page. */
+/** A chunk of 50 tags has less than 1,000 bytes, so SQLite needs no overflow page for the chunk. */
 const TAGS_PER_GROUP = 50;
-/** Days without a reading after which a tag's index may be reused: the rings then have no data of the tag. */
+/** After 33 days without a reading, the rings have no data of the tag, so its index may be reused. */
 const INDEX_REUSE_DAYS = 33;
 
-/** Up to 50 tags by index, and the last day of a reading of each, in days since 1970. */
+/** Up to 50 tags in the order of their indexes. `days`: last day of a reading, in days since 1970. */
 interface PackedTagIndexes {
   readonly ids: readonly string[];
   readonly days: readonly number[];
@@ -94,7 +92,6 @@ export function createTagIndexes() {
   const freeTagIndexes: number[] = [];
   const changedIndexGroups = new Set<number>();
   return {
-    /** Returns the index of a tag that was read on a day; assigns one to a new tag. */
     use(id: string, day: number): number {
       let index = indexByTagId.get(id);
       if (index === undefined) {
@@ -122,7 +119,7 @@ export function createTagIndexes() {
       const [from, to] = [group * TAGS_PER_GROUP, (group + 1) * TAGS_PER_GROUP];
       return { ids: ids.slice(from, to), days: lastReadDays.slice(from, to) };
     },
-    /** Loads a group. The indexes of a missing group stay unused, because their tags are unknown. */
+    /** Without stored tag ids, the indexes of the group stay unused. */
     load(group: number, packed: PackedTagIndexes | undefined, today: number): void {
       if (packed === undefined) ids.length = Math.max(ids.length, (group + 1) * TAGS_PER_GROUP);
       for (const [n, id] of packed?.ids.entries() ?? []) {
@@ -139,7 +136,7 @@ export function createTagIndexes() {
 
 type RingDocumentStore = Pick<Store, "commit" | "document" | "documents">;
 
-/** Time ranges that wait in memory while writes fail; a further range displaces the oldest. */
+/** While writes fail, a further time range displaces the oldest range in memory. */
 const MAX_UNWRITTEN_TIME_RANGES = 12;
 
 interface TagDataChunk<T> {
@@ -149,9 +146,7 @@ interface TagDataChunk<T> {
 }
 
 /**
- * Data of tags by time range in a ring of documents. A new chunk overwrites the one from a ring's length ago, so the store
- * never grows beyond the ring and needs no cleanup.
- *
+ * A new chunk overwrites the chunk from one ring length ago, so the stored data never grows and needs no cleanup.
  *   time range  … 06:00  06:10  06:20 …         one chunk of 50 tags each
  *   key           "0 s12" "0 s13" "0 s14"       group, letter, number of the range modulo the ring's length
  */
@@ -204,7 +199,7 @@ function createTagRing<T, Reading>(
       }
       return foundTagData;
     },
-    /** Writes changed chunks of time ranges that began before a time. After a failed write they stay changed. */
+    /** Writes changed chunks of earlier time ranges. After a failed write the chunks stay changed. */
     async write(beforeS: number): Promise<void> {
       const changedChunks = [...chunksByBegin]
         .filter(([begin]) => begin < beforeS)

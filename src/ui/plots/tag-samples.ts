@@ -1,6 +1,6 @@
 import { ByteReader, ByteWriter, readNumbers, writeNumbers } from "./number-encoding.ts";
 
-/** Readings of one tag in order of arrival: seconds since 1970, and null for a value that could not be read. */
+/** Values of one tag in order of arrival. `times`: seconds since 1970; a null value could not be read. */
 export interface Samples {
   readonly times: readonly number[];
   readonly values: readonly (number | null)[];
@@ -20,7 +20,6 @@ interface MutableSamples extends Samples {
 export interface ChunkFormat<T, Reading> {
   first(atS: number, reading: Reading): T;
   more(data: T, atS: number, reading: Reading): T;
-  /** Joins data of one time range, earlier data first. */
   join(before: T, after: T): T;
   /** `begin`: start of the time range, seconds since 1970. */
   write(writer: ByteWriter, value: T, begin: number): void;
@@ -65,7 +64,7 @@ export const HOUR_FORMAT: ChunkFormat<HourSummary, number> = {
     last: after.last,
   }),
   write(writer, { high, last, low }) {
-    // Eight digits: more are invisible in a plot of a month and take twice the space.
+    // More than eight digits are invisible in a plot of a month and take twice the space.
     const values = [last, low, high].map((value) => Number(value.toPrecision(8)));
     const writeNextValue = writeNumbers(writer, values);
     for (const value of values) writeNextValue(value);
@@ -78,7 +77,7 @@ export const HOUR_FORMAT: ChunkFormat<HourSummary, number> = {
   },
 };
 
-/** Encodes data of up to 50 tags and one time range: the start of the range, then the index and data of each tag. */
+/** Writes the start of the time range, then the index and the data of each tag. */
 export function encodeChunk<T>(
   form: Pick<ChunkFormat<T, never>, "write">,
   begin: number,
@@ -95,7 +94,7 @@ export function encodeChunk<T>(
   return chunkWriter.text();
 }
 
-/** Data of all tags, or only of one, by index. A damaged text or one of another time range yields less data. */
+/** Returns the data by tag index. A damaged text or a text of another time range yields less data. */
 export function decodeChunk<T>(
   form: Pick<ChunkFormat<T, never>, "read" | "more">,
   begin: number,

@@ -10,21 +10,20 @@ export interface PackedMinuteSeries {
 
 export const DAY_MINUTES = 1_440;
 
-/** One number per minute for a day, by name; null when unknown. */
+/** Holds one number per minute for a day, by name; null for an unknown number. */
 export function createMinuteSeries() {
   const seriesByName = new Map<string, Map<number, number | null>>();
 
-  /** `minute`: minutes since 1970. */
   function set(name: string, minute: number, value: number | null): void {
     const valuesByMinute = seriesByName.get(name) ?? new Map<number, number | null>();
     seriesByName.set(name, valuesByMinute);
     valuesByMinute.set(minute, value);
-    // Limits the column to one day even when the clock jumps.
+    // Limits a series to one day even when the clock jumps.
     const [oldest] = valuesByMinute.keys();
     if (valuesByMinute.size > DAY_MINUTES && oldest !== undefined) valuesByMinute.delete(oldest);
   }
 
-  /** Values of the day that ends with the minute `last`, oldest first. */
+  /** Returns the values of the day that ends with the minute `last`, oldest first. */
   function of(name: string, last: number): readonly (number | null)[] {
     const valuesByMinute = seriesByName.get(name);
     return Array.from({ length: DAY_MINUTES }, (_, n) => valuesByMinute?.get(last - DAY_MINUTES + 1 + n) ?? null);
@@ -70,24 +69,23 @@ export interface RaisedAlarmCount {
 }
 
 interface StoredAlarmCounts {
-  /** Position in the log of the last counted event. */
+  /** Position of the last counted event in the event log. */
   readonly through: number;
   readonly alarms: readonly RaisedAlarmCount[];
 }
 
 const RAISED_ALARMS_KEY = "raised";
 const ALARM_COUNT_RETENTION_MS = 31 * 86_400_000;
-/** Numbers of latest events that are read until one of them is already counted. */
+/** More of the latest events are read until one of them was counted before. */
 const ALARM_EVENT_READ_LIMITS = [50, 1_000, 50_000];
 
-/** Counts raised alarms by UTC day. The log deletes its events earlier than the month that is plotted. */
+/** Counts raised alarms by UTC day, because the event log deletes events sooner than after a plotted month. */
 export function createRaisedAlarmCounts(
   set: string,
   store: Pick<Store, "commit" | "document"> & { readonly outbox: Pick<Store["outbox"], "latest"> },
 ) {
   let storedAlarmCounts: StoredAlarmCounts = { through: 0, alarms: [] };
 
-  /** Returns `stored` itself if there is no new event. */
   async function currentAlarmCounts(): Promise<StoredAlarmCounts> {
     const { alarms, through } = storedAlarmCounts;
     for (const limit of ALARM_EVENT_READ_LIMITS) {
@@ -142,10 +140,10 @@ export interface RefusedRequest {
 
 const REFUSED_REQUESTS_KEY = "refused";
 const MAX_REFUSALS = 50;
-/** An equal refusal is noted once in this time, so that an outage does not displace all others. */
+/** Repeats are left out, so that an outage does not displace all other refusals. */
 const REPEATED_REFUSAL_MS = 3_600_000;
 
-/** Recent rejections and failures of the service, by source. */
+/** Holds the latest requests of each source that the service refused or failed. */
 export function createRefusedRequests(set: string, store: Pick<Store, "commit" | "document">) {
   let refusalsBySource: Readonly<Record<string, readonly RefusedRequest[]>> = {};
   let isChanged = false;
@@ -165,7 +163,6 @@ export function createRefusedRequests(set: string, store: Pick<Store, "commit" |
       refusalsBySource = { ...refusalsBySource, [source]: [refused, ...previousRefusals].slice(0, MAX_REFUSALS) };
       isChanged = true;
     },
-    /** Newest first, at most 50. */
     of: (source: string) => refusalsBySource[source] ?? [],
     async write(): Promise<void> {
       if (!isChanged) return;

@@ -3,11 +3,10 @@ import type { Alarm, System, Tag, TokenInfo } from "../../core/model/building.ts
 import type { ListPage, Source } from "../../engine/source/source.ts";
 import type { SiteTag } from "../../engine/sync/inventory/requestable-tags.ts";
 
-/** Most lists of tags and systems that an inspection requests: the list rate limit passes these without a delay. */
+/** The rate limit of the service allows this many requests for lists without a delay. */
 const MAX_LIST_REQUESTS = 18;
 const SYSTEM_LIST_REQUESTS = 3;
 
-/** Building that Plenum does not follow yet: enough data to propose and plan choices. */
 export type BuildingSummary = ReturnType<typeof summarizeBuilding>;
 
 export interface UnitTagCount {
@@ -16,7 +15,7 @@ export interface UnitTagCount {
 }
 
 interface PartialList<T> {
-  /** Number that the service states; at least the number of listed objects. */
+  /** Number of objects that the service states; at least the number of listed objects. */
   readonly total: number;
   readonly listed: readonly T[];
 }
@@ -28,10 +27,7 @@ export interface BuildingInspection {
   readonly alarms: PartialList<Alarm> | null;
 }
 
-/**
- * Reads a building through its lists, which use no quota: the token, active alarms, the first tags of each site, further tags
- * up to `MAX_LISTS`. Throws ConfigError for a token that can follow nothing.
- */
+/** Reads lists of a building, which use no quota. Throws ConfigError for a token that may read neither alarms nor tags. */
 export async function inspectBuilding(
   source: Source,
   signal: AbortSignal,
@@ -107,7 +103,7 @@ async function readFirstPage<T>(pages: AsyncIterable<ListPage<T>>): Promise<Part
   return { total: 0, listed: [] };
 }
 
-/** Replaces an error of `inspectBuilding` by one for a person who has no configuration yet. */
+/** Explains an error of `inspectBuilding` to a person who has no configuration yet. */
 export function explainInspectionError(error: unknown, baseUrl: string): Error {
   const failure = asFailure(error);
   if (failure.kind === "config" && failure.reason === "unauthenticated")
@@ -121,14 +117,13 @@ export function explainInspectionError(error: unknown, baseUrl: string): Error {
       hint: "The address is that of the service alone, such as https://monitoring.example.com.",
       cause: error,
     });
-  // The user has no configuration yet in which to find this option.
   const withoutOption = (text: string) => text.replaceAll(/`?base_url`?/g, "the address");
   const errorOptions = { cause: error, ...(failure.hint === undefined ? {} : { hint: withoutOption(failure.hint) }) };
   if (failure.kind === "config") return new ConfigError(withoutOption(failure.message), errorOptions);
   return failure.kind === "retryable" ? new Retryable(withoutOption(failure.message), errorOptions) : failure;
 }
 
-/** Extrapolates: unlisted tags of a site have the units of the listed ones, uninspected sites the average of the others. */
+/** Estimates the units of tags that were not listed from the listed tags. */
 export function summarizeBuilding({ token, tagsBySite, systems, alarms }: BuildingInspection) {
   const siteTagLists = [...tagsBySite.values()];
   const tagCountByUnit = new Map<string, number>();
@@ -159,7 +154,7 @@ export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Buildi
   };
 }
 
-/** Returns a tag for each counted tag, in the first site: a plan needs only the unit and the id. */
+/** Returns placeholder tags in the first site: a plan needs only the unit and the id of each tag. */
 export function tagsForPlan({ units, sites }: BuildingSummary): readonly SiteTag[] {
   const siteId = sites[0]?.id ?? 0;
   return units
@@ -170,7 +165,6 @@ export function tagsForPlan({ units, sites }: BuildingSummary): readonly SiteTag
     }));
 }
 
-/** Name of the source in topics and metrics: that of the only site, otherwise `buildings`. */
 export function sourceName({ sites }: Pick<BuildingSummary, "sites">): string {
   const [only, ...others] = sites;
   if (only === undefined || others.length > 0) return "buildings";

@@ -2,7 +2,7 @@ import { DateTime } from "luxon";
 import { formatCount } from "../../core/values/plural.ts";
 import type { BuildingSummary } from "./building-inspection.ts";
 
-/** English text with placeholders such as `{tags}` for `values.tags`. The text is the key of the page's translation. */
+/** English text with placeholders such as `{tags}`, and their values. The text is the key of its translation. */
 export interface PageMessage {
   readonly text: string;
   readonly values: Readonly<Record<string, string | number>>;
@@ -95,7 +95,7 @@ export function tagCountMessage({ tags, isEstimate }: Pick<BuildingSummary, "tag
   return isEstimate ? message("about {tags} tags", { tags }) : message("{tags} tags", { tags });
 }
 
-/** Proposes the zone of this machine as the zone of the buildings; null if the offsets of alarm times contradict the zone. */
+/** Proposes the time zone of this machine; null if times of alarms have another UTC offset. */
 export function guessTimeZone({ offsets }: Pick<BuildingSummary, "offsets">, zone: string) {
   const isRegionZone = zone.includes("/") && !zone.startsWith("Etc/");
   if (offsets.length === 0) return { proposed: isRegionZone ? zone : null, note: null };

@@ -16,11 +16,10 @@ export function refuseExistingFile(file: string, option: string | null): void {
 interface NewFile {
   readonly file: string;
   readonly text: string;
-  /** Command-line option that names the file; null if none does. */
   readonly option: string | null;
 }
 
-/** Writes a configuration and a new token, readable by its owner only: both files or neither. */
+/** Writes the configuration and the token, which only its owner can read: both files or neither. */
 export function writeNewFiles(config: NewFile, token: NewFile | null): void {
   refuseExistingFile(config.file, config.option);
   if (token !== null) writeNewFile(token, 0o600);
@@ -38,7 +37,7 @@ function writeNewFile({ file, text, option }: NewFile, mode: number): void {
     writeFileSync(file, text, { flag: "wx", mode });
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    // EEXIST also means that a parent folder is a file; then this call does not throw.
+    // EEXIST also occurs if a parent folder is a file; then `refuseExistingFile` throws nothing.
     if (code === "EEXIST") refuseExistingFile(file, option);
     throw new ConfigError(`${file} cannot be written (${code}).`, {
       hint: option === null ? "Start Plenum where it may write." : `Name another file with ${option}.`,
@@ -47,13 +46,12 @@ function writeNewFile({ file, text, option }: NewFile, mode: number): void {
   }
 }
 
-/** Path as written into a configuration. A path stays relative only if the configuration is in the working directory. */
+/** A path stays relative only if the configuration is in the working directory. */
 export function pathInConfig(configFile: string, path: string, base: string = process.cwd()): string {
   const configFolder = dirname(resolve(base, configFile));
   return isAbsolute(path) || configFolder === resolve(base) ? path : resolve(base, path);
 }
 
-/** Path of a file or folder next to a configuration: its state, events and secrets. */
 export function pathNextToConfig(configFile: string, name: string, base: string = process.cwd()): string {
   const configFolder = dirname(resolve(base, configFile));
   return configFolder === resolve(base) ? name : resolve(configFolder, name);

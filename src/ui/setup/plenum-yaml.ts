@@ -11,7 +11,7 @@ export interface ConfigurationValues {
   readonly tokenFile: string;
   readonly caFile: string | null;
   readonly timeZone: string;
-  /** Null: events go to files. */
+  /** Null if events go to files. */
   readonly mqttUrl: string | null;
   readonly stateFolder: string;
   readonly eventsFolder: string;
@@ -21,7 +21,7 @@ export interface ConfigurationValues {
 
 export const STATUS_PORT = 9850;
 
-/** Returns a configuration of about 30 lines for a building. `quotaLine` states the share of the quota; null without a plan. */
+/** `quotaLine` states the share of the quota that the choices use; null without a plan. */
 export function buildPlenumYaml(
   frame: ConfigurationValues,
   choices: SetupChoices,
@@ -67,7 +67,7 @@ function yamlHeaderLines({ baseUrl, date }: ConfigurationValues, building: Build
   ];
 }
 
-/** Switches off lists that the token may not read; otherwise the service would refuse each forever. */
+/** The service would reject requests for lists that the token may not read. */
 function disabledScheduleLines({ token }: BuildingSummary): readonly string[] {
   const forbiddenLists = ["alarms", "tags", "gateways", "hosts", "systems"].filter(
     (list) => !token.abilities.includes(`read:${list}`),
@@ -98,7 +98,7 @@ function readClassLines(choices: SetupChoices, building: BuildingSummary, quotaL
   ];
 }
 
-/** The last group selects everything that earlier classes leave, so that new units are read as well. */
+/** The last group selects all remaining tags, so that tags with new units are read as well. */
 function unitSelectionLines(group: UnitGroup, all: readonly UnitGroup[], choices: SetupChoices): readonly string[] {
   const quotedUnitList = (groups: readonly UnitGroup[]) =>
     groups.flatMap(({ units }) => units.map(({ unit }) => quoteYamlText(unit))).join(", ");
@@ -129,7 +129,6 @@ function sinkConfigLines({ mqttUrl, eventsFolder }: ConfigurationValues): readon
   ];
 }
 
-/** Text that YAML accepts without quotes: a path or an address. */
 const UNQUOTED_YAML_TEXT = /^(https?:\/\/|mqtts?:\/\/|\.{0,2}\/)?[a-z][\w.:/-]*\w$/i;
 const YAML_KEYWORDS = /^(true|false|yes|no|on|off|null)$/i;
 
@@ -137,7 +136,7 @@ function yamlScalar(text: string): string {
   return UNQUOTED_YAML_TEXT.test(text) && !YAML_KEYWORDS.test(text) ? text : quoteYamlText(text);
 }
 
-/** Quotes any text for YAML. `$${` keeps `${` from being replaced by an environment variable. */
+/** `$${` keeps `${` from being replaced by an environment variable. */
 function quoteYamlText(text: string): string {
   return toPrintableJson(JSON.stringify(text)).replaceAll("${", () => "$${");
 }

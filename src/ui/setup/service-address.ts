@@ -4,10 +4,7 @@ import { message, type PageMessage } from "./building-messages.ts";
 
 export type ServiceAddress = ReturnType<typeof parseServiceAddress>;
 
-/**
- * Parses an address copied from a browser or the manual, with or without https://. `notes` explain corrections. Throws ConfigError
- * for text that is no address, for a password in the address, and for http:// to another machine unless the user allows it.
- */
+/** Accepts an address without https://. Throws ConfigError for a password in the address, and for http:// unless allowed. */
 export function parseServiceAddress(written: string, allowPlainHttp: boolean) {
   const notes: PageMessage[] = [];
   const address = written.trim();

@@ -12,7 +12,7 @@ const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 const GroupReadInterval = z.int().min(3_000).max(DAY_MS).nullable();
 
-/** Choices of a person for a building, as set on the setup page. Times in milliseconds. */
+/** Choices of a person on the setup page. Times are in milliseconds. */
 export const SetupChoices = z.strictObject({
   every: z.strictObject({ readings: GroupReadInterval, meters: GroupReadInterval, rest: GroupReadInterval }),
   history: z.strictObject({ resolution: z.enum(RESOLUTIONS), backfillDays: z.int().min(0).max(3_650) }).nullable(),
@@ -21,7 +21,7 @@ export const SetupChoices = z.strictObject({
 export type SetupChoices = z.infer<typeof SetupChoices>;
 export type TagGroup = keyof SetupChoices["every"];
 
-/** Units of counters: these only grow, so slow reads miss nothing. */
+/** Units of meters, whose values only grow, so that rare reads miss nothing. */
 const METER_UNITS = /^(([kMG]?(Wh|VArh|varh|cal|J))|m3|m³|Sm3|Sm³|Nm3|Nm³|l|L|liter|pulses?|imp|pulser)$/;
 
 export interface UnitGroup {
@@ -30,10 +30,9 @@ export interface UnitGroup {
   readonly tags: number;
 }
 
-/** Most units that a class lists by name, so that the file stays readable. */
 const MAX_UNITS_PER_CLASS = 24;
 
-/** Groups of the building's tags: measured values, counters, and the rest: tags without a unit and rare units. */
+/** `rest` contains tags without a unit and tags with rare units. */
 export function unitGroups({ units }: Pick<BuildingSummary, "units">): readonly UnitGroup[] {
   const groups: Record<TagGroup, UnitTagCount[]> = { readings: [], meters: [], rest: [] };
   for (const each of units) {
@@ -53,13 +52,10 @@ export const INTERVALS_MS: readonly number[] = [
 
 const FIRST_INTERVAL_STEP = INTERVALS_MS.indexOf(30_000);
 const MIN_METER_INTERVAL_MS = 15 * MINUTE_MS;
-/** Target share of the quota; the rest is for backfill, manual requests and growth. */
+/** The rest of the quota is for backfill, manual requests and growth. */
 const TARGET_QUOTA_SHARE = 0.8;
 
-/**
- * Returns the shortest intervals that use at most 80 % of the quota. Tags without a unit get a four times longer interval than
- * measured values, counters at least 15 minutes. `planOf` computes the cost.
- */
+/** Returns the shortest intervals that use at most 80 % of the quota. `planOf` computes the use of the quota. */
 export function proposeChoices(
   building: Pick<BuildingSummary, "units" | "token">,
   history: SetupChoices["history"],
@@ -78,7 +74,7 @@ export function proposeChoices(
     polite: 1,
   });
   if (presentGroups.size === 0) return choicesForIntervalStep(FIRST_INTERVAL_STEP);
-  // Binary search: a plan of 30,000 tags takes half a second.
+  // A binary search computes few plans: a plan of 30,000 tags takes half a second.
   let lowStep = FIRST_INTERVAL_STEP;
   let highStep = INTERVALS_MS.length - 1;
   while (lowStep < highStep) {
@@ -89,7 +85,7 @@ export function proposeChoices(
   return choicesForIntervalStep(lowStep);
 }
 
-/** Interval between requests for finished history. A longer one costs fewer requests and loses no point. */
+/** A longer interval costs fewer requests and loses no point of history. */
 export function historyRequestIntervalMs(tags: number): number {
   if (tags > 4_000) return DAY_MS;
   return tags > 1_000 ? 6 * HOUR_MS : HOUR_MS;
@@ -109,7 +105,6 @@ export function planForBuilding(
   );
 }
 
-/** States the share of the quota that a plan uses, e.g. 62 % of 20 requests a minute. */
 export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport): PageMessage {
   if (classes.length === 0) return message("No tag is read; alarms are followed.");
   const count = Number(quota.perMinute.toFixed(1));

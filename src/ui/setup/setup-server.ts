@@ -21,13 +21,10 @@ import { parseServiceAddress } from "./service-address.ts";
 import { INTERVALS_MS, planMessages, proposeChoices, quotaMessage, SetupChoices, unitGroups } from "./setup-choices.ts";
 
 /**
- * Serves the setup page on loopback to a person with the code from the terminal. Requests are POSTs of the page itself; failures are
- * `{message}`.
- *
- * | Request | Response |
+ * | Request of the setup page | Response; `{message}` for a failure |
  * |---|---|
- * | `POST /api/code` `{code}` | 204 and the key as a cookie; 403, or 429 after too many wrong ones |
- * | `GET /api/setup` | the building and the written files so far; 401 without the key |
+ * | `POST /api/code` `{code}` | 204 and the session key as a cookie; 403, or 429 after too many wrong codes |
+ * | `GET /api/setup` | the building and the written files so far; 401 without the session key |
  * | `POST /api/look` | the building, with proposed choices and their plan |
  * | `POST /api/plan` | the plan of other choices |
  * | `POST /api/write` | the written files |
@@ -173,7 +170,6 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
   return app;
 }
 
-/** `change` is the cheapest one that makes the plan fit; null if the plan fits. */
 function planResponse(plan: PlanReport) {
   const { load, fits, changes } = plan;
   const cheapestChange = fits ? null : (changes[0]?.text ?? null);
@@ -188,19 +184,17 @@ async function parseJsonBody<T extends z.ZodType>(context: Context, schema: T): 
 
 type SetupEntryCode = ReturnType<typeof createSetupEntryCode>;
 
-/** Without letters and digits that look alike. */
 const CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
-/** Code that a person types from the terminal. It gives one browser a key. Any local program can try 5 codes, then 2 a minute. */
+/** A person types this code from the terminal into one browser, which gets a session key. */
 function createSetupEntryCode(clock: Pick<Clock, "monotonic">) {
   const codeLetters = Array.from({ length: 8 }, () => CODE_LETTERS[randomInt(CODE_LETTERS.length)]).join("");
   const key = randomBytes(32).toString("base64url");
   const codeGuesses = guessCounter(clock);
   let isUsed = false;
   return {
-    /** `K7QM-4XRA` */
     code: `${codeLetters.slice(0, 4)}-${codeLetters.slice(4)}`,
-    /** Returns the key; the delay after too many wrong codes; null for a wrong or used code. */
+    /** Returns the session key, or the delay after too many wrong codes; null for a wrong or used code. */
     enter(code: string): string | { readonly waitMs: number } | null {
       const waitMs = codeGuesses.waitMs(LOOPBACK_HOST);
       if (waitMs > 0) return { waitMs };
@@ -218,11 +212,10 @@ function createSetupEntryCode(clock: Pick<Clock, "monotonic">) {
 export interface SetupServer {
   readonly url: string;
   readonly code: string;
-  /** Sends responses in flight, at most for 500 ms. */
+  /** Waits at most 500 ms for responses that are being sent. */
   close(): Promise<void>;
 }
 
-/** Listens on loopback; rejects with ConfigError if the port is taken. */
 export async function startSetupServer(options: SetupServerOptions, port: number): Promise<SetupServer> {
   const entryCode = createSetupEntryCode(options.clock);
   const { fetch } = setupRoutes(options, entryCode);

@@ -23,7 +23,7 @@ export interface PageCredentials {
 
 const MIN_PASSWORD_LENGTH = 12;
 
-/** Null without a configured password. Throws `ConfigError` when a password is missing or too short. */
+/** Null if no password is configured. Throws `ConfigError` when a password is missing or too short. */
 export function readPageCredentials(config: StatusConfig, environment?: ProcessEnv): PageCredentials | null {
   function readPassword(option: "password" | "viewer_password" | "metrics_token"): Secret | null {
     const ref = config[option];
@@ -39,7 +39,7 @@ export function readPageCredentials(config: StatusConfig, environment?: ProcessE
   return operator && { operator, viewer: readPassword("viewer_password"), scraper: readPassword("metrics_token") };
 }
 
-/** Returns the role of an Authorization header; null for wrong credentials. Takes constant time. */
+/** Compares in constant time; null for wrong credentials. */
 function authorizedRole(authorization: string, { operator, viewer, scraper }: PageCredentials): VisitorRole | null {
   const [, scheme = "", given = ""] = /^(Basic|Bearer) +([\x21-\x7e]+)$/i.exec(authorization) ?? [];
   const basicAuthHeader = (user: string, password: Secret) =>
@@ -61,19 +61,19 @@ export function isSameSecret(given: string, expected: string): boolean {
 }
 
 const FREE_PASSWORD_GUESSES = 5;
-/** Time after which one wrong password is forgotten, in milliseconds: 5 at once, then two a minute. */
+/** A wrong password is forgotten after this time, so an address may try 5 at once, then two a minute. */
 const GUESS_FORGET_MS = 30_000;
-/** Most wrong passwords that are counted, so that an attack of hours does not slow the address down for hours. */
+/** Limits the count, so that an attack of hours does not delay the address for hours. */
 const MAX_COUNTED_GUESSES = 10;
-/** Delays before a password is checked, in milliseconds. The longest is shorter than the 5 s that the page waits. */
+/** The page waits 5 s for a response, so the longest delay is shorter. */
 const GUESS_DELAY_STEP_MS = 1_000;
 const MAX_GUESS_DELAY_MS = 4_000;
-/** Most stored addresses; beyond, the address with the fewest attempts is removed first. */
+/** Beyond this number of addresses, the address with the fewest wrong passwords is removed first. */
 const MAX_GUESSING_ADDRESSES = 1_000;
 
 /** Counts wrong passwords per address. Only time reduces the count: a viewer could reset it with the viewer's password. */
 export function guessCounter(clock: Pick<Clock, "monotonic">) {
-  /** Monotonic time at which all guesses of an address are forgotten. */
+  /** Monotonic time at which all wrong passwords of an address are forgotten. */
   const forgottenAtMs = new Map<string, number>();
   function removeExpiredGuesses(nowMs: number): void {
     for (const [owner, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(owner);
@@ -83,12 +83,11 @@ export function guessCounter(clock: Pick<Clock, "monotonic">) {
   }
 
   function waitMs(owner: string): number {
-    // 5 free guesses of 30 s each: the sixth is free once less than 120 s are left.
     const guessTimeLeftMs = (forgottenAtMs.get(owner) ?? 0) - clock.monotonic();
     return Math.max(0, guessTimeLeftMs - (FREE_PASSWORD_GUESSES - 1) * GUESS_FORGET_MS);
   }
   return {
-    /** Milliseconds until the address may send another password; 0 when it may now. */
+    /** Milliseconds until the address may send another password. */
     waitMs,
     /** Milliseconds by which to delay the check of a password: 0, then 1,000 to 4,000. */
     delayMs: (owner: string) =>
@@ -103,7 +102,6 @@ export function guessCounter(clock: Pick<Clock, "monotonic">) {
   };
 }
 
-/** The credentials are read for each request: they may change while the page is served. */
 export interface PageGuardOptions {
   readonly config: Pick<StatusConfig, "behind_tls_proxy" | "host" | "trusted_proxy">;
   readonly credentials: PageCredentials | null;
@@ -112,18 +110,14 @@ export interface PageGuardOptions {
 
 const roleByRequest = new WeakMap<Context, VisitorRole>();
 
-/** Role of an admitted request; null without a configured password. */
 export function roleOfRequest(context: Context): VisitorRole | null {
   return roleByRequest.get(context) ?? null;
 }
 
-/** Emergency stop of writing. The only change that needs no password when none is configured: it harms no building. */
+/** Emergency stop of writing: the only change that needs no password when none is configured. */
 export const STOP_WRITES_PATH = "/api/writes/stop";
 
-/**
- * Checks the password if one is configured. Without a password, requests to our own host names may look and stop writing:
- * every user and program of this machine can reach the page, and only the owner of the state folder may operate the worker.
- */
+/** Without a configured password, requests to our own host names may look and stop writing. */
 export function guardPage(options: PageGuardOptions): MiddlewareHandler {
   const checkHostName = knownHosts(options.config.host);
   const checkPassword = createPasswordCheck(options);
@@ -143,14 +137,14 @@ const allowByRole: MiddlewareHandler = async (context, next) => {
   return message === null ? next() : context.json({ message }, 403);
 };
 
-/** Changes that need a password, and the command that does the same for the owner of the state folder. */
+/** Changes that need a password, and the command that makes the same change. */
 const COMMAND_BY_PATH: readonly (readonly [path: string, command: string])[] = [
   ["/api/silences", "plenum silence"],
   ["/api/sink/retry", "plenum outbox resend"],
   ["/api/write", "plenum write"],
 ];
 
-/** Reason why a visitor may not post to a path; null when the visitor may. */
+/** Reason why a visitor may not send a POST request to a path; null if the visitor may. */
 export function refusalForPost(role: VisitorRole | null, path: string): string | null {
   if (role === "operator" || (role === null && path === STOP_WRITES_PATH)) return null;
   if (role !== null) return "A viewer may look, and change nothing.";
@@ -162,11 +156,8 @@ export function refusalForPost(role: VisitorRole | null, path: string): string |
 const PASSWORD_COOKIE_NAME = "plenum-known";
 
 /**
- * Admits requests with a right password, and slows guessing down without locking anybody out: five wrong passwords of an address
- * are checked at once, later ones after 1 s to 4 s, one at a time for each connection. So a right password is accepted after 4 s at
- * most, and 32 connections try 8 passwords a second at most. Wrong passwords for other paths never delay the emergency stop.
- *
- * A right password sets a cookie. A browser that sends the cookie back with the same password does not wait.
+ * Slows guessing down without locking anybody out: five wrong passwords of an address are checked at once, later passwords
+ * after 1 s to 4 s, one at a time for each connection. A browser that sends the cookie of a right password does not wait.
  */
 function createPasswordCheck({ clock, config }: PageGuardOptions): (credentials: PageCredentials) => MiddlewareHandler {
   const passwordGuesses = guessCounter(clock);
@@ -234,7 +225,6 @@ export const securityHeaders: MiddlewareHandler = async (context, next) => {
   if (context.res.headers.get("cache-control") === null) context.header("cache-control", "no-store");
 };
 
-/** Admits JSON bodies of our own page, up to a size in bytes. */
 export function jsonFromOwnPage(maxSize: number, tooLong: string): MiddlewareHandler {
   const onError = (context: Context) => context.json({ message: tooLong }, 413);
   return every(sameOriginOnly, bodyLimit({ maxSize, onError }), async (context: Context, next: () => Promise<void>) => {
@@ -247,11 +237,10 @@ function socketOfRequest(context: Context): { readonly remoteAddress?: string } 
   return context.env?.incoming?.socket ?? {};
 }
 
-/** Name of the visitor as the trusted proxy states it; null without one. */
+/** Name of the user that the trusted proxy sends; null without a proxy or a name. */
 export function proxyUserName(context: Context, { trusted_proxy: proxy }: Pick<StatusConfig, "trusted_proxy">) {
   if (proxy?.user_header === undefined || !isFromProxy(context, proxy.address)) return null;
   const name = context.req.header(proxy.user_header)?.trim() ?? "";
-  // 1 to 100 characters without control characters.
   return /^[^\p{C}\p{Z}](?:[^\p{C}]{0,98}[^\p{C}\p{Z}])?$/u.test(name) ? `${name} via proxy` : null;
 }
 
@@ -259,7 +248,7 @@ export function visitorName(context: Context, config: Pick<StatusConfig, "truste
   return proxyUserName(context, config) ?? "the status page";
 }
 
-/** Address that wrong passwords count for. The proxy puts the client's last in the header; clients can forge the rest. */
+/** The proxy puts the client's address last in the header; clients can forge the earlier addresses. */
 function visitorAddress(context: Context, proxy: string | undefined): string {
   const forwarded = context.req.header("x-forwarded-for")?.split(",").at(-1)?.trim() ?? "";
   return clientOfAddress((isFromProxy(context, proxy) && forwarded) || (socketOfRequest(context).remoteAddress ?? ""));

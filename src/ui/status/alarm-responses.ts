@@ -28,7 +28,7 @@ export interface AlarmRow {
 /** GET /api/alarms?source&site&priority&limit */
 export interface AlarmList {
   readonly priorities: Readonly<Record<string, number>>;
-  /** The first alarms that match the priority, too: highest priority first, then the newest. */
+  /** Highest priority first, then the newest; at most `limit` alarms of the requested priority. */
   readonly rows: readonly AlarmRow[];
 }
 
@@ -46,7 +46,7 @@ function mayAlarmBeActive({ state }: Pick<StoredAlarm, "state">): boolean {
   return state !== "resolved" && state !== "vanished";
 }
 
-/** Alarms that may be active, most urgent first. `silences`: the active silences. */
+/** Lists alarms that may be active, most urgent first. `silences`: the active silences. */
 export async function activeAlarmRows(
   cache: CachedDocuments,
   sources: readonly string[],
@@ -137,7 +137,7 @@ async function findAlarmEvents(
   stored: StoredAlarm | undefined,
 ): Promise<readonly AlarmEvent[]> {
   const site = stored?.alarm.site.id;
-  // The site of an alarm that is no longer stored is unknown.
+  // An alarm that is no longer stored may belong to any site.
   const sites =
     site === undefined ? (await cache.documents(documentSet("site", source), SLOW_DATA_AGE_MS)).keys() : [site];
   const events = await cache.computed(`alarm ${source} ${id} ${site}`, ALARM_EVENTS_CACHE_MS, () =>
@@ -171,7 +171,7 @@ function listEpisodes(source: string, newestFirst: readonly AlarmEvent[], last: 
   return [last, ...earlierSummaries].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
 }
 
-/** Timeline from the log, oldest step first. The alarm itself supplies steps that the log no longer has. */
+/** Steps that the event log no longer contains are derived from the alarm itself. */
 export function alarmTimeline(alarm: Alarm, newestFirst: readonly AlarmEvent[]) {
   const loggedTimelineSteps = newestFirst
     .toReversed()
@@ -212,13 +212,12 @@ function acknowledgementText({ acknowledgedBy, acknowledgedMessage }: Alarm): st
   return `Acknowledged${acknowledgedBy === null ? "" : ` by ${acknowledgedBy}`}${message}`;
 }
 
-/** The only tag that has the name in the alarm; null when no tag or several tags have it. */
+/** Finds the tag that has the name in the alarm; null if no tag or several tags have this name. */
 async function tagNamedByAlarm({ tags }: Pick<ResponseContext, "tags">, source: string, alarm: Alarm) {
   const matchingTag = findTag(alarm, await tags.ofSite(source, alarm.site.id));
   return matchingTag && { source, id: matchingTag.tag.id, displayName: matchingTag.name };
 }
 
-/** Delivery state per sink. `episode`: key of the alarm's tickets. */
 async function alarmDeliveryBySink(
   { store, cache, live, sinksAndFilters }: ResponseContext,
   episode: string,
@@ -254,7 +253,7 @@ async function alarmDeliveryBySink(
   );
 }
 
-/** `last`: the newest event that passes the filter. `position`: how far the sink has read the log. */
+/** `last`: newest event that the sink's filter passes. `position`: last event that the sink has received. */
 function sinkDeliveryState(isLogged: boolean, last: LoggedEvent | undefined, position: number | undefined) {
   if (!isLogged || position === undefined)
     return { state: "unknown", words: "The event log no longer contains the events of this alarm." };

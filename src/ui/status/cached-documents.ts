@@ -6,21 +6,20 @@ export type NamedValueCache = <T>(name: string, maxAgeMs: number, load: () => Pr
 
 export type CachedDocuments = ReturnType<typeof createCachedDocuments>;
 
-/** Age limits for data that people watch, and for data that rarely changes. */
 export const WATCHED_DATA_AGE_MS = 1_000;
 export const SLOW_DATA_AGE_MS = 15_000;
 
-/** Cache for the responses to all open pages. Returned values must not be changed. */
+/** Responses to all open pages share these values, which must not be changed. */
 export function createCachedDocuments(store: Pick<Store, "documents" | "version">, clock: Pick<Clock, "monotonic">) {
   const computed = createValueCache(clock);
   const documentCountBySet = new Map<string, number>();
   const versionByName = new Map<string, number>();
 
-  /** Caches a value that is computed from one set. `name` must not be the name of a set. */
+  /** Caches a value that is computed from one document set. `name` must not be the name of a set. */
   async function computedFrom<T>(set: string, name: string, maxAgeMs: number, load: () => Promise<T>): Promise<T> {
     const setVersion = await store.version(set);
     const isSetChanged = versionByName.has(name) && versionByName.get(name) !== setVersion;
-    // Otherwise a worker that has just started would show no tags for as long as tags may be old.
+    // Without this limit, a worker that has just started would show no tags for many seconds.
     const allowedAgeMs = isSetChanged ? Math.min(maxAgeMs, WATCHED_DATA_AGE_MS) : maxAgeMs;
     return computed(name, Math.max(allowedAgeMs, minCacheAgeMs(documentCountBySet.get(set) ?? 0)), () => {
       versionByName.set(name, setVersion);
@@ -30,7 +29,7 @@ export function createCachedDocuments(store: Pick<Store, "documents" | "version"
   return {
     computed,
     computedFrom,
-    /** Local changes are visible within a second, whatever the age limit, unless the set is too large. */
+    /** Changes of this worker are visible within a second, unless the set is too large. */
     documents: <T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>> =>
       computedFrom(set, set, maxAgeMs, async () => {
         const documents = await store.documents<T>(set);
@@ -40,10 +39,7 @@ export function createCachedDocuments(store: Pick<Store, "documents" | "version"
   };
 }
 
-/**
- * Least age in milliseconds at which so many documents are read again. Reading one takes 4 µs and a page uses two large sets,
- * so an open page costs a hundredth of a core: 30,000 documents are read every half minute.
- */
+/** Reading a document takes 4 µs, so that 30,000 documents are read at most once in 30 s. */
 export function minCacheAgeMs(documents: number): number {
   return documents;
 }

@@ -19,10 +19,8 @@ export interface CommandRow {
 
 export type ListCommands = (query: CommandsQuery) => Promise<readonly CommandRow[]>;
 
-/** Records of the audit log that are read: about 500 commands. */
 const MAX_RECORDS = 2_000;
 
-/** Lists commands from the audit log, which outlives the event log. */
 export function createCommandLister(store: Pick<Store, "document" | "lastRecord" | "records">): ListCommands {
   let cachedRows: { readonly sequence: number; readonly rows: readonly CommandRow[] } = { sequence: 0, rows: [] };
   async function addTagName(row: CommandRow): Promise<CommandRow> {
@@ -55,7 +53,7 @@ interface AuditCommandDetail {
   readonly message?: string;
 }
 
-/** Lists a row per command, newest first, without commands that began before the first record. */
+/** Newest first, without commands that began before the first record. */
 export function commandsFromAudit(records: readonly LogRecord<AuditRecord>[]): readonly CommandRow[] {
   const rowById = new Map<string, CommandRow>();
   for (const { body, damaged } of records) {

@@ -2,17 +2,13 @@ import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "nod
 import type { ListenOptions, Server as NetServer, Socket } from "node:net";
 import { startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
 
-/**
- * Limits of the connections to the status page, so that they neither take the descriptors that polls and sinks need nor
- * shut visitors out. When a limit is reached, a new connection takes the place of the oldest one for which the worker is
- * not preparing a response: 1,100 connections that send nothing hold 150 descriptors at most, and `/healthz` answers.
- */
+/** Beyond a limit, a new connection replaces the oldest connection for which the worker is not preparing a response. */
 
 export const REQUEST_TIMEOUTS = {
   headersTimeout: 10_000,
   requestTimeout: 30_000,
   keepAliveTimeout: 5_000,
-  // The timer runs without connections, too, and each run wakes an idle machine.
+  // Each check wakes an idle machine, even without connections.
   connectionsCheckingInterval: 4_000,
 } satisfies ServerOptions;
 
@@ -20,9 +16,9 @@ const IDLE_CONNECTION_TIMEOUT_MS = 300_000;
 
 export interface ConnectionLimits {
   readonly total: number;
-  /** Most connections of other clients than this machine and the proxy, so that these two always get one. */
+  /** Most connections of other clients, so that this machine and the proxy always get a connection. */
   readonly others: number;
-  /** Most connections of one address, or of one IPv6 network of 64 bits, which one client may own. */
+  /** Most connections of one IPv4 address, or of one IPv6 network of 64 bits. */
   readonly perAddress: number;
   /** Most connections of this machine, and of the proxy, which sends the requests of many clients. */
   readonly near: number;
@@ -30,7 +26,7 @@ export interface ConnectionLimits {
 
 const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = { total: 200, others: 150, perAddress: 32, near: 150 };
 
-/** Connections whose password is checked after a delay. A new visitor may take their place. */
+/** Connections whose password is checked after a delay. A new connection may replace them. */
 export const delayedConnections = new WeakSet<object>();
 
 interface OpenConnection {
@@ -48,7 +44,7 @@ function isSendingResponse({ exchange }: OpenConnection): boolean {
   return exchange?.response.writableEnded === true;
 }
 
-/** Closes connections beyond the limits. `nearAddress`: address of the proxy. */
+/** `nearAddress`: address of the proxy. */
 export function limitConnections(
   server: Server,
   nearAddress: string | null = null,
@@ -62,7 +58,7 @@ export function limitConnections(
     socket.destroy();
   }
 
-  /** Closes the oldest idle connection of a full group; false when the worker prepares responses for all of them. */
+  /** Closes the oldest idle connection of a full group; false if none is idle. */
   function makeConnectionRoom(most: number, isMember: (connection: OpenConnection) => boolean): boolean {
     const members = [...openConnections.values()].filter(isMember);
     if (members.length < most) return true;
@@ -84,7 +80,7 @@ export function limitConnections(
     socket.once("close", () => openConnections.delete(socket));
   });
 
-  // Before the request is handled: a short response ends at once.
+  // Runs before the handler of the request, because a short response ends at once.
   server.prependListener("request", (request: IncomingMessage, response: ServerResponse) => {
     const connection = openConnections.get(request.socket);
     if (connection === undefined) return;
@@ -97,12 +93,12 @@ export function limitConnections(
 
 export const LOOPBACK_CLIENT = "loopback";
 
-/** Normalizes an address: `::ffff:192.0.2.7` is `192.0.2.7`. */
+/** Turns `::ffff:192.0.2.7` into `192.0.2.7`. */
 export function normalizeIp(address: string): string {
   return address.toLowerCase().replace(/^::ffff:(?=\d+\.)/, "");
 }
 
-/** Owner of an address: `192.0.2.7`, `2001:db8:0:7::/64`, or `loopback`. */
+/** Returns `192.0.2.7`, `2001:db8:0:7::/64` or `loopback`. */
 export function clientOfAddress(address: string): string {
   const normalizedAddress = normalizeIp(address).replace(/%.*$/, "");
   if (normalizedAddress === "::1" || normalizedAddress.startsWith("127.")) return LOOPBACK_CLIENT;
@@ -123,7 +119,7 @@ export function listen(server: NetServer, target: ListenOptions, explain: (error
   });
 }
 
-/** A service with a listening server. A stop closes every connection and then calls `onClosed`. */
+/** A stop closes every connection and then calls `onClosed`. */
 export function listeningService(
   name: string,
   open: () => Promise<Server>,

@@ -7,11 +7,11 @@ import type { SourceHealth } from "./source-reports.ts";
 import { type CommitFailure, isDiskFull } from "./state-disk-space.ts";
 import type { Status, StatusHealth } from "./status-report.ts";
 
-/** Response of `/readyz`. The request needs no password, so the response contains no texts of other systems. */
+/** Response of `/readyz`, which needs no password and thus contains no text of another system. */
 export interface Readiness {
   readonly ready: boolean;
   readonly reasons: readonly NotReadyReason[];
-  /** Incomplete parts that do not affect readiness; absent when all is complete. */
+  /** Incomplete inventories, which do not affect readiness; absent if there are none. */
   readonly notes?: readonly string[];
 }
 
@@ -22,19 +22,19 @@ interface NotReadyReason {
   readonly message: string;
 }
 
-/** A sink that is blocked for longer makes the worker not ready; see docs/operations.md. */
+/** A sink that is blocked for a longer time makes the worker not ready. */
 export const MAX_SINK_BLOCKED_MS = 10 * 60_000;
 const UNBLOCKED_SINK_STATES: readonly string[] = ["idle", "delivering", "starting"];
 
 export function createReadinessCheck(options: {
   readonly clock: Clock;
   readonly health: Status["health"];
-  /** False before everything has started, and from the beginning of a stop on. */
+  /** False before all services have started, and while the worker stops. */
   readonly isRunning: () => boolean;
   readonly commitTrouble: () => CommitFailure | null;
 }): () => Promise<Readiness> {
   const { clock, isRunning, commitTrouble } = options;
-  // Clients without a password may request this as often as they like.
+  // `/readyz` needs no password, so anybody may request it often.
   const readinessCache = createValueCache(clock);
   async function checkReadiness(): Promise<Readiness> {
     const commitFailure = commitTrouble();
@@ -72,7 +72,7 @@ function notReadyReasonsOf({ sources, sinks, disk, now }: StatusHealth): readonl
   ];
 }
 
-/** Polls that never succeeded are not late during the first inventory; the note explains it. */
+/** During the first inventory, polls that never succeeded are not late. */
 function firstInventoryNotes({ name, firstInventory }: SourceHealth): readonly string[] {
   const message = firstInventory?.message ?? null;
   return message === null ? [] : [`${name}: ${message}`];
@@ -98,10 +98,10 @@ function blockedSinkReason({ name, state, since }: RunningSink, nowMs: number): 
   return [{ reason: "sink-blocked", subject: `sink/${name}`, message }];
 }
 
-/** Priorities of the service: a site without such alarms has the value 0, because absent means unknown. */
+/** A site without alarms of a priority has the value 0, because an absent value means unknown. */
 const ALARM_PRIORITIES = ["A", "B", "C"];
 
-/** Before each scrape, sets the gauges to the values of the status page. An unknown number is absent, which is not 0. */
+/** Sets the gauges before each scrape. An unknown number is absent, which is not 0. */
 export async function refreshMetricGauges(options: {
   readonly status: Pick<Status, "health" | "sinks">;
   readonly metrics: Metrics;
@@ -161,7 +161,7 @@ function setSourceGauges(metrics: Metrics, { name: source, alarms, counts, jobs,
   }
 }
 
-/** Joins several Prometheus expositions: each family is declared once, followed by the samples of all expositions. */
+/** Each metric family is declared once, followed by its samples of all texts. */
 export function joinPrometheusTexts(texts: readonly string[]): string {
   const metricFamilies = new Map<string, { readonly head: string[]; readonly samples: string[] }>();
   for (const text of texts) {

@@ -7,32 +7,31 @@ export interface JobReport {
   readonly lastSuccess: string | null;
   readonly lastAttempt: string | null;
   readonly problem: string | null;
-  /** True when the last poll received only a part of the list. */
+  /** True if the last poll received only a part of the list. */
   readonly partly: boolean;
-  /** Time from which a successful poll is overdue; null without a limit. */
   readonly dueBy: string | null;
   readonly late: boolean;
 }
 
-/** Returns when a job becomes late after a successful poll, both in milliseconds since 1970; null: never. */
+/** Returns the time at which a job becomes late after a successful poll, in milliseconds since 1970. */
 export type JobDueTime = (lastMs: number) => number | null;
 
-/** Due times of the jobs of a source, in display order. Jobs that are `off` are not displayed. */
+/** Due times of a source's jobs, in display order. Jobs that are `off` are not displayed. */
 export type JobDueTimes = ReadonlyMap<string, JobDueTime | "off">;
 
-/** Time that each job has for its first poll after a start, however old the stored poll is. */
+/** After a start, each job has this time for its first poll. */
 const FIRST_POLL_WAIT_MS = 3 * 60_000;
 
-/** Reports the jobs of a source. Ages use the monotonic clock: the wall clock steps when a suspended machine resumes. */
+/** Ages use the monotonic clock, because the wall clock jumps when a suspended machine resumes. */
 export function jobReports(options: {
   readonly polls: ReadonlyMap<string, StoredPoll>;
-  /** Last successful polls of this run; those in the store can be a minute old. */
+  /** Last successful polls since the start; the stored polls can be a minute old. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
-  /** Time of the newest value; replaces the last live read when no worker reports it. */
+  /** Time of the newest value, used as the last live read if no worker reports one. */
   readonly newestValue?: string | null;
   readonly dueTimes: JobDueTimes;
   readonly started: PollTime | null;
-  /** Monotonic time of the last page of a first inventory: polls that never succeeded wait for it. */
+  /** Monotonic time of the last page of the first inventory, which polls that never succeeded wait for. */
   readonly inventoryMs?: number | null;
   readonly now: PollTime;
 }): readonly JobReport[] {
@@ -41,11 +40,11 @@ export function jobReports(options: {
     const storedTime = polls.get(name)?.lastSuccess ?? null;
     if (name !== "live") return storedTime;
     if (newestValue !== undefined) return newestValue;
-    // Live reads without values are stored as a success, too. Before this start there is no better record.
+    // A live read without values is stored as a success, too, so only a success before this start is used.
     return storedTime !== null && started !== null && Date.parse(storedTime) < started.atMs ? storedTime : null;
   }
 
-  /** Milliseconds until the poll is late, negative when it is late; null: never. */
+  /** Negative if the poll is late; null if it is never late. */
   function msUntilJobIsLate(dueTime: JobDueTime, last: PollTime | undefined, stored: string | null): number | null {
     const msUntilDueAfter = (lastMs: number, elapsedMs: number) => {
       const dueAtMs = dueTime(lastMs);
@@ -103,9 +102,8 @@ function laterIsoTime(a: string | null, b: string | null): string | null {
  */
 export interface CountReliability {
   readonly state: "whole" | "part" | "old" | "never" | "off";
-  /** The last good reading, UTC. */
+  /** UTC time of the last successful reading of the list. */
   readonly at: string | null;
-  /** Number according to an earlier reading. */
   readonly held: number;
 }
 
@@ -118,7 +116,7 @@ export function countReliabilityOf(
 ): CountReliability {
   if (isOff) return { state: "off", at: null, held };
   const at = job?.lastSuccess ?? null;
-  // A partial reading without results counts as none.
+  // A partial reading without results counts as no reading.
   if (job === undefined || at === null || (job.partly && held === 0)) return { state: "never", at: null, held };
   if (job.late || !isAvailable) return { state: "old", at, held };
   return { state: job.partly ? "part" : "whole", at, held };
@@ -128,7 +126,7 @@ export function reliableCount({ state, held }: CountReliability): number | null 
   return state === "whole" ? held : null;
 }
 
-/** The last known number. For lists that rarely change: a tag list is still valid some hours later. */
+/** For lists that rarely change, such as tags, a number of some hours ago is still valid. */
 export function lastKnownCount({ at, held }: CountReliability): number | null {
   return at === null ? null : held;
 }

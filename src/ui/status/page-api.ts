@@ -22,14 +22,14 @@ import { type TagResponse, tagResponse } from "./tag-response.ts";
 
 export interface SourceHolder {
   readonly message: string;
-  /** Name of the member, and its page ("" when it cannot be opened); null when no member holds the source. */
+  /** Name and page of the member that holds the source; null when no member holds the source. */
   readonly holder: { readonly name: string; readonly page: string } | null;
 }
 
-/** JSON responses to the page. Times are UTC, in plotted columns in seconds since 1970. Null is unknown, which is not 0. */
+/** Responses to the page. Times are UTC, in plotted columns in seconds since 1970. Null is unknown, not 0. */
 export interface PageApi {
   readonly sources: readonly string[];
-  /** Holder of a source of another member; null for an unconfigured source. Absent without a fleet. */
+  /** Member of the fleet that holds a source; null for an unconfigured source. Absent without a fleet. */
   holderOf?(source: string): Promise<SourceHolder | null>;
   sinkNames(): Promise<readonly string[]>;
   tags(query: TagsQuery): Promise<TagListResponse>;
@@ -78,7 +78,6 @@ export function createPageApi(options: PageApiOptions & { readonly status: Pick<
 export function pageResponseRoutes(responses: PageApi, status: Pick<Status, "alarms" | "silences">): Hono {
   const app = new Hono();
 
-  /** Responds 400 with a message to an invalid query, and 404 for an unknown object. */
   function get<T extends object>(
     path: string,
     schema: z.ZodType<T>,
@@ -132,7 +131,7 @@ export interface PageActionRouteOptions {
 }
 
 export interface PageActions {
-  /** Passes a write to the gate; resolves when it is journaled, or rejected and recorded. */
+  /** Resolves when the write is in the journal of commands, or rejected and recorded. */
   write(request: TagWriteRequest): Promise<void>;
   notReady(): string | null;
 }
@@ -142,7 +141,7 @@ export interface TagWriteRequest {
   readonly source: string;
   readonly tagId: string;
   readonly value: TagScalar;
-  /** Writes only if the tag still has this value; null for any value. */
+  /** Writes only if the tag still has this value; null allows any value. */
   readonly expect: TagScalar | null;
   readonly user: string | null;
 }
@@ -164,13 +163,13 @@ const DeadLetterRetryBody = z.strictObject({
     .optional(),
 });
 
-/** States of a command that was accepted: it waits, or its result is not known yet. */
+/** Accepted commands wait, or their result is not known yet. */
 const ACCEPTED_STATES: ReadonlySet<string> = new Set(["accepted", "sending", "confirmed", "accepted-unverified"]);
 const MAX_LATEST_COMMANDS = 50;
 const UNRECORDED_WRITE_MESSAGE =
   "Plenum rejected the command. It rejects so many commands now that it only counts them; the log says why.";
 
-/** Changes that an operator makes from the page. The guard rejects everybody else. */
+/** Changes that an operator makes on the page. `guardPage` rejects everybody else. */
 export function pageActionRoutes({ actions, answers, config, log, outbox }: PageActionRouteOptions): Hono {
   const app = new Hono();
   function post<T>(path: string, schema: z.ZodType<T>, act: (body: T, context: Context) => Promise<Response>): void {

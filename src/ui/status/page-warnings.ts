@@ -6,11 +6,9 @@ import type { SourceReport } from "./source-reports.ts";
 import { isDiskAlmostFull, isDiskFull, type StateReport } from "./state-disk-space.ts";
 
 const DAY_MS = 86_400_000;
-/** Days before the token's expiry from which the page warns; the event `token-expiring` comes at 30, 14, 7 and 1. */
+/** The page warns this many days before a token expires. */
 const TOKEN_WARNING_DAYS = 14;
-/** The warning about a copied state ends after a week; the original may still run elsewhere. */
 const COPY_WARNING_MS = 7 * DAY_MS;
-/** `plenum status --json` names all objects. */
 const MAX_LISTED_NAMES = 5;
 
 type WarningTexts = readonly string[];
@@ -28,7 +26,7 @@ function joinFirstNames(words: readonly string[], total = words.length): string 
   return `${words.slice(0, MAX_LISTED_NAMES).join(", ")}${unlistedCount > 0 ? ` and ${unlistedCount} more` : ""}`;
 }
 
-/** Warnings, worst first. An empty page must never look like "no alarms" while something fails. */
+/** Worst first. A page without warnings must never hide that something fails. */
 export function statusWarnings(
   report: {
     readonly sources: readonly SourceReport[];
@@ -98,7 +96,7 @@ function damagedRowsWarning(damaged: StateReport["damaged"]): string {
   return `Damaged rows of the state were found and set aside, the last at ${lastFoundAt}: ${joinFirstNames(damagedRowTexts)}${kindsSuffix}. Check the disk and the memory of this machine; \`plenum state check\` says more.`;
 }
 
-/** The unavailable service alone; otherwise features, sites and jobs that fail. */
+/** If the service is unavailable, warnings about its lists and sites are left out. */
 function availabilityWarnings({ name, health, jobs, lostSites, unavailable }: SourceReport): WarningTexts {
   const serviceOutage = unavailable.find(({ job }) => job === null);
   if (serviceOutage !== undefined) {

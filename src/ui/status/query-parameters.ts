@@ -62,7 +62,7 @@ export const PlotQuery = querySchema({
   source,
   tag: requiredText("tag"),
   span: enumParameter("span", ["6h", "24h", "7d", "30d"]),
-  /** True if gaps may be filled with requests to the service. */
+  /** True if requests to the service may fill gaps of the plot. */
   fetch: z
     .literal("1", { error: "fetch is 1, or left out." })
     .optional()

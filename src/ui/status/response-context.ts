@@ -10,20 +10,20 @@ import type { ListCommands } from "./command-list.ts";
 import type { RunningSink } from "./sink-reports.ts";
 import type { TagIndex } from "./tag-index.ts";
 
-/** Topic or query of a sink that sends a tag, ready to be copied. */
+/** Topic or query under which a sink publishes a tag. */
 export interface SinkAddress {
   readonly sink: string;
   readonly connector: string;
   readonly text: string;
 }
 
-/** Limits of a tag in the allow-list of writes. */
+/** Limits of a tag that may be written. */
 export interface TagWriteLimits {
   readonly type: "number" | "boolean";
   readonly min: number | null;
   readonly max: number | null;
   readonly step: number | null;
-  /** Why nothing can be written now: rehearsal, stopped, not armed, viewer …; null when it can. */
+  /** Reason why the tag cannot be written now; null if it can be written. */
   readonly closed: string | null;
 }
 
@@ -40,9 +40,8 @@ export interface RunningWorker {
   sinks(): readonly RunningSink[];
   /** Topics or queries of the sinks whose filters pass the event. */
   addressesOf(event: Event): readonly SinkAddress[];
-  /** Null for a tag that the allow-list does not name. */
+  /** Null for a tag that may not be written. */
   writable(source: string, tagId: string): TagWriteLimits | null;
-  /** Requests per minute that the service allows. */
   allowedPerMinute(source: string): number;
   readonly fetchHistory: FetchHistory;
 }
@@ -51,7 +50,7 @@ export interface PageApiOptions {
   readonly clock: Clock;
   readonly store: Store;
   readonly sources: readonly string[];
-  /** The current sinks and their filters; a sink without a filter receives everything. */
+  /** A sink without a filter receives all events. */
   readonly sinksAndFilters: () => {
     readonly sinks: readonly string[];
     readonly filterBySink: ReadonlyMap<string, LagFilter>;

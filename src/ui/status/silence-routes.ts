@@ -34,14 +34,14 @@ export function isSilenceActive({ from, to }: Silence, at: string): boolean {
   return from <= at && to > at;
 }
 
-/** The longest silence that covers the alarm; null without one. */
+/** Null if no silence covers the alarm. */
 export function longestSilenceFor(silences: readonly Silence[], source: string, alarm: Alarm): AppliedSilence | null {
   const coveringSilences = silences.filter((silence) => isAlarmSilenced(silence, source, alarm));
   const [longest] = coveringSilences.sort((a, b) => b.to.localeCompare(a.to));
   return longest === undefined ? null : { to: longest.to, reason: longest.reason, madeBy: longest.madeBy };
 }
 
-/** Active silences first, then future ones, of those that may cover an alarm in the scope; `at` is UTC. */
+/** Active silences first, then future silences that may concern the requested site; `at` is UTC. */
 export async function silenceRows(
   cache: CachedDocuments,
   sources: readonly string[],
@@ -51,7 +51,7 @@ export async function silenceRows(
 ): Promise<readonly SilenceRow[]> {
   const rows: SilenceRow[] = [];
   for (const silence of silences) {
-    // The worker removes it within seconds.
+    // The worker removes an ended silence within seconds.
     if (silence.to <= at || !(await maySilenceConcernSite(cache, sources, silence, scope))) continue;
     const { id, from, to, reason, madeBy } = silence;
     const alarms = silencedAlarms(silence, await silenceTargetNames(cache, sources, silence));
@@ -96,9 +96,8 @@ export type SilenceStore = Pick<Store, "commit" | "document" | "documents">;
 export interface SilenceRouteOptions {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
   readonly clock: Pick<Clock, "now">;
-  /** Silences of a source; null for a source of another member. */
+  /** Null for a source of another member of the fleet. */
   readonly silencesOf: (source: string) => SilenceStore | null;
-  /** Ends a silence of any source; false for an unknown id. */
   readonly endSilence: (id: string, at: string, by: string | null) => Promise<boolean>;
 }
 
@@ -126,7 +125,7 @@ const NewSilenceRequest = z
     error: "Say either an alarm or a site.",
   });
 
-/** POST /api/silences and POST /api/silences/:id/end, for an operator. The guard rejects everybody else. */
+/** POST /api/silences and POST /api/silences/:id/end. `guardPage` admits only operators. */
 export function silenceRoutes({ config, clock, endSilence, silencesOf }: SilenceRouteOptions): Hono {
   const app = new Hono();
   // Concurrent requests would each count the silences before any of them is stored.

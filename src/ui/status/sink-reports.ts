@@ -9,14 +9,14 @@ export interface SinkReport {
   readonly state: string;
   readonly since: string | null;
   readonly problem: string | null;
-  /** Undelivered events, and events that are sent again. Upper bounds unless `exact`. */
+  /** Undelivered events, and events that are sent again; upper bounds unless `exact`. */
   readonly depth: number | null;
   readonly again: number | null;
   readonly exact: boolean;
   readonly oldest: string | null;
   readonly deadLetters: number | null;
   readonly dropped: number | null;
-  /** Number of entries in its state, such as open tickets. */
+  /** Number of entries in the stored state of the sink, such as open tickets. */
   readonly remembered: number | null;
   readonly ended: string | null;
 }
@@ -66,12 +66,12 @@ export function backlogText({ depth, again, exact }: Pick<SinkReport, "depth" | 
   return `${exact ? "" : "at most "}${depth + again}`;
 }
 
-/** Columns of one plot, all of the same length, by rising time. A null is a gap in the line. */
+/** Columns of a plot by rising time. A null is a gap in the line. */
 export interface PlotColumns {
   readonly t: readonly number[];
-  /** The last value within the step; false and true are 0 and 1. */
+  /** Last value within a time step; false and true are 0 and 1. */
   readonly value: readonly (number | null)[];
-  /** The lowest and the highest value within the step; left out when each step holds one value. */
+  /** Lowest and highest value within a time step; absent when each step has one value. */
   readonly low?: readonly (number | null)[];
   readonly high?: readonly (number | null)[];
 }

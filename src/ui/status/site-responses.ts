@@ -12,7 +12,6 @@ export type SiteResponse = NonNullable<Awaited<ReturnType<typeof siteResponse>>>
 /** GET /api/alarm-days?source&site: raised alarms of the last 30 UTC days. */
 export interface AlarmDayCounts {
   readonly days: readonly string[];
-  /** Each priority that occurs has a number for each day. */
   readonly byPriority: Readonly<Record<string, readonly number[]>>;
 }
 

@@ -26,7 +26,7 @@ import { lastDayColumns } from "./sink-reports.ts";
 export interface ConfiguredSource {
   readonly name: string;
   readonly origin: string;
-  /** Absent: only jobs that ran are reported, and none is late. */
+  /** Without due times, only jobs that ran are reported, and none is late. */
   readonly dueTimes?: JobDueTimes;
 }
 
@@ -71,7 +71,7 @@ interface ReportTimes {
 
 export type SourceHealth = Awaited<ReturnType<typeof sourceHealth>>;
 
-/** Reads only counts and a dozen small documents, because probes request the health every few seconds. */
+/** Reads only counts and a dozen small documents, because the health is requested every few seconds. */
 export async function sourceHealth(
   cache: CachedDocuments,
   source: ConfiguredSource,
@@ -111,7 +111,7 @@ async function readSourcePolls(
     ...(newestValue === undefined ? {} : { newestValue }),
   });
   const lostSites: (StoredUnavailability & { readonly siteId: number })[] = [];
-  /** `job` is null for the whole service. */
+  /** `job` is null if the whole service is unavailable. */
   const unavailable: (StoredUnavailability & { readonly job: string | null })[] = [];
   for (const [key, { since, reason }] of availability) {
     const job = key.startsWith(FEATURE_PREFIX) ? key.slice(FEATURE_PREFIX.length) : null;
@@ -130,7 +130,7 @@ async function readSourcePolls(
   return { jobs, lostSites, readingWith, token: token ?? null, unavailable };
 }
 
-/** State of one source. Times are UTC; null is unknown, which is not 0. Without a running worker, only stored state is known. */
+/** Times are UTC; null is unknown, not 0. Without a running worker, only stored state is known. */
 export type SourceReport = Awaited<ReturnType<typeof sourceReport>>;
 
 export async function sourceReport(
@@ -180,12 +180,11 @@ export async function sourceReport(
     return {
       id,
       displayName,
-      // During the first inventory, the number is known for sites whose list was read to its end.
+      // During the first inventory, the number is known for sites whose tag list was read completely.
       tags: lastKnownCount(readings.tags) === null && !tagsSeen.has(String(id)) ? null : (tagCountBySite.get(id) ?? 0),
       gateways: {
         online: ["whole", "part"].includes(readings.gateways.state) ? countOnlineGateways(true) : null,
         all: lastKnownCount(readings.gateways) === null ? null : own.length,
-        /** Gateways whose record does not say whether they are online. */
         unclear: countOnlineGateways(null),
       },
       alarms: areAlarmsKnown ? Object.fromEntries(alarmCountByPriority) : null,
@@ -194,7 +193,6 @@ export async function sourceReport(
   return {
     ...{ name, origin, unavailable, lostSites, token, jobs, readings },
     quota: live?.quota ?? null,
-    /** Last result of the service's health check; null before the first. */
     health: health.get("health") ?? null,
     sites: siteReports.toSorted((a, b) => a.id - b.id),
     counts: {
@@ -207,7 +205,7 @@ export async function sourceReport(
     oldestValue: oldest,
     history: historyReport(history),
     historyStarvesSince: live?.historyStarvesSince?.() ?? null,
-    /** Our clock minus the clock of the service. */
+    /** Time of this machine minus the time of the service. */
     clockSkewMs: live?.clockSkewMs ?? null,
     setAside: [...setAside].map(([id, { until, reason }]) => {
       const displayName = tags.get(id)?.value.displayName ?? id;
@@ -241,7 +239,7 @@ const countTagsBySite = memoizeByObject((tags: ReadonlyMap<string, StoredObject<
 
 const MAX_UNREADABLE_SERIES = 20;
 
-/** State of the logged history. A series is a tag at one resolution, such as `10001 5m`. */
+/** A history series is a tag at one resolution, such as `10001 5m`. */
 
 const historyReport = memoizeByObject((ledgers: ReadonlyMap<string, StoredLedger>) => {
   const storedSeries = [...ledgers.values()];
@@ -252,7 +250,7 @@ const historyReport = memoizeByObject((ledgers: ReadonlyMap<string, StoredLedger
     series: storedSeries.length,
     complete: followedSeries.filter(isSeriesComplete).length,
     withoutLog: storedSeries.filter(({ state }) => state === "no-log").length,
-    /** Time up to which every followed series was emitted. */
+    /** Time up to which the history of every followed series was emitted. */
     toldUntil: earliestTime(followedSeries.map(({ watermark }) => watermark)),
     unreadableCount: unreadableReports.length,
     unreadable: unreadableReports.slice(0, MAX_UNREADABLE_SERIES),
@@ -260,7 +258,7 @@ const historyReport = memoizeByObject((ledgers: ReadonlyMap<string, StoredLedger
 });
 
 function unreadableSeriesReport(series: string, { spans = [], refusal }: StoredLedger) {
-  // State of an earlier version has no refusal.
+  // Stored state of an earlier version has no refusal.
   const unreadableEntries = [...spans, ...(refusal ? [refusal] : [])].filter(({ reason }) => reason === "unreadable");
   const since = earliestTime(unreadableEntries.flatMap(({ at }) => at ?? []));
   return since === null ? null : { series, since, said: unreadableEntries.find(({ at }) => at === since)?.said ?? "" };

@@ -4,7 +4,6 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type DamagedRows, DocumentKeyConflict, type KnownStateCopy, type Store } from "../../engine/store/store.ts";
 
-/** Size of the disk in bytes, and the bytes that our user may still write; null when unknown. */
 export interface DiskSpace {
   readonly free: number | null;
   readonly diskBytes: number | null;
@@ -13,7 +12,6 @@ export interface DiskSpace {
 export interface StateReport extends DiskSpace {
   readonly file: string;
   readonly bytes: number;
-  /** Origin of a copied state; null when it is no known copy. */
   readonly copy: KnownStateCopy | null;
   readonly damaged: readonly DamagedRows[];
 }
@@ -28,14 +26,14 @@ export function readDiskSpace(file: string): DiskSpace {
 }
 
 const GIBIBYTE = 1024 ** 3;
-/** Free bytes below which the disk counts as full: the write-ahead log alone can take a quarter of it. */
+/** With fewer free bytes the disk counts as full: the write-ahead log alone can take 16 MiB. */
 const DISK_FULL_BYTES = 64 * 1024 ** 2;
 
 export function isDiskFull(free: number | null): free is number {
   return free !== null && free < DISK_FULL_BYTES;
 }
 
-/** True when less than 1 GiB or less than a tenth is free. 10 GiB are always enough: a worker does not write as much in weeks. */
+/** 10 free GiB are always enough, because a worker does not write as much in weeks. */
 export function isDiskAlmostFull(free: number, diskBytes: number): boolean {
   return free < Math.max(GIBIBYTE, Math.min(0.1 * diskBytes, 10 * GIBIBYTE));
 }
@@ -45,7 +43,7 @@ export interface CommitFailure {
   readonly problem: string;
 }
 
-/** Wraps a store and records failed writes by kind: on a nearly full disk a slot of 50 bytes may fit where an event does not. */
+/** Failures are kept by kind of write: on a nearly full disk a small write may succeed where an event fails. */
 export function watchFailedWrites(store: Store, clock: Clock) {
   const failureByWriteKind = new Map<"commit" | "settle" | "slot", CommitFailure>();
   async function recordWriteFailure<T>(kind: "commit" | "settle" | "slot", write: () => Promise<T>): Promise<T> {
@@ -54,7 +52,7 @@ export function watchFailedWrites(store: Store, clock: Clock) {
       failureByWriteKind.delete(kind);
       return result;
     } catch (error) {
-      // A conflict is about a key, not about the disk.
+      // A key conflict is no fault of the disk.
       if (!(error instanceof DocumentKeyConflict)) {
         const since = failureByWriteKind.get(kind)?.since ?? isoUtc(clock.now());
         failureByWriteKind.set(kind, { since, problem: errorText(error) });

@@ -19,19 +19,18 @@ import {
 } from "./source-reports.ts";
 import { type DiskSpace, readDiskSpace, type StateReport } from "./state-disk-space.ts";
 
-/** State of a worker for the web page, `plenum status`, health and metrics. */
+/** State of a worker for the status page, `plenum status`, health and metrics. */
 export interface StatusReport {
   readonly version: string;
   readonly now: string;
-  /** Null when no worker is running: then the report contains the stored state. */
+  /** Null if no worker is running; the report then contains the stored state. */
   readonly startedAt: string | null;
-  /** Name of this member of the fleet; absent without a fleet. */
   readonly member?: string;
   readonly notices: readonly string[];
   readonly sources: readonly SourceReport[];
   readonly sinks: readonly SinkReport[];
   readonly commands: CommandsReport | null;
-  /** The configuration file and the result of its last change; null without a worker that reloads it. */
+  /** Result of the last configuration change; null without a worker that reloads its configuration file. */
   readonly configuration: ConfigurationState | null;
   readonly store: StateReport;
 }
@@ -66,9 +65,8 @@ export interface StatusOptions {
   readonly clock: Clock;
   readonly store: Store;
   readonly sources: readonly ConfiguredSource[];
-  /** Configured sinks; absent: those of the running worker. */
+  /** Names of the configured sinks; by default, the sinks of the running worker. */
   readonly sinks?: readonly string[];
-  /** Filters of the sinks; a sink without one receives everything. */
   readonly filterBySink?: ReadonlyMap<string, LagFilter>;
   readonly live: RunningWorkerState | null;
 }
@@ -78,7 +76,7 @@ export interface Status {
   health(): Promise<StatusHealth>;
   alarms(): Promise<readonly AlarmRow[]>;
   sinks(): Promise<readonly SinkReport[]>;
-  /** Active and future silences; never cached, so that a change is visible at once. */
+  /** Silences are never cached, so that a change is visible at once. */
   silences(scope: ScopeQuery): Promise<readonly SilenceRow[]>;
 }
 

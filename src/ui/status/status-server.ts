@@ -77,7 +77,6 @@ function compressPageFile(file: string) {
   };
 }
 
-/** The best encoding that the browser accepts; `q=0` excludes one. */
 function bestContentEncoding(accepted: string): ContentEncoding {
   const acceptedNames = accepted
     .toLowerCase()
@@ -106,7 +105,7 @@ function addPageFileRoutes(app: Hono): void {
   }
 }
 
-/** Health, metrics and the status page. Operations that the page does not offer use the control socket. */
+/** Serves health, metrics and the status page. Other operations use the control socket. */
 export interface StatusServerOptions extends PageGuardOptions, SilenceRouteOptions, PageActionRouteOptions {
   readonly config: StatusConfig;
   readonly clock: Pick<Clock, "monotonic" | "now" | "sleep">;
@@ -117,7 +116,7 @@ export interface StatusServerOptions extends PageGuardOptions, SilenceRouteOptio
   readonly readiness: () => Promise<Readiness>;
   readonly refresh: () => Promise<void>;
   readonly log: Log;
-  /** Activates the kill switch for writing; null when nothing can be written. Only the command line resets it. */
+  /** Sets the kill switch for writing, which only the command line releases; null if writing is switched off. */
   readonly stopWrites: ((by: string) => Promise<void> | void) | null;
   readonly fleet?: () => Promise<object>;
 }
@@ -126,7 +125,7 @@ export interface StatusServer extends WorkerService {
   url(): string;
 }
 
-/** Kinds on the page: without values and history, which come by the hundred a minute and have views of their own. */
+/** Values and history are left out: they come by the hundred a minute and have views of their own. */
 const LISTED_EVENT_KINDS = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
 const MAX_LISTED_EVENTS = 50;
 
@@ -140,7 +139,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     return context.json({ message: `This request failed; the log says why (request ${requestId}).` }, 500);
   });
 
-  // Uses no database, so that a slow disk does not cause a restart.
+  // `/healthz` uses no database, so that a slow disk does not cause a restart.
   app.get("/healthz", (context) => context.text("ok\n"));
   app.get("/readyz", async (context) => {
     const readiness = await options.readiness();
@@ -195,7 +194,7 @@ export function createStatusServer(options: StatusServerOptions): StatusServer {
   };
 }
 
-/** Tries to listen on the address of the status page. Throws ConfigError if that fails. */
+/** Throws ConfigError if a server cannot listen on this address. */
 export async function checkStatusAddress(host: string, port: number): Promise<void> {
   const httpServer = createServer();
   await listen(httpServer, { host, port }, (error) => statusListenError(error, host, port));

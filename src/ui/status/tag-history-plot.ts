@@ -10,7 +10,7 @@ import type { PlotQuery } from "./query-parameters.ts";
 import type { FetchHistory, ResponseContext } from "./response-context.ts";
 import type { TagRow } from "./tag-index.ts";
 
-/** State of filling gaps from history: idle | asked (poll again) | refused, with the reason | off. */
+/** State of filling gaps of a plot: idle | asked (poll again) | refused, with the reason | off. */
 export interface HistoryFetchState {
   readonly state: "idle" | "asked" | "refused" | "off";
   readonly why: string | null;
@@ -36,9 +36,7 @@ interface CachedSeries {
 }
 
 const MAX_OPEN_REQUESTS = 3;
-/** 720 points of a series take 12 kB. */
 const MAX_CACHED_SERIES = 50;
-/** Lifetime of fetched data and of a rejection. */
 const HISTORY_CACHE_LIFETIME_MS = 600_000;
 const MAX_QUOTA_WAIT_MS = 300_000;
 const EMPTY_SAMPLES: Samples = { times: [], values: [] };
@@ -46,7 +44,7 @@ const WAITING_STATE: HistoryFetchState = { state: "asked", why: "The request wai
 
 class QuotaWaitTimeout extends Error {}
 
-/** Logged history that a plot requested in spare slots. It is only displayed: no event is emitted, and a restart deletes it. */
+/** History that a plot requested with spare quota. It is only displayed; a restart deletes it. */
 export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
   const cachedSeriesByKey = new Map<string, CachedSeries>();
   const stopController = new AbortController();
@@ -94,7 +92,7 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
     return deadlineController.signal;
   }
   return {
-    /** Requests a range unless it is cached or requested already; at most one request per tag. */
+    /** Requests history unless it is cached or requested already; at most one request per tag. */
     request(range: HistoryRange): HistoryFetchState {
       const state = cachedFetchState(range);
       if (state !== null) return state;
@@ -113,7 +111,7 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
     },
     state: (range: HistoryRange): HistoryFetchState => cachedFetchState(range) ?? { state: "idle", why: null },
     samples: samplesOfRange,
-    /** Changes whenever `samples` changes. */
+    /** Changes whenever the samples of the range change. */
     version: (range: HistoryRange) => cachedSeriesByKey.get(seriesKey(range))?.version ?? 0,
     stop: () => stopController.abort(new Error("stopping")),
   };
@@ -138,7 +136,7 @@ function wholeSecondIso(ms: number): string {
 
 export type PlotResponse = Awaited<ReturnType<typeof plotResponse>>;
 
-/** `log`: resolution that fills the gaps of the span. */
+/** `log`: resolution of the history that fills gaps. */
 const PLOT_SPANS = {
   "6h": { hours: 6, log: "5m", byHour: false, maxAgeMs: 3_000 },
   "24h": { hours: 24, log: "5m", byHour: false, maxAgeMs: 10_000 },
@@ -146,14 +144,14 @@ const PLOT_SPANS = {
   "30d": { hours: 720, log: "1h", byHour: true, maxAgeMs: 60_000 },
 } as const;
 
-/** Newest events of the log that are searched, which takes 0.1 s. */
+/** Searching this many events takes 0.1 s. */
 const MAX_SEARCHED_EVENTS = 75_000;
 const MAX_HISTORY_EVENTS = 2_000;
 const LOGGED_SAMPLES_CACHE_MS = 60_000;
 const EMITTED_RESOLUTIONS = ["5m", "1h"] as const satisfies readonly Resolution[];
 const HOUR_SECONDS = 3_600;
 
-/** GET /api/plot?source&tag&span; with &fetch=1, gaps are requested from the service in its spare quota. */
+/** GET /api/plot?source&tag&span; with &fetch=1, gaps are requested from the service. */
 export async function plotResponse(
   context: ResponseContext,
   fetched: ReturnType<typeof createFetchedHistory>,
@@ -189,7 +187,7 @@ async function computePlotLine(
   if (PLOT_SPANS[span].byHour) {
     const readHours = (await tagPlots?.hours(tag.id, fromMs, toMs)) ?? [];
     const hoursByBegin = new Map(readHours);
-    // Of emitted data the finest resolution comes first.
+    // Emitted history begins with the finest resolution, which takes precedence.
     for (const [begin, hour] of [...emittedHistory, fetched].flatMap(summarizeHours))
       if (!hoursByBegin.has(begin) && begin * 1_000 >= fromMs) hoursByBegin.set(begin, hour);
     const hours = [...hoursByBegin].sort(([one], [other]) => one - other);
@@ -223,7 +221,7 @@ function emittedSamples(
   });
 }
 
-/** Sorts points by time. Of equal times the later point counts. */
+/** Of points with equal times, the later point counts. */
 function sortByTime(points: readonly (readonly [time: number, value: number | null])[]): Samples {
   const sortedPoints = [...new Map(points)].filter(([time]) => Number.isFinite(time)).sort(([a], [b]) => a - b);
   return { times: sortedPoints.map(([time]) => time), values: sortedPoints.map(([, value]) => value) };

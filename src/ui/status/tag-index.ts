@@ -9,7 +9,7 @@ import type { ScopeQuery, TagsQuery } from "./query-parameters.ts";
 /** GET /api/tags?source&site&search&show&sort&offset&limit */
 export interface TagListResponse {
   readonly total: number;
-  /** Tags that each choice of `show` would list, among those that match source, site and search. */
+  /** Number of matching tags for each choice of `show`. */
   readonly counts: Readonly<Record<TagsQuery["show"], number>>;
   readonly rows: readonly TagRow[];
 }
@@ -38,14 +38,13 @@ export interface TagIndexOptions {
   readonly readingOf: (source: string, id: string) => TagReadClass | null;
 }
 
-/** A late reading counts as stale after 110 % of the promised age plus 10 s: 76 s for a promised minute. */
+/** A value is stale after 110 % of its promised age plus 10 s. */
 const STALE_GRACE_SHARE = 0.1;
 const STALE_GRACE_MS = 10_000;
 const MAX_CACHED_SELECTIONS = 20;
 
 interface RankedTag extends IndexedTag {
   readonly text: string;
-  /** Rank among all tags by name, and by site and name. */
   byName: number;
   bySite: number;
 }
@@ -67,7 +66,7 @@ interface TagSnapshot {
   readonly selections: Map<string, TagSelection>;
 }
 
-/** Searches, filters, sorts and pages all listed tags. The selection may be some seconds old; returned rows are current. */
+/** Searches and sorts all listed tags. The selection may be some seconds old; returned values are current. */
 export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOptions) {
   let names: { readonly versions: string; readonly tags: readonly RankedTag[] } | null = null;
   let lastSnapshot: Promise<TagSnapshot> | null = null;
@@ -155,7 +154,6 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
       return { total: tags.length, counts, rows: await Promise.all(pageTags.map(({ named }) => readTagRow(named))) };
     },
     counts: async (scope: ScopeQuery) => (await selectTags({ ...scope, show: "all", sort: "name" })).counts,
-    /** Row of a tag, listed or not; null for an unknown tag. */
     async row(source: string, id: string): Promise<TagRow | null> {
       const listed = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
       if (listed === undefined) return null;
@@ -170,7 +168,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
   };
 }
 
-/** True when a value is older than promised, or has a future time because the clock was set back. */
+/** A value with a future time is stale, too: the clock was set back. */
 function isValueStale(value: StoredValue | undefined, reading: TagReadClass | null, nowMs: number): boolean {
   if (value === undefined || reading === null) return false;
   const ageMs = nowMs - Date.parse(value.time);
@@ -194,7 +192,7 @@ function rankTags(tags: readonly RankedTag[]): void {
   for (const [n, tag] of sortedBySite.entries()) tag.bySite = n;
 }
 
-/** The youngest value comes first by age. Tags without a value come last in both directions. */
+/** Sorted by age, the youngest value comes first. Tags without a value always come last. */
 const TAG_SORT_KEYS: Readonly<Record<string, (tag: TagValueState) => number | null>> = {
   name: ({ named }) => named.byName,
   site: ({ named }) => named.bySite,

@@ -66,7 +66,7 @@ async function offlineGatewayName({ cache }: ResponseContext, { source, siteId }
   return id === undefined ? null : (gateways.get(id)?.value.displayName ?? id);
 }
 
-/** Read interval, time of the next reading and the reason; or why the tag is not read. */
+/** Time and reason of the next reading, or the reason why the tag is not read. */
 async function nextTagReading({ store, live }: ResponseContext, source: string, id: string) {
   const reading = live.tag(source, id);
   if (reading !== null) {
@@ -109,7 +109,7 @@ function sampleTagEvent({ source, siteId, tag, value, quality, time }: TagRow): 
   });
 }
 
-/** State of the followed logs at the service; each resolution is followed by its totals. */
+/** State of the tag's history at each resolution, and of the totals of each resolution. */
 async function historyLogStates(store: Store, source: string, id: string) {
   const seriesNames = RESOLUTIONS.flatMap((resolution) => [resolution, `${resolution} total`]);
   const historyLedgers = await Promise.all(
@@ -134,7 +134,6 @@ function historyLogState(ledger: StoredLedger) {
   return { state: logStateText, knownUntil: hasFetchedPoints ? watermark : null, holes: countUnfetchedRanges(ledger) };
 }
 
-/** Number of configured ranges up to the watermark that were not fetched. */
 export function countUnfetchedRanges(ledger: StoredLedger): number {
   if (isSeriesComplete(ledger)) return 0;
   const { since, spans = [], watermark, wished } = ledger;

@@ -1,7 +1,7 @@
 import { html, render, useEffect, useRef, useState } from "/htm.mjs";
 import { currentLanguage, currentRegion, LanguageButton, loadLanguage, t } from "/language.mjs";
 
-/** Rejects with a message for the user and the `status` of the response, 0 without a response. */
+/** Rejects with a message for the user and the HTTP status; the status is 0 without a response. */
 async function requestSetup(path, body) {
   let response;
   try {
@@ -19,7 +19,6 @@ async function requestSetup(path, body) {
   throw Object.assign(new Error(result.message ?? t("The request failed.")), { status: response.status });
 }
 
-/** The running request and the last error; one request at a time. */
 function useSetupRequest() {
   const [state, set] = useState({ busy: false, problem: null });
   const run = async (work) => {
@@ -34,7 +33,6 @@ function useSetupRequest() {
   return { ...state, run };
 }
 
-/** Message of the service or the worker; English unless the table has a translation. */
 function ProblemText({ text }) {
   return html`<p class="problem" role="alert">${text === null ? "" : translatedText(text)}</p>`;
 }
@@ -44,7 +42,7 @@ function translatedText(text) {
   return translation === text && currentLanguage() !== "en" ? html`<span lang="en">${text}</span>` : translation;
 }
 
-/** Heading that takes the focus, so that keyboard and screen reader start at the new step. */
+/** Takes the focus, so that keyboard and screen reader start at the new step. */
 function FocusedHeading({ children }) {
   const headingElement = useRef(null);
   useEffect(() => headingElement.current?.focus(), []);
@@ -95,7 +93,7 @@ function AddressForm({ done }) {
   </form>`;
 }
 
-/** Label and explanation of each group. Functions, because the language may change. */
+/** Label and explanation of each group of tags. They are functions, because the language may change. */
 const GROUP_LABELS = {
   readings: () => [t("Measured values"), t("temperatures, flows, powers …")],
   meters: () => [t("Meters"), t("counters that only increase")],
@@ -103,7 +101,6 @@ const GROUP_LABELS = {
 };
 const BACKFILL_DAY_STEPS = [0, 1, 7, 30, 90, 365, 1095];
 const QUOTA_SHARE_STEPS = [0.2, 0.4, 0.6, 0.8, 1];
-/** Pause after the last movement of a slider before the page requests a plan. */
 const PLAN_REQUEST_DELAY_MS = 200;
 
 function valueAgeText(ms) {
@@ -114,7 +111,7 @@ function valueAgeText(ms) {
 
 const translateMessage = ({ text, values }) => t(text, values);
 
-/** A slider over the steps of a list; `none` adds "not at all" at its end. */
+/** Slider over a list of values; `none` adds "not at all" at its end. */
 function Slider({ id, label, help, steps, value, none, text, change }) {
   const all = none === undefined ? steps : [...steps, null];
   const at = Math.max(0, all.indexOf(value));
@@ -127,7 +124,7 @@ function Slider({ id, label, help, steps, value, none, text, change }) {
   </div>`;
 }
 
-/** Cost of the latest choices; responses to earlier choices are dropped. */
+/** Requests the cost of the latest choices; a response to earlier choices is dropped. */
 function useQuotaPlan(wishes, first) {
   const [plan, setPlan] = useState({ ...first, problem: null });
   const plannedWishes = useRef(wishes);
@@ -200,7 +197,6 @@ function SetupChoicesForm({ looked, done, back }) {
     </form>`;
 }
 
-/** Days of backfill; the resolution can only be changed in the file. */
 function HistorySlider({ wishes, setWishes }) {
   const { history } = wishes;
   const changeBackfillDays = (days) =>
@@ -286,7 +282,7 @@ async function openWorkerPage() {
 }
 
 function SetupPage() {
-  // Undefined until the server responds; null if this browser has no key.
+  // Undefined until the server responds; null if this browser has no session key.
   const [setup, setSetup] = useState(undefined);
   const [problem, setProblem] = useState(null);
   const [language, setLanguage] = useState(null);

@@ -19,14 +19,13 @@ import { Age, nowMs } from "/worker-clock.mjs";
 import { post, usePolledData } from "/worker-requests.mjs";
 
 const EMPTY_ALARM_LIST = { priorities: {}, rows: [] };
-/** Alarms shown at first, alarms added by each click, and the most that the worker returns. */
 const INITIAL_ALARM_COUNT = 100;
 const ADDED_ALARMS = 300;
 const MAX_ALARMS = 1000;
 const MAX_LISTED_SILENCES = 100;
 const ALARM_DAYS_POLL_MS = 60_000;
 
-/** Active alarms of all sites, or of one ({ source, id }). `more` shows more alarms; null when there are none. */
+/** Polls active alarms of all sites, or of one ({ source, id }). `more` shows more alarms; null if there are none. */
 export function usePolledAlarms(site, priority, everyMs) {
   const [limit, setLimit] = useState(INITIAL_ALARM_COUNT);
   const query = {
@@ -41,12 +40,12 @@ export function usePolledAlarms(site, priority, everyMs) {
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
 const alarmKey = ({ source, alarm }) => `${source} ${alarm.id}`;
 
-/** `site` ({ source, id }) and `priority` narrow the list; null shows all. */
+/** `site` ({ source, id }) and `priority` narrow the list; null does not. */
 export function ActiveAlarms({ alarms, sources, site = null, priority, choose, silenced }) {
   const shownSources = sources.filter((source) => site === null || source.name === site.source);
   const areAlarmsComplete = shownSources.every((source) => source.readings.alarms.state === "whole");
   const { priorities } = alarms.data;
-  // Until the response for another priority arrives, show the matching rows of the last one.
+  // Until the response for another priority arrives, matching alarms of the last response are shown.
   const rows = alarms.data.rows.filter(({ alarm }) => priority === null || alarm.trigger.priority === priority);
   const all = sum(Object.values(priorities));
   const matchingAlarmCount = priority === null ? all : (priorities[priority] ?? 0);
@@ -115,7 +114,7 @@ export function AlarmSummaryList({ alarms, none }) {
   )}</ul>`;
 }
 
-/** Alarms by day as bars, stacked by priority; `null` before the first response. */
+/** Raised alarms by day as bars, stacked by priority. `bars`: null before the first response. */
 export function AlarmDaysPanel({ bars, answer = null }) {
   return html`<${Panel} kind="days" title=${t("Alarms by day")} note=${t("raised in the last 30 days")}>
     ${answer !== null && html`<${StaleWarning} answer=${answer} />`}
@@ -198,7 +197,7 @@ export function BeginSilenceForm({ what, name, done }) {
   </span>`;
 }
 
-/** Asks for confirmation, because active alarms are notified when the silence ends. */
+/** Asks for confirmation, because notifications about active alarms are sent when the silence ends. */
 function EndSilenceButton({ id, done }) {
   if (needsPassword())
     return html`<${CommandHint} name=${t("end")} command=${`plenum silence end ${shellArgument(id)}`} />`;

@@ -10,7 +10,6 @@ import { lostWorkerSince, usePolledData, useReportChangeTime } from "/worker-req
 const STATUS_POLL_MS = 2000;
 const WORKER_CHECK_MS = 1000;
 
-/** Views that are loaded on demand, by the first part of the address. */
 const VIEW_LOADERS = {
   tag: () => import("/tag.mjs"),
   alarm: () => import("/alarm.mjs"),
@@ -21,7 +20,6 @@ const VIEW_LOADERS = {
   fleet: () => import("/fleet.mjs"),
 };
 
-/** Checks every second whether the worker responds, and draws only changes. */
 function useLostWorker(status, movedAtMs) {
   const [lost, setLost] = useState(null);
   useEffect(() => {
@@ -53,7 +51,7 @@ function LoadedView({ view, ...props }) {
   return loaded === null ? html`<p class="loading">${t("Loading …")}</p>` : html`<${loaded.View} ...${props} />`;
 }
 
-/** The view of the address. Its errors do not affect the rest of the page. */
+/** An error in the view does not affect the rest of the page. */
 function CurrentView({ address: { view, parts, query }, ...props }) {
   const [error] = useErrorBoundary((caught) => console.error(caught));
   if (error)
@@ -143,7 +141,7 @@ function BuildingsState({ sources }) {
     : html`${alarmCountText}, <b class="bad">${t("{count} of priority A", { count: valueText(priorityACount) })}</b>`;
 }
 
-/** Warns that the data is old. All times are of the browser's clock, because the worker's stands still. */
+/** Warns that the data is old. Times are of the browser's clock, because the worker's clock stands still. */
 function LostWorkerWarning({ lost }) {
   if (lost === null) return null;
   const lostSinceTime = new Date(lost.sinceMs).toISOString();
@@ -158,7 +156,6 @@ function LostWorkerWarning({ lost }) {
   </section>`;
 }
 
-/** Progress of the first reading of each source's lists, in the worker's words. */
 function FirstInventoryProgress({ sources }) {
   return sources
     .filter(({ firstInventory }) => firstInventory?.message != null)

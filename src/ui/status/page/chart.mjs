@@ -25,7 +25,7 @@ function loadPlotLibrary() {
   return plotLibrary;
 }
 
-/** Current value of a colour of the style sheet: a canvas knows no custom properties. */
+/** Computes the current value of a colour, because a canvas knows no custom properties of CSS. */
 function styleColourOf(element, name, alpha = 1) {
   const colourProbe = document.createElement("i");
   colourProbe.style.color =
@@ -36,7 +36,7 @@ function styleColourOf(element, name, alpha = 1) {
   return color;
 }
 
-/** Labels of the time axis: dates on a long axis; times on a short one, with the date where a day begins. */
+/** Dates on a long axis; times on a short axis, with the date where a day begins. */
 function timeLabels(times, step) {
   return times.map((time, n) => {
     const day = shortDate(time * 1000);
@@ -45,7 +45,7 @@ function timeLabels(times, step) {
   });
 }
 
-/** Draws horizontal lines at levels, such as the allowed rate, and vertical lines at marks, such as the begin of an alarm. */
+/** Draws horizontal lines, such as the allowed rate, and vertical lines, such as the begin of an alarm. */
 function drawMarkLines(plot, levels, marks, colour) {
   const { left, top, width, height } = plot.bbox;
   const { ctx } = plot;
@@ -74,7 +74,7 @@ const plotSizeOf = (box) => ({ width: Math.max(120, box.clientWidth), height: Ma
 
 function plotOptionsFor(uPlot, box, { from, to, series, bands, marks, levels, floor }, setPoint, zoomOut) {
   const themeColourOf = (name, alpha) => styleColourOf(box, name, alpha);
-  // Everything grows with the root font, which is larger on a wall display.
+  // Sizes grow with the root font, which is larger on a wall display.
   const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
   const axis = {
     stroke: themeColourOf("quiet"),
@@ -128,7 +128,7 @@ function valueAxisWidth(plot, labels, rem) {
   return Math.max(2.75 * rem, Math.ceil(labelWidthPx) + 1.1 * rem);
 }
 
-/** Range of the value axis: a constant value lies in the middle; with a floor of 0 the axis begins at 0. */
+/** A constant value lies in the middle of the axis; with a floor of 0 the axis begins at 0. */
 function valueAxisRange(low, high, floor) {
   if (low === null || high === null) return [floor ?? 0, (floor ?? 0) + 1];
   const axisBottom = floor === undefined ? low : Math.min(floor, low);
@@ -214,7 +214,7 @@ function PlotCanvas({ data, from, to, series, bands = [], marks = [], levels = [
   </div>`;
 }
 
-/** True for the dark colour scheme: a canvas has to be drawn again with its colours. */
+/** A canvas has to be drawn again when the colour scheme of the browser changes. */
 function useDarkScheme() {
   const [isDark, setDark] = useState(() => matchMedia("(prefers-color-scheme: dark)").matches);
   useEffect(() => {
@@ -240,7 +240,7 @@ const ORIGIN_LABELS = {
 
 const secondsOfTime = (iso) => Math.round(Date.parse(iso) / 1000);
 
-/** Curve of a tag's values for the span in the address. `marks`: vertical lines, see `Chart`. */
+/** Draws a tag's values in the time span of the address. `marks`: vertical lines, see `Chart`. */
 export function TagPlot({ source, id, query, marks = [], isBoolean = false, name }) {
   const [isFetching, setFetching] = useState(false);
   const timeSpan = query.get("span") in TIME_SPAN_LABELS ? query.get("span") : "24h";
@@ -288,7 +288,7 @@ function plotSummary({ value, low, high, stepSeconds, origin, unit }) {
   if (points === 0) return t(ORIGIN_LABELS.none);
   const lowestValue = (low ?? value).reduce((a, b) => (b === null ? a : Math.min(a, b)), Infinity);
   const highestValue = (high ?? value).reduce((a, b) => (b === null ? a : Math.max(a, b)), -Infinity);
-  // Without `low`, the points have no equal distances.
+  // Without `low`, the points are readings at irregular times.
   const template =
     low === undefined ? "{points}, usually {step} apart, {origin}" : "{points}, one for {step}, {origin}";
   const values = {

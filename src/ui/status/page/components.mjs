@@ -3,7 +3,7 @@ import { t, unreliableCountReason } from "/language.mjs";
 import { viewAddress } from "/view-address.mjs";
 import { nowMs } from "/worker-clock.mjs";
 
-/** Components that several views use. Text only ever goes into text nodes. */
+/** Components that several views use. Texts are never parsed as HTML. */
 
 export function Panel({ title, note = null, extra = null, kind = "", level = "h2", label, children }) {
   return html`<section class=${`panel ${kind}`} aria-label=${label}>
@@ -11,7 +11,7 @@ export function Panel({ title, note = null, extra = null, kind = "", level = "h2
     ${children}</section>`;
 }
 
-/** A table, or `none` without rows. `head`: pairs of a title (null: no heading) and a class. `scroll`: name of a scrolling region around it. */
+/** `head`: pairs of a title (null: no heading) and a CSS class. `none`: text instead of an empty table. */
 export function Table({ rows, head, none, kind, scroll }) {
   if (rows.length === 0) return html`<p class="quiet">${none}</p>`;
   const tableElement = html`<table class=${kind}>
@@ -53,7 +53,6 @@ export function UnreliableCountWarning({ reading, what }) {
   return html`<p class="warn">${t("Not all {what} are known: {words}.", { what: t(what), words: unreliableReason })}</p>`;
 }
 
-/** Text of the service or a sink, in its own language. */
 export const quotedText = (text) => html`<span lang="en">${text}</span>`;
 
 export function CopyButton({ text, name = t("copy") }) {
@@ -102,7 +101,7 @@ export const siteAddress = (source, id) => viewAddress("site", [source, id]);
 export const alarmAddress = (source, id, episode = null) =>
   viewAddress("alarm", episode === null ? [source, id] : [source, id, episode]);
 
-/** A button that asks for confirmation. `done` performs the change and returns the reason of a failure. */
+/** Asks for confirmation. `done` performs the change and returns the reason of a failure. */
 export function ConfirmButton({ name, again, done, kind = "mute" }) {
   const [isAsked, setAsked] = useState(false);
   const [failure, setFailure] = useState("");
@@ -115,7 +114,7 @@ export function ConfirmButton({ name, again, done, kind = "mute" }) {
     ${failure !== "" && html` <b class="problem" role="alert">${failure}</b>`}`;
 }
 
-/** True when no password is configured: the page then shows commands instead of buttons that change something. */
+/** True if no password is configured: the page then shows commands instead of buttons. */
 let isPasswordNeeded = false;
 
 export function setNeedsPassword(isNeeded) {
@@ -124,7 +123,7 @@ export function setNeedsPassword(isNeeded) {
 
 export const needsPassword = () => isPasswordNeeded;
 
-/** An argument of a shell command. Text of the service is quoted, so that it cannot be another command. */
+/** Quotes a text of the service, so that it cannot be another shell command. */
 export function shellArgument(text) {
   return /^[\w.:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -1,4 +1,4 @@
-/** Texts, numbers and times in the reader's language. The English text is the key; `{name}` is replaced by a value. */
+/** Texts, numbers and times in the reader's language. The English text is the key of its translation. */
 
 import { html } from "/htm.mjs";
 
@@ -6,12 +6,12 @@ const LANGUAGE_NAMES = { en: "English", nb: "Norsk" };
 const LANGUAGE_STORAGE_KEY = "plenum.language";
 let language = "en";
 let translations = {};
-/** Region for numbers and times: `en` would put the month before the day. */
+/** Region for numbers and times: the region of `en` would put the month before the day. */
 let region = "en-GB";
 export const currentLanguage = () => language;
 export const currentRegion = () => region;
 
-/** The language chosen last, otherwise the browser's first supported language. */
+/** The language that the reader chose last, otherwise the browser's first supported language. */
 function preferredLanguage() {
   let storedLanguage = null;
   try {
@@ -28,7 +28,6 @@ function preferredLanguage() {
   return "en";
 }
 
-/** Loads the translations of a language; by default, of the preferred language. */
 export async function loadLanguage(wanted = preferredLanguage()) {
   translations = wanted === "nb" ? (await import("/norwegian.mjs")).NORWEGIAN : {};
   language = wanted;
@@ -42,7 +41,7 @@ export function LanguageButton({ kind, done }) {
     try {
       localStorage.setItem(LANGUAGE_STORAGE_KEY, otherLanguage);
     } catch {
-      // The choice lasts until the page is closed.
+      // The chosen language lasts until the page is closed.
     }
     await loadLanguage(otherLanguage);
     done(otherLanguage);
@@ -50,7 +49,7 @@ export function LanguageButton({ kind, done }) {
   return html`<button type="button" class=${kind} lang=${otherLanguage} onClick=${switchLanguage}>${LANGUAGE_NAMES[otherLanguage]}</button>`;
 }
 
-/** Translates a text; without a translation it stays English. */
+/** `{name}` in a text is replaced by `values.name`. Without a translation, the text stays English. */
 export function t(text, values = {}) {
   return (translations[text] ?? text).replaceAll(/\{(\w+)\}/g, (placeholder, name) =>
     Object.hasOwn(values, name) ? String(values[name]) : placeholder,
@@ -59,7 +58,7 @@ export function t(text, values = {}) {
 
 const cachedFormats = new Map();
 
-/** Caches formats: making one costs more than using it a thousand times. */
+/** Creating a format costs more than using it a thousand times. */
 function cachedFormat(type, options) {
   const key = `${region} ${JSON.stringify(options)}`;
   if (!cachedFormats.has(key)) cachedFormats.set(key, new Intl[type](region, options));
@@ -87,7 +86,7 @@ export function durationText(seconds) {
   return `${Math.round(seconds / 86400)} ${t("days")}`;
 }
 
-/** An interval, with one decimal; equal to `secondsText` of the worker. */
+/** An interval with one decimal; equal to `secondsText` of the worker. */
 export function intervalText(seconds) {
   const [unit, size] =
     seconds < 120 ? ["s", 1] : seconds < 7200 ? ["min", 60] : seconds < 172800 ? [t("h"), 3600] : ["d", 86400];
@@ -121,7 +120,7 @@ export function at(iso, now) {
 
 export const fullTimeText = (iso) => formatTime(Date.parse(iso), { dateStyle: "full", timeStyle: "long" });
 
-/** Reason why a number may be wrong; null for a reliable number. `what`: in the plural. */
+/** Reason why a counted number may be wrong; null for a reliable number. `what`: noun in the plural. */
 export function unreliableCountReason({ state, at: read, held }, what, now) {
   switch (state) {
     case "whole":

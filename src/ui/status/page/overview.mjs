@@ -22,7 +22,7 @@ const RARE_CHANGES_POLL_MS = 10_000;
 export const sitesOfSources = (sources) =>
   sources.flatMap((source) => source.sites.map((site) => ({ source: source.name, ...site })));
 
-/** `during`: removes failures from a response while the whole worker is lost. */
+/** `during`: removes failures of single responses while the whole worker does not respond. */
 export function Overview({ report, query, during }) {
   const { sources, sinks } = report;
   const priority = query.get("priority");
@@ -166,7 +166,7 @@ function SinksTile({ sinks }) {
     mood=${workingSinkCount < sinks.length ? "warn" : ""}>${lagText}<//>`;
 }
 
-/** Writing can be stopped here, and resumed only by the command line. */
+/** The page can only stop writing; the command line resumes it. */
 function WritingTile({ commands }) {
   if (commands === null) return null;
   const [value, mood, words] = !commands.enabled
@@ -206,7 +206,6 @@ function SinkRows({ sink: { sink, connector, state, depth, again, exact, oldest,
     ${problem !== null && html`<tr class="below"><td colspan="6" class="problem" lang="en">${problem}</td></tr>`}`;
 }
 
-/** Sites of several sources may have the same id, so the address contains both. */
 function SitesPanel({ sources }) {
   const tableHead = [[t("site")], [t("tags"), "n"], [t("gateways"), "n"], [t("active alarms")]];
   const rows = sitesOfSources(sources).map(
@@ -237,7 +236,6 @@ function EventsPanel({ events }) {
   <//>`;
 }
 
-/** Result of the last change of the configuration file, and changes that wait for a restart. */
 function ConfigurationPanel({ configuration }) {
   if (configuration === null) return null;
   const { file, last, pending, refused } = configuration;

@@ -39,7 +39,7 @@ export function View({ parts: [name = ""], report }) {
     </div>`;
 }
 
-/** Stacks the lanes, the highest first. An unknown minute is a gap in all lanes. */
+/** Stacks the requests of all quota lanes. A minute that is unknown in one lane is a gap in all lanes. */
 function stackLaneRequests({ t: times, lanes }) {
   const laneColumns = [];
   let stackedSums = times.map(() => 0);

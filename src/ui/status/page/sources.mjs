@@ -38,7 +38,7 @@ function PauseCountdown({ untilMs, words }) {
   return html`<p class="warn"><${CurrentTimeText} say=${say} /></p>`;
 }
 
-/** A job with its age. It becomes late also while the worker does not respond. */
+/** A job can become late while the worker does not respond. */
 function JobRows({ job }) {
   const isJobLate = job.late || (job.dueBy !== null && Date.parse(job.dueBy) < nowMs());
   return html`<tr class=${job.problem === null ? "" : "bad"}>
@@ -48,7 +48,6 @@ function JobRows({ job }) {
     ${job.problem !== null && html`<tr class="below"><td colspan="2" class="problem" lang="en">${job.problem}</td></tr>`}`;
 }
 
-/** Used slots of a token bucket; read, write and history may have one each. */
 function QuotaBucket({ bucket }) {
   const { name, perMinute, used, pacedPerMinute, throttled, heldUntilMs, foreign } = bucket;
   const waitingLanes = Object.entries(bucket.waiting).filter(([, count]) => count > 0);
@@ -88,11 +87,11 @@ const QUOTA_LANE_PURPOSES = {
   unused: "unused: reserve for other programs",
 };
 
-/** Use of the quota: the age of values, requests by purpose, and the cheapest change when it does not suffice. */
+/** How the quota is used, and the cheapest change if it does not suffice. */
 export function QuotaPlanPanel({ source, several }) {
   const { plan } = source;
   if (plan === null || (plan.classes.length === 0 && plan.history.length === 0)) return null;
-  // Classes need no requests before tags were listed.
+  // Before the tags are listed, the plan contains no requests.
   if (plan.tags === 0 && source.counts.tags === null) return null;
   return html`<${Panel} kind="plan" title=${t("Freshness")} note=${`${several ? `${source.name}, ` : ""}${t("age of values that the quota allows")}`}>
     <${PlanVerdict} plan=${plan} />

@@ -80,7 +80,7 @@ function SinkAddressesPanel({ addresses }) {
     )}</ul><//>`;
 }
 
-/** Writes a value through the same gate as `plenum write`, after a confirmation. */
+/** Writes a value like `plenum write`, after a confirmation. */
 function WritePanel({ tag, done }) {
   const { closed } = tag.writable;
   return html`<${Panel} kind="write" level="h3" title=${t("Write")}>${
@@ -90,7 +90,7 @@ function WritePanel({ tag, done }) {
   }<//>`;
 }
 
-/** Value of the input field; null when it may not be written. */
+/** Null if the text is no value, or a value outside the limits. */
 function parseInputValue(text, { type, min, max }) {
   if (type === "boolean") return text === "true" ? true : text === "false" ? false : null;
   const value = Number(text.trim().replace(",", "."));
@@ -117,7 +117,7 @@ function WriteForm({ tag, limits, done }) {
   const askToConfirm = (event) => {
     event.preventDefault();
     setResult(null);
-    // The gate rejects the write if the value has changed since the confirmation.
+    // The worker rejects the write if the tag's value has changed since the confirmation.
     if (value !== null) setConfirmed({ value, expect: tag.value });
   };
   const sendWrite = async () => {

@@ -104,7 +104,7 @@ function ColumnHeading({ by, name, kind, sort, amend }) {
       ${t(name)} <i class="sorted" aria-hidden="true">${arrow}</i></button></th>`;
 }
 
-/** Why a value is not the current value; null if it is. */
+/** Reason why a value is not current; null for a current value. */
 export function valueProblem({ quality, stale, time }) {
   if (time === null) return TAG_FILTER_LABELS.unread;
   if (quality === "bad") return TAG_FILTER_LABELS.bad;

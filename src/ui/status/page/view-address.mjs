@@ -1,6 +1,6 @@
 import { useEffect, useState } from "/htm.mjs";
 
-/** The address contains the view, so that it can be shared: `#/tag/<source>/<id>?span=24h`. */
+/** The address of the page contains the view, so that it can be shared: `#/tag/<source>/<id>?span=24h`. */
 
 const addressListeners = new Set();
 
@@ -12,21 +12,21 @@ function decodePathPart(text) {
   }
 }
 
-/** `view` is empty for the overview. Links in messages of connectors have no slash in front. */
+/** `view` is empty for the overview. Links in messages of connectors have no slash after the hash. */
 function parseViewHash(hash) {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?");
   const [view = "", ...parts] = path.split("/").map(decodePathPart);
   return { view, parts, query: new URLSearchParams(query) };
 }
 
-/** Address of a view. Null, undefined and empty values of `query` are left out. */
+/** Null, undefined and empty values of `query` are left out. */
 export function viewAddress(view, parts = [], query = {}) {
   const viewPath = [view, ...parts.map((part) => encodeURIComponent(part))].join("/");
   const parameters = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   return `#/${viewPath}${parameters.length === 0 ? "" : `?${new URLSearchParams(parameters)}`}`;
 }
 
-/** Changes parameters of the current view, without an entry in the browser's history. */
+/** Changes parameters of the view without a new entry in the browser's history. */
 export function amendViewQuery(query) {
   const { view, parts, query: last } = parseViewHash(location.hash);
   history.replaceState(history.state, "", viewAddress(view, parts, { ...Object.fromEntries(last), ...query }));
@@ -36,7 +36,7 @@ export function amendViewQuery(query) {
 const scrollPositions = new Map();
 history.scrollRestoration = "manual";
 
-/** Scrolls a new view to its top, and a view of the browser's history to its last position. */
+/** A new view starts at its top; a view of the browser's history at its last position. */
 function restoreScrollPosition(from) {
   scrollPositions.set(from, scrollY);
   const top = history.state?.seen === true ? (scrollPositions.get(location.hash) ?? 0) : 0;

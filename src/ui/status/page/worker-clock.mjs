@@ -3,24 +3,23 @@ import { agoText, at, fullTimeText, untilText } from "/language.mjs";
 
 /** The worker's time, which continues by the browser's clock while the worker does not respond. */
 
-/** Interval in milliseconds in which ages and responses are drawn. */
 const REDRAW_INTERVAL_MS = 2000;
-/** Wait for the requests of a beat to start, and longest wait for their responses, in milliseconds. */
+/** Longest waits for requests to start and for their responses, before the page is redrawn. */
 const REQUEST_START_WAIT_MS = 50;
 const MAX_RESPONSE_WAIT_MS = 1000;
 let workerAheadMs = 0;
 const redrawListeners = new Set();
 export const nowMs = () => Date.now() + workerAheadMs;
 
-/** `iso`: the worker's own time; `atMs`: when it was received, by the browser's clock. */
+/** `iso`: time of the worker; `atMs`: when it was received, by the browser's clock. */
 export function setWorkerClock(iso, atMs) {
   workerAheadMs = Date.parse(iso) - atMs;
 }
 
-/** Milliseconds until the next multiple of `everyMs`, so that all requests of an interval are sent together. */
+/** All requests of an interval are sent together, at multiples of `everyMs`. */
 export const msUntilNextInterval = (everyMs) => everyMs - (Date.now() % everyMs);
 
-/** Updates of a beat are drawn together with the ages: each drawing costs far more than what it changes. */
+/** Updates are drawn together with the ages, because each drawing is expensive. */
 const queuedUpdates = [];
 let openRequests = 0;
 
@@ -54,7 +53,7 @@ void (async () => {
 })();
 document.addEventListener("visibilitychange", drawQueuedUpdates);
 
-/** Text that depends on the time. Only a changed text is drawn. */
+/** Shows a text that depends on the time, and redraws only a changed text. */
 export function CurrentTimeText({ say }) {
   const latestTextOf = useRef(say);
   latestTextOf.current = say;
@@ -86,7 +85,7 @@ const visibilityObserver = new IntersectionObserver((entries) => {
   }
 });
 
-/** A relative time that updates itself, without Preact, which would compare the complete list each time. */
+/** Updates itself without Preact, which would compare the complete list each time. */
 function RelativeTime({ iso, say }) {
   const element = useRef(null);
   const updateTimeText = () => {

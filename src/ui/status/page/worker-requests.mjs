@@ -2,11 +2,11 @@ import { useEffect, useRef, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
 import { holdUpdatesDuring, msUntilNextInterval, queueUpdate } from "/worker-clock.mjs";
 
-/** A working worker responds in milliseconds; a suspended one accepts requests and never responds. */
+/** A working worker responds in milliseconds; a suspended worker accepts requests and never responds. */
 const REQUEST_TIMEOUT_MS = 5000;
-/** Age from which a report with an unchanged time is stale, in milliseconds. */
+/** A worker that has sent the same time for so long counts as lost. */
 const STALE_REPORT_AGE_MS = 10_000;
-/** Latest responses by path, so that a return to a view shows its last content at once. */
+/** Keeps the latest responses by path, so that a view that is opened again shows its content at once. */
 const MAX_CACHED_RESPONSES = 20;
 const cachedResponses = new Map();
 
@@ -18,7 +18,7 @@ async function fetchResponseText(path) {
   try {
     body = JSON.parse(text) ?? {};
   } catch {
-    // A proxy sent another format.
+    // A proxy in front of the worker sent no JSON.
   }
   const error = new Error(body.message ?? t("The worker answered {status}.", { status: response.status }));
   error.status = response.status;
@@ -44,7 +44,7 @@ export function usePolledData(path, start, everyMs) {
     let lastText = null;
     const acceptResponse = (text) => {
       lastHeardAtMs.current = Date.now();
-      // An equal response needs no drawing.
+      // An unchanged response is not drawn again.
       if (text === lastText) return;
       const isFirstResponse = lastText === null;
       lastText = text;
@@ -96,7 +96,7 @@ export function useReportChangeTime(report, atMs) {
   return lastChange.current.atMs;
 }
 
-/** Null while the worker sends current reports; otherwise what is wrong, and since when by the browser's clock. */
+/** Null while the worker sends current reports; otherwise the problem, and since when by the browser's clock. */
 export function lostWorkerSince({ failed, heard }, movedAtMs, atMs) {
   if (failed !== null) return { sinceMs: movedAtMs, what: "away" };
   const isReportStale = heard.current - movedAtMs > STALE_REPORT_AGE_MS && atMs - movedAtMs > STALE_REPORT_AGE_MS;
