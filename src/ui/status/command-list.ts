@@ -54,7 +54,7 @@ interface AuditCommandDetail {
 }
 
 /** Newest first, without commands that began before the first record. */
-export function commandsFromAudit(records: readonly LogRecord<AuditRecord>[]): readonly CommandRow[] {
+function commandsFromAudit(records: readonly LogRecord<AuditRecord>[]): readonly CommandRow[] {
   const rowById = new Map<string, CommandRow>();
   for (const { body, damaged } of records) {
     if (damaged === true || body.commandId === "-") continue;

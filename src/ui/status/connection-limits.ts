@@ -91,7 +91,7 @@ export function limitConnections(
   });
 }
 
-export const LOOPBACK_CLIENT = "loopback";
+const LOOPBACK_CLIENT = "loopback";
 
 /** Turns `::ffff:192.0.2.7` into `192.0.2.7`. */
 export function normalizeIp(address: string): string {
