@@ -11,7 +11,7 @@ const BUILT_FROM_CONSTANTS: Readonly<Record<string, string>> = {
   "connectors/email/config.ts": "puts one constant expression into two",
   "connectors/file/partitioned-files.ts":
     "the sink's file name, which the schema limits to plain characters, and constants",
-  "connectors/kafka/topics.ts": "escaped text of the configured topic around `[\\w-]+`",
+  "connectors/kafka/topic-template.ts": "escaped text of the configured topic around `[\\w-]+`",
   "connectors/mqtt/topics.ts": "escaped levels of the configured layout around `[^/]+`",
   "connectors/parquet/s3-store.ts": "the name of an XML element, a constant of each call",
 };

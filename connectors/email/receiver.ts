@@ -8,8 +8,8 @@ import { readCertificateFile, secretReader } from "../../src/core/runtime/secret
 import type { AlarmReceiver, IncidentMessage, IncidentReference } from "../shared/receiver/receiver-interface.ts";
 import { cutText, toOneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
-import { describeMailServer, mapMailError } from "./failures.ts";
-import { buildMail } from "./mail.ts";
+import { buildMail } from "./incident-mail.ts";
+import { describeMailServer, mapMailError } from "./mail-failures.ts";
 
 /** Share of the timeout for connecting and greeting, to distinguish a silent server from a slow mail. */
 const GREETING_TIMEOUT_SHARE = 0.8;

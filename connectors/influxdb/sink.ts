@@ -5,13 +5,19 @@ import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { hostAndPortOfUrl, openProxy, probeTlsThroughProxy } from "../../src/core/http/proxy.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
+import { createBucketClient, detectServerInstance } from "./bucket-client.ts";
+import { judgeError, judgeResponse, mapWriteError } from "./classify-write-response.ts";
 import type { InfluxConfig } from "./config.ts";
 import { encodeEventLines, type PointSettings } from "./event-points.ts";
 import { createHttpExchange, type HttpExchange, type RequestBody } from "./http-exchange.ts";
-import { createNameLookup } from "./name-tags.ts";
-import { judgeError, judgeResponse, mapWriteError } from "./response-verdicts.ts";
-import { createBucketClient, detectServerInstance } from "./server.ts";
-import { countLines, type EventLines, storeLines, type TooOldPoints, type WriteVerdict } from "./store-lines.ts";
+import { createNameLookup } from "./site-and-tag-names.ts";
+import {
+  countLines,
+  type EventLines,
+  storeLines,
+  type TooOldPoints,
+  type WriteVerdict,
+} from "./store-protocol-lines.ts";
 
 /** Creates the InfluxDB sink. Accepts an event when the server has stored the request with its points. */
 export function createInfluxSink(config: InfluxConfig, context: ConnectorContext): Sink {

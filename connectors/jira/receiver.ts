@@ -10,8 +10,8 @@ import {
   type TicketSystem,
 } from "../shared/receiver/ticket-receiver.ts";
 import { createJiraApi, parseResponse } from "./api.ts";
-import { ADF_FORMAT, formatSummary, renderComment, renderDescription, WIKI_FORMAT } from "./body.ts";
 import type { JiraConfig } from "./config.ts";
+import { ADF_FORMAT, formatSummary, renderComment, renderDescription, WIKI_FORMAT } from "./issue-text.ts";
 
 /** Time for which Jira's search may miss a new issue. */
 const SEARCH_LAG_MS = { cloud: 300_000, data_center: 60_000 };

@@ -3,7 +3,7 @@ import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { byteSizeSchema } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { findTemplateError } from "./topics.ts";
+import { findTemplateError } from "./topic-template.ts";
 
 /** Matches host:port; an IPv6 address is in brackets. */
 const BROKER_PATTERN = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]]+):(\d{1,5})$/;

@@ -1,6 +1,6 @@
 import type { ConnectorDefinition } from "../../src/core/connector.ts";
 import { KafkaConfig } from "./config.ts";
-import { createTopics } from "./topics.ts";
+import { createTopics } from "./topic-template.ts";
 
 export const kafka = {
   name: "kafka",

@@ -1,10 +1,15 @@
 import { compatibilityPartitioner, NumericMap, ProduceAcks, type produceV11 } from "@platformatic/kafka";
 import type { Failure } from "../../src/core/errors/errors.ts";
-import { type KafkaCluster, LEADER_NOT_AVAILABLE_CODE, type ProducerId, type TopicMetadata } from "./cluster.ts";
+import { type BrokerConnections, listRequestVersions } from "./broker-connections.ts";
+import { describeRefusal, getErrorName, mapBatchError, mapConnectionError, mapTopicError } from "./broker-failures.ts";
+import {
+  type KafkaCluster,
+  LEADER_NOT_AVAILABLE_CODE,
+  type ProducerId,
+  type TopicMetadata,
+} from "./cluster-metadata.ts";
 import type { HostAndPort, KafkaConfig } from "./config.ts";
-import { type BrokerConnections, listRequestVersions } from "./connections.ts";
-import { describeRefusal, getErrorName, mapBatchError, mapConnectionError, mapTopicError } from "./failures.ts";
-import type { KafkaRecord } from "./records.ts";
+import type { KafkaRecord } from "./event-records.ts";
 
 /** Result of sending a record: acknowledged by all in-sync replicas, refused for good, or open (to retry). */
 export type RecordOutcome =

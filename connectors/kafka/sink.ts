@@ -2,13 +2,13 @@ import { createHash } from "node:crypto";
 import { type BatchInfo, buildReceipt, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
-import { createCluster, type TopicMetadata } from "./cluster.ts";
+import { createConnections } from "./broker-connections.ts";
+import { mapTopicError } from "./broker-failures.ts";
+import { createCluster, type TopicMetadata } from "./cluster-metadata.ts";
 import type { KafkaConfig } from "./config.ts";
-import { createConnections } from "./connections.ts";
-import { mapTopicError } from "./failures.ts";
+import { buildRecord, type KafkaRecord } from "./event-records.ts";
 import { createProducer, type RecordOutcome } from "./producer.ts";
-import { buildRecord, type KafkaRecord } from "./records.ts";
-import { createTopics } from "./topics.ts";
+import { createTopics } from "./topic-template.ts";
 
 /** Creates the Kafka sink. Accepts an event when all in-sync replicas have its record (acks=all). */
 export function createKafkaSink(config: KafkaConfig, context: ConnectorContext): Sink {

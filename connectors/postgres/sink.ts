@@ -8,8 +8,8 @@ import type { Log } from "../../src/core/runtime/log.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import { LAKE_TABLES } from "../shared/lake/tables.ts";
 import type { PostgresConfig } from "./config.ts";
-import { checkPrivileges, prepareTables } from "./schema.ts";
-import { writeBatch } from "./write.ts";
+import { checkPrivileges, prepareTables } from "./create-tables.ts";
+import { writeBatch } from "./write-batch.ts";
 
 /** Sink that accepts an event when the transaction with its rows has committed. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { OUTBOUND_HTTP_OPTIONS, ReceiverUrl, RequestHeaders } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
-import { FORMAT_NAMES, type FormatName, getFormatRequirements } from "./formats/by-name.ts";
+import { FORMAT_NAMES, type FormatName, getFormatRequirements } from "./formats/format-by-name.ts";
 import { TemplateConfig } from "./formats/template.ts";
 
 const WebhookOptions = z.strictObject({

@@ -13,7 +13,6 @@ import type { Clock } from "../../src/core/runtime/clock.ts";
 import { secretReader } from "../../src/core/runtime/secret.ts";
 import type { AlarmReceiver, IncidentMessage, IncidentReference } from "../shared/receiver/receiver-interface.ts";
 import { isEventFormat, type WebhookConfig } from "./config.ts";
-import { ALARM_FORMATS, getFormatRequirements } from "./formats/by-name.ts";
 import {
   type FormatRequest,
   type IncidentOperation,
@@ -21,6 +20,7 @@ import {
   type ReceiverFormat,
   type RequestContext,
 } from "./formats/format.ts";
+import { ALARM_FORMATS, getFormatRequirements } from "./formats/format-by-name.ts";
 import { createTemplateFormat } from "./formats/template.ts";
 
 type HttpHeaders = Readonly<Record<string, string>>;

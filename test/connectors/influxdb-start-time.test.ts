@@ -1,6 +1,6 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { expect, test } from "vitest";
-import { detectServerInstance, parseStartTime } from "#connectors/influxdb/server.ts";
+import { detectServerInstance, parseStartTime } from "#connectors/influxdb/bucket-client.ts";
 import { never } from "./context.ts";
 
 const metrics = (startedAt: number) =>

@@ -7,20 +7,20 @@ const FIRST_CHECK = "The first check runs at another moment of the same second."
  * By file: a part of the mutated line as `main.ts` prints it, with `«before → after»`, and the reason.
  */
 export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: string, reason: string])[]>> = {
-  "connectors/kafka/cluster.ts": [
+  "connectors/kafka/cluster-metadata.ts": [
     ['name: name« ?? "" → »,', TYPES_ONLY],
     ["create_topics, «false → true»)) {", "The response then also holds permissions, which `topics` does not read."],
     ["PRODUCER_ID_VERSIONS, null, «0 → 1»)", "The transaction time-out: the producer has no transactions."],
   ],
   "connectors/kafka/config.ts": [["exec(text)?.[2]« ?? 0 → »);", "NaN is no port, as 0 is none."]],
-  "connectors/kafka/connections.ts": [
+  "connectors/kafka/broker-connections.ts": [
     ["«openConnections.clear(); → ;»", "A connection that has ended is not used again."],
     ["maxInflights: «1 → (1 * 2)»,", "A broker gets the next request after the response to the last."],
     ["endConnections, { once: «true → false» });", "A signal aborts once, and the listener is removed."],
     ['«signal.removeEventListener("abort", destroyConnection); → ;»', "The connection is closed already."],
     ["destroyConnection, { once: «true → false» });", "A signal aborts once."],
   ],
-  "connectors/kafka/failures.ts": [
+  "connectors/kafka/broker-failures.ts": [
     ["GenericError «&& → ||» typeof error", "An undefined code is compared with names only."],
   ],
   "connectors/kafka/producer.ts": [

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { WIKI_FORMAT } from "#connectors/jira/body.ts";
+import { WIKI_FORMAT } from "#connectors/jira/issue-text.ts";
 import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";

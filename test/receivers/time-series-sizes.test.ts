@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { buildMail } from "#connectors/email/mail.ts";
-import { ADF_FORMAT, renderDescription as renderIssue, WIKI_FORMAT } from "#connectors/jira/body.ts";
+import { buildMail } from "#connectors/email/incident-mail.ts";
+import { ADF_FORMAT, renderDescription as renderIssue, WIKI_FORMAT } from "#connectors/jira/issue-text.ts";
 import { formatDescription as renderRecord } from "#connectors/servicenow/receiver.ts";
 import { computeIncidentKey, type IncidentMessage } from "#connectors/shared/receiver/receiver-interface.ts";
 import { listTextsWithFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
 import { buildMessage, FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS } from "#connectors/slack/receiver.ts";
-import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/by-name.ts";
+import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/format-by-name.ts";
 import { createFieldReader } from "#connectors/webhook/formats/template.ts";
 import { alarmMessage, gatewayMessage } from "./sent-samples.ts";
 

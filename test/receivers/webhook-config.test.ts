@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
-import { type ALARM_FORMATS, FORMAT_NAMES, getFormatRequirements } from "#connectors/webhook/formats/by-name.ts";
+import { type ALARM_FORMATS, FORMAT_NAMES, getFormatRequirements } from "#connectors/webhook/formats/format-by-name.ts";
 
 const SECRET = { env: "HOOK" };
 const PLAIN_ADDRESS = "https://receiver.example.com/in";

@@ -3,8 +3,8 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
-import { ALARM_FORMATS, FORMAT_NAMES } from "#connectors/webhook/formats/by-name.ts";
 import type { ReceiverFormat } from "#connectors/webhook/formats/format.ts";
+import { ALARM_FORMATS, FORMAT_NAMES } from "#connectors/webhook/formats/format-by-name.ts";
 import { createTemplateFormat, TEMPLATE_FIELDS } from "#connectors/webhook/formats/template.ts";
 import { alarmMessage } from "./sent-samples.ts";
 

@@ -1,7 +1,7 @@
 import { encodeEventLines } from "../../connectors/influxdb/event-points.ts";
 import { KafkaConfig } from "../../connectors/kafka/config.ts";
-import { buildRecord } from "../../connectors/kafka/records.ts";
-import { createTopics as createKafkaTopics } from "../../connectors/kafka/topics.ts";
+import { buildRecord } from "../../connectors/kafka/event-records.ts";
+import { createTopics as createKafkaTopics } from "../../connectors/kafka/topic-template.ts";
 import { MqttConfig } from "../../connectors/mqtt/config.ts";
 import { buildMessages, type MqttMessage } from "../../connectors/mqtt/messages.ts";
 import { createTopics } from "../../connectors/mqtt/topics.ts";

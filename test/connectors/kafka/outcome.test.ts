@@ -1,7 +1,7 @@
 import { GenericError } from "@platformatic/kafka";
 import { describe, expect, test } from "vitest";
-import { describeRefusal, getErrorName, mapConnectionError } from "#connectors/kafka/failures.ts";
-import { buildRecord } from "#connectors/kafka/records.ts";
+import { describeRefusal, getErrorName, mapConnectionError } from "#connectors/kafka/broker-failures.ts";
+import { buildRecord } from "#connectors/kafka/event-records.ts";
 import { valueEvent } from "../../sample-events.ts";
 
 describe("an error code of a Kafka broker", () => {

@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer } from "node:net";
 import { createServer as createTlsServer } from "node:tls";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { KafkaConfig } from "#connectors/kafka/config.ts";
-import { buildRecord } from "#connectors/kafka/records.ts";
+import { buildRecord } from "#connectors/kafka/event-records.ts";
 import { createKafkaSink } from "#connectors/kafka/sink.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";

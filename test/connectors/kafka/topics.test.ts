@@ -1,6 +1,11 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createTopics, encodeTopicValue, findSubjectNoun, findTemplateError } from "#connectors/kafka/topics.ts";
+import {
+  createTopics,
+  encodeTopicValue,
+  findSubjectNoun,
+  findTemplateError,
+} from "#connectors/kafka/topic-template.ts";
 import { type Event, sourceUri } from "#src/core/model/event.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 

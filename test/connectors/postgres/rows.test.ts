@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { buildCreateTable, buildInsert, buildPrimaryKey } from "#connectors/postgres/sql.ts";
-import { encodeRows } from "#connectors/postgres/write.ts";
+import { buildCreateTable, buildInsert, buildPrimaryKey } from "#connectors/postgres/sql-statements.ts";
+import { encodeRows } from "#connectors/postgres/write-batch.ts";
 import type { Cell, ColumnType, LakeRow, LakeTable } from "#connectors/shared/lake/table-model.ts";
 import { LAKE_TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Receipt } from "#src/core/connector.ts";

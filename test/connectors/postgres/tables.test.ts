@@ -1,5 +1,5 @@
 import { describe, expect, onTestFinished, test } from "vitest";
-import { buildCreateHypertable, buildCreateTable } from "#connectors/postgres/sql.ts";
+import { buildCreateHypertable, buildCreateTable } from "#connectors/postgres/sql-statements.ts";
 import { LAKE_TABLES, TAG_VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { absent } from "../../real-servers.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";

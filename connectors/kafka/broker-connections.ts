@@ -6,8 +6,8 @@ import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
+import { createTlsRequiredError, describeBroker, mapConnectionError } from "./broker-failures.ts";
 import type { HostAndPort, KafkaConfig } from "./config.ts";
-import { createTlsRequiredError, describeBroker, mapConnectionError } from "./failures.ts";
 
 interface VersionedRequest<Arguments extends unknown[], Response> {
   readonly key: number;

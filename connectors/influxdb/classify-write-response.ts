@@ -6,7 +6,7 @@ import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { DatabaseResponse } from "./http-exchange.ts";
-import type { WriteVerdict } from "./store-lines.ts";
+import type { WriteVerdict } from "./store-protocol-lines.ts";
 
 const MAX_REASON_LENGTH = 300;
 

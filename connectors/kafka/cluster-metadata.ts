@@ -1,15 +1,15 @@
 import type { initProducerIdV5, metadataV12 } from "@platformatic/kafka";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import type { HostAndPort, KafkaConfig } from "./config.ts";
-import { parseBrokerAddress } from "./config.ts";
 import {
   type BrokerConnection,
   type BrokerConnections,
   listRequestVersions,
   UnsupportedRequest,
-} from "./connections.ts";
-import { BrokerDisconnected, getErrorName, mapConnectionError, mapProducerIdError } from "./failures.ts";
+} from "./broker-connections.ts";
+import { BrokerDisconnected, getErrorName, mapConnectionError, mapProducerIdError } from "./broker-failures.ts";
+import type { HostAndPort, KafkaConfig } from "./config.ts";
+import { parseBrokerAddress } from "./config.ts";
 
 export interface TopicMetadata {
   readonly name: string;

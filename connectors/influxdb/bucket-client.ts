@@ -1,9 +1,9 @@
 import { escape as escaped, HttpError } from "@influxdata/influxdb-client";
 import type { ServerInstance } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
+import { findFailureInSuccess, isWrongPathError, parseErrorText } from "./classify-write-response.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { HttpExchange } from "./http-exchange.ts";
-import { findFailureInSuccess, isWrongPathError, parseErrorText } from "./response-verdicts.ts";
 
 export function createBucketClient(config: InfluxConfig, writePath: string, exchange: HttpExchange) {
   const database = config.database ?? "";

@@ -13,9 +13,9 @@ import {
   type LakeRow,
   type LakeTable,
 } from "../shared/lake/table-model.ts";
-import { type ColumnWriter, createColumnWriter, type StatementParameter, toStorableText } from "./columns.ts";
-import { lockTables } from "./schema.ts";
-import { buildInsert, joinQuotedColumns, qualifiedName, type TableTarget } from "./sql.ts";
+import { type ColumnWriter, createColumnWriter, type StatementParameter, toStorableText } from "./column-encoding.ts";
+import { lockTables } from "./create-tables.ts";
+import { buildInsert, joinQuotedColumns, qualifiedName, type TableTarget } from "./sql-statements.ts";
 
 export interface WriteContext {
   readonly session: PostgresSession;

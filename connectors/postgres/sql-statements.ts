@@ -1,6 +1,6 @@
 import { quoteSqlName, quoteSqlText } from "../../src/core/postgres/sql-quoting.ts";
 import type { Column, LakeTable } from "../shared/lake/table-model.ts";
-import { SQL_TYPES } from "./columns.ts";
+import { SQL_TYPES } from "./column-encoding.ts";
 
 export interface TableTarget {
   readonly schema: string;

@@ -3,7 +3,7 @@ import type { PostgresSession } from "../../src/core/postgres/session.ts";
 import { runTransaction } from "../../src/core/postgres/transaction.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
 import type { Column, LakeTable } from "../shared/lake/table-model.ts";
-import { SQL_TYPES } from "./columns.ts";
+import { SQL_TYPES } from "./column-encoding.ts";
 import {
   buildAddColumn,
   buildCreateHypertable,
@@ -16,7 +16,7 @@ import {
   qualifiedName,
   type TableTarget,
   VERSION_TABLE,
-} from "./sql.ts";
+} from "./sql-statements.ts";
 
 export interface TableRequirements {
   readonly tables: readonly LakeTable[];
