@@ -148,7 +148,6 @@ export interface HistoryGap {
   readonly tagName: string;
   readonly resolution: Resolution;
   readonly total: boolean;
-  /** Null if no bucket of the series has closed yet. */
   readonly from: string | null;
   readonly to: string | null;
   readonly why: HistoryGapReason;

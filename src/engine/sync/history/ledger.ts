@@ -178,7 +178,6 @@ export function settlePastRange(
   return { ledger: addLedgerRanges(ledger, learned), fresh: TagPoints.joined(newPointParts), revised: new TagPoints() };
 }
 
-/** Index of the first point whose bucket ends after `atMs`. */
 function pointIndexByBucketEnd(all: TagPoints, atMs: number, rules: BucketRules): number {
   let index = all.firstIndexFrom(atMs);
   while (index > 0 && bucketEnd(all.timeMs(index - 1), rules) > atMs) index -= 1;

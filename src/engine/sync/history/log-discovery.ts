@@ -101,7 +101,6 @@ interface TestedMember<T> {
 
 /** Assumed share of bad members next to a good or bad member, weighted like `seen` observed members. */
 const PRIOR_BAD_MEMBER_SHARES = { good: { share: 0.02, seen: 20 }, bad: { share: 0.5, seen: 1 } };
-/** Below this probability of being good, the neighbour of a bad member is tested singly. */
 const SINGLE_TEST_PROBABILITY_MAX = 0.65;
 /** Value of a found bad member and of a cleared member, in bits of information; chosen by simulation. */
 const BITS_PER_BAD_MEMBER = 0.3;

@@ -144,7 +144,6 @@ export function createHistoryReplySettlement(options: {
       const isLiveEvent = isLivePoint(points.timeMs(from));
       const nextChunkStartMs = chunkStartMs(chunkNumberAt(points.timeMs(from), resolution) + 1, resolution);
       let to = Math.min(from + POINTS_PER_EVENT, points.firstIndexFrom(nextChunkStartMs));
-      // Points are ascending, so live points follow late points.
       while (isLivePoint(points.timeMs(to - 1)) !== isLiveEvent) to--;
       events.push(
         makeHistoryEvent({

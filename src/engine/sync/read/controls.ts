@@ -22,7 +22,6 @@ export function createControlReads(pickControl: (tried: readonly string[]) => st
 
   return {
     isTrying: () => readState.isTrying,
-    /** True if a control tag may be read in the slot. */
     mayUse: (slot: "idle" | "search") => readState.isTrying || readState.refusals >= REFUSALS_BEFORE_CONTROL_READ[slot],
     isUnderWay: () => controlTagsUnderWay !== null,
     next(): readonly string[] {

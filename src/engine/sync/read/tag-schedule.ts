@@ -7,7 +7,6 @@ import type { WatchedTag } from "./value-event.ts";
 export interface TagScheduleContext {
   gatewayOffline(siteId: number): boolean;
   sees(siteId: number): boolean;
-  /** True if any tag is isolated, so that the isolation of each tag must be queried. */
   anyIsolated(): boolean;
   isolationOf(id: string): TagIsolation | null;
 }
