@@ -48,7 +48,7 @@ describe("imports of the sources", () => {
     ["connectors/influxdb/sink.ts", "undici"],
     ["src/ui/status/status-server.ts", "src/app/worker.ts"],
     ["src/ui/status/page/app.mjs", "src/core/values/duration.ts"],
-    ["src/app/worker.ts", "src/cli/running/run.ts"],
+    ["src/app/worker.ts", "src/cli/running/run-command.ts"],
     ["src/app/build-sinks.ts", "connectors/mqtt/sink.ts"],
     ["src/scale/member.ts", "connectors/mqtt/sink.ts"],
     ["src/simulator/server.ts", "src/core/errors/errors.ts"],

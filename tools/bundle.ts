@@ -12,7 +12,7 @@ export const BUNDLED_MAIN = "main.js";
 /** Node.js stores compiled code for `./plenum` here, in a subfolder per version. */
 const COMPILE_CACHE = "node_modules/.cache/plenum";
 
-/** A file of its own, because it loads at the first use; see `src/cli/shell/one-undici.ts`. */
+/** A file of its own, because it loads at the first use; see `src/cli/shell/prevent-second-undici.ts`. */
 const UNDICI = "undici";
 
 const DAY_MS = 86_400_000;

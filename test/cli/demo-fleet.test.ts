@@ -1,7 +1,7 @@
 import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { describe, expect, test } from "vitest";
-import { findProgramsFolder } from "#src/cli/demo/postgres.ts";
+import { findProgramsFolder } from "#src/cli/demo/start-postgres.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import { absent } from "../real-servers.ts";
 import { workplace } from "./plenum.ts";

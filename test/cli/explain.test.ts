@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type TagExplanation, tagLines } from "#src/cli/watching/explain.ts";
+import { type TagExplanation, tagLines } from "#src/cli/watching/explain-command.ts";
 import { simulatedServer, WRITING, workplace } from "./plenum.ts";
 
 test("plenum explain prints the requests, due times, sinks and commands of a tag and of an alarm", async () => {

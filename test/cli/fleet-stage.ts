@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Config } from "#src/app/config/config.ts";
-import { withStateDatabase } from "#src/cli/shell/state-access.ts";
+import { withStateDatabase } from "#src/cli/shell/open-worker-state.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import { readFleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import type { Stage } from "../member/stage.ts";

@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import { readSourceStores, readState } from "#src/cli/shell/state-access.ts";
+import { readSourceStores, readState } from "#src/cli/shell/open-worker-state.ts";
 import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import type { Silence } from "#src/engine/silence/alarm-silences.ts";
 import { documentSet } from "#src/engine/store/store.ts";

@@ -154,10 +154,10 @@ test("JSON has the same content after control characters are escaped", () => {
 test("every module prints through the terminal that removes control characters", () => {
   const folder = join(import.meta.dirname, "../../src");
   const allowed: Readonly<Record<string, RegExp>> = {
-    "cli/shell/terminal.ts": /process\.std(out|err)/g,
-    "cli/running/run.ts": /process\.stderr\.isTTY/g,
-    "cli/start.ts": /for \(const stream of \[process\.stdout, process\.stderr\]\)/g,
-    "cli/running/init.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printableLine\())/g,
+    "cli/shell/terminal-output.ts": /process\.std(out|err)/g,
+    "cli/running/run-command.ts": /process\.stderr\.isTTY/g,
+    "cli/start-command-line.ts": /for \(const stream of \[process\.stdout, process\.stderr\]\)/g,
+    "cli/running/init-command.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printableLine\())/g,
     "cli/shell/uncaught-errors.ts": /console\[method\]/g,
   };
   const printingFiles = readdirSync(folder, { recursive: true, encoding: "utf8" })

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { chooseNodeFlags } from "#src/cli/running/run.ts";
+import { chooseNodeFlags } from "#src/cli/running/run-command.ts";
 import { runProgram } from "../plenum-process.ts";
 import { MAIN } from "./hosted.ts";
 import { workplace } from "./plenum.ts";

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { planLines } from "#src/cli/watching/plan.ts";
+import { planLines } from "#src/cli/watching/quota-plan-command.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";

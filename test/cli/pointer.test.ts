@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { Hono } from "hono";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { findState } from "#src/cli/shell/find-worker.ts";
-import { readPointers, writePointer } from "#src/cli/shell/pointer.ts";
+import { readPointers, writePointer } from "#src/cli/shell/worker-pointer-file.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket-server.ts";
 
 function createPointerFolder() {

@@ -2,8 +2,8 @@ import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { writePointer } from "#src/cli/shell/pointer.ts";
-import { isWorkerReady } from "#src/cli/shell/probe.ts";
+import { isWorkerReady } from "#src/cli/shell/readiness-probe.ts";
+import { writePointer } from "#src/cli/shell/worker-pointer-file.ts";
 import { socketPath } from "#src/ui/operator/control-socket-path.ts";
 import { temporaryFolder } from "../real-servers.ts";
 

@@ -1,6 +1,6 @@
 import { type Command, Help } from "commander";
 import { describe, expect, test } from "vitest";
-import { createProgram } from "#src/cli/program.ts";
+import { createProgram } from "#src/cli/command-line-program.ts";
 import { importsIn, textOf } from "../structure/imports.ts";
 import { wholeProgram } from "./whole-program.ts";
 
@@ -85,7 +85,7 @@ describe("the help of the command line", () => {
   });
 
   test("loads only the libraries for the command line and the log", () => {
-    const { files, packages } = staticImports("src/cli/start.ts");
+    const { files, packages } = staticImports("src/cli/start-command-line.ts");
     expect(packages).toEqual(["commander", "pino"]);
     expect(files.length).toBeGreaterThan(5);
   });

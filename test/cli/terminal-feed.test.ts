@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { createTerminalFeed } from "#src/cli/running/terminal-feed.ts";
+import { createTerminalFeed } from "#src/cli/running/terminal-event-feed.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { runProgram } from "../plenum-process.ts";

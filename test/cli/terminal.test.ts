@@ -1,6 +1,6 @@
 import { Writable } from "node:stream";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { createTerminal, formatAge, formatLocalTime, localizeTimes } from "#src/cli/shell/terminal.ts";
+import { createTerminal, formatAge, formatLocalTime, localizeTimes } from "#src/cli/shell/terminal-output.ts";
 
 function stream(isTTY = false) {
   let text = "";

@@ -1,5 +1,5 @@
 import { type Command, CommanderError } from "commander";
-import { createProgram } from "#src/cli/program.ts";
+import { createProgram } from "#src/cli/command-line-program.ts";
 
 export async function wholeProgram(): Promise<Command> {
   const program = createProgram(new AbortController().signal, {});

@@ -5,7 +5,7 @@ import type { z } from "zod";
 import { Config, configJsonSchema } from "#src/app/config/config.ts";
 import { listOptionPaths } from "#src/app/config/schema-lookup.ts";
 import { describeCommands } from "#src/cli/manual/command-tree.ts";
-import { buildManualPage } from "#src/cli/manual/man.ts";
+import { buildManualPage } from "#src/cli/manual/man-and-schema-commands.ts";
 import { EVENT_KINDS } from "#src/core/model/event.ts";
 import { RELEASE_VERSION } from "#src/core/runtime/version.ts";
 import { COMMANDS_FILE, commandsIn } from "../../tools/reference/commands.ts";

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import mqtt from "mqtt";
 import { expect, onTestFinished, test } from "vitest";
-import { startBroker } from "#src/cli/demo/services.ts";
+import { startBroker } from "#src/cli/demo/broker-and-simulator.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { simulatedServer, type Workplace, workplace } from "../cli/plenum.ts";
 import { type Canaries, canaries, findLeaks, SLOTS } from "./canaries.ts";

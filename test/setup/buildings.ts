@@ -1,4 +1,4 @@
-import { buildFrame } from "#src/cli/running/setup.ts";
+import { buildFrame } from "#src/cli/running/setup-configuration.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import type { Alarm, Tag, TokenInfo } from "#src/core/model/building.ts";
 import { type BuildingSummary, summarizeBuilding } from "#src/ui/setup/building-inspection.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { draftConfiguration } from "#src/cli/running/setup.ts";
+import { draftConfiguration } from "#src/cli/running/setup-configuration.ts";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
 import { englishText } from "#src/ui/setup/building-messages.ts";
 import {

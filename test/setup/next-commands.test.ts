@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { nextCommands } from "#src/cli/running/setup.ts";
-import { programName, withProgramName } from "#src/cli/shell/exit.ts";
+import { nextCommands } from "#src/cli/running/setup-configuration.ts";
+import { programName, withProgramName } from "#src/cli/shell/exit-codes.ts";
 
 test.each([
   ["plenum.yaml", "plenum", "plenum check"],

@@ -1,6 +1,6 @@
 import pino from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { statusLines } from "#src/cli/watching/status.ts";
+import { statusLines } from "#src/cli/watching/status-command.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";

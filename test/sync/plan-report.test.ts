@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { planLines } from "#src/cli/watching/plan.ts";
+import { planLines } from "#src/cli/watching/quota-plan-command.ts";
 import { type PollingPlanFacts, type ReadClassFacts, reportPlan } from "#src/engine/sync/plan/report.ts";
 
 const NOW_MS = Date.parse("2026-11-02T06:00:00Z");

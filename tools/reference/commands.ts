@@ -1,5 +1,5 @@
 import { type Argument, type Command, Help, type Option } from "commander";
-import { EXIT_CODE, EXIT_MEANINGS, EXIT_NAMES } from "../../src/cli/shell/exit.ts";
+import { EXIT_CODE, EXIT_MEANINGS, EXIT_NAMES } from "../../src/cli/shell/exit-codes.ts";
 import { anchor, code, fenced, page, table } from "./markdown.ts";
 
 /** Every command with its arguments, options and examples, from commander's own tree. */

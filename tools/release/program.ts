@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { describeCommands } from "../../src/cli/manual/command-tree.ts";
-import { buildManualPage } from "../../src/cli/manual/man.ts";
+import { buildManualPage } from "../../src/cli/manual/man-and-schema-commands.ts";
 import { RELEASE_VERSION } from "../../src/core/runtime/version.ts";
 import { wholeProgram } from "../../test/cli/whole-program.ts";
 import { bundle } from "../bundle.ts";

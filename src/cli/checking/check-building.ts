@@ -15,8 +15,8 @@ import {
   type TagClassComparison,
   type VisibleBuilding,
 } from "../../engine/sync/selection-mismatches.ts";
-import { DEFINED_PRIORITIES } from "../shell/known-ids.ts";
-import { type CheckLine, passedCheck, warningLine, wrongLine } from "./check-line.ts";
+import { DEFINED_PRIORITIES } from "../shell/refuse-unknown-ids.ts";
+import { type CheckLine, passedCheck, warningLine, wrongLine } from "./check-result-line.ts";
 
 export interface ComparedSource {
   readonly name: string;

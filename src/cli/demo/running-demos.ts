@@ -2,7 +2,7 @@ import { lstatSync, mkdirSync, readdirSync, readFileSync, renameSync, rmdirSync,
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { isPrivateFolder, runtimeFolder } from "../shell/pointer.ts";
+import { isPrivateFolder, runtimeFolder } from "../shell/worker-pointer-file.ts";
 
 // Each running demo writes a file to the runtime folder of its user, so that other commands find the demo.
 

@@ -10,7 +10,7 @@ import { checkStateInFolder, isStateIntact, type StateCheckReport } from "../../
 import { refuseWritableByOthers } from "../../engine/store/state-folder.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredToken } from "../../engine/sync/snapshot.ts";
-import { readStateFolder } from "../shell/state-access.ts";
+import { readStateFolder } from "../shell/open-worker-state.ts";
 
 /** Variables that change a worker; only their names are reported. */
 const REPORTED_VARIABLES =

@@ -10,11 +10,11 @@ import {
   requestWorkerLog,
 } from "../../ui/operator/control-socket-client.ts";
 import type { StatusReport } from "../../ui/status/status-report.ts";
-import { withTimeLimit } from "../checking/check-line.ts";
+import { withTimeLimit } from "../checking/check-result-line.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { createStandaloneSink, withStandaloneSource } from "../shell/standalone.ts";
-import { readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
-import { statusFromState } from "../watching/status.ts";
+import { readStateIfAny, withStateDatabase } from "../shell/open-worker-state.ts";
+import { createStandaloneSink, withStandaloneSource } from "../shell/source-without-worker.ts";
+import { statusFromState } from "../watching/status-command.ts";
 
 export interface WorkerFindings {
   readonly found: "running" | "silent" | "none" | "unknown";

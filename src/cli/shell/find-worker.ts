@@ -14,10 +14,10 @@ import {
   requestConfiguration,
   requestStatus,
 } from "../../ui/operator/control-socket-client.ts";
-import { errorLines } from "./exit.ts";
-import { readPointers } from "./pointer.ts";
-import { listFolders } from "./probe.ts";
-import { type StateSelector, withStateDatabase } from "./state-access.ts";
+import { errorLines } from "./exit-codes.ts";
+import { type StateSelector, withStateDatabase } from "./open-worker-state.ts";
+import { listFolders } from "./readiness-probe.ts";
+import { readPointers } from "./worker-pointer-file.ts";
 
 /** Finds the worker of a configuration. In a fleet, `source` selects the member that polls the source. */
 export async function findWorkerFor(stateSelector: StateSelector, signal: AbortSignal): Promise<FoundWorker> {

@@ -1,7 +1,7 @@
 import { format } from "node:util";
 import { createLog, type Log, maskCredentials } from "../../core/runtime/log.ts";
-import { EXIT_CODE } from "./exit.ts";
-import { createTerminal } from "./terminal.ts";
+import { EXIT_CODE } from "./exit-codes.ts";
+import { createTerminal } from "./terminal-output.ts";
 
 /** Log of the worker; null before the worker starts. */
 let workerLog: Log | null = null;

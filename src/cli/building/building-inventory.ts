@@ -1,0 +1,181 @@
+import type { Command } from "commander";
+import { asFailure, ConfigError } from "../../core/errors/errors.ts";
+import type { Gateway, Host, Site, System, Tag } from "../../core/model/building.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { secondsText } from "../../core/values/duration.ts";
+import { formatCount } from "../../core/values/plural.ts";
+import type { ListPage } from "../../engine/source/source.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
+import type { StoredObject, StoredPoll } from "../../engine/sync/snapshot.ts";
+import type { SourceReader } from "../../ui/operator/control-socket-client.ts";
+import { type CliContext, chooseSource, collectPages, parseInteger } from "../shell/command-context.ts";
+import { splitIds } from "../shell/common-command-options.ts";
+import { readStateIfAny } from "../shell/open-worker-state.ts";
+import type { Terminal } from "../shell/terminal-output.ts";
+
+interface ObjectsByKind {
+  readonly tag: Tag;
+  readonly gateway: Gateway;
+  readonly host: Host;
+  readonly system: System;
+}
+export type ObjectKind = keyof ObjectsByKind;
+
+export interface InventoryOptions {
+  readonly source?: string;
+  readonly site?: number;
+  readonly search?: string;
+}
+
+export interface LocatedObject<T> {
+  readonly value: T;
+  readonly siteId: number;
+  readonly site: string;
+}
+
+export interface Inventory<T> {
+  readonly source: string;
+  readonly items: readonly LocatedObject<T>[];
+  /** UTC time of the worker's last successful listing; null for a list requested from the service now. */
+  readonly listedAt: string | null;
+}
+
+export function addInventoryOptions(command: Command): Command {
+  return command
+    .option("--source <name>", "which source, when there are several")
+    .option("--site <id>", "only this site", parseInteger)
+    .option("--search <text>", "only what contains this");
+}
+
+/** Reads the state of the worker, or asks the service before the first listing and for a `systemId`. */
+export async function readInventory<K extends ObjectKind>(
+  context: CliContext,
+  kind: K,
+  options: InventoryOptions,
+  systemId?: string,
+): Promise<Inventory<ObjectsByKind[K]>> {
+  const config = context.config();
+  const [source] = chooseSource(config, options.source);
+  if (systemId === undefined) {
+    const storedInventory = await readStateIfAny({ config, source }, (store) =>
+      listFromState<ObjectsByKind[K]>(store, source, kind, options),
+    );
+    if (storedInventory !== null) return storedInventory;
+  }
+  const items = await context.withReader(source, (reader, signal) =>
+    context.terminal().progress(`Listing ${kind}s`, async (update) => {
+      try {
+        return await listFromService<ObjectsByKind[K]>(reader, kind, { ...options, systemId }, signal, update);
+      } catch (error) {
+        const failure = asFailure(error);
+        if (systemId === undefined || failure.kind !== "config" || failure.field !== "system_id") throw error;
+        const hint = "`plenum systems` lists the systems.";
+        throw new ConfigError(`The service knows no system ${systemId}.`, { hint, cause: error });
+      }
+    }),
+  );
+  return { source, items, listedAt: null };
+}
+
+async function listFromState<T>(
+  store: Store,
+  source: string,
+  kind: ObjectKind,
+  { site, search }: InventoryOptions,
+): Promise<Inventory<T> | null> {
+  const [poll, storedSites, storedObjects] = await Promise.all([
+    store.document<StoredPoll>(documentSet("poll", source), `${kind}s`),
+    store.documents<StoredObject<Site>>(documentSet("site", source)),
+    store.documents<StoredObject<T>>(documentSet(kind, source)),
+  ]);
+  const listedAt = poll?.lastSuccess ?? null;
+  if (listedAt === null) return null;
+  const visibleSites = [...storedSites.values()].filter(({ missingSince }) => missingSince === null);
+  const sites = siteNames(visibleSites.map(({ value }) => value));
+  refuseUnknownSite(site, sites);
+  const items = [...storedObjects.values()].flatMap(({ value, siteId, missingSince }): readonly LocatedObject<T>[] => {
+    const siteName = siteId === null ? undefined : sites.get(siteId);
+    if (siteId === null || siteName === undefined || missingSince !== null) return [];
+    return (site ?? siteId) === siteId && containsText(value, search) ? [{ value, siteId, site: siteName }] : [];
+  });
+  return { source, items, listedAt };
+}
+
+async function listFromService<T>(
+  reader: SourceReader,
+  kind: ObjectKind,
+  { site, search, systemId }: InventoryOptions & { readonly systemId: string | undefined },
+  signal: AbortSignal,
+  update: (text: string) => void,
+): Promise<readonly LocatedObject<T>[]> {
+  const sites = siteNames(await collectPages(reader.sites({}, signal)));
+  refuseUnknownSite(site, sites);
+  const items = new Map<string, LocatedObject<T>>();
+  for (const [siteId, name] of sites) {
+    if ((site ?? siteId) !== siteId) continue;
+    const filter = { siteId, ...(search && { search }), ...(systemId && { systemId }) };
+    const pages = reader[`${kind}s`](filter, signal) as AsyncIterable<ListPage<ObjectsByKind[ObjectKind]>>;
+    // Several sites may list one object; the object belongs to the first site, as in the worker.
+    for (const value of await collectPages(pages))
+      if (!items.has(value.id)) items.set(value.id, { value: value as T, siteId, site: name });
+    update(`Listing ${kind}s: ${items.size}`);
+  }
+  return [...items.values()];
+}
+
+export function siteNames(sites: readonly Site[]): ReadonlyMap<number, string> {
+  return new Map(sites.map(({ id, displayName }) => [id, displayName]));
+}
+
+const MAX_NAMED_SITES = 10;
+
+/** Throws ConfigError that names the known sites. */
+export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<number, string>): void {
+  if (site === undefined || sites.has(site)) return;
+  const namedSites = [...sites].slice(0, MAX_NAMED_SITES).map(([id, name]) => `${id} (${name})`);
+  const unnamedCount = sites.size - namedSites.length;
+  throw new ConfigError(
+    sites.size === 0
+      ? "The token sees no site."
+      : `The token sees no site ${site}; it sees ${namedSites.join(", ")}${unnamedCount === 0 ? "" : ` and ${unnamedCount} more`}.`,
+    { hint: "`plenum sites` lists them." },
+  );
+}
+
+/** Searches every text field, as the service does. */
+function containsText(value: unknown, search: string | undefined): boolean {
+  if (search === undefined) return true;
+  const searchedText = search.toLowerCase();
+  return Object.values(value as object).some(
+    (field) => typeof field === "string" && field.toLowerCase().includes(searchedText),
+  );
+}
+
+/** Shows the objects with these ids, or all without ids. Throws ConfigError for unknown ids. */
+export function showSelected<T extends { readonly id: string }>(
+  { items, source }: Inventory<T>,
+  kind: ObjectKind,
+  idTexts: readonly string[],
+  show: (items: readonly LocatedObject<T>[]) => void,
+) {
+  if (idTexts.length === 0) return show(items);
+  const ids = splitIds(idTexts);
+  const byId = new Map(items.map((item) => [item.value.id, item]));
+  const unknownIds = ids.filter((id) => !byId.has(id));
+  if (unknownIds.length < ids.length) show(ids.flatMap((id) => byId.get(id) ?? []));
+  if (unknownIds.length === 0) return;
+  const unknownText = `no ${kind}${unknownIds.length === 1 ? "" : "s"} ${unknownIds.join(", ")}`;
+  throw new ConfigError(`There is ${unknownText} among the ${items.length} ${kind}s of ${source}.`, {
+    hint: `\`plenum ${kind}s --search\` finds them by their names.`,
+  });
+}
+
+export function printOrigin(terminal: Terminal, kind: ObjectKind, count: number, inventory: Inventory<unknown>) {
+  const { listedAt, source } = inventory;
+  const origin = listedAt === null ? "as the service lists them" : `as the worker listed them ${ageText(listedAt)} ago`;
+  terminal.say(`${formatCount(count, kind)} of ${source}, ${origin}.`);
+}
+
+export function ageText(time: string): string {
+  return secondsText(Math.max(0, Math.round((systemClock.now() - Date.parse(time)) / 1_000)));
+}

@@ -1,0 +1,126 @@
+import { type Command, Option } from "commander";
+import { asFailure } from "../../core/errors/errors.ts";
+import type { Gateway, Host, System } from "../../core/model/building.ts";
+import type { AlarmFilter } from "../../engine/source/source.ts";
+import { type CliContext, collectPages, parseInteger } from "../shell/command-context.ts";
+import type { TableFields } from "../shell/terminal-output.ts";
+import {
+  addInventoryOptions,
+  type InventoryOptions,
+  type LocatedObject,
+  type ObjectKind,
+  printOrigin,
+  readInventory,
+  refuseUnknownSite,
+  showSelected,
+  siteNames,
+} from "./building-inventory.ts";
+
+export const gateways = createListCommand<Gateway>("gateway", "a gateway", {
+  online: "online",
+  version: "version",
+  hardware: "hardware",
+  address: "ipAddress",
+  location: "location",
+});
+
+export const hosts = createListCommand<Host>("host", "a host", {
+  type: "type",
+  model: "modelName",
+  address: "ip",
+  gateway: (host) => host.gateway?.displayName ?? null,
+});
+
+export const systems = createListCommand<System>("system", "a system", {
+  code: "code",
+  discipline: "discipline",
+  "data points": "datapointsCount",
+  location: "location",
+});
+
+/** Creates a command with these columns between an object's name and its site. */
+function createListCommand<T extends { readonly id: string; readonly displayName: string }>(
+  kind: Exclude<ObjectKind, "tag">,
+  what: string,
+  columns: TableFields<T>,
+) {
+  const define = (command: Command, context: CliContext) =>
+    addInventoryOptions(command)
+      .argument("[id...]", `only ${what} with one of these ids`)
+      .addHelpText("after", `\nExample:\n  plenum ${kind}s --search north --json`)
+      .action(async (ids: readonly string[], options: InventoryOptions) => {
+        const inventory = await readInventory(context, kind, options);
+        const items = inventory.items as unknown as readonly LocatedObject<T>[];
+        showSelected({ ...inventory, items }, kind, ids, (selectedItems) => {
+          const rows = selectedItems.map(({ value, siteId, site }) => ({ ...value, siteId, site }));
+          const site = (row: (typeof rows)[number]) => `${row.siteId} ${row.site}`;
+          context.terminal().rows(rows, { id: "id", name: "displayName", ...columns, site });
+          printOrigin(context.terminal(), kind, selectedItems.length, inventory);
+        });
+      });
+  return { define };
+}
+
+export const sites = {
+  define(command: Command, context: CliContext): void {
+    command
+      .option("--source <name>", "which source, when there are several")
+      .option("--search <text>", "only names that contain this")
+      .addHelpText("after", "\nExample:\n  plenum sites --search school --json")
+      .action(async ({ source, search }: Pick<InventoryOptions, "source" | "search">) => {
+        const terminal = context.terminal();
+        const filter = search === undefined ? {} : { search };
+        const foundSites = await context.withReader(source, (reader, signal) =>
+          terminal.progress("Listing sites", () => collectPages(reader.sites(filter, signal))),
+        );
+        terminal.rows(foundSites, { id: "id", name: "displayName" });
+      });
+  },
+};
+
+interface AlarmListOptions {
+  readonly source?: string;
+  readonly site?: number;
+  readonly status: AlarmFilter["status"];
+  readonly priority?: "A" | "B" | "C";
+}
+
+export const alarms = {
+  define(command: Command, context: CliContext): void {
+    command
+      .option("--source <name>", "which source, when there are several")
+      .option("--site <id>", "only this site", parseInteger)
+      .addOption(new Option("--status <status>", "which").choices(["active", "resolved", "all"]).default("active"))
+      .addOption(new Option("--priority <letter>", "only this priority").choices(["A", "B", "C"]))
+      .addHelpText("after", "\nExample:\n  plenum alarms --priority A --json")
+      .action(async (options: AlarmListOptions) => {
+        const terminal = context.terminal();
+        const foundAlarms = await terminal.progress("Listing alarms", () => listAlarms(context, options));
+        terminal.rows(foundAlarms, {
+          id: "id",
+          priority: (alarm) => alarm.trigger.priority,
+          status: "status",
+          triggered: "triggeredAt",
+          resolved: "resolvedAt",
+          site: (alarm) => alarm.site.displayName,
+          trigger: (alarm) => alarm.trigger.displayName,
+          acknowledged: (alarm) => alarm.acknowledgedBy ?? alarm.acknowledged,
+        });
+      });
+  },
+};
+
+function listAlarms(context: CliContext, { source, site, status, priority }: AlarmListOptions) {
+  return context.withReader(source, async (reader, signal) => {
+    const filter = { status, ...(site !== undefined && { siteId: site }), ...(priority && { priority }) };
+    try {
+      return await collectPages(reader.alarms(filter, signal));
+    } catch (error) {
+      // The service rejects an unknown site with a validation error that does not name the site.
+      const failure = asFailure(error);
+      if (failure.kind === "config" && failure.reason === "validation")
+        refuseUnknownSite(site, siteNames(await collectPages(reader.sites({}, signal))));
+      throw error;
+    }
+  });
+}

@@ -1,0 +1,225 @@
+import { acceptsCommands, type Config, canSinkAcceptCommands } from "../../app/config/config.ts";
+import { findSinkConnector } from "../../app/config/config-sections.ts";
+import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { openAuditLogSize } from "../../engine/commands/audit/audit-log.ts";
+import { createStoredBuildingReader } from "../../engine/commands/building-reader.ts";
+import type { AllowedTag } from "../../engine/commands/config.ts";
+import { checkGateway, checkHours } from "../../engine/commands/gate.ts";
+import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
+import { readArmingRefusal, readArmWritingRequest } from "../../engine/commands/write-arming.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
+import { readFleetDocument } from "../../scale/fleet/fleet-document.ts";
+import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
+import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmedToWrite } from "../../scale/member-writing-guards.ts";
+import { findWorkerFor } from "../shell/find-worker.ts";
+import { readSourceStores, readStateIfAny, withStateDatabase } from "../shell/open-worker-state.ts";
+import { type CheckLine, failedCheck, passedCheck, warningLine } from "./check-result-line.ts";
+
+/** Returns every reason why no command can be written, with its remedy. Limits of single tags are checked elsewhere. */
+export async function checkWriting(
+  config: Config,
+  places: LocateOption,
+  signal: AbortSignal,
+): Promise<readonly CheckLine[]> {
+  const { commands, sinks } = config;
+  const isConfigured = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(acceptsCommands);
+  if (!isConfigured) return [passedCheck(CHECK_NAME, `${WRITING_DISABLED_TEXT}, and no command is executed`)];
+  return [
+    ...configurationBlockers(config, places),
+    ...senderBlockers(config, places),
+    ...hoursBlockers(config),
+    ...(await stateBlockers(config, signal)),
+  ];
+}
+
+const CHECK_NAME = "writing";
+const WRITING_DISABLED_TEXT = "Writing is off (commands.enabled: false)";
+
+function configurationBlockers({ commands, sources }: Config, places: LocateOption): readonly CheckLine[] {
+  const { allow, enabled, rehearsal } = commands;
+  const sourcesWithoutTagList = Object.entries(sources).filter(
+    ([name, { schedules }]) => schedules.tags === false && allow.some((tag) => (tag.source ?? name) === name),
+  );
+  const reasons: readonly (readonly [isBlocking: boolean, detail: string, path: readonly string[]])[] = [
+    [!enabled, `${WRITING_DISABLED_TEXT}, so every command is refused: set commands.enabled: true.`, ["commands"]],
+    [
+      rehearsal,
+      "Commands are only rehearsed (commands.rehearsal: true), so nothing is written: take rehearsal out, then restart the worker.",
+      ["commands", "rehearsal"],
+    ],
+    [
+      allow.length === 0,
+      "No tag may be written, because commands.allow is empty: add an entry for each tag.",
+      ["commands"],
+    ],
+    ...sourcesWithoutTagList.map(
+      ([name]) =>
+        [
+          true,
+          `The worker does not list the tags of ${name} (schedules.tags: false), so it refuses every command as unknown-tag: take schedules.tags: false out.`,
+          ["sources", name, "schedules", "tags"],
+        ] as const,
+    ),
+  ];
+  return reasons.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blockerLine(detail, places(path))] : []));
+}
+
+function hoursBlockers({ commands, sources }: Config): readonly CheckLine[] {
+  return commands.allow.flatMap((entry) => {
+    const { time_zone: timeZone } = sources[sourceNameOf(entry, sources)] ?? {};
+    if (timeZone === undefined) return [];
+    const refusal = checkHours({ entry, forMs: null, nowMs: systemClock.now(), timeZone });
+    return refusal === null ? [] : [passedCheck(CHECK_NAME, `Tag ${entry.tag_id} is closed now: ${refusal.message}`)];
+  });
+}
+
+function sourceNameOf({ source }: AllowedTag, sources: Config["sources"]): string {
+  return source ?? Object.keys(sources)[0] ?? "";
+}
+
+async function stateBlockers(config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
+  try {
+    const { state } = config;
+    const runningWorker = await findWorkerFor({ config }, signal);
+    const noWorker = "No worker is running here, and only a running worker writes: start it with plenum run.";
+    return [
+      ...(state.postgres === undefined ? await folderBlockers(config) : await fleetBlockers(config)),
+      ...(runningWorker.kind === "none" ? [passedCheck(CHECK_NAME, noWorker)] : []),
+    ];
+  } catch (error) {
+    signal.throwIfAborted();
+    return [failedCheck(CHECK_NAME, error)];
+  }
+}
+
+const WRITING_STOPPED = "Writing is stopped by the kill switch: when the reason is over, run `plenum writes resume`.";
+
+async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
+  const { folder } = config.state;
+  const stoppedLines = createKillSwitch(folder).isThrown() ? [blockerLine(WRITING_STOPPED)] : [];
+  // A rehearsal needs no arming; a pending arming request takes effect within 1 s.
+  const needsArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isThere();
+  const stateLines = await readStateIfAny({ config }, (store) =>
+    storeBlockers(config, store, needsArming ? `the state ${folder}` : null),
+  );
+  if (stateLines !== null || !needsArming) return [...stoppedLines, ...(stateLines ?? [])];
+  const newStateText =
+    "This machine has no state yet, and a new state writes nothing until it is armed: run plenum writes arm once, where the worker runs.";
+  return [...stoppedLines, passedCheck(CHECK_NAME, newStateText)];
+}
+
+async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
+  const { folder } = config.state;
+  const { isStopped, isArmed, isArmedHere, name } = await withStateDatabase(config, async (database) => {
+    const id = await readFleetDocument(database, DATABASE_ID_KEY);
+    return {
+      isStopped: createKillSwitch(folder).isThrown() || (await readFleetKillSwitch(database)) !== null,
+      isArmed: (await readFleetDocument(database, ARM_WRITING_REQUEST_KEY)) !== null,
+      isArmedHere: id !== null && isMachineArmedToWrite(folder, JSON.parse(id) as string),
+      name: database.name,
+    };
+  });
+  const unarmedPlace = isArmed || config.commands.rehearsal ? null : `the fleet ${name}`;
+  const stateLines = await readSourceStores(config, Object.keys(config.sources), async (parts) => {
+    const sourceLines = await Promise.all(parts.map((store) => storeBlockers(config, store, unarmedPlace)));
+    return sourceLines.flat().filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
+  });
+  // storeBlockers reports a fleet that was never armed.
+  const unarmedMembersText =
+    isArmed && !isArmedHere && !config.commands.rehearsal
+      ? [blockerLine(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
+      : [];
+  return [...(isStopped ? [blockerLine(WRITING_STOPPED)] : []), ...unarmedMembersText, ...stateLines];
+}
+
+/** `place` names the state in the arming message; null needs no arming. */
+async function storeBlockers(config: Config, store: Store, unarmedPlace: string | null): Promise<readonly CheckLine[]> {
+  const { allow, audit_max_bytes: auditBytes } = config.commands;
+  const armingProblem = unarmedPlace === null ? null : await readArmingRefusal(store, unarmedPlace);
+  const isFull = (await openAuditLogSize(store)).bytes() >= auditBytes;
+  const buildingReader = createStoredBuildingReader(store);
+  const offlineGatewayLines = await Promise.all(
+    allow.map(async (entry) => {
+      const gateways = await buildingReader.gateways(sourceNameOf(entry, config.sources), entry.site_id);
+      const gatewayRefusal = checkGateway({ entry, gateways });
+      return gatewayRefusal === null
+        ? []
+        : [blockerLine(`Tag ${entry.tag_id} is not written until its gateway is back. ${gatewayRefusal.message}`)];
+    }),
+  );
+  return [
+    ...(armingProblem === null ? [] : [blockerLine(armingProblem.message)]),
+    ...(isFull ? [blockerLine("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
+    ...offlineGatewayLines.flat(),
+  ];
+}
+
+/** The command line and the status page, in `commands.allow[].from`. */
+const OPERATOR_SENDER = "operator";
+
+function senderBlockers(config: Config, places: LocateOption): readonly CheckLine[] {
+  const { sinks, commands } = config;
+  const listeningSinks = Object.keys(sinks).filter((name) => sinks[name] !== undefined && acceptsCommands(sinks[name]));
+  const namedSenders = commands.allow.flatMap(({ from = [] }, index) =>
+    from.map((sink, n) => ({ sink, path: ["commands", "allow", index, "from", n] })),
+  );
+  const tagsForAnySender = commands.allow.filter(({ from }) => from === undefined);
+  return [
+    ...(tagsForAnySender.length > 0 && listeningSinks.length === 0 ? [noListenerLine(config, places)] : []),
+    ...[...Map.groupBy(namedSenders, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckLine[] => {
+      if (first === undefined || first.sink === OPERATOR_SENDER) return [];
+      const detail = describeSinkWithoutCommands(first.sink, sinks[first.sink]);
+      return detail === null ? [] : [blockerLine(detail, places(first.path))];
+    }),
+    ...commands.allow.flatMap((entry, index) => {
+      const detail = unreachableText(entry, listeningSinks);
+      return detail === null ? [] : [blockerLine(detail, places(["commands", "allow", index]))];
+    }),
+  ];
+}
+
+function noListenerLine({ sinks }: Config, places: LocateOption): CheckLine {
+  const [name, sink] = Object.entries(sinks).find(([, each]) => canSinkAcceptCommands(each)) ?? [];
+  const listenOptionAdvice =
+    name === undefined || sink === undefined
+      ? "add an mqtt sink with commands: { enabled: true }"
+      : `set ${sink.enabled ? "" : `sinks.${name}.enabled: true and `}${listenOption(name, sink)}`;
+  return blockerLine(
+    `No sink listens for commands, so a command that is published at a broker has no effect: ${listenOptionAdvice}; or write from: [operator] for tags that only the command line and the status page may write.`,
+    places(name === undefined ? ["sinks"] : ["sinks", name]),
+  );
+}
+
+function listenOption(name: string, sink: Config["sinks"][string]): string {
+  return `sinks.${name}.${findSinkConnector(sink)}.commands: { enabled: true }`;
+}
+
+/** Explains why a sink receives no commands; null if the sink listens. */
+function describeSinkWithoutCommands(name: string, sink: Config["sinks"][string] | undefined): string | null {
+  if (sink === undefined || acceptsCommands(sink)) return null;
+  if (!canSinkAcceptCommands(sink))
+    return `The sink ${name} cannot send commands, because ${findSinkConnector(sink)} only receives events: name an mqtt sink in from, or operator.`;
+  if (!sink.enabled)
+    return `The sink ${name} is switched off, so no command comes from it: set sinks.${name}.enabled: true.`;
+  return `The sink ${name} does not listen for commands: set ${listenOption(name, sink)}.`;
+}
+
+/** Explains why no sender can write a tag; null if one can, or if `describeSinkWithoutCommands` explains it. */
+function unreachableText(entry: AllowedTag, listeners: readonly string[]): string | null {
+  const { from, second_person: isSeconded, tag_id: id } = entry;
+  if (from?.length === 0)
+    return `Tag ${id} may be written by no sender, because its from is empty: name a sink or operator in it.`;
+  if (isSeconded && from?.every((name) => name === OPERATOR_SENDER) === true && listeners.length === 0)
+    return `Tag ${id} needs a second person, who agrees to commands of an operator over MQTT, and no sink listens for commands: set commands: { enabled: true } at an mqtt sink.`;
+  return null;
+}
+
+export function writableText(entries: readonly AllowedTag[]): string {
+  return joinFirst(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
+}
+
+function blockerLine(detail: string, place?: string): CheckLine {
+  return warningLine(CHECK_NAME, detail, place);
+}

@@ -1,0 +1,156 @@
+import { Command, Help } from "commander";
+import { VERSION } from "../core/runtime/version.ts";
+import type { CliContext } from "./shell/command-context.ts";
+import { EXIT_CODES_TEXT } from "./shell/exit-codes.ts";
+import { printParserOutput } from "./shell/terminal-output.ts";
+
+interface CommandFile {
+  define(command: Command, context: CliContext): void;
+}
+
+const COMMAND_DESCRIPTIONS = {
+  demo: "run a demo: simulator, broker, worker and page in one process, without a configuration",
+  "init [address]": "create a configuration for a building from an address and a token",
+  run: "run the worker until Ctrl-C or SIGTERM",
+  reload: "make the running worker read its configuration file again, or show what would change",
+  check: "check the configuration, the token, the building and every sink, without writing an event",
+  doctor: "find the most likely problem, and write one file for support without secrets",
+  sites: "list the sites that the token can see",
+  alarms: "list alarms as the service shows them now",
+  "tags [id...]": "list and search the tags that can be selected, with class, log and last value",
+  "gateways [id...]": "list and search gateways, and whether they are online",
+  "hosts [id...]": "list and search hosts (devices)",
+  "systems [id...]": "list and search technical systems, whose ids `select` takes",
+  "read <tag...>": "read the present values of tags (one request of the quota for every 20)",
+  "history <tag...>": "fetch logged history of up to 20 tags (one request of the quota)",
+  "write <tag> <value>": "write a tag through the running worker's gate, and wait for the result",
+  events: "show the log of events, with filters; --follow continues with new events",
+  outbox: "show what each sink still has to receive, and what it refused",
+  sink: "try one sink",
+  silence: "set times in which alarms create no tickets, messages or pages",
+  status: "show the status: sources, sinks and their lag, quota, alarms",
+  writes: "control writing to buildings: arm, stop, approve, second",
+  audit: "show the log of every command and its result",
+  simulate: "run the simulator of the monitoring service, replaying real building readings",
+  plan: "plan the quota: requests by lane, freshness of each class, end of the backfill",
+  "gaps [tag...]": "list gaps in the followed history, with the reason",
+  "silent-sensors": "list sensors that seem dead, by the last report: never moved, always null, log off",
+  complete: "show whether a day is complete: buckets expected, fetched, without a value, refused, pending",
+  "backfill [tag...]": "fetch a range of the past next to live reads, or show the progress",
+  "export [tag...]": "write history once as the tables of the lake, into a folder, with no worker and no sink",
+  "explain <id>": "explain the state of a tag or an alarm: requests, what is due next, what was skipped, sinks",
+  state: "check the state for damage, salvage undelivered events from a damaged file, move it into a database",
+  fleet: "show the members of a fleet, their sources and takeovers; drain a member before maintenance",
+  "completion [shell]": "print the completion script of a shell: bash, zsh or fish",
+  man: "print the manual page",
+  schema: "print the JSON schema of the configuration, for editors",
+} as const;
+
+/** Lazy, so that a worker does not hold the other commands in memory. */
+const COMMAND_MODULES: Readonly<Record<keyof typeof COMMAND_DESCRIPTIONS, () => Promise<CommandFile>>> = {
+  demo: () => import("./running/demo-command.ts"),
+  "init [address]": () => import("./running/init-command.ts"),
+  run: () => import("./running/run-command.ts"),
+  reload: () => import("./running/reload-command.ts"),
+  check: () => import("./checking/check-command.ts"),
+  doctor: () => import("./doctor/doctor-command.ts"),
+  sites: async () => (await import("./building/list-commands.ts")).sites,
+  alarms: async () => (await import("./building/list-commands.ts")).alarms,
+  "tags [id...]": () => import("./building/tags-command.ts"),
+  "gateways [id...]": async () => (await import("./building/list-commands.ts")).gateways,
+  "hosts [id...]": async () => (await import("./building/list-commands.ts")).hosts,
+  "systems [id...]": async () => (await import("./building/list-commands.ts")).systems,
+  "read <tag...>": async () => (await import("./building/read-and-history-commands.ts")).read,
+  "history <tag...>": async () => (await import("./building/read-and-history-commands.ts")).history,
+  "write <tag> <value>": () => import("./writing/write-tag-command.ts"),
+  events: () => import("./watching/events-command.ts"),
+  outbox: async () => (await import("./watching/outbox-and-sink-commands.ts")).outbox,
+  sink: async () => (await import("./watching/outbox-and-sink-commands.ts")).sink,
+  silence: () => import("./watching/silence-command.ts"),
+  status: () => import("./watching/status-command.ts"),
+  writes: () => import("./writing/writing-control-command.ts"),
+  audit: () => import("./writing/audit-command.ts"),
+  simulate: () => import("./running/simulate-command.ts"),
+  plan: () => import("./watching/quota-plan-command.ts"),
+  "gaps [tag...]": () => import("./past/history-gaps-command.ts"),
+  "silent-sensors": () => import("./past/silent-sensors-command.ts"),
+  complete: () => import("./past/day-completeness-command.ts"),
+  "backfill [tag...]": () => import("./past/backfill-command.ts"),
+  "export [tag...]": () => import("./past/export-command.ts"),
+  "explain <id>": () => import("./watching/explain-command.ts"),
+  state: () => import("./watching/state-command.ts"),
+  fleet: () => import("./watching/fleet-command.ts"),
+  "completion [shell]": () => import("./manual/shell-completion.ts"),
+  man: async () => (await import("./manual/man-and-schema-commands.ts")).man,
+  schema: async () => (await import("./manual/man-and-schema-commands.ts")).schema,
+};
+
+export function createProgram(signal: AbortSignal, environment: Readonly<Record<string, string | undefined>>): Command {
+  const usageByCommand = new WeakMap<Command, string>();
+  const pendingLoads = new WeakMap<Command, () => Promise<CommandFile>>();
+  const program = new Command("plenum")
+    .description("Connects a building-automation monitoring service to MQTT, InfluxDB, webhooks and files.")
+    .version(VERSION)
+    .option(
+      "-c, --config <file>",
+      "configuration file; also by PLENUM_CONFIG",
+      environment.PLENUM_CONFIG ?? "plenum.yaml",
+    )
+    .option("--demo", "use the running demo instead of a configuration; the default if there is no plenum.yaml")
+    .option("--json", "print data as JSON, with times in UTC")
+    .option("--utc", "print times in UTC")
+    .configureHelp({
+      showGlobalOptions: true,
+      subcommandTerm: (command) => usageByCommand.get(command) ?? new Help().subcommandTerm(command),
+    })
+    .showHelpAfterError("(plenum --help lists the commands)")
+    .showSuggestionAfterError()
+    .exitOverride()
+    .configureOutput(printParserOutput())
+    // The help command of commander does not wait for the hook, so `help` is defined below.
+    .helpCommand(false)
+    .addHelpText(
+      "after",
+      "\nExamples:\n  plenum demo\n  plenum check --config plenum.yaml\n  plenum read 10001 10002 --json\n" +
+        `\nExit codes: ${EXIT_CODES_TEXT}.`,
+    )
+    .hook("preSubcommand", (_, command) => defineOnce(command));
+  async function defineOnce(command: Command): Promise<void> {
+    const load = pendingLoads.get(command);
+    if (load === undefined) return;
+    pendingLoads.delete(command);
+    const [{ createCliContext }, file] = await Promise.all([import("./shell/command-context.ts"), load()]);
+    file.define(command, createCliContext(program, command.name(), signal, defineAllCommands));
+  }
+  /** Returns false if there is no command such as `outbox dead`. */
+  async function defineCommandPath(names: readonly string[]): Promise<boolean> {
+    let parentCommand = program;
+    for (const name of names) {
+      const subcommand = parentCommand.commands.find((each) => each.name() === name);
+      if (subcommand === undefined) return false;
+      await defineOnce(subcommand);
+      parentCommand = subcommand;
+    }
+    return true;
+  }
+  async function defineAllCommands(): Promise<Command> {
+    for (const command of program.commands) await defineOnce(command);
+    return program;
+  }
+  for (const [usage, load] of Object.entries(COMMAND_MODULES)) {
+    const [name = ""] = usage.split(" ");
+    const command = program.command(name).description(COMMAND_DESCRIPTIONS[usage as keyof typeof COMMAND_DESCRIPTIONS]);
+    usageByCommand.set(command, usage);
+    pendingLoads.set(command, load);
+  }
+  program
+    .command("help")
+    .description("the help of a command")
+    .argument("[command...]", "its name")
+    .action(async (names: readonly string[]) => {
+      const isKnownCommand = await defineCommandPath(names);
+      // An unknown command fails as it does without `help`.
+      await program.parseAsync(isKnownCommand ? [...names, "--help"] : names, { from: "user" });
+    });
+  return program;
+}

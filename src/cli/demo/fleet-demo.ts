@@ -1,0 +1,90 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { SERVICE_TOKEN } from "../../simulator/options.ts";
+import { freePort } from "../shell/free-port.ts";
+import { startInbox } from "./alarm-message-inbox.ts";
+import { currentEpoch, startBroker, startService } from "./broker-and-simulator.ts";
+import { registerDemo } from "./running-demos.ts";
+import { type ChildProcess, startChild, startPostgres } from "./start-postgres.ts";
+
+/** Demo in which members share six sources, each in its own process so that you can kill a member. */
+export type FleetDemo = Awaited<ReturnType<typeof startFleetDemo>>;
+
+export interface DemoMember extends ChildProcess {
+  readonly name: string;
+  readonly statusUrl: string;
+}
+
+interface FleetDemoOptions {
+  readonly members: number;
+  /** Command line that runs a member, such as node with the path of `main.ts`. */
+  readonly program: readonly string[];
+  readonly signal: AbortSignal;
+}
+
+const FLEET_CONFIG = fileURLToPath(new URL("../../../config/demo-fleet.yaml", import.meta.url));
+
+/** Sites by source name of the configuration. */
+const SITES_BY_SOURCE_NAME = { harbour: 1, hill: 6, park: 9, square: 10, station: 14, tower: 15 } as const;
+/** Ports of the demo's servers; a taken port is replaced by a free port. */
+const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, database: 15_432 } as const;
+const STOP_TIMEOUT_MS = 10_000;
+
+export async function startFleetDemo(options: FleetDemoOptions) {
+  const stopFunctions: (() => Promise<void> | void)[] = [];
+  const stop = async () => {
+    for (let stopPart = stopFunctions.pop(); stopPart !== undefined; stopPart = stopFunctions.pop()) await stopPart();
+  };
+  try {
+    return { ...(await startParts(options, stopFunctions)), stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function startParts({ members, program, signal }: FleetDemoOptions, stoppers: (() => Promise<void> | void)[]) {
+  const postgres = await startPostgres(await freePort(PREFERRED_PORTS.database), signal);
+  stoppers.push(postgres.close);
+  const folder = mkdtempSync(join(tmpdir(), "plenum-fleet-"));
+  stoppers.push(() => rmSync(folder, { recursive: true, force: true }));
+  const broker = await startBroker({ port: await freePort(PREFERRED_PORTS.broker) });
+  stoppers.push(broker.close);
+  const inbox = await startInbox({ port: await freePort(PREFERRED_PORTS.inbox) });
+  stoppers.push(inbox.close);
+  const { PLENUM_DEMO_LOG } = process.env;
+  const environment: Record<string, string> = {
+    PLENUM_DEMO_FOLDER: folder,
+    PLENUM_DEMO_DATABASE: postgres.url,
+    PLENUM_DEMO_DATABASE_PASSWORD: postgres.password,
+    PLENUM_DEMO_BROKER: broker.url,
+    PLENUM_DEMO_INBOX: inbox.url,
+    ...(PLENUM_DEMO_LOG === undefined ? {} : { PLENUM_DEMO_LOG }),
+  };
+  const epoch = currentEpoch();
+  for (const [name, site] of Object.entries(SITES_BY_SOURCE_NAME)) {
+    const service = await startService({ epoch, sites: [site], port: 0 });
+    stoppers.push(service.close);
+    environment[`PLENUM_DEMO_SERVICE_${name.toUpperCase()}`] = service.url;
+    environment[`PLENUM_DEMO_TOKEN_${name.toUpperCase()}`] = SERVICE_TOKEN;
+  }
+
+  const runningMembers: DemoMember[] = [];
+  stoppers.push(async () => {
+    await Promise.all(runningMembers.map((member) => member.stop("SIGTERM", STOP_TIMEOUT_MS)));
+  });
+  const [command = process.execPath, ...programArgs] = program;
+  for (let n = 1; n <= members; n += 1) {
+    const name = `member-${n}`;
+    const port = await freePort(PREFERRED_PORTS.status + n - 1);
+    const args = [...programArgs, "run", "--config", FLEET_CONFIG, "--member", name, "--arm-writing"];
+    args.push("--allow-writable-config");
+    const env = { ...process.env, ...environment, PLENUM_DEMO_STATUS_PORT: String(port) };
+    runningMembers.push({ name, statusUrl: `http://127.0.0.1:${port}`, ...startChild(command, args, { env }) });
+  }
+  const statusUrl = runningMembers[0]?.statusUrl ?? "";
+  stoppers.push(registerDemo({ config: FLEET_CONFIG, statusUrl, environment }));
+  return { members: runningMembers, inboxUrl: inbox.url, brokerUrl: broker.url };
+}

@@ -1,0 +1,102 @@
+import { accessSync, constants, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Config } from "../../app/config/config.ts";
+import { loadYamlConfig } from "../../app/config/load.ts";
+import { createWorker } from "../../app/worker.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemErrorCode } from "../../core/errors/machine-failure.ts";
+import { SERVICE_TOKEN } from "../../simulator/options.ts";
+import type { SimulatorState } from "../../simulator/simulator.ts";
+import { freePort } from "../shell/free-port.ts";
+import { startInbox } from "./alarm-message-inbox.ts";
+import { currentEpoch, startBroker, startService } from "./broker-and-simulator.ts";
+import { DEMO_CONFIG, registerDemo } from "./running-demos.ts";
+
+/** Sites with short intervals, many alarms, and the only set-point of the recordings. */
+const DEMO_SITES = [1, 6, 9, 10, 14, 15];
+
+/** Ports of the demo's servers; a taken port is replaced by a free port. */
+const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, service: 8085 } as const;
+
+const STOP_TIMEOUT_MS = 8_000;
+
+interface SavedSimulation {
+  readonly epoch: string;
+  readonly state: SimulatorState | null;
+}
+
+/**
+ * Demo of one worker in this process, on loopback: a simulated service with recorded readings, an MQTT broker, an inbox
+ * that stands for a chat channel. The folder stores everything, so the next start continues.
+ */
+export async function startDemo({ folder }: { readonly folder: string }) {
+  prepareFolder(folder);
+  const simulationFile = join(folder, "simulator.json");
+  const saved = readSavedSimulation(simulationFile);
+  const epoch = saved?.epoch ?? currentEpoch();
+  const service = await startService({ epoch, sites: DEMO_SITES, port: PREFERRED_PORTS.service, state: saved?.state });
+  const saveSimulation = () => writeSimulation(simulationFile, { epoch, state: service.simulator.exportState() });
+  saveSimulation();
+
+  const broker = await startBroker({ port: await freePort(PREFERRED_PORTS.broker) });
+  const inbox = await startInbox({ port: await freePort(PREFERRED_PORTS.inbox) });
+  const { PLENUM_DEMO_LOG } = process.env;
+  const environment = {
+    PLENUM_DEMO_FOLDER: folder,
+    PLENUM_DEMO_SERVICE: service.url,
+    PLENUM_DEMO_BROKER: broker.url,
+    PLENUM_DEMO_INBOX: inbox.url,
+    PLENUM_DEMO_STATUS_PORT: String(await freePort(PREFERRED_PORTS.status)),
+    PLENUM_DEMO_TOKEN: SERVICE_TOKEN,
+    ...(PLENUM_DEMO_LOG === undefined ? {} : { PLENUM_DEMO_LOG }),
+  };
+  const config = loadYamlConfig({ schema: Config, file: DEMO_CONFIG, environment });
+  const worker = await createWorker({ config, environment, armWriting: true });
+  await worker.start();
+  const unregister = registerDemo({ config: DEMO_CONFIG, statusUrl: worker.statusUrl(), environment });
+
+  return {
+    folder,
+    serviceUrl: service.url,
+    brokerUrl: broker.url,
+    statusUrl: worker.statusUrl(),
+    inboxUrl: inbox.url,
+    continued: saved !== null,
+    worker,
+    async stop(): Promise<void> {
+      unregister();
+      await worker.stop(STOP_TIMEOUT_MS);
+      saveSimulation();
+      await inbox.close();
+      await broker.close();
+      await service.close();
+    },
+  };
+}
+
+function prepareFolder(folder: string): void {
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    accessSync(folder, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    const code = systemErrorCode(error);
+    throw new ConfigError(`The demo cannot keep its state and its events in ${folder} (${code}).`, {
+      hint: "Name a folder that you may write, such as --folder /tmp/plenum-demo.",
+      cause: error,
+    });
+  }
+}
+
+function readSavedSimulation(file: string): SavedSimulation | null {
+  try {
+    return JSON.parse(readFileSync(file, "utf8")) as SavedSimulation;
+  } catch {
+    return null;
+  }
+}
+
+/** Writes a new file and renames it, so that a crash leaves a complete file. */
+function writeSimulation(file: string, simulation: SavedSimulation): void {
+  writeFileSync(`${file}.new`, JSON.stringify(simulation), { mode: 0o600 });
+  renameSync(`${file}.new`, file);
+}

@@ -1,0 +1,179 @@
+import { MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
+import { keepPresentLines } from "../shell/terminal-output.ts";
+import type { ConfigurationFindings } from "./configuration-findings.ts";
+import { type DiskSpace, isClockBehind, type StateFindings } from "./local-findings.ts";
+import type { Reachability, WorkerFindings } from "./remote-findings.ts";
+
+export interface DoctorReport {
+  readonly format: "plenum-doctor/1";
+  readonly madeAt: string;
+  readonly troubles: readonly string[];
+  readonly program: Readonly<Record<string, unknown>>;
+  readonly machine: Readonly<Record<string, unknown>>;
+  readonly disks: readonly DiskSpace[];
+  readonly configuration: ConfigurationFindings;
+  readonly state: StateFindings;
+  readonly worker: WorkerFindings;
+  /** Results of probing the servers; null without a usable configuration. */
+  readonly reach: readonly Reachability[] | null;
+  readonly log: { readonly file: string; readonly lines: readonly string[] } | null;
+}
+
+export type DoctorFindings = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "program" | "machine">;
+
+/** Lists problems, likely causes first: failed start, then this machine, then servers. */
+export function findProblems(findings: DoctorFindings): readonly string[] {
+  const checks = [
+    diagnoseConfiguration,
+    diagnoseState,
+    diagnoseDisks,
+    diagnoseClock,
+    diagnoseWorker,
+    diagnoseReach,
+    diagnoseAccess,
+    workerNotices,
+  ];
+  return [...new Set(checks.flatMap((check) => check(findings)))];
+}
+
+/** Free bytes below which a disk counts as full: the write-ahead log alone can take 16 MiB. */
+const MIN_FREE_BYTES = 64 * 1024 ** 2;
+const MEBIBYTE_BYTES = 1024 ** 2;
+
+function diagnoseConfiguration({
+  configuration: { file, found, problems, secrets },
+}: DoctorFindings): readonly string[] {
+  const [firstProblem = "", ...otherProblems] = problems;
+  const moreText = otherProblems.length === 0 ? "" : ` (${otherProblems.length} more; \`plenum check\` shows them all)`;
+  switch (found) {
+    case "missing":
+      return [
+        `There is no configuration at ${file}: name the one that the worker uses with --config, or make one with plenum init.`,
+      ];
+    case "unreadable":
+      return [`The configuration cannot be read: ${firstProblem}`];
+    case "wrong":
+      return [`A worker does not start with this configuration; correct it: ${firstProblem}${moreText}`];
+    default:
+      return secrets.map((problem) => `A secret cannot be used: ${problem}`);
+  }
+}
+
+function diagnoseState({ state: { folder, found, problems } }: DoctorFindings): readonly string[] {
+  const [firstProblem = ""] = problems;
+  if (found === "damaged")
+    return [
+      `The state in ${folder} is damaged: restart the worker, which sets aside what is damaged and goes on (\`plenum state check\` says more). ${firstProblem}`,
+    ];
+  return found === "unusable" ? [`The state in ${folder} cannot be used: ${firstProblem}`] : problems;
+}
+
+function diagnoseDisks(findings: DoctorFindings): readonly string[] {
+  return findings.disks.flatMap(({ where, freeBytes, freeFiles }) => {
+    if (freeBytes !== null && freeBytes < MIN_FREE_BYTES)
+      return [
+        `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE_BYTES)} MiB left, so nothing new is remembered or told: free some space.`,
+      ];
+    // Some file systems have no limit and report 0.
+    if (freeFiles !== null && freeFiles > 0 && freeFiles < 100)
+      return [`The disk of the ${where} has no room for more files, though it may have space: remove some files.`];
+    return [];
+  });
+}
+
+function diagnoseClock({ state: { content }, reach: reachResults }: DoctorFindings): readonly string[] {
+  const skewedServers = (reachResults ?? []).filter(
+    ({ clockSkewMs }) => clockSkewMs !== null && Math.abs(clockSkewMs) > MAX_CLOCK_DIFFERENCE_MS,
+  );
+  const clockProblems = skewedServers.map(
+    ({ name, clockSkewMs }) =>
+      `The clock of this machine is ${Math.round(Math.abs(clockSkewMs ?? 0) / 1_000)} s ${(clockSkewMs ?? 0) > 0 ? "ahead of" : "behind"} that of ${name}, so times are in doubt and commands are refused: set it right, best by NTP.`,
+  );
+  if (clockProblems.length > 0 || !isClockBehind(content)) return clockProblems;
+  return [
+    "The clock of this machine stands before events that it has recorded already, so one of the two times is wrong: set the clock right, best by NTP.",
+  ];
+}
+
+function diagnoseWorker({ worker: findings, state: { folder }, log }: DoctorFindings): readonly string[] {
+  const { found, trouble, notReady, portTaken } = findings;
+  if (found === "running") return notReady === null ? [] : [`The worker runs and is not ready: ${notReady}`];
+  if (found !== "none") return trouble === null ? [] : [trouble];
+  return keepPresentLines(
+    portTaken !== null &&
+      `Another program has the port of the status page (${portTaken}), so no worker can start: end it, or set status.port to another.`,
+    `No worker is running on the state folder ${folder}: start it with \`plenum run\`, or name the configuration that it uses with --config.${lastError(log)}`,
+  );
+}
+
+/** pino level of errors. */
+const ERROR_LOG_LEVEL = 50;
+
+function lastError(log: DoctorFindings["log"]): string {
+  const errorLine = log?.lines.findLast((line) => {
+    const { level } = parseLogLine(line);
+    return typeof level === "number" && level >= ERROR_LOG_LEVEL;
+  });
+  if (errorLine === undefined) return "";
+  const { msg, err } = parseLogLine(errorLine);
+  const texts = [msg, (err as { message?: unknown } | undefined)?.message].filter((each) => typeof each === "string");
+  return ` The last complaint in its log: ${texts.join(": ")}`;
+}
+
+function parseLogLine(line: string): Readonly<Record<string, unknown>> {
+  try {
+    return JSON.parse(line) as Record<string, unknown>;
+  } catch {
+    return {};
+  }
+}
+
+function diagnoseReach({ reach: reachResults }: DoctorFindings): readonly string[] {
+  const remoteResults = (reachResults ?? []).filter(({ by }) => by !== "file" && by !== "stdout");
+  const unreachable = remoteResults.filter(({ answers }) => !answers);
+  // If no server at all can be reached, the cause is this machine's network.
+  if (unreachable.length > 1 && unreachable.length === remoteResults.length && unreachable.every(isServerUnreachable)) {
+    return [
+      `None of ${unreachable.map(({ name }) => name).join(", ")} can be reached, so look at this machine's network first: cable, name lookup (DNS), proxy, firewall. ${unreachable[0]?.reason ?? ""}`,
+    ];
+  }
+  const failedResults = (reachResults ?? []).filter(({ answers }) => !answers);
+  return failedResults.toSorted((a, b) => compareSeverity(a) - compareSeverity(b)).map(reachabilityText);
+}
+
+/** Returns true for a server without any response; a refusal is a response. */
+function isServerUnreachable({ kind, reason }: Reachability): boolean {
+  return kind === "retryable" && /ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|within/.test(reason ?? "");
+}
+
+/** Ranks failures: database, sources, sinks; configuration errors before temporary failures. */
+function compareSeverity({ what, kind }: Reachability): number {
+  return { database: -2, source: 0, sink: 2 }[what] + (kind === "config" ? 0 : 1);
+}
+
+const SERVER_KIND_LABELS = { database: "State database", source: "Source", sink: "Sink" } as const;
+
+function reachabilityText({ what, name, kind, reason }: Reachability): string {
+  return `${SERVER_KIND_LABELS[what]} ${name} ${kind === "config" ? "refuses us" : "does not respond"}: ${reason}`;
+}
+
+function diagnoseAccess({ state: { content }, reach: reachResults }: DoctorFindings): readonly string[] {
+  return (content?.lost ?? [])
+    .filter(({ source, what }) => {
+      const token = (reachResults ?? []).find((each) => each.what === "source" && each.name === source)?.token;
+      return !token?.abilities.includes(what) && !token?.siteIds.map(String).includes(what);
+    })
+    .map(({ source, what, since }) =>
+      /^\d+$/.test(what)
+        ? `The token of ${source} does not see site ${what} any more since ${since}: have the service give it back, or take the site out of the configuration.`
+        : `The token of ${source} may not ${what} any more since ${since}: have the service give the ability back, or switch off what needs it.`,
+    );
+}
+
+/** Lists warnings of the running worker, except warnings about sinks that `reach` reports already. */
+function workerNotices({ worker: { report }, reach: reachResults }: DoctorFindings): readonly string[] {
+  const unreachableSinks = (reachResults ?? []).filter(({ what, answers }) => what === "sink" && !answers);
+  return (report?.notices ?? []).filter(
+    (notice) => !unreachableSinks.some(({ name }) => notice.startsWith(`${SERVER_KIND_LABELS.sink} ${name}: `)),
+  );
+}

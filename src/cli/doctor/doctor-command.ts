@@ -1,0 +1,132 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Command } from "commander";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { VERSION } from "../../core/runtime/version.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { toPrintableJson } from "../../core/values/printable-text.ts";
+import type { CliContext } from "../shell/command-context.ts";
+import { DEFAULT_FOLDER, findState, readStateSectionLeniently } from "../shell/find-worker.ts";
+import { keepPresentLines } from "../shell/terminal-output.ts";
+import { inspectConfiguration } from "./configuration-findings.ts";
+import { type DoctorFindings, type DoctorReport, findProblems } from "./diagnose-findings.ts";
+import { describeMachine, inspectStateFolder, readDiskSpace } from "./local-findings.ts";
+import { maskText } from "./mask-config.ts";
+import { inspectWorker, probeServers } from "./remote-findings.ts";
+
+/** Defines `plenum doctor`, which works with a broken configuration, state or worker. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--to <folder>", "where the file is written", ".")
+    .option("--log <file>", "take the end of this log file along; a running worker's is taken anyway")
+    .addHelpText(
+      "after",
+      "\nThe file is for its owner only and holds no secret: neither tokens and passwords nor what looks like one. It\n" +
+        "does name sites, tags, sinks and addresses of servers. Nothing is sent anywhere.\n\n" +
+        "Examples:\n  plenum doctor\n  plenum doctor --log /var/log/plenum/plenum.log",
+    )
+    .action(async (options: { readonly to: string; readonly log?: string }) => {
+      const terminal = context.terminal();
+      const { configFile, signal } = context;
+      const { log: logFile = null } = options;
+      const report = await terminal.progress("Looking around", (update) =>
+        createReport({ configFile: configFile(), environment: process.env, logFile, signal, update }),
+      );
+      const file = writeReport(options.to, report);
+      terminal.object({ file, troubles: report.troubles }, formatReport(file, report));
+    });
+}
+
+function writeReport(folder: string, report: DoctorReport): string {
+  const file = join(folder, `plenum-doctor-${report.madeAt.replaceAll(/[:.]/g, "-")}.json`);
+  try {
+    // `wx` follows no link and overwrites nothing.
+    writeFileSync(file, `${toPrintableJson(JSON.stringify(report, null, 2))}\n`, { flag: "wx", mode: 0o600 });
+    return file;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    const hint = "Name a folder that you may write with --to.";
+    throw new ConfigError(`${file} cannot be written (${code}).`, { hint, cause: error });
+  }
+}
+
+/** Problems printed to the terminal; the report file contains all problems. */
+const MAX_PRINTED_PROBLEMS = 10;
+
+function formatReport(file: string, { troubles }: DoctorReport): readonly string[] {
+  const [firstProblem, ...otherProblems] = troubles;
+  const unlistedCount = otherProblems.length - MAX_PRINTED_PROBLEMS;
+  return keepPresentLines(
+    firstProblem === undefined ? "Nothing is wrong, as far as can be seen from here." : `Most likely: ${firstProblem}`,
+    otherProblems.length > 0 && "Also:",
+    ...otherProblems.slice(0, MAX_PRINTED_PROBLEMS).map((trouble) => `- ${trouble}`),
+    unlistedCount > 0 && `- and ${unlistedCount} more, in the file`,
+    `All that support would ask for is in ${file}; it holds no secret.`,
+  );
+}
+
+interface DoctorReportSources {
+  readonly configFile: string;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly logFile: string | null;
+  readonly signal: AbortSignal;
+  readonly update: (what: string) => void;
+}
+
+const MAX_LOG_LINES = 300;
+const MAX_LINE_LENGTH = 2_000;
+const MAX_LOG_BYTES = 1024 ** 2;
+
+/** Creates the report; changes nothing and masks every text. */
+async function createReport(options: DoctorReportSources): Promise<DoctorReport> {
+  const { configFile, environment, signal, update } = options;
+  const { findings: configuration, config: parsed } = inspectConfiguration(configFile, environment);
+  const { config, stateFolder } =
+    parsed === null ? await findConfigElsewhere(options) : { config: parsed, stateFolder: parsed.state.folder };
+  update("Looking at the state");
+  const disks = readDiskSpace(stateFolder);
+  const state = await inspectStateFolder(stateFolder, Object.keys(config?.sources ?? {}));
+  update("Asking the worker");
+  const worker = await inspectWorker(stateFolder, config, signal);
+  update("Asking sources and sinks");
+  const reach = config === null ? null : await probeServers(config, signal);
+  const log = options.logFile === null ? null : readLogEnd(options.logFile);
+  const findings: DoctorFindings = { configuration, disks, state, worker, reach, log };
+  return {
+    format: "plenum-doctor/1",
+    madeAt: isoUtc(systemClock.now()),
+    troubles: findProblems(findings).map(maskText),
+    program: { version: VERSION },
+    machine: describeMachine(),
+    ...maskSecrets(findings),
+  };
+}
+
+/** Replaces a wrong file by the last configuration that the running worker accepted, or at least finds the state. */
+async function findConfigElsewhere({ configFile, environment, signal }: DoctorReportSources) {
+  const { running, folders } = await findState(configFile, environment, signal);
+  const [worker] = running;
+  if (worker !== undefined) return { config: worker.config, stateFolder: worker.config.state.folder };
+  const configuredFolder = readStateSectionLeniently(configFile, environment).folder;
+  return { config: null, stateFolder: folders[0] ?? configuredFolder ?? DEFAULT_FOLDER };
+}
+
+function readLogEnd(file: string): NonNullable<DoctorReport["log"]> {
+  try {
+    const allLines = readFileSync(file).subarray(-MAX_LOG_BYTES).toString("utf8").trimEnd().split("\n");
+    return { file, lines: allLines.slice(-MAX_LOG_LINES).map((line) => line.slice(0, MAX_LINE_LENGTH)) };
+  } catch (error) {
+    throw new ConfigError(`The log file ${file} cannot be read.`, { cause: error });
+  }
+}
+
+function maskSecrets<T>(value: T): T {
+  const maskValue = (each: unknown): unknown => {
+    if (typeof each === "string") return maskText(each);
+    if (Array.isArray(each)) return each.map(maskValue);
+    if (typeof each !== "object" || each === null) return each;
+    return Object.fromEntries(Object.entries(each).map(([key, innerValue]) => [maskText(key), maskValue(innerValue)]));
+  };
+  return maskValue(value) as T;
+}

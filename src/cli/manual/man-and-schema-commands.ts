@@ -1,0 +1,98 @@
+import type { Command } from "commander";
+import { configJsonSchema } from "../../app/config/config.ts";
+import { RELEASE_VERSION } from "../../core/runtime/version.ts";
+import type { CliContext } from "../shell/command-context.ts";
+import { EXIT_CODE, EXIT_MEANINGS, EXIT_NAMES } from "../shell/exit-codes.ts";
+import { type CommandDescription, describeCommands, type OptionDescription } from "./command-tree.ts";
+
+function defineMan(command: Command, context: CliContext): void {
+  command
+    .addHelpText("after", "\nExamples:\n  plenum man > /usr/local/share/man/man1/plenum.1\n  plenum man | man -l -")
+    .action(async () => {
+      context.terminal().text(buildManualPage(describeCommands(await context.allCommands()), RELEASE_VERSION));
+    });
+}
+
+export const man = { define: defineMan };
+
+export function buildManualPage(facts: readonly CommandDescription[], version: string): readonly string[] {
+  const [rootCommand, ...commands] = facts;
+  if (rootCommand === undefined) throw new Error("there is no program");
+  return [
+    '.\\" Made by `npm run man` from the commands; edit those.',
+    `.TH PLENUM 1 "" "Plenum ${version}" "User Commands"`,
+    ".SH NAME",
+    "plenum \\- sends building monitoring data to many systems",
+    ".SH SYNOPSIS",
+    ".B plenum",
+    "[\\fIoptions\\fR] \\fIcommand\\fR [\\fIarguments\\fR]",
+    ".SH DESCRIPTION",
+    escapeRoff(rootCommand.description),
+    ".SH OPTIONS",
+    ...rootCommand.options.flatMap(optionLines),
+    ".SH COMMANDS",
+    ...commands.flatMap(commandLines),
+    ".SH EXIT STATUS",
+    ...EXIT_NAMES.flatMap((key) => [".TP", `.B ${EXIT_CODE[key]}`, escapeRoff(capitalize(EXIT_MEANINGS[key]))]),
+    ".SH ENVIRONMENT",
+    ".TP",
+    ".B PLENUM_CONFIG",
+    "The configuration file, where \\-\\-config names none.",
+    ".SH FILES",
+    ".TP",
+    ".I plenum.yaml",
+    "The configuration, in the folder in which the command is started.",
+    ".TP",
+    ".I state/",
+    "The state that survives restarts, unless state.folder names another folder.",
+  ];
+}
+
+function commandLines({ path, description, options, arguments: args, more }: CommandDescription): readonly string[] {
+  const argumentUsages = args.map(({ usage }) => ` ${usage}`).join("");
+  return [
+    `.SS ${escapeRoff(`plenum ${path}${argumentUsages}`)}`,
+    escapeRoff(capitalize(description)),
+    ...args.flatMap(({ usage, description: what }) => [".TP", `.I ${escapeRoff(usage)}`, escapeRoff(capitalize(what))]),
+    ...options.flatMap(optionLines),
+    ...(more === "" ? [] : [".PP", ".nf", ...more.split("\n").map(escapeRoff), ".fi"]),
+  ];
+}
+
+function optionLines({ usage, description, choices, preset }: OptionDescription): readonly string[] {
+  const optionNotes = [
+    ...(choices.length === 0 ? [] : [`one of ${choices.join(", ")}`]),
+    ...(preset === null || preset === "false" ? [] : [`default: ${preset}`]),
+  ];
+  const fullDescription = optionNotes.length === 0 ? description : `${description} (${optionNotes.join("; ")})`;
+  return [".TP", `.B ${escapeRoff(usage)}`, escapeRoff(capitalize(fullDescription))];
+}
+
+function capitalize(words: string): string {
+  const capitalized = words.charAt(0).toUpperCase() + words.slice(1);
+  return /[.!?]$/.test(capitalized) ? capitalized : `${capitalized}.`;
+}
+
+function escapeRoff(line: string): string {
+  return line
+    .replaceAll("\\", "\\e")
+    .replaceAll("-", "\\-")
+    .replaceAll("'", "\\(aq")
+    .replaceAll("`", "\\(ga")
+    .replaceAll("“", "\\(lq")
+    .replaceAll("”", "\\(rq")
+    .replaceAll("…", "...")
+    .replaceAll("–", "\\(en")
+    .replace(/^\./, "\\&.");
+}
+
+function defineSchema(command: Command, context: CliContext): void {
+  command.addHelpText("after", "\nExample:\n  plenum schema > schema.json").action(() => {
+    const schema = configJsonSchema();
+    const terminal = context.terminal();
+    if (terminal.json) terminal.object(schema, []);
+    else terminal.text(JSON.stringify(schema, null, 2).split("\n"));
+  });
+}
+
+export const schema = { define: defineSchema };

@@ -1,0 +1,209 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: the shell expands these placeholders, not JavaScript
+
+import { Argument, type Command, Option } from "commander";
+import type { CliContext } from "../shell/command-context.ts";
+import { type CommandDescription, describeCommands, type OptionDescription } from "./command-tree.ts";
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .addArgument(new Argument("[shell]", "whose completion is printed").choices(["bash", "zsh", "fish"]))
+    .addOption(
+      new Option("--names <of>", "print names out of the configuration, as the scripts ask").choices([
+        "sinks",
+        "sources",
+      ]),
+    )
+    .addHelpText(
+      "after",
+      "\nExamples:\n  source <(plenum completion bash)\n  plenum completion zsh > ~/.zfunc/_plenum\n" +
+        "  plenum completion fish > ~/.config/fish/completions/plenum.fish",
+    )
+    .action(async (shell: Shell | undefined, options: { readonly names?: "sinks" | "sources" }) => {
+      const terminal = context.terminal();
+      if (options.names !== undefined) return terminal.text(Object.keys(context.config()[options.names]));
+      if (shell === undefined) command.error("error: name a shell: bash, zsh or fish");
+      terminal.text(completionScript(shell, describeCommands(await context.allCommands())));
+    });
+}
+
+export type Shell = "bash" | "zsh" | "fish";
+
+/** Builds the completion script, which asks the program only for the names of sinks and sources. */
+export function completionScript(shell: Shell, facts: readonly CommandDescription[]): readonly string[] {
+  return shell === "fish"
+    ? buildFishScript(facts)
+    : buildCaseScript(facts, shell === "bash" ? BASH_DIALECT : ZSH_DIALECT);
+}
+
+const FILE_ARGUMENT_NAMES = new Set(["file", "folder", "path"]);
+
+const commandPaths = (facts: readonly CommandDescription[]) =>
+  facts.map(({ path }) => path).filter((path) => path !== "");
+
+const pathsWithSink = (facts: readonly CommandDescription[]) =>
+  facts.filter((each) => each.arguments[0]?.name === "sink").map(({ path }) => path);
+
+interface ShellDialect {
+  readonly head: readonly string[];
+  /** Array of typed words, index after the program, index of the current word. */
+  readonly line: readonly [words: string, first: number, current: string];
+  readonly completeFile: string;
+  readonly complete: (words: string) => string;
+  readonly names: (what: "sinks" | "sources") => string;
+  readonly setWords: (words: readonly Pick<OptionDescription, "name" | "description">[]) => string;
+  readonly beforeSinks: readonly string[];
+  readonly addSinks: (names: string) => string;
+  readonly tail: readonly string[];
+}
+
+const BASH_DIALECT: ShellDialect = {
+  head: [
+    "# Completion of plenum for bash: source <(plenum completion bash)",
+    "_plenum() {",
+    '  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" way="" word words="" i',
+    "  local -a config=()",
+    "  COMPREPLY=()",
+  ],
+  line: ["COMP_WORDS", 1, "COMP_CWORD"],
+  completeFile: 'mapfile -t COMPREPLY < <(compgen -f -- "$cur")',
+  complete: (words) => `mapfile -t COMPREPLY < <(compgen -W "${words}" -- "$cur")`,
+  names: (what) => `$(plenum "\${config[@]}" completion --names ${what} 2>/dev/null)`,
+  setWords: (words) => `words=${quoteWord(words.map(({ name }) => name).join(" "))}`,
+  beforeSinks: [],
+  addSinks: (names) => `[[ $cur != -* ]] && words="$words ${names}"`,
+  tail: ['  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")', "}", "complete -o default -F _plenum plenum"],
+};
+
+const ZSH_DIALECT: ShellDialect = {
+  head: [
+    "#compdef plenum",
+    "# Completion of plenum for zsh: plenum completion zsh > a folder of $fpath, as _plenum",
+    "_plenum() {",
+    '  local way="" word prev="${words[CURRENT-1]}" i',
+    "  local -a config=() all=()",
+  ],
+  line: ["words", 2, "CURRENT"],
+  completeFile: "_files",
+  complete: (words) => `compadd -- ${words}`,
+  names: (what) => `\${(f)"$(plenum $config completion --names ${what} 2>/dev/null)"}`,
+  setWords(words) {
+    const items = words.map(({ name, description }) => quoteWord(`${name.replaceAll(":", "\\:")}:${description}`));
+    return `all=(${items.join(" ")})`;
+  },
+  beforeSinks: ["  _describe plenum all"],
+  addSinks: (names) => `compadd -- ${names}`,
+  tail: ["}", '_plenum "$@"'],
+};
+
+/** Builds a script that follows the typed words through the subcommands, then completes a value, a word or a sink. */
+function buildCaseScript(facts: readonly CommandDescription[], dialect: ShellDialect): readonly string[] {
+  const { head, line, setWords, names, beforeSinks, addSinks, tail } = dialect;
+  const [words, first, current] = line;
+  const generalOptions = facts.find(({ path }) => path === "")?.options ?? [];
+  const helpOption = { name: "--help", description: "display help" };
+  return [
+    ...head,
+    `  for ((i = ${first}; i < ${current}; i++)); do`,
+    `    word="\${${words}[i]}"`,
+    `    [[ $word == -c || $word == --config ]] && config=(--config "\${${words}[i+1]}")`,
+    '    case "${way:+$way }$word" in',
+    `      ${commandPaths(facts).map(quoteWord).join("|")}) way="\${way:+$way }$word" ;;`,
+    "    esac",
+    "  done",
+    '  case "$prev" in',
+    ...valueCases(facts, dialect),
+    "  esac",
+    '  case "$way" in',
+    ...facts.map(({ path, commands, options }) => {
+      const completedWords = [...commands, ...options, ...(path === "" ? [] : generalOptions), helpOption];
+      return `    ${quoteWord(path)}) ${setWords(completedWords)} ;;`;
+    }),
+    "  esac",
+    ...beforeSinks,
+    '  case "$way" in',
+    `    ${pathsWithSink(facts).map(quoteWord).join("|")}) ${addSinks(names("sinks"))} ;;`,
+    "  esac",
+    ...tail,
+  ];
+}
+
+function valueCases(
+  facts: readonly CommandDescription[],
+  { completeFile, complete, names }: ShellDialect,
+): readonly string[] {
+  const options = facts.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
+  const listFlags = ({ usage }: OptionDescription) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
+  const fileFlags = new Set(options.filter(({ takes }) => FILE_ARGUMENT_NAMES.has(takes ?? "")).flatMap(listFlags));
+  const sourceFlags = new Set(options.filter(({ name }) => name === "--source").flatMap(listFlags));
+  const choices = new Map(options.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]));
+  const completedFlags = new Set([...fileFlags, ...sourceFlags, ...choices.keys()]);
+  const otherFlags = new Set(options.flatMap(listFlags)).difference(completedFlags);
+  return [
+    `    ${[...fileFlags].join("|")}) ${completeFile}; return ;;`,
+    `    ${[...sourceFlags].join("|")}) ${complete(names("sources"))}; return ;;`,
+    ...[...choices].map(([flag, each]) => `    ${flag}) ${complete(each.join(" "))}; return ;;`),
+    `    ${[...otherFlags].join("|")}) return ;;`,
+  ];
+}
+
+function buildFishScript(facts: readonly CommandDescription[]): readonly string[] {
+  const namesCommand = (what: string) => quoteWord(`(plenum (__plenum_config) completion --names ${what} 2>/dev/null)`);
+  return [
+    "# Completion of plenum for fish: plenum completion fish > ~/.config/fish/completions/plenum.fish",
+    "function __plenum_config",
+    "  set -l words (commandline -opc)",
+    "  for i in (seq (count $words))",
+    "    if contains -- $words[$i] -c --config; and test $i -lt (count $words)",
+    "      echo --config",
+    "      echo $words[(math $i + 1)]",
+    "    end",
+    "  end",
+    "end",
+    "function __plenum_at",
+    `  set -l known ${commandPaths(facts).map(quoteWord).join(" ")}`,
+    "  set -l way ''",
+    "  for word in (commandline -opc)[2..-1]",
+    '    set -l next (string trim -- "$way $word")',
+    '    if contains -- "$next" $known',
+    '      set way "$next"',
+    "    end",
+    "  end",
+    '  test "$way" = "$argv[1]"',
+    "end",
+    "complete -c plenum -f",
+    ...facts.flatMap(({ path, commands, options }) => [
+      ...commands.map(
+        ({ name, description }) =>
+          `complete -c plenum -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)} -a ${name} -d ${quoteWord(description)}`,
+      ),
+      ...options.map(({ name, usage, description, takes, choices }) => {
+        const short = /^-([a-z]),/.exec(usage)?.[1];
+        const condition = path === "" ? "" : ` -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)}`;
+        const valueArgument = fishValue({ name, takes, choices }, namesCommand("sources"));
+        return `complete -c plenum${condition} -l ${name.slice(2)}${short === undefined ? "" : ` -s ${short}`}${valueArgument} -d ${quoteWord(description)}`;
+      }),
+    ]),
+    ...pathsWithSink(facts).map(
+      (path) => `complete -c plenum -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)} -a ${namesCommand("sinks")}`,
+    ),
+  ];
+}
+
+function fishValue(
+  { name, takes, choices }: Pick<OptionDescription, "name" | "takes" | "choices">,
+  sources: string,
+): string {
+  if (FILE_ARGUMENT_NAMES.has(takes ?? "")) return " -r -F";
+  if (name === "--source") return ` -x -a ${sources}`;
+  if (choices.length > 0) return ` -x -a ${quoteWord(choices.join(" "))}`;
+  return takes === null ? "" : " -x";
+}
+
+/** Quotes a word; replaces quotes inside by a similar character. */
+function quoteWord(text: string): string {
+  return `'${text.replaceAll("'", "’")}'`;
+}
+
+function escapeQuotes(text: string): string {
+  return `"${text}"`;
+}

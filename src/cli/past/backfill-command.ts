@@ -1,0 +1,249 @@
+import { randomBytes } from "node:crypto";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { planSettings } from "../../app/build-sync.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { RESOLUTIONS, type Resolution } from "../../core/model/building.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { areSinksBehind } from "../../engine/delivery/back-pressure.ts";
+import type { StateConfig } from "../../engine/store/state-config.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { factsFromState, historyProgressFromStore, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
+import { hasBackfillEnded } from "../../engine/sync/history/series.ts";
+import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
+import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
+import { type CliContext, chooseSource } from "../shell/command-context.ts";
+import {
+  addSelectionOptions,
+  buildSelection,
+  parseTime,
+  type SelectionOptions,
+  timeOption,
+} from "../shell/common-command-options.ts";
+import { findWorkerFor } from "../shell/find-worker.ts";
+import { withState } from "../shell/open-worker-state.ts";
+import { refuseUnknown } from "../shell/refuse-unknown-ids.ts";
+
+interface BackfillOptions extends SelectionOptions {
+  readonly source?: string;
+  readonly from?: string;
+  readonly to: string;
+  readonly resolution: Resolution;
+  readonly detach?: boolean;
+  readonly pause?: boolean;
+  readonly resume?: boolean;
+  readonly cancel?: string;
+}
+
+/** Defines `plenum backfill`, which stores requests that the running worker fetches in idle slots. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .argument("[tag...]", "only these tags; with no selection at all, every tag")
+    .option("--source <name>", "which source, when there are several")
+    .option("--from <time>", "start: ISO 8601, or an age such as 365d; without it, shows how far it is", parseTime)
+    .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
+    .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"));
+  addSelectionOptions(command)
+    .option("--detach", "do not wait for the end")
+    .option("--pause", "pause fetching the past; live reads continue")
+    .option("--resume", "resume it")
+    .option("--cancel <id>", "cancel a request; events that were emitted stay")
+    .addHelpText(
+      "after",
+      "\nCtrl-C ends the waiting, not the backfill. Readings that were emitted are not emitted again.\n" +
+        "\nExamples:\n  plenum backfill --from 365d --site 1\n  plenum backfill --pause",
+    )
+    .action(async (tagIds: string[], options: BackfillOptions) => {
+      const config = context.config();
+      const [source, entry] = chooseSource(config, options.source);
+      await withState({ config, source }, false, async (store) => {
+        // A slow worker reads the backfill request from the state later.
+        const isRunning = (await findWorkerFor({ config, source }, context.signal)).kind !== "none";
+        const settings = planSettings(source, entry, config.state);
+        const target = { context, store, source, isRunning, list: () => listBackfills(store, settings, config.state) };
+        if (options.pause === true || options.resume === true) await pauseOrResume(target, options.pause === true);
+        else if (options.cancel !== undefined) await cancelBackfill(target, options.cancel);
+        else if (options.from === undefined) await showBackfills(target);
+        else await requestBackfill(target, tagIds, { ...options, from: options.from });
+      });
+    });
+}
+
+interface BackfillTarget {
+  readonly context: CliContext;
+  readonly store: Store;
+  readonly source: string;
+  readonly isRunning: boolean;
+  readonly list: () => Promise<readonly BackfillStatus[]>;
+}
+
+const NO_WORKER_TEXT = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
+const POLL_INTERVAL_MS = 2_000;
+
+async function requestBackfill(
+  target: BackfillTarget,
+  tagIds: readonly string[],
+  options: BackfillOptions & { from: string },
+) {
+  const { context, store, source, isRunning } = target;
+  const { from, to, resolution } = options;
+  const terminal = context.terminal();
+  if (from >= to) throw new InvalidArgumentError("--from has to be before --to.");
+  const select = buildSelection(tagIds, options);
+  await refuseUnknown(store, [source], "tag", select.ids ?? []);
+  await refuseUnknown(store, [source], "site", (select.sites ?? []).map(String));
+  const request: StoredBackfill = { from, to, resolution, select, askedAt: isoUtc(systemClock.now()), doneAt: null };
+  const id = randomBytes(4).toString("hex");
+  const documentSetName = syncSet("backfill", source);
+  await store.commit({ documents: [{ set: documentSetName, insert: [[id, request]] }] });
+  const firstStatus = await findBackfill(target, id);
+  if (firstStatus.tags === 0) {
+    await store.commit({ documents: [{ set: documentSetName, remove: [id] }] });
+    throw new ConfigError("No known tag fits this selection.", {
+      hint: "`plenum plan` says how many tags are known; names are patterns, * is any text.",
+    });
+  }
+  if (terminal.json || options.detach === true || !isRunning) {
+    terminal.object({ ...request, ...firstStatus }, [backfillLine(firstStatus)]);
+    if (!isRunning) terminal.say(NO_WORKER_TEXT);
+    return;
+  }
+  terminal.say(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
+  await terminal.progress("Backfilling", async (update) => {
+    do {
+      const now = await findBackfill(target, id);
+      if (now.doneAt !== null) return;
+      update(formatProgressBar(now));
+    } while (await sleepFor(systemClock, POLL_INTERVAL_MS, context.signal));
+    context.signal.throwIfAborted();
+  });
+  const { withoutLog } = await findBackfill(target, id);
+  terminal.say(`Order ${id} is done${withoutLogText(withoutLog)}.`);
+}
+
+async function showBackfills({ context, list, isRunning }: BackfillTarget): Promise<void> {
+  const rows = await list();
+  context.terminal().object(rows, rows.length === 0 ? ["No history is left to fetch."] : rows.map(backfillLine));
+  if (!isRunning) context.terminal().say(NO_WORKER_TEXT);
+}
+
+async function pauseOrResume({ context, store, source, isRunning }: BackfillTarget, isPaused: boolean): Promise<void> {
+  const effectText = isPaused
+    ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker follows within seconds."
+    : "The past is fetched again; the worker follows within seconds.";
+  context.terminal().object(await pauseBackfills(store, source, isPaused), [effectText]);
+  if (!isRunning) context.terminal().say(NO_WORKER_TEXT);
+}
+
+export async function pauseBackfills(store: Store, source: string, isPaused: boolean): Promise<StoredPause> {
+  const pause: StoredPause = { pausedAt: isPaused ? isoUtc(systemClock.now()) : null };
+  await store.commit({ documents: [{ set: syncSet("backfill-pause", source), put: [["pause", pause]] }] });
+  return pause;
+}
+
+async function cancelBackfill({ context, store, source }: BackfillTarget, id: string): Promise<void> {
+  const set = syncSet("backfill", source);
+  if ((await store.document(set, id)) === undefined) {
+    throw new ConfigError(`There is no order ${id}.`, { hint: "`plenum backfill` lists them." });
+  }
+  await store.commit({ documents: [{ set, remove: [id] }] });
+  context.terminal().object({ cancelled: id }, [`Order ${id} is cancelled; events that were emitted stay.`]);
+}
+
+async function findBackfill({ list }: BackfillTarget, id: string): Promise<BackfillStatus> {
+  const backfill = (await list()).find((each) => each.id === id);
+  if (backfill === undefined) throw new ConfigError(`Order ${id} was given up.`);
+  return backfill;
+}
+
+interface BackfillStatus {
+  /** Id of the request; null for the configured backfill, which also has no range. */
+  readonly id: string | null;
+  readonly from: string | null;
+  readonly to: string | null;
+  readonly resolution: Resolution;
+  readonly tags: number;
+  readonly requestsLeft: number;
+  /** Fetched share, 0 to 1. */
+  readonly done: number;
+  readonly paused: boolean;
+  /** True while the sinks have to take events first. */
+  readonly sinksBehind: boolean;
+  readonly doneAt: string | null;
+  /** Number of intervals without a log; null until the request is done. */
+  readonly withoutLog: StoredBackfill["withoutLog"] | null;
+  /** Expected end; null while paused and when done. */
+  readonly expectedAt: string | null;
+}
+
+/** Lists requests, then the configured backfill, in the order of fetching. */
+export async function listBackfills(
+  store: Store,
+  settings: PlanSettings,
+  { max_bytes: maxBytes }: StateConfig,
+): Promise<readonly BackfillStatus[]> {
+  const nowMs = systemClock.now();
+  const [{ orders, progress }, facts, stored, pressure] = await Promise.all([
+    historyProgressFromStore(store, settings, nowMs),
+    factsFromState(store, settings, systemClock, null),
+    store.documents<StoredBackfill>(syncSet("backfill", settings.source)),
+    store.outbox.pressure(),
+  ]);
+  const { paused } = orders;
+  const openState = { paused, sinksBehind: areSinksBehind(pressure, maxBytes, false), doneAt: null, withoutLog: null };
+  const requestsPerMinute = planRequestsPerMinute(reportPlan(facts));
+  let requestsBefore = 0;
+  const estimateEndAfter = (requests: number) => {
+    requestsBefore += requests;
+    return paused ? null : isoUtc(nowMs + (requestsBefore / requestsPerMinute) * 60_000);
+  };
+  const openRequests = progress.orders.map((each): BackfillStatus => {
+    const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
+    return { ...each, ...openState, requestsLeft, expectedAt: estimateEndAfter(requestsLeft) };
+  });
+  const endedRequests = [...stored].flatMap(([id, order]): readonly BackfillStatus[] => {
+    const { from, to, resolution, doneAt, withoutLog = null } = order;
+    if (!hasBackfillEnded(order)) return [];
+    const endedFields = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
+    return [{ id, from, to, resolution, doneAt, withoutLog, ...endedFields }];
+  });
+  const configuredBackfills = progress.resolutions
+    .filter(({ total, pendingRanges }) => !total && pendingRanges > 0)
+    .map(({ resolution, tags, requestsLeft, done: share }): BackfillStatus => {
+      const openFields = { resolution, tags, requestsLeft, done: share, expectedAt: estimateEndAfter(requestsLeft) };
+      return { id: null, from: null, to: null, ...openState, ...openFields };
+    });
+  return [...endedRequests, ...openRequests, ...configuredBackfills];
+}
+
+function planRequestsPerMinute({ backfill, lanes, quota }: PlanReport): number {
+  const spareRequestsPerMinute = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
+  return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spareRequestsPerMinute);
+}
+
+const PROGRESS_BAR_WIDTH = 24;
+
+/** `████████░░░░░░░░░░░░░░░░ 33 %, 120 requests left, done about 2026-11-23T08:52Z`; never 100 % before the end. */
+export function formatProgressBar({ done, requestsLeft, paused, sinksBehind, expectedAt }: BackfillStatus): string {
+  const filledCells = Math.floor(done * PROGRESS_BAR_WIDTH);
+  const progressBar = `${"█".repeat(filledCells)}${"░".repeat(PROGRESS_BAR_WIDTH - filledCells)}`;
+  const endText = expectedAt === null ? "" : `done about ${formatMinute(expectedAt)}`;
+  const stateText = paused ? "paused" : sinksBehind ? "waiting for the sinks (plenum outbox)" : endText;
+  return `${progressBar} ${Math.min(99, Math.floor(done * 100))} %, ${requestsLeft} requests left, ${stateText}`;
+}
+
+function backfillLine(backfill: BackfillStatus): string {
+  const { id, from, to, resolution, tags, doneAt, withoutLog } = backfill;
+  const requestText =
+    id === null ? "configured backfill" : `order ${id}, ${formatMinute(from ?? "")} to ${formatMinute(to ?? "")}`;
+  if (doneAt === null) return `${requestText}, ${resolution}, ${tags} tags: ${formatProgressBar(backfill)}`;
+  return `${requestText}, ${resolution}: done at ${formatMinute(doneAt)}${withoutLogText(withoutLog)}`;
+}
+
+function withoutLogText(withoutLog: BackfillStatus["withoutLog"]): string {
+  if (!withoutLog || withoutLog.buckets === 0) return "";
+  return `; the service has no log of ${withoutLog.buckets} intervals of ${withoutLog.tags} tags`;
+}
+
+export const formatMinute = (time: string): string => `${time.slice(0, 16)}Z`;

@@ -1,0 +1,164 @@
+import { type Command, InvalidArgumentError } from "commander";
+import { planSettings } from "../../app/build-sync.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { WaitingSeries } from "../../core/model/history-event-data.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createSiteDay, type SeriesDay } from "../../engine/sync/completeness/bucket-counts-of-day.ts";
+import { dateToDay, dayDate, isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
+import { historyProgressFromStore } from "../../engine/sync/facts-for-plan.ts";
+import { historySeriesKey, type SeriesLedger } from "../../engine/sync/history/series.ts";
+import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
+import { type CliContext, parseInteger, readSource, type SourceState } from "../shell/command-context.ts";
+import { EXIT_CODE } from "../shell/exit-codes.ts";
+
+interface CompleteCommandOptions {
+  readonly source?: string;
+  readonly site?: number;
+  readonly date?: number;
+  readonly from?: number;
+  readonly to?: number;
+}
+
+type SiteDayRow = Awaited<ReturnType<typeof buildRows>>[number];
+
+const DEFAULT_CHECKED_DAYS = 7;
+const MAX_DAYS = 400;
+const MAX_PRINTED_SERIES = 20;
+
+const WAITING_TEXTS: Readonly<Record<WaitingSeries["why"], string>> = {
+  behind: "closed and not fetched yet",
+  backfill: "the configured backfill, not fetched yet",
+  unproven: "not known yet whether it has a log",
+  refused: "requested and refused",
+  "out-of-scope": "the token does not see its site now",
+  open: "not closed yet",
+};
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--date <date>", "one UTC day, such as 2026-11-02", parseDay)
+    .option("--from <date>", "the first of several UTC days; the last seven that are over by default", parseDay)
+    .option("--to <date>", "the last of them; yesterday by default", parseDay)
+    .option("--site <id>", "only this site", parseInteger)
+    .option("--source <name>", "which source, when there are several")
+    .addHelpText(
+      "after",
+      `\nExit code 0: nothing of these days is pending or refused; ${EXIT_CODE.incomplete}: something is, or nothing of them is wanted.` +
+        "\n\nExample:\n  plenum complete --date 2026-11-02 --site 1 --json",
+    )
+    .action(async (options: CompleteCommandOptions) => {
+      const terminal = context.terminal();
+      const nowMs = systemClock.now();
+      const days = chooseDays(options, nowMs);
+      await readSource(context.config(), options.source, async (state) => {
+        const { config, source, entry, store } = state;
+        const { ledgers } = await historyProgressFromStore(store, planSettings(source, entry, config.state), nowMs);
+        const ledgersBySite = Map.groupBy(ledgers, ({ located }) => located.siteId);
+        const { site } = options;
+        if (site !== undefined && !ledgersBySite.has(site))
+          throw new ConfigError(`No history of a site ${site} is followed in ${source}.`, {
+            hint: "`plenum sites` lists the sites, and the classes of `history` say what is followed.",
+          });
+        const sites = site === undefined ? [...ledgersBySite.keys()].sort((a, b) => a - b) : [site];
+        const rows: SiteDayRow[] = [];
+        for (const id of sites) rows.push(...(await buildRows(state, id, ledgersBySite.get(id) ?? [], days, nowMs)));
+        if (rows.length === 0) terminal.say("No history is followed here: no class of `history` selects it.");
+        terminal.rows(rows, {
+          site: "site",
+          "day (UTC)": "date",
+          state: describeState,
+          expected: "expected",
+          had: "had",
+          null: "null",
+          absent: "absent",
+          "no log": "withoutLog",
+          refused: "refused",
+          pending: "pending",
+          worst: describeWorstSeries,
+        });
+        if (rows.length === 0 || !rows.every(({ complete }) => complete)) process.exitCode = EXIT_CODE.incomplete;
+      });
+    });
+}
+
+async function buildRows(
+  { store, source }: SourceState,
+  site: number,
+  series: readonly SeriesLedger[],
+  days: readonly number[],
+  nowMs: number,
+) {
+  const finalized = await store.documents<FinalizedDay>(syncSet("day-sealed", source));
+  const rows = [];
+  for (const day of days) {
+    const siteDay = createSiteDay(day);
+    const openSeries: WorstSeries[] = [];
+    let notCounted = 0;
+    for (const seriesLedger of series) {
+      const { ledger, rules, located, total } = seriesLedger;
+      if (!isCountedDay(ledger, day, nowMs)) {
+        notCounted++;
+        continue;
+      }
+      const key = historySeriesKey(located.tag.id, { resolution: rules.resolution, total });
+      const seriesDay = siteDay.add(seriesLedger, await loadCount(store, source, key, ledger, day), nowMs);
+      if (seriesDay.pending + seriesDay.refused > 0) openSeries.push(worstSeries(seriesLedger, seriesDay));
+    }
+    const { account, series: counted, byResolution } = siteDay.done();
+    const finalizedDay = finalized.get(`${site} ${dayDate(day)}`);
+    rows.push({
+      site,
+      date: dayDate(day),
+      complete: account.pending + account.refused + notCounted === 0 && account.expected > 0,
+      sealed: finalizedDay === undefined ? null : { revision: finalizedDay.revision, at: finalizedDay.sealedAt },
+      series: counted,
+      /** Series that an earlier version fetched, or of a day that is too old. */
+      notCounted,
+      ...account,
+      byResolution,
+      worst: openSeries.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, MAX_PRINTED_SERIES),
+    });
+  }
+  return rows;
+}
+
+type WorstSeries = ReturnType<typeof worstSeries>;
+
+function worstSeries({ located: { tag }, rules, total }: SeriesLedger, { pending, refused, why, refusal }: SeriesDay) {
+  return {
+    ...{ tagId: tag.id, displayName: tag.displayName, resolution: rules.resolution, total },
+    ...{ pending, refused, why: why ?? ("refused" as const) },
+    ...{ said: refusal?.said ?? null, at: refusal?.at ?? null },
+  };
+}
+
+function describeState({ complete, sealed, expected, notCounted }: SiteDayRow): string {
+  if (sealed !== null) return sealed.revision === 1 ? "sealed" : `sealed, revision ${sealed.revision}`;
+  if (complete) return "complete, may still change";
+  if (notCounted > 0) return `not counted: ${notCounted} series`;
+  return expected === 0 ? "nothing wanted" : "incomplete";
+}
+
+function describeWorstSeries({ worst }: SiteDayRow): string | null {
+  const [worstOfAll] = worst;
+  if (worstOfAll === undefined) return null;
+  const { tagId, displayName, resolution, total, pending, refused, why, said } = worstOfAll;
+  const refusalText = said === null ? "" : `: ${said}`;
+  return `${tagId} ${displayName}, ${resolution}${total ? " total" : ""}: ${pending + refused} ${WAITING_TEXTS[why]}${refusalText}`;
+}
+
+function chooseDays({ date: onlyDay, from, to }: CompleteCommandOptions, nowMs: number): readonly number[] {
+  if (onlyDay !== undefined && (from ?? to) !== undefined)
+    throw new InvalidArgumentError("Say either --date, or --from and --to.");
+  const lastDay = onlyDay ?? to ?? utcDay(nowMs) - 1;
+  const firstDay = onlyDay ?? from ?? lastDay - DEFAULT_CHECKED_DAYS + 1;
+  if (lastDay < firstDay) throw new InvalidArgumentError("The first day is after the last one.");
+  if (lastDay - firstDay >= MAX_DAYS) throw new InvalidArgumentError(`At most ${MAX_DAYS} days at once.`);
+  return Array.from({ length: lastDay - firstDay + 1 }, (_, i) => firstDay + i);
+}
+
+function parseDay(text: string): number {
+  const day = /^\d{4}-\d\d-\d\d$/.test(text) ? dateToDay(text) : Number.NaN;
+  if (Number.isNaN(day) || dayDate(day) !== text) throw new InvalidArgumentError("Write a UTC day as 2026-11-02.");
+  return day;
+}

@@ -1,0 +1,157 @@
+import { accessSync, constants, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { RESOLUTIONS, type Resolution } from "../../core/model/building.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { openStore } from "../../engine/store/open.ts";
+import { bucketStart } from "../../engine/sync/history/buckets.ts";
+import { closedUntilMs } from "../../engine/sync/history/ledger.ts";
+import { backfillRules } from "../../engine/sync/history/series.ts";
+import { findWorker } from "../../ui/operator/control-socket-client.ts";
+import { type CliContext, chooseSource } from "../shell/command-context.ts";
+import {
+  addSelectionOptions,
+  buildSelection,
+  parseTime,
+  type SelectionOptions,
+} from "../shell/common-command-options.ts";
+import { EXIT_CODE } from "../shell/exit-codes.ts";
+import { type ExportOutcome, type ExportRequest, runExport } from "./export-history-run.ts";
+import { gapReasonText, groupGaps } from "./history-gaps-command.ts";
+
+/** Time as typed and as UTC. The text identifies a repeated export: `30d` is another time tomorrow. */
+interface RequestedTime {
+  readonly text: string;
+  readonly at: string;
+}
+
+interface ExportOptions extends SelectionOptions {
+  readonly source?: string;
+  readonly from: RequestedTime;
+  readonly to: RequestedTime;
+  readonly toFolder: string;
+  readonly resolution: Resolution;
+  readonly format: "parquet";
+}
+
+const STATE_FOLDER_NAME = ".export";
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .argument("[tag...]", "only these tags; with no selection at all, every tag")
+    .requiredOption("--from <time>", "start: ISO 8601, or an age such as 365d", parseMoment)
+    .addOption(
+      new Option("--to <time>", "end: ISO 8601, or an age").argParser(parseMoment).default(parseMoment("0s"), "now"),
+    )
+    .requiredOption("--to-folder <folder>", "where the tables go; empty, or it does not exist yet")
+    .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"))
+    .addOption(new Option("--format <format>", "how tables are written").choices(["parquet"]).default("parquet"))
+    .option("--source <name>", "which source, when there are several");
+  addSelectionOptions(command)
+    .addHelpText(
+      "after",
+      "\nCtrl-C stops it; the same command goes on where it was. No worker may run with this configuration meanwhile." +
+        `\n\nExit code 0: everything that was asked for is there, or has no log; ${EXIT_CODE.incomplete}: something was refused.` +
+        "\n\nExample:\n  plenum export --from 30d --site 1 --resolution 1h --to-folder /srv/export",
+    )
+    .action(async (tagIds: string[], options: ExportOptions) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const [source, entry] = chooseSource(config, options.source);
+      const request = buildRequest(tagIds, options, source, entry.time_zone);
+      await refuseSharedQuota(config.state, context.signal);
+      const folder = resolve(options.toFolder);
+      const isNewExport = prepareFolder(folder);
+      // The lock of the state keeps workers from starting, and the state counts the requests sent here.
+      const ownStore = await openStore({ folder: config.state.folder, clock: systemClock });
+      try {
+        const stateFolder = join(folder, STATE_FOLDER_NAME);
+        const { quotaStore } = ownStore;
+        const run = { config, source, entry, folder, stateFolder, request, quotaStore, signal: context.signal };
+        const outcome = await terminal.progress("Exporting", (update) => runExport({ ...run, update }));
+        if (outcome instanceof ConfigError) {
+          if (isNewExport) for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });
+          throw outcome;
+        }
+        if (outcome.complete) rmSync(stateFolder, { recursive: true });
+        else process.exitCode = EXIT_CODE.incomplete;
+        terminal.object({ folder, ...outcome }, exportLines(folder, outcome));
+      } finally {
+        await ownStore.close();
+      }
+    });
+}
+
+function parseMoment(text: string): RequestedTime {
+  return { text, at: parseTime(text) };
+}
+
+/** Builds the request, limited to closed intervals. */
+function buildRequest(
+  tagIds: readonly string[],
+  options: ExportOptions,
+  source: string,
+  timeZone: string,
+): ExportRequest {
+  const { from, resolution, to } = options;
+  if (from.at >= to.at) throw new InvalidArgumentError("--from has to be before --to.");
+  const nowMs = systemClock.now();
+  const lastClosedBucketEnd = isoUtc(closedUntilMs(backfillRules(resolution, timeZone), nowMs));
+  const firstIntervalStart = isoUtc(bucketStart(Date.parse(from.at), { resolution, timeZone }));
+  const end = lastClosedBucketEnd < to.at ? lastClosedBucketEnd : to.at;
+  if (firstIntervalStart >= end)
+    throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);
+  const select = buildSelection(tagIds, options);
+  const exportOrder = { from: firstIntervalStart, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
+  return { order: exportOrder, asked: JSON.stringify([source, from.text, to.text, resolution, select]) };
+}
+
+/** Throws ConfigError if another process uses the quota of the state. */
+async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: AbortSignal): Promise<void> {
+  if (postgres !== undefined)
+    throw new ConfigError("In a fleet an export would spend the quota of whichever member holds the source.", {
+      hint: "Give the fleet a `parquet` sink in S3 and order the past with `plenum backfill`; or stop all members, and export with a configuration that has no state.postgres.",
+    });
+  if ((await findWorker(folder, signal)).kind !== "none")
+    throw new ConfigError("A worker runs with this configuration, and an export would spend its quota.", {
+      hint: "Stop it for the time of the export, or give it a `parquet` sink and order the past with `plenum backfill`.",
+    });
+}
+
+/** Prepares the target folder; returns false for a folder with an unfinished export. */
+function prepareFolder(folder: string): boolean {
+  let names: readonly string[];
+  try {
+    if (!existsSync(folder)) mkdirSync(folder, { recursive: true });
+    accessSync(folder, constants.W_OK);
+    names = readdirSync(folder);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    const hint = "Name one that you may write, with --to-folder.";
+    throw new ConfigError(`The folder ${folder} cannot be used (${code}).`, { hint, cause: error });
+  }
+  if (names.includes(STATE_FOLDER_NAME)) return false;
+  if (names.length === 0) return true;
+  throw new ConfigError(`The folder ${folder} is not empty, and no export was begun there.`, {
+    hint: "Name one that is empty or does not exist yet: two exports in one folder would double what both have.",
+  });
+}
+
+function exportLines(folder: string, outcome: ExportOutcome): readonly string[] {
+  const { complete, from, holes, had, null: nulls, sealedDays, tags, to, troubles } = outcome;
+  return [
+    `${had} values and ${nulls} intervals without one, of ${tags} tags, from ${from} to ${to}, are in ${folder}; ${sealedDays} days are sealed.`,
+    ...groupGaps(holes, false).map(({ tags: count, example, gap }) => {
+      const rangeText = gap.from === null ? "" : ` from ${gap.from} to ${gap.to}`;
+      const moreTagsText = count === 1 ? "" : ` and ${count - 1} more`;
+      return `not had${rangeText}: ${example}${moreTagsText}: ${gapReasonText(gap)}`;
+    }),
+    ...troubles,
+    ...(complete
+      ? []
+      : ["It is not complete; the same command asks again for what was refused, at the earliest when it says above."]),
+  ];
+}

@@ -1,0 +1,313 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { planSettings } from "../../app/build-sync.ts";
+import { Config, type SourceConfigEntry } from "../../app/config/config.ts";
+import { createWorker, type Worker } from "../../app/worker.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Site } from "../../core/model/building.ts";
+import { type Event, eventSubject, makeEvent, sourceUri } from "../../core/model/event.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
+import { buildDayFact, createSiteDay } from "../../engine/sync/completeness/bucket-counts-of-day.ts";
+import { isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
+import { loadRequestLedgers } from "../../engine/sync/facts-for-plan.ts";
+import { DAY_MS } from "../../engine/sync/history/buckets.ts";
+import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
+import {
+  type BackfillRequest,
+  backfillRange,
+  historySeriesKey,
+  parseStoredBackfill,
+  type SeriesLedger,
+} from "../../engine/sync/history/series.ts";
+import { type StoredBackfill, type StoredObject, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
+import { TagSelection } from "../../engine/sync/tag-selection.ts";
+import { requestStatus } from "../../ui/operator/control-socket-client.ts";
+import { refuseUnknown } from "../shell/refuse-unknown-ids.ts";
+import { formatProgressBar, listBackfills, pauseBackfills } from "./backfill-command.ts";
+
+export interface ExportRequest {
+  readonly order: StoredBackfill;
+  readonly asked: string;
+}
+
+export interface ExportRun {
+  readonly config: Config;
+  readonly source: string;
+  readonly entry: SourceConfigEntry;
+  readonly folder: string;
+  readonly stateFolder: string;
+  readonly request: ExportRequest;
+  readonly quotaStore: QuotaStore;
+  readonly signal: AbortSignal;
+  update(text: string): void;
+}
+
+export type ExportOutcome = Awaited<ReturnType<typeof writeDays>>;
+
+const POLL_INTERVAL_MS = 1_000;
+const STOP_TIMEOUT_MS = 8_000;
+const EXPORT_SET = "export";
+const EXPORT_BACKFILL_ID = "export";
+const LISTING_JOBS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
+
+const REFUSED_GAP_REASONS: ReadonlySet<HistoryGapReason> = new Set(["refused", "unreadable"]);
+const FINAL_GAP_REASONS: ReadonlySet<HistoryGapReason> = new Set([
+  "no-log",
+  "null",
+  "out-of-scope",
+  "not-listed",
+  ...REFUSED_GAP_REASONS,
+]);
+
+/**
+ * Resumes an earlier run of the same export. Returns a ConfigError if no tag matches or a tag or site is unknown.
+ *
+ * Two workers run one after the other on the state of the export. The first fetches, and writes files once they are
+ * large. The second sends no requests, writes the remaining events and finalizes the days.
+ */
+export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigError> {
+  const request = await withWorker(run, "fetching", (worker) => fetchHistory(run, worker));
+  if (request instanceof ConfigError) return request;
+  return withWorker(run, "landing", (worker) => writeDays(run, worker, request));
+}
+
+async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillRequest | ConfigError> {
+  const { store } = worker;
+  const storedRequest = await storeRequest(run, store);
+  await refuseTokenWithoutTags(run, worker);
+  await worker.start();
+  await waitUntil(run, async () => {
+    run.update(`Listing tags${await readWorkerProblem(run)}`);
+    return (await storedPolls(run, store)).get("tags")?.lastSuccess != null;
+  });
+  const unknownError = await findUnknownSelection(run, store);
+  if (unknownError !== null) return unknownError;
+  const backfillSet = syncSet("backfill", run.source);
+  if ((await store.document(backfillSet, EXPORT_BACKFILL_ID)) === undefined)
+    await store.commit({ documents: [{ set: backfillSet, put: [[EXPORT_BACKFILL_ID, storedRequest]] }] });
+  const request = parseStoredBackfill(EXPORT_BACKFILL_ID, storedRequest);
+  if (request === null) throw new Error("an order that was just made cannot be read");
+  if ((await readLedgers(run, store, request)).length === 0)
+    return new ConfigError("No tag fits this selection.", {
+      hint: "`plenum sites` lists the sites; names are patterns, * is any text.",
+    });
+  await waitUntil(run, async () => {
+    run.update(await describeFetchProgress(run, store));
+    const nowMs = systemClock.now();
+    const gaps = listHistoryGaps(await readLedgers(run, store, request), { open: [request], paused: false }, nowMs);
+    const listedPolls = await storedPolls(run, store);
+    return !gaps.some((gap) => isStillRequested(gap, nowMs)) && LISTING_JOBS.every((name) => listedPolls.has(name));
+  });
+  return request;
+}
+
+async function writeDays(run: ExportRun, { store, start }: Worker, request: BackfillRequest) {
+  await pauseBackfills(store, run.source, true);
+  run.update("Counting days");
+  const nowMs = systemClock.now();
+  const ledgers = await readLedgers(run, store, request);
+  const finalizedDays = await finalizeDays(store, run.source, request, ledgers, nowMs);
+  await store.commit({ events: finalizedDays.seals });
+  await start();
+  const unsealed = new Set(finalizedDays.seals);
+  await waitUntil(run, async () => {
+    const undelivered = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
+    for (const seal of unsealed) if (existsSync(join(run.folder, manifestPath(seal)))) unsealed.delete(seal);
+    run.update(`Writing: ${undelivered} events, ${unsealed.size} days to be sealed${await readWorkerProblem(run)}`);
+    return undelivered === 0 && unsealed.size === 0;
+  });
+  const gaps = listHistoryGaps(ledgers, { open: [request], paused: true }, nowMs);
+  const problems = await listProblems(run, store);
+  return {
+    /** Intervals without a log do not count as missing. */
+    complete: gaps.every(({ why }) => why === "no-log") && problems.length === 0,
+    from: request.stored.from,
+    to: request.stored.to,
+    tags: ledgers.length,
+    had: finalizedDays.had,
+    null: finalizedDays.null,
+    sealedDays: finalizedDays.seals.length,
+    holes: gaps,
+    troubles: problems,
+  };
+}
+
+async function findUnknownSelection({ request, source }: ExportRun, store: Store): Promise<ConfigError | null> {
+  const { ids = [], sites = [] } = TagSelection.parse(request.order.select);
+  try {
+    await refuseUnknown(store, [source], "tag", ids);
+    await refuseUnknown(store, [source], "site", sites.map(String));
+    return null;
+  } catch (error) {
+    if (error instanceof ConfigError) return error;
+    throw error;
+  }
+}
+
+async function withWorker<T>(run: ExportRun, step: ExportStep, useWorker: (worker: Worker) => Promise<T>): Promise<T> {
+  const worker = await createWorker({ config: exportConfig(run, step), quotaStore: run.quotaStore });
+  try {
+    return await useWorker(worker);
+  } finally {
+    await worker.stop(STOP_TIMEOUT_MS);
+  }
+}
+
+/** Stores the request; a later run returns the request of the first run. */
+async function storeRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
+  const request = await store.document<ExportRequest>(EXPORT_SET, "request");
+  if (request !== undefined && request.asked !== run.request.asked) {
+    throw new ConfigError(`Another export was begun in ${run.folder}, and is not complete.`, {
+      hint: "Repeat that one with the same options, or name another folder.",
+    });
+  }
+  if (request === undefined) await store.commit({ documents: [{ set: EXPORT_SET, put: [["request", run.request]] }] });
+  await pauseBackfills(store, run.source, false);
+  return (request ?? run.request).order;
+}
+
+async function refuseTokenWithoutTags({ signal, source }: ExportRun, worker: Worker): Promise<void> {
+  const token = await worker.sources.get(source)?.me(signal);
+  if (token?.abilities.includes("read:tags") !== false) return;
+  throw new ConfigError(`The token of ${source} lacks read:tags, without which there is no history.`, {
+    hint: "Make one in the user profile of the service that has it.",
+  });
+}
+
+async function waitUntil({ signal }: ExportRun, isDone: () => Promise<boolean>): Promise<void> {
+  do if (await isDone()) return;
+  while (await sleepFor(systemClock, POLL_INTERVAL_MS, signal));
+  signal.throwIfAborted();
+}
+
+const buildPlanSettings = ({ source, entry, config }: ExportRun) =>
+  planSettings(source, { ...entry, read: [], history: [] }, config.state);
+
+const readLedgers = (run: ExportRun, store: Store, request: BackfillRequest): Promise<readonly SeriesLedger[]> =>
+  loadRequestLedgers(store, buildPlanSettings(run), request, systemClock.now());
+
+function isStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean {
+  return !FINAL_GAP_REASONS.has(why) || (REFUSED_GAP_REASONS.has(why) && Date.parse(againAt ?? "") <= nowMs);
+}
+
+const storedPolls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
+
+async function describeFetchProgress(run: ExportRun, store: Store): Promise<string> {
+  const backfills = await listBackfills(store, buildPlanSettings(run), run.config.state);
+  const openBackfill = backfills.find(({ id, doneAt }) => id !== null && doneAt === null);
+  if (openBackfill === undefined) return "Listing what is left";
+  return `${formatProgressBar({ ...openBackfill, sinksBehind: false })}${await readWorkerProblem(run)}`;
+}
+
+async function readWorkerProblem({ stateFolder, signal }: ExportRun): Promise<string> {
+  const { notices, sinks } = await requestStatus({ stateFolder }, signal);
+  const sink = sinks.find(({ sink: name }) => name === EXPORT_SINK);
+  const problem = sink?.problem ?? notices[0] ?? null;
+  return problem === null ? "" : `; ${problem}`;
+}
+
+async function listProblems(run: ExportRun, store: Store): Promise<readonly string[]> {
+  const listedPolls = await storedPolls(run, store);
+  const listProblemTexts = LISTING_JOBS.flatMap((name) => {
+    const problem = listedPolls.get(name)?.problem;
+    return problem == null ? [] : [`The list of ${name} could not be read: ${problem}`];
+  });
+  const deadLetters = await store.outbox.deadLetters(EXPORT_SINK, 1);
+  return [...listProblemTexts, ...deadLetters.map(({ reason }) => `Something could not be written: ${reason}`)];
+}
+
+/** Path of a day's manifest in the lake; see connectors/parquet/README.md. */
+function manifestPath({ siteid = "none", data: { date } }: Event<"day-sealed">): string {
+  return join("_manifests", `site=${siteid}`, `date=${date}.json`);
+}
+
+const EXPORT_SINK = "export";
+
+/** Schedule of lists that are effectively read only at the start of the worker. */
+const START_ONLY_CRON = "0 0 1 1 *";
+
+/** Step of an export: `fetching` requests history; `landing` sends no requests and writes at once. */
+type ExportStep = "fetching" | "landing";
+
+/** Builds the worker's configuration: a source that only lists and fetches the past, and the lake as only sink. */
+function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun, step: ExportStep): Config {
+  const isFetching = step === "fetching";
+  const parsedConfig = Config.parse({
+    // The parsed source below replaces this one; Config cannot parse its own output.
+    sources: { [source]: { base_url: "https://replaced.invalid", token: { env: "REPLACED" }, time_zone: "UTC" } },
+    sinks: {
+      [EXPORT_SINK]: { from: "beginning", batch: 5_000, parquet: { folder, max_age: isFetching ? "15m" : "1s" } },
+    },
+  });
+  const listSchedule = isFetching ? START_ONLY_CRON : false;
+  const schedules: SourceConfigEntry["schedules"] = {
+    ...{ token: isFetching ? entry.schedules.token : false, alarms: false, resolved_sweep: false },
+    ...{ sites: listSchedule, gateways: listSchedule, hosts: listSchedule, systems: listSchedule, tags: listSchedule },
+  };
+  const inventory = { ...entry.inventory, tags_of_systems: true };
+  const disabledParts = { read: [], history: [], silent_sensors: false as const, heartbeat: false as const };
+  return {
+    ...parsedConfig,
+    state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
+    // The command reports failures.
+    log: { level: "silent" },
+    status: { ...parsedConfig.status, port: 0 },
+    sources: { [source]: { ...entry, ...disabledParts, inventory, schedules } },
+  };
+}
+
+/** Time in which late data may still arrive: default look-back of a `history` class. */
+const MAX_DATA_DELAY_MS = DAY_MS;
+
+/** Returns `day-sealed` for each complete UTC day of a site that ended at least a day ago. */
+async function finalizeDays(
+  store: Store,
+  source: string,
+  request: BackfillRequest,
+  ledgers: readonly SeriesLedger[],
+  nowMs: number,
+) {
+  const finalizedDays: Event<"day-sealed">[] = [];
+  let [had, nulls] = [0, 0];
+  const time = isoUtc(nowMs);
+  for (const [siteId, series] of Map.groupBy(ledgers, ({ located }) => located.siteId)) {
+    const requestedSeries = series.map((each) => limitToRequest(each, request, nowMs));
+    const fromMs = Math.min(...requestedSeries.map(({ range }) => range.fromMs));
+    const toMs = Math.max(...requestedSeries.map(({ range }) => range.toMs));
+    const storedSite = await store.document<StoredObject<Site>>(documentSet("site", source), String(siteId));
+    const site = storedSite?.value ?? { id: siteId, displayName: String(siteId) };
+    for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
+      const countedDay = createSiteDay(day);
+      for (const { series: each } of requestedSeries) {
+        const key = historySeriesKey(each.located.tag.id, { resolution: request.resolution, total: false });
+        countedDay.add(each, await loadCount(store, source, key, each.ledger, day), nowMs);
+      }
+      await yieldToEventLoop();
+      const siteDay = countedDay.done();
+      const { account } = siteDay;
+      had += account.had;
+      nulls += account.null;
+      const isDayComplete = account.expected > 0 && account.pending + account.refused === 0;
+      const isDayInRange = day * DAY_MS >= fromMs && (day + 1) * DAY_MS <= toMs;
+      const canDayStillChange = (day + 1) * DAY_MS + MAX_DATA_DELAY_MS > nowMs;
+      if (!isDayComplete || !isDayInRange || canDayStillChange) continue;
+      if (!series.every(({ ledger }) => isCountedDay(ledger, day, nowMs))) continue;
+      const data = buildDayFact(site, day, siteDay, 1, 0);
+      const origin = { source: sourceUri(source), subject: eventSubject("site", null, String(siteId)), siteId };
+      finalizedDays.push(makeEvent({ type: "day-sealed", ...origin, time, data, facts: [data.date, 1] }));
+    }
+  }
+  return { had, null: nulls, seals: finalizedDays };
+}
+
+/** Limits a ledger to the range of the request, so that buckets outside it do not count as missing. */
+function limitToRequest(series: SeriesLedger, request: BackfillRequest, nowMs: number) {
+  const range = backfillRange(request, series.rules, nowMs);
+  const from = isoUtc(range.fromMs);
+  const ledger = { ...series.ledger, wished: from, since: from, watermark: isoUtc(range.toMs) };
+  const rules = { ...series.rules, everyMs: 0 };
+  return { range, series: { ...series, ledger, rules } };
+}

@@ -1,0 +1,51 @@
+import type { Command } from "commander";
+import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../core/model/tag-event-data.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
+import { type CliContext, parseInteger, readSource } from "../shell/command-context.ts";
+import { refuseUnknown } from "../shell/refuse-unknown-ids.ts";
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--source <name>", "which source, when there are several")
+    .option("--site <id>", "only this site", parseInteger)
+    .addHelpText(
+      "after",
+      "\nThe worker asks for nothing more for it: it watches what it reads, and says so every week.\n\nExample:\n  plenum silent-sensors --site 3",
+    )
+    .action(async (options: { readonly source?: string; readonly site?: number }) => {
+      const terminal = context.terminal();
+      await readSource(context.config(), options.source, async ({ source, entry, store }) => {
+        if (options.site !== undefined) await refuseUnknown(store, [source], "site", [`${options.site}`]);
+        const reports = await readReports(store, source, options.site);
+        if (terminal.json) return terminal.object(reports, []);
+        if (reports.length === 0) terminal.say(await explainNoReport(store, source, entry.silent_sensors));
+        for (const report of reports.filter(({ part }) => part === 1)) terminal.say(summarizeReport(report));
+        const rows = reports.flatMap(({ site, findings }) => findings.map((each) => ({ ...each, siteId: site.id })));
+        if (rows.length === 0) return;
+        const tagText = ({ tag: { id, displayName } }: SensorFinding) => `${id} ${displayName}`;
+        terminal.rows(rows, { site: "siteId", tag: tagText, finding: "finding", why: "message" });
+      });
+    });
+}
+
+async function readReports(store: Store, source: string, site: number | undefined): Promise<readonly SilentSensors[]> {
+  const storedReports = await store.documents<SilentSensors>(syncSet("silent-sensors", source));
+  return [...storedReports.values()]
+    .filter((report) => site === undefined || report.site.id === site)
+    .sort((a, b) => a.site.id - b.site.id || a.part - b.part);
+}
+
+function summarizeReport({ site, from, to, watchedHours, tags, judged, counts }: SilentSensors): string {
+  const findingCounts = SENSOR_FINDINGS.filter((kind) => counts[kind] > 0).map((kind) => `${counts[kind]} ${kind}`);
+  const countsText = findingCounts.length === 0 ? "nothing to report" : findingCounts.join(", ");
+  return `Site ${site.id} ${site.displayName}: ${countsText}. ${judged} of ${tags} tags judged, ${watchedHours} h watched from ${from} to ${to}.`;
+}
+
+async function explainNoReport(store: Store, source: string, option: object | false): Promise<string> {
+  if (option === false) return "Nobody watches: silent_sensors is false in the configuration.";
+  const period = await store.document<StoredSensorPeriod>(syncSet("sensors", source), "period");
+  if (period === undefined) return "There is no report yet: the worker has not watched for an hour.";
+  const hours = Math.floor(period.watchedMs / 3_600_000);
+  return `There is no report yet: what is read has been watched since ${period.from}, for ${hours} h.`;
+}

@@ -1,0 +1,286 @@
+import { lstatSync } from "node:fs";
+import { createInterface } from "node:readline/promises";
+import { Writable } from "node:stream";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { ConfigError, errorText, Rejected, Retryable } from "../../core/errors/errors.ts";
+import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { parseDuration } from "../../core/values/duration.ts";
+import { printableLine } from "../../core/values/printable-text.ts";
+import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
+import { type BuildingSummary, sourceName } from "../../ui/setup/building-inspection.ts";
+import { buildingSummaryLines, englishText, guessTimeZone, tagCountText } from "../../ui/setup/building-messages.ts";
+import { pathInConfig, pathNextToConfig, refuseExistingFile, writeNewFiles } from "../../ui/setup/new-config-files.ts";
+import { parseServiceAddress, type ServiceAddress } from "../../ui/setup/service-address.ts";
+import { planMessages, proposeChoices, quotaUseText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
+import type { CliContext } from "../shell/command-context.ts";
+import { keepPresentLines, type Terminal } from "../shell/terminal-output.ts";
+import {
+  buildFrame,
+  type DraftedConfiguration,
+  draftConfiguration,
+  freeStatusPort,
+  nextCommands,
+  type ServiceAccess,
+  summarizeBuilding,
+} from "./setup-configuration.ts";
+
+interface InitOptions {
+  readonly tokenFile?: string;
+  readonly timeZone?: string;
+  readonly mqtt?: string;
+  readonly history: number | false;
+  readonly name?: string;
+  readonly caFile?: string;
+  readonly allowPlainHttp?: boolean;
+}
+
+const DAY_MS = 86_400_000;
+const MAX_ANSWER_ATTEMPTS = 3;
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .argument("[address]", "address of the monitoring service, such as https://monitoring.example.com")
+    .option("--token-file <path>", "file that holds the access token; asked for at a terminal")
+    .option("--time-zone <zone>", "IANA zone of the buildings, such as Europe/Oslo; asked for at a terminal")
+    .option("--mqtt <url>", "MQTT broker that gets the events; otherwise they go to files")
+    .addOption(
+      new Option("--history <how far back>", "logged history that is fetched").argParser(parseDays).default(7, "7d"),
+    )
+    .option("--no-history", "fetch no logged history")
+    .option("--name <name>", "name of the service in topics and metrics; made from the site's by default", parseName)
+    .option("--ca-file <path>", "certificates (PEM) of a private authority")
+    .option("--allow-plain-http", "let the token travel readable, over http:// to another machine")
+    .addHelpText(
+      "after",
+      "\nWrites the file that --config names (plenum.yaml) and overwrites none. Asks the service for lists only, which cost nothing of the quota." +
+        "\n\nExamples:\n  plenum init https://monitoring.example.com\n  plenum init https://monitoring.example.com --token-file secrets/token --time-zone Europe/Oslo",
+    )
+    .action(async (address: string | undefined, options: InitOptions) => {
+      refuseUnverifiedTls();
+      const terminal = context.terminal();
+      const file = context.configFile();
+      refuseExistingFile(file, "--config");
+      const asker = createAsker(context.signal);
+      try {
+        if (asker === null) refuseMissing(address, options);
+        await writeConfiguration({ context, terminal, asker, file, options }, address);
+      } finally {
+        asker?.close();
+      }
+    });
+}
+
+interface InitContext {
+  readonly context: CliContext;
+  readonly terminal: Terminal;
+  /** Null without a terminal; then options give all values. */
+  readonly asker: TerminalAsker | null;
+  readonly file: string;
+  readonly options: InitOptions;
+}
+
+async function writeConfiguration(initContext: InitContext, writtenAddress: string | undefined): Promise<void> {
+  const { terminal, file, options } = initContext;
+  const { address, seen, token } = await reachService(initContext, writtenAddress);
+  terminal.say(...buildingSummaryLines(seen, systemClock.now()));
+  const timeZone = await chooseZone(initContext, seen);
+  const mqttUrl = options.mqtt ?? (await chooseBroker(initContext));
+  const source = options.name ?? sourceName(seen);
+  const tokenFile = "file" in token ? token.file : await newTokenFile(initContext, source);
+  const frame = buildFrame(file, await freeStatusPort(), {
+    ...{ name: source, timeZone, mqttUrl, baseUrl: address.baseUrl },
+    allowPlainHttp: options.allowPlainHttp ?? false,
+    caFile: options.caFile === undefined ? null : pathInConfig(file, options.caFile),
+    tokenFile: pathInConfig(file, tokenFile),
+  });
+  const history: SetupChoices["history"] =
+    options.history === false ? null : { resolution: "1h", backfillDays: options.history };
+  const choices = proposeChoices(seen, history, (triedChoices) => draftConfiguration(frame, triedChoices, seen).plan);
+  const draft = draftConfiguration(frame, choices, seen);
+  const newToken = "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null;
+  writeNewFiles({ file, text: draft.text, option: "--config" }, newToken);
+  printResult(initContext, seen, draft, newToken?.file ?? null);
+}
+
+function refuseMissing(address: string | undefined, { tokenFile, timeZone }: InitOptions): void {
+  const missingOptions = keepPresentLines(
+    address === undefined && "the address of the service",
+    tokenFile === undefined && "--token-file",
+    timeZone === undefined && "--time-zone",
+  );
+  if (missingOptions.length === 0) return;
+  const missingText = new Intl.ListFormat("en-GB").format(missingOptions);
+  throw new InvalidArgumentError(`Without a terminal no question can be asked: add ${missingText}.`);
+}
+
+/** Repeats a question until the answer is accepted; without a terminal the first error is final. */
+async function repeatUntilAccepted<T>(
+  { asker, terminal }: InitContext,
+  attemptOnce: (attempt: number) => Promise<T>,
+  isRefusal: (error: unknown) => boolean = (error) => error instanceof ConfigError,
+): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await attemptOnce(attempt);
+    } catch (error) {
+      if (!isRefusal(error) || asker === null || attempt >= MAX_ANSWER_ATTEMPTS) throw error;
+      terminal.say(errorText(error));
+    }
+  }
+}
+
+const isTokenRejected = (error: unknown) => error instanceof ConfigError && error.reason === "unauthenticated";
+const mayAskAgain = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
+
+/** Asks again for an address that does not respond, and for a token that the service rejects. */
+function reachService(initContext: InitContext, writtenAddress: string | undefined) {
+  const { asker, options, terminal } = initContext;
+  let token: ServiceAccess["token"] | null = null;
+  const withAddress = async (attempt: number) => {
+    const givenAddress = attempt === 1 ? writtenAddress : undefined;
+    const addressText = givenAddress ?? (await asker?.ask("Address of the monitoring service")) ?? "";
+    const address = parseServiceAddress(addressText, options.allowPlainHttp ?? false);
+    terminal.say(...address.notes.map(englishText));
+    const withToken = async (tokenAttempt: number) => {
+      token = tokenAttempt === 1 && token !== null ? token : await chooseToken(initContext, tokenAttempt);
+      return { address, token, seen: await summarizeService(initContext, address, token) };
+    };
+    return repeatUntilAccepted(initContext, withToken, isTokenRejected);
+  };
+  return repeatUntilAccepted(initContext, withAddress, mayAskAgain);
+}
+
+async function chooseToken({ asker, options }: InitContext, attempt: number): Promise<ServiceAccess["token"]> {
+  const { tokenFile } = options;
+  if (tokenFile !== undefined && lstatSync(tokenFile, { throwIfNoEntry: false }) !== undefined) {
+    if (attempt > 1) await asker?.ask(`Put a valid token into ${tokenFile}, then press Enter`);
+    return { file: tokenFile };
+  }
+  if (asker !== null) return { text: await asker.askHidden("Access token (not shown)") };
+  throw new ConfigError(`There is no token file ${tokenFile}.`, {
+    hint: "Write the access token into it, one line, readable by you only (chmod 600).",
+  });
+}
+
+function summarizeService(
+  { context, options, terminal }: InitContext,
+  { baseUrl }: ServiceAddress,
+  token: ServiceAccess["token"],
+) {
+  const { allowPlainHttp = false, caFile = null } = options;
+  return terminal.progress("Looking at the building", (update) =>
+    summarizeBuilding({ baseUrl, token, allowPlainHttp, caFile }, context.signal, update),
+  );
+}
+
+async function chooseZone(initContext: InitContext, seen: BuildingSummary): Promise<string> {
+  const { asker, options, terminal } = initContext;
+  const { proposed, note } = guessTimeZone(seen, Intl.DateTimeFormat().resolvedOptions().timeZone);
+  return repeatUntilAccepted(initContext, async (attempt) => {
+    const givenZone = attempt === 1 ? options.timeZone : undefined;
+    if (givenZone === undefined && attempt === 1 && note !== null) terminal.say(englishText(note));
+    const zone = givenZone ?? (await asker?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
+    const zoneProblem = describeTimeZoneProblem(zone);
+    if (zoneProblem !== null) throw new ConfigError(zoneProblem);
+    return zone;
+  });
+}
+
+async function chooseBroker({ asker }: InitContext): Promise<string | null> {
+  const brokerAnswer = (await asker?.ask("MQTT broker for the events, such as mqtt://localhost", "none: files")) ?? "";
+  return brokerAnswer === "" || brokerAnswer === "none: files" || brokerAnswer === "none" ? null : brokerAnswer;
+}
+
+function newTokenFile(initContext: InitContext, source: string): Promise<string> {
+  const { asker, file, options } = initContext;
+  return repeatUntilAccepted(initContext, async (attempt) => {
+    const usualPath = options.tokenFile ?? pathNextToConfig(file, `secrets/${source}_token`);
+    const isGivenByOption = attempt === 1 && options.tokenFile !== undefined;
+    const path = isGivenByOption ? usualPath : await asker?.ask("File for the token, readable by you only", usualPath);
+    refuseExistingFile(path ?? usualPath, "--token-file");
+    return path ?? usualPath;
+  });
+}
+
+function printResult(
+  { terminal, file }: InitContext,
+  seen: BuildingSummary,
+  { plan, text }: DraftedConfiguration,
+  token: string | null,
+) {
+  const followUpCommands = nextCommands(file);
+  const commandWidth = Math.max(...followUpCommands.map(([command]) => command.length));
+  const { load, fits } = plan;
+  terminal.object({ file, source: plan.source, sites: seen.sites.length, tags: seen.tags, fits, load }, [
+    "",
+    ...(token === null ? [] : [`${token} holds the token, readable by you only.`]),
+    `${file} is written (${text.trimEnd().split("\n").length} lines): ${tagCountText(seen)}.`,
+    quotaUseText(plan),
+    ...planMessages(plan).map((each) => `  ${englishText(each)}`),
+    "",
+    "What comes next:",
+    ...followUpCommands.map(([command, what]) => `  ${command.padEnd(commandWidth)}  ${what}`),
+  ]);
+}
+
+function parseDays(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === null || ms < DAY_MS) throw new InvalidArgumentError("Write it in days, such as 7d or 365d.");
+  return Math.round(ms / DAY_MS);
+}
+
+function parseName(text: string): string {
+  if (/^[a-z0-9][a-z0-9_-]{0,63}$/.test(text)) return text;
+  throw new InvalidArgumentError("Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
+}
+
+type TerminalAsker = NonNullable<ReturnType<typeof createAsker>>;
+
+function createAsker(signal: AbortSignal) {
+  if (!process.stdin.isTTY || !process.stderr.isTTY) return null;
+  let isInputHidden = false;
+  const output = new Writable({
+    write(chunk, _encoding, onWritten) {
+      if (!isInputHidden) process.stderr.write(chunk);
+      onWritten();
+    },
+  });
+  const lineReader = createInterface({ input: process.stdin, output, terminal: true });
+  // In this mode Ctrl-C raises no signal by itself.
+  lineReader.on("SIGINT", () => process.kill(process.pid, "SIGINT"));
+  const closing = new AbortController();
+  lineReader.once("close", () => closing.abort(new Rejected("The terminal was closed before all was answered.")));
+  const abortOrClose = AbortSignal.any([signal, closing.signal]);
+
+  async function askQuestion(text: string): Promise<string> {
+    try {
+      return (await lineReader.question(text, { signal: abortOrClose })).trim();
+    } catch (error) {
+      signal.throwIfAborted();
+      closing.signal.throwIfAborted();
+      throw error;
+    }
+  }
+
+  return {
+    /** Returns `proposed` for Enter alone. Rejects when the terminal closes. */
+    async ask(text: string, proposed?: string) {
+      const brokerAnswer = await askQuestion(
+        printableLine(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `),
+      );
+      return brokerAnswer === "" ? (proposed ?? "") : brokerAnswer;
+    },
+    async askHidden(text: string) {
+      process.stderr.write(printableLine(`${text}: `));
+      isInputHidden = true;
+      try {
+        return await askQuestion("");
+      } finally {
+        isInputHidden = false;
+        process.stderr.write("\n");
+      }
+    },
+    close: () => lineReader.close(),
+  };
+}

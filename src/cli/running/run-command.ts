@@ -1,0 +1,209 @@
+import { hostname } from "node:os";
+import { join, resolve } from "node:path";
+import type { Command } from "commander";
+import type { Config } from "../../app/config/config.ts";
+import { ALLOW_WRITABLE_FLAG, refuseUntrustedConfigFile } from "../../app/config/file-permission-check.ts";
+import { createWorker, type Worker, type WorkerOptions } from "../../app/worker.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog, createRecentLogLines, type Log } from "../../core/runtime/log.ts";
+import type { ProcessEnv } from "../../core/runtime/secret.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
+import type { FleetMemberOptions } from "../../scale/member.ts";
+import { type CliContext, waitUntilAborted } from "../shell/command-context.ts";
+import { redirectStandardError } from "../shell/uncaught-errors.ts";
+import { writePointer } from "../shell/worker-pointer-file.ts";
+import { createTerminalFeed, newEvents, type TerminalFeed } from "./terminal-event-feed.ts";
+
+/** Time limit of a stop: containers and service managers kill after about 10 s. */
+const STOP_TIMEOUT_MS = 8_000;
+const READY_CHECK_MS = 2_000;
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
+    .option("--member <name>", "in a fleet (state.postgres): this member's name; its machine's when left out")
+    .option(
+      ALLOW_WRITABLE_FLAG,
+      "read a configuration file that other users may change: they then decide what is written to the building",
+    )
+    .option("--setup", "where there is no configuration yet: make one on a page of this machine, then run")
+    .addHelpText(
+      "after",
+      "\nAt a terminal it says what happens, a line for each thing that matters; where standard error leads elsewhere, and\n" +
+        "with --json, it is the log: lines of JSON.\n\nExample:\n  plenum run --config /etc/plenum/plenum.yaml",
+    )
+    .action(async (options: RunOptions) => {
+      if (options.setup === true && !(await (await import("./setup-configuration.ts")).runSetup(context))) return;
+      const loadTrustedConfig = () => {
+        if (options.allowWritableConfig !== true) refuseUntrustedConfigFile(context.configFile());
+        return context.config();
+      };
+      const config = loadTrustedConfig();
+      restartWithFlags(Object.keys(config.sources).length);
+      const recentLines = createRecentLogLines();
+      const terminal = context.terminal();
+      const feed = process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
+      const destination = feed === null ? {} : { destination: feed.destination };
+      const log = createLog({ level: config.log.level, recent: recentLines, ...destination });
+      redirectStandardError(log);
+      const workerOptions = {
+        config,
+        log,
+        recentLog: recentLines.lines,
+        armWriting: options.armWriting ?? false,
+        configFile: { file: resolve(context.configFile()), load: loadTrustedConfig, isWatched: true },
+      };
+      if (config.state.postgres !== undefined)
+        return runMember({ ...workerOptions, ...memberIdentity(config, options.member) }, feed, context.signal);
+      if (options.member !== undefined)
+        throw new ConfigError("Only a fleet has members.", {
+          hint: "Leave --member out, or name the fleet's database under state.postgres.",
+        });
+      // A restart replaces a state that was damaged while it was open.
+      let isArming = workerOptions.armWriting;
+      while (await runWorker({ ...workerOptions, armWriting: isArming }, feed, context.signal)) isArming = false;
+    });
+}
+
+/** Returns true if the state was damaged, and the worker has to restart. */
+async function runWorker(
+  options: WorkerOptions & Pick<FleetMemberOptions, "config" | "configFile"> & { readonly log: Log },
+  feed: TerminalFeed | null,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const { log } = options;
+  const worker = await createWorker(options);
+  if (process.stdin.isTTY !== true) reloadOnHangup(() => void worker.reload?.("signal", false));
+  const position = (await worker.store.outbox.latest(1))[0]?.position ?? 0;
+  writeWorkerPointer(options, false);
+  await worker.start();
+  const status = worker.statusUrl();
+  log.info({ status }, "Plenum is running");
+  const stopController = new AbortController();
+  const printLoop = feed === null ? null : printActivity(worker, feed, position, log, stopController.signal);
+  const { damaged } = worker.store;
+  await waitUntilAborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
+  feed?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
+  stopController.abort();
+  await printLoop;
+  await worker.stop(STOP_TIMEOUT_MS);
+  return !signal.aborted;
+}
+
+interface RunOptions {
+  readonly armWriting?: boolean;
+  readonly allowWritableConfig?: boolean;
+  readonly member?: string;
+  readonly setup?: boolean;
+}
+
+/** Characters of a member name, which is part of topics, paths and tables. */
+const MEMBER_NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
+
+/** A named member has its own folder, so one machine can run several. */
+function memberIdentity({ state }: Config, givenName: string | undefined) {
+  const memberName = givenName ?? hostname();
+  if (!MEMBER_NAME_PATTERN.test(memberName))
+    throw new ConfigError(`A member cannot be called ${memberName}.`, {
+      hint: "Give it a name with --member: up to 63 letters, digits, `_`, `.` and `-`, a letter or digit first.",
+    });
+  return { name: memberName, folder: givenName === undefined ? state.folder : join(state.folder, memberName) };
+}
+
+async function runMember(options: FleetMemberOptions, feed: TerminalFeed | null, signal: AbortSignal): Promise<void> {
+  const { createFleetMember: createMember } = await import("../../scale/member.ts");
+  const member = await createMember(options);
+  const { reload } = member;
+  if (process.stdin.isTTY !== true) reloadOnHangup(() => void reload?.("signal", false));
+  writeWorkerPointer(options, true);
+  await member.start();
+  const status = member.statusUrl();
+  options.log?.info({ member: member.name, status }, "Plenum is running");
+  feed?.say(`Plenum is running as member ${member.name}; status page ${status}. Ctrl-C stops it.`);
+  const stopController = new AbortController();
+  const printLoop = feed === null ? null : printReadiness(status, feed, stopController.signal).catch(() => undefined);
+  await waitUntilAborted(signal);
+  feed?.say("Stopping.");
+  stopController.abort();
+  await printLoop;
+  await member.stop(STOP_TIMEOUT_MS);
+}
+
+/** Writes the pointer by which commands find the state while the configuration file is wrong. */
+function writeWorkerPointer(
+  { config, configFile, log }: Pick<FleetMemberOptions, "config" | "configFile" | "log">,
+  isFleet: boolean,
+): void {
+  if (configFile === undefined) return;
+  const stateFolder = resolve(config.state.folder);
+  if (writePointer(configFile.file, { stateFolder, isFleet })) return;
+  log?.info("no pointer to the state could be left; while the file is wrong, commands find it only by state.folder");
+}
+
+/** Reloads the configuration on SIGHUP, except at a terminal, where SIGHUP ends the worker. */
+function reloadOnHangup(reload: () => void): void {
+  process.removeAllListeners("SIGHUP");
+  process.on("SIGHUP", reload);
+}
+
+/** Prints events and readiness to the terminal. A failure does not affect the worker. */
+async function printActivity(
+  worker: Worker,
+  feed: TerminalFeed,
+  position: number,
+  log: Log,
+  signal: AbortSignal,
+): Promise<void> {
+  const status = worker.statusUrl();
+  const printEvents = async () => {
+    for await (const page of newEvents(worker.store, position, signal)) page.forEach(feed.event);
+  };
+  feed.say(`Plenum is running; status page ${status}. Ctrl-C stops it.`);
+  try {
+    await Promise.all([printEvents(), printReadiness(status, feed, signal)]);
+  } catch (error) {
+    if (!signal.aborted) log.warn({ err: error }, "what happens cannot be told here any more");
+  }
+}
+
+async function printReadiness(status: string, feed: TerminalFeed, signal: AbortSignal): Promise<void> {
+  while (await sleepFor(systemClock, READY_CHECK_MS, signal)) {
+    const response = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
+    if (response === null) continue;
+    const { reasons } = (await response.json()) as { readonly reasons: readonly { readonly message: string }[] };
+    feed.readiness(reasons.map(({ message }) => message));
+  }
+}
+
+/** Flags of the start scripts and the image; docs/sizing.md has the measurements. */
+const FEW_SOURCES_FLAGS = [
+  "--min-semi-space-size=4",
+  "--max-semi-space-size=4",
+  "--heap-growing-percent=20",
+  "--no-parallel-scavenge",
+  "--no-allocation-site-pretenuring",
+];
+
+/** Node.js flags for many sources: 17 to 25 % less processor time for each value, 20 to 55 MB more memory. */
+const MANY_SOURCES_FLAGS = FEW_SOURCES_FLAGS.map((flag) => flag.replace("size=4", "size=8").replace("=20", "=60"));
+
+/** Number of sources from which a larger young generation saves time. */
+const MANY_SOURCES_THRESHOLD = 10;
+
+export function chooseNodeFlags(
+  sources: number,
+  flags: readonly string[],
+  environment: ProcessEnv,
+): readonly string[] | null {
+  const isByUser = environment.PLENUM_NODE_FLAGS !== undefined || flags.join(" ") !== FEW_SOURCES_FLAGS.join(" ");
+  return isByUser || sources < MANY_SOURCES_THRESHOLD ? null : MANY_SOURCES_FLAGS;
+}
+
+/** Executes the process again: the size of the young generation is fixed at the start of a process. */
+function restartWithFlags(sources: number): void {
+  const flags = chooseNodeFlags(sources, process.execArgv, process.env);
+  // Windows cannot replace a process.
+  if (flags === null || process.platform === "win32") return;
+  process.execve?.(process.execPath, [process.execPath, ...flags, ...process.argv.slice(1)], process.env);
+}

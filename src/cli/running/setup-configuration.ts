@@ -1,0 +1,180 @@
+import { planSettings } from "../../app/build-sync.ts";
+import { Config } from "../../app/config/config.ts";
+import { parseYaml } from "../../app/config/load.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
+import {
+  type BuildingSummary,
+  explainInspectionError,
+  inspectBuilding,
+  sourceName,
+} from "../../ui/setup/building-inspection.ts";
+import { pathNextToConfig, refuseExistingFile, writeNewFiles } from "../../ui/setup/new-config-files.ts";
+import { buildPlenumYaml, type ConfigurationValues, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
+import { planForBuilding, quotaUseText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
+import { type SetupActions, startSetupServer } from "../../ui/setup/setup-server.ts";
+import type { CliContext } from "../shell/command-context.ts";
+import { programName, shellWord } from "../shell/exit-codes.ts";
+import { freePort } from "../shell/free-port.ts";
+import { withStandaloneSource } from "../shell/source-without-worker.ts";
+
+export interface ServiceAccess {
+  readonly baseUrl: string;
+  readonly allowPlainHttp: boolean;
+  readonly caFile: string | null;
+  readonly token: { readonly file: string } | { readonly text: string };
+}
+
+/** Variable that passes the token to the parser; never in the environment of this process. */
+const TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
+
+export async function summarizeBuilding(
+  { baseUrl, allowPlainHttp, caFile, token }: ServiceAccess,
+  signal: AbortSignal,
+  onProgress?: (text: string) => void,
+): Promise<BuildingSummary> {
+  const config = Config.parse({
+    sources: {
+      setup: {
+        base_url: baseUrl,
+        allow_plain_http: allowPlainHttp,
+        ...(caFile === null ? {} : { ca_file: caFile }),
+        token: "file" in token ? { file: token.file } : { env: TOKEN_VARIABLE },
+        time_zone: "UTC",
+      },
+    },
+  });
+  const entry = config.sources.setup;
+  if (entry === undefined) throw new Error("the source of the setup is missing");
+  const environment = "text" in token ? { [TOKEN_VARIABLE]: token.text } : {};
+  try {
+    return await withStandaloneSource("setup", entry, environment, (source) =>
+      inspectBuilding(source, signal, onProgress),
+    );
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error instanceof ConfigError && error.reason === "settings"
+      ? hideTokenVariable(error, baseUrl)
+      : explainInspectionError(error, baseUrl);
+  }
+}
+
+function hideTokenVariable(error: ConfigError, baseUrl: string): Error {
+  if (!error.message.includes(TOKEN_VARIABLE)) return explainInspectionError(error, baseUrl);
+  return new ConfigError("What was given is not an access token.", {
+    reason: "unauthenticated",
+    hint: "Copy the token and nothing else: one line, no spaces, no quotes.",
+    cause: error,
+  });
+}
+
+const MAX_STATUS_PORTS = 10;
+
+/** Returns a free port, because a demo or another worker may use the default port. */
+export async function freeStatusPort(): Promise<number> {
+  for (let port = STATUS_PORT; port < STATUS_PORT + MAX_STATUS_PORTS; port += 1)
+    if ((await freePort(port)) === port) return port;
+  return freePort(0);
+}
+
+export function buildFrame(
+  configFile: string,
+  statusPort: number,
+  givenSettings: Pick<
+    ConfigurationValues,
+    "name" | "baseUrl" | "allowPlainHttp" | "caFile" | "tokenFile" | "timeZone" | "mqttUrl"
+  >,
+): ConfigurationValues {
+  return {
+    ...givenSettings,
+    statusPort,
+    stateFolder: pathNextToConfig(configFile, "state"),
+    eventsFolder: pathNextToConfig(configFile, "events"),
+    date: isoUtc(systemClock.now()).slice(0, 10),
+  };
+}
+
+export type DraftedConfiguration = ReturnType<typeof draftConfiguration>;
+
+/** Drafts the configuration with its plan. Throws ConfigurationError for a wrong frame. */
+export function draftConfiguration(frame: ConfigurationValues, choices: SetupChoices, building: BuildingSummary) {
+  const parseConfig = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
+  const configWithoutQuota = parseConfig(buildPlenumYaml(frame, choices, building, null));
+  const plan = planForBuilding(configWithoutQuota, building, systemClock.now(), planSettings);
+  const configText = buildPlenumYaml(frame, choices, building, quotaUseText(plan));
+  parseConfig(configText);
+  return { text: configText, plan };
+}
+
+export function nextCommands(
+  file: string,
+  plenum = programName(),
+): readonly (readonly [command: string, what: string])[] {
+  const config = file === "plenum.yaml" ? "" : ` --config ${shellWord(file)}`;
+  return [
+    [`${plenum} check${config}`, "asks the service and every sink, and writes nothing"],
+    [`${plenum} plan${config}`, "what the wishes cost, after every change of the file"],
+    [`${plenum} run${config}`, "starts the worker; it says where its status page is"],
+    [`${plenum} tags${config}`, "what there is to select"],
+  ];
+}
+
+/** True when the user starts the worker, false after Ctrl-C. Throws ConfigError if the file exists. */
+export async function runSetup(context: CliContext): Promise<boolean> {
+  const file = context.configFile();
+  refuseExistingFile(file, "--config");
+  const terminal = context.terminal();
+  const machineZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  // The worker gets the same address for its status page.
+  const port = await freeStatusPort();
+  const startDecision = Promise.withResolvers<boolean>();
+  const declineStart = () => startDecision.resolve(false);
+  context.signal.addEventListener("abort", declineStart, { once: true });
+  const onStart = () => startDecision.resolve(true);
+  const options = { steps: createSetupSteps(file, port), clock: systemClock, machineZone, onStart };
+  const server = await startSetupServer(options, port);
+  terminal.say(
+    "",
+    `  setup page   ${server.url}`,
+    `  code         ${server.code}  (asked for there, good for one browser)`,
+    "",
+    "  Ctrl-C ends it; nothing is written before the page says so.",
+    "",
+  );
+  if (context.signal.aborted) declineStart();
+  try {
+    return await startDecision.promise;
+  } finally {
+    context.signal.removeEventListener("abort", declineStart);
+    await server.close();
+  }
+}
+
+function createSetupSteps(file: string, port: number): SetupActions {
+  /** Returns a frame for planning, without real paths, because a plan does not depend on paths. */
+  const planFrame = (baseUrl: string): ConfigurationValues =>
+    buildFrame(file, port, {
+      ...{ name: "setup", baseUrl, allowPlainHttp: true, caFile: null },
+      ...{ tokenFile: "token", timeZone: "UTC", mqttUrl: null },
+    });
+  return {
+    look: ({ baseUrl, allowPlainHttp, token }, signal) =>
+      summarizeBuilding({ baseUrl, allowPlainHttp, caFile: null, token: { text: token } }, signal),
+    plan: (building, choices) => draftConfiguration(planFrame("https://plan.invalid"), choices, building).plan,
+    write(building, { wishes: choices, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
+      const zoneProblem = describeTimeZoneProblem(timeZone);
+      if (zoneProblem !== null) throw new ConfigError(zoneProblem);
+      const name = sourceName(building);
+      const tokenFile = pathNextToConfig(file, `secrets/${name}_token`);
+      const brokerUrl = mqttUrl.trim() === "" ? null : mqttUrl.trim();
+      const frame = buildFrame(file, port, {
+        ...{ name, baseUrl, allowPlainHttp, caFile: null, tokenFile, timeZone, mqttUrl: brokerUrl },
+      });
+      const { text } = draftConfiguration(frame, choices, building);
+      writeNewFiles({ file, text, option: "--config" }, { file: tokenFile, text: `${token}\n`, option: null });
+      return { file, tokenFile, next: nextCommands(file) };
+    },
+  };
+}

@@ -1,0 +1,148 @@
+import type { AnyEvent } from "../../core/model/event.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
+import type { LoggedEvent, Store } from "../../engine/store/store.ts";
+import { eventSummary } from "../../ui/status/event-summary.ts";
+import { formatClockTime } from "../shell/terminal-output.ts";
+
+export type TerminalFeed = ReturnType<typeof createTerminalFeed>;
+
+const REPEAT_PAUSE_MS = 5 * 60_000;
+const WARNING_LEVEL = 40;
+const HIDDEN_LOG_MESSAGES = ["started", "Plenum is running"];
+
+/** Prints log lines and important events, but no values, as short lines for a person. */
+export function createTerminalFeed(print: (line: string) => void, now: () => number) {
+  const printedMs = new Map<string, number>();
+  /** `/readyz` reports a sink only after a while. */
+  const failingSinks = new Set<string>();
+  let wasReady: boolean | null = null;
+  let initialAlarms = 0;
+
+  function printOnce(mark: " " | "!", text: string): void {
+    const atMs = now();
+    if (atMs - (printedMs.get(text) ?? Number.NEGATIVE_INFINITY) < REPEAT_PAUSE_MS) return;
+    for (const [oldText, oldMs] of printedMs) if (atMs - oldMs >= REPEAT_PAUSE_MS) printedMs.delete(oldText);
+    printedMs.set(text, atMs);
+    print(`${formatClockTime(atMs)} ${mark} ${text}`);
+  }
+
+  /** Counts alarms of the first listing instead of printing each, because there can be hundreds. */
+  function printInitialAlarms(): void {
+    if (initialAlarms > 0)
+      printOnce(" ", `${initialAlarms} ${initialAlarms === 1 ? "alarm is" : "alarms are"} active already.`);
+    initialAlarms = 0;
+  }
+
+  return {
+    destination: {
+      write(line: string) {
+        const { level, msg, ...fields } = JSON.parse(line) as LogFields;
+        if (fields.sink !== undefined && level < WARNING_LEVEL) failingSinks.delete(fields.sink);
+        if (fields.sink !== undefined && fields.problem !== undefined) failingSinks.add(fields.sink);
+        if (!HIDDEN_LOG_MESSAGES.includes(msg)) printOnce(level >= WARNING_LEVEL ? "!" : " ", formatLog(msg, fields));
+      },
+    },
+    event(logged: LoggedEvent) {
+      const event = logged.event as AnyEvent;
+      if (event.type === "alarm-raised" && event.data.initial) {
+        initialAlarms += 1;
+        return;
+      }
+      printInitialAlarms();
+      const line = describeEvent(event);
+      if (line !== null) print(`${formatClockTime(now())} ${line.mark} ${line.text}: ${eventSummary(logged).gist}`);
+    },
+    readiness(reasons: readonly string[]) {
+      printInitialAlarms();
+      const isReady = reasons.length === 0;
+      if (isReady && wasReady !== true) printOnce(" ", formatReadiness(wasReady === null, [...failingSinks]));
+      for (const reason of reasons) printOnce("!", reason);
+      if (isReady !== wasReady)
+        for (const text of printedMs.keys()) if (/^All is well/.test(text)) printedMs.delete(text);
+      wasReady = isReady;
+    },
+    say: (text: string) => printOnce(" ", text),
+  };
+}
+
+function formatReadiness(isFirst: boolean, failingSinks: readonly string[]): string {
+  if (failingSinks.length > 0) return `All is well but for what was said of ${failingSinks.join(", ")}.`;
+  return isFirst ? "All is well: polls, state, sinks." : "All is well again.";
+}
+
+interface LogFields {
+  readonly level: number;
+  readonly msg: string;
+  readonly sink?: string;
+  readonly source?: string;
+  readonly job?: string;
+  readonly problem?: string;
+  readonly reason?: string;
+  readonly err?: { readonly message?: string; readonly hint?: string };
+  /** Parts of a reload; `pending` changes wait for a restart. */
+  readonly problems?: readonly string[];
+  readonly changes?: readonly string[];
+  readonly pending?: readonly string[];
+}
+
+function formatLog(msg: string, fields: Omit<LogFields, "level" | "msg">): string {
+  const { sink, source, job, problem, reason, err } = fields;
+  const originText = [source, job, sink].filter((each) => each !== undefined).join(", ");
+  const firstSentence = originText === "" ? msg : `${originText}: ${msg}`;
+  const { problems = [], changes = [], pending = [] } = fields;
+  const details = [problem, reason, err?.message, err?.hint, ...[...problems, ...changes, ...pending].map(endSentence)];
+  return capitalize([endSentence(firstSentence), ...details.filter((each) => typeof each === "string")].join(" "));
+}
+
+function endSentence(text: string): string {
+  return /[.!?:]$/.test(text) ? text : `${text}.`;
+}
+
+/** Starts a text with a capital letter, unless the text starts with a name. */
+function capitalize(text: string): string {
+  return /^[a-z]+([.!?]$|[.!?]? )/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
+}
+
+function describeEvent(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
+  const alarm = event.priority === undefined ? "Alarm" : `Alarm ${event.priority}`;
+  switch (event.type) {
+    case "alarm-raised":
+    case "alarm-retriggered":
+      return { mark: "!", text: `${alarm}${event.data.late ? " (found late)" : ""}` };
+    case "alarm-resolved":
+      return { mark: " ", text: `${alarm} over` };
+    case "alarm-acknowledged":
+      return { mark: " ", text: `${alarm} acknowledged` };
+    case "alarm-vanished":
+      return { mark: "!", text: `${alarm} is no longer listed, and its end was not reported` };
+    case "gateway-offline":
+      return { mark: "!", text: "Gateway offline" };
+    case "gateway-online":
+      return { mark: " ", text: "Gateway online" };
+    case "command-result": {
+      const isSuccess = ["confirmed", "accepted-unverified"].includes(event.data.outcome);
+      return { mark: isSuccess ? " " : "!", text: `Write to ${event.data.tagId ?? "a tag"}` };
+    }
+    case "command-not-restored":
+      return { mark: "!", text: "An old value could not be put back" };
+    case "token-expiring":
+      return { mark: "!", text: "The token expires" };
+    default:
+      return null;
+  }
+}
+
+const EVENTS_PER_PAGE = 250;
+const POLL_INTERVAL_MS = 1_000;
+
+/** Yields pages of events after a position until the signal aborts. */
+export async function* newEvents({ outbox }: Pick<Store, "outbox">, position: number, signal: AbortSignal) {
+  let lastPosition = position;
+  while (!signal.aborted) {
+    const page = await outbox.after(lastPosition, EVENTS_PER_PAGE);
+    lastPosition = page.at(-1)?.position ?? lastPosition;
+    if (page.length > 0) yield page;
+    else await sleepFor(systemClock, POLL_INTERVAL_MS, signal);
+  }
+}

@@ -1,0 +1,154 @@
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { type Command, InvalidArgumentError } from "commander";
+import { Config, type SourceConfigEntry } from "../../app/config/config.ts";
+import { loadYamlConfig } from "../../app/config/load.ts";
+import { ConfigError, Retryable } from "../../core/errors/errors.ts";
+import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog } from "../../core/runtime/log.ts";
+import type { ListPage } from "../../engine/source/source.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { createSocketSourceReader, type SourceReader } from "../../ui/operator/control-socket-client.ts";
+import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
+import { type AcceptedConfig, acceptedConfig, controlSocketFor, keptConfigText } from "./find-worker.ts";
+import { readState } from "./open-worker-state.ts";
+import { createTerminal, type Terminal } from "./terminal-output.ts";
+import { readPointers } from "./worker-pointer-file.ts";
+
+export interface CliContext {
+  terminal(): Terminal;
+  utc(): boolean;
+  configFile(): string;
+  config(): Config;
+  /** The last configuration that the running worker accepted replaces a wrong file, with a warning. */
+  acceptedConfig(): Promise<Config>;
+  /** Returns the accepted configuration without a warning, and the problems of a rejected file. */
+  accepted(): Promise<AcceptedConfig>;
+  allCommands(): Promise<Command>;
+  readonly signal: AbortSignal;
+  /** Connection of the running worker, or a new one that locks the state folder: one process counts the quota. */
+  withReader<T>(
+    source: string | undefined,
+    use: (reader: SourceReader, signal: AbortSignal, timeZone: string) => Promise<T>,
+  ): Promise<T>;
+}
+
+const NO_DEMO_COMMANDS = new Set(["demo", "init", "run", "schema", "simulate"]);
+
+export function createCliContext(
+  program: Command,
+  name: string,
+  signal: AbortSignal,
+  allCommands: () => Promise<Command>,
+): CliContext {
+  const terminal = () => createTerminal({ json: program.opts().json === true, utc: program.opts().utc === true });
+  let chosenFile: string | null = null;
+  const configFile = () => {
+    chosenFile ??= chooseConfigFile(program, name, terminal());
+    return chosenFile;
+  };
+  const config = () => loadYamlConfig({ schema: Config, file: configFile(), environment: process.env });
+  const readAccepted = () => acceptedConfig(configFile(), config, signal);
+  return {
+    signal,
+    allCommands,
+    configFile,
+    config,
+    accepted: readAccepted,
+    async acceptedConfig() {
+      const acceptedFile = await readAccepted();
+      if (acceptedFile.rejected !== null) terminal().say(keptConfigText(configFile(), acceptedFile.rejected));
+      return acceptedFile.config;
+    },
+    terminal,
+    utc: () => program.opts().utc === true,
+    async withReader(wantedSource, use) {
+      refuseUnverifiedTls();
+      const settings = config();
+      const [name, entry] = chooseSource(settings, wantedSource);
+      const controlSocket = await controlSocketFor({ config: settings, source: name }, signal);
+      if (controlSocket !== null) return use(createSocketSourceReader(controlSocket, name), signal, entry.time_zone);
+      const [{ openStore }, { buildSource }, { createMetrics }] = await Promise.all([
+        import("../../engine/store/open.ts"),
+        import("../../app/build-source.ts"),
+        import("../../core/runtime/metrics.ts"),
+      ]);
+      const store = await openStore({ folder: settings.state.folder, clock: systemClock });
+      try {
+        const log = createLog({ level: "error" });
+        const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
+        try {
+          return await use(source, signal, entry.time_zone);
+        } finally {
+          await source.close();
+        }
+      } finally {
+        await store.close();
+      }
+    },
+  };
+}
+
+export interface SourceState {
+  readonly config: Config;
+  readonly source: string;
+  readonly entry: SourceConfigEntry;
+  readonly store: Store;
+}
+
+export function readSource<T>(
+  config: Config,
+  wantedSource: string | undefined,
+  use: (state: SourceState) => Promise<T>,
+): Promise<T> {
+  const [source, entry] = chooseSource(config, wantedSource);
+  return readState({ config, source }, (store) => use({ config, source, entry, store }));
+}
+
+/** The named file, else plenum.yaml, else that of a running demo, whose variables this process takes. */
+function chooseConfigFile(program: Command, name: string, terminal: Terminal): string {
+  const { config, demo } = program.opts<{ config: string; demo?: boolean }>();
+  const isNamed = program.getOptionValueSource("config") !== "default" || process.env.PLENUM_CONFIG;
+  if (demo === true) {
+    if (NO_DEMO_COMMANDS.has(name)) throw new InvalidArgumentError(`plenum ${name} takes no --demo.`);
+    const runningDemo = findDemo();
+    if (runningDemo !== null) return useDemoConfig(runningDemo);
+    throw new Retryable("No demo is running.", { hint: "Start one in another terminal with `plenum demo`." });
+  }
+  if (isNamed || NO_DEMO_COMMANDS.has(name) || existsSync(config) || readPointers(config).length > 0) return config;
+  const running = findDemo();
+  if (running === null) return config;
+  terminal.say(`There is no ${config} here; this is about the demo that runs (${running.statusUrl}).`);
+  return useDemoConfig(running);
+}
+
+function useDemoConfig({ config, environment }: RunningDemo): string {
+  Object.assign(process.env, environment);
+  return config;
+}
+
+export function chooseSource(config: Config, source: string | undefined): readonly [string, SourceConfigEntry] {
+  const entries = Object.entries(config.sources);
+  const entry = source === undefined && entries.length === 1 ? entries[0] : entries.find(([name]) => name === source);
+  if (entry !== undefined) return entry;
+  const names = Object.keys(config.sources).join(", ");
+  throw new ConfigError(
+    source === undefined
+      ? `There are several sources; add --source and one of ${names}.`
+      : `There is no source ${source}; known are: ${names}.`,
+  );
+}
+
+export async function collectPages<T>(pages: AsyncIterable<ListPage<T>>): Promise<T[]> {
+  return (await Array.fromAsync(pages)).flatMap(({ items }) => items);
+}
+
+export async function waitUntilAborted(signal: AbortSignal): Promise<void> {
+  if (!signal.aborted) await once(signal, "abort");
+}
+
+export function parseInteger(text: string): number {
+  if (!/^\d+$/.test(text)) throw new InvalidArgumentError("Write a whole number.");
+  return Number(text);
+}

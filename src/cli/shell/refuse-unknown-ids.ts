@@ -1,0 +1,85 @@
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Tag } from "../../core/model/building.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
+import type { StoredAlarm, StoredObject, StoredPoll } from "../../engine/sync/snapshot.ts";
+import { type CliContext, chooseSource } from "./command-context.ts";
+import { readStateIfAny } from "./open-worker-state.ts";
+
+// An unknown id in an option is an error, because an empty result would read as "none".
+
+const LIST_COMMAND_TEXTS = {
+  site: "`plenum sites` lists the sites.",
+  tag: "`plenum tags` lists the tags.",
+  alarm: "`plenum alarms` lists the alarms.",
+} as const;
+
+export const DEFINED_PRIORITIES: readonly string[] = ["A", "B", "C"];
+
+export async function refuseUnknown(
+  store: Store,
+  sources: readonly string[],
+  objectKind: keyof typeof LIST_COMMAND_TEXTS,
+  ids: Iterable<string>,
+): Promise<void> {
+  const unknownIds: string[] = [];
+  for (const id of ids) {
+    const documents = await Promise.all(sources.map((source) => store.document(documentSet(objectKind, source), id)));
+    if (documents.every((each) => each === undefined)) unknownIds.push(id);
+  }
+  if (unknownIds.length === 0) return;
+  const kindText = unknownIds.length === 1 ? objectKind : `${objectKind}s`;
+  const [onlySource] = sources;
+  const sourceText = sources.length === 1 && onlySource !== undefined ? ` of ${onlySource}` : "";
+  throw new ConfigError(`The state knows no ${kindText} ${unknownIds.join(", ")}${sourceText}.`, {
+    hint: LIST_COMMAND_TEXTS[objectKind],
+  });
+}
+
+export function refuseUnknownSources({ sources }: Pick<Config, "sources">, names: readonly string[]): void {
+  for (const name of names) {
+    if (sources[name] !== undefined) continue;
+    throw new ConfigError(`There is no source ${name}; known are: ${Object.keys(sources).join(", ")}.`);
+  }
+}
+
+/** Throws ConfigError for a priority that neither the interface nor an alarm in the state has. */
+export async function refuseUnknownPriorities(
+  store: Store,
+  sources: readonly string[],
+  priorities: readonly string[],
+): Promise<void> {
+  const known = new Set<string>(DEFINED_PRIORITIES);
+  if (priorities.every((each) => known.has(each))) return;
+  for (const source of sources)
+    for (const { alarm } of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
+      known.add(alarm.trigger.priority);
+  const priority = priorities.find((each) => !known.has(each));
+  if (priority !== undefined)
+    throw new ConfigError(`No alarm has a priority ${priority}; known are ${[...known].toSorted().join(", ")}.`);
+}
+
+/** The service rejects a request with an unknown tag, often without a reason and at the cost of quota. */
+export async function refuseUnlisted(
+  context: CliContext,
+  wantedSource: string | undefined,
+  ids: readonly string[],
+): Promise<void> {
+  const config = context.config();
+  const [source] = chooseSource(config, wantedSource);
+  await readStateIfAny({ config, source }, async (store) => {
+    const [tags, poll] = await Promise.all([
+      store.documents<StoredObject<Tag>>(documentSet("tag", source)),
+      store.document<StoredPoll>(documentSet("poll", source), "tags"),
+    ]);
+    // A tag that has vanished from the listings is unknown to the service too.
+    const unknownIds = ids.filter((id) => tags.get(id)?.missingSince !== null);
+    const listedAt = poll?.lastSuccess ?? null;
+    if (unknownIds.length === 0 || listedAt === null) return;
+    const unknownTagsText = unknownIds.length === 1 ? `Tag ${unknownIds[0]} is` : `Tags ${unknownIds.join(", ")} are`;
+    throw new ConfigError(
+      `${unknownTagsText} not among the ${tags.size} tags of ${source}, listed at ${listedAt}; nothing was asked.`,
+      { hint: "If the list is too old, add --ask." },
+    );
+  });
+}

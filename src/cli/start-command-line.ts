@@ -1,0 +1,37 @@
+import "./shell/prevent-second-undici.ts";
+import { CommanderError, InvalidArgumentError } from "commander";
+import { createProgram } from "./command-line-program.ts";
+import { EXIT_CODE, errorLines, toExitCode, withProgramName } from "./shell/exit-codes.ts";
+import { createTerminal } from "./shell/terminal-output.ts";
+import { exitOnUncaughtErrors } from "./shell/uncaught-errors.ts";
+
+/** A slow reader of the output may delay the exit so long. */
+const EXIT_TIMEOUT_MS = 1_000;
+
+export async function runCommandLine(): Promise<never> {
+  const stopController = new AbortController();
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(signal, () => {
+      if (stopController.signal.aborted) process.exit(EXIT_CODE.failure);
+      stopController.abort();
+    });
+  }
+  exitOnUncaughtErrors();
+
+  const program = createProgram(stopController.signal, process.env);
+  try {
+    await program.parseAsync();
+  } catch (error) {
+    const { json, utc } = program.opts();
+    const { say } = createTerminal({ json: json === true, utc: utc === true });
+    if (stopController.signal.aborted) say("Stopped before the command was done.");
+    else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
+      say(...errorLines(error).map((line) => withProgramName(line)));
+    process.exitCode = stopController.signal.aborted ? EXIT_CODE.failure : toExitCode(error);
+  }
+  // A library may have left a timer behind.
+  setTimeout(() => process.exit(), EXIT_TIMEOUT_MS).unref();
+  for (const stream of [process.stdout, process.stderr])
+    if (stream.writableLength > 0) await new Promise((resolve) => stream.once("drain", resolve).once("close", resolve));
+  process.exit();
+}

@@ -1,0 +1,169 @@
+import type { Command } from "commander";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Event } from "../../core/model/event.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
+import { matchesFilter, SinkEventFilter } from "../../engine/delivery/filter.ts";
+import type { LoggedEvent, Store } from "../../engine/store/store.ts";
+import { eventSummary } from "../../ui/status/event-summary.ts";
+import type { CliContext } from "../shell/command-context.ts";
+import { addLogOptions, collectWords } from "../shell/common-command-options.ts";
+import { readSourceStores } from "../shell/open-worker-state.ts";
+import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
+import { formatLocalTime } from "../shell/terminal-output.ts";
+
+interface EventsOptions {
+  readonly follow?: boolean;
+  readonly kind?: readonly string[];
+  readonly site?: readonly string[];
+  readonly source?: readonly string[];
+  readonly priority?: readonly string[];
+  readonly tag?: readonly string[];
+  readonly since?: string;
+  readonly last: number;
+}
+
+type EventFilter = (event: Event) => boolean;
+
+const POLL_INTERVAL_MS = 500;
+const EVENTS_PER_PAGE = 500;
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("-f, --follow", "continue with new events until Ctrl-C")
+    .option("--kind <pattern>", "only events of this kind, such as alarm-*; may be given several times", collectWords)
+    .option("--site <id>", "only events of this site", collectWords)
+    .option("--source <name>", "only events of this source", collectWords)
+    .option("--tag <id>", "only events about this tag", collectWords)
+    .option("--priority <letter>", "only events of alarms of this priority", collectWords);
+  addLogOptions(command)
+    .addHelpText(
+      "after",
+      "\nWith --json each event is one line, a CloudEvent as sinks get it, with its position in the log.\n\n" +
+        "Examples:\n  plenum events --follow --kind 'alarm-*' --priority A,B\n  plenum events --since 2h --tag 10001\n" +
+        "  plenum events --follow --json | jq .subject",
+    )
+    .action((options: EventsOptions) => showEvents(context, options));
+}
+
+async function showEvents(context: CliContext, options: EventsOptions): Promise<void> {
+  const config = await context.acceptedConfig();
+  const terminal = context.terminal();
+  refuseUnknownSources(config, options.source ?? []);
+  await readSourceStores(config, options.source ?? Object.keys(config.sources), async (stores, joinedStore) => {
+    const isMatching = await createEventFilter(options, config, joinedStore);
+    let isEmpty = true;
+    const printEvent = (logged: LoggedEvent) => {
+      isEmpty = false;
+      if (terminal.json) terminal.object({ position: logged.position, ...logged.event }, []);
+      else terminal.text([formatEvent(logged, context.utc())]);
+    };
+    const logs = await Promise.all(stores.map((store) => readLog(store, options, isMatching)));
+    for (const each of mergeByTime(logs, options)) printEvent(each);
+    if (options.follow !== true) {
+      if (isEmpty && !terminal.json) terminal.say("No event matches.");
+      return;
+    }
+    do for (const log of logs) for (const each of await log.readNew(context.signal)) printEvent(each);
+    while (await sleepFor(systemClock, POLL_INTERVAL_MS, context.signal));
+  });
+}
+
+type LogReader = Awaited<ReturnType<typeof readLog>>;
+
+async function readLog(store: Store, options: EventsOptions, isMatching: EventFilter) {
+  let changes = await store.changes();
+  const endPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
+  let printedPosition = endPosition;
+
+  async function readAfter(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
+    const matchingEvents: LoggedEvent[] = [];
+    for (let lastRead = position; signal?.aborted !== true; ) {
+      const page = await store.outbox.after(lastRead, EVENTS_PER_PAGE);
+      const lastEvent = page.at(-1);
+      if (lastEvent === undefined) break;
+      matchingEvents.push(...page.filter(({ event }) => isMatching(event)));
+      lastRead = lastEvent.position;
+      printedPosition = Math.max(printedPosition, lastRead);
+    }
+    return matchingEvents;
+  }
+
+  const present =
+    options.since === undefined
+      ? await findLastMatching(store, endPosition, options.last, isMatching)
+      : await readAfter(await findPosition(store, endPosition, Date.parse(options.since)));
+  return {
+    present,
+    async readNew(signal: AbortSignal): Promise<readonly LoggedEvent[]> {
+      const now = await store.changes();
+      if (now === changes) return [];
+      changes = now;
+      return readAfter(printedPosition, signal);
+    },
+  };
+}
+
+/** Merges events of several logs by commit time, because positions are counted in each log. */
+function mergeByTime(logs: readonly LogReader[], { last, since }: EventsOptions): readonly LoggedEvent[] {
+  const [onlyReader] = logs;
+  if (logs.length === 1 && onlyReader !== undefined) return onlyReader.present;
+  const events = logs.flatMap(({ present }) => present).toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
+  return since === undefined ? events.slice(-last) : events;
+}
+
+function formatEvent(logged: LoggedEvent, utc: boolean): string {
+  const { type, gist } = eventSummary(logged);
+  const { time, siteid, priority } = logged.event;
+  const eventMarks = [
+    ...(siteid === undefined ? [] : [`site ${siteid}`]),
+    ...(priority === undefined ? [] : [`priority ${priority}`]),
+  ];
+  const at = utc ? time : formatLocalTime(Date.parse(time));
+  return [at, type.padEnd(18), ...eventMarks, gist].join("  ");
+}
+
+async function createEventFilter(options: EventsOptions, config: Config, store: Store): Promise<EventFilter> {
+  const { kind = [], site = [], source = [], priority = [], tag = [] } = options;
+  const filter = SinkEventFilter.safeParse({ kinds: kind, sites: site, sources: source, priorities: priority });
+  if (!filter.success) throw new ConfigError(filter.error.issues.map(({ message }) => message).join(" "));
+  const sources = Object.keys(config.sources);
+  await refuseUnknown(store, sources, "tag", tag);
+  await refuseUnknown(store, sources, "site", site);
+  await refuseUnknownPriorities(store, sources, priority);
+  return (event) =>
+    matchesFilter(filter.data, event) && (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
+}
+
+/** Returns the last matching events, oldest first: searches the newest 1,000, then ten times as many, and so on. */
+async function findLastMatching(
+  store: Store,
+  endPosition: number,
+  maxEvents: number,
+  isMatching: EventFilter,
+): Promise<readonly LoggedEvent[]> {
+  for (let searchedEvents = 1_000; ; searchedEvents *= 10) {
+    const matchingEvents: LoggedEvent[] = [];
+    let lastRead = Math.max(0, endPosition - searchedEvents);
+    while (lastRead < endPosition) {
+      const page = await store.outbox.after(lastRead, EVENTS_PER_PAGE);
+      matchingEvents.push(...page.filter(({ event, position }) => position <= endPosition && isMatching(event)));
+      matchingEvents.splice(0, matchingEvents.length - maxEvents);
+      lastRead = page.at(-1)?.position ?? endPosition;
+    }
+    if (matchingEvents.length === maxEvents || searchedEvents >= endPosition) return matchingEvents;
+  }
+}
+
+async function findPosition(store: Store, endPosition: number, sinceMs: number): Promise<number> {
+  let lowPosition = 0;
+  let highPosition = endPosition;
+  while (lowPosition < highPosition) {
+    const middlePosition = Math.floor((lowPosition + highPosition) / 2);
+    const [nextEvent] = await store.outbox.after(middlePosition, 1);
+    if (nextEvent === undefined || Date.parse(nextEvent.committedAt) >= sinceMs) highPosition = middlePosition;
+    else lowPosition = nextEvent.position;
+  }
+  return lowPosition;
+}

@@ -1,0 +1,186 @@
+import type { Command } from "commander";
+import { planSettings } from "../../app/build-sync.ts";
+import type { Config, SourceConfigEntry } from "../../app/config/config.ts";
+import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { secondsText } from "../../core/values/duration.ts";
+import type { StateConfig } from "../../engine/store/state-config.ts";
+import { factsFromState, planFactsFromLists } from "../../engine/sync/facts-for-plan.ts";
+import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
+import { describeListProgress, type TagListProgress } from "../../engine/sync/visible-building.ts";
+import { requestSourcePlan } from "../../ui/operator/control-socket-client.ts";
+import { formatMinute } from "../past/backfill-command.ts";
+import { type CliContext, chooseSource } from "../shell/command-context.ts";
+import { findWorkerFor } from "../shell/find-worker.ts";
+import { readStateIfAny } from "../shell/open-worker-state.ts";
+import { withStandaloneSource } from "../shell/source-without-worker.ts";
+import { formatTable, keepPresentLines } from "../shell/terminal-output.ts";
+
+interface PlanOptions {
+  readonly source?: string;
+  readonly ask?: boolean;
+}
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--source <name>", "only this source")
+    .option("--ask", "list sites and tags at the service, even where the state knows them")
+    .addHelpText(
+      "after",
+      "\nLists cost nothing of the quota. Change the configuration and plan again: nothing has to run for it." +
+        "\n\nExample:\n  plenum plan --json",
+    )
+    .action(async (options: PlanOptions) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const { sources, state } = config;
+      const entries = options.source === undefined ? Object.entries(sources) : [chooseSource(config, options.source)];
+      const planReports = await terminal.progress("Planning", async (update) => {
+        const finishedReports: PlanReport[] = [];
+        for (const [name, entry] of entries) {
+          const statePlan = options.ask === true ? null : await planFromState(context, config, name, entry);
+          finishedReports.push(statePlan ?? (await planFromLists(context, state, name, entry, update)));
+        }
+        return finishedReports;
+      });
+      terminal.object(planReports, planReports.flatMap(planLines));
+    });
+}
+
+/** Plans the configuration file with the worker's measurements. Null without an inventory. */
+async function planFromState(
+  context: CliContext,
+  config: Config,
+  name: string,
+  entry: SourceConfigEntry,
+): Promise<PlanReport | null> {
+  const stateSelector = { config, source: name };
+  return readStateIfAny(stateSelector, async (store) => {
+    const worker = await findWorkerFor(stateSelector, context.signal);
+    if (worker.kind === "silent") context.terminal().say(`${worker.failure.message} What it measures is left out.`);
+    const runningPlan =
+      worker.kind === "open" ? await requestSourcePlan(worker.socket, name, context.signal).catch(() => null) : null;
+    const { quota } = entry;
+    const usualRequestsPerMinute = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
+    const measurements = runningPlan && {
+      // Uses the lower of the measured rate (after refusals and other clients) and the configured rate.
+      quota: { polls: Math.min(usualRequestsPerMinute, runningPlan.quota.polls), shared: runningPlan.quota.shared },
+      freshness: runningPlan.classes.map(({ name, tags, promisedSeconds, measuredSeconds }) => ({
+        ...{ name, tags, promisedMs: promisedSeconds * 1_000 },
+        achievedMs: measuredSeconds === null ? null : measuredSeconds * 1_000,
+      })),
+    };
+    const planFacts = await factsFromState(store, planSettings(name, entry, config.state), systemClock, measurements);
+    return planFacts.tags === 0 ? null : reportPlan(planFacts);
+  });
+}
+
+async function planFromLists(
+  context: CliContext,
+  state: StateConfig,
+  name: string,
+  entry: SourceConfigEntry,
+  update: (text: string) => void,
+): Promise<PlanReport> {
+  refuseUnverifiedTls();
+  const settings = planSettings(name, entry, state);
+  const reportProgress = (progress: TagListProgress) => update(describeListProgress(progress, entry.quota));
+  return withStandaloneSource(name, entry, process.env, async (source) =>
+    reportPlan(await planFactsFromLists(source, settings, systemClock, context.signal, reportProgress)),
+  );
+}
+
+export function planLines(plan: PlanReport): readonly string[] {
+  const { quota, backfill, classes, history, learning } = plan;
+  const unreadText =
+    plan.tagsNotRead === 0 || classes.length === 0 ? "" : ` (${plan.tagsNotRead} in no class of live reads)`;
+  const origin = plan.basis === "state" ? "from the worker's state" : "as the service lists them";
+  const pollText = quota.polls >= quota.perMinute ? "100.0 %" : `polls get ${quota.polls.toFixed(1)}`;
+  const lanes = plan.lanes.map((each) => [each.lane, each.requestsPerMinute.toFixed(2), formatPercent(each.share)]);
+  return keepPresentLines(
+    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${unreadText}, ${origin}`,
+    "",
+    ...indentTable(["requests", "a minute", "of the quota"], [...lanes, ["all", quota.perMinute.toFixed(2), pollText]]),
+    "",
+    ...(classes.length === 0 ? ["No live reads: `read` is empty."] : classTable(classes)),
+    classes.length > 0 && `Reading every one of them once takes ${secondsText(plan.fullSweepSeconds)}.`,
+    ...(history.length === 0 ? [] : ["", ...historyTable(history)]),
+    learning !== null &&
+      `Until it is known which of ${learning.tags} tags have a log, learning it takes what live values leave over, at least ${learning.requestsPerMinute.toFixed(1)} a minute.`,
+    ...(backfill === null ? [] : backfillLines(backfill)),
+    "",
+    ...formatVerdict(plan),
+    plan.alarms ?? null,
+    "",
+  );
+}
+
+function classTable(classes: PlanReport["classes"]): readonly string[] {
+  return indentTable(
+    ["class", "tags", "wished", "promised", "at best", "measured", "requests a minute"],
+    classes.map((each) => [
+      each.name,
+      String(each.tags),
+      secondsText(each.wishedSeconds),
+      secondsText(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
+      secondsText(each.atBestSeconds),
+      each.measuredSeconds === null ? "–" : secondsText(each.measuredSeconds),
+      each.requestsPerMinute.toFixed(2),
+    ]),
+  );
+}
+
+function historyTable(history: PlanReport["history"]): readonly string[] {
+  return indentTable(
+    ["history", "tags", "resolution", "requests a minute", "without a log"],
+    history.map(({ name, tags, resolution, total, requestsPerMinute, withoutLog }) => [
+      ...[name, String(tags), `${resolution}${total ? " total" : ""}`],
+      ...[requestsPerMinute.toFixed(3), String(withoutLog)],
+    ]),
+  );
+}
+
+/** Shows a second end if the service may accept larger responses than before. */
+function backfillLines(backfill: NonNullable<PlanReport["backfill"]>): readonly string[] {
+  const { doneAt, requestsLeft, requestsPerMinute, requestsAtBest, atBestDoneAt } = backfill;
+  return keepPresentLines(
+    doneAt === null
+      ? `The backfill is paused with ${requestsLeft} requests left; \`plenum backfill --resume\` goes on.`
+      : `The backfill takes ${requestsLeft} requests, ${requestsPerMinute.toFixed(1)} a minute, and is done at ${formatMinute(doneAt)}.`,
+    atBestDoneAt !== null && requestsAtBest <= requestsLeft * 0.9
+      ? `If the service bears larger replies than it has shown, it takes ${requestsAtBest} and is done at ${formatMinute(atBestDoneAt)}.`
+      : null,
+  );
+}
+
+function formatVerdict({ fits, load, changes, classes }: PlanReport): readonly string[] {
+  const loadText = `${(load * 100).toFixed(0)} % of what can be planned with`;
+  if (fits)
+    return [
+      `It fits: the wishes need ${loadText}.${formatMeasuredAges(classes) || " By this plan no value becomes older than wished."}`,
+    ];
+  const [cheapest, ...otherChanges] = changes;
+  return [
+    `It does not fit: the wishes need ${loadText}.${formatMeasuredAges(classes)}`,
+    ...(cheapest === undefined ? [] : [`The cheapest change: ${cheapest.text}`, `    ${cheapest.yaml}`]),
+    ...otherChanges.slice(0, 2).flatMap(({ text, yaml }) => [`Or: ${text}`, `    ${yaml}`]),
+  ];
+}
+
+function formatMeasuredAges(classes: PlanReport["classes"]): string {
+  const measuredClasses = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
+  const lateClasses = measuredClasses.filter(({ olderThanWished }) => olderThanWished);
+  if (measuredClasses.length === 0) return "";
+  if (lateClasses.length === 0) return " No value that was measured was older than wished.";
+  const classTexts = lateClasses.map(
+    ({ name, measuredSeconds, wishedSeconds }) =>
+      `${name} ${secondsText(measuredSeconds ?? 0)} instead of ${secondsText(wishedSeconds)}`,
+  );
+  return ` Measured, values became older than wished: ${classTexts.join(", ")}.`;
+}
+
+const formatPercent = (share: number): string => `${(share * 100).toFixed(1)} %`;
+
+function indentTable(head: readonly string[], rows: readonly (readonly string[])[]): readonly string[] {
+  return formatTable(head, rows, "right").map((line) => `  ${line}`);
+}

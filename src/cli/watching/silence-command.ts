@@ -1,0 +1,130 @@
+import { type Command, InvalidArgumentError } from "commander";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { parseDuration } from "../../core/values/duration.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import {
+  addSilence,
+  buildSilence,
+  endSilence,
+  getSilences,
+  shortenSilence,
+  silencedAlarms,
+} from "../../engine/silence/alarm-silences.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { type CliContext, parseInteger } from "../shell/command-context.ts";
+import { changeSourceStores } from "../shell/open-worker-state.ts";
+import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
+import { withStore } from "./outbox-and-sink-commands.ts";
+
+interface AddOptions {
+  readonly source?: string;
+  readonly site?: number;
+  readonly priority?: readonly string[];
+  readonly name?: string;
+  readonly alarm?: string;
+  readonly all?: boolean;
+  readonly from?: string;
+  readonly for?: number;
+  readonly to?: string;
+  readonly reason: string;
+}
+
+export function define(silence: Command, context: CliContext): void {
+  silence
+    .addHelpText(
+      "after",
+      '\nExamples:\n  plenum silence\n  plenum silence add --site 3 --for 4h --reason "The boiler is exchanged"\n  plenum silence end 3f9a1c07',
+    )
+    .action(() => withStore(context, true, (store) => listSilences(context, store)));
+
+  silence
+    .command("add")
+    .description("add one, now or in the future; an alarm has to match every given option")
+    .option("--source <name>", "only alarms of this source")
+    .option("--site <id>", "only alarms of this site", parseInteger)
+    .option("--priority <letters>", "only alarms of these priorities, such as B,C", parsePriorities)
+    .option("--name <pattern>", "only alarms of this name; * is any text, ? is one character")
+    .option("--alarm <id>", "only this alarm")
+    .option("--all", "every alarm")
+    .option("--from <time>", "beginning, ISO 8601; now when left out", parseSilenceTime)
+    .option("--for <duration>", "how long, such as 90m or 2d", parseSilenceDuration)
+    .option("--to <time>", "end, ISO 8601, in place of --for", parseSilenceTime)
+    .requiredOption("--reason <text>", "why, shown to people who look for the alarm")
+    .action((options: AddOptions) =>
+      withStore(context, false, (store, config) => addFromOptions(context, config, store, options)),
+    );
+
+  silence
+    .command("end")
+    .description("end one early; people are then notified of alarms that are still active")
+    .argument("<id>", "id that `plenum silence` shows")
+    .action(async (id: string) => {
+      if (!(await endSilenceEverywhere(await context.acceptedConfig(), id, isoUtc(systemClock.now()))))
+        throw new ConfigError(`There is no silence ${id}; \`plenum silence\` shows those that there are.`);
+      context.terminal().object({ ended: id }, [`The silence ${id} is over.`]);
+    });
+}
+
+/** Ends a silence. In a fleet, ends the copy of each source, and the holders of the sources emit the end. */
+function endSilenceEverywhere(config: Config, id: string, at: string): Promise<boolean> {
+  const endSilenceInStore = config.state.postgres === undefined ? endSilence : shortenSilence;
+  return changeSourceStores(config, async (parts) => {
+    const endResults = await Promise.all(parts.map((store) => endSilenceInStore(store, id, at, "cli")));
+    return endResults.includes(true);
+  });
+}
+
+async function addFromOptions(context: CliContext, config: Config, store: Store, options: AddOptions): Promise<void> {
+  const { alarm, all, name, priority, site, source } = options;
+  if (all !== true && [alarm, name, priority, site, source].every((part) => part === undefined)) {
+    throw new ConfigError("That would silence every alarm of every building.", {
+      hint: "Say which with --source, --site, --priority, --name or --alarm; or --all, if it is meant.",
+    });
+  }
+  const nowMs = systemClock.now();
+  const fromMs = options.from === undefined ? nowMs : Date.parse(options.from);
+  if ((options.for === undefined) === (options.to === undefined))
+    throw new ConfigError("Say how long, with either --for or --to.");
+  const toMs = options.to === undefined ? fromMs + (options.for ?? 0) : Date.parse(options.to);
+  refuseUnknownSources(config, source === undefined ? [] : [source]);
+  const sources = source === undefined ? Object.keys(config.sources) : [source];
+  // A future silence may name an alarm that does not exist yet, but not an unknown id.
+  await refuseUnknown(store, sources, "site", site === undefined ? [] : [`${site}`]);
+  await refuseUnknown(store, sources, "alarm", alarm === undefined ? [] : [alarm]);
+  await refuseUnknownPriorities(store, sources, priority ?? []);
+  const requestedSilence = {
+    ...{ source: source ?? null, site: site ?? null, name: name ?? null, alarm: alarm ?? null },
+    ...{ priorities: priority ?? null, fromMs, toMs, reason: options.reason, madeBy: "cli" },
+  };
+  const silence = buildSilence(requestedSilence, nowMs);
+  await addSilence(store, silence);
+  const line = `Silence ${silence.id} until ${silence.to}: ${silencedAlarms(silence)}. ${silence.reason}`;
+  context.terminal().object(silence, [line]);
+}
+
+async function listSilences(context: CliContext, store: Store): Promise<void> {
+  const silences = (await getSilences(store)).filter(({ endedBy }) => endedBy === undefined);
+  const columns = { id: "id", from: "from", to: "to", alarms: silencedAlarms, reason: "reason", by: "madeBy" } as const;
+  context.terminal().rows(silences, columns);
+}
+
+function parsePriorities(text: string): readonly string[] {
+  const priorityLetters = text.split(",").map((letter) => letter.trim());
+  if (priorityLetters.some((letter) => !/^[A-Z]$/.test(letter)))
+    throw new InvalidArgumentError("Write priorities as capital letters with commas between, such as B,C.");
+  return priorityLetters;
+}
+
+function parseSilenceDuration(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === null || ms < 60_000) throw new InvalidArgumentError("Write a duration of a minute or more, such as 90m.");
+  return ms;
+}
+
+function parseSilenceTime(text: string): string {
+  if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d/.test(text) || Number.isNaN(Date.parse(text)))
+    throw new InvalidArgumentError("Write a time such as 2026-12-01T08:00:00+01:00.");
+  return text;
+}

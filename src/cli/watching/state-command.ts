@@ -1,0 +1,217 @@
+import { hostname } from "node:os";
+import { resolve } from "node:path";
+import type { Command } from "commander";
+import { ConfigError, Rejected } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog } from "../../core/runtime/log.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { formatCount } from "../../core/values/plural.ts";
+import { readPin } from "../../engine/commands/approval/approval-files.ts";
+import { AUDIT_LOG, AUDIT_START_HASH, type AuditRecord, hashEntry } from "../../engine/commands/audit/audit-log.ts";
+import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
+import { type RecoveryReport, recoverEvents } from "../../engine/store/damaged-state-recovery.ts";
+import { checkStateInFolder, isStateIntact, type StateCheckReport } from "../../engine/store/state-check.ts";
+import { PostgresState } from "../../engine/store/state-config.ts";
+import { KILL_SWITCH_DOCUMENT_KEY } from "../../scale/fleet/kill-switch.ts";
+import { APPROVERS_DOCUMENT_KEY } from "../../scale/member-writing-guards.ts";
+import { type MovedTableRows, moveStateFolder, type StateMoveResult } from "../../scale/move-to-postgres/move-state.ts";
+import type { LastLogRecord } from "../../scale/move-to-postgres/state-folder-reader.ts";
+import { openStateDatabase } from "../../scale/postgres/open-state-database.ts";
+import type { CliContext } from "../shell/command-context.ts";
+import { keepPresentLines } from "../shell/terminal-output.ts";
+
+export function define(state: Command, context: CliContext): void {
+  state.addHelpText(
+    "after",
+    "\nBackup, restore and what happens on damage: docs/operations.md.\n\nExamples:\n  plenum state check\n" +
+      "  plenum state salvage state/plenum.db.damaged-2026-11-02T06-00-00-000Z",
+  );
+
+  state
+    .command("check")
+    .description("read the complete state and report damage; changes nothing")
+    .addHelpText("after", "\nExit code 0 when all is what was written, 1 when something is damaged.")
+    .action(async () => {
+      const terminal = context.terminal();
+      const { folder } = context.config().state;
+      const stateReport = await terminal.progress("Reading the state", async () => checkStateInFolder(folder));
+      terminal.object({ ...stateReport, whole: isStateIntact(stateReport) }, checkLines(stateReport));
+      if (!isStateIntact(stateReport)) {
+        throw new Rejected("The state is damaged.", {
+          hint: "Restart the worker: it sets aside what is damaged and goes on.",
+        });
+      }
+    });
+
+  state
+    .command("salvage")
+    .description("send undelivered events from a damaged state file that was quarantined")
+    .argument("<file>", "the file; `plenum state check` lists those in the state folder")
+    .addHelpText(
+      "after",
+      "\nIts events go to every sink, with their ids, so that receivers can fold what they had. Nothing else is\n" +
+        "taken, and the file stays as it is. Start the worker once before, so that there is a state to put them into.",
+    )
+    .action(async (file: string) => {
+      const terminal = context.terminal();
+      const { folder } = context.config().state;
+      const salvageReport = await terminal.progress("Reading the file", () => recoverEvents(folder, file, systemClock));
+      terminal.object(salvageReport, salvageLines(salvageReport));
+      if (salvageReport.found === 0) {
+        throw new Rejected(`No event could be read out of ${file}.`, {
+          hint: "It may be of another program, or of a version that wrote no checksums.",
+        });
+      }
+    });
+
+  defineMove(state, context);
+}
+
+function checkLines({ file, bytes, schemaVersion, trouble, tables, setAside, filesSetAside }: StateCheckReport) {
+  const damagedTables = tables.filter((table) => table.damaged > 0);
+  const rows = tables.reduce((sum, table) => sum + table.rows, 0);
+  return keepPresentLines(
+    `${file}: ${(bytes / 1024 ** 2).toFixed(1)} MiB, schema ${schemaVersion}`,
+    ...trouble.map((complaint) => `Damaged: ${complaint}`),
+    trouble.length === 0 && `The file is whole. ${rows} rows were compared with their checksums.`,
+    ...tables.map((table) => `  ${table.table}: ${table.rows}`),
+    ...damagedTables.map((table) => `Damaged: ${table.damaged} of ${table.rows} rows of ${table.table}.`),
+    ...setAside.map(
+      (quarantinedRows) =>
+        `Found damaged before, and kept apart: ${quarantinedRows.rows} of ${`${quarantinedRows.table} ${quarantinedRows.part}`.trimEnd()}, the last at ${quarantinedRows.lastFound}.`,
+    ),
+    ...filesSetAside.map((name) => `A damaged state was set aside here: ${name} (plenum state salvage).`),
+  );
+}
+
+function salvageLines({ pages, found, taken, known, delivered, damaged, deadLetters, cursors }: RecoveryReport) {
+  const lostCursors = Object.entries(cursors).filter(([, position]) => position === null);
+  return [
+    `${found} events were read out of ${pages} pages.`,
+    `Taken: ${taken}, for every sink. The worker delivers them with their ids.`,
+    `Not taken: ${delivered} that every sink had, ${known} that the log has already, ${damaged} of which too little is left.`,
+    `Not taken either: ${deadLetters} dead letters; what was known of the building (it is asked again), commands and the audit log.`,
+    ...lostCursors.map(([sink]) => `How far ${sink} was could not be read, so nothing was left out on its account.`),
+  ];
+}
+
+interface MoveStateOptions {
+  readonly to?: string;
+  readonly passwordFile?: string;
+  readonly caFile?: string;
+  readonly schema?: string;
+  readonly allowPlain?: true;
+}
+
+/** Sources up to which the rows of each source are printed; with more sources, only --json lists the rows. */
+const MAX_SHOWN_SOURCES = 5;
+
+function defineMove(state: Command, context: CliContext): void {
+  state
+    .command("move")
+    .description("take a stopped worker's state from its folder into a database, for a fleet to go on with")
+    .option("--to <url>", "database, as postgresql://user@host/database; else that of state.postgres")
+    .option("--password-file <file>", "file with the user's password")
+    .option("--ca-file <file>", "PEM file of a private certificate authority")
+    .option("--schema <name>", "schema of the state's tables (default: plenum)")
+    .option("--allow-plain", "allow sslmode=disable to another machine")
+    .addHelpText(
+      "after",
+      "\nStop the worker first. All is moved at once or nothing; after a failure run it again. The folder stays as it is, and\n" +
+        "no worker begins with it any more. docs/scaling.md says what comes before and after.\n\nExamples:\n" +
+        "  plenum state move --config plenum.yaml\n" +
+        "  plenum state move --to postgresql://plenum@db.example.com/plenum --password-file db-password",
+    )
+    .action(async (options: MoveStateOptions) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const { folder } = config.state;
+      const postgres = targetDatabase(options, config.state.postgres);
+      const log = createLog({ level: "error" });
+      const connection = { migrate: true, connections: 2, allowsLongTransaction: true };
+      const database = await openStateDatabase({ config: postgres, clock: systemClock, log, ...connection });
+      try {
+        const moveOptions = {
+          ...{ folder, database, sources: Object.keys(config.sources), clock: systemClock, log },
+          ...{ fleetDocuments: fleetDocuments(folder), closingRecord: createChainClosing(folder, database.name) },
+        };
+        const moveResult = await terminal.progress("Moving the state", () => moveStateFolder(moveOptions));
+        terminal.object(moveResult, movedLines(moveResult, config.state.postgres === undefined));
+      } finally {
+        await database.close();
+      }
+    });
+}
+
+/** Returns the target database from the options, or from the configuration without options. */
+function targetDatabase(
+  { to, schema, passwordFile, caFile, allowPlain }: MoveStateOptions,
+  configured: PostgresState | undefined,
+) {
+  if (to === undefined) {
+    const otherOption = schema ?? passwordFile ?? caFile ?? allowPlain;
+    if (configured !== undefined && otherOption === undefined) return configured;
+    throw new ConfigError(
+      configured === undefined
+        ? "It is not said which database the state is to be moved to."
+        : "Without --to the database is that of state.postgres, and the other options say nothing.",
+      { hint: "Give state.postgres in the configuration, or --to postgresql://user@host/database." },
+    );
+  }
+  const parsed = PostgresState.safeParse({
+    url: to,
+    ...(schema !== undefined && { schema }),
+    ...(passwordFile !== undefined && { password: { file: passwordFile } }),
+    ...(caFile !== undefined && { ca_file: caFile }),
+    ...(allowPlain && { allow_plain: true }),
+  });
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  const option = issue?.path[0] === "schema" ? "--schema" : "--to";
+  throw new ConfigError(`${option}: ${(issue?.message ?? "").replace("set allow_plain: true", "add --allow-plain")}`);
+}
+
+/** Converts kill switch and approval from files of the folder to documents of a fleet. */
+function fleetDocuments(folder: string): ReadonlyMap<string, string> {
+  const documents = new Map<string, string>();
+  const at = isoUtc(systemClock.now());
+  const by = `the state ${resolve(folder)}, where it was thrown`;
+  if (createKillSwitch(folder).isThrown()) documents.set(KILL_SWITCH_DOCUMENT_KEY, JSON.stringify({ by, at }));
+  const pinnedApprovers = readPin(folder);
+  if (pinnedApprovers !== null) documents.set(APPROVERS_DOCUMENT_KEY, JSON.stringify(pinnedApprovers));
+  return documents;
+}
+
+/** Returns a function for the last record of a moved audit chain; each source continues from the chain's head. */
+export function createChainClosing(folder: string, to: string) {
+  const at = isoUtc(systemClock.now());
+  const stateOrigin = { folder: resolve(folder), host: hostname() };
+  return (log: string, source: string, { sequence, body }: LastLogRecord): unknown => {
+    if (log !== AUDIT_LOG) return null;
+    const head = (body as Partial<AuditRecord>).hash ?? AUDIT_START_HASH;
+    const detail = { from: stateOrigin, to, source, records: sequence, head };
+    return hashEntry(head, { at, commandId: "-", step: "state-moved", detail });
+  };
+}
+
+function movedLines(
+  { folder, to, movedAt, wasThere, sources, tables, leftBehind }: StateMoveResult,
+  isUnsaid: boolean,
+) {
+  if (wasThere) return [`The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is there.`];
+  const names = sources.length <= MAX_SHOWN_SOURCES ? `: ${sources.join(", ")}` : "";
+  return [
+    `The state in the folder ${folder} is in ${to} now, for ${formatCount(sources.length, "source")}${names}.`,
+    "What was read, what was written and what the database gave back are the same:",
+    ...tables.flatMap((table) => tableLines(table, sources.length)),
+    ...leftBehind.map(({ what, rows }) => `Left in the folder: ${rows} ${what}.`),
+    "The folder stays as it is, and no worker begins with it any more.",
+    `Next: ${isUnsaid ? "say so in the configuration (state.postgres), and " : ""}start the members: plenum run.`,
+  ];
+}
+
+function tableLines({ table, rows, bySource }: MovedTableRows, sources: number): readonly string[] {
+  const head = `  ${table.padEnd(12)} ${String(rows).padStart(8)} rows`;
+  if (sources > MAX_SHOWN_SOURCES) return [head];
+  return [head, ...bySource.map((each) => `    ${each.source}: ${each.rows} rows, digest ${each.digest}`)];
+}

@@ -1,0 +1,182 @@
+import type { Command } from "commander";
+import type { Config } from "../../app/config/config.ts";
+import { toPageConfig } from "../../app/status-page-settings.ts";
+import { Rejected, Retryable } from "../../core/errors/errors.ts";
+import { invalidConfigNotice } from "../../core/model/config-change-report.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { VERSION } from "../../core/runtime/version.ts";
+import { formatCount } from "../../core/values/plural.ts";
+import type { Store } from "../../engine/store/store.ts";
+import type { FleetStatus } from "../../scale/fleet/fleet-status.ts";
+import { readFleetStatus } from "../../scale/fleet/fleet-status.ts";
+import { type FoundWorker, requestNotReadyReason, requestStatus } from "../../ui/operator/control-socket-client.ts";
+import type { CountReliability, JobReport } from "../../ui/status/job-reports.ts";
+import { backlogText, type SinkReport } from "../../ui/status/sink-reports.ts";
+import type { SourceReport } from "../../ui/status/source-reports.ts";
+import { createStatus, type StatusReport } from "../../ui/status/status-report.ts";
+import type { CliContext } from "../shell/command-context.ts";
+import { findLocalMembers, findWorkerFor, keptConfigText } from "../shell/find-worker.ts";
+import { readState, withStateDatabase } from "../shell/open-worker-state.ts";
+import { keepPresentLines } from "../shell/terminal-output.ts";
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--probe", "print nothing; exit 0 if a worker is alive and ready (for health checks)")
+    .addHelpText(
+      "after",
+      "\nExits 75 when a worker is there and does not answer; `--probe` exits 1 when none is running.\n\nExample:\n  plenum status --json",
+    )
+    .action(async (options: { readonly probe?: boolean }) => {
+      const { config, rejected } = await context.accepted();
+      const foundWorker = await findWorkerFor({ config }, context.signal);
+      if (options.probe === true) return probeReadiness(foundWorker, context.signal);
+      const fileWarnings = rejected === null ? [] : [keptConfigText(context.configFile(), rejected)];
+      if (config.state.postgres !== undefined) return showFleet(context, config, fileWarnings);
+      const { report: workerReport, failure } = await readReport(foundWorker, config, context.signal);
+      const report = addWrongFileWarning(fileWarnings, workerReport);
+      context.terminal().object(report, statusLines(report, failure !== null));
+      // The report from the state may be outdated, as the exit code says.
+      if (failure !== null) throw failure;
+    });
+}
+
+async function probeReadiness(foundWorker: FoundWorker, signal: AbortSignal): Promise<void> {
+  if (foundWorker.kind === "none") throw new Rejected("No worker is running on this state folder.");
+  if (foundWorker.kind === "silent") throw foundWorker.failure;
+  const reason = await requestNotReadyReason(foundWorker.socket, signal);
+  if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
+}
+
+/** Requests the worker's report; returns the report in the state if no worker responds. */
+async function readReport(
+  foundWorker: FoundWorker,
+  config: Config,
+  signal: AbortSignal,
+): Promise<{ readonly report: StatusReport; readonly failure: Retryable | null }> {
+  let failure = foundWorker.kind === "silent" ? foundWorker.failure : null;
+  try {
+    if (foundWorker.kind === "open") return { report: await requestStatus(foundWorker.socket, signal), failure };
+  } catch (error) {
+    if (!(error instanceof Retryable)) throw error;
+    failure = error;
+  }
+  return { report: await readState({ config }, (store) => statusFromState(store, config)), failure };
+}
+
+/** Adds warnings about the file, in place of the worker's own warning about the same file. */
+function addWrongFileWarning(fileWarnings: readonly string[], report: StatusReport): StatusReport {
+  const { configuration, notices } = report;
+  if (fileWarnings.length === 0) return report;
+  const problems = configuration?.refused ?? null;
+  const ownNotice =
+    configuration === null || problems === null ? null : invalidConfigNotice(configuration.file, problems);
+  return { ...report, notices: [...fileWarnings, ...notices.filter((notice) => notice !== ownNotice)] };
+}
+
+async function showFleet(context: CliContext, config: Config, fileWarnings: readonly string[]): Promise<void> {
+  const terminal = context.terminal();
+  const fleet = await withStateDatabase(config, (database) =>
+    readFleetStatus(database, null, Object.keys(config.sources)),
+  );
+  const foundMembers = await findLocalMembers(config.state, context.signal);
+  const memberReports = await Promise.all(
+    foundMembers.flatMap((member) => (member.kind === "open" ? requestStatus(member.socket, context.signal) : [])),
+  );
+  const reports = memberReports.map((report) => addWrongFileWarning(fileWarnings, report));
+  terminal.object({ fleet, members: reports }, [
+    ...fileWarnings.map((warning) => `! ${warning}`),
+    ...fleetLines(fleet),
+    ...reports.flatMap((report) => [
+      "",
+      `Member ${report.member ?? ""}, on this machine:`,
+      ...statusLines(report, false),
+    ]),
+    ...(reports.length === 0 ? ["", "No member runs on this machine."] : []),
+  ]);
+  for (const foundMember of foundMembers) if (foundMember.kind === "silent") throw foundMember.failure;
+}
+
+function fleetLines({ members, sources }: FleetStatus): readonly string[] {
+  const sourcesWithoutMember = sources.filter(({ holder }) => holder === null).map(({ source }) => source);
+  return keepPresentLines(
+    ...members.map(({ name, state, host, sources: count, page, seenAt }) => {
+      const memberContactText = state === "alive" && page !== "" ? `, ${page}` : `, last heard of at ${seenAt}`;
+      return `Member ${name} on ${host}: ${state}, ${formatCount(count, "source")}${memberContactText}`;
+    }),
+    sourcesWithoutMember.length > 0 && `! Nobody holds ${sourcesWithoutMember.join(", ")}.`,
+  );
+}
+
+export function statusLines(report: StatusReport, workerIsSilent: boolean): readonly string[] {
+  const noWorker = workerIsSilent ? "A worker is there and does not answer" : "No worker is running";
+  return [
+    report.startedAt === null ? `${noWorker}; this is what the state remembers.` : `Running since ${report.startedAt}.`,
+    ...report.notices.map((notice) => `! ${notice}`),
+    ...report.sources.flatMap(sourceLines),
+    ...report.sinks.map(sinkLine),
+    `state ${report.store.file}, ${(report.store.bytes / 1_048_576).toFixed(1)} MiB`,
+  ];
+}
+
+function sourceLines(source: SourceReport): readonly string[] {
+  const { name, counts, readings, token, health, history, quota, jobs, firstInventory } = source;
+  const countTexts = [
+    formatReliableCount(readings.sites, counts.sites, "sites"),
+    formatReliableCount(readings.tags, counts.tags, "tags"),
+    counts.values === 0 ? "no value read yet" : `${counts.values} values`,
+    formatGateways(source),
+    formatReliableCount(readings.alarms, counts.alarms, "active alarms"),
+  ];
+  const expiry = token?.expiresAt ? ` expires ${token.expiresAt}` : "";
+  return keepPresentLines(
+    `source ${name}: ${countTexts.join(", ")}`,
+    firstInventory?.message == null ? null : `  ${firstInventory.message}`,
+    token === null ? "  token: not known yet" : `  token "${token.name}"${expiry}`,
+    health !== null &&
+      `  the service's own health check says: ${health.status}${health.time === null ? "" : `, at ${health.time}`} (asked at ${health.askedAt})`,
+    history !== null &&
+      `  history: ${history.complete} of ${history.series} series complete, told until ${history.toldUntil ?? "unknown"}`,
+    quota === null && "  quota: unknown, only a running worker counts it",
+    ...(quota?.buckets ?? []).map((each) => `  quota ${each.name}: ${each.used} of ${each.perMinute} used`),
+    ...jobs.map(jobLine),
+  );
+}
+
+function formatReliableCount({ state, at, held }: CountReliability, count: number | null, noun: string): string {
+  if (count !== null) return `${count} ${noun}`;
+  switch (state) {
+    case "off":
+      return `${noun} not followed`;
+    case "part":
+      return `at least ${held} ${noun} (a part of the list cannot be read)`;
+    case "old":
+      return `unknown ${noun} (${held} at ${at})`;
+    default:
+      return held === 0 ? `unknown ${noun} (never read)` : `${held} ${noun} so far`;
+  }
+}
+
+function formatGateways({ sites, readings }: SourceReport): string {
+  const { state, held } = readings.gateways;
+  if (state !== "whole") return formatReliableCount(readings.gateways, null, "gateways");
+  const online = sites.reduce((sum, site) => sum + (site.gateways.online ?? 0), 0);
+  const silentGateways = sites.reduce((sum, site) => sum + site.gateways.unclear, 0);
+  return `${online} of ${held} gateways online${silentGateways === 0 ? "" : ` (${silentGateways} do not say)`}`;
+}
+
+function jobLine({ name, lastSuccess, late, partly, problem }: JobReport): string {
+  const pollMarks = `${partly ? " (in part)" : ""}${late ? " (late)" : ""}`;
+  return `  job ${name}: last good poll ${lastSuccess ?? "never"}${pollMarks}${problem === null ? "" : `; ${problem}`}`;
+}
+
+function sinkLine(sink: SinkReport): string {
+  const { deadLetters, problem, remembered } = sink;
+  const deadLettersText = deadLetters === null ? "dead letters unknown" : `${deadLetters} dead letters`;
+  const rememberedText = remembered === null || remembered === 0 ? "" : `, remembers ${remembered}`;
+  const problemText = problem === null ? "" : `; ${problem}`;
+  return `sink ${sink.sink}: ${sink.state}, lag ${backlogText(sink)}, ${deadLettersText}${rememberedText}${problemText}`;
+}
+
+export function statusFromState(store: Store, config: Config): Promise<StatusReport> {
+  return createStatus({ version: VERSION, clock: systemClock, store, ...toPageConfig(config), live: null }).report();
+}

@@ -1,0 +1,173 @@
+import type { Command } from "commander";
+import { ConfigError, Rejected } from "../../core/errors/errors.ts";
+import type { AuditHead } from "../../core/model/command-event-data.ts";
+import { globMatches } from "../../core/values/glob.ts";
+import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "../../engine/commands/audit/audit-log.ts";
+import type { LogRecord, Store } from "../../engine/store/store.ts";
+import { type CliContext, chooseSource } from "../shell/command-context.ts";
+import { addLogOptions, collectWords } from "../shell/common-command-options.ts";
+import { readState, type StateSelector } from "../shell/open-worker-state.ts";
+import { refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
+
+export function define(audit: Command, context: CliContext): void {
+  audit.addHelpText("after", "\nExample:\n  plenum audit verify");
+  audit
+    .command("verify")
+    .description("check that no record was changed, removed or moved; prints how far the log reaches")
+    .option("--expect <records:head>", "a head that you stored elsewhere: detects a log that was cut or rewritten")
+    .addHelpText(
+      "after",
+      "\nThe head is emitted as event audit-head with each write and once an hour. In a fleet each source has a log of its own, and\n--json prints an object for each.\n\nExample:\n  plenum audit verify --expect 4711:9f86d0…",
+    )
+    .option("--source <name>", "in a fleet, whose sources have a log each: only this one's")
+    .action(async (options: { readonly expect?: string; readonly source?: string }) => {
+      const expectedHead = options.expect === undefined ? null : parseHead(options.expect);
+      const config = context.config();
+      refuseUnknownSources(config, options.source === undefined ? [] : [options.source]);
+      if (config.state.postgres === undefined) return verifyLog(context, { config }, expectedHead);
+      if (expectedHead !== null)
+        return verifyLog(context, { config, source: chooseSource(config, options.source)[0] }, expectedHead);
+      const brokenLogs: unknown[] = [];
+      for (const source of options.source === undefined ? Object.keys(config.sources) : [options.source])
+        await verifyLog(context, { config, source }, null).catch((error: unknown) => brokenLogs.push(error));
+      if (brokenLogs.length > 0) throw brokenLogs[0];
+    });
+  defineShow(audit.command("show"), context);
+}
+
+async function verifyLog(context: CliContext, selector: StateSelector, expectedHead: AuditHead | null): Promise<void> {
+  const terminal = context.terminal();
+  const sourcePrefix = selector.source === undefined ? "" : `${selector.source}: `;
+  await readState(selector, async (store) => {
+    const result = await terminal.progress("Verifying the audit log", () => verifyAudit(store, expectedHead));
+    terminal.object(selector.source === undefined ? result : { source: selector.source, ...result }, [
+      result.brokenAt === null
+        ? `${sourcePrefix}The chain of ${result.records} records is whole. Its head: ${result.records}:${result.head}`
+        : `${sourcePrefix}The chain breaks at record ${result.brokenAt}.`,
+    ]);
+    refuseChangedLog(result, expectedHead);
+  });
+}
+
+function parseHead(text: string): AuditHead {
+  const [, records, head] = /^(\d{1,12}):([0-9a-f]{64})$/.exec(text) ?? [];
+  if (records === undefined || head === undefined)
+    throw new ConfigError("--expect wants a number of records and the hash of the last, as audit verify prints them.");
+  return { records: Number(records), head };
+}
+
+function refuseChangedLog({ brokenAt, records, hasExpected }: AuditVerdict, expected: AuditHead | null): void {
+  if (brokenAt !== null) throw new Rejected("The audit log was changed from outside.");
+  if (expected === null || hasExpected === true) return;
+  throw new Rejected(
+    records < expected.records
+      ? `The audit log was cut: ${expected.records} records were there, ${records} are left.`
+      : `The audit log was rewritten: record ${expected.records} is not the one that was there.`,
+  );
+}
+
+interface AuditShowOptions {
+  readonly last: number;
+  readonly since?: string;
+  readonly command?: readonly string[];
+  readonly tag?: readonly string[];
+  readonly source?: readonly string[];
+  readonly kind?: readonly string[];
+}
+
+function defineShow(show: Command, context: CliContext): void {
+  show
+    .description("the records, the latest last, with filters")
+    .option(
+      "--kind <pattern>",
+      "only such steps, such as accepted or restore-*; may be given several times",
+      collectWords,
+    )
+    .option("--command <id>", "only those of this command", collectWords)
+    .option("--source <name>", "only those about a tag of this source", collectWords)
+    .option("--tag <id>", "only those about this tag", collectWords);
+  addLogOptions(show)
+    .addHelpText(
+      "after",
+      "\nExamples:\n  plenum audit show --command set-7\n  plenum audit show --since 7d --tag 10001 --kind '*rejected*'",
+    )
+    .action(async (options: AuditShowOptions) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      refuseUnknownSources(config, options.source ?? []);
+      const onlySource = config.state.postgres === undefined ? undefined : chooseSource(config, options.source?.[0])[0];
+      const foundRecords = await readState({ config, source: onlySource }, (store) => findRecords(store, options));
+      const rows = foundRecords.map(({ sequence, body }) => ({ sequence, ...body }));
+      if (rows.length === 0 && !terminal.json) return terminal.say("No record matches.");
+      const formatRecord = ({ sequence, at, step, commandId, detail }: (typeof rows)[number]) =>
+        [sequence, at, step, commandId, JSON.stringify(detail)].filter((text) => text !== "").join("  ");
+      terminal.object(rows, rows.map(formatRecord));
+    });
+}
+
+const RECORDS_PER_PAGE = 1_000;
+
+/** Finds records, oldest first. Throws ConfigError for a command, tag or step without any record. */
+async function findRecords(store: Store, options: AuditShowOptions): Promise<readonly LogRecord<AuditRecord>[]> {
+  const { since, command, tag, source, kind } = options;
+  const isFiltered = [since, command, tag, source, kind].some((part) => part !== undefined);
+  const filter = createFilter(options);
+  const foundRecords: LogRecord<AuditRecord>[] = [];
+  // Sequences are consecutive, so the last records are found without reading the others.
+  const endSequence = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
+  for (let lastSequence = isFiltered ? 0 : Math.max(0, endSequence - options.last); ; ) {
+    const page = await store.records<AuditRecord>(AUDIT_LOG, lastSequence, RECORDS_PER_PAGE);
+    const lastRecord = page.at(-1);
+    if (lastRecord === undefined) break;
+    lastSequence = lastRecord.sequence;
+    foundRecords.push(...page.filter(({ body }) => filter.matches(body)));
+    if (since === undefined) foundRecords.splice(0, foundRecords.length - options.last);
+  }
+  filter.refuseUnknown();
+  return foundRecords;
+}
+
+/** Creates a filter that must see the log from its beginning: only the first record of a command names the tag. */
+function createFilter({ since, command = [], tag = [], source = [], kind = [] }: AuditShowOptions) {
+  const subjectByCommand = new Map<string, ReturnType<typeof selectAuditSubject>>();
+  const knownTags = new Set<string>();
+  const knownSteps = new Set<string>();
+  const knownCommands = new Set<string>();
+  const auditSinceMs = since === undefined ? Number.NEGATIVE_INFINITY : Date.parse(since);
+  const includesIfAny = (wanted: readonly string[], value: string | undefined) =>
+    wanted.length === 0 || (value !== undefined && wanted.includes(value));
+  const notFoundError = (what: string, hint?: string) =>
+    new ConfigError(`The audit log has no record ${what}.`, hint === undefined ? {} : { hint });
+
+  return {
+    matches({ at, commandId, step, detail }: AuditRecord): boolean {
+      const recordSubject = selectAuditSubject(detail);
+      if (step === "accepted") subjectByCommand.set(commandId, recordSubject);
+      const { tagId, source: sourceName } = { ...subjectByCommand.get(commandId), ...recordSubject };
+      knownCommands.add(commandId);
+      knownSteps.add(step);
+      if (tagId !== undefined) knownTags.add(tagId);
+      return (
+        Date.parse(at) >= auditSinceMs &&
+        includesIfAny(command, commandId) &&
+        includesIfAny(tag, tagId) &&
+        includesIfAny(source, sourceName) &&
+        (kind.length === 0 || kind.some((pattern) => globMatches(pattern, step)))
+      );
+    },
+    refuseUnknown(): void {
+      const unknownCommand = command.find((id) => !knownCommands.has(id));
+      if (unknownCommand !== undefined) throw notFoundError(`of a command ${unknownCommand}`);
+      const tagId = tag.find((id) => !knownTags.has(id));
+      if (tagId !== undefined) throw notFoundError(`about a tag ${tagId}`);
+      const unmatched = kind.find((each) => ![...knownSteps].some((step) => globMatches(each, step)));
+      if (unmatched === undefined) return;
+      const names = [...knownSteps].toSorted().join(", ");
+      throw notFoundError(`of a step ${unmatched}`, knownSteps.size === 0 ? "It is empty." : `Its steps are ${names}.`);
+    },
+  };
+}
+
+function selectAuditSubject({ tagId, source }: AuditRecord["detail"]) {
+  return { ...(typeof tagId === "string" && { tagId }), ...(typeof source === "string" && { source }) };
+}

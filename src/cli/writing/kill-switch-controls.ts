@@ -1,0 +1,138 @@
+import { mkdirSync } from "node:fs";
+import { resolve } from "node:path";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError, errorText, Retryable } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
+import { releaseFleetKillSwitch, throwFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
+import { requestFleetWrites } from "../../ui/operator/control-socket-client.ts";
+import type { CliContext } from "../shell/command-context.ts";
+import { errorLines } from "../shell/exit-codes.ts";
+import { findState, type RunningWorker, rejectedFileText } from "../shell/find-worker.ts";
+import { withStateDatabase } from "../shell/open-worker-state.ts";
+
+/** If the file is wrong, the running worker, its pointer or the readable part of the file says where the switch is. */
+interface KillControls {
+  /** Stops writing; returns a line for each location of the kill switch. */
+  stop(by: string): Promise<readonly string[]>;
+  resume(): Promise<void>;
+}
+
+const FLEET_WRITING_STOPPED_TEXT = "Writing is stopped in the whole fleet, until `plenum writes resume`.";
+
+export async function findKillControls(context: CliContext): Promise<KillControls> {
+  const file = context.configFile();
+  try {
+    const { state } = context.config();
+    return state.postgres === undefined ? controlsOfFile(context, file, state.folder) : controlsOfDatabase({ state });
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return controlsWithoutFile(context, file, error);
+  }
+}
+
+/** A running worker still uses the old folder after a change of `state.folder`. */
+function controlsOfFile(context: CliContext, file: string, folder: string): KillControls {
+  const ownKillControls = controlsOfFolder(folder);
+  const findOtherKillControls = async () => {
+    const { running } = await findState(file, process.env, context.signal);
+    const folders = running.flatMap(({ config: { state } }) =>
+      state.postgres === undefined && resolve(state.folder) !== resolve(folder) ? [state.folder] : [],
+    );
+    return combineKillControls(folders.map(controlsOfFolder));
+  };
+  // A search for a worker that hangs takes seconds, so the folder of the file comes first.
+  return {
+    stop: async (by) => [...(await ownKillControls.stop(by)), ...(await (await findOtherKillControls()).stop(by))],
+    async resume() {
+      await ownKillControls.resume();
+      await (await findOtherKillControls()).resume();
+    },
+  };
+}
+
+async function controlsWithoutFile(context: CliContext, file: string, error: ConfigError): Promise<KillControls> {
+  const { signal } = context;
+  const { fleetState, folders, running, trouble } = await findState(file, process.env, signal);
+  const runningMember = running.find(({ config }) => config.state.postgres !== undefined);
+  const allControls = [
+    ...folders.map(controlsOfFolder),
+    ...(runningMember === undefined ? [] : [controlsOfMember(runningMember, signal)]),
+    ...(runningMember === undefined && fleetState !== null ? [controlsOfDatabase({ state: fleetState })] : []),
+  ];
+  if (allControls.length === 0) {
+    context.terminal().say(KILL_SWITCH_NOT_FOUND_TEXT, ...(trouble === null ? [] : [errorText(trouble)]));
+    throw error;
+  }
+  context.terminal().say(rejectedFileText(file, errorLines(error)));
+  return combineKillControls(allControls);
+}
+
+const KILL_SWITCH_NOT_FOUND_TEXT =
+  "Nothing was changed: no worker of this configuration file was found. Correct the file; or, to stop writing, create the file WRITES-STOPPED in the worker's state folder.";
+
+/** Tries every location, then throws the first failure. */
+function combineKillControls(allControls: readonly KillControls[]): KillControls {
+  async function applyToAllSwitches<T>(work: (one: KillControls) => Promise<T>): Promise<readonly T[]> {
+    const outcomes = await Promise.allSettled(allControls.map(work));
+    for (const one of outcomes) if (one.status === "rejected") throw one.reason;
+    return outcomes.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+  }
+  return {
+    stop: async (by) => (await applyToAllSwitches((one) => one.stop(by))).flat(),
+    resume: async () => void (await applyToAllSwitches((one) => one.resume())),
+  };
+}
+
+/** A missing folder is created, so that writing can be stopped before the first start. */
+function controlsOfFolder(folder: string): KillControls {
+  return {
+    async stop(by) {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      const killSwitch = createKillSwitch(folder);
+      killSwitch.throwIt(by, isoUtc(systemClock.now()));
+      return [`Writing is stopped while ${killSwitch.file} exists.`];
+    },
+    resume: async () => createKillSwitch(folder).release(),
+  };
+}
+
+/** Every member reads the database once a second and writes nothing while it cannot. */
+function controlsOfDatabase(state: Pick<Config, "state">): KillControls {
+  return {
+    async stop(by) {
+      const killRecord = { by, at: isoUtc(systemClock.now()) };
+      await withStateDatabase(state, (database) => throwFleetKillSwitch(database, killRecord));
+      return [FLEET_WRITING_STOPPED_TEXT];
+    },
+    async resume() {
+      if (!(await withStateDatabase(state, releaseFleetKillSwitch))) throw stoppedAgainError();
+      // In a fleet the file stops the members of this machine.
+      createKillSwitch(state.state.folder).release();
+    },
+  };
+}
+
+/** Uses the database connection of a member, because the file may be wrong by now. */
+function controlsOfMember({ door, config }: RunningWorker, signal: AbortSignal): KillControls {
+  return {
+    async stop(by) {
+      const isStopRecorded = await requestFleetWrites(door, { stopped: true, by }, signal);
+      if (isStopRecorded) return [FLEET_WRITING_STOPPED_TEXT];
+      throw new Retryable("Writing is stopped at this member, and the fleet's database has not recorded it yet.", {
+        hint: "The member goes on trying; members that cannot reach the database write nothing either.",
+      });
+    },
+    async resume() {
+      if (!(await requestFleetWrites(door, { stopped: false, by: "" }, signal))) throw stoppedAgainError();
+      createKillSwitch(config.state.folder).release();
+    },
+  };
+}
+
+function stoppedAgainError(): Retryable {
+  return new Retryable("Writing was stopped again just now, so it stays stopped.", {
+    hint: "Find out who did, and run plenum writes resume again.",
+  });
+}

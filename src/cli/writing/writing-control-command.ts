@@ -1,0 +1,144 @@
+import { mkdirSync, readFileSync } from "node:fs";
+import type { Command } from "commander";
+import type { Config } from "../../app/config/config.ts";
+import { settingsAffectingTagWrites } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { readPin } from "../../engine/commands/approval/approval-files.ts";
+import { collectWriteRules, type PinnedApprovers } from "../../engine/commands/approval/check-approval.ts";
+import {
+  readApprovalState,
+  signWriteRules,
+  type WriteApprovalInputs,
+  type WriteApprovalState,
+} from "../../engine/commands/approval/sign-rules.ts";
+import {
+  formatUnrestoredValue,
+  RESTORE_SET,
+  type Restore,
+  restoreCommandId,
+  UNRESTORED_SET,
+  type UnrestoredValue,
+} from "../../engine/commands/timed-writes.ts";
+import { requestWriteArming } from "../../engine/commands/write-arming.ts";
+import { readFleetDocument } from "../../scale/fleet/fleet-document.ts";
+import { APPROVERS_DOCUMENT_KEY, armWritingHere } from "../../scale/member-writing-guards.ts";
+import type { CliContext } from "../shell/command-context.ts";
+import { readState, withStateDatabase } from "../shell/open-worker-state.ts";
+import { findKillControls } from "./kill-switch-controls.ts";
+import { addSecondApprovalCommand } from "./write-tag-command.ts";
+
+const COMMAND_LINE_AUTHOR = "the command line";
+
+/** Needs no running worker: the kill switch is a file, or a document of the fleet's database. */
+export function define(writes: Command, context: CliContext): void {
+  writes.addHelpText("after", "\nExample:\n  plenum writes stop");
+  writes
+    .command("stop")
+    .description("stop all writing at once, and keep it stopped over restarts")
+    .action(async () => {
+      const controls = await findKillControls(context);
+      context.terminal().object({ stopped: true }, await controls.stop(COMMAND_LINE_AUTHOR));
+    });
+  writes
+    .command("resume")
+    .description("allow writing again, as the configuration permits")
+    .action(async () => {
+      await (await findKillControls(context)).resume();
+      context.terminal().object({ stopped: false }, ["Writing is allowed again, as the configuration permits."]);
+    });
+  writes
+    .command("arm")
+    .description("let this state write for the first time, as the configuration permits")
+    .action(async () => {
+      const config = context.config();
+      const { folder, postgres } = config.state;
+      const terminal = context.terminal();
+      if (postgres === undefined) {
+        mkdirSync(folder, { recursive: true, mode: 0o700 });
+        requestWriteArming(folder);
+        const line = `The worker of ${folder} arms writing within a second, or when it starts.`;
+        return terminal.object({ asked: true }, [line]);
+      }
+      const at = isoUtc(systemClock.now());
+      await withStateDatabase(config, (database) => armWritingHere(database, folder, { by: COMMAND_LINE_AUTHOR, at }));
+      terminal.object({ asked: true }, [
+        "The members of the fleet arm writing within a second, or when they start.",
+        "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
+      ]);
+    });
+  addApprovalCommand(writes, context);
+  addSecondApprovalCommand(writes, context);
+  addRestoresCommand(writes, context);
+}
+
+function addApprovalCommand(writes: Command, context: CliContext): void {
+  writes
+    .command("approval")
+    .description("show whether writing is approved, and what has changed since")
+    .action(async () => showApproval(context, readApprovalState(await approvalQuestion(context.config()))));
+  writes
+    .command("approve")
+    .description("approve what may be written, as the configuration says it now")
+    .argument("<name>", "your name under commands.approval.approvers")
+    .requiredOption("--key <file>", "your private key: openssl genpkey -algorithm ed25519 -out <file>")
+    .addHelpText("after", "\nExample:\n  plenum writes approve anna --key /media/usb/anna.pem")
+    .action(async (name: string, options: { readonly key: string }) => {
+      const question = await approvalQuestion(context.config());
+      const { changes } = readApprovalState(question);
+      signWriteRules(question, name, readConfirmationKey(options.key), options.key);
+      showApproval(context, { ...readApprovalState(question), changes });
+    });
+}
+
+export async function approvalQuestion(config: Config): Promise<WriteApprovalInputs> {
+  const { folder, postgres } = config.state;
+  const approvers =
+    postgres && (await withStateDatabase(config, (database) => readFleetDocument(database, APPROVERS_DOCUMENT_KEY)));
+  return {
+    config: config.commands.approval ?? null,
+    rules: collectWriteRules(config.commands, settingsAffectingTagWrites(config)),
+    pinned: postgres === undefined ? readPin(folder) : approvers ? (JSON.parse(approvers) as PinnedApprovers) : null,
+    nowMs: systemClock.now(),
+  };
+}
+
+function showApproval(context: CliContext, state: WriteApprovalState): void {
+  const approverNames = state.approvedBy.length === 0 ? "nobody" : state.approvedBy.join(", ");
+  const approvalText = state.refusing ?? "What may be written is approved as it stands.";
+  context.terminal().object(state, [...state.changes, `Approved by ${approverNames} in ${state.file}.`, approvalText]);
+}
+
+function readConfirmationKey(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw new ConfigError(`The key ${file} cannot be read.`, { cause: error });
+  }
+}
+
+function addRestoresCommand(writes: Command, context: CliContext): void {
+  writes
+    .command("restores")
+    .description("list timed writes: values to restore, and values that could not be restored")
+    .action(async () => {
+      await readState({ config: context.config() }, async (store) => {
+        const waiting = [...(await store.documents<Restore>(RESTORE_SET)).values()].map(
+          ({ command, before, dueAt }) => {
+            const { id, siteId, source, tagId, value } = command;
+            return { id: restoreCommandId(id), source, siteId, tagId, inForce: value, wanted: before, dueAt };
+          },
+        );
+        const lost = [...(await store.documents<UnrestoredValue>(UNRESTORED_SET)).values()];
+        const lines = [
+          ...lost.map((each) => `! ${formatUnrestoredValue(each)}`),
+          ...waiting.map(
+            ({ dueAt, id, inForce, tagId, wanted }) =>
+              `Tag ${tagId} holds ${inForce}; ${wanted} is put back at ${dueAt} by ${id}.`,
+          ),
+        ];
+        context.terminal().object({ waiting, lost }, lines.length === 0 ? ["There is nothing to restore."] : lines);
+      });
+    });
+}
