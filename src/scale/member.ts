@@ -26,7 +26,7 @@ import { createControlSocket } from "../ui/operator/control-socket-server.ts";
 import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
 import { readPageCredentials } from "../ui/status/access-control.ts";
 import { createValueCache, WATCHED_DATA_AGE_MS } from "../ui/status/cached-documents.ts";
-import { createReadinessCheck, joinPrometheusTexts, type Readiness } from "../ui/status/health.ts";
+import { createReadinessCheck, joinMetricTexts, type Readiness } from "../ui/status/health.ts";
 import { createStatusServer } from "../ui/status/status-server.ts";
 import { type DatabaseTime, openDatabaseTime } from "./database-time.ts";
 import { createFleet } from "./fleet/fleet.ts";
@@ -212,7 +212,7 @@ async function buildMember(
       contentType: metrics.registry.contentType,
       async metrics() {
         const all = [metrics, ...[...pipelines.values()].map((each) => each.metrics)];
-        return joinPrometheusTexts(await Promise.all(all.map(({ registry }) => registry.metrics())));
+        return joinMetricTexts(await Promise.all(all.map(({ registry }) => registry.metrics())));
       },
     },
     readiness: () => memberReadiness(ownReadiness, fleetStatus),

@@ -11,11 +11,7 @@ import { PLAN_FACTS } from "../status/status-building.ts";
 
 const unexpected = (): Promise<never> => Promise.reject(new Error("unexpected request"));
 
-function serve({
-  read = unexpected,
-  notReady = null as string | null,
-  works = new Map<string, SourceActivity>(),
-} = {}) {
+function serve({ read = unexpected, notReady = null as string | null, work = new Map<string, SourceActivity>() } = {}) {
   const accepted: unknown[] = [];
   const app = operatorRoutes({
     sources: new Map([["main", { read } as unknown as Source]]),
@@ -25,7 +21,7 @@ function serve({
     report: unexpected,
     notReady: () => notReady,
     configuration: () => ({ file: "/etc/plenum/plenum.yaml", config: { state: { folder: "/state" } } }),
-    work: { sources: works },
+    work: { sources: work },
     log: () => ['{"level":30,"msg":"started"}'],
   });
   const parse = async (response: Response) => ({ status: response.status, ...((await response.json()) as object) });
@@ -91,7 +87,7 @@ describe("workRoutes (plan and requests of a source)", () => {
   });
   const workRoutes = () =>
     serve({
-      works: new Map([
+      work: new Map([
         [
           "main",
           {

@@ -58,16 +58,11 @@ describe("the plotted line of a tag", () => {
     expect(gapSamples.times).toEqual([
       0, 300, 600, 900, 1_200, 1_500, 1_800, 2_100, 2_400, 2_700, 4_200, 4_500, 4_800, 5_100, 5_400, 5_700,
     ]);
-    expect(countNulls(plotLineOfReadings({ ...OPTIONS, read, logged: [{ samples: gapSamples, bucketS: 300 }] }))).toBe(
-      0,
-    );
+    const loggedGaps = [{ samples: gapSamples, bucketS: 300 }];
+    expect(countNulls(plotLineOfReadings({ ...OPTIONS, read, logged: loggedGaps }))).toBe(0);
     // The median distance is that of readings and logged values together.
     const few = evenSamples(10, 5_990, 3);
-    const line = plotLineOfReadings({
-      ...OPTIONS,
-      read: few,
-      logged: [{ samples: evenSamples(300, 0, 20), bucketS: 300 }],
-    });
+    const line = plotLineOfReadings({ ...OPTIONS, read: few, logged: [{ samples: logged, bucketS: 300 }] });
     expect([line.t.length, line.stepS]).toEqual([23, 300]);
   });
 

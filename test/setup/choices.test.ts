@@ -3,7 +3,7 @@ import { draftConfiguration } from "#src/cli/running/setup-configuration.ts";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
 import { englishText } from "#src/ui/setup/building-messages.ts";
 import {
-  historyRequestIntervalMs,
+  historyPollMs,
   INTERVALS_MS,
   planMessages,
   proposeChoices,
@@ -96,9 +96,7 @@ describe("proposedChoices (read intervals and history for a building)", () => {
   });
 
   test("fetches history hourly up to 1,000 tags, then every 6 h, then daily", () => {
-    expect([1, 1_000, 1_001, 4_000, 4_001].map((tags) => historyRequestIntervalMs(tags) / HOUR_MS)).toEqual([
-      1, 1, 6, 6, 24,
-    ]);
+    expect([1, 1_000, 1_001, 4_000, 4_001].map((tags) => historyPollMs(tags) / HOUR_MS)).toEqual([1, 1, 6, 6, 24]);
   });
 });
 

@@ -43,11 +43,8 @@ test("buildingLines lists 8 of 10 sites and the systems with tags, and prints no
     "",
   ]);
   const unread = { ...building, sites: building.sites.slice(0, 1), systems: [], alarms: null };
-  expect(buildingSummaryLines(unread, NOW).slice(2, 5)).toEqual([
-    "1 site:",
-    "  1  Site 1, 3 tags",
-    "about 30 tags (°C 30).",
-  ]);
+  const lines = buildingSummaryLines(unread, NOW).slice(2, 5);
+  expect(lines).toEqual(["1 site:", "  1  Site 1, 3 tags", "about 30 tags (°C 30)."]);
 });
 
 test.each<[string, BuildingSummary, readonly unknown[]]>([

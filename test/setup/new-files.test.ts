@@ -50,9 +50,8 @@ describe.skipIf(process.platform === "win32")("writeSetup", () => {
       `${existsMessage} Name another file with --config, or move that one away.`,
     );
     expect(existsSync(at("token"))).toBe(false);
-    expect(thrownText(() => writeNewFiles(configFile("plenum.yaml", null), null))).toBe(
-      `${existsMessage} Move it away.`,
-    );
+    const refusal = thrownText(() => writeNewFiles(configFile("plenum.yaml", null), null));
+    expect(refusal).toBe(`${existsMessage} Move it away.`);
     symlinkSync(at("nothing"), at("link"));
     expect(thrownText(() => refuseExistingFile(at("link"), null))).toContain("exists already");
     expect(thrownText(() => writeNewFiles(configFile("link"), null))).toContain("exists already");

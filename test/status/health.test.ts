@@ -3,12 +3,7 @@ import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DocumentKeyConflict, documentSet, type Store } from "#src/engine/store/store.ts";
-import {
-  createReadinessCheck,
-  joinPrometheusTexts,
-  MAX_SINK_BLOCKED_MS,
-  type Readiness,
-} from "#src/ui/status/health.ts";
+import { createReadinessCheck, joinMetricTexts, MAX_SINK_BLOCKED_MS, type Readiness } from "#src/ui/status/health.ts";
 import { failedCommitWarnings, watchFailedWrites } from "#src/ui/status/state-disk-space.ts";
 import { createStatus, type StatusHealth } from "#src/ui/status/status-report.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -222,7 +217,7 @@ test("the metrics of several sources are joined with one declaration per metric 
   const texts = await Promise.all(
     [processMetrics, sampleMetrics("north"), sampleMetrics('so,source="uth')].map(({ registry }) => registry.metrics()),
   );
-  const lines = joinPrometheusTexts(texts).split("\n");
+  const lines = joinMetricTexts(texts).split("\n");
   const declarations = lines.filter((line) => line.startsWith("# TYPE"));
   expect(new Set(declarations).size).toBe(declarations.length);
   expect(lines.filter((line) => line.startsWith("plenum_outbox_depth{"))).toEqual([

@@ -2,7 +2,7 @@ import { formatDuration } from "../../core/values/duration.ts";
 import { printableLine, toPrintableJson } from "../../core/values/printable-text.ts";
 import type { BuildingSummary } from "./building-inspection.ts";
 import { englishText, tagCountMessage, tagCountText } from "./building-messages.ts";
-import { historyRequestIntervalMs, type SetupChoices, type UnitGroup, unitGroups } from "./setup-choices.ts";
+import { historyPollMs, type SetupChoices, type UnitGroup, unitGroups } from "./setup-choices.ts";
 
 export interface ConfigurationValues {
   readonly name: string;
@@ -109,13 +109,13 @@ function unitSelectionLines(group: UnitGroup, all: readonly UnitGroup[], choices
 
 function historyConfigLines({ history }: SetupChoices, { tags }: BuildingSummary): readonly string[] {
   if (history === null || tags === 0) return [];
-  const historyIntervalMs = historyRequestIntervalMs(tags);
+  const historyIntervalMs = historyPollMs(tags);
   return [
     "# What the service has logged; followed from now on, and fetched backwards beside live work.",
     "history:",
     "  - name: log",
     `    resolution: ${history.resolution}`,
-    ...(historyIntervalMs === historyRequestIntervalMs(0) ? [] : [`    every: ${formatDuration(historyIntervalMs)}`]),
+    ...(historyIntervalMs === historyPollMs(0) ? [] : [`    every: ${formatDuration(historyIntervalMs)}`]),
     ...(history.backfillDays === 0 ? [] : [`    backfill: ${history.backfillDays}d`]),
   ];
 }

@@ -86,7 +86,7 @@ export function proposeChoices(
 }
 
 /** A longer interval costs fewer requests and loses no point of history. */
-export function historyRequestIntervalMs(tags: number): number {
+export function historyPollMs(tags: number): number {
   if (tags > 4_000) return DAY_MS;
   return tags > 1_000 ? 6 * HOUR_MS : HOUR_MS;
 }

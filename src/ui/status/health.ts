@@ -162,7 +162,7 @@ function setSourceGauges(metrics: Metrics, { name: source, alarms, counts, jobs,
 }
 
 /** Each metric family is declared once, followed by its samples of all texts. */
-export function joinPrometheusTexts(texts: readonly string[]): string {
+export function joinMetricTexts(texts: readonly string[]): string {
   const metricFamilies = new Map<string, { readonly head: string[]; readonly samples: string[] }>();
   for (const text of texts) {
     let family = "";
