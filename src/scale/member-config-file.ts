@@ -4,8 +4,12 @@ import { findConfigChanges } from "../app/config/config-changes.ts";
 import { formatConfigProblems } from "../app/config/config-problems.ts";
 import { watchConfigFile } from "../app/reload/config-file-watch.ts";
 import type { ReloadableConfigFile } from "../app/reload/reloader.ts";
-import type { ConfigurationState, ReloadCause, ReloadReport } from "../core/model/config-change-report.ts";
-import { invalidConfigNotice } from "../core/model/config-change-report.ts";
+import {
+  type ConfigurationState,
+  invalidConfigNotice,
+  type ReloadCause,
+  type ReloadReport,
+} from "../core/model/config-change-report.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";

@@ -106,7 +106,6 @@ export function createEventLog(
     });
   }
 
-  /** `removedPosition` is the position of an event that was just removed. */
   function eventsAfter(position: number, limit: number, which = "true", removedPosition = 0): readonly LoggedEvent[] {
     const readEventSizes = () =>
       database

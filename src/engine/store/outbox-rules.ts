@@ -3,7 +3,6 @@ import { EVENT_KINDS, type Event, type EventKind, isUrgentKind } from "../../cor
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { LoggedEvent } from "./store.ts";
 
-/** Estimated bytes of a row besides its body and id. */
 const EVENT_ROW_OVERHEAD_BYTES = 60;
 
 export function storedBytes({ id }: Pick<Event, "id">, body: string): number {

@@ -17,7 +17,6 @@ const MAX_REMOVED_ROWS = 250;
 const MAX_REMOVED_BYTES = 4 * 1024 ** 2;
 /** Share of its limit to which a full log is emptied, in few large steps. */
 const EMPTIED_LOG_SHARE = 0.95;
-/** Share of the log's bytes that dead letters may take. */
 const DEAD_LETTER_SHARE = 0.1;
 const MAX_REMOVED_DEAD_LETTERS = 500;
 

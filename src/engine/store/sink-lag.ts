@@ -52,7 +52,6 @@ const NO_PENDING_EVENTS: EventCount = { events: 0, oldestMs: null, exact: true }
 
 const NO_LAG_FILTER: LagFilter = { kinds: EVENT_KINDS, byKind: true, matches: () => true };
 
-/** `unsavedCursors` has cursors that have moved in memory only. */
 export async function computeSinkLags(
   sql: SqlDriver,
   wanted: ReadonlyMap<string, LagFilter> | undefined,

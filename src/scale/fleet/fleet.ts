@@ -117,7 +117,6 @@ export function createFleet(options: FleetOptions): Fleet {
     metrics?.fleetRenewed.set(clock.now() / 1_000);
   }
 
-  /** Registers this member, or returns the members that prevent it. */
   async function tryToJoinFleet(): Promise<readonly JoinBlocker[]> {
     const sentAt = readClocks(clock);
     const result = await ask(registerMember(database, { name, sources, digest: options.digest, page: options.page() }));

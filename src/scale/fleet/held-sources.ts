@@ -127,7 +127,6 @@ export function createHoldings(options: {
     if (!over.signal.aborted) over.abort(new LeaseEnded(lease.source, why));
   }
 
-  /** Ends the ownership of a source at once, because another member may hold the source. */
   function loseLease(source: string, why: string): void {
     const sourceHolding = holdingBySource.get(source);
     if (sourceHolding === undefined || sourceHolding.over.signal.aborted) return;

@@ -4,7 +4,6 @@ import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isServiceReached, type ServiceReachBySource } from "./assign-sources.ts";
 import { type FleetTables, findHolder } from "./fleet-tables.ts";
 
-/** Consecutive failures after which a service counts as unreached. */
 const FAILURES_UNTIL_UNREACHABLE = 2;
 /** Delay of the health check that confirms a first failure, for sources with rare polls. */
 const HEALTH_CHECK_DELAY_MS = 2_000;
@@ -13,7 +12,6 @@ const HEALTH_CHECK_BACKOFF = { firstMs: 10_000, maxMs: 60_000 };
 /** Time for which a handed-over source is not taken back, even if its health check succeeds. */
 const SOURCE_RETURN_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
 const TRIAL_HANDOVER_BACKOFF = { firstMs: 60_000, maxMs: 1_800_000 };
-/** Time without a result after which a trial handover counts as failed. */
 const TRIAL_HANDOVER_LIMIT_MS = 60_000;
 /** Time after a successful trial handover in which the other sources may follow. */
 const FOLLOW_UP_HANDOVER_WINDOW_MS = 60_000;

@@ -24,7 +24,6 @@ const MAX_STARTING_SOURCES = 8;
 const MAX_STEP_INTERVAL_MS = 30_000;
 /** Time to finish the work for a source whose service this member does not reach. */
 const UNREACHED_SERVICE_STOP_MS = 1_000;
-/** Retry interval while another transaction locks the row of a free source. */
 const LOCKED_ROW_RETRY_MS = 250;
 
 /** Takes and releases sources by the fleet's tables. Each step reads the tables, so it repairs a missed earlier step. */
