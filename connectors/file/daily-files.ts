@@ -70,8 +70,8 @@ export function createDailyFileWriter(config: FileConfig, { clock, log }: Connec
 
   async function removeOldFiles(): Promise<void> {
     const closedFiles = (await listDailyFiles()).filter(({ fileName }) => fileName !== currentFile?.file.fileName);
-    const readSize = async (fileName: string) => (await stat(join(folder, fileName))).size;
-    const sizedFiles = closedFiles.map(async (file) => ({ ...file, bytes: await readSize(file.fileName) }));
+    const readFileSize = async (fileName: string) => (await stat(join(folder, fileName))).size;
+    const sizedFiles = closedFiles.map(async (file) => ({ ...file, bytes: await readFileSize(file.fileName) }));
     const maxTotalBytes = mebibytesToBytes(config.max_total_mb);
     const retentionLimits = { keepFiles: config.keep_files, maxTotalBytes, reserveBytes: maxFileBytes };
     for (const { fileName } of chooseFilesToRemove(await Promise.all(sizedFiles), retentionLimits)) {
@@ -116,8 +116,8 @@ interface DailyEventFile {
 }
 
 export function parseDailyFileName(name: string, fileName: string, withCompressed = false): DailyEventFile | null {
-  const nameParts = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl(\.gz)?$/.exec(fileName) ?? [];
-  const [, prefix, day, number, gzipSuffix] = nameParts;
+  const fileNameParts = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl(\.gz)?$/.exec(fileName) ?? [];
+  const [, prefix, day, number, gzipSuffix] = fileNameParts;
   if (prefix !== name || day === undefined || (gzipSuffix !== undefined && !withCompressed)) return null;
   return { fileName, day, number: Number(number), isCompressed: gzipSuffix !== undefined };
 }

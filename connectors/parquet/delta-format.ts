@@ -143,11 +143,11 @@ export function createDeltaTableFormat(
 
   /** Replaces files in one commit, so readers always see each row once. Returns false after a conflict. */
   async function replaceDeltaTableFiles(table: LakeTable, all: readonly CompactedFile[], signal: AbortSignal) {
-    const newKeys = all.map(({ kind, partition }) => buildFileKey(partition, `${kind}-${randomHex()}`));
-    await sinkState.put(encodeSinkStateChange({ compactions: newKeys.map((result) => ({ result, sources: [] })) }));
+    const newFileKeys = all.map(({ kind, partition }) => buildFileKey(partition, `${kind}-${randomHexText()}`));
+    await sinkState.put(encodeSinkStateChange({ compactions: newFileKeys.map((result) => ({ result, sources: [] })) }));
     const add: AddedTableFile[] = [];
     for (const [n, { bytes, content, partition, rows }] of all.entries()) {
-      const key = newKeys[n] ?? "";
+      const key = newFileKeys[n] ?? "";
       await store.put(key, bytes, signal);
       if ("columns" in content) add.push(await describeAddedFile(key, bytes.length, partition, content));
       else {
@@ -160,7 +160,7 @@ export function createDeltaTableFormat(
     const remove = all.flatMap(({ sources }) => sources);
     const tableChange = { ...EMPTY_TABLE_CHANGE, add, remove, operation, dataChange } as const;
     const { outcome } = await getDeltaTable(table).commit(tableChange, signal);
-    if (outcome === "conflict") await tableFormat.discard(newKeys, signal);
+    if (outcome === "conflict") await tableFormat.discard(newFileKeys, signal);
     await sinkState.put(encodeSinkStateChange({ compactions: [] }));
     return outcome !== "conflict";
   }
@@ -234,8 +234,8 @@ export function createDeltaTableFormat(
       if (all.length > 0) await replaceDeltaTableFiles(table, all, signal);
     },
     async finishCompaction(compactions, signal) {
-      const newKeys = compactions.map(({ result }) => result);
-      await tableFormat.discard(newKeys, signal);
+      const newFileKeys = compactions.map(({ result }) => result);
+      await tableFormat.discard(newFileKeys, signal);
       await sinkState.put(encodeSinkStateChange({ compactions: [] }));
     },
     /** Moves alarms without a time, which earlier versions put under 1970-01-01. */
@@ -250,7 +250,7 @@ export function createDeltaTableFormat(
         const updates = await readTableRows(table, keys, tableFormat, signal);
         movedRowUpdates.push({ partition: dayPartition(table, null, site), updates, from: oldPartition });
       }
-      const name = `moved-${randomHex()}`;
+      const name = `moved-${randomHexText()}`;
       const movedRowsCommit = { batches: [], changes: movedRowUpdates, name, positions: null, uploaded: new Map() };
       if (movedRowUpdates.length > 0) await replaceRows(table, movedRowUpdates, movedRowsCommit, signal);
     },
@@ -266,7 +266,7 @@ export function createDeltaTableFormat(
   return tableFormat;
 }
 
-const randomHex = (): string => randomBytes(8).toString("hex");
+const randomHexText = (): string => randomBytes(8).toString("hex");
 
 /** Returns an unused key: the log may refer to an uploaded file although the response was lost. */
 function chooseUnusedFileKey(key: string, digest: string, uploaded: UploadedFileDigests): string {

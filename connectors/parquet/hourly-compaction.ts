@@ -7,7 +7,6 @@ import type { LakeTableFormat } from "./table-format.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Longest time for which late rows may delay the merge of a day's files. */
 const MAX_DAY_MERGE_DELAY_MS = DAY_MS;
 const PARTITIONS_PER_JOIN = 50;
 

@@ -7,7 +7,6 @@ import type { LakeTable } from "../shared/lake/table-model.ts";
  *   _manifests/site=1/date=2026-11-21.json        (readers ignore names with `_`)
  */
 
-/** Folder name for rows that belong to no single site. */
 const NO_SITE_FOLDER = "none";
 /** Hive's name for a missing partition value, which DuckDB and Spark read as null. */
 const UNKNOWN_DAY_FOLDER = "__HIVE_DEFAULT_PARTITION__";

@@ -15,7 +15,6 @@ import { normalizeKeyPrefix, resolveS3Endpoint, type S3Config } from "./config.t
 import type { ObjectStore, StoredLakeFile } from "./object-store.ts";
 
 const CONNECT_TIMEOUT_MS = 10_000;
-/** Connections to the storage; a commit uploads 8 objects at a time. */
 const MAX_S3_CONNECTIONS = 8;
 /** Attempts to write an object while a concurrent write of the same object causes status 409. */
 const MAX_S3_CONFLICT_ATTEMPTS = 3;

@@ -113,8 +113,8 @@ export function buildCommitActions(
   }
   for (const { key, bytes, rows, partitionValues, stats } of add) {
     const path = encodePath(key, prefix);
-    const addition = { path, partitionValues, size: bytes, modificationTime: nowMs, dataChange };
-    commitActions.push({ add: { ...addition, stats: JSON.stringify({ numRecords: rows, ...stats }) } });
+    const addedFileFields = { path, partitionValues, size: bytes, modificationTime: nowMs, dataChange };
+    commitActions.push({ add: { ...addedFileFields, stats: JSON.stringify({ numRecords: rows, ...stats }) } });
   }
   return commitActions;
 }

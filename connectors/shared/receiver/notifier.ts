@@ -173,8 +173,8 @@ export function createIncidentNotifier(
     const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = stored;
     const { retriggers, status } = stored;
     const digest = digestToStore ?? messageDigestOf(stored);
-    const told = { place, status, retriggers, digest, isClosed, atMs: monotonicMs() };
-    return store({ ...rest, openingMs: null, told });
+    const sentState = { place, status, retriggers, digest, isClosed, atMs: monotonicMs() };
+    return store({ ...rest, openingMs: null, told: sentState });
   }
 
   async function openIncidentAtReceiver(incident: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {

@@ -160,8 +160,8 @@ const formatAlarmTitle = (alarm: NonNullable<Incident["alarm"]>): string =>
   toOneLine(alarm.trigger.displayName || alarm.description || alarm.id);
 
 function formatMemberLine(member: IncidentGroupMember, words: MessagePhrases, at: (time: string) => string): string {
-  const period = member.endedAt === null ? at(member.startedAt) : `${at(member.startedAt)} – ${at(member.endedAt)}`;
-  return toOneLine(`${member.priority} ${member.title} (${words[member.status]}, ${period})`);
+  const timeSpan = member.endedAt === null ? at(member.startedAt) : `${at(member.startedAt)} – ${at(member.endedAt)}`;
+  return toOneLine(`${member.priority} ${member.title} (${words[member.status]}, ${timeSpan})`);
 }
 
 export function formatTimeInZone(time: string, timeZone: string): string {
