@@ -55,7 +55,7 @@ describe("the path template of the file sink", () => {
     ["_", "%5F"],
     ["a/b", "a%2Fb"],
     ["", "~"],
-    ["Hus 7 – ", "Hus%207%20%E2%80%93%20%C3%A5"],
+    ["Hus 7 – å", "Hus%207%20%E2%80%93%20%C3%A5"],
     ["\ud800", "%EF%BF%BD"],
   ])("the folder path of the site %j stays inside the configured folder", (site, part) => {
     expect(buildEventFolderPath("{site}/{date}", { kind: "tag-value", site, date: "2026-11-02" })).toBe(
@@ -88,7 +88,7 @@ describe("a history event of several days in the file sink", () => {
     subject: "site/1/tag/10042",
     time: "2026-11-02T00:00:00.000Z",
     siteId: 1,
-    tag: { ...TAG, displayName: '"points":[ ] \\ ' },
+    tag: { ...TAG, displayName: '"points":[ ] \\ å' },
     resolution: "5m",
     timeZone: "Europe/Oslo",
     points: TagPoints.of(points),
