@@ -16,7 +16,10 @@ const almostGood = fc
   .record({
     source: text.map((name) => `/sources/${name}`),
     siteId: fc.integer({ min: 0, max: 99 }),
-    tag: fc.record({ id: text, displayName: text, description: fc.option(text), unit: fc.option(text) }),
+    tag: fc.record(
+      { id: text, displayName: text, description: fc.option(text), unit: fc.option(text), alias: text, path: text },
+      { requiredKeys: ["id", "displayName", "description", "unit"] },
+    ),
     value,
     latencyMs: fc.nat(9_999),
     time: fc.integer({ min: 0, max: 2 ** 42 }).map((ms) => new Date(ms).toISOString()),
@@ -78,6 +81,10 @@ describe("the stored text of an event", () => {
       `${head},"time":"${event.time}","good":["7","${displayName}","${description}","${unit}",21.5,80]}`,
     );
     expect(parseEvent(encodeEvent(event))).toEqual(event);
+    const { data } = event;
+    const named = { ...event, data: { ...data, tag: { ...data.tag, alias: "Supply", unitCode: "Cel" } } };
+    expect(encodeEvent(named)).toContain(`,21.5,80,{"alias":"Supply","unitCode":"Cel"}]}`);
+    expect(parseEvent(encodeEvent(named))).toEqual(named);
   });
 
   test("restores any good value exactly", () => {

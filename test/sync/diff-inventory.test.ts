@@ -69,6 +69,20 @@ describe("the inventory over several lists", () => {
     expect(tags.see([whole(1, tag("1", "New"), tag("2"))])).toEqual(["tag-changed site/1/tag/1"]);
   });
 
+  test("adds the names of the names file to listed tags and keeps them for a record without attributes", () => {
+    const named: Tag = { ...tag("1"), alias: "Pump", path: "b1/pump" };
+    const stored = (value: Tag) => new Map([["1", { value, siteId: 1, since: at(0), missingSince: null }]]);
+    const diffNamed = (held: ReturnType<typeof stored> | null, listed: Tag, now: Tag) =>
+      diffInventory("tag", held ?? new Map(), [whole(1, listed)], { ...optionsAt(1), nameTag: () => now });
+    expect(diffNamed(null, tag("1"), named).put.get("1")?.value).toEqual(named);
+    const { events, put } = diffNamed(stored(tag("1")), { ...named }, named);
+    expect(put.get("1")?.value).toEqual(named);
+    expect(events.map(({ data }) => data)).toEqual([{ tag: named, before: { alias: null, path: null } }]);
+    expect(diffNamed(stored(named), tag("1"), named).put.size).toBe(0);
+    expect(diffNamed(stored(named), tag("1", ""), named).put.size).toBe(0);
+    expect(diffNamed(stored(named), tag("1"), tag("1")).events[0]?.data).toMatchObject({ before: { alias: "Pump" } });
+  });
+
   test("a record without attributes changes nothing", () => {
     const tags = inventory("tag");
     tags.see([whole(1, tag("1"))]);

@@ -1,3 +1,4 @@
+import type { TagNames } from "../model/building.ts";
 import { type Event, eventSubject } from "../model/event.ts";
 import { parseHistoryEvent, storedHistoryText } from "./history-event.ts";
 
@@ -8,8 +9,8 @@ import { parseHistoryEvent, storedHistoryText } from "./history-event.ts";
  *     {"id":"tag-value.…","source":"/sources/main","type":"tag-value","subject":"site/1/tag/7",
  *      "time":"2026-01-01T00:00:00.000Z","good":["7","Supply air",null,"°C",21.5,42]}
  *
- * `good` is the tag (id, name, description, unit), the value, and the latency in milliseconds. An event with any other
- * field, such as a value that could not be read, is stored as JSON.
+ * `good` is the tag (id, name, description, unit), the value, the latency in milliseconds, and the names from the names
+ * file if the tag has any. An event with any other field, such as a value that could not be read, is stored as JSON.
  */
 interface PackedValueEvent extends Pick<Event<"tag-value">, "id" | "source" | "type" | "subject" | "time"> {
   readonly good: readonly [
@@ -19,6 +20,7 @@ interface PackedValueEvent extends Pick<Event<"tag-value">, "id" | "source" | "t
     unit: string | null,
     value: number | boolean,
     latencyMs: number,
+    names?: TagNames,
   ];
 }
 
@@ -28,8 +30,12 @@ function packValueEvent(event: Event): string | null {
   if (event.type !== "tag-value" || !canPackValueEvent(event as Event<"tag-value">)) return null;
   const { id, source, type, subject, time, data } = event as Event<"tag-value">;
   const { tag, value, latencyMs } = data;
-  const packedValueFields = [tag.id, tag.displayName, tag.description, tag.unit, value, latencyMs];
-  return JSON.stringify({ id, source, type, subject, time, good: packedValueFields });
+  const good: unknown[] = [tag.id, tag.displayName, tag.description, tag.unit, value, latencyMs];
+  if (countNames(tag) > 0) {
+    const { id: _, displayName, description, unit, ...names } = tag;
+    good.push(names);
+  }
+  return JSON.stringify({ id, source, type, subject, time, good });
 }
 
 function canPackValueEvent(event: Event<"tag-value">): boolean {
@@ -47,9 +53,13 @@ function canPackValueEvent(event: Event<"tag-value">): boolean {
     data.behindGateway === null &&
     event.siteid !== undefined &&
     event.subject === eventSubject("tag", event.siteid, tag.id) &&
-    countObjectFields(tag) === VALUE_EVENT_FIELD_COUNTS.tag &&
+    countObjectFields(tag) === VALUE_EVENT_FIELD_COUNTS.tag + countNames(tag) &&
     countObjectFields(lastGood) === VALUE_EVENT_FIELD_COUNTS.lastGood
   );
+}
+
+function countNames({ alias, path, unitCode }: TagNames): number {
+  return (alias === undefined ? 0 : 1) + (path === undefined ? 0 : 1) + (unitCode === undefined ? 0 : 1);
 }
 
 function countObjectFields(object: object): number {
@@ -61,7 +71,7 @@ function countObjectFields(object: object): number {
 function unpackValueEvent(parsed: Event | PackedValueEvent): Event {
   if (!("good" in parsed)) return parsed;
   const { id, source, type, subject, time, good } = parsed;
-  const [tagId, displayName, description, unit, value, latencyMs] = good;
+  const [tagId, displayName, description, unit, value, latencyMs, names] = good;
   return {
     id,
     source,
@@ -70,7 +80,7 @@ function unpackValueEvent(parsed: Event | PackedValueEvent): Event {
     time,
     siteid: subject.slice("site/".length, -`/tag/${tagId}`.length),
     data: {
-      tag: { id: tagId, displayName, description, unit },
+      tag: { id: tagId, displayName, description, unit, ...names },
       value,
       quality: "good",
       time,

@@ -85,8 +85,18 @@ export interface Alarm {
   readonly lastActiveEvent: AlarmActivity | null;
 }
 
+/** Names of a tag from the names file (`sources[].names`). A name is absent when the file states none. */
+export interface TagNames {
+  /** Readable name for other systems, such as `Supply air temperature`. */
+  readonly alias?: string;
+  /** Place of the tag in other systems: levels separated by `/`, such as `b1/432.001/OE001_Energi`. */
+  readonly path?: string;
+  /** Code of the unit in other systems, such as the UCUM code `Cel`. */
+  readonly unitCode?: string;
+}
+
 /** A data point. `unit` and `description` are null where the building's engineers left them out. */
-export interface Tag {
+export interface Tag extends TagNames {
   /** The service's number of the tag, as text: the key in every system. */
   readonly id: string;
   /** Name of the tag, as the engineers wrote it; not always unique in a site. */

@@ -185,10 +185,12 @@ export function createListPageCache(report: CountUnusualField) {
       notedFields?.push(field);
       report(field);
     },
-    /** Returns the stored object of an equal record, so that comparisons by reference succeed. */
+    /** Returns the stored object of an equal record, so that comparisons by reference succeed. It may have names. */
     asStored<T extends { readonly id: string | number }>(record: T | null, stored: FindRecord<T>): T | null {
       const storedRecord = record === null ? undefined : stored(String(record.id));
-      return storedRecord !== undefined && isDeepStrictEqual(record, storedRecord) ? storedRecord : record;
+      return storedRecord !== undefined && isDeepStrictEqual({ ...storedRecord, ...record }, storedRecord)
+        ? storedRecord
+        : record;
     },
     request(key: string) {
       let cachedPage: CachedListPage | undefined;

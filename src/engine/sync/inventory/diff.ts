@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import type { Gateway, Host, Site, System, Tag } from "../../../core/model/building.ts";
+import type { Gateway, Host, Site, System, Tag, TagNames } from "../../../core/model/building.ts";
 import { type Event, type EventData, type EventKind, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { EventIdFacts } from "../../../core/model/event-ids.ts";
 import type { StoredObject } from "../snapshot.ts";
@@ -25,6 +25,8 @@ export interface InventoryDiffOptions {
   readonly at: string;
   readonly removeAfterMs: number;
   readonly hostsBehind?: (gatewayId: string) => EventData["gateway-offline"]["hosts"];
+  /** Adds the names from the names file to a tag. */
+  readonly nameTag?: (tag: Tag, storedTag: Tag | undefined) => Tag;
 }
 
 export interface InventoryChange<T> {
@@ -46,7 +48,9 @@ export function* compareInventory<N extends InventoryObjectKind>(
   options: InventoryDiffOptions,
 ): Generator<InventoryChange<InventoryObjectTypes[N]> | null, void> {
   type T = InventoryObjectTypes[N];
-  const { at } = options;
+  const { at, nameTag } = options;
+  const addNames = (value: T, storedValue?: T): T =>
+    noun === "tag" && nameTag ? (nameTag(value as Tag, storedValue as Tag | undefined) as T) : value;
   const toEvent = (
     change: "added" | "changed" | "removed" | "online" | "offline",
     { siteId, value }: Pick<StoredObject<T>, "siteId" | "value">,
@@ -75,13 +79,14 @@ export function* compareInventory<N extends InventoryObjectKind>(
     if (currentSighting === undefined) continue;
     const { siteId } = currentSighting;
     if (storedObject === undefined) {
-      const addedObject: StoredObject<T> = { value: currentSighting.item, siteId, since: at, missingSince: null };
+      const addedValue = addNames(currentSighting.item);
+      const addedObject: StoredObject<T> = { value: addedValue, siteId, since: at, missingSince: null };
       yield { id, next: addedObject, events: [toEvent("added", addedObject, [])] };
       continue;
     }
     // The object may still be in the list of its own site, which was not read.
     if (siteId !== storedObject.siteId && !sitesWithCompleteList.has(storedObject.siteId)) continue;
-    const newValue = fillMissingFields(storedObject.value, currentSighting.item);
+    const newValue = addNames(fillMissingFields(storedObject.value, currentSighting.item), storedObject.value);
     const updatedObject: StoredObject<T> = { ...storedObject, value: newValue, siteId, missingSince: null };
     const oldValues = findFormerFieldValues(noun, storedObject, updatedObject);
     const events =
@@ -140,11 +145,18 @@ export function isAbsentObjectExpired(
 
 /** Returns the former values of changed fields, except a gateway's `online`, which has its own events. */
 function findFormerFieldValues(noun: InventoryObjectKind, known: StoredObject<object>, next: StoredObject<object>) {
-  const newValues = new Map(Object.entries(next.value));
-  const oldValues = Object.entries(known.value).filter(
-    ([name, value]) => !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, newValues.get(name)),
+  const newValues = new Map<string, unknown>(Object.entries(next.value));
+  const formerValue = noun === "tag" ? { ...known.value, ...getNames(known.value) } : known.value;
+  const oldValues = Object.entries(formerValue).filter(
+    ([name, value]) =>
+      !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, newValues.get(name) ?? null),
   );
   return Object.fromEntries(next.siteId === known.siteId ? oldValues : [...oldValues, ["siteId", known.siteId]]);
+}
+
+/** Returns null for each absent name. */
+function getNames({ alias = null, path = null, unitCode = null }: { readonly [K in keyof TagNames]?: string | null }) {
+  return { alias, path, unitCode };
 }
 
 /** Returns the stored object for a record without attributes, and keeps a gateway's state if the record has none. */
