@@ -258,7 +258,7 @@ function workerProgram(folder: string): string {
     import { createFileSink } from "./connectors/file/sink.ts";
     import { FileConfig } from "./connectors/file/config.ts";
     import { DeliveryConfig } from "./src/engine/delivery/config.ts";
-    import { createDispatcher } from "./src/engine/delivery/dispatcher.ts";
+    import { createEventDispatcher } from "./src/engine/delivery/dispatcher.ts";
     import { openStore } from "./src/engine/store/open.ts";
     import { systemClock } from "./src/core/runtime/clock.ts";
     import { contextFor } from "./test/connectors/context.ts";
@@ -269,7 +269,7 @@ function workerProgram(folder: string): string {
     const delivery = DeliveryConfig.parse({
       sequence: true, from: "beginning", batch: 7, filter: { kinds: ["tag-value"] },
     });
-    const dispatcher = createDispatcher({
+    const dispatcher = createEventDispatcher({
       ...context, outbox: store.outbox, store,
       sinks: [{ name: "lake", connector: "file", sink, delivery }],
     });
