@@ -4,7 +4,7 @@ import type { CliContext } from "./shell/command-context.ts";
 import { EXIT_CODES_TEXT } from "./shell/exit-codes.ts";
 import { printParserOutput } from "./shell/terminal-output.ts";
 
-interface CommandFile {
+interface CommandModule {
   define(command: Command, context: CliContext): void;
 }
 
@@ -47,25 +47,25 @@ const COMMAND_DESCRIPTIONS = {
 } as const;
 
 /** Lazy, so that a worker does not hold the other commands in memory. */
-const COMMAND_MODULES: Readonly<Record<keyof typeof COMMAND_DESCRIPTIONS, () => Promise<CommandFile>>> = {
+const COMMAND_MODULES: Readonly<Record<keyof typeof COMMAND_DESCRIPTIONS, () => Promise<CommandModule>>> = {
   demo: () => import("./running/demo-command.ts"),
   "init [address]": () => import("./running/init-command.ts"),
   run: () => import("./running/run-command.ts"),
   reload: () => import("./running/reload-command.ts"),
   check: () => import("./checking/check-command.ts"),
   doctor: () => import("./doctor/doctor-command.ts"),
-  sites: async () => (await import("./building/list-commands.ts")).sites,
-  alarms: async () => (await import("./building/list-commands.ts")).alarms,
+  sites: async () => (await import("./building/list-commands.ts")).sitesCommand,
+  alarms: async () => (await import("./building/list-commands.ts")).alarmsCommand,
   "tags [id...]": () => import("./building/tags-command.ts"),
-  "gateways [id...]": async () => (await import("./building/list-commands.ts")).gateways,
-  "hosts [id...]": async () => (await import("./building/list-commands.ts")).hosts,
-  "systems [id...]": async () => (await import("./building/list-commands.ts")).systems,
-  "read <tag...>": async () => (await import("./building/read-and-history-commands.ts")).read,
-  "history <tag...>": async () => (await import("./building/read-and-history-commands.ts")).history,
+  "gateways [id...]": async () => (await import("./building/list-commands.ts")).gatewaysCommand,
+  "hosts [id...]": async () => (await import("./building/list-commands.ts")).hostsCommand,
+  "systems [id...]": async () => (await import("./building/list-commands.ts")).systemsCommand,
+  "read <tag...>": async () => (await import("./building/read-and-history-commands.ts")).readTagsCommand,
+  "history <tag...>": async () => (await import("./building/read-and-history-commands.ts")).historyCommand,
   "write <tag> <value>": () => import("./writing/write-tag-command.ts"),
   events: () => import("./watching/events-command.ts"),
-  outbox: async () => (await import("./watching/outbox-and-sink-commands.ts")).outbox,
-  sink: async () => (await import("./watching/outbox-and-sink-commands.ts")).sink,
+  outbox: async () => (await import("./watching/outbox-and-sink-commands.ts")).outboxCommand,
+  sink: async () => (await import("./watching/outbox-and-sink-commands.ts")).sinkCommand,
   silence: () => import("./watching/silence-command.ts"),
   status: () => import("./watching/status-command.ts"),
   writes: () => import("./writing/writing-control-command.ts"),
@@ -81,13 +81,13 @@ const COMMAND_MODULES: Readonly<Record<keyof typeof COMMAND_DESCRIPTIONS, () => 
   state: () => import("./watching/state-command.ts"),
   fleet: () => import("./watching/fleet-command.ts"),
   "completion [shell]": () => import("./manual/shell-completion.ts"),
-  man: async () => (await import("./manual/man-and-schema-commands.ts")).man,
-  schema: async () => (await import("./manual/man-and-schema-commands.ts")).schema,
+  man: async () => (await import("./manual/man-and-schema-commands.ts")).manCommand,
+  schema: async () => (await import("./manual/man-and-schema-commands.ts")).schemaCommand,
 };
 
 export function createProgram(signal: AbortSignal, environment: Readonly<Record<string, string | undefined>>): Command {
   const usageByCommand = new WeakMap<Command, string>();
-  const pendingLoads = new WeakMap<Command, () => Promise<CommandFile>>();
+  const pendingModuleLoads = new WeakMap<Command, () => Promise<CommandModule>>();
   const program = new Command("plenum")
     .description("Connects a building-automation monitoring service to MQTT, InfluxDB, webhooks and files.")
     .version(VERSION)
@@ -114,41 +114,41 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
       "\nExamples:\n  plenum demo\n  plenum check --config plenum.yaml\n  plenum read 10001 10002 --json\n" +
         `\nExit codes: ${EXIT_CODES_TEXT}.`,
     )
-    .hook("preSubcommand", (_, command) => defineOnce(command));
-  async function defineOnce(command: Command): Promise<void> {
-    const load = pendingLoads.get(command);
-    if (load === undefined) return;
-    pendingLoads.delete(command);
-    const [{ createCliContext }, file] = await Promise.all([import("./shell/command-context.ts"), load()]);
+    .hook("preSubcommand", (_, command) => defineCommandOnce(command));
+  async function defineCommandOnce(command: Command): Promise<void> {
+    const loadModule = pendingModuleLoads.get(command);
+    if (loadModule === undefined) return;
+    pendingModuleLoads.delete(command);
+    const [{ createCliContext }, file] = await Promise.all([import("./shell/command-context.ts"), loadModule()]);
     file.define(command, createCliContext(program, command.name(), signal, defineAllCommands));
   }
   /** Returns false if there is no command such as `outbox dead`. */
-  async function defineCommandPath(names: readonly string[]): Promise<boolean> {
+  async function defineNestedCommand(names: readonly string[]): Promise<boolean> {
     let parentCommand = program;
     for (const name of names) {
       const subcommand = parentCommand.commands.find((each) => each.name() === name);
       if (subcommand === undefined) return false;
-      await defineOnce(subcommand);
+      await defineCommandOnce(subcommand);
       parentCommand = subcommand;
     }
     return true;
   }
   async function defineAllCommands(): Promise<Command> {
-    for (const command of program.commands) await defineOnce(command);
+    for (const command of program.commands) await defineCommandOnce(command);
     return program;
   }
   for (const [usage, load] of Object.entries(COMMAND_MODULES)) {
     const [name = ""] = usage.split(" ");
     const command = program.command(name).description(COMMAND_DESCRIPTIONS[usage as keyof typeof COMMAND_DESCRIPTIONS]);
     usageByCommand.set(command, usage);
-    pendingLoads.set(command, load);
+    pendingModuleLoads.set(command, load);
   }
   program
     .command("help")
     .description("the help of a command")
     .argument("[command...]", "its name")
     .action(async (names: readonly string[]) => {
-      const isKnownCommand = await defineCommandPath(names);
+      const isKnownCommand = await defineNestedCommand(names);
       // An unknown command fails as it does without `help`.
       await program.parseAsync(isKnownCommand ? [...names, "--help"] : names, { from: "user" });
     });

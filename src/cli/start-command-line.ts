@@ -1,7 +1,7 @@
 import "./shell/prevent-second-undici.ts";
 import { CommanderError, InvalidArgumentError } from "commander";
 import { createProgram } from "./command-line-program.ts";
-import { EXIT_CODE, errorLines, toExitCode, withProgramName } from "./shell/exit-codes.ts";
+import { EXIT_CODE, formatErrorLines, insertProgramName, toExitCode } from "./shell/exit-codes.ts";
 import { createTerminal } from "./shell/terminal-output.ts";
 import { exitOnUncaughtErrors } from "./shell/uncaught-errors.ts";
 
@@ -26,7 +26,7 @@ export async function runCommandLine(): Promise<never> {
     const { say } = createTerminal({ json: json === true, utc: utc === true });
     if (stopController.signal.aborted) say("Stopped before the command was done.");
     else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
-      say(...errorLines(error).map((line) => withProgramName(line)));
+      say(...formatErrorLines(error).map((line) => insertProgramName(line)));
     process.exitCode = stopController.signal.aborted ? EXIT_CODE.failure : toExitCode(error);
   }
   // A library may have left a timer behind.

@@ -2,8 +2,8 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import type { CheckLine } from "#src/cli/checking/check-result-line.ts";
-import { checkWriting } from "#src/cli/checking/check-tag-writing.ts";
+import type { CheckResult } from "#src/cli/checking/check-result-line.ts";
+import { checkTagWriting } from "#src/cli/checking/check-tag-writing.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { armedDocument } from "#src/engine/commands/write-arming.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -43,7 +43,7 @@ async function prepareState({ folder, isArmed = true, hasOfflineGateway = false 
 }
 
 /** No worker runs in any case, so that line is left out. */
-async function findObstacles(settings: Settings, state: Partial<State> = {}): Promise<readonly CheckLine[]> {
+async function findObstacles(settings: Settings, state: Partial<State> = {}): Promise<readonly CheckResult[]> {
   const folder = join(testFolder("plenum-locks"), "state");
   if (state.isNew !== true) await prepareState({ folder, ...state });
   if (settings.commands !== undefined && "stopped" in settings.commands)
@@ -59,7 +59,7 @@ async function findObstacles(settings: Settings, state: Partial<State> = {}): Pr
   });
   const isFull = commands.audit_max_bytes === "1MiB";
   const config = isFull ? { ...parsed, commands: { ...parsed.commands, audit_max_bytes: 0 } } : parsed;
-  const checkLines = await checkWriting(config, (path) => path.join("."), AbortSignal.timeout(20_000));
+  const checkLines = await checkTagWriting(config, (path) => path.join("."), AbortSignal.timeout(20_000));
   return checkLines.filter(({ detail }) => !detail.startsWith("No worker is running here"));
 }
 

@@ -1,7 +1,7 @@
 import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { describe, expect, test } from "vitest";
-import { findProgramsFolder } from "#src/cli/demo/start-postgres.ts";
+import { findPostgresFolder } from "#src/cli/demo/start-postgres.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import { absent } from "../real-servers.ts";
 import { workplace } from "./plenum.ts";
@@ -50,6 +50,6 @@ describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 },
     const cli = workplace("http://127.0.0.1:9");
     expect(await cli.refusal("demo", "--fleet", "many")).toMatch(/^78 .*1 to 9 members, not many/);
     expect(leftoverFolders()).toEqual([]);
-    expect(() => findProgramsFolder([cli.folder])).toThrow("A fleet needs PostgreSQL, and none is installed here.");
+    expect(() => findPostgresFolder([cli.folder])).toThrow("A fleet needs PostgreSQL, and none is installed here.");
   });
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type TagExplanation, tagLines } from "#src/cli/watching/explain-command.ts";
+import { describeTag, type TagExplanation } from "#src/cli/watching/explain-command.ts";
 import { simulatedServer, WRITING, workplace } from "./plenum.ts";
 
 test("plenum explain prints the requests, due times, sinks and commands of a tag and of an alarm", async () => {
@@ -90,7 +90,7 @@ const explained: TagExplanation = {
 };
 
 const valueLines = (more: Partial<TagExplanation>) => {
-  const allLines = tagLines({ ...explained, ...more });
+  const allLines = describeTag({ ...explained, ...more });
   return allLines.slice(allLines.indexOf("Value") + 2, allLines.indexOf("Next reading") - 1);
 };
 

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Config } from "#src/app/config/config.ts";
-import { withStateDatabase } from "#src/cli/shell/open-worker-state.ts";
+import { useStateDatabase } from "#src/cli/shell/open-worker-state.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import { readFleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import type { Stage } from "../member/stage.ts";
@@ -55,7 +55,7 @@ export function setMachine(stage: Stage, configuration: Readonly<Record<string, 
 }
 
 export function fleetOf({ configuration, services }: Stage): Promise<FleetStatus> {
-  return withStateDatabase(Config.parse(configuration), (database) =>
+  return useStateDatabase(Config.parse(configuration), (database) =>
     readFleetStatus(database, null, [...services.keys()]),
   );
 }

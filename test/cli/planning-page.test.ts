@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { planLines } from "#src/cli/watching/quota-plan-command.ts";
+import { quotaPlanLines } from "#src/cli/watching/quota-plan-command.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
@@ -42,7 +42,7 @@ function planText(more: { readonly comfortMs?: number } = {}): string {
     backfill: { requestsLeft: 54_900, requestsAtBest: 1_350, paused: false },
     quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
   });
-  return planLines(planReport).join("\n");
+  return quotaPlanLines(planReport).join("\n");
 }
 
 describe("docs/planning.md", () => {

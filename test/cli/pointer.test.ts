@@ -3,8 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Hono } from "hono";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { findState } from "#src/cli/shell/find-worker.ts";
-import { readPointers, writePointer } from "#src/cli/shell/worker-pointer-file.ts";
+import { findWorkerState } from "#src/cli/shell/find-worker.ts";
+import { readWorkerPointers, writePointerFile } from "#src/cli/shell/worker-pointer-file.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket-server.ts";
 
 function createPointerFolder() {
@@ -26,21 +26,21 @@ function createPointerFolder() {
   return { at, state };
 }
 
-const pointersOf = (file: string) => readPointers(file).map(({ stateFolder }) => stateFolder);
+const pointersOf = (file: string) => readWorkerPointers(file).map(({ stateFolder }) => stateFolder);
 const singlePointer = (stateFolder: string) => ({ stateFolder, isFleet: false });
 
 describe("the pointer file from a configuration to the state folder of its worker", () => {
   test("is written next to the configuration, one for each configuration in a folder", () => {
     const { at, state } = createPointerFolder();
     const [one, two] = [state("one"), state("two")];
-    expect(writePointer(at("plenum.yaml"), singlePointer(one))).toBe(true);
-    expect(writePointer(at("other.yaml"), singlePointer(two))).toBe(true);
+    expect(writePointerFile(at("plenum.yaml"), singlePointer(one))).toBe(true);
+    expect(writePointerFile(at("other.yaml"), singlePointer(two))).toBe(true);
     expect([pointersOf(at("plenum.yaml")), pointersOf(at("other.yaml")), pointersOf(at("third.yaml"))]).toEqual([
       [one],
       [two],
       [],
     ]);
-    expect(writePointer(at("plenum.yaml"), singlePointer(two))).toBe(true);
+    expect(writePointerFile(at("plenum.yaml"), singlePointer(two))).toBe(true);
     expect(pointersOf(at("plenum.yaml"))).toEqual([two]);
   });
 
@@ -49,7 +49,7 @@ describe("the pointer file from a configuration to the state folder of its worke
     const folder = state("one");
     // Not even root can replace a folder by a file.
     mkdirSync(at(".plenum.yaml.worker", "full"), { recursive: true });
-    expect(writePointer(at("plenum.yaml"), singlePointer(folder))).toBe(true);
+    expect(writePointerFile(at("plenum.yaml"), singlePointer(folder))).toBe(true);
     expect(pointersOf(at("plenum.yaml"))).toContain(folder);
   });
 
@@ -62,7 +62,7 @@ describe("the pointer file from a configuration to the state folder of its worke
     }
     symlinkSync("..1", at("mount", "..data"));
     symlinkSync(join("..data", "plenum.yaml"), at("mount", "plenum.yaml"));
-    expect(writePointer(at("mount", "plenum.yaml"), singlePointer(folder))).toBe(true);
+    expect(writePointerFile(at("mount", "plenum.yaml"), singlePointer(folder))).toBe(true);
     symlinkSync("..2", at("mount", "..new"));
     renameSync(at("mount", "..new"), at("mount", "..data"));
     expect(pointersOf(at("mount", "plenum.yaml"))).toEqual([folder]);
@@ -71,7 +71,7 @@ describe("the pointer file from a configuration to the state folder of its worke
   test("is ignored if other users can write it, if it is a link, or if it names no folder", () => {
     const { at, state } = createPointerFolder();
     const file = at("plenum.yaml");
-    writePointer(file, singlePointer(state("one")));
+    writePointerFile(file, singlePointer(state("one")));
     const pointer = at(".plenum.yaml.worker");
     chmodSync(pointer, 0o666);
     expect(pointersOf(file)).toEqual([]);
@@ -80,7 +80,7 @@ describe("the pointer file from a configuration to the state folder of its worke
     symlinkSync(at("moved"), pointer);
     expect(pointersOf(file)).toEqual([]);
     rmSync(pointer);
-    writePointer(file, singlePointer(at("gone")));
+    writePointerFile(file, singlePointer(at("gone")));
     expect(pointersOf(file)).toEqual([]);
     writeFileSync(pointer, "{");
     expect(pointersOf(file)).toEqual([]);
@@ -90,7 +90,7 @@ describe("the pointer file from a configuration to the state folder of its worke
     const { at, state } = createPointerFolder();
     const file = at("plenum.yaml");
     const folder = state("one");
-    writePointer(file, singlePointer(folder));
+    writePointerFile(file, singlePointer(folder));
     chownSync(at(".plenum.yaml.worker"), 65_534, 65_534);
     expect(pointersOf(file), "of a stranger").toEqual([]);
     chownSync(folder, 65_534, 65_534);
@@ -112,7 +112,7 @@ async function startControlSocket(stateFolder: string, file: string): Promise<vo
 }
 
 async function findStates(file: string): Promise<unknown> {
-  const { folders, running: workers } = await findState(file, {}, AbortSignal.timeout(20_000));
+  const { folders, running: workers } = await findWorkerState(file, {}, AbortSignal.timeout(20_000));
   return { folders, running: workers.map(({ config }) => config.state.folder) };
 }
 
@@ -126,14 +126,14 @@ describe("findState with a broken configuration file", () => {
     writeFileSync(file, `state:\n  folder: ${folder}\nsources: [\n`);
     expect(await findStates(file), "by the file").toEqual({ folders: [folder], running: [folder] });
     writeFileSync(file, "");
-    writePointer(file, singlePointer(folder));
+    writePointerFile(file, singlePointer(folder));
     expect(await findStates(file), "by the pointer").toEqual({ folders: [folder], running: [folder] });
   });
 
   test("does not find the worker of another configuration that uses the same folder", async () => {
     const { at, state } = createPointerFolder();
     const folder = state("state");
-    writePointer(at("plenum.yaml"), singlePointer(folder));
+    writePointerFile(at("plenum.yaml"), singlePointer(folder));
     await startControlSocket(folder, at("other.yaml"));
     expect(await findStates(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
@@ -141,9 +141,9 @@ describe("findState with a broken configuration file", () => {
   test("returns the state folder of a stopped worker, but not that of a stopped fleet member", async () => {
     const { at, state } = createPointerFolder();
     const folder = state("one");
-    writePointer(at("plenum.yaml"), singlePointer(folder));
+    writePointerFile(at("plenum.yaml"), singlePointer(folder));
     expect(await findStates(at("plenum.yaml"))).toEqual({ folders: [folder], running: [] });
-    writePointer(at("plenum.yaml"), { stateFolder: folder, isFleet: true });
+    writePointerFile(at("plenum.yaml"), { stateFolder: folder, isFleet: true });
     expect(await findStates(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 
@@ -152,7 +152,7 @@ describe("findState with a broken configuration file", () => {
     const folder = state("one");
     const url = "postgresql://plenum@127.0.0.1/plenum";
     writeFileSync(at("plenum.yaml"), `state: { folder: ${folder}, postgres: { url: "${url}" } }\nsources: [\n`);
-    const { fleetState } = await findState(at("plenum.yaml"), {}, AbortSignal.timeout(20_000));
+    const { fleetState } = await findWorkerState(at("plenum.yaml"), {}, AbortSignal.timeout(20_000));
     expect(fleetState).toMatchObject({ folder, postgres: { url } });
   });
 });

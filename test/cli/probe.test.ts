@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { isWorkerReady } from "#src/cli/shell/readiness-probe.ts";
-import { writePointer } from "#src/cli/shell/worker-pointer-file.ts";
+import { writePointerFile } from "#src/cli/shell/worker-pointer-file.ts";
 import { socketPath } from "#src/ui/operator/control-socket-path.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
@@ -14,7 +14,7 @@ async function answering(body: object, { status = 200, isFleet = false } = {}) {
   const own = isFleet ? join(state, "member-1") : state;
   mkdirSync(own, { recursive: true, mode: 0o700 });
   writeFileSync(file, "sources: {}\n", { mode: 0o644 });
-  writePointer(file, { stateFolder: state, isFleet });
+  writePointerFile(file, { stateFolder: state, isFleet });
   const asked: string[] = [];
   const server = createServer((request, response) => {
     asked.push(request.url ?? "");

@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs
 import { get } from "node:http";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { nextCommands } from "#src/cli/running/setup-configuration.ts";
+import { suggestNextCommands } from "#src/cli/running/setup-configuration.ts";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
 import { findings } from "../status/accessibility.ts";
@@ -121,7 +121,7 @@ describe("the setup page in Norwegian", () => {
       ...quotedTexts(new RegExp(String.raw`\bt${literal}`, "g"), readTexts(join(setup, "page"), ".mjs")),
       ...quotedTexts(new RegExp(String.raw`\bmessage${literal}`, "g"), worker),
       ...quotedTexts(/\bmessage: "([^"]*)"/g, worker),
-      ...nextCommands("plenum.yaml").map(([, what]) => what),
+      ...suggestNextCommands("plenum.yaml").map(([, what]) => what),
     ]);
     expect(english.size).toBeGreaterThan(80);
     expect([...english].filter((text) => NORWEGIAN[text] === undefined)).toEqual([]);

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { describeCommands } from "#src/cli/manual/command-tree.ts";
 import { buildManualPage } from "#src/cli/manual/man-and-schema-commands.ts";
-import { completionScript } from "#src/cli/manual/shell-completion.ts";
+import { buildCompletionScript } from "#src/cli/manual/shell-completion.ts";
 import { EXIT_CODE } from "#src/cli/shell/exit-codes.ts";
 import { RELEASE_VERSION } from "#src/core/runtime/version.ts";
 import { testFolder } from "../test-folder.ts";
@@ -39,7 +39,7 @@ test.skipIf(!isThere("mandoc"))("mandoc finds no error in the manual page", () =
 test.each(["bash", "zsh", "fish"] as const)(
   "the completion script for %s contains every command and every option",
   (shell) => {
-    const script = completionScript(shell, commandDescriptions).join("\n");
+    const script = buildCompletionScript(shell, commandDescriptions).join("\n");
     for (const { path, options } of commandDescriptions) {
       expect(script).toContain(path);
       for (const { name } of options) expect(script).toContain(shell === "fish" ? `-l ${name.slice(2)}` : name);
@@ -53,7 +53,7 @@ test.each(["bash", "zsh", "fish"] as const)(
 );
 
 function complete(...words: readonly string[]): readonly string[] {
-  const script = completionScript("bash", commandDescriptions).join("\n");
+  const script = buildCompletionScript("bash", commandDescriptions).join("\n");
   const line = words.map((word) => `'${word}'`).join(" ");
   const bashScript = `${script}\nplenum() { echo lake scada; }\nCOMP_WORDS=(${line}); COMP_CWORD=${words.length - 1}; _plenum; printf '%s\\n' "\${COMPREPLY[@]}"`;
   return execFileSync("bash", ["-c", bashScript])
@@ -74,7 +74,7 @@ test.skipIf(!isThere("bash"))("bash completes commands, options, choices, and na
 });
 
 test.skipIf(!isThere("fish"))("fish offers the commands of a group", () => {
-  const script = completionScript("fish", commandDescriptions).join("\n");
+  const script = buildCompletionScript("fish", commandDescriptions).join("\n");
   const fishOutput = execFileSync("fish", ["--no-config", "-c", `${script}\ncomplete -C 'plenum outbox re'`]);
   const offeredWords = fishOutput
     .toString()

@@ -1,6 +1,6 @@
 import { Writable } from "node:stream";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { createTerminal, formatAge, formatLocalTime, localizeTimes } from "#src/cli/shell/terminal-output.ts";
+import { createTerminal, formatAge, formatLocalTime, localizeUtcTimes } from "#src/cli/shell/terminal-output.ts";
 
 function stream(isTTY = false) {
   let text = "";
@@ -86,7 +86,7 @@ describe("times printed by a command", () => {
     ["plenum.db.damaged-2026-11-02T06-00-00-000Z", "plenum.db.damaged-2026-11-02T06-00-00-000Z"],
     ["9999-99-99T99:99:99Z stays", "9999-99-99T99:99:99Z stays"],
   ])("localizeTimes replaces UTC times by local times with an age: %s", (utc, local) => {
-    expect(localizeTimes(utc, NOW)).toBe(local);
+    expect(localizeUtcTimes(utc, NOW)).toBe(local);
   });
 
   test.each([

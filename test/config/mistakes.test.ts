@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
 import { locateOptionsInText } from "#src/app/config/yaml-variables-and-errors.ts";
-import { compareSource, filterLines } from "#src/cli/checking/check-building.ts";
+import { checkSinkSites, compareSourceWithBuilding } from "#src/cli/checking/check-building.ts";
 import { BUILDING } from "../sync/building-of-eight-tags.ts";
 
 /** Cases of mistakes.txt: text after `===`, expected message after `>>>`; `$S` stands for a valid source. */
@@ -38,8 +38,8 @@ function reportedMismatches(written: string, config: Config): readonly string[] 
   if (entry === undefined) return [];
   const building = { ...BUILDING, followed: entry.inventory.sites ?? null };
   return [
-    ...compareSource({ name: "main", entry, config, building, places }),
-    ...filterLines(config, new Map([["main", building]]), places),
+    ...compareSourceWithBuilding({ name: "main", entry, config, building, places }),
+    ...checkSinkSites(config, new Map([["main", building]]), places),
   ]
     .filter(({ result }) => result !== "ok")
     .map(({ place = "", detail }) => `${place.replace(/^f:/, "")} ${detail}`);

@@ -4,8 +4,8 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
 import { Config } from "#src/app/config/config.ts";
 import { loadYamlConfig } from "#src/app/config/load.ts";
-import { type Inbox, startInbox } from "#src/cli/demo/alarm-message-inbox.ts";
-import { acknowledgeAlarms } from "#src/cli/demo/broker-and-simulator.ts";
+import { type MessageInbox, startMessageInbox } from "#src/cli/demo/alarm-message-inbox.ts";
+import { acknowledgeNewAlarms } from "#src/cli/demo/broker-and-simulator.ts";
 import { startDemo } from "#src/cli/demo/single-worker-demo.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { contextFor, never } from "../connectors/context.ts";
@@ -17,7 +17,7 @@ import { testFolder } from "../test-folder.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 async function inboxWithReceiver() {
-  const inbox = await startInbox();
+  const inbox = await startMessageInbox();
   onTestFinished(() => inbox.close());
   const { sinks } = loadYamlConfig({
     schema: Config,
@@ -44,7 +44,8 @@ const acknowledgedAlarm = alarmMessage({
   alarm: { ...ALARM, acknowledged: true, acknowledgedBy: "Kari" },
 });
 
-const states = (inbox: Inbox) => inbox.messages().map(({ status, edits, isClosed }) => [status, edits, isClosed]);
+const states = (inbox: MessageInbox) =>
+  inbox.messages().map(({ status, edits, isClosed }) => [status, edits, isClosed]);
 
 describe("the alarm receiver of the demo", () => {
   test("shows an alarm as one message that is edited until the alarm is resolved", async () => {
@@ -88,7 +89,7 @@ describe("the inbox of the demo", () => {
   const post = (key: string) => ({ key, title: "t", status: "active", statusText: "A", priority: "A", text: "" });
 
   async function inboxWithRequests() {
-    const inbox = await startInbox();
+    const inbox = await startMessageInbox();
     onTestFinished(() => inbox.close());
     const request = (path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}) =>
       fetch(`${inbox.url}${path}`, {
@@ -143,7 +144,7 @@ describe("the simulated caretaker of the demo", () => {
     const earlierAlarm = raise();
     await clock.advance(1_000);
     const stopController = new AbortController();
-    const acknowledging = acknowledgeAlarms(simulator, clock, stopController.signal);
+    const acknowledging = acknowledgeNewAlarms(simulator, clock, stopController.signal);
     const laterAlarm = raise();
     const acknowledgedBy = (id: string) => simulator.truth.alarms.find(id, clock.now())?.acknowledged?.by ?? null;
     await clock.advance(10_000);
@@ -172,7 +173,7 @@ describe("the demo", () => {
     };
     const testMessages = async () => {
       const response = await fetch(`${demo.inboxUrl}/messages`);
-      const all = (await response.json()) as ReturnType<Inbox["messages"]>;
+      const all = (await response.json()) as ReturnType<MessageInbox["messages"]>;
       return all.filter(({ text }) => text.includes("A test by hand"));
     };
 

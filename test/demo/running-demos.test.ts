@@ -11,11 +11,11 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { DEMO_CONFIG, findDemo, registerDemo } from "#src/cli/demo/running-demos.ts";
+import { DEMO_CONFIG_FILE, findRunningDemo, registerRunningDemo } from "#src/cli/demo/running-demos.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 const DEMO = {
-  config: DEMO_CONFIG,
+  config: DEMO_CONFIG_FILE,
   statusUrl: "http://127.0.0.1:9850",
   environment: { PLENUM_DEMO_FOLDER: "/home/kari/plenum-demo" },
 };
@@ -31,25 +31,25 @@ afterEach(() => {
 });
 
 test("findDemo finds a running demo of the same user", () => {
-  expect(findDemo()).toBeNull();
-  const unregister = registerDemo(DEMO);
-  expect(findDemo()).toEqual({ ...DEMO, pid: process.pid });
+  expect(findRunningDemo()).toBeNull();
+  const unregister = registerRunningDemo(DEMO);
+  expect(findRunningDemo()).toEqual({ ...DEMO, pid: process.pid });
   expect(statSync(demoFile(process.pid)).mode & 0o777).toBe(0o600);
   expect(statSync(join(runtime, "plenum")).mode & 0o777).toBe(0o700);
   unregister();
-  expect(findDemo()).toBeNull();
+  expect(findRunningDemo()).toBeNull();
   expect(existsSync(join(runtime, "plenum"))).toBe(false);
 });
 
 test("findDemo ignores a folder that another user can write to", () => {
-  registerDemo(DEMO);
+  registerRunningDemo(DEMO);
   chmodSync(join(runtime, "plenum"), 0o777);
-  expect(findDemo()).toBeNull();
+  expect(findRunningDemo()).toBeNull();
   rmSync(join(runtime, "plenum"), { recursive: true });
   mkdirSync(join(runtime, "elsewhere"), { mode: 0o700 });
   symlinkSync(join(runtime, "elsewhere"), join(runtime, "plenum"));
-  registerDemo(DEMO);
-  expect([findDemo(), readdirSync(join(runtime, "elsewhere"))]).toEqual([null, []]);
+  registerRunningDemo(DEMO);
+  expect([findRunningDemo(), readdirSync(join(runtime, "elsewhere"))]).toEqual([null, []]);
 });
 
 test.each([
@@ -59,23 +59,23 @@ test.each([
 ])("findDemo ignores a registration file with %s", (_, text) => {
   mkdirSync(join(runtime, "plenum"), { mode: 0o700 });
   writeFileSync(demoFile(1234), text);
-  expect(findDemo()).toBeNull();
-  registerDemo(DEMO);
+  expect(findRunningDemo()).toBeNull();
+  registerRunningDemo(DEMO);
   expect(readdirSync(join(runtime, "plenum"))).toEqual([`demo-${process.pid}.json`]);
 });
 
 test("findDemo returns the running demo that was started last", () => {
   const otherDemo = { ...DEMO, statusUrl: "http://127.0.0.1:9851", pid: process.ppid };
-  const unregister = registerDemo(DEMO);
+  const unregister = registerRunningDemo(DEMO);
   writeFileSync(demoFile(otherDemo.pid), JSON.stringify(otherDemo));
   const setStartTime = (pid: number, seconds: number) => utimesSync(demoFile(pid), seconds, seconds);
   setStartTime(process.pid, 1_000);
   setStartTime(otherDemo.pid, 2_000);
-  expect(findDemo()).toEqual(otherDemo);
+  expect(findRunningDemo()).toEqual(otherDemo);
   setStartTime(otherDemo.pid, 500);
-  expect(findDemo()?.pid).toBe(process.pid);
+  expect(findRunningDemo()?.pid).toBe(process.pid);
   unregister();
-  expect(findDemo()).toEqual(otherDemo);
+  expect(findRunningDemo()).toEqual(otherDemo);
 });
 
 function demoFile(pid: number): string {

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import mqtt from "mqtt";
 import { expect, onTestFinished, test } from "vitest";
-import { startBroker } from "#src/cli/demo/broker-and-simulator.ts";
+import { startMqttBroker } from "#src/cli/demo/broker-and-simulator.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { simulatedServer, type Workplace, workplace } from "../cli/plenum.ts";
 import { type Canaries, canaries, findLeaks, SLOTS } from "./canaries.ts";
@@ -126,7 +126,7 @@ test("the worker stores, emits and shows no part of a secret that servers echo",
   simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
   const cli = workplace(url);
   for (const slot of SLOTS) writeFileSync(cli.path(`secret-${slot}`), `${secrets[slot]}\n`, { mode: 0o600 });
-  const broker = await startBroker();
+  const broker = await startMqttBroker();
   onTestFinished(() => broker.close());
   const messages = await recordMessages(broker.url);
   cli.configure(

@@ -1,4 +1,4 @@
-import { buildFrame } from "#src/cli/running/setup-configuration.ts";
+import { buildConfigurationValues } from "#src/cli/running/setup-configuration.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import type { Alarm, Tag, TokenInfo } from "#src/core/model/building.ts";
 import { type BuildingSummary, summarizeBuilding } from "#src/ui/setup/building-inspection.ts";
@@ -12,7 +12,7 @@ export const TOKEN: TokenInfo = {
   sites: [{ id: 1, displayName: "Kvarnholmen 4" }],
 };
 
-export const FRAME = buildFrame("plenum.yaml", 9850, {
+export const FRAME = buildConfigurationValues("plenum.yaml", 9850, {
   ...{ name: "campus", baseUrl: "https://monitoring.example.com", allowPlainHttp: false, caFile: null },
   ...{ tokenFile: "secrets/token", timeZone: "Europe/Oslo", mqttUrl: null },
 });

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { nextCommands } from "#src/cli/running/setup-configuration.ts";
-import { programName, withProgramName } from "#src/cli/shell/exit-codes.ts";
+import { suggestNextCommands } from "#src/cli/running/setup-configuration.ts";
+import { insertProgramName, programName } from "#src/cli/shell/exit-codes.ts";
 
 test.each([
   ["plenum.yaml", "plenum", "plenum check"],
@@ -8,7 +8,7 @@ test.each([
   ["/etc/plenum/plenum.yaml", "plenum", "plenum check --config /etc/plenum/plenum.yaml"],
   ["my building's.yaml", "/opt/my tools/plenum", "'/opt/my tools/plenum' check --config 'my building'\\''s.yaml'"],
 ])("nextCommands quotes the command for the configuration %s and the program %s for the shell", (file, by, command) => {
-  expect(nextCommands(file, programName({ PLENUM_CALLED: by }))[0]?.[0]).toBe(command);
+  expect(suggestNextCommands(file, programName({ PLENUM_CALLED: by }))[0]?.[0]).toBe(command);
 });
 
 test("programName is `plenum` when PATH finds the program", () => {
@@ -20,6 +20,6 @@ test("programName is `plenum` when PATH finds the program", () => {
 
 test("withProgramName replaces the program name in a hint", () => {
   const hint = "Make one with `plenum init`, or see plenum.yaml.";
-  expect(withProgramName(hint, "./plenum")).toBe("Make one with `./plenum init`, or see plenum.yaml.");
-  expect(withProgramName(hint, "plenum")).toBe(hint);
+  expect(insertProgramName(hint, "./plenum")).toBe("Make one with `./plenum init`, or see plenum.yaml.");
+  expect(insertProgramName(hint, "plenum")).toBe(hint);
 });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
-import { buildFrame, draftConfiguration } from "#src/cli/running/setup-configuration.ts";
+import { buildConfigurationValues, draftConfiguration } from "#src/cli/running/setup-configuration.ts";
 import type { BuildingSummary } from "#src/ui/setup/building-inspection.ts";
 import { proposeChoices, quotaUseText, type SetupChoices } from "#src/ui/setup/setup-choices.ts";
 import { buildingWith, FRAME, HISTORY, sitesNamed } from "./buildings.ts";
@@ -111,7 +111,10 @@ describe("plenumYaml (the configuration that the setup writes)", () => {
   });
 
   test("uses absolute paths for a configuration outside the working directory", () => {
-    const frame = buildFrame("/etc/plenum/plenum.yaml", 9851, { ...FRAME, tokenFile: "/etc/plenum/token" });
+    const frame = buildConfigurationValues("/etc/plenum/plenum.yaml", 9851, {
+      ...FRAME,
+      tokenFile: "/etc/plenum/token",
+    });
     const { text } = draftConfiguration(frame, draftFor(buildingWith(USUAL)).choices, buildingWith(USUAL));
     expect(text).toContain("status: { port: 9851 } # 9850 was taken\n");
     expect(text).toContain("folder: /etc/plenum/state\n");

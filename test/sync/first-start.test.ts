@@ -1,6 +1,6 @@
 import pino from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { statusLines } from "#src/cli/watching/status-command.ts";
+import { statusReportLines } from "#src/cli/watching/status-command.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
@@ -176,7 +176,7 @@ describe("the progress of the first inventory", () => {
     expect(pagesRead).toBeGreaterThan(20);
     expect(message).toBe(`Reading the building: ${pagesRead} of 60 pages of tags, about 1 minute left.`);
     expect(notices).toEqual([]);
-    const lines = statusLines(await statusOf(virtual), false);
+    const lines = statusReportLines(await statusOf(virtual), false);
     expect(lines).toContain(`  ${message}`);
     expect(lines.find((line) => line.startsWith("source main:"))).toContain(`, ${pagesRead * 100} tags so far,`);
     await virtual.clock.advance(150 * SECOND);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { planLines } from "#src/cli/watching/quota-plan-command.ts";
+import { quotaPlanLines } from "#src/cli/watching/quota-plan-command.ts";
 import { type PollingPlanFacts, type ReadClassFacts, reportPlan } from "#src/engine/sync/plan/report.ts";
 
 const NOW_MS = Date.parse("2026-11-02T06:00:00Z");
@@ -159,7 +159,7 @@ describe("measured ages of values in a plan", () => {
       for (const tags of [10, 100_000]) {
         const plan = reportPlan(facts([readClass("one", tags, wished, { measuredMs })]));
         expect(plan.classes[0]?.olderThanWished).toBe(older);
-        const lines = planLines(plan).join("\n");
+        const lines = quotaPlanLines(plan).join("\n");
         expect(lines.includes("values became older than wished: one ")).toBe(older);
         expect(lines.includes("No value that was measured was older")).toBe(age !== null && !older);
         expect(lines.includes("It fits")).toBe(plan.fits);
@@ -178,7 +178,7 @@ describe("the poll of active alarms in a plan", () => {
     expect(plan.alarms).toBe(
       "10000 active alarms are 20 pages, and 30 lists a minute are allowed: expect a poll of the alarms every 60 s instead of every 30 s.",
     );
-    expect(planLines(plan).join("\n")).toContain(plan.alarms);
+    expect(quotaPlanLines(plan).join("\n")).toContain(plan.alarms);
     expect(alarms(20, 60_000, 10).alarms).toMatch(/every 120 s|every 2 min/);
   });
 });

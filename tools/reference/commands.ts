@@ -1,5 +1,5 @@
 import { type Argument, type Command, Help, type Option } from "commander";
-import { EXIT_CODE, EXIT_MEANINGS, EXIT_NAMES } from "../../src/cli/shell/exit-codes.ts";
+import { EXIT_CODE, EXIT_CODE_NAMES, EXIT_MEANINGS } from "../../src/cli/shell/exit-codes.ts";
 import { anchor, code, fenced, page, table } from "./markdown.ts";
 
 /** Every command with its arguments, options and examples, from commander's own tree. */
@@ -19,7 +19,7 @@ export function commandsText(program: Command): string {
     "## Exit codes",
     table(
       ["Code", "Means"],
-      EXIT_NAMES.map((key) => [`\`${EXIT_CODE[key]}\``, EXIT_MEANINGS[key]]),
+      EXIT_CODE_NAMES.map((key) => [`\`${EXIT_CODE[key]}\``, EXIT_MEANINGS[key]]),
     ),
     ...all.map(({ name, command }) => commandSection(name, command)),
   );

@@ -8,8 +8,8 @@ import type { ListPage } from "../../engine/source/source.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredObject, StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { SourceReader } from "../../ui/operator/control-socket-client.ts";
-import { type CliContext, chooseSource, collectPages, parseInteger } from "../shell/command-context.ts";
-import { splitIds } from "../shell/common-command-options.ts";
+import { type CliContext, chooseSource, collectPageItems, parseInteger } from "../shell/command-context.ts";
+import { splitCommaSeparatedIds } from "../shell/common-command-options.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
 import type { Terminal } from "../shell/terminal-output.ts";
 
@@ -27,7 +27,7 @@ export interface InventoryOptions {
   readonly search?: string;
 }
 
-export interface LocatedObject<T> {
+export interface ObjectWithSite<T> {
   readonly value: T;
   readonly siteId: number;
   readonly site: string;
@@ -35,7 +35,7 @@ export interface LocatedObject<T> {
 
 export interface Inventory<T> {
   readonly source: string;
-  readonly items: readonly LocatedObject<T>[];
+  readonly items: readonly ObjectWithSite<T>[];
   /** UTC time of the worker's last successful listing; null for a list requested from the service now. */
   readonly listedAt: string | null;
 }
@@ -48,7 +48,7 @@ export function addInventoryOptions(command: Command): Command {
 }
 
 /** Reads the state of the worker, or asks the service before the first listing and for a `systemId`. */
-export async function readInventory<K extends ObjectKind>(
+export async function readBuildingInventory<K extends ObjectKind>(
   context: CliContext,
   kind: K,
   options: InventoryOptions,
@@ -58,14 +58,14 @@ export async function readInventory<K extends ObjectKind>(
   const [source] = chooseSource(config, options.source);
   if (systemId === undefined) {
     const storedInventory = await readStateIfAny({ config, source }, (store) =>
-      listFromState<ObjectsByKind[K]>(store, source, kind, options),
+      listObjectsFromState<ObjectsByKind[K]>(store, source, kind, options),
     );
     if (storedInventory !== null) return storedInventory;
   }
   const items = await context.withReader(source, (reader, signal) =>
     context.terminal().progress(`Listing ${kind}s`, async (update) => {
       try {
-        return await listFromService<ObjectsByKind[K]>(reader, kind, { ...options, systemId }, signal, update);
+        return await listObjectsFromService<ObjectsByKind[K]>(reader, kind, { ...options, systemId }, signal, update);
       } catch (error) {
         const failure = asFailure(error);
         if (systemId === undefined || failure.kind !== "config" || failure.field !== "system_id") throw error;
@@ -77,7 +77,7 @@ export async function readInventory<K extends ObjectKind>(
   return { source, items, listedAt: null };
 }
 
-async function listFromState<T>(
+async function listObjectsFromState<T>(
   store: Store,
   source: string,
   kind: ObjectKind,
@@ -91,86 +91,86 @@ async function listFromState<T>(
   const listedAt = poll?.lastSuccess ?? null;
   if (listedAt === null) return null;
   const visibleSites = [...storedSites.values()].filter(({ missingSince }) => missingSince === null);
-  const sites = siteNames(visibleSites.map(({ value }) => value));
-  refuseUnknownSite(site, sites);
-  const items = [...storedObjects.values()].flatMap(({ value, siteId, missingSince }): readonly LocatedObject<T>[] => {
-    const siteName = siteId === null ? undefined : sites.get(siteId);
+  const siteNamesById = mapSiteNames(visibleSites.map(({ value }) => value));
+  refuseUnknownSite(site, siteNamesById);
+  const items = [...storedObjects.values()].flatMap(({ value, siteId, missingSince }): readonly ObjectWithSite<T>[] => {
+    const siteName = siteId === null ? undefined : siteNamesById.get(siteId);
     if (siteId === null || siteName === undefined || missingSince !== null) return [];
-    return (site ?? siteId) === siteId && containsText(value, search) ? [{ value, siteId, site: siteName }] : [];
+    return (site ?? siteId) === siteId && anyFieldContains(value, search) ? [{ value, siteId, site: siteName }] : [];
   });
   return { source, items, listedAt };
 }
 
-async function listFromService<T>(
+async function listObjectsFromService<T>(
   reader: SourceReader,
   kind: ObjectKind,
   { site, search, systemId }: InventoryOptions & { readonly systemId: string | undefined },
   signal: AbortSignal,
   update: (text: string) => void,
-): Promise<readonly LocatedObject<T>[]> {
-  const sites = siteNames(await collectPages(reader.sites({}, signal)));
-  refuseUnknownSite(site, sites);
-  const items = new Map<string, LocatedObject<T>>();
-  for (const [siteId, name] of sites) {
+): Promise<readonly ObjectWithSite<T>[]> {
+  const siteNamesById = mapSiteNames(await collectPageItems(reader.sites({}, signal)));
+  refuseUnknownSite(site, siteNamesById);
+  const items = new Map<string, ObjectWithSite<T>>();
+  for (const [siteId, name] of siteNamesById) {
     if ((site ?? siteId) !== siteId) continue;
-    const filter = { siteId, ...(search && { search }), ...(systemId && { systemId }) };
-    const pages = reader[`${kind}s`](filter, signal) as AsyncIterable<ListPage<ObjectsByKind[ObjectKind]>>;
+    const inventoryFilter = { siteId, ...(search && { search }), ...(systemId && { systemId }) };
+    const pages = reader[`${kind}s`](inventoryFilter, signal) as AsyncIterable<ListPage<ObjectsByKind[ObjectKind]>>;
     // Several sites may list one object; the object belongs to the first site, as in the worker.
-    for (const value of await collectPages(pages))
+    for (const value of await collectPageItems(pages))
       if (!items.has(value.id)) items.set(value.id, { value: value as T, siteId, site: name });
     update(`Listing ${kind}s: ${items.size}`);
   }
   return [...items.values()];
 }
 
-export function siteNames(sites: readonly Site[]): ReadonlyMap<number, string> {
+export function mapSiteNames(sites: readonly Site[]): ReadonlyMap<number, string> {
   return new Map(sites.map(({ id, displayName }) => [id, displayName]));
 }
 
-const MAX_NAMED_SITES = 10;
+const MAX_SITES_IN_ERROR = 10;
 
 /** Throws ConfigError that names the known sites. */
 export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<number, string>): void {
   if (site === undefined || sites.has(site)) return;
-  const namedSites = [...sites].slice(0, MAX_NAMED_SITES).map(([id, name]) => `${id} (${name})`);
-  const unnamedCount = sites.size - namedSites.length;
+  const listedSiteTexts = [...sites].slice(0, MAX_SITES_IN_ERROR).map(([id, name]) => `${id} (${name})`);
+  const omittedSiteCount = sites.size - listedSiteTexts.length;
   throw new ConfigError(
     sites.size === 0
       ? "The token sees no site."
-      : `The token sees no site ${site}; it sees ${namedSites.join(", ")}${unnamedCount === 0 ? "" : ` and ${unnamedCount} more`}.`,
+      : `The token sees no site ${site}; it sees ${listedSiteTexts.join(", ")}${omittedSiteCount === 0 ? "" : ` and ${omittedSiteCount} more`}.`,
     { hint: "`plenum sites` lists them." },
   );
 }
 
 /** Searches every text field, as the service does. */
-function containsText(value: unknown, search: string | undefined): boolean {
+function anyFieldContains(value: unknown, search: string | undefined): boolean {
   if (search === undefined) return true;
-  const searchedText = search.toLowerCase();
+  const lowerCaseSearchText = search.toLowerCase();
   return Object.values(value as object).some(
-    (field) => typeof field === "string" && field.toLowerCase().includes(searchedText),
+    (field) => typeof field === "string" && field.toLowerCase().includes(lowerCaseSearchText),
   );
 }
 
 /** Shows the objects with these ids, or all without ids. Throws ConfigError for unknown ids. */
-export function showSelected<T extends { readonly id: string }>(
+export function showObjects<T extends { readonly id: string }>(
   { items, source }: Inventory<T>,
   kind: ObjectKind,
   idTexts: readonly string[],
-  show: (items: readonly LocatedObject<T>[]) => void,
+  show: (items: readonly ObjectWithSite<T>[]) => void,
 ) {
   if (idTexts.length === 0) return show(items);
-  const ids = splitIds(idTexts);
-  const byId = new Map(items.map((item) => [item.value.id, item]));
-  const unknownIds = ids.filter((id) => !byId.has(id));
-  if (unknownIds.length < ids.length) show(ids.flatMap((id) => byId.get(id) ?? []));
+  const ids = splitCommaSeparatedIds(idTexts);
+  const objectsById = new Map(items.map((item) => [item.value.id, item]));
+  const unknownIds = ids.filter((id) => !objectsById.has(id));
+  if (unknownIds.length < ids.length) show(ids.flatMap((id) => objectsById.get(id) ?? []));
   if (unknownIds.length === 0) return;
-  const unknownText = `no ${kind}${unknownIds.length === 1 ? "" : "s"} ${unknownIds.join(", ")}`;
-  throw new ConfigError(`There is ${unknownText} among the ${items.length} ${kind}s of ${source}.`, {
+  const unknownObjectsText = `no ${kind}${unknownIds.length === 1 ? "" : "s"} ${unknownIds.join(", ")}`;
+  throw new ConfigError(`There is ${unknownObjectsText} among the ${items.length} ${kind}s of ${source}.`, {
     hint: `\`plenum ${kind}s --search\` finds them by their names.`,
   });
 }
 
-export function printOrigin(terminal: Terminal, kind: ObjectKind, count: number, inventory: Inventory<unknown>) {
+export function printListOrigin(terminal: Terminal, kind: ObjectKind, count: number, inventory: Inventory<unknown>) {
   const { listedAt, source } = inventory;
   const origin = listedAt === null ? "as the service lists them" : `as the worker listed them ${ageText(listedAt)} ago`;
   terminal.say(`${formatCount(count, kind)} of ${source}, ${origin}.`);

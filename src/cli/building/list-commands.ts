@@ -2,21 +2,21 @@ import { type Command, Option } from "commander";
 import { asFailure } from "../../core/errors/errors.ts";
 import type { Gateway, Host, System } from "../../core/model/building.ts";
 import type { AlarmFilter } from "../../engine/source/source.ts";
-import { type CliContext, collectPages, parseInteger } from "../shell/command-context.ts";
-import type { TableFields } from "../shell/terminal-output.ts";
+import { type CliContext, collectPageItems, parseInteger } from "../shell/command-context.ts";
+import type { TableColumns } from "../shell/terminal-output.ts";
 import {
   addInventoryOptions,
   type InventoryOptions,
-  type LocatedObject,
+  mapSiteNames,
   type ObjectKind,
-  printOrigin,
-  readInventory,
+  type ObjectWithSite,
+  printListOrigin,
+  readBuildingInventory,
   refuseUnknownSite,
-  showSelected,
-  siteNames,
+  showObjects,
 } from "./building-inventory.ts";
 
-export const gateways = createListCommand<Gateway>("gateway", "a gateway", {
+export const gatewaysCommand = createInventoryListCommand<Gateway>("gateway", "a gateway", {
   online: "online",
   version: "version",
   hardware: "hardware",
@@ -24,14 +24,14 @@ export const gateways = createListCommand<Gateway>("gateway", "a gateway", {
   location: "location",
 });
 
-export const hosts = createListCommand<Host>("host", "a host", {
+export const hostsCommand = createInventoryListCommand<Host>("host", "a host", {
   type: "type",
   model: "modelName",
   address: "ip",
   gateway: (host) => host.gateway?.displayName ?? null,
 });
 
-export const systems = createListCommand<System>("system", "a system", {
+export const systemsCommand = createInventoryListCommand<System>("system", "a system", {
   code: "code",
   discipline: "discipline",
   "data points": "datapointsCount",
@@ -39,29 +39,29 @@ export const systems = createListCommand<System>("system", "a system", {
 });
 
 /** Creates a command with these columns between an object's name and its site. */
-function createListCommand<T extends { readonly id: string; readonly displayName: string }>(
+function createInventoryListCommand<T extends { readonly id: string; readonly displayName: string }>(
   kind: Exclude<ObjectKind, "tag">,
   what: string,
-  columns: TableFields<T>,
+  columns: TableColumns<T>,
 ) {
   const define = (command: Command, context: CliContext) =>
     addInventoryOptions(command)
       .argument("[id...]", `only ${what} with one of these ids`)
       .addHelpText("after", `\nExample:\n  plenum ${kind}s --search north --json`)
       .action(async (ids: readonly string[], options: InventoryOptions) => {
-        const inventory = await readInventory(context, kind, options);
-        const items = inventory.items as unknown as readonly LocatedObject<T>[];
-        showSelected({ ...inventory, items }, kind, ids, (selectedItems) => {
-          const rows = selectedItems.map(({ value, siteId, site }) => ({ ...value, siteId, site }));
-          const site = (row: (typeof rows)[number]) => `${row.siteId} ${row.site}`;
-          context.terminal().rows(rows, { id: "id", name: "displayName", ...columns, site });
-          printOrigin(context.terminal(), kind, selectedItems.length, inventory);
+        const inventory = await readBuildingInventory(context, kind, options);
+        const items = inventory.items as unknown as readonly ObjectWithSite<T>[];
+        showObjects({ ...inventory, items }, kind, ids, (selectedItems) => {
+          const inventoryRows = selectedItems.map(({ value, siteId, site }) => ({ ...value, siteId, site }));
+          const siteColumn = (row: (typeof inventoryRows)[number]) => `${row.siteId} ${row.site}`;
+          context.terminal().rows(inventoryRows, { id: "id", name: "displayName", ...columns, site: siteColumn });
+          printListOrigin(context.terminal(), kind, selectedItems.length, inventory);
         });
       });
   return { define };
 }
 
-export const sites = {
+export const sitesCommand = {
   define(command: Command, context: CliContext): void {
     command
       .option("--source <name>", "which source, when there are several")
@@ -69,9 +69,9 @@ export const sites = {
       .addHelpText("after", "\nExample:\n  plenum sites --search school --json")
       .action(async ({ source, search }: Pick<InventoryOptions, "source" | "search">) => {
         const terminal = context.terminal();
-        const filter = search === undefined ? {} : { search };
+        const siteFilter = search === undefined ? {} : { search };
         const foundSites = await context.withReader(source, (reader, signal) =>
-          terminal.progress("Listing sites", () => collectPages(reader.sites(filter, signal))),
+          terminal.progress("Listing sites", () => collectPageItems(reader.sites(siteFilter, signal))),
         );
         terminal.rows(foundSites, { id: "id", name: "displayName" });
       });
@@ -85,7 +85,7 @@ interface AlarmListOptions {
   readonly priority?: "A" | "B" | "C";
 }
 
-export const alarms = {
+export const alarmsCommand = {
   define(command: Command, context: CliContext): void {
     command
       .option("--source <name>", "which source, when there are several")
@@ -112,14 +112,14 @@ export const alarms = {
 
 function listAlarms(context: CliContext, { source, site, status, priority }: AlarmListOptions) {
   return context.withReader(source, async (reader, signal) => {
-    const filter = { status, ...(site !== undefined && { siteId: site }), ...(priority && { priority }) };
+    const alarmFilter = { status, ...(site !== undefined && { siteId: site }), ...(priority && { priority }) };
     try {
-      return await collectPages(reader.alarms(filter, signal));
+      return await collectPageItems(reader.alarms(alarmFilter, signal));
     } catch (error) {
       // The service rejects an unknown site with a validation error that does not name the site.
       const failure = asFailure(error);
       if (failure.kind === "config" && failure.reason === "validation")
-        refuseUnknownSite(site, siteNames(await collectPages(reader.sites({}, signal))));
+        refuseUnknownSite(site, mapSiteNames(await collectPageItems(reader.sites({}, signal))));
       throw error;
     }
   });

@@ -5,15 +5,15 @@ import { RESOLUTIONS, type Resolution, type TagReading } from "../../core/model/
 import { type HistoryQuery, TAGS_PER_REQUEST } from "../../engine/source/source.ts";
 import type { SourceReader } from "../../ui/operator/control-socket-client.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { splitIds, timeOption } from "../shell/common-command-options.ts";
-import { refuseUnlisted } from "../shell/refuse-unknown-ids.ts";
+import { createTimeOption, splitCommaSeparatedIds } from "../shell/common-command-options.ts";
+import { refuseUnlistedTags } from "../shell/refuse-unknown-ids.ts";
 
 interface ReadTagsOptions {
   readonly source?: string;
   readonly ask?: boolean;
 }
 
-export const read = {
+export const readTagsCommand = {
   define(command: Command, context: CliContext): void {
     command
       .argument("<tag...>", "tag ids")
@@ -22,8 +22,8 @@ export const read = {
       .addHelpText("after", "\nExample:\n  plenum read 10001 10002 --json")
       .action(async (tagIds: string[], { ask, source }: ReadTagsOptions) => {
         const terminal = context.terminal();
-        const ids = splitIds(tagIds);
-        if (ask !== true) await refuseUnlisted(context, source, ids);
+        const ids = splitCommaSeparatedIds(tagIds);
+        if (ask !== true) await refuseUnlistedTags(context, source, ids);
         const readings = await context.withReader(source, (reader, signal) =>
           terminal.progress(`Reading ${ids.length} tags`, () => readTags(reader, ids, signal)),
         );
@@ -39,30 +39,30 @@ async function readTags(
 ): Promise<readonly TagReading[]> {
   const readings: TagReading[] = [];
   for (let groupStart = 0; groupStart < ids.length; groupStart += TAGS_PER_REQUEST) {
-    const group = ids.slice(groupStart, groupStart + TAGS_PER_REQUEST);
-    const reply = await reader.read(group, "on-demand", signal).catch((error: unknown) => {
+    const tagIdGroup = ids.slice(groupStart, groupStart + TAGS_PER_REQUEST);
+    const tagReadingsReply = await reader.read(tagIdGroup, "on-demand", signal).catch((error: unknown) => {
       signal.throwIfAborted();
-      throw addGroupHint(error, group);
+      throw addTagGroupHint(error, tagIdGroup);
     });
-    readings.push(...reply.readings);
+    readings.push(...tagReadingsReply.readings);
   }
   return readings;
 }
 
 /** In a rejection of several tags, the service does not name the cause. */
-function addGroupHint(error: unknown, group: readonly string[]): unknown {
+function addTagGroupHint(error: unknown, group: readonly string[]): unknown {
   const failure = asFailure(error);
   const [tag] = group;
   if (group.length === 1)
     return failure.kind === "rejected" ? new Rejected(`Tag ${tag}: ${errorText(failure)}`, { cause: error }) : error;
-  const refusalText = `${errorText(failure)} The service refuses the ${group.length} tags together: a single one may be the cause, and the service does not say which.`;
-  const options = { hint: "Read fewer at a time, or let a worker list the tags first.", cause: error };
-  if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(refusalText, options);
+  const groupRefusalText = `${errorText(failure)} The service refuses the ${group.length} tags together: a single one may be the cause, and the service does not say which.`;
+  const errorOptions = { hint: "Read fewer at a time, or let a worker list the tags first.", cause: error };
+  if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(groupRefusalText, errorOptions);
   if (failure.kind !== "config" || failure.reason === "unauthenticated") return error;
-  return new ConfigError(refusalText, { reason: failure.reason, ...options });
+  return new ConfigError(groupRefusalText, { reason: failure.reason, ...errorOptions });
 }
 
-interface HistoryOptions extends ReadTagsOptions {
+interface HistoryCommandOptions extends ReadTagsOptions {
   readonly from: string;
   readonly to: string;
   readonly resolution: Resolution;
@@ -70,27 +70,27 @@ interface HistoryOptions extends ReadTagsOptions {
   readonly total?: boolean;
 }
 
-export const history = {
+export const historyCommand = {
   define(command: Command, context: CliContext): void {
     command
       .argument("<tag...>", "tag ids, at most 20")
       .option("--source <name>", "which source, when there are several")
-      .addOption(timeOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
-      .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
+      .addOption(createTimeOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
+      .addOption(createTimeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
       .addOption(new Option("--resolution <size>", "bucket").choices(RESOLUTIONS).default("1h"))
-      .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", parseZone)
+      .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", parseTimeZone)
       .option("--total", "last minus first, one number for each tag")
       .option("--ask", "ask the service also for tags that the state does not know")
       .addHelpText("after", "\nExample:\n  plenum history 10001 --from 7d --resolution 1d --json")
-      .action(async (tagIds: string[], { source, ask, total, zone, ...range }: HistoryOptions) => {
+      .action(async (tagIds: string[], { source, ask, total, zone, ...range }: HistoryCommandOptions) => {
         const terminal = context.terminal();
-        const ids = splitIds(tagIds);
+        const ids = splitCommaSeparatedIds(tagIds);
         if (ids.length > TAGS_PER_REQUEST) throw new InvalidArgumentError("At most 20 tags at once.");
-        if (ask !== true) await refuseUnlisted(context, source, ids);
+        if (ask !== true) await refuseUnlistedTags(context, source, ids);
         const { rows, unreadable } = await context.withReader(source, (reader, signal, sourceZone) => {
-          const query = { tagIds: ids, ...range, timeZone: zone ?? sourceZone };
-          const fetch = total === true ? fetchTotals : fetchLoggedValues;
-          return terminal.progress("Fetching history", () => fetch(reader, query, signal));
+          const historyQuery = { tagIds: ids, ...range, timeZone: zone ?? sourceZone };
+          const fetchHistoryRows = total === true ? fetchTagTotals : fetchLoggedValues;
+          return terminal.progress("Fetching history", () => fetchHistoryRows(reader, historyQuery, signal));
         });
         if (!terminal.json) terminal.say(...unreadable.map((problem) => `Unreadable: ${problem}`));
         if (rows.length === 0 && unreadable.length === 0 && !terminal.json)
@@ -100,7 +100,7 @@ export const history = {
   },
 };
 
-async function fetchTotals(reader: SourceReader, query: HistoryQuery, signal: AbortSignal) {
+async function fetchTagTotals(reader: SourceReader, query: HistoryQuery, signal: AbortSignal) {
   const tagTotals = await reader.totals(query, "on-demand", signal);
   return {
     rows: tagTotals.flatMap(({ id, total, unreadable }) =>
@@ -118,7 +118,7 @@ async function fetchLoggedValues(reader: SourceReader, query: HistoryQuery, sign
   };
 }
 
-function parseZone(text: string): string {
+function parseTimeZone(text: string): string {
   if (!IANAZone.isValidZone(text)) throw new InvalidArgumentError("Write an IANA time zone such as Europe/Oslo.");
   return text;
 }

@@ -12,10 +12,10 @@ import {
   ageText,
   type Inventory,
   type InventoryOptions,
-  type LocatedObject,
-  printOrigin,
-  readInventory,
-  showSelected,
+  type ObjectWithSite,
+  printListOrigin,
+  readBuildingInventory,
+  showObjects,
 } from "./building-inventory.ts";
 
 interface TagListOptions extends InventoryOptions {
@@ -25,7 +25,7 @@ interface TagListOptions extends InventoryOptions {
 }
 
 /** Printed row of a tag; null: the value was never read. */
-interface TagRow extends Tag {
+interface PrintedTagRow extends Tag {
   readonly siteId: number;
   readonly site: string;
   readonly systemIds: readonly string[];
@@ -58,30 +58,30 @@ export function define(command: Command, context: CliContext): void {
       const terminal = context.terminal();
       const config = context.config();
       const [source, entry] = chooseSource(config, options.source);
-      refuseUnknownClass(options.class, entry);
-      const emptyState = { values: new Map(), systems: new Map(), logs: new Map() };
-      const tagState = (await readStateIfAny({ config, source }, (store) => readTagState(store, source))) ?? emptyState;
+      refuseUnknownReadClass(options.class, entry);
+      const noTagState = { values: new Map(), systems: new Map(), logs: new Map() };
+      const tagState = (await readStateIfAny({ config, source }, (store) => readTagState(store, source))) ?? noTagState;
       // Ask the service for the tags of a system unless the worker learns them (inventory.tags_of_systems).
-      const systemToAsk = entry.inventory.tags_of_systems ? undefined : options.system;
-      const inventory = await readInventory(context, "tag", options, systemToAsk);
+      const requestedSystemId = entry.inventory.tags_of_systems ? undefined : options.system;
+      const inventory = await readBuildingInventory(context, "tag", options, requestedSystemId);
       refuseUnknownSystem(options, entry, inventory.items, tagState);
       refuseUnknownUnit(options.unit, inventory.items);
-      showSelected({ ...inventory, items: buildRows(inventory, tagState, entry, options) }, "tag", ids, (selected) => {
-        const rows = selected.map(({ value }) => value);
-        const hasSystems = rows.some(({ systemIds }) => systemIds.length > 0);
-        terminal.rows(rows, {
+      showObjects({ ...inventory, items: listTagRows(inventory, tagState, entry, options) }, "tag", ids, (selected) => {
+        const tagRows = selected.map(({ value }) => value);
+        const hasTagSystems = tagRows.some(({ systemIds }) => systemIds.length > 0);
+        terminal.rows(tagRows, {
           id: "id",
           name: "displayName",
-          value: valueText,
+          value: tagValueText,
           unit: "unit",
           age: ({ readAt }) => (readAt === null ? null : ageText(readAt)),
           class: "class",
           log: ({ hasLog }) => (hasLog === null ? null : hasLog ? "yes" : "no"),
           site: ({ siteId, site }) => `${siteId} ${site}`,
-          ...(hasSystems && { systems: ({ systemIds }: TagRow) => systemIds.join(" ") }),
+          ...(hasTagSystems && { systems: ({ systemIds }: PrintedTagRow) => systemIds.join(" ") }),
           description: "description",
         });
-        printOrigin(terminal, "tag", selected.length, inventory);
+        printListOrigin(terminal, "tag", selected.length, inventory);
       });
     });
 }
@@ -92,50 +92,50 @@ async function readTagState(store: Store, source: string): Promise<StoredTagStat
     store.documents<StoredTagSystems>(syncSet("tag-system", source)),
     store.documents<StoredLedger>(documentSet("history", source)),
   ]);
-  const logs = new Map<string, boolean>();
+  const hasLogByTag = new Map<string, boolean>();
   for (const [key, { state }] of ledgers) {
     const [id = ""] = key.split(" ");
     // One series with data proves the log, whatever another resolution returned.
-    if (state === "following") logs.set(id, true);
-    else if (state === "no-log" && !logs.has(id)) logs.set(id, false);
+    if (state === "following") hasLogByTag.set(id, true);
+    else if (state === "no-log" && !hasLogByTag.has(id)) hasLogByTag.set(id, false);
   }
-  return { values, systems, logs };
+  return { values, systems, logs: hasLogByTag };
 }
 
-function buildRows(
+function listTagRows(
   { items }: Inventory<Tag>,
   { values, systems, logs }: StoredTagState,
   { read, inventory }: SourceConfigEntry,
   { unit, system, class: className }: TagListOptions,
-): readonly LocatedObject<TagRow>[] {
-  const findTagClass = createClassFinder(read);
+): readonly ObjectWithSite<PrintedTagRow>[] {
+  const findReadClass = createClassFinder(read);
   return items.flatMap(({ value: tag, siteId, site }) => {
     const systemIds = systems.get(tag.id)?.systemIds ?? [];
     const { value, quality = null, time: readAt = null } = values.get(tag.id) ?? {};
-    const tagClass = findTagClass({ tag, siteId, systemIds })?.name ?? null;
+    const readClassName = findReadClass({ tag, siteId, systemIds })?.name ?? null;
     if (unit !== undefined && (tag.unit ?? "") !== unit) return [];
     if (system !== undefined && inventory.tags_of_systems && !systemIds.includes(system)) return [];
-    if (className !== undefined && tagClass !== className) return [];
+    if (className !== undefined && readClassName !== className) return [];
     const hasLog = logs.get(tag.id) ?? null;
-    const row = { ...tag, siteId, site, systemIds, class: tagClass, hasLog, value, quality, readAt };
-    return [{ value: row, siteId, site }];
+    const tagRow = { ...tag, siteId, site, systemIds, class: readClassName, hasLog, value, quality, readAt };
+    return [{ value: tagRow, siteId, site }];
   });
 }
 
 /** Returns null, a dash in the table, for a tag that was never read. */
-function valueText({ value, quality }: TagRow): string | number | boolean | null {
+function tagValueText({ value, quality }: PrintedTagRow): string | number | boolean | null {
   if (value === undefined) return null;
   if (value === null) return "no value";
   return quality === "good" ? value : `${value} (${quality})`;
 }
 
-function refuseUnknownClass(name: string | undefined, { read }: SourceConfigEntry): void {
-  const names = read.map((each) => each.name);
-  if (name === undefined || names.includes(name)) return;
+function refuseUnknownReadClass(name: string | undefined, { read }: SourceConfigEntry): void {
+  const readClassNames = read.map((each) => each.name);
+  if (name === undefined || readClassNames.includes(name)) return;
   throw new ConfigError(
-    names.length === 0
+    readClassNames.length === 0
       ? `There is no class ${name}: nothing is read (\`read\` is empty).`
-      : `There is no class ${name} under \`read\`; there are ${names.join(", ")}.`,
+      : `There is no class ${name} under \`read\`; there are ${readClassNames.join(", ")}.`,
   );
 }
 
@@ -143,26 +143,26 @@ function refuseUnknownClass(name: string | undefined, { read }: SourceConfigEntr
 function refuseUnknownSystem(
   { system }: TagListOptions,
   { inventory }: SourceConfigEntry,
-  listedTags: readonly LocatedObject<Tag>[],
+  listedTags: readonly ObjectWithSite<Tag>[],
   { systems }: StoredTagState,
 ): void {
   if (system === undefined) return;
-  const isMember = (id: string) => !inventory.tags_of_systems || systems.get(id)?.systemIds.includes(system);
-  if (listedTags.some(({ value }) => isMember(value.id))) return;
+  const isTagInSystem = (id: string) => !inventory.tags_of_systems || systems.get(id)?.systemIds.includes(system);
+  if (listedTags.some(({ value }) => isTagInSystem(value.id))) return;
   throw new ConfigError(`No tag that fits belongs to the system ${system}.`, {
     hint: "`plenum systems` lists the systems.",
   });
 }
 
-const MAX_NAMED_UNITS = 12;
+const MAX_UNITS_IN_ERROR = 12;
 
 /** Throws ConfigError with the known units. */
-function refuseUnknownUnit(unit: string | undefined, tags: readonly LocatedObject<Tag>[]): void {
-  const counts = Map.groupBy(tags, ({ value }) => value.unit ?? "");
-  if (unit === undefined || tags.length === 0 || counts.has(unit)) return;
-  const namedUnits = [...counts]
+function refuseUnknownUnit(unit: string | undefined, tags: readonly ObjectWithSite<Tag>[]): void {
+  const tagsByUnit = Map.groupBy(tags, ({ value }) => value.unit ?? "");
+  if (unit === undefined || tags.length === 0 || tagsByUnit.has(unit)) return;
+  const commonUnitTexts = [...tagsByUnit]
     .toSorted(([, a], [, b]) => b.length - a.length)
-    .slice(0, MAX_NAMED_UNITS)
+    .slice(0, MAX_UNITS_IN_ERROR)
     .map(([each, { length }]) => `${each === "" ? "none" : each} (${length})`);
-  throw new ConfigError(`No tag has the unit "${unit}"; there are ${namedUnits.join(", ")}.`);
+  throw new ConfigError(`No tag has the unit "${unit}"; there are ${commonUnitTexts.join(", ")}.`);
 }

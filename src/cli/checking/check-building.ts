@@ -15,8 +15,8 @@ import {
   type TagClassComparison,
   type VisibleBuilding,
 } from "../../engine/sync/selection-mismatches.ts";
-import { DEFINED_PRIORITIES } from "../shell/refuse-unknown-ids.ts";
-import { type CheckLine, passedCheck, warningLine, wrongLine } from "./check-result-line.ts";
+import { DEFINED_ALARM_PRIORITIES } from "../shell/refuse-unknown-ids.ts";
+import { type CheckResult, passedCheck, warnedCheck, wrongCheck } from "./check-result-line.ts";
 
 export interface ComparedSource {
   readonly name: string;
@@ -26,88 +26,88 @@ export interface ComparedSource {
   readonly places: LocateOption;
 }
 
-type CheckLines = readonly CheckLine[];
+type CheckResults = readonly CheckResult[];
 type Path = readonly (string | number)[];
 
-export function compareSource(compared: ComparedSource): CheckLines {
+export function compareSourceWithBuilding(compared: ComparedSource): CheckResults {
   const { read, history, schedules } = compared.entry;
   const checkName = `${compared.name}: values`;
   const isReadingTags = read.length + history.length > 0;
-  const noTagsText = "Without the list of tags the worker learns of no tag, and reads none: let schedules.tags be.";
+  const noTagListText = "Without the list of tags the worker learns of no tag, and reads none: let schedules.tags be.";
   return [
-    ...siteLists(compared),
-    ...classLines(compared),
-    ...historyLines(compared),
-    ...sensorLines(compared),
-    ...writableLines(compared),
+    ...checkSiteOptions(compared),
+    ...checkReadClasses(compared),
+    ...checkHistoryClasses(compared),
+    ...checkSilentSensorOptions(compared),
+    ...checkWritableTags(compared),
     ...(isReadingTags ? [] : [passedCheck(checkName, "none are read: `read` and `history` are empty")]),
     ...(isReadingTags && schedules.tags === false
-      ? [warningLine(checkName, noTagsText, compared.places(["sources", compared.name, "schedules", "tags"]))]
+      ? [warnedCheck(checkName, noTagListText, compared.places(["sources", compared.name, "schedules", "tags"]))]
       : []),
   ];
 }
 
-export function planLines(name: string, { alarms, fits, load, changes, classes, history }: PlanReport): CheckLines {
+export function checkQuota(name: string, { alarms, fits, load, changes, classes, history }: PlanReport): CheckResults {
   const requestLimitAdvice = "If the service allows more, raise quota.list_requests_per_minute.";
-  const alarmWarnings = alarms === undefined ? [] : [warningLine(`${name}: alarms`, `${alarms} ${requestLimitAdvice}`)];
+  const alarmWarnings = alarms === undefined ? [] : [warnedCheck(`${name}: alarms`, `${alarms} ${requestLimitAdvice}`)];
   if (classes.length + history.length === 0) return alarmWarnings;
   const checkName = `${name}: quota`;
   const loadText = `the wishes need ${(load * 100).toFixed(0)} % of what can be planned with`;
   if (fits) return [...alarmWarnings, passedCheck(checkName, loadText)];
   const [cheapest] = changes;
   const changeAdvice = cheapest === undefined ? "" : ` The cheapest change: ${cheapest.text} ${cheapest.yaml}`;
-  return [...alarmWarnings, warningLine(checkName, `${loadText}, so values become older than wished.${changeAdvice}`)];
+  return [...alarmWarnings, warnedCheck(checkName, `${loadText}, so values become older than wished.${changeAdvice}`)];
 }
 
 /** Warns of priorities without alarms. Alarms may have undefined priorities, so this is no error. */
-export function priorityLines({ sinks }: Config, places: LocateOption): CheckLines {
-  return filterWarnings(sinks, places, "priorities", ({ priorities }) =>
+export function checkSinkPriorities({ sinks }: Config, places: LocateOption): CheckResults {
+  return sinkFilterWarnings(sinks, places, "priorities", ({ priorities }) =>
     priorities.map((priority) =>
-      DEFINED_PRIORITIES.includes(priority)
+      DEFINED_ALARM_PRIORITIES.includes(priority)
         ? null
-        : `The service knows no priority ${priority}; its alarms have ${DEFINED_PRIORITIES.join(", ")}.`,
+        : `The service knows no priority ${priority}; its alarms have ${DEFINED_ALARM_PRIORITIES.join(", ")}.`,
     ),
   );
 }
 
-export function filterLines(
+export function checkSinkSites(
   { sinks }: Config,
   buildings: ReadonlyMap<string, Pick<VisibleBuilding, "sites">>,
   places: LocateOption,
-): CheckLines {
-  return filterWarnings(sinks, places, "sites", (filter) => {
-    const sources = filter.sources.length === 0 ? [...buildings.keys()] : filter.sources;
-    const knownBuildings = sources.map((source) => buildings.get(source));
+): CheckResults {
+  return sinkFilterWarnings(sinks, places, "sites", (filter) => {
+    const filterSources = filter.sources.length === 0 ? [...buildings.keys()] : filter.sources;
+    const knownBuildings = filterSources.map((source) => buildings.get(source));
     if (filter.sources.length > 0 && knownBuildings.includes(undefined)) return [];
     const sites = knownBuildings.flatMap((building) => building?.sites ?? []);
-    const ids = new Set(sites.map(({ id }) => String(id)));
+    const siteIds = new Set(sites.map(({ id }) => String(id)));
     return filter.sites.map((id) =>
-      ids.has(id) ? null : `No event can be of a site ${id}; ${describeVisibleSites({ sites })}.`,
+      siteIds.has(id) ? null : `No event can be of a site ${id}; ${describeVisibleSites({ sites })}.`,
     );
   });
 }
 
 /** `problems` returns a text or null for each value of the option. */
-function filterWarnings(
+function sinkFilterWarnings(
   sinks: Config["sinks"],
   places: LocateOption,
   option: "priorities" | "sites",
   problems: (filter: Config["sinks"][string]["filter"]) => readonly (string | null)[],
-): CheckLines {
+): CheckResults {
   return Object.entries(sinks).flatMap(([sink, { filter }]) =>
     problems(filter).flatMap((problem, index) =>
-      problem === null ? [] : [warningLine(`sink ${sink}`, problem, places(["sinks", sink, "filter", option, index]))],
+      problem === null ? [] : [warnedCheck(`sink ${sink}`, problem, places(["sinks", sink, "filter", option, index]))],
     ),
   );
 }
 
 function mismatchLines({ name, places }: ComparedSource, what: string, base: Path, mismatches: readonly Mismatch[]) {
   return mismatches.map(({ path, message }) =>
-    warningLine(`${name}: ${what}`, message, places(["sources", name, ...base, ...path])),
+    warnedCheck(`${name}: ${what}`, message, places(["sources", name, ...base, ...path])),
   );
 }
 
-function siteLists(compared: ComparedSource): CheckLines {
+function checkSiteOptions(compared: ComparedSource): CheckResults {
   const { entry, building } = compared;
   return (["alarms", "inventory"] as const).flatMap((section) => {
     const mismatches = findSiteMismatches(entry[section].sites ?? [], { ...building, followed: null });
@@ -115,34 +115,34 @@ function siteLists(compared: ComparedSource): CheckLines {
   });
 }
 
-function classLines(compared: ComparedSource): CheckLines {
+function checkReadClasses(compared: ComparedSource): CheckResults {
   const { read } = compared.entry;
   return compareTagClasses(read, compared.building).flatMap((found, index) => {
-    const intervalText = formatDuration(read[index]?.every ?? 0);
-    return classComparison(compared, `read ${found.name}`, ["read", index], found, `, at most ${intervalText} old`);
+    const readIntervalText = formatDuration(read[index]?.every ?? 0);
+    return checkTagClass(compared, `read ${found.name}`, ["read", index], found, `, at most ${readIntervalText} old`);
   });
 }
 
 /** Each resolution, and totals, is a separate list. */
-function historyLines(compared: ComparedSource): CheckLines {
+function checkHistoryClasses(compared: ComparedSource): CheckResults {
   const classes = compared.entry.history.map((each, index) => ({ ...each, index }));
   const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
   return [...classesBySeries].flatMap(([series, list]) =>
     compareTagClasses(list, compared.building).flatMap((found, n) => {
       const { index = 0, backfill = 0 } = list[n] ?? {};
       const pastText = backfill === 0 ? "" : `, and the past ${formatDuration(backfill)}`;
-      return classComparison(compared, `history ${found.name}`, ["history", index], found, ` at ${series}${pastText}`);
+      return checkTagClass(compared, `history ${found.name}`, ["history", index], found, ` at ${series}${pastText}`);
     }),
   );
 }
 
-function classComparison(
+function checkTagClass(
   compared: ComparedSource,
   what: string,
   base: Path,
   { tags, mismatches }: TagClassComparison,
   details: string,
-): CheckLines {
+): CheckResults {
   const lines = mismatchLines(compared, what, base, mismatches);
   if (tags > 0) return [passedCheck(`${compared.name}: ${what}`, `${formatCount(tags, "tag")}${details}`), ...lines];
   return lines.map((line, n) =>
@@ -151,13 +151,13 @@ function classComparison(
 }
 
 /** A tag is on the list as soon as one field matches, so each field is compared separately. */
-function sensorLines(compared: ComparedSource): CheckLines {
+function checkSilentSensorOptions(compared: ComparedSource): CheckResults {
   const { silent_sensors: sensors } = compared.entry;
   if (sensors === false) return [];
   // The default units and names of may_rest need not exist in every building.
   const { sites, systems, ids } = sensors.may_rest;
-  const configuredLists = { exclude: { ...sensors.exclude, classes: undefined }, may_rest: { sites, systems, ids } };
-  return Object.entries(configuredLists).flatMap(([list, fields]) =>
+  const sensorSelections = { exclude: { ...sensors.exclude, classes: undefined }, may_rest: { sites, systems, ids } };
+  return Object.entries(sensorSelections).flatMap(([list, fields]) =>
     Object.entries(fields).flatMap(([field, value]) => {
       const mismatches = value === undefined ? [] : findSelectionMismatches({ [field]: value }, compared.building);
       return mismatchLines(compared, "silent_sensors", ["silent_sensors", list], mismatches);
@@ -166,24 +166,24 @@ function sensorLines(compared: ComparedSource): CheckLines {
 }
 
 /** An allowed tag that the building lacks is an error: the operator expects to write it. */
-function writableLines(compared: ComparedSource): CheckLines {
+function checkWritableTags(compared: ComparedSource): CheckResults {
   const { name, config, building, places } = compared;
   const { enabled, allow } = config.commands;
   const checkName = `${name}: commands`;
-  const mismatchedTags = allow.flatMap((entry, index) =>
+  const tagMismatches = allow.flatMap((entry, index) =>
     (entry.source ?? name) !== name
       ? []
       : findWritableMismatches(entry, building).map(({ path, message }) =>
-          (enabled ? wrongLine : warningLine)(checkName, message, places(["commands", "allow", index, ...path])),
+          (enabled ? wrongCheck : warnedCheck)(checkName, message, places(["commands", "allow", index, ...path])),
         ),
   );
-  const foundTags = writableTags(compared);
+  const foundTags = findWritableTags(compared);
   const ids = joinFirst(foundTags.map((entry) => entry.tag_id));
   const foundTagsText = `${formatCount(foundTags.length, "tag")} of commands.allow found in the building: ${ids}`;
-  return [...(foundTags.length === 0 ? [] : [passedCheck(checkName, foundTagsText)]), ...mismatchedTags];
+  return [...(foundTags.length === 0 ? [] : [passedCheck(checkName, foundTagsText)]), ...tagMismatches];
 }
 
-export function writableTags({ name, config, building }: Pick<ComparedSource, "name" | "config" | "building">) {
+export function findWritableTags({ name, config, building }: Pick<ComparedSource, "name" | "config" | "building">) {
   return config.commands.allow.filter(
     (entry: AllowedTag) => (entry.source ?? name) === name && findWritableMismatches(entry, building).length === 0,
   );

@@ -16,21 +16,21 @@ import type { VisibleBuilding } from "../../engine/sync/selection-mismatches.ts"
 import { readPageCredentials } from "../../ui/status/access-control.ts";
 import type { CliContext } from "../shell/command-context.ts";
 import { createStandaloneSink } from "../shell/source-without-worker.ts";
-import { approvalQuestion } from "../writing/writing-control-command.ts";
-import { filterLines, priorityLines } from "./check-building.ts";
-import { checkSource } from "./check-monitoring-source.ts";
+import { loadApprovalInputs } from "../writing/writing-control-command.ts";
+import { checkSinkPriorities, checkSinkSites } from "./check-building.ts";
+import { checkMonitoringSource } from "./check-monitoring-source.ts";
 import {
-  type CheckLine,
+  type CheckResult,
   failedCheck,
   passedCheck,
-  warningLine,
+  warnedCheck,
   withTimeLimit,
-  wrongLine,
+  wrongCheck,
 } from "./check-result-line.ts";
-import { checkWriting, writableText } from "./check-tag-writing.ts";
-import { checkMachine } from "./check-this-machine.ts";
+import { checkTagWriting, writableText } from "./check-tag-writing.ts";
+import { checkLocalMachine } from "./check-this-machine.ts";
 
-interface CheckOptions {
+interface CheckCommandOptions {
   readonly strict?: boolean;
   readonly ask?: boolean;
   readonly lists?: boolean;
@@ -50,58 +50,58 @@ export function define(command: Command, context: CliContext): void {
         "\ncost nothing of the quota; 30,000 tags take two minutes where no worker has listed them." +
         "\n\nExample:\n  plenum check --config /etc/plenum/plenum.yaml --strict",
     )
-    .action(async (options: CheckOptions) => {
+    .action(async (options: CheckCommandOptions) => {
       refuseUnverifiedTls();
       const terminal = context.terminal();
       const config = context.config();
       const lines = await terminal.progress("Checking", (update) => runChecks(config, context, options, update));
-      const detail = ({ place, detail: text }: CheckLine) => (place === undefined ? text : `${place} ${text}`);
-      terminal.rows(lines, { what: "what", result: "result", detail });
-      throwIfFailed(lines, options.strict === true);
+      const detailColumn = ({ place, detail: text }: CheckResult) => (place === undefined ? text : `${place} ${text}`);
+      terminal.rows(lines, { what: "what", result: "result", detail: detailColumn });
+      throwIfCheckFailed(lines, options.strict === true);
     });
 }
 
 async function runChecks(
   config: Config,
   context: CliContext,
-  { lists = true, ask = false, allowWritableConfig = false }: CheckOptions,
+  { lists = true, ask = false, allowWritableConfig = false }: CheckCommandOptions,
   update: (text: string) => void,
-): Promise<readonly CheckLine[]> {
+): Promise<readonly CheckResult[]> {
   const { signal } = context;
   const places = locateOptionsInFile(context.configFile());
-  const lines: CheckLine[] = [
-    checkFile(context.configFile(), allowWritableConfig),
-    ...(await checkMachine(config, context.configFile(), places, signal)),
-    ...checkPasswords(config),
-    ...(await checkApproved(config)),
+  const lines: CheckResult[] = [
+    checkConfigFile(context.configFile(), allowWritableConfig),
+    ...(await checkLocalMachine(config, context.configFile(), places, signal)),
+    ...checkPagePasswords(config),
+    ...(await checkWritingApproval(config)),
   ];
-  const writingBlockers = await checkWriting(config, places, signal);
+  const writingBlockers = await checkTagWriting(config, places, signal);
   lines.push(...writingBlockers);
   const writableTags: AllowedTag[] = [];
   const buildings = new Map<string, Pick<VisibleBuilding, "sites">>();
   for (const [name, entry] of Object.entries(config.sources)) {
     update(`Asking source ${name}`);
-    const result = await checkSource({ name, entry, config, places, lists, ask, signal, update });
+    const result = await checkMonitoringSource({ name, entry, config, places, lists, ask, signal, update });
     lines.push(...result.lines);
     writableTags.push(...(result.writable ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)));
     if (result.sites !== null) buildings.set(name, { sites: result.sites });
   }
-  lines.push(...checkAnySink(config), ...priorityLines(config, places));
+  lines.push(...checkForEnabledSink(config), ...checkSinkPriorities(config, places));
   for (const name of Object.keys(config.sinks)) {
     update(`Asking sink ${name}`);
     lines.push(...(await checkSink(name, config, signal)));
   }
-  if (buildings.size === Object.keys(config.sources).length) lines.push(...filterLines(config, buildings, places));
-  const mayWrite =
+  if (buildings.size === Object.keys(config.sources).length) lines.push(...checkSinkSites(config, buildings, places));
+  const isWritingPossible =
     writingBlockers.length === 0 && !lines.some(({ result }) => ["wrong", "unavailable"].includes(result));
-  if (!mayWrite || writableTags.length === 0) return lines;
+  if (!isWritingPossible || writableTags.length === 0) return lines;
   return [
     ...lines,
     passedCheck("writing", `${formatCount(writableTags.length, "tag")} may be written: ${writableText(writableTags)}`),
   ];
 }
 
-function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
+function checkConfigFile(file: string, isWritableAllowed: boolean): CheckResult {
   const checkName = "configuration";
   try {
     if (!isWritableAllowed) refuseUntrustedConfigFile(file);
@@ -112,16 +112,16 @@ function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
 }
 
 /** Throws ConfigError if a check found something wrong, Retryable if something is only unavailable. */
-function throwIfFailed(lines: readonly CheckLine[], isStrict: boolean): void {
-  const wrongLines = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
-  const unavailableLines = lines.filter(({ result }) => result === "unavailable");
-  const failedCount = wrongLines.length + unavailableLines.length;
-  if (failedCount === 0) return;
-  const failureText = `${failedCount} of ${lines.length} checks did not pass.`;
-  throw wrongLines.length > 0 ? new ConfigError(failureText) : new Retryable(failureText);
+function throwIfCheckFailed(lines: readonly CheckResult[], isStrict: boolean): void {
+  const wrongResults = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
+  const unavailableResults = lines.filter(({ result }) => result === "unavailable");
+  const failedCheckCount = wrongResults.length + unavailableResults.length;
+  if (failedCheckCount === 0) return;
+  const failureText = `${failedCheckCount} of ${lines.length} checks did not pass.`;
+  throw wrongResults.length > 0 ? new ConfigError(failureText) : new Retryable(failureText);
 }
 
-function checkPasswords({ status }: Config): readonly CheckLine[] {
+function checkPagePasswords({ status }: Config): readonly CheckResult[] {
   try {
     return readPageCredentials(status) === null ? [] : [passedCheck("status", "the passwords are there")];
   } catch (error) {
@@ -130,34 +130,34 @@ function checkPasswords({ status }: Config): readonly CheckLine[] {
 }
 
 /** Checks that a second person has approved what may be written. */
-async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
+async function checkWritingApproval(config: Config): Promise<readonly CheckResult[]> {
   if (!config.commands.enabled) return [];
 
   try {
-    const question = await approvalQuestion(config);
-    if (question.config === null && question.pinned === null) return [];
-    const { approvedBy, refusing } = readApprovalState(question);
-    if (refusing !== null) return [wrongLine("approval of writing", refusing)];
+    const approvalInputs = await loadApprovalInputs(config);
+    if (approvalInputs.config === null && approvalInputs.pinned === null) return [];
+    const { approvedBy, refusing } = readApprovalState(approvalInputs);
+    if (refusing !== null) return [wrongCheck("approval of writing", refusing)];
     return [passedCheck("approval of writing", `approved by ${approvedBy.join(", ")}`)];
   } catch (error) {
     return [failedCheck("approval of writing", error)];
   }
 }
 
-async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
+async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckResult[]> {
   const checkName = `sink ${name}`;
-  const entry = config.sinks[name];
-  if (entry === undefined || !entry.enabled) return [warningLine(checkName, "switched off (enabled: false)")];
-  const connector = findSinkConnector(entry);
+  const sinkConfig = config.sinks[name];
+  if (sinkConfig === undefined || !sinkConfig.enabled) return [warnedCheck(checkName, "switched off (enabled: false)")];
+  const connector = findSinkConnector(sinkConfig);
   let sink: Sink | undefined;
   try {
-    sink = await createStandaloneSink(name, entry);
+    sink = await createStandaloneSink(name, sinkConfig);
     if (sink?.probe === undefined) return [passedCheck(checkName, `${connector}: nothing to ask`)];
     await withTimeLimit(signal, async (limited) => sink?.probe?.(limited));
     const retentionMs = await withTimeLimit(signal, async (limited) => (await sink?.retentionMs?.(limited)) ?? null);
     return [
       passedCheck(checkName, `${connector} answers`),
-      ...(retentionMs === null ? [] : shortRetentionLines(checkName, entry, config, retentionMs)),
+      ...(retentionMs === null ? [] : checkSinkRetention(checkName, sinkConfig, config, retentionMs)),
     ];
   } catch (error) {
     signal.throwIfAborted();
@@ -167,28 +167,28 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
   }
 }
 
-function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
+function checkForEnabledSink({ sinks, state }: Config): readonly CheckResult[] {
   if (Object.values(sinks).some(({ enabled }) => enabled)) return [];
   const noSinkText = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";
   const detail = `${noSinkText}: what happens is kept for ${formatDuration(state.replay_window)} and goes nowhere. Name one under sinks, such as files: { file: { folder: events } }.`;
-  return [warningLine("sinks", detail)];
+  return [warnedCheck("sinks", detail)];
 }
 
 /** A backfill may reach further back than the retention of the sink's server. */
-function shortRetentionLines(
+function checkSinkRetention(
   what: string,
   { filter }: Config["sinks"][string],
   config: Config,
   retentionMs: number,
-): readonly CheckLine[] {
+): readonly CheckResult[] {
   return Object.entries(config.sources).flatMap(([source, { history }]) =>
-    history.flatMap(({ name, backfill, total }): CheckLine[] => {
+    history.flatMap(({ name, backfill, total }): CheckResult[] => {
       const eventType = total ? "tag-total" : "tag-history";
       const event = { type: eventType, source: sourceUri(source), siteid: filter.sites[0] } as Event;
       if (backfill <= retentionMs || !matchesFilter({ ...filter, priorities: [] }, event)) return [];
       const backfillText = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
       const detail = `It keeps ${formatDuration(retentionMs)}, and ${backfillText}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
-      return [warningLine(what, detail)];
+      return [warnedCheck(what, detail)];
     }),
   );
 }

@@ -2,19 +2,19 @@ import { asFailure, errorText, Retryable } from "../../core/errors/errors.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 
 /** `warning`: a part has no effect. `unavailable`: a temporary failure. `wrong`: somebody has to change something. */
-export interface CheckLine {
+export interface CheckResult {
   readonly what: string;
   readonly result: "ok" | "warning" | "unavailable" | "wrong";
   readonly detail: string;
   readonly place?: string | undefined;
 }
 
-const createLine = (result: CheckLine["result"]) => {
-  return (what: string, detail: string, place?: string): CheckLine => ({ what, result, detail, place });
+const createCheckResult = (result: CheckResult["result"]) => {
+  return (what: string, detail: string, place?: string): CheckResult => ({ what, result, detail, place });
 };
-export const passedCheck = createLine("ok");
-export const warningLine = createLine("warning");
-export const wrongLine = createLine("wrong");
+export const passedCheck = createCheckResult("ok");
+export const warnedCheck = createCheckResult("warning");
+export const wrongCheck = createCheckResult("wrong");
 
 /** Sends a request; throws Retryable if no response arrives in time. */
 export async function withTimeLimit<T>(
@@ -32,7 +32,7 @@ export async function withTimeLimit<T>(
   }
 }
 
-export function failedCheck(what: string, error: unknown, place?: string): CheckLine {
+export function failedCheck(what: string, error: unknown, place?: string): CheckResult {
   const result = asFailure(error).kind === "config" ? "wrong" : "unavailable";
   return { what, result, detail: maskCredentials(errorText(error)), place };
 }

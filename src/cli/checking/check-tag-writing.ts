@@ -13,36 +13,36 @@ import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
 import { readFleetDocument } from "../../scale/fleet/fleet-document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmedToWrite } from "../../scale/member-writing-guards.ts";
-import { findWorkerFor } from "../shell/find-worker.ts";
-import { readSourceStores, readStateIfAny, withStateDatabase } from "../shell/open-worker-state.ts";
-import { type CheckLine, failedCheck, passedCheck, warningLine } from "./check-result-line.ts";
+import { findWorkerOfConfig } from "../shell/find-worker.ts";
+import { readSourceStores, readStateIfAny, useStateDatabase } from "../shell/open-worker-state.ts";
+import { type CheckResult, failedCheck, passedCheck, warnedCheck } from "./check-result-line.ts";
 
 /** Returns every reason why no command can be written, with its remedy. Limits of single tags are checked elsewhere. */
-export async function checkWriting(
+export async function checkTagWriting(
   config: Config,
   places: LocateOption,
   signal: AbortSignal,
-): Promise<readonly CheckLine[]> {
+): Promise<readonly CheckResult[]> {
   const { commands, sinks } = config;
-  const isConfigured = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(acceptsCommands);
-  if (!isConfigured) return [passedCheck(CHECK_NAME, `${WRITING_DISABLED_TEXT}, and no command is executed`)];
+  const isWritingSetUp = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(acceptsCommands);
+  if (!isWritingSetUp) return [passedCheck(CHECK_NAME, `${WRITING_DISABLED_TEXT}, and no command is executed`)];
   return [
-    ...configurationBlockers(config, places),
-    ...senderBlockers(config, places),
-    ...hoursBlockers(config),
-    ...(await stateBlockers(config, signal)),
+    ...configWritingBlockers(config, places),
+    ...commandSenderBlockers(config, places),
+    ...writingHoursBlockers(config),
+    ...(await stateWritingBlockers(config, signal)),
   ];
 }
 
 const CHECK_NAME = "writing";
 const WRITING_DISABLED_TEXT = "Writing is off (commands.enabled: false)";
 
-function configurationBlockers({ commands, sources }: Config, places: LocateOption): readonly CheckLine[] {
+function configWritingBlockers({ commands, sources }: Config, places: LocateOption): readonly CheckResult[] {
   const { allow, enabled, rehearsal } = commands;
   const sourcesWithoutTagList = Object.entries(sources).filter(
     ([name, { schedules }]) => schedules.tags === false && allow.some((tag) => (tag.source ?? name) === name),
   );
-  const reasons: readonly (readonly [isBlocking: boolean, detail: string, path: readonly string[]])[] = [
+  const blockers: readonly (readonly [isBlocking: boolean, detail: string, path: readonly string[]])[] = [
     [!enabled, `${WRITING_DISABLED_TEXT}, so every command is refused: set commands.enabled: true.`, ["commands"]],
     [
       rehearsal,
@@ -63,30 +63,30 @@ function configurationBlockers({ commands, sources }: Config, places: LocateOpti
         ] as const,
     ),
   ];
-  return reasons.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blockerLine(detail, places(path))] : []));
+  return blockers.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blockerLine(detail, places(path))] : []));
 }
 
-function hoursBlockers({ commands, sources }: Config): readonly CheckLine[] {
+function writingHoursBlockers({ commands, sources }: Config): readonly CheckResult[] {
   return commands.allow.flatMap((entry) => {
-    const { time_zone: timeZone } = sources[sourceNameOf(entry, sources)] ?? {};
+    const { time_zone: timeZone } = sources[sourceOfAllowedTag(entry, sources)] ?? {};
     if (timeZone === undefined) return [];
     const refusal = checkHours({ entry, forMs: null, nowMs: systemClock.now(), timeZone });
     return refusal === null ? [] : [passedCheck(CHECK_NAME, `Tag ${entry.tag_id} is closed now: ${refusal.message}`)];
   });
 }
 
-function sourceNameOf({ source }: AllowedTag, sources: Config["sources"]): string {
+function sourceOfAllowedTag({ source }: AllowedTag, sources: Config["sources"]): string {
   return source ?? Object.keys(sources)[0] ?? "";
 }
 
-async function stateBlockers(config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
+async function stateWritingBlockers(config: Config, signal: AbortSignal): Promise<readonly CheckResult[]> {
   try {
     const { state } = config;
-    const runningWorker = await findWorkerFor({ config }, signal);
-    const noWorker = "No worker is running here, and only a running worker writes: start it with plenum run.";
+    const foundWorker = await findWorkerOfConfig({ config }, signal);
+    const noWorkerText = "No worker is running here, and only a running worker writes: start it with plenum run.";
     return [
-      ...(state.postgres === undefined ? await folderBlockers(config) : await fleetBlockers(config)),
-      ...(runningWorker.kind === "none" ? [passedCheck(CHECK_NAME, noWorker)] : []),
+      ...(state.postgres === undefined ? await folderWritingBlockers(config) : await fleetWritingBlockers(config)),
+      ...(foundWorker.kind === "none" ? [passedCheck(CHECK_NAME, noWorkerText)] : []),
     ];
   } catch (error) {
     signal.throwIfAborted();
@@ -96,23 +96,23 @@ async function stateBlockers(config: Config, signal: AbortSignal): Promise<reado
 
 const WRITING_STOPPED = "Writing is stopped by the kill switch: when the reason is over, run `plenum writes resume`.";
 
-async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
+async function folderWritingBlockers(config: Config): Promise<readonly CheckResult[]> {
   const { folder } = config.state;
-  const stoppedLines = createKillSwitch(folder).isThrown() ? [blockerLine(WRITING_STOPPED)] : [];
+  const killSwitchBlockers = createKillSwitch(folder).isThrown() ? [blockerLine(WRITING_STOPPED)] : [];
   // A rehearsal needs no arming; a pending arming request takes effect within 1 s.
-  const needsArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isThere();
-  const stateLines = await readStateIfAny({ config }, (store) =>
-    storeBlockers(config, store, needsArming ? `the state ${folder}` : null),
+  const needsWriteArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isThere();
+  const storedBlockers = await readStateIfAny({ config }, (store) =>
+    storeBlockers(config, store, needsWriteArming ? `the state ${folder}` : null),
   );
-  if (stateLines !== null || !needsArming) return [...stoppedLines, ...(stateLines ?? [])];
+  if (storedBlockers !== null || !needsWriteArming) return [...killSwitchBlockers, ...(storedBlockers ?? [])];
   const newStateText =
     "This machine has no state yet, and a new state writes nothing until it is armed: run plenum writes arm once, where the worker runs.";
-  return [...stoppedLines, passedCheck(CHECK_NAME, newStateText)];
+  return [...killSwitchBlockers, passedCheck(CHECK_NAME, newStateText)];
 }
 
-async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
+async function fleetWritingBlockers(config: Config): Promise<readonly CheckResult[]> {
   const { folder } = config.state;
-  const { isStopped, isArmed, isArmedHere, name } = await withStateDatabase(config, async (database) => {
+  const { isStopped, isArmed, isArmedHere, name } = await useStateDatabase(config, async (database) => {
     const id = await readFleetDocument(database, DATABASE_ID_KEY);
     return {
       isStopped: createKillSwitch(folder).isThrown() || (await readFleetKillSwitch(database)) !== null,
@@ -121,28 +121,28 @@ async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
       name: database.name,
     };
   });
-  const unarmedPlace = isArmed || config.commands.rehearsal ? null : `the fleet ${name}`;
-  const stateLines = await readSourceStores(config, Object.keys(config.sources), async (parts) => {
-    const sourceLines = await Promise.all(parts.map((store) => storeBlockers(config, store, unarmedPlace)));
+  const stateToArm = isArmed || config.commands.rehearsal ? null : `the fleet ${name}`;
+  const sourceBlockers = await readSourceStores(config, Object.keys(config.sources), async (parts) => {
+    const sourceLines = await Promise.all(parts.map((store) => storeBlockers(config, store, stateToArm)));
     return sourceLines.flat().filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
   });
   // storeBlockers reports a fleet that was never armed.
-  const unarmedMembersText =
+  const unarmedMachineBlocker =
     isArmed && !isArmedHere && !config.commands.rehearsal
       ? [blockerLine(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
       : [];
-  return [...(isStopped ? [blockerLine(WRITING_STOPPED)] : []), ...unarmedMembersText, ...stateLines];
+  return [...(isStopped ? [blockerLine(WRITING_STOPPED)] : []), ...unarmedMachineBlocker, ...sourceBlockers];
 }
 
 /** `place` names the state in the arming message; null needs no arming. */
-async function storeBlockers(config: Config, store: Store, unarmedPlace: string | null): Promise<readonly CheckLine[]> {
+async function storeBlockers(config: Config, store: Store, stateToArm: string | null): Promise<readonly CheckResult[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
-  const armingProblem = unarmedPlace === null ? null : await readArmingRefusal(store, unarmedPlace);
+  const armingRefusal = stateToArm === null ? null : await readArmingRefusal(store, stateToArm);
   const isFull = (await openAuditLogSize(store)).bytes() >= auditBytes;
   const buildingReader = createStoredBuildingReader(store);
-  const offlineGatewayLines = await Promise.all(
+  const offlineGatewayBlockers = await Promise.all(
     allow.map(async (entry) => {
-      const gateways = await buildingReader.gateways(sourceNameOf(entry, config.sources), entry.site_id);
+      const gateways = await buildingReader.gateways(sourceOfAllowedTag(entry, config.sources), entry.site_id);
       const gatewayRefusal = checkGateway({ entry, gateways });
       return gatewayRefusal === null
         ? []
@@ -150,49 +150,49 @@ async function storeBlockers(config: Config, store: Store, unarmedPlace: string 
     }),
   );
   return [
-    ...(armingProblem === null ? [] : [blockerLine(armingProblem.message)]),
+    ...(armingRefusal === null ? [] : [blockerLine(armingRefusal.message)]),
     ...(isFull ? [blockerLine("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
-    ...offlineGatewayLines.flat(),
+    ...offlineGatewayBlockers.flat(),
   ];
 }
 
 /** The command line and the status page, in `commands.allow[].from`. */
 const OPERATOR_SENDER = "operator";
 
-function senderBlockers(config: Config, places: LocateOption): readonly CheckLine[] {
+function commandSenderBlockers(config: Config, places: LocateOption): readonly CheckResult[] {
   const { sinks, commands } = config;
-  const listeningSinks = Object.keys(sinks).filter((name) => sinks[name] !== undefined && acceptsCommands(sinks[name]));
-  const namedSenders = commands.allow.flatMap(({ from = [] }, index) =>
+  const commandSinks = Object.keys(sinks).filter((name) => sinks[name] !== undefined && acceptsCommands(sinks[name]));
+  const allowedSenders = commands.allow.flatMap(({ from = [] }, index) =>
     from.map((sink, n) => ({ sink, path: ["commands", "allow", index, "from", n] })),
   );
   const tagsForAnySender = commands.allow.filter(({ from }) => from === undefined);
   return [
-    ...(tagsForAnySender.length > 0 && listeningSinks.length === 0 ? [noListenerLine(config, places)] : []),
-    ...[...Map.groupBy(namedSenders, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckLine[] => {
+    ...(tagsForAnySender.length > 0 && commandSinks.length === 0 ? [noCommandSinkBlocker(config, places)] : []),
+    ...[...Map.groupBy(allowedSenders, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckResult[] => {
       if (first === undefined || first.sink === OPERATOR_SENDER) return [];
       const detail = describeSinkWithoutCommands(first.sink, sinks[first.sink]);
       return detail === null ? [] : [blockerLine(detail, places(first.path))];
     }),
     ...commands.allow.flatMap((entry, index) => {
-      const detail = unreachableText(entry, listeningSinks);
+      const detail = explainUnwritableTag(entry, commandSinks);
       return detail === null ? [] : [blockerLine(detail, places(["commands", "allow", index]))];
     }),
   ];
 }
 
-function noListenerLine({ sinks }: Config, places: LocateOption): CheckLine {
+function noCommandSinkBlocker({ sinks }: Config, places: LocateOption): CheckResult {
   const [name, sink] = Object.entries(sinks).find(([, each]) => canSinkAcceptCommands(each)) ?? [];
-  const listenOptionAdvice =
+  const commandSinkAdvice =
     name === undefined || sink === undefined
       ? "add an mqtt sink with commands: { enabled: true }"
-      : `set ${sink.enabled ? "" : `sinks.${name}.enabled: true and `}${listenOption(name, sink)}`;
+      : `set ${sink.enabled ? "" : `sinks.${name}.enabled: true and `}${enableCommandsOption(name, sink)}`;
   return blockerLine(
-    `No sink listens for commands, so a command that is published at a broker has no effect: ${listenOptionAdvice}; or write from: [operator] for tags that only the command line and the status page may write.`,
+    `No sink listens for commands, so a command that is published at a broker has no effect: ${commandSinkAdvice}; or write from: [operator] for tags that only the command line and the status page may write.`,
     places(name === undefined ? ["sinks"] : ["sinks", name]),
   );
 }
 
-function listenOption(name: string, sink: Config["sinks"][string]): string {
+function enableCommandsOption(name: string, sink: Config["sinks"][string]): string {
   return `sinks.${name}.${findSinkConnector(sink)}.commands: { enabled: true }`;
 }
 
@@ -203,11 +203,11 @@ function describeSinkWithoutCommands(name: string, sink: Config["sinks"][string]
     return `The sink ${name} cannot send commands, because ${findSinkConnector(sink)} only receives events: name an mqtt sink in from, or operator.`;
   if (!sink.enabled)
     return `The sink ${name} is switched off, so no command comes from it: set sinks.${name}.enabled: true.`;
-  return `The sink ${name} does not listen for commands: set ${listenOption(name, sink)}.`;
+  return `The sink ${name} does not listen for commands: set ${enableCommandsOption(name, sink)}.`;
 }
 
 /** Explains why no sender can write a tag; null if one can, or if `describeSinkWithoutCommands` explains it. */
-function unreachableText(entry: AllowedTag, listeners: readonly string[]): string | null {
+function explainUnwritableTag(entry: AllowedTag, listeners: readonly string[]): string | null {
   const { from, second_person: isSeconded, tag_id: id } = entry;
   if (from?.length === 0)
     return `Tag ${id} may be written by no sender, because its from is empty: name a sink or operator in it.`;
@@ -220,6 +220,6 @@ export function writableText(entries: readonly AllowedTag[]): string {
   return joinFirst(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
 }
 
-function blockerLine(detail: string, place?: string): CheckLine {
-  return warningLine(CHECK_NAME, detail, place);
+function blockerLine(detail: string, place?: string): CheckResult {
+  return warnedCheck(CHECK_NAME, detail, place);
 }

@@ -5,25 +5,26 @@ import { checkStateFolder, freeDiskBytes } from "../../engine/store/state-folder
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
 import { requestStatus } from "../../ui/operator/control-socket-client.ts";
 import { checkStatusAddress } from "../../ui/status/status-server.ts";
-import { findWorkerFor, isSameFile } from "../shell/find-worker.ts";
-import { withStateDatabase } from "../shell/open-worker-state.ts";
-import { type CheckLine, failedCheck, passedCheck, warningLine } from "./check-result-line.ts";
+import { findWorkerOfConfig, isSameFile } from "../shell/find-worker.ts";
+import { useStateDatabase } from "../shell/open-worker-state.ts";
+import { type CheckResult, failedCheck, passedCheck, warnedCheck } from "./check-result-line.ts";
 
-export async function checkMachine(
+export async function checkLocalMachine(
   config: Config,
   file: string,
   places: LocateOption,
   signal: AbortSignal,
-): Promise<readonly CheckLine[]> {
+): Promise<readonly CheckResult[]> {
   const { state, status } = config;
   const runningWorker = await findRunningWorker(config, file, signal);
-  const stateLines = state.postgres === undefined ? [checkFolder(state, places)] : await checkDatabase(config, places);
-  const addressLine = await checkAddress(status, runningWorker === "own", places);
-  if (typeof runningWorker === "string") return [...stateLines, addressLine];
+  const stateChecks =
+    state.postgres === undefined ? [checkStateFolderSpace(state, places)] : await checkStateDatabase(config, places);
+  const portCheck = await checkStatusPagePort(status, runningWorker === "own", places);
+  if (typeof runningWorker === "string") return [...stateChecks, portCheck];
   const folderInUseText = `A worker that was started with ${runningWorker.startedWith} uses ${state.folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
   // The running worker may use the address.
-  const uncertainAddress = addressLine.result === "ok" ? addressLine : { ...addressLine, result: "warning" as const };
-  return [...stateLines, warningLine("state folder", folderInUseText, places(["state", "folder"])), uncertainAddress];
+  const uncertainPort = portCheck.result === "ok" ? portCheck : { ...portCheck, result: "warning" as const };
+  return [...stateChecks, warnedCheck("state folder", folderInUseText, places(["state", "folder"])), uncertainPort];
 }
 
 /** Members of a fleet share one state, so any member counts as `own`. */
@@ -33,7 +34,7 @@ async function findRunningWorker(
   signal: AbortSignal,
 ): Promise<"none" | "own" | { readonly startedWith: string }> {
   try {
-    const foundWorker = await findWorkerFor({ config }, signal);
+    const foundWorker = await findWorkerOfConfig({ config }, signal);
     if (foundWorker.kind === "none") return "none";
     if (foundWorker.kind === "silent" || config.state.postgres !== undefined) return "own";
     const workerConfigFile = (await requestStatus(foundWorker.socket, signal)).configuration?.file ?? null;
@@ -45,43 +46,43 @@ async function findRunningWorker(
   }
 }
 
-function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: LocateOption): CheckLine {
+function checkStateFolderSpace({ folder, max_bytes: maxBytes }: Config["state"], places: LocateOption): CheckResult {
   const checkName = "state folder";
   try {
     checkStateFolder(folder);
     const freeBytes = freeDiskBytes(folder);
-    if (freeBytes >= maxBytes) return passedCheck(checkName, `${folder}, with ${formatSize(freeBytes)} free`);
-    const detail = `Its disk has ${formatSize(freeBytes)} free, and the log may take ${formatSize(maxBytes)}: lower state.max_bytes, or make room.`;
-    return warningLine(checkName, detail, places(["state", "max_bytes"]));
+    if (freeBytes >= maxBytes) return passedCheck(checkName, `${folder}, with ${formatByteCount(freeBytes)} free`);
+    const diskSpaceText = `Its disk has ${formatByteCount(freeBytes)} free, and the log may take ${formatByteCount(maxBytes)}: lower state.max_bytes, or make room.`;
+    return warnedCheck(checkName, diskSpaceText, places(["state", "max_bytes"]));
   } catch (error) {
     return failedCheck(checkName, error, places(["state", "folder"]));
   }
 }
 
-async function checkDatabase(config: Config, places: LocateOption): Promise<readonly CheckLine[]> {
+async function checkStateDatabase(config: Config, places: LocateOption): Promise<readonly CheckResult[]> {
   const checkName = "state database";
   const optionLocation = places(["state", "postgres"]);
   try {
-    return await withStateDatabase(config, async (database) => {
+    return await useStateDatabase(config, async (database) => {
       const description = await database.describe();
       return [
-        passedCheck(checkName, `${database.name} (${description.server}), ${formatSize(description.bytes)}`),
-        ...durabilityWarnings(description).map((detail) => warningLine(checkName, detail, optionLocation)),
+        passedCheck(checkName, `${database.name} (${description.server}), ${formatByteCount(description.bytes)}`),
+        ...durabilityWarnings(description).map((detail) => warnedCheck(checkName, detail, optionLocation)),
       ];
     });
   } catch (error) {
     const failureLine = failedCheck(checkName, error, optionLocation);
     // The first member that starts creates or migrates the schema.
-    const isForMember = error instanceof ConfigError && error.field === "schema";
-    return [isForMember ? { ...failureLine, result: "warning" } : failureLine];
+    const isSchemaProblem = error instanceof ConfigError && error.field === "schema";
+    return [isSchemaProblem ? { ...failureLine, result: "warning" } : failureLine];
   }
 }
 
-async function checkAddress(
+async function checkStatusPagePort(
   { host, port }: Config["status"],
   isRunning: boolean,
   places: LocateOption,
-): Promise<CheckLine> {
+): Promise<CheckResult> {
   const checkName = "status page";
   if (port === 0) return passedCheck(checkName, `on ${host}, on any free port`);
   if (isRunning) return passedCheck(checkName, `on ${host}:${port}; a worker is running on this state`);
@@ -93,7 +94,7 @@ async function checkAddress(
   }
 }
 
-function formatSize(bytes: number): string {
+function formatByteCount(bytes: number): string {
   const mebibytes = bytes / 1024 ** 2;
   return mebibytes < 1024 ? `${Math.round(mebibytes)} MiB` : `${(mebibytes / 1024).toFixed(1)} GiB`;
 }

@@ -16,7 +16,7 @@ import { PAGE_SECURITY_HEADERS } from "../../core/http/security-headers.ts";
  * | `POST /messages/<id>/close` | the same, and closes the message |
  * | `GET /messages` | all messages, the newest first |
  */
-export type Inbox = Awaited<ReturnType<typeof startInbox>>;
+export type MessageInbox = Awaited<ReturnType<typeof startMessageInbox>>;
 
 const PostedMessage = z.strictObject({
   key: z.string().min(1).max(100),
@@ -35,7 +35,7 @@ export interface InboxMessage extends PostedMessage {
   readonly isClosed: boolean;
 }
 
-const MAX_MESSAGES = 200;
+const MAX_INBOX_MESSAGES = 200;
 const MAX_BODY_BYTES = 256 * 1024;
 
 const INBOX_PAGE_FILES: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
@@ -52,12 +52,12 @@ interface HttpReply {
   readonly body: string;
 }
 
-export async function startInbox(options: { readonly port?: number } = {}) {
-  const channel = createChannel();
+export async function startMessageInbox(options: { readonly port?: number } = {}) {
+  const messageStore = createMessageStore();
   const server = createServer((request, response) => {
-    handleRequest(channel, request).then(
-      (reply) => sendReply(response, reply),
-      () => sendReply(response, jsonReply(500, { message: "The inbox failed." })),
+    handleRequest(messageStore, request).then(
+      (reply) => sendHttpReply(response, reply),
+      () => sendHttpReply(response, jsonReply(500, { message: "The inbox failed." })),
     );
   });
   server.listen(options.port ?? 0, "127.0.0.1");
@@ -65,7 +65,7 @@ export async function startInbox(options: { readonly port?: number } = {}) {
   const { port } = server.address() as AddressInfo;
   return {
     url: `http://127.0.0.1:${port}`,
-    messages: channel.messages,
+    messages: messageStore.messages,
     async close(): Promise<void> {
       if (!server.listening) return;
       const serverClosed = once(server, "close");
@@ -76,9 +76,9 @@ export async function startInbox(options: { readonly port?: number } = {}) {
   };
 }
 
-type MessageChannel = ReturnType<typeof createChannel>;
+type MessageStore = ReturnType<typeof createMessageStore>;
 
-function createChannel() {
+function createMessageStore() {
   const messages = new Map<string, InboxMessage>();
 
   function editMessage(id: string, post: PostedMessage, isClosed: boolean): InboxMessage | undefined {
@@ -100,49 +100,49 @@ function createChannel() {
       const message = { ...post, id: randomUUID(), edits: 0, isClosed: false };
       messages.set(message.id, message);
       const [oldestId] = messages.keys();
-      if (messages.size > MAX_MESSAGES && oldestId !== undefined) messages.delete(oldestId);
+      if (messages.size > MAX_INBOX_MESSAGES && oldestId !== undefined) messages.delete(oldestId);
       return { message, isNew: true };
     },
   };
 }
 
-async function handleRequest(channel: MessageChannel, request: IncomingMessage): Promise<HttpReply> {
+async function handleRequest(channel: MessageStore, request: IncomingMessage): Promise<HttpReply> {
   const { method = "GET", headers } = request;
   const { pathname } = new URL(request.url ?? "/", "http://inbox.invalid");
   // DNS rebinding must not let a web page read the messages.
-  if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(headers.host ?? "")) return messageReply(403, "Unknown host name.");
-  if (method === "GET") return readReply(channel, pathname);
+  if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(headers.host ?? "")) return errorReply(403, "Unknown host name.");
+  if (method === "GET") return replyToGet(channel, pathname);
   // A browser sends the JSON type cross-origin only with permission, and the inbox grants none.
-  if (!/^application\/json\b/.test(headers["content-type"] ?? "")) return messageReply(415, "Only JSON is taken.");
-  const body = await readBody(request);
-  if (body === null) return messageReply(413, "That is too long for a message.");
-  const post = PostedMessage.safeParse(parseJson(body));
-  if (!post.success) return messageReply(400, "That is no message.");
-  return changeReply(channel, method, pathname, post.data);
+  if (!/^application\/json\b/.test(headers["content-type"] ?? "")) return errorReply(415, "Only JSON is taken.");
+  const body = await readRequestBody(request);
+  if (body === null) return errorReply(413, "That is too long for a message.");
+  const parsedMessage = PostedMessage.safeParse(parseJsonOrNull(body));
+  if (!parsedMessage.success) return errorReply(400, "That is no message.");
+  return replyToChange(channel, method, pathname, parsedMessage.data);
 }
 
-function readReply(channel: MessageChannel, path: string): HttpReply {
+function replyToGet(channel: MessageStore, path: string): HttpReply {
   if (path === "/messages") return jsonReply(200, channel.messages());
-  const asset = INBOX_PAGE_FILES[path];
-  if (asset === undefined) return messageReply(404, "There is nothing here.");
-  const body = readFileSync(new URL(`./page/${asset.file}`, import.meta.url), "utf8");
-  return { status: 200, type: asset.type, body };
+  const pageFile = INBOX_PAGE_FILES[path];
+  if (pageFile === undefined) return errorReply(404, "There is nothing here.");
+  const body = readFileSync(new URL(`./page/${pageFile.file}`, import.meta.url), "utf8");
+  return { status: 200, type: pageFile.type, body };
 }
 
-function changeReply(channel: MessageChannel, method: string, path: string, post: PostedMessage): HttpReply {
+function replyToChange(channel: MessageStore, method: string, path: string, post: PostedMessage): HttpReply {
   if (method === "POST" && path === "/messages") {
     const { message, isNew } = channel.post(post);
     return jsonReply(isNew ? 201 : 200, { id: message.id });
   }
   const [, id, action] = /^\/messages\/([^/]+)(\/close)?$/.exec(path) ?? [];
   const isClosing = action !== undefined;
-  if (id === undefined || method !== (isClosing ? "POST" : "PATCH")) return messageReply(404, "There is nothing here.");
+  if (id === undefined || method !== (isClosing ? "POST" : "PATCH")) return errorReply(404, "There is nothing here.");
   const message = channel.edit(id, post, isClosing);
-  if (message === undefined) return messageReply(404, "There is no such message.");
+  if (message === undefined) return errorReply(404, "There is no such message.");
   return jsonReply(200, { id: message.id });
 }
 
-function messageReply(status: number, message: string): HttpReply {
+function errorReply(status: number, message: string): HttpReply {
   return jsonReply(status, { message });
 }
 
@@ -150,12 +150,12 @@ function jsonReply(status: number, value: unknown): HttpReply {
   return { status, type: "application/json; charset=utf-8", body: JSON.stringify(value) };
 }
 
-function sendReply(response: ServerResponse, { status, type, body }: HttpReply): void {
+function sendHttpReply(response: ServerResponse, { status, type, body }: HttpReply): void {
   if (response.destroyed) return;
   response.writeHead(status, { ...PAGE_SECURITY_HEADERS, "cache-control": "no-store", "content-type": type }).end(body);
 }
 
-async function readBody(request: IncomingMessage): Promise<string | null> {
+async function readRequestBody(request: IncomingMessage): Promise<string | null> {
   const bodyChunks: Buffer[] = [];
   let byteCount = 0;
   for await (const bodyChunk of request as AsyncIterable<Buffer>) {
@@ -165,7 +165,7 @@ async function readBody(request: IncomingMessage): Promise<string | null> {
   return byteCount > MAX_BODY_BYTES ? null : Buffer.concat(bodyChunks).toString();
 }
 
-function parseJson(text: string): unknown {
+function parseJsonOrNull(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

@@ -6,12 +6,12 @@ import { runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { startSimulatorServer } from "../../simulator/server.ts";
 import { createSimulator, type Simulator, type SimulatorState } from "../../simulator/simulator.ts";
-import { freePort } from "../shell/free-port.ts";
+import { findFreePort } from "../shell/free-port.ts";
 
 // Services of both demos: an MQTT broker and simulated monitoring services. They accept every client: loopback only.
 
 /** MQTT 3.1.1 broker without persistence, also for tests. */
-export async function startBroker(options: { readonly port?: number } = {}) {
+export async function startMqttBroker(options: { readonly port?: number } = {}) {
   const broker = await Aedes.createBroker();
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
@@ -38,7 +38,7 @@ export async function startBroker(options: { readonly port?: number } = {}) {
 /** Recorded seconds that are replayed per second: an hourly series changes every 30 s. */
 const REPLAY_SPEED = 120;
 
-export async function startService(options: {
+export async function startSimulatedService(options: {
   readonly epoch: string;
   readonly sites: number[];
   readonly port: number;
@@ -50,9 +50,9 @@ export async function startService(options: {
     { now: () => systemClock.now() },
   );
   if (state) simulator.importState(state);
-  const server = await startSimulatorServer(simulator, { port: await freePort(port) });
+  const server = await startSimulatorServer(simulator, { port: await findFreePort(port) });
   const stopController = new AbortController();
-  const acknowledgeTask = acknowledgeAlarms(simulator, systemClock, stopController.signal);
+  const acknowledgeTask = acknowledgeNewAlarms(simulator, systemClock, stopController.signal);
   return {
     simulator,
     url: server.url,
@@ -64,7 +64,7 @@ export async function startService(options: {
   };
 }
 
-export function currentEpoch(): string {
+export function currentSimulationEpoch(): string {
   return isoUtc(Math.floor(systemClock.now() / 1000) * 1000);
 }
 
@@ -73,7 +73,7 @@ const ALARM_ACKNOWLEDGE_DELAY_MS = 12_000;
 const ACKNOWLEDGE_CHECK_INTERVAL_MS = 2_000;
 
 /** Acknowledges every new alarm in the simulated service until the signal aborts. */
-export function acknowledgeAlarms(
+export function acknowledgeNewAlarms(
   { control, now, truth }: Pick<Simulator, "control" | "now" | "truth">,
   clock: Clock,
   signal: AbortSignal,

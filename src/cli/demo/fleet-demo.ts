@@ -3,11 +3,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { SERVICE_TOKEN } from "../../simulator/options.ts";
-import { freePort } from "../shell/free-port.ts";
-import { startInbox } from "./alarm-message-inbox.ts";
-import { currentEpoch, startBroker, startService } from "./broker-and-simulator.ts";
-import { registerDemo } from "./running-demos.ts";
-import { type ChildProcess, startChild, startPostgres } from "./start-postgres.ts";
+import { findFreePort } from "../shell/free-port.ts";
+import { startMessageInbox } from "./alarm-message-inbox.ts";
+import { currentSimulationEpoch, startMqttBroker, startSimulatedService } from "./broker-and-simulator.ts";
+import { registerRunningDemo } from "./running-demos.ts";
+import { type ChildProcess, startChildProcess, startPostgres } from "./start-postgres.ts";
 
 /** Demo in which members share six sources, each in its own process so that you can kill a member. */
 export type FleetDemo = Awaited<ReturnType<typeof startFleetDemo>>;
@@ -24,7 +24,7 @@ interface FleetDemoOptions {
   readonly signal: AbortSignal;
 }
 
-const FLEET_CONFIG = fileURLToPath(new URL("../../../config/demo-fleet.yaml", import.meta.url));
+const FLEET_DEMO_CONFIG_FILE = fileURLToPath(new URL("../../../config/demo-fleet.yaml", import.meta.url));
 
 /** Sites by source name of the configuration. */
 const SITES_BY_SOURCE_NAME = { harbour: 1, hill: 6, park: 9, square: 10, station: 14, tower: 15 } as const;
@@ -38,21 +38,21 @@ export async function startFleetDemo(options: FleetDemoOptions) {
     for (let stopPart = stopFunctions.pop(); stopPart !== undefined; stopPart = stopFunctions.pop()) await stopPart();
   };
   try {
-    return { ...(await startParts(options, stopFunctions)), stop };
+    return { ...(await startFleet(options, stopFunctions)), stop };
   } catch (error) {
     await stop();
     throw error;
   }
 }
 
-async function startParts({ members, program, signal }: FleetDemoOptions, stoppers: (() => Promise<void> | void)[]) {
-  const postgres = await startPostgres(await freePort(PREFERRED_PORTS.database), signal);
+async function startFleet({ members, program, signal }: FleetDemoOptions, stoppers: (() => Promise<void> | void)[]) {
+  const postgres = await startPostgres(await findFreePort(PREFERRED_PORTS.database), signal);
   stoppers.push(postgres.close);
   const folder = mkdtempSync(join(tmpdir(), "plenum-fleet-"));
   stoppers.push(() => rmSync(folder, { recursive: true, force: true }));
-  const broker = await startBroker({ port: await freePort(PREFERRED_PORTS.broker) });
+  const broker = await startMqttBroker({ port: await findFreePort(PREFERRED_PORTS.broker) });
   stoppers.push(broker.close);
-  const inbox = await startInbox({ port: await freePort(PREFERRED_PORTS.inbox) });
+  const inbox = await startMessageInbox({ port: await findFreePort(PREFERRED_PORTS.inbox) });
   stoppers.push(inbox.close);
   const { PLENUM_DEMO_LOG } = process.env;
   const environment: Record<string, string> = {
@@ -63,11 +63,11 @@ async function startParts({ members, program, signal }: FleetDemoOptions, stoppe
     PLENUM_DEMO_INBOX: inbox.url,
     ...(PLENUM_DEMO_LOG === undefined ? {} : { PLENUM_DEMO_LOG }),
   };
-  const epoch = currentEpoch();
+  const epoch = currentSimulationEpoch();
   for (const [name, site] of Object.entries(SITES_BY_SOURCE_NAME)) {
-    const service = await startService({ epoch, sites: [site], port: 0 });
-    stoppers.push(service.close);
-    environment[`PLENUM_DEMO_SERVICE_${name.toUpperCase()}`] = service.url;
+    const simulatedService = await startSimulatedService({ epoch, sites: [site], port: 0 });
+    stoppers.push(simulatedService.close);
+    environment[`PLENUM_DEMO_SERVICE_${name.toUpperCase()}`] = simulatedService.url;
     environment[`PLENUM_DEMO_TOKEN_${name.toUpperCase()}`] = SERVICE_TOKEN;
   }
 
@@ -78,13 +78,13 @@ async function startParts({ members, program, signal }: FleetDemoOptions, stoppe
   const [command = process.execPath, ...programArgs] = program;
   for (let n = 1; n <= members; n += 1) {
     const name = `member-${n}`;
-    const port = await freePort(PREFERRED_PORTS.status + n - 1);
-    const args = [...programArgs, "run", "--config", FLEET_CONFIG, "--member", name, "--arm-writing"];
+    const port = await findFreePort(PREFERRED_PORTS.status + n - 1);
+    const args = [...programArgs, "run", "--config", FLEET_DEMO_CONFIG_FILE, "--member", name, "--arm-writing"];
     args.push("--allow-writable-config");
     const env = { ...process.env, ...environment, PLENUM_DEMO_STATUS_PORT: String(port) };
-    runningMembers.push({ name, statusUrl: `http://127.0.0.1:${port}`, ...startChild(command, args, { env }) });
+    runningMembers.push({ name, statusUrl: `http://127.0.0.1:${port}`, ...startChildProcess(command, args, { env }) });
   }
   const statusUrl = runningMembers[0]?.statusUrl ?? "";
-  stoppers.push(registerDemo({ config: FLEET_CONFIG, statusUrl, environment }));
+  stoppers.push(registerRunningDemo({ config: FLEET_DEMO_CONFIG_FILE, statusUrl, environment }));
   return { members: runningMembers, inboxUrl: inbox.url, brokerUrl: broker.url };
 }

@@ -2,7 +2,7 @@ import { lstatSync, mkdirSync, readdirSync, readFileSync, renameSync, rmdirSync,
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { isPrivateFolder, runtimeFolder } from "../shell/worker-pointer-file.ts";
+import { isPrivateFolder, userRuntimeFolder } from "../shell/worker-pointer-file.ts";
 
 // Each running demo writes a file to the runtime folder of its user, so that other commands find the demo.
 
@@ -14,18 +14,18 @@ const RunningDemo = z.strictObject({
 });
 export type RunningDemo = z.infer<typeof RunningDemo>;
 
-export const DEMO_CONFIG = fileURLToPath(new URL("../../../config/demo.yaml", import.meta.url));
+export const DEMO_CONFIG_FILE = fileURLToPath(new URL("../../../config/demo.yaml", import.meta.url));
 
-const DEMO_FILE_NAME = /^demo-\d+\.json$/;
+const DEMO_FILE_NAME_PATTERN = /^demo-\d+\.json$/;
 
 /** Returns a function that deletes the file of this process. The demo also runs without the file. */
-export function registerDemo(demo: Omit<RunningDemo, "pid">): () => void {
-  const folder = runtimeFolder();
+export function registerRunningDemo(demo: Omit<RunningDemo, "pid">): () => void {
+  const folder = userRuntimeFolder();
   const file = join(folder, `demo-${process.pid}.json`);
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     if (!isPrivateFolder(folder)) return () => undefined;
-    for (const otherDemo of listDemos(folder)) if (otherDemo.demo === null) rmSync(otherDemo.file, { force: true });
+    for (const demoFile of listDemoFiles(folder)) if (demoFile.demo === null) rmSync(demoFile.file, { force: true });
     writeFileSync(`${file}.new`, JSON.stringify({ ...demo, pid: process.pid }), { mode: 0o600 });
     renameSync(`${file}.new`, file);
   } catch {
@@ -42,17 +42,17 @@ export function registerDemo(demo: Omit<RunningDemo, "pid">): () => void {
 }
 
 /** Returns the demo that was started last. */
-export function findDemo(): RunningDemo | null {
-  const folder = runtimeFolder();
+export function findRunningDemo(): RunningDemo | null {
+  const folder = userRuntimeFolder();
   if (!isPrivateFolder(folder)) return null;
-  return listDemos(folder).find(({ demo }) => demo !== null)?.demo ?? null;
+  return listDemoFiles(folder).find(({ demo }) => demo !== null)?.demo ?? null;
 }
 
 /** Lists the files of demos, newest first; `demo` is null if the demo ended or the file is invalid. */
-function listDemos(folder: string): readonly { readonly file: string; readonly demo: RunningDemo | null }[] {
+function listDemoFiles(folder: string): readonly { readonly file: string; readonly demo: RunningDemo | null }[] {
   const modificationTimeMs = (file: string) => lstatSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0;
   return readdirSync(folder)
-    .filter((name) => DEMO_FILE_NAME.test(name))
+    .filter((name) => DEMO_FILE_NAME_PATTERN.test(name))
     .map((name) => join(folder, name))
     .map((file) => ({ file, demo: readRunningDemo(file), at: modificationTimeMs(file) }))
     .toSorted((a, b) => b.at - a.at);

@@ -7,13 +7,13 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemErrorCode } from "../../core/errors/machine-failure.ts";
 import { SERVICE_TOKEN } from "../../simulator/options.ts";
 import type { SimulatorState } from "../../simulator/simulator.ts";
-import { freePort } from "../shell/free-port.ts";
-import { startInbox } from "./alarm-message-inbox.ts";
-import { currentEpoch, startBroker, startService } from "./broker-and-simulator.ts";
-import { DEMO_CONFIG, registerDemo } from "./running-demos.ts";
+import { findFreePort } from "../shell/free-port.ts";
+import { startMessageInbox } from "./alarm-message-inbox.ts";
+import { currentSimulationEpoch, startMqttBroker, startSimulatedService } from "./broker-and-simulator.ts";
+import { DEMO_CONFIG_FILE, registerRunningDemo } from "./running-demos.ts";
 
 /** Sites with short intervals, many alarms, and the only set-point of the recordings. */
-const DEMO_SITES = [1, 6, 9, 10, 14, 15];
+const DEMO_SITE_IDS = [1, 6, 9, 10, 14, 15];
 
 /** Ports of the demo's servers; a taken port is replaced by a free port. */
 const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, service: 8085 } as const;
@@ -30,30 +30,31 @@ interface SavedSimulation {
  * that stands for a chat channel. The folder stores everything, so the next start continues.
  */
 export async function startDemo({ folder }: { readonly folder: string }) {
-  prepareFolder(folder);
+  prepareDemoFolder(folder);
   const simulationFile = join(folder, "simulator.json");
-  const saved = readSavedSimulation(simulationFile);
-  const epoch = saved?.epoch ?? currentEpoch();
-  const service = await startService({ epoch, sites: DEMO_SITES, port: PREFERRED_PORTS.service, state: saved?.state });
+  const savedSimulation = readSavedSimulation(simulationFile);
+  const epoch = savedSimulation?.epoch ?? currentSimulationEpoch();
+  const options = { epoch, sites: DEMO_SITE_IDS, port: PREFERRED_PORTS.service, state: savedSimulation?.state };
+  const service = await startSimulatedService(options);
   const saveSimulation = () => writeSimulation(simulationFile, { epoch, state: service.simulator.exportState() });
   saveSimulation();
 
-  const broker = await startBroker({ port: await freePort(PREFERRED_PORTS.broker) });
-  const inbox = await startInbox({ port: await freePort(PREFERRED_PORTS.inbox) });
+  const broker = await startMqttBroker({ port: await findFreePort(PREFERRED_PORTS.broker) });
+  const inbox = await startMessageInbox({ port: await findFreePort(PREFERRED_PORTS.inbox) });
   const { PLENUM_DEMO_LOG } = process.env;
   const environment = {
     PLENUM_DEMO_FOLDER: folder,
     PLENUM_DEMO_SERVICE: service.url,
     PLENUM_DEMO_BROKER: broker.url,
     PLENUM_DEMO_INBOX: inbox.url,
-    PLENUM_DEMO_STATUS_PORT: String(await freePort(PREFERRED_PORTS.status)),
+    PLENUM_DEMO_STATUS_PORT: String(await findFreePort(PREFERRED_PORTS.status)),
     PLENUM_DEMO_TOKEN: SERVICE_TOKEN,
     ...(PLENUM_DEMO_LOG === undefined ? {} : { PLENUM_DEMO_LOG }),
   };
-  const config = loadYamlConfig({ schema: Config, file: DEMO_CONFIG, environment });
+  const config = loadYamlConfig({ schema: Config, file: DEMO_CONFIG_FILE, environment });
   const worker = await createWorker({ config, environment, armWriting: true });
   await worker.start();
-  const unregister = registerDemo({ config: DEMO_CONFIG, statusUrl: worker.statusUrl(), environment });
+  const unregisterDemo = registerRunningDemo({ config: DEMO_CONFIG_FILE, statusUrl: worker.statusUrl(), environment });
 
   return {
     folder,
@@ -61,10 +62,10 @@ export async function startDemo({ folder }: { readonly folder: string }) {
     brokerUrl: broker.url,
     statusUrl: worker.statusUrl(),
     inboxUrl: inbox.url,
-    continued: saved !== null,
+    continued: savedSimulation !== null,
     worker,
     async stop(): Promise<void> {
-      unregister();
+      unregisterDemo();
       await worker.stop(STOP_TIMEOUT_MS);
       saveSimulation();
       await inbox.close();
@@ -74,13 +75,13 @@ export async function startDemo({ folder }: { readonly folder: string }) {
   };
 }
 
-function prepareFolder(folder: string): void {
+function prepareDemoFolder(folder: string): void {
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     accessSync(folder, constants.W_OK | constants.X_OK);
   } catch (error) {
-    const code = systemErrorCode(error);
-    throw new ConfigError(`The demo cannot keep its state and its events in ${folder} (${code}).`, {
+    const errorCode = systemErrorCode(error);
+    throw new ConfigError(`The demo cannot keep its state and its events in ${folder} (${errorCode}).`, {
       hint: "Name a folder that you may write, such as --folder /tmp/plenum-demo.",
       cause: error,
     });

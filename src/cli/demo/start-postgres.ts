@@ -20,11 +20,11 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { endsWithin, sleepFor } from "../../core/runtime/waiting.ts";
 
 /** Child process that Ctrl-C in the terminal does not reach; the demo stops its processes in the right order. */
-export type ChildProcess = ReturnType<typeof startChild>;
+export type ChildProcess = ReturnType<typeof startChildProcess>;
 
-const MAX_ERROR_CHARACTERS = 4_000;
+const MAX_ERROR_OUTPUT_CHARACTERS = 4_000;
 
-export function startChild(
+export function startChildProcess(
   program: string,
   args: readonly string[],
   options: Pick<SpawnOptions, "cwd" | "env" | "gid" | "uid">,
@@ -32,28 +32,28 @@ export function startChild(
   const childProcess = spawn(program, args, { ...options, detached: true, stdio: ["ignore", "ignore", "pipe"] });
   let errorOutput = "";
   childProcess.stderr?.on("data", (text: Buffer) => {
-    errorOutput = (errorOutput + text.toString()).slice(-MAX_ERROR_CHARACTERS);
+    errorOutput = (errorOutput + text.toString()).slice(-MAX_ERROR_OUTPUT_CHARACTERS);
   });
   let isRunning = true;
-  const endReason = new Promise<string>((resolve) => {
-    const resolveEnd = (reason: string) => {
+  const processEndReason = new Promise<string>((resolve) => {
+    const resolveEndReason = (reason: string) => {
       isRunning = false;
       resolve(reason);
     };
-    childProcess.once("error", (error) => resolveEnd(error.message));
-    childProcess.once("exit", (code, signal) => resolveEnd(signal ?? `code ${code}`));
+    childProcess.once("error", (error) => resolveEndReason(error.message));
+    childProcess.once("exit", (code, signal) => resolveEndReason(signal ?? `code ${code}`));
   });
   return {
     pid: childProcess.pid ?? 0,
     isRunning: () => isRunning,
     errorOutput: () => errorOutput,
     /** Signal or exit code that ended the process. */
-    ended: endReason,
+    ended: processEndReason,
     async stop(signal: NodeJS.Signals, withinMs: number): Promise<void> {
       if (!isRunning) return;
       childProcess.kill(signal);
-      if (!(await endsWithin(systemClock, withinMs, endReason))) childProcess.kill("SIGKILL");
-      await endReason;
+      if (!(await endsWithin(systemClock, withinMs, processEndReason))) childProcess.kill("SIGKILL");
+      await processEndReason;
     },
   };
 }
@@ -64,22 +64,22 @@ const START_CHECK_INTERVAL_MS = 100;
 
 /** Starts a server on loopback in a temporary folder. Throws `ConfigError` if this user cannot run PostgreSQL. */
 export async function startPostgres(port: number, signal: AbortSignal) {
-  const programs = findProgramsFolder();
-  const postgresUser = serverUser();
-  const folder = mkdtempSync(join(accessibleFolder(), "plenum-postgres-"));
+  const programsFolder = findPostgresFolder();
+  const postgresUser = findPostgresUser();
+  const folder = mkdtempSync(join(accessibleTemporaryFolder(), "plenum-postgres-"));
   try {
     if (postgresUser !== null) chownSync(folder, postgresUser.uid, postgresUser.gid);
-    return await startServer(folder, programs, postgresUser, port, signal);
+    return await startPostgresServer(folder, programsFolder, postgresUser, port, signal);
   } catch (error) {
     rmSync(folder, { recursive: true, force: true });
     throw error;
   }
 }
 
-async function startServer(
+async function startPostgresServer(
   folder: string,
   programs: string,
-  user: ServerUser | null,
+  user: PostgresUser | null,
   port: number,
   signal: AbortSignal,
 ) {
@@ -89,53 +89,53 @@ async function startServer(
   writeFileSync(passwordFile, password, { mode: 0o600 });
   if (user !== null) chownSync(passwordFile, user.uid, user.gid);
   const spawnOptions = { ...user, cwd: "/" };
-  const options = `--locale=C.UTF-8 -U plenum -A scram-sha-256 -E UTF8 --no-sync`.split(" ");
-  execFileSync(join(programs, "initdb"), ["-D", dataFolder, `--pwfile=${passwordFile}`, ...options], {
+  const initdbOptions = `--locale=C.UTF-8 -U plenum -A scram-sha-256 -E UTF8 --no-sync`.split(" ");
+  execFileSync(join(programs, "initdb"), ["-D", dataFolder, `--pwfile=${passwordFile}`, ...initdbOptions], {
     ...spawnOptions,
     stdio: "ignore",
   });
   rmSync(passwordFile);
   const settings = [`port = ${port}`, "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "fsync = off"];
   appendFileSync(join(dataFolder, "postgresql.conf"), `${settings.join("\n")}\n`);
-  const server = startChild(join(programs, "postgres"), ["-D", dataFolder], spawnOptions);
+  const postgresServer = startChildProcess(join(programs, "postgres"), ["-D", dataFolder], spawnOptions);
   const close = async (): Promise<void> => {
     // At SIGINT PostgreSQL closes all connections and stops cleanly.
-    await server.stop("SIGINT", STOP_TIMEOUT_MS);
+    await postgresServer.stop("SIGINT", STOP_TIMEOUT_MS);
     rmSync(folder, { recursive: true, force: true });
   };
   const startDeadlineMs = systemClock.monotonic() + START_TIMEOUT_MS;
   while (!(await acceptsConnections(programs, port))) {
-    const mayKeepWaiting = server.isRunning() && systemClock.monotonic() < startDeadlineMs;
+    const mayKeepWaiting = postgresServer.isRunning() && systemClock.monotonic() < startDeadlineMs;
     if (mayKeepWaiting && (await sleepFor(systemClock, START_CHECK_INTERVAL_MS, signal))) continue;
     await close();
     signal.throwIfAborted();
-    throw new Retryable(`PostgreSQL did not start: ${server.errorOutput().trim().split("\n").at(-1) ?? ""}`);
+    throw new Retryable(`PostgreSQL did not start: ${postgresServer.errorOutput().trim().split("\n").at(-1) ?? ""}`);
   }
   return { url: `postgresql://plenum@127.0.0.1:${port}/postgres?sslmode=disable`, password, close };
 }
 
 /** Lists where PostgreSQL may be: folders of PATH, Debian's folders of each version, folders of other systems. */
-function listProgramFolders(): readonly string[] {
-  const debianFolder = "/usr/lib/postgresql";
-  const postgresVersions = listFolders(debianFolder).toSorted((a, b) => Number(b) - Number(a));
+function listPostgresFolders(): readonly string[] {
+  const debianPostgresFolder = "/usr/lib/postgresql";
+  const postgresVersions = listFolderNames(debianPostgresFolder).toSorted((a, b) => Number(b) - Number(a));
   return [
     ...(process.env.PATH ?? "").split(delimiter).filter((folder) => folder !== ""),
-    ...postgresVersions.map((version) => join(debianFolder, version, "bin")),
+    ...postgresVersions.map((version) => join(debianPostgresFolder, version, "bin")),
     ...["/opt/homebrew/bin", "/usr/local/bin", "/usr/pgsql/bin"],
   ];
 }
 
 /** Returns the folder with initdb and postgres. */
-export function findProgramsFolder(folders = listProgramFolders()): string {
-  const programsFolder = folders.find((path) => isProgram(join(path, "initdb")) && isProgram(join(path, "postgres")));
+export function findPostgresFolder(folders = listPostgresFolders()): string {
+  const postgresFolder = folders.find((path) => isProgram(join(path, "initdb")) && isProgram(join(path, "postgres")));
   // A link leads into the folder that contains all programs.
-  if (programsFolder !== undefined) return dirname(realpathSync(join(programsFolder, "postgres")));
+  if (postgresFolder !== undefined) return dirname(realpathSync(join(postgresFolder, "postgres")));
   throw new ConfigError("A fleet needs PostgreSQL, and none is installed here.", {
     hint: "Install it (apt-get install postgresql, dnf install postgresql-server, brew install postgresql); it need not run. Without --fleet the demo needs none.",
   });
 }
 
-function listFolders(folder: string): readonly string[] {
+function listFolderNames(folder: string): readonly string[] {
   try {
     return readdirSync(folder);
   } catch {
@@ -152,13 +152,13 @@ function isProgram(path: string): boolean {
   }
 }
 
-interface ServerUser {
+interface PostgresUser {
   readonly uid: number;
   readonly gid: number;
 }
 
 /** Returns the user postgres if this process runs as root, because PostgreSQL refuses root; otherwise null. */
-function serverUser(): ServerUser | null {
+function findPostgresUser(): PostgresUser | null {
   if (process.getuid?.() !== 0) return null;
   const readUserId = (flag: string) => Number(execFileSync("id", [flag, "postgres"], { stdio: "pipe" }).toString());
   try {
@@ -170,7 +170,7 @@ function serverUser(): ServerUser | null {
 }
 
 /** Returns a parent for temporary folders that the user of the server can access. */
-function accessibleFolder(): string {
+function accessibleTemporaryFolder(): string {
   const folder = tmpdir();
   const isAccessibleToOtherUsers = process.getuid?.() !== 0 || (statSync(folder).mode & 0o001) !== 0;
   return isAccessibleToOtherUsers ? folder : "/tmp";

@@ -24,39 +24,39 @@ export interface InspectedConfiguration {
 }
 
 /** Bytes read from an unusable secret file, so that the doctor can mask them. */
-const MAX_SECRET_BYTES = 4_096;
+const MAX_MASKED_SECRET_BYTES = 4_096;
 
 export function inspectConfiguration(file: string, environment: ProcessEnv): InspectedConfiguration {
-  const content = readContent(file);
-  const secrets = findSecrets(content, []).flatMap(({ ref }) => secretProblem(ref, environment));
-  const maskedConfig = maskConfig(content, environment);
+  const yamlContent = readYamlContent(file);
+  const secretProblems = findSecrets(yamlContent, []).flatMap(({ ref }) => describeSecretProblem(ref, environment));
+  const maskedConfig = maskConfig(yamlContent, environment);
   for (const text of maskedConfig.hidden) registerSecret(text);
-  const commonFindings = { file, secrets, content: maskedConfig.content };
+  const commonFindings = { file, secrets: secretProblems, content: maskedConfig.content };
   try {
     const config = loadYamlConfig({ schema: Config, file, environment });
     return { findings: { ...commonFindings, found: "good", problems: [] }, config };
   } catch (error) {
-    const found = classifyError(error);
-    return { findings: { ...commonFindings, found, problems: listProblems(error) }, config: null };
+    const fileState = classifyConfigError(error);
+    return { findings: { ...commonFindings, found: fileState, problems: listConfigProblems(error) }, config: null };
   }
 }
 
-function readContent(file: string): unknown {
+function readYamlContent(file: string): unknown {
   try {
-    const document = parseDocument(readFileSync(file, "utf8"), { version: "1.2", prettyErrors: false });
-    return document.errors.length > 0 ? null : document.toJS({ maxAliasCount: 100 });
+    const yamlDocument = parseDocument(readFileSync(file, "utf8"), { version: "1.2", prettyErrors: false });
+    return yamlDocument.errors.length > 0 ? null : yamlDocument.toJS({ maxAliasCount: 100 });
   } catch {
     return null;
   }
 }
 
-function classifyError(error: unknown): ConfigurationFindings["found"] {
+function classifyConfigError(error: unknown): ConfigurationFindings["found"] {
   if (error instanceof ConfigurationError) return "wrong";
   const { code } = (error as { readonly cause?: NodeJS.ErrnoException }).cause ?? {};
   return code === "ENOENT" ? "missing" : "unreadable";
 }
 
-function listProblems(error: unknown): readonly string[] {
+function listConfigProblems(error: unknown): readonly string[] {
   if (!(error instanceof ConfigurationError)) return [errorText(error)];
   return error.problems.map(({ line, column, path, message }) => {
     // A YAML syntax error quotes the text, which may be a password.
@@ -66,19 +66,19 @@ function listProblems(error: unknown): readonly string[] {
 }
 
 /** Returns a problem with a secret. Reading a secret masks the secret in the report. */
-function secretProblem(reference: SecretRef, environment: ProcessEnv): readonly string[] {
+function describeSecretProblem(reference: SecretRef, environment: ProcessEnv): readonly string[] {
   try {
     readSecret(reference, environment);
     return [];
   } catch (error) {
-    if ("file" in reference) maskSecretFile(reference.file);
+    if ("file" in reference) maskSecretInFile(reference.file);
     return [errorText(error)];
   }
 }
 
-function maskSecretFile(file: string): void {
+function maskSecretInFile(file: string): void {
   try {
-    registerSecret(readFileSync(file, "utf8").slice(0, MAX_SECRET_BYTES).trim());
+    registerSecret(readFileSync(file, "utf8").slice(0, MAX_MASKED_SECRET_BYTES).trim());
   } catch {
     // A file that cannot be read cannot leak.
   }

@@ -1,8 +1,8 @@
 import { MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
-import { keepPresentLines } from "../shell/terminal-output.ts";
+import { omitMissingLines } from "../shell/terminal-output.ts";
 import type { ConfigurationFindings } from "./configuration-findings.ts";
-import { type DiskSpace, isClockBehind, type StateFindings } from "./local-findings.ts";
-import type { Reachability, WorkerFindings } from "./remote-findings.ts";
+import { type DiskSpace, isMachineClockBehind, type StateFindings } from "./local-findings.ts";
+import type { ServerProbeResult, WorkerFindings } from "./remote-findings.ts";
 
 export interface DoctorReport {
   readonly format: "plenum-doctor/1";
@@ -15,29 +15,29 @@ export interface DoctorReport {
   readonly state: StateFindings;
   readonly worker: WorkerFindings;
   /** Results of probing the servers; null without a usable configuration. */
-  readonly reach: readonly Reachability[] | null;
+  readonly reach: readonly ServerProbeResult[] | null;
   readonly log: { readonly file: string; readonly lines: readonly string[] } | null;
 }
 
 export type DoctorFindings = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "program" | "machine">;
 
 /** Lists problems, likely causes first: failed start, then this machine, then servers. */
-export function findProblems(findings: DoctorFindings): readonly string[] {
-  const checks = [
+export function diagnoseProblems(findings: DoctorFindings): readonly string[] {
+  const diagnosisFunctions = [
     diagnoseConfiguration,
     diagnoseState,
     diagnoseDisks,
     diagnoseClock,
     diagnoseWorker,
-    diagnoseReach,
-    diagnoseAccess,
-    workerNotices,
+    diagnoseReachability,
+    diagnoseTokenAccess,
+    listWorkerWarnings,
   ];
-  return [...new Set(checks.flatMap((check) => check(findings)))];
+  return [...new Set(diagnosisFunctions.flatMap((check) => check(findings)))];
 }
 
 /** Free bytes below which a disk counts as full: the write-ahead log alone can take 16 MiB. */
-const MIN_FREE_BYTES = 64 * 1024 ** 2;
+const MIN_FREE_DISK_BYTES = 64 * 1024 ** 2;
 const MEBIBYTE_BYTES = 1024 ** 2;
 
 function diagnoseConfiguration({
@@ -70,7 +70,7 @@ function diagnoseState({ state: { folder, found, problems } }: DoctorFindings): 
 
 function diagnoseDisks(findings: DoctorFindings): readonly string[] {
   return findings.disks.flatMap(({ where, freeBytes, freeFiles }) => {
-    if (freeBytes !== null && freeBytes < MIN_FREE_BYTES)
+    if (freeBytes !== null && freeBytes < MIN_FREE_DISK_BYTES)
       return [
         `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE_BYTES)} MiB left, so nothing new is remembered or told: free some space.`,
       ];
@@ -82,14 +82,14 @@ function diagnoseDisks(findings: DoctorFindings): readonly string[] {
 }
 
 function diagnoseClock({ state: { content }, reach: reachResults }: DoctorFindings): readonly string[] {
-  const skewedServers = (reachResults ?? []).filter(
+  const serversWithClockSkew = (reachResults ?? []).filter(
     ({ clockSkewMs }) => clockSkewMs !== null && Math.abs(clockSkewMs) > MAX_CLOCK_DIFFERENCE_MS,
   );
-  const clockProblems = skewedServers.map(
+  const clockProblems = serversWithClockSkew.map(
     ({ name, clockSkewMs }) =>
       `The clock of this machine is ${Math.round(Math.abs(clockSkewMs ?? 0) / 1_000)} s ${(clockSkewMs ?? 0) > 0 ? "ahead of" : "behind"} that of ${name}, so times are in doubt and commands are refused: set it right, best by NTP.`,
   );
-  if (clockProblems.length > 0 || !isClockBehind(content)) return clockProblems;
+  if (clockProblems.length > 0 || !isMachineClockBehind(content)) return clockProblems;
   return [
     "The clock of this machine stands before events that it has recorded already, so one of the two times is wrong: set the clock right, best by NTP.",
   ];
@@ -99,23 +99,23 @@ function diagnoseWorker({ worker: findings, state: { folder }, log }: DoctorFind
   const { found, trouble, notReady, portTaken } = findings;
   if (found === "running") return notReady === null ? [] : [`The worker runs and is not ready: ${notReady}`];
   if (found !== "none") return trouble === null ? [] : [trouble];
-  return keepPresentLines(
+  return omitMissingLines(
     portTaken !== null &&
       `Another program has the port of the status page (${portTaken}), so no worker can start: end it, or set status.port to another.`,
-    `No worker is running on the state folder ${folder}: start it with \`plenum run\`, or name the configuration that it uses with --config.${lastError(log)}`,
+    `No worker is running on the state folder ${folder}: start it with \`plenum run\`, or name the configuration that it uses with --config.${lastLoggedErrorText(log)}`,
   );
 }
 
 /** pino level of errors. */
 const ERROR_LOG_LEVEL = 50;
 
-function lastError(log: DoctorFindings["log"]): string {
-  const errorLine = log?.lines.findLast((line) => {
+function lastLoggedErrorText(log: DoctorFindings["log"]): string {
+  const lastErrorLogLine = log?.lines.findLast((line) => {
     const { level } = parseLogLine(line);
     return typeof level === "number" && level >= ERROR_LOG_LEVEL;
   });
-  if (errorLine === undefined) return "";
-  const { msg, err } = parseLogLine(errorLine);
+  if (lastErrorLogLine === undefined) return "";
+  const { msg, err } = parseLogLine(lastErrorLogLine);
   const texts = [msg, (err as { message?: unknown } | undefined)?.message].filter((each) => typeof each === "string");
   return ` The last complaint in its log: ${texts.join(": ")}`;
 }
@@ -128,7 +128,7 @@ function parseLogLine(line: string): Readonly<Record<string, unknown>> {
   }
 }
 
-function diagnoseReach({ reach: reachResults }: DoctorFindings): readonly string[] {
+function diagnoseReachability({ reach: reachResults }: DoctorFindings): readonly string[] {
   const remoteResults = (reachResults ?? []).filter(({ by }) => by !== "file" && by !== "stdout");
   const unreachable = remoteResults.filter(({ answers }) => !answers);
   // If no server at all can be reached, the cause is this machine's network.
@@ -137,27 +137,27 @@ function diagnoseReach({ reach: reachResults }: DoctorFindings): readonly string
       `None of ${unreachable.map(({ name }) => name).join(", ")} can be reached, so look at this machine's network first: cable, name lookup (DNS), proxy, firewall. ${unreachable[0]?.reason ?? ""}`,
     ];
   }
-  const failedResults = (reachResults ?? []).filter(({ answers }) => !answers);
-  return failedResults.toSorted((a, b) => compareSeverity(a) - compareSeverity(b)).map(reachabilityText);
+  const failedProbes = (reachResults ?? []).filter(({ answers }) => !answers);
+  return failedProbes.toSorted((a, b) => rankServerFailure(a) - rankServerFailure(b)).map(failedProbeText);
 }
 
 /** Returns true for a server without any response; a refusal is a response. */
-function isServerUnreachable({ kind, reason }: Reachability): boolean {
+function isServerUnreachable({ kind, reason }: ServerProbeResult): boolean {
   return kind === "retryable" && /ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|within/.test(reason ?? "");
 }
 
 /** Ranks failures: database, sources, sinks; configuration errors before temporary failures. */
-function compareSeverity({ what, kind }: Reachability): number {
+function rankServerFailure({ what, kind }: ServerProbeResult): number {
   return { database: -2, source: 0, sink: 2 }[what] + (kind === "config" ? 0 : 1);
 }
 
 const SERVER_KIND_LABELS = { database: "State database", source: "Source", sink: "Sink" } as const;
 
-function reachabilityText({ what, name, kind, reason }: Reachability): string {
+function failedProbeText({ what, name, kind, reason }: ServerProbeResult): string {
   return `${SERVER_KIND_LABELS[what]} ${name} ${kind === "config" ? "refuses us" : "does not respond"}: ${reason}`;
 }
 
-function diagnoseAccess({ state: { content }, reach: reachResults }: DoctorFindings): readonly string[] {
+function diagnoseTokenAccess({ state: { content }, reach: reachResults }: DoctorFindings): readonly string[] {
   return (content?.lost ?? [])
     .filter(({ source, what }) => {
       const token = (reachResults ?? []).find((each) => each.what === "source" && each.name === source)?.token;
@@ -171,7 +171,7 @@ function diagnoseAccess({ state: { content }, reach: reachResults }: DoctorFindi
 }
 
 /** Lists warnings of the running worker, except warnings about sinks that `reach` reports already. */
-function workerNotices({ worker: { report }, reach: reachResults }: DoctorFindings): readonly string[] {
+function listWorkerWarnings({ worker: { report }, reach: reachResults }: DoctorFindings): readonly string[] {
   const unreachableSinks = (reachResults ?? []).filter(({ what, answers }) => what === "sink" && !answers);
   return (report?.notices ?? []).filter(
     (notice) => !unreachableSinks.some(({ name }) => notice.startsWith(`${SERVER_KIND_LABELS.sink} ${name}: `)),

@@ -7,11 +7,11 @@ import { VERSION } from "../../core/runtime/version.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { toPrintableJson } from "../../core/values/printable-text.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { DEFAULT_FOLDER, findState, readStateSectionLeniently } from "../shell/find-worker.ts";
-import { keepPresentLines } from "../shell/terminal-output.ts";
+import { DEFAULT_STATE_FOLDER, findWorkerState, readStateSectionLeniently } from "../shell/find-worker.ts";
+import { omitMissingLines } from "../shell/terminal-output.ts";
 import { inspectConfiguration } from "./configuration-findings.ts";
-import { type DoctorFindings, type DoctorReport, findProblems } from "./diagnose-findings.ts";
-import { describeMachine, inspectStateFolder, readDiskSpace } from "./local-findings.ts";
+import { type DoctorFindings, type DoctorReport, diagnoseProblems } from "./diagnose-findings.ts";
+import { describeMachine, inspectStateFolder, readDiskSpaces } from "./local-findings.ts";
 import { maskText } from "./mask-config.ts";
 import { inspectWorker, probeServers } from "./remote-findings.ts";
 
@@ -31,14 +31,14 @@ export function define(command: Command, context: CliContext): void {
       const { configFile, signal } = context;
       const { log: logFile = null } = options;
       const report = await terminal.progress("Looking around", (update) =>
-        createReport({ configFile: configFile(), environment: process.env, logFile, signal, update }),
+        createDoctorReport({ configFile: configFile(), environment: process.env, logFile, signal, update }),
       );
-      const file = writeReport(options.to, report);
-      terminal.object({ file, troubles: report.troubles }, formatReport(file, report));
+      const file = writeDoctorReport(options.to, report);
+      terminal.object({ file, troubles: report.troubles }, formatDoctorReport(file, report));
     });
 }
 
-function writeReport(folder: string, report: DoctorReport): string {
+function writeDoctorReport(folder: string, report: DoctorReport): string {
   const file = join(folder, `plenum-doctor-${report.madeAt.replaceAll(/[:.]/g, "-")}.json`);
   try {
     // `wx` follows no link and overwrites nothing.
@@ -54,19 +54,19 @@ function writeReport(folder: string, report: DoctorReport): string {
 /** Problems printed to the terminal; the report file contains all problems. */
 const MAX_PRINTED_PROBLEMS = 10;
 
-function formatReport(file: string, { troubles }: DoctorReport): readonly string[] {
+function formatDoctorReport(file: string, { troubles }: DoctorReport): readonly string[] {
   const [firstProblem, ...otherProblems] = troubles;
-  const unlistedCount = otherProblems.length - MAX_PRINTED_PROBLEMS;
-  return keepPresentLines(
+  const unlistedProblemCount = otherProblems.length - MAX_PRINTED_PROBLEMS;
+  return omitMissingLines(
     firstProblem === undefined ? "Nothing is wrong, as far as can be seen from here." : `Most likely: ${firstProblem}`,
     otherProblems.length > 0 && "Also:",
     ...otherProblems.slice(0, MAX_PRINTED_PROBLEMS).map((trouble) => `- ${trouble}`),
-    unlistedCount > 0 && `- and ${unlistedCount} more, in the file`,
+    unlistedProblemCount > 0 && `- and ${unlistedProblemCount} more, in the file`,
     `All that support would ask for is in ${file}; it holds no secret.`,
   );
 }
 
-interface DoctorReportSources {
+interface DoctorReportInputs {
   readonly configFile: string;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly logFile: string | null;
@@ -75,28 +75,28 @@ interface DoctorReportSources {
 }
 
 const MAX_LOG_LINES = 300;
-const MAX_LINE_LENGTH = 2_000;
+const MAX_LOG_LINE_LENGTH = 2_000;
 const MAX_LOG_BYTES = 1024 ** 2;
 
 /** Creates the report; changes nothing and masks every text. */
-async function createReport(options: DoctorReportSources): Promise<DoctorReport> {
+async function createDoctorReport(options: DoctorReportInputs): Promise<DoctorReport> {
   const { configFile, environment, signal, update } = options;
   const { findings: configuration, config: parsed } = inspectConfiguration(configFile, environment);
   const { config, stateFolder } =
-    parsed === null ? await findConfigElsewhere(options) : { config: parsed, stateFolder: parsed.state.folder };
+    parsed === null ? await findConfigFromWorker(options) : { config: parsed, stateFolder: parsed.state.folder };
   update("Looking at the state");
-  const disks = readDiskSpace(stateFolder);
+  const disks = readDiskSpaces(stateFolder);
   const state = await inspectStateFolder(stateFolder, Object.keys(config?.sources ?? {}));
   update("Asking the worker");
   const worker = await inspectWorker(stateFolder, config, signal);
   update("Asking sources and sinks");
   const reach = config === null ? null : await probeServers(config, signal);
-  const log = options.logFile === null ? null : readLogEnd(options.logFile);
+  const log = options.logFile === null ? null : readLogFileEnd(options.logFile);
   const findings: DoctorFindings = { configuration, disks, state, worker, reach, log };
   return {
     format: "plenum-doctor/1",
     madeAt: isoUtc(systemClock.now()),
-    troubles: findProblems(findings).map(maskText),
+    troubles: diagnoseProblems(findings).map(maskText),
     program: { version: VERSION },
     machine: describeMachine(),
     ...maskSecrets(findings),
@@ -104,18 +104,18 @@ async function createReport(options: DoctorReportSources): Promise<DoctorReport>
 }
 
 /** Replaces a wrong file by the last configuration that the running worker accepted, or at least finds the state. */
-async function findConfigElsewhere({ configFile, environment, signal }: DoctorReportSources) {
-  const { running, folders } = await findState(configFile, environment, signal);
+async function findConfigFromWorker({ configFile, environment, signal }: DoctorReportInputs) {
+  const { running, folders } = await findWorkerState(configFile, environment, signal);
   const [worker] = running;
   if (worker !== undefined) return { config: worker.config, stateFolder: worker.config.state.folder };
-  const configuredFolder = readStateSectionLeniently(configFile, environment).folder;
-  return { config: null, stateFolder: folders[0] ?? configuredFolder ?? DEFAULT_FOLDER };
+  const configuredStateFolder = readStateSectionLeniently(configFile, environment).folder;
+  return { config: null, stateFolder: folders[0] ?? configuredStateFolder ?? DEFAULT_STATE_FOLDER };
 }
 
-function readLogEnd(file: string): NonNullable<DoctorReport["log"]> {
+function readLogFileEnd(file: string): NonNullable<DoctorReport["log"]> {
   try {
-    const allLines = readFileSync(file).subarray(-MAX_LOG_BYTES).toString("utf8").trimEnd().split("\n");
-    return { file, lines: allLines.slice(-MAX_LOG_LINES).map((line) => line.slice(0, MAX_LINE_LENGTH)) };
+    const logLines = readFileSync(file).subarray(-MAX_LOG_BYTES).toString("utf8").trimEnd().split("\n");
+    return { file, lines: logLines.slice(-MAX_LOG_LINES).map((line) => line.slice(0, MAX_LOG_LINE_LENGTH)) };
   } catch (error) {
     throw new ConfigError(`The log file ${file} cannot be read.`, { cause: error });
   }

@@ -10,10 +10,10 @@ import { checkStateInFolder, isStateIntact, type StateCheckReport } from "../../
 import { refuseWritableByOthers } from "../../engine/store/state-folder.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredToken } from "../../engine/sync/snapshot.ts";
-import { readStateFolder } from "../shell/open-worker-state.ts";
+import { readStateInFolder } from "../shell/open-worker-state.ts";
 
 /** Variables that change a worker; only their names are reported. */
-const REPORTED_VARIABLES =
+const REPORTED_VARIABLE_PATTERN =
   /^(PLENUM_.*|NODE_OPTIONS|NODE_EXTRA_CA_CERTS|SSL_CERT_(FILE|DIR)|(HTTPS?|NO|ALL)_PROXY|TZ|LANG)$/i;
 
 export function describeMachine() {
@@ -30,18 +30,18 @@ export function describeMachine() {
     timeZone: Intl.DateTimeFormat().resolvedOptions().timeZone,
     user: process.geteuid?.() ?? null,
     variables: Object.keys(process.env)
-      .filter((name) => REPORTED_VARIABLES.test(name))
+      .filter((name) => REPORTED_VARIABLE_PATTERN.test(name))
       .sort(),
   };
 }
 
-export type DiskSpace = ReturnType<typeof readDisk>;
+export type DiskSpace = ReturnType<typeof readFolderDiskSpace>;
 
-export function readDiskSpace(stateFolder: string): readonly DiskSpace[] {
-  return [readDisk("state", stateFolder), readDisk("temporary files", tmpdir())];
+export function readDiskSpaces(stateFolder: string): readonly DiskSpace[] {
+  return [readFolderDiskSpace("state", stateFolder), readFolderDiskSpace("temporary files", tmpdir())];
 }
 
-function readDisk(where: "state" | "temporary files", folder: string) {
+function readFolderDiskSpace(where: "state" | "temporary files", folder: string) {
   try {
     const { bavail, bsize, blocks, ffree } = statfsSync(existsSync(folder) ? folder : join(folder, ".."));
     return { where, bytes: blocks * bsize, freeBytes: bavail * bsize, freeFiles: ffree };
@@ -52,10 +52,10 @@ function readDisk(where: "state" | "temporary files", folder: string) {
 
 const MAX_LISTED_FILES = 50;
 
-function listFiles(folder: string) {
+function listStateFiles(folder: string) {
   try {
-    const names = readdirSync(folder).sort().slice(0, MAX_LISTED_FILES);
-    return names.map((name) => {
+    const fileNames = readdirSync(folder).sort().slice(0, MAX_LISTED_FILES);
+    return fileNames.map((name) => {
       const { size, mode, uid, mtimeMs } = statSync(join(folder, name));
       return { name, bytes: size, mode: (mode & 0o7777).toString(8), owner: uid, changedAt: isoUtc(mtimeMs) };
     });
@@ -71,38 +71,38 @@ export interface StateFindings {
   readonly files: readonly object[];
   /** Result of the damage check; null without a state, or for a state that is too large. */
   readonly check: StateCheckReport | null;
-  readonly content: StateContent | null;
+  readonly content: StateContentSummary | null;
 }
 
-export type StateContent = Awaited<ReturnType<typeof readStateContent>>;
+export type StateContentSummary = Awaited<ReturnType<typeof summarizeStateContent>>;
 
 /** Size up to which the state is checked: comparing checksums takes 1 s for every 100 MiB. */
-const MAX_CHECKED_BYTES = 512 * 1024 ** 2;
+const MAX_CHECKED_STATE_BYTES = 512 * 1024 ** 2;
 const MAX_REPORTED_EVENTS = 50;
 const MAX_REPORTED_DEAD_LETTERS = 20;
 
 export async function inspectStateFolder(folder: string, sources: readonly string[]): Promise<StateFindings> {
-  const files = listFiles(folder);
-  const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
+  const files = listStateFiles(folder);
+  const stateFileBytes = files.reduce((sum, file) => sum + file.bytes, 0);
   if (!files.some(({ name }) => name.startsWith("plenum.db"))) {
-    return { folder, found: "none", problems: folderProblems(folder), files, check: null, content: null };
+    return { folder, found: "none", problems: listFolderProblems(folder), files, check: null, content: null };
   }
   try {
     refuseWritableByOthers(folder);
-    const check = bytes > MAX_CHECKED_BYTES ? null : checkStateInFolder(folder);
+    const check = stateFileBytes > MAX_CHECKED_STATE_BYTES ? null : checkStateInFolder(folder);
     if (check !== null && check.trouble.length > 0) {
       return { folder, found: "damaged", problems: check.trouble, files, check, content: null };
     }
-    const content = await readStateFolder(folder, (store) => readStateContent(store, sources));
+    const content = await readStateInFolder(folder, (store) => summarizeStateContent(store, sources));
     const found = check === null || isStateIntact(check) ? "good" : "damaged";
-    return { folder, found, problems: damagedRows(check), files, check, content };
+    return { folder, found, problems: damagedRowTexts(check), files, check, content };
   } catch (error) {
     const found = error instanceof StateDamaged ? "damaged" : "unusable";
     return { folder, found, problems: [errorText(error)], files, check: null, content: null };
   }
 }
 
-function folderProblems(folder: string): readonly string[] {
+function listFolderProblems(folder: string): readonly string[] {
   try {
     refuseWritableByOthers(folder);
     return [];
@@ -111,19 +111,19 @@ function folderProblems(folder: string): readonly string[] {
   }
 }
 
-function damagedRows(check: StateCheckReport | null): readonly string[] {
+function damagedRowTexts(check: StateCheckReport | null): readonly string[] {
   return (check?.tables ?? [])
     .filter(({ damaged }) => damaged > 0)
     .map(({ table, rows, damaged }) => `${damaged} of ${rows} rows of ${table} are damaged.`);
 }
 
-async function readStateContent(store: Store, sources: readonly string[]) {
-  const reportedKinds = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
+async function summarizeStateContent(store: Store, sources: readonly string[]) {
+  const reportedEventKinds = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
   const [{ schemaVersion, bytes }, { bytes: logBytes, pendingBytes }, events, [latestEvent], deadLetters, gaps] =
     await Promise.all([
       store.describe(),
       store.outbox.pressure(),
-      store.outbox.latest(MAX_REPORTED_EVENTS, reportedKinds),
+      store.outbox.latest(MAX_REPORTED_EVENTS, reportedEventKinds),
       store.outbox.latest(1),
       store.outbox.deadLetters(undefined, MAX_REPORTED_DEAD_LETTERS),
       store.outbox.gaps(),
@@ -149,7 +149,7 @@ async function readStateContent(store: Store, sources: readonly string[]) {
 /** Tolerance of the clock check: a last commit further in the future proves a wrong clock. */
 const MAX_CLOCK_LAG_MS = 60_000;
 
-export function isClockBehind(content: StateContent | null, nowMs = systemClock.now()): boolean {
+export function isMachineClockBehind(content: StateContentSummary | null, nowMs = systemClock.now()): boolean {
   const lastCommittedAt = content?.lastCommittedAt ?? null;
   return lastCommittedAt !== null && Date.parse(lastCommittedAt) > nowMs + MAX_CLOCK_LAG_MS;
 }

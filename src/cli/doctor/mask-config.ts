@@ -38,7 +38,7 @@ export interface MaskedConfig {
 
 /** Masks a configuration; `environment` says which variables are set. */
 export function maskConfig(content: unknown, environment: ProcessEnv = process.env): MaskedConfig {
-  const hidden: string[] = [];
+  const maskedTexts: string[] = [];
   const rootSchema = configJsonSchema() as JsonSchema & { readonly definitions?: Readonly<Record<string, JsonSchema>> };
 
   function expandSchema(schema: JsonSchema | undefined): readonly JsonSchema[] {
@@ -59,13 +59,13 @@ export function maskConfig(content: unknown, environment: ProcessEnv = process.e
     if (value === null) return null;
     if (allowedSchemas.length === 0) return mask(value);
     if (Array.isArray(value)) {
-      const items = allowedSchemas.flatMap(({ items: each }) => (Array.isArray(each) ? each : [each ?? {}]));
-      const itemSchemas = items.flatMap((each: JsonSchema) => expandSchema(each));
+      const rawItemSchemas = allowedSchemas.flatMap(({ items: each }) => (Array.isArray(each) ? each : [each ?? {}]));
+      const itemSchemas = rawItemSchemas.flatMap((each: JsonSchema) => expandSchema(each));
       return value.map((each) => maskUnexpectedValue(each, itemSchemas, isSecret));
     }
     if (typeof value === "object") {
-      const reference = parseSecretReference(value);
-      if (reference !== null) return maskReference(reference);
+      const secretReference = parseSecretReference(value);
+      if (secretReference !== null) return maskSecretReference(secretReference);
       return Object.fromEntries(
         Object.entries(value).map(([key, each]) => [
           key.length > MAX_OPTION_NAME_LENGTH ? mask(key) : key,
@@ -74,31 +74,31 @@ export function maskConfig(content: unknown, environment: ProcessEnv = process.e
       );
     }
     if (typeof value === "string" && PLACEHOLDER_PATTERN.test(value)) return value;
-    if (isSecret || !allowedSchemas.some((schema) => acceptsValue(schema, value))) return mask(value);
+    if (isSecret || !allowedSchemas.some((schema) => schemaAcceptsValue(schema, value))) return mask(value);
     return typeof value === "string" ? maskText(value) : value;
   }
 
-  function maskReference(reference: SecretRef): SecretRef {
+  function maskSecretReference(reference: SecretRef): SecretRef {
     if ("file" in reference) return { file: maskText(reference.file) };
     const variable = reference.env;
     return { env: VARIABLE_PATTERN.test(variable) || environment[variable] !== undefined ? variable : mask(variable) };
   }
 
   function mask(value: unknown): typeof MASKED_TEXT {
-    if (typeof value === "string") hidden.push(value);
+    if (typeof value === "string") maskedTexts.push(value);
     else if (typeof value === "object" && value !== null) Object.values(value).forEach(mask);
     return MASKED_TEXT;
   }
 
-  return { content: maskUnexpectedValue(content, expandSchema(rootSchema), false), hidden };
+  return { content: maskUnexpectedValue(content, expandSchema(rootSchema), false), hidden: maskedTexts };
 }
 
-function acceptsValue(schema: JsonSchema, value: unknown): boolean {
+function schemaAcceptsValue(schema: JsonSchema, value: unknown): boolean {
   if (schema.const !== undefined) return schema.const === value;
   if (schema.enum !== undefined) return schema.enum.includes(value);
-  const allowedTypes = [schema.type ?? []].flat();
-  if (typeof value === "number") return allowedTypes.includes("number") || allowedTypes.includes("integer");
-  return allowedTypes.includes(typeof value);
+  const allowedJsonTypes = [schema.type ?? []].flat();
+  if (typeof value === "number") return allowedJsonTypes.includes("number") || allowedJsonTypes.includes("integer");
+  return allowedJsonTypes.includes(typeof value);
 }
 
 const URL_IN_TEXT = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]*[^\s"'<>.,;:)]/gi;
@@ -141,6 +141,6 @@ function maskUrl(text: string): string {
   if (!URL.canParse(text)) return MASKED_TEXT;
   const { protocol, host, pathname, search } = new URL(text);
   if (pathname === "/" && search === "") return `${protocol}//${host}${text.endsWith("/") ? "/" : ""}`;
-  const maskedSteps = pathname.split("/").map((step) => (HARMLESS_URL_STEP_PATTERN.test(step) ? step : MASKED_TEXT));
-  return `${protocol}//${host}${maskedSteps.join("/")}${search === "" ? "" : `?${MASKED_TEXT}`}`;
+  const maskedPath = pathname.split("/").map((step) => (HARMLESS_URL_STEP_PATTERN.test(step) ? step : MASKED_TEXT));
+  return `${protocol}//${host}${maskedPath.join("/")}${search === "" ? "" : `?${MASKED_TEXT}`}`;
 }

@@ -11,10 +11,10 @@ import {
 } from "../../ui/operator/control-socket-client.ts";
 import type { StatusReport } from "../../ui/status/status-report.ts";
 import { withTimeLimit } from "../checking/check-result-line.ts";
-import { findWorkerFor } from "../shell/find-worker.ts";
-import { readStateIfAny, withStateDatabase } from "../shell/open-worker-state.ts";
-import { createStandaloneSink, withStandaloneSource } from "../shell/source-without-worker.ts";
-import { statusFromState } from "../watching/status-command.ts";
+import { findWorkerOfConfig } from "../shell/find-worker.ts";
+import { readStateIfAny, useStateDatabase } from "../shell/open-worker-state.ts";
+import { createStandaloneSink, useStandaloneSource } from "../shell/source-without-worker.ts";
+import { statusReportFromState } from "../watching/status-command.ts";
 
 export interface WorkerFindings {
   readonly found: "running" | "silent" | "none" | "unknown";
@@ -33,9 +33,9 @@ export async function inspectWorker(
   config: Config | null,
   signal: AbortSignal,
 ): Promise<WorkerFindings> {
-  const defaults = { notReady: null, portTaken: null, log: [] };
+  const defaultFindings = { notReady: null, portTaken: null, log: [] };
   try {
-    const worker = config === null ? await findWorker(folder, signal) : await findWorkerFor({ config }, signal);
+    const worker = config === null ? await findWorker(folder, signal) : await findWorkerOfConfig({ config }, signal);
     if (worker.kind === "open") {
       const { socket } = worker;
       const [report, notReady, log] = await Promise.all([
@@ -43,18 +43,18 @@ export async function inspectWorker(
         requestNotReadyReason(socket, signal),
         requestWorkerLog(socket, signal),
       ]);
-      return { ...defaults, found: "running", trouble: null, notReady, report, log };
+      return { ...defaultFindings, found: "running", trouble: null, notReady, report, log };
     }
     const trouble = worker.kind === "silent" ? errorText(worker.failure) : null;
     const report = await readStoredStatus(config);
-    return { ...defaults, found: worker.kind, trouble, portTaken: await findTakenPort(config), report };
+    return { ...defaultFindings, found: worker.kind, trouble, portTaken: await findTakenStatusPort(config), report };
   } catch (error) {
     signal.throwIfAborted();
-    return { ...defaults, found: "unknown", trouble: errorText(error), report: null };
+    return { ...defaultFindings, found: "unknown", trouble: errorText(error), report: null };
   }
 }
 
-async function findTakenPort(config: Config | null): Promise<string | null> {
+async function findTakenStatusPort(config: Config | null): Promise<string | null> {
   if (config === null || config.status.port === 0) return null;
   const { host, port } = config.status;
   const isPortTaken = await new Promise<boolean>((resolve) => {
@@ -69,39 +69,39 @@ async function findTakenPort(config: Config | null): Promise<string | null> {
 async function readStoredStatus(config: Config | null): Promise<StatusReport | null> {
   if (config === null) return null;
   try {
-    return await readStateIfAny({ config }, (store) => statusFromState(store, config));
+    return await readStateIfAny({ config }, (store) => statusReportFromState(store, config));
   } catch {
     return null;
   }
 }
 
-export type Reachability = Awaited<ReturnType<typeof probeServer>>;
+export type ServerProbeResult = Awaited<ReturnType<typeof probeServer>>;
 
 const PROBE_TIMEOUT_MS = 10_000;
 
-export function probeServers(config: Config, signal: AbortSignal): Promise<readonly Reachability[]> {
-  const sources = Object.entries(config.sources).map(([name, entry]) =>
-    probeServer("source", name, new URL(entry.base_url).origin, () => askSource(name, entry, signal)),
+export function probeServers(config: Config, signal: AbortSignal): Promise<readonly ServerProbeResult[]> {
+  const sourceProbes = Object.entries(config.sources).map(([name, entry]) =>
+    probeServer("source", name, new URL(entry.base_url).origin, () => probeSource(name, entry, signal)),
   );
-  const sinks = Object.entries(config.sinks)
+  const sinkProbes = Object.entries(config.sinks)
     .filter(([, entry]) => entry.enabled)
     .map(([name, entry]) =>
       probeServer("sink", name, findSinkConnector(entry), async () => {
-        await askSink(await createStandaloneSink(name, entry), signal);
+        await probeSink(await createStandaloneSink(name, entry), signal);
         return { clockSkewMs: null, token: null };
       }),
     );
-  return Promise.all([...probeDatabase(config), ...sources, ...sinks]);
+  return Promise.all([...probeStateDatabase(config), ...sourceProbes, ...sinkProbes]);
 }
 
-function probeDatabase(config: Config): readonly Promise<Reachability>[] {
+function probeStateDatabase(config: Config): readonly Promise<ServerProbeResult>[] {
   const { postgres } = config.state;
   if (postgres === undefined) return [];
-  const probeState = () => withStateDatabase(config, async () => ({ clockSkewMs: null, token: null }));
-  return [probeServer("database", postgres.schema, "postgres", probeState)];
+  const connectToDatabase = () => useStateDatabase(config, async () => ({ clockSkewMs: null, token: null }));
+  return [probeServer("database", postgres.schema, "postgres", connectToDatabase)];
 }
 
-interface SourceProbe {
+interface SourceProbeDetails {
   readonly clockSkewMs: number | null;
   readonly token: {
     readonly expiresAt: string | null;
@@ -115,21 +115,21 @@ async function probeServer(
   what: "database" | "source" | "sink",
   name: string,
   by: string,
-  probe: () => Promise<SourceProbe>,
+  probe: () => Promise<SourceProbeDetails>,
 ) {
   const startMs = performance.now();
-  const result = await probe().then(
+  const probeOutcome = await probe().then(
     (probeResult) => ({ answers: true, kind: null, reason: null, ...probeResult }),
     (error: unknown) => {
       const { kind } = asFailure(error);
       return { answers: false, kind, reason: errorText(error), clockSkewMs: null, token: null };
     },
   );
-  return { what, name, by, milliseconds: Math.round(performance.now() - startMs), ...result };
+  return { what, name, by, milliseconds: Math.round(performance.now() - startMs), ...probeOutcome };
 }
 
-function askSource(name: string, entry: SourceConfigEntry, signal: AbortSignal): Promise<SourceProbe> {
-  return withStandaloneSource(name, entry, process.env, async (source) => {
+function probeSource(name: string, entry: SourceConfigEntry, signal: AbortSignal): Promise<SourceProbeDetails> {
+  return useStandaloneSource(name, entry, process.env, async (source) => {
     const { expiresAt, abilities, sites } = await withTimeLimit(
       signal,
       (limited) => source.me(limited),
@@ -140,7 +140,7 @@ function askSource(name: string, entry: SourceConfigEntry, signal: AbortSignal):
   });
 }
 
-async function askSink(sink: Sink | undefined, signal: AbortSignal): Promise<void> {
+async function probeSink(sink: Sink | undefined, signal: AbortSignal): Promise<void> {
   try {
     await withTimeLimit(signal, async (limited) => sink?.probe?.(limited), PROBE_TIMEOUT_MS);
   } finally {

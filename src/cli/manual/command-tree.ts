@@ -7,11 +7,11 @@ export type OptionDescription = ReturnType<typeof describeOption>;
 
 /** Lists every command and subcommand in the order of the help. All commands have to be defined. */
 export function describeCommands(program: Command): readonly CommandDescription[] {
-  const walkCommands = (command: Command, path: string): readonly CommandDescription[] => [
+  const describeCommandTree = (command: Command, path: string): readonly CommandDescription[] => [
     describeCommand(command, path),
-    ...listSubcommands(command).flatMap((each) => walkCommands(each, `${path} ${each.name()}`.trimStart())),
+    ...listSubcommands(command).flatMap((each) => describeCommandTree(each, `${path} ${each.name()}`.trimStart())),
   ];
-  return walkCommands(program, "");
+  return describeCommandTree(program, "");
 }
 
 const listSubcommands = ({ commands }: Command) => commands.filter((each) => each.name() !== "help");

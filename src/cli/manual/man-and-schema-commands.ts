@@ -2,10 +2,10 @@ import type { Command } from "commander";
 import { configJsonSchema } from "../../app/config/config.ts";
 import { RELEASE_VERSION } from "../../core/runtime/version.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { EXIT_CODE, EXIT_MEANINGS, EXIT_NAMES } from "../shell/exit-codes.ts";
+import { EXIT_CODE, EXIT_CODE_NAMES, EXIT_MEANINGS } from "../shell/exit-codes.ts";
 import { type CommandDescription, describeCommands, type OptionDescription } from "./command-tree.ts";
 
-function defineMan(command: Command, context: CliContext): void {
+function defineManCommand(command: Command, context: CliContext): void {
   command
     .addHelpText("after", "\nExamples:\n  plenum man > /usr/local/share/man/man1/plenum.1\n  plenum man | man -l -")
     .action(async () => {
@@ -13,10 +13,10 @@ function defineMan(command: Command, context: CliContext): void {
     });
 }
 
-export const man = { define: defineMan };
+export const manCommand = { define: defineManCommand };
 
-export function buildManualPage(facts: readonly CommandDescription[], version: string): readonly string[] {
-  const [rootCommand, ...commands] = facts;
+export function buildManualPage(descriptions: readonly CommandDescription[], version: string): readonly string[] {
+  const [rootCommand, ...commands] = descriptions;
   if (rootCommand === undefined) throw new Error("there is no program");
   return [
     '.\\" Made by `npm run man` from the commands; edit those.',
@@ -29,11 +29,11 @@ export function buildManualPage(facts: readonly CommandDescription[], version: s
     ".SH DESCRIPTION",
     escapeRoff(rootCommand.description),
     ".SH OPTIONS",
-    ...rootCommand.options.flatMap(optionLines),
+    ...rootCommand.options.flatMap(optionToRoff),
     ".SH COMMANDS",
-    ...commands.flatMap(commandLines),
+    ...commands.flatMap(commandToRoff),
     ".SH EXIT STATUS",
-    ...EXIT_NAMES.flatMap((key) => [".TP", `.B ${EXIT_CODE[key]}`, escapeRoff(capitalize(EXIT_MEANINGS[key]))]),
+    ...EXIT_CODE_NAMES.flatMap((key) => [".TP", `.B ${EXIT_CODE[key]}`, escapeRoff(toSentence(EXIT_MEANINGS[key]))]),
     ".SH ENVIRONMENT",
     ".TP",
     ".B PLENUM_CONFIG",
@@ -48,29 +48,29 @@ export function buildManualPage(facts: readonly CommandDescription[], version: s
   ];
 }
 
-function commandLines({ path, description, options, arguments: args, more }: CommandDescription): readonly string[] {
-  const argumentUsages = args.map(({ usage }) => ` ${usage}`).join("");
+function commandToRoff({ path, description, options, arguments: args, more }: CommandDescription): readonly string[] {
+  const argumentsUsageText = args.map(({ usage }) => ` ${usage}`).join("");
   return [
-    `.SS ${escapeRoff(`plenum ${path}${argumentUsages}`)}`,
-    escapeRoff(capitalize(description)),
-    ...args.flatMap(({ usage, description: what }) => [".TP", `.I ${escapeRoff(usage)}`, escapeRoff(capitalize(what))]),
-    ...options.flatMap(optionLines),
+    `.SS ${escapeRoff(`plenum ${path}${argumentsUsageText}`)}`,
+    escapeRoff(toSentence(description)),
+    ...args.flatMap(({ usage, description: what }) => [".TP", `.I ${escapeRoff(usage)}`, escapeRoff(toSentence(what))]),
+    ...options.flatMap(optionToRoff),
     ...(more === "" ? [] : [".PP", ".nf", ...more.split("\n").map(escapeRoff), ".fi"]),
   ];
 }
 
-function optionLines({ usage, description, choices, preset }: OptionDescription): readonly string[] {
+function optionToRoff({ usage, description, choices, preset }: OptionDescription): readonly string[] {
   const optionNotes = [
     ...(choices.length === 0 ? [] : [`one of ${choices.join(", ")}`]),
     ...(preset === null || preset === "false" ? [] : [`default: ${preset}`]),
   ];
-  const fullDescription = optionNotes.length === 0 ? description : `${description} (${optionNotes.join("; ")})`;
-  return [".TP", `.B ${escapeRoff(usage)}`, escapeRoff(capitalize(fullDescription))];
+  const descriptionWithNotes = optionNotes.length === 0 ? description : `${description} (${optionNotes.join("; ")})`;
+  return [".TP", `.B ${escapeRoff(usage)}`, escapeRoff(toSentence(descriptionWithNotes))];
 }
 
-function capitalize(words: string): string {
-  const capitalized = words.charAt(0).toUpperCase() + words.slice(1);
-  return /[.!?]$/.test(capitalized) ? capitalized : `${capitalized}.`;
+function toSentence(words: string): string {
+  const capitalizedText = words.charAt(0).toUpperCase() + words.slice(1);
+  return /[.!?]$/.test(capitalizedText) ? capitalizedText : `${capitalizedText}.`;
 }
 
 function escapeRoff(line: string): string {
@@ -86,13 +86,13 @@ function escapeRoff(line: string): string {
     .replace(/^\./, "\\&.");
 }
 
-function defineSchema(command: Command, context: CliContext): void {
+function defineSchemaCommand(command: Command, context: CliContext): void {
   command.addHelpText("after", "\nExample:\n  plenum schema > schema.json").action(() => {
-    const schema = configJsonSchema();
+    const configSchema = configJsonSchema();
     const terminal = context.terminal();
-    if (terminal.json) terminal.object(schema, []);
-    else terminal.text(JSON.stringify(schema, null, 2).split("\n"));
+    if (terminal.json) terminal.object(configSchema, []);
+    else terminal.text(JSON.stringify(configSchema, null, 2).split("\n"));
   });
 }
 
-export const schema = { define: defineSchema };
+export const schemaCommand = { define: defineSchemaCommand };

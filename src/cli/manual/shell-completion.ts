@@ -22,26 +22,26 @@ export function define(command: Command, context: CliContext): void {
       const terminal = context.terminal();
       if (options.names !== undefined) return terminal.text(Object.keys(context.config()[options.names]));
       if (shell === undefined) command.error("error: name a shell: bash, zsh or fish");
-      terminal.text(completionScript(shell, describeCommands(await context.allCommands())));
+      terminal.text(buildCompletionScript(shell, describeCommands(await context.allCommands())));
     });
 }
 
 export type Shell = "bash" | "zsh" | "fish";
 
 /** Builds the completion script, which asks the program only for the names of sinks and sources. */
-export function completionScript(shell: Shell, facts: readonly CommandDescription[]): readonly string[] {
+export function buildCompletionScript(shell: Shell, descriptions: readonly CommandDescription[]): readonly string[] {
   return shell === "fish"
-    ? buildFishScript(facts)
-    : buildCaseScript(facts, shell === "bash" ? BASH_DIALECT : ZSH_DIALECT);
+    ? buildFishScript(descriptions)
+    : buildBashOrZshScript(descriptions, shell === "bash" ? BASH_DIALECT : ZSH_DIALECT);
 }
 
 const FILE_ARGUMENT_NAMES = new Set(["file", "folder", "path"]);
 
-const commandPaths = (facts: readonly CommandDescription[]) =>
-  facts.map(({ path }) => path).filter((path) => path !== "");
+const listCommandPaths = (descriptions: readonly CommandDescription[]) =>
+  descriptions.map(({ path }) => path).filter((path) => path !== "");
 
-const pathsWithSink = (facts: readonly CommandDescription[]) =>
-  facts.filter((each) => each.arguments[0]?.name === "sink").map(({ path }) => path);
+const commandPathsWithSink = (descriptions: readonly CommandDescription[]) =>
+  descriptions.filter((each) => each.arguments[0]?.name === "sink").map(({ path }) => path);
 
 interface ShellDialect {
   readonly head: readonly string[];
@@ -96,10 +96,10 @@ const ZSH_DIALECT: ShellDialect = {
 };
 
 /** Builds a script that follows the typed words through the subcommands, then completes a value, a word or a sink. */
-function buildCaseScript(facts: readonly CommandDescription[], dialect: ShellDialect): readonly string[] {
+function buildBashOrZshScript(descriptions: readonly CommandDescription[], dialect: ShellDialect): readonly string[] {
   const { head, line, setWords, names, beforeSinks, addSinks, tail } = dialect;
   const [words, first, current] = line;
-  const generalOptions = facts.find(({ path }) => path === "")?.options ?? [];
+  const globalOptions = descriptions.find(({ path }) => path === "")?.options ?? [];
   const helpOption = { name: "--help", description: "display help" };
   return [
     ...head,
@@ -107,46 +107,46 @@ function buildCaseScript(facts: readonly CommandDescription[], dialect: ShellDia
     `    word="\${${words}[i]}"`,
     `    [[ $word == -c || $word == --config ]] && config=(--config "\${${words}[i+1]}")`,
     '    case "${way:+$way }$word" in',
-    `      ${commandPaths(facts).map(quoteWord).join("|")}) way="\${way:+$way }$word" ;;`,
+    `      ${listCommandPaths(descriptions).map(quoteWord).join("|")}) way="\${way:+$way }$word" ;;`,
     "    esac",
     "  done",
     '  case "$prev" in',
-    ...valueCases(facts, dialect),
+    ...optionValueCases(descriptions, dialect),
     "  esac",
     '  case "$way" in',
-    ...facts.map(({ path, commands, options }) => {
-      const completedWords = [...commands, ...options, ...(path === "" ? [] : generalOptions), helpOption];
-      return `    ${quoteWord(path)}) ${setWords(completedWords)} ;;`;
+    ...descriptions.map(({ path, commands, options }) => {
+      const completionWords = [...commands, ...options, ...(path === "" ? [] : globalOptions), helpOption];
+      return `    ${quoteWord(path)}) ${setWords(completionWords)} ;;`;
     }),
     "  esac",
     ...beforeSinks,
     '  case "$way" in',
-    `    ${pathsWithSink(facts).map(quoteWord).join("|")}) ${addSinks(names("sinks"))} ;;`,
+    `    ${commandPathsWithSink(descriptions).map(quoteWord).join("|")}) ${addSinks(names("sinks"))} ;;`,
     "  esac",
     ...tail,
   ];
 }
 
-function valueCases(
-  facts: readonly CommandDescription[],
+function optionValueCases(
+  descriptions: readonly CommandDescription[],
   { completeFile, complete, names }: ShellDialect,
 ): readonly string[] {
-  const options = facts.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
-  const listFlags = ({ usage }: OptionDescription) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
-  const fileFlags = new Set(options.filter(({ takes }) => FILE_ARGUMENT_NAMES.has(takes ?? "")).flatMap(listFlags));
-  const sourceFlags = new Set(options.filter(({ name }) => name === "--source").flatMap(listFlags));
+  const options = descriptions.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
+  const flagsOfOption = ({ usage }: OptionDescription) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
+  const fileFlags = new Set(options.filter(({ takes }) => FILE_ARGUMENT_NAMES.has(takes ?? "")).flatMap(flagsOfOption));
+  const sourceFlags = new Set(options.filter(({ name }) => name === "--source").flatMap(flagsOfOption));
   const choices = new Map(options.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]));
-  const completedFlags = new Set([...fileFlags, ...sourceFlags, ...choices.keys()]);
-  const otherFlags = new Set(options.flatMap(listFlags)).difference(completedFlags);
+  const flagsWithCompletion = new Set([...fileFlags, ...sourceFlags, ...choices.keys()]);
+  const flagsWithoutCompletion = new Set(options.flatMap(flagsOfOption)).difference(flagsWithCompletion);
   return [
     `    ${[...fileFlags].join("|")}) ${completeFile}; return ;;`,
     `    ${[...sourceFlags].join("|")}) ${complete(names("sources"))}; return ;;`,
     ...[...choices].map(([flag, each]) => `    ${flag}) ${complete(each.join(" "))}; return ;;`),
-    `    ${[...otherFlags].join("|")}) return ;;`,
+    `    ${[...flagsWithoutCompletion].join("|")}) return ;;`,
   ];
 }
 
-function buildFishScript(facts: readonly CommandDescription[]): readonly string[] {
+function buildFishScript(descriptions: readonly CommandDescription[]): readonly string[] {
   const namesCommand = (what: string) => quoteWord(`(plenum (__plenum_config) completion --names ${what} 2>/dev/null)`);
   return [
     "# Completion of plenum for fish: plenum completion fish > ~/.config/fish/completions/plenum.fish",
@@ -160,7 +160,7 @@ function buildFishScript(facts: readonly CommandDescription[]): readonly string[
     "  end",
     "end",
     "function __plenum_at",
-    `  set -l known ${commandPaths(facts).map(quoteWord).join(" ")}`,
+    `  set -l known ${listCommandPaths(descriptions).map(quoteWord).join(" ")}`,
     "  set -l way ''",
     "  for word in (commandline -opc)[2..-1]",
     '    set -l next (string trim -- "$way $word")',
@@ -171,25 +171,25 @@ function buildFishScript(facts: readonly CommandDescription[]): readonly string[
     '  test "$way" = "$argv[1]"',
     "end",
     "complete -c plenum -f",
-    ...facts.flatMap(({ path, commands, options }) => [
+    ...descriptions.flatMap(({ path, commands, options }) => [
       ...commands.map(
         ({ name, description }) =>
-          `complete -c plenum -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)} -a ${name} -d ${quoteWord(description)}`,
+          `complete -c plenum -n ${quoteWord(`__plenum_at ${inDoubleQuotes(path)}`)} -a ${name} -d ${quoteWord(description)}`,
       ),
       ...options.map(({ name, usage, description, takes, choices }) => {
-        const short = /^-([a-z]),/.exec(usage)?.[1];
-        const condition = path === "" ? "" : ` -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)}`;
-        const valueArgument = fishValue({ name, takes, choices }, namesCommand("sources"));
-        return `complete -c plenum${condition} -l ${name.slice(2)}${short === undefined ? "" : ` -s ${short}`}${valueArgument} -d ${quoteWord(description)}`;
+        const shortFlag = /^-([a-z]),/.exec(usage)?.[1];
+        const commandCondition = path === "" ? "" : ` -n ${quoteWord(`__plenum_at ${inDoubleQuotes(path)}`)}`;
+        const optionValueArgument = fishOptionValue({ name, takes, choices }, namesCommand("sources"));
+        return `complete -c plenum${commandCondition} -l ${name.slice(2)}${shortFlag === undefined ? "" : ` -s ${shortFlag}`}${optionValueArgument} -d ${quoteWord(description)}`;
       }),
     ]),
-    ...pathsWithSink(facts).map(
-      (path) => `complete -c plenum -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)} -a ${namesCommand("sinks")}`,
+    ...commandPathsWithSink(descriptions).map(
+      (path) => `complete -c plenum -n ${quoteWord(`__plenum_at ${inDoubleQuotes(path)}`)} -a ${namesCommand("sinks")}`,
     ),
   ];
 }
 
-function fishValue(
+function fishOptionValue(
   { name, takes, choices }: Pick<OptionDescription, "name" | "takes" | "choices">,
   sources: string,
 ): string {
@@ -204,6 +204,6 @@ function quoteWord(text: string): string {
   return `'${text.replaceAll("'", "’")}'`;
 }
 
-function escapeQuotes(text: string): string {
+function inDoubleQuotes(text: string): string {
   return `"${text}"`;
 }

@@ -15,17 +15,17 @@ import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
 import {
-  addSelectionOptions,
-  buildSelection,
+  addTagSelectionOptions,
+  buildTagSelection,
+  createTimeOption,
   parseTime,
-  type SelectionOptions,
-  timeOption,
+  type TagSelectionOptions,
 } from "../shell/common-command-options.ts";
-import { findWorkerFor } from "../shell/find-worker.ts";
-import { withState } from "../shell/open-worker-state.ts";
-import { refuseUnknown } from "../shell/refuse-unknown-ids.ts";
+import { findWorkerOfConfig } from "../shell/find-worker.ts";
+import { useStateStore } from "../shell/open-worker-state.ts";
+import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
 
-interface BackfillOptions extends SelectionOptions {
+interface BackfillCommandOptions extends TagSelectionOptions {
   readonly source?: string;
   readonly from?: string;
   readonly to: string;
@@ -42,9 +42,9 @@ export function define(command: Command, context: CliContext): void {
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
     .option("--source <name>", "which source, when there are several")
     .option("--from <time>", "start: ISO 8601, or an age such as 365d; without it, shows how far it is", parseTime)
-    .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
+    .addOption(createTimeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
     .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"));
-  addSelectionOptions(command)
+  addTagSelectionOptions(command)
     .option("--detach", "do not wait for the end")
     .option("--pause", "pause fetching the past; live reads continue")
     .option("--resume", "resume it")
@@ -54,12 +54,12 @@ export function define(command: Command, context: CliContext): void {
       "\nCtrl-C ends the waiting, not the backfill. Readings that were emitted are not emitted again.\n" +
         "\nExamples:\n  plenum backfill --from 365d --site 1\n  plenum backfill --pause",
     )
-    .action(async (tagIds: string[], options: BackfillOptions) => {
+    .action(async (tagIds: string[], options: BackfillCommandOptions) => {
       const config = context.config();
       const [source, entry] = chooseSource(config, options.source);
-      await withState({ config, source }, false, async (store) => {
+      await useStateStore({ config, source }, false, async (store) => {
         // A slow worker reads the backfill request from the state later.
-        const isRunning = (await findWorkerFor({ config, source }, context.signal)).kind !== "none";
+        const isRunning = (await findWorkerOfConfig({ config, source }, context.signal)).kind !== "none";
         const settings = planSettings(source, entry, config.state);
         const target = { context, store, source, isRunning, list: () => listBackfills(store, settings, config.state) };
         if (options.pause === true || options.resume === true) await pauseOrResume(target, options.pause === true);
@@ -70,7 +70,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-interface BackfillTarget {
+interface BackfillContext {
   readonly context: CliContext;
   readonly store: Store;
   readonly source: string;
@@ -82,67 +82,67 @@ const NO_WORKER_TEXT = "No worker is running on this state folder; it is done on
 const POLL_INTERVAL_MS = 2_000;
 
 async function requestBackfill(
-  target: BackfillTarget,
+  target: BackfillContext,
   tagIds: readonly string[],
-  options: BackfillOptions & { from: string },
+  options: BackfillCommandOptions & { from: string },
 ) {
   const { context, store, source, isRunning } = target;
   const { from, to, resolution } = options;
   const terminal = context.terminal();
   if (from >= to) throw new InvalidArgumentError("--from has to be before --to.");
-  const select = buildSelection(tagIds, options);
-  await refuseUnknown(store, [source], "tag", select.ids ?? []);
-  await refuseUnknown(store, [source], "site", (select.sites ?? []).map(String));
+  const select = buildTagSelection(tagIds, options);
+  await refuseUnknownIds(store, [source], "tag", select.ids ?? []);
+  await refuseUnknownIds(store, [source], "site", (select.sites ?? []).map(String));
   const request: StoredBackfill = { from, to, resolution, select, askedAt: isoUtc(systemClock.now()), doneAt: null };
   const id = randomBytes(4).toString("hex");
-  const documentSetName = syncSet("backfill", source);
-  await store.commit({ documents: [{ set: documentSetName, insert: [[id, request]] }] });
-  const firstStatus = await findBackfill(target, id);
-  if (firstStatus.tags === 0) {
-    await store.commit({ documents: [{ set: documentSetName, remove: [id] }] });
+  const backfillSetName = syncSet("backfill", source);
+  await store.commit({ documents: [{ set: backfillSetName, insert: [[id, request]] }] });
+  const newBackfillStatus = await findBackfillStatus(target, id);
+  if (newBackfillStatus.tags === 0) {
+    await store.commit({ documents: [{ set: backfillSetName, remove: [id] }] });
     throw new ConfigError("No known tag fits this selection.", {
       hint: "`plenum plan` says how many tags are known; names are patterns, * is any text.",
     });
   }
   if (terminal.json || options.detach === true || !isRunning) {
-    terminal.object({ ...request, ...firstStatus }, [backfillLine(firstStatus)]);
+    terminal.object({ ...request, ...newBackfillStatus }, [backfillStatusLine(newBackfillStatus)]);
     if (!isRunning) terminal.say(NO_WORKER_TEXT);
     return;
   }
   terminal.say(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
   await terminal.progress("Backfilling", async (update) => {
     do {
-      const now = await findBackfill(target, id);
-      if (now.doneAt !== null) return;
-      update(formatProgressBar(now));
+      const currentStatus = await findBackfillStatus(target, id);
+      if (currentStatus.doneAt !== null) return;
+      update(formatProgressBar(currentStatus));
     } while (await sleepFor(systemClock, POLL_INTERVAL_MS, context.signal));
     context.signal.throwIfAborted();
   });
-  const { withoutLog } = await findBackfill(target, id);
-  terminal.say(`Order ${id} is done${withoutLogText(withoutLog)}.`);
+  const { withoutLog } = await findBackfillStatus(target, id);
+  terminal.say(`Order ${id} is done${intervalsWithoutLogText(withoutLog)}.`);
 }
 
-async function showBackfills({ context, list, isRunning }: BackfillTarget): Promise<void> {
+async function showBackfills({ context, list, isRunning }: BackfillContext): Promise<void> {
   const rows = await list();
-  context.terminal().object(rows, rows.length === 0 ? ["No history is left to fetch."] : rows.map(backfillLine));
+  context.terminal().object(rows, rows.length === 0 ? ["No history is left to fetch."] : rows.map(backfillStatusLine));
   if (!isRunning) context.terminal().say(NO_WORKER_TEXT);
 }
 
-async function pauseOrResume({ context, store, source, isRunning }: BackfillTarget, isPaused: boolean): Promise<void> {
-  const effectText = isPaused
+async function pauseOrResume({ context, store, source, isRunning }: BackfillContext, isPaused: boolean): Promise<void> {
+  const pauseEffectText = isPaused
     ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker follows within seconds."
     : "The past is fetched again; the worker follows within seconds.";
-  context.terminal().object(await pauseBackfills(store, source, isPaused), [effectText]);
+  context.terminal().object(await pauseBackfills(store, source, isPaused), [pauseEffectText]);
   if (!isRunning) context.terminal().say(NO_WORKER_TEXT);
 }
 
 export async function pauseBackfills(store: Store, source: string, isPaused: boolean): Promise<StoredPause> {
-  const pause: StoredPause = { pausedAt: isPaused ? isoUtc(systemClock.now()) : null };
-  await store.commit({ documents: [{ set: syncSet("backfill-pause", source), put: [["pause", pause]] }] });
-  return pause;
+  const storedPause: StoredPause = { pausedAt: isPaused ? isoUtc(systemClock.now()) : null };
+  await store.commit({ documents: [{ set: syncSet("backfill-pause", source), put: [["pause", storedPause]] }] });
+  return storedPause;
 }
 
-async function cancelBackfill({ context, store, source }: BackfillTarget, id: string): Promise<void> {
+async function cancelBackfill({ context, store, source }: BackfillContext, id: string): Promise<void> {
   const set = syncSet("backfill", source);
   if ((await store.document(set, id)) === undefined) {
     throw new ConfigError(`There is no order ${id}.`, { hint: "`plenum backfill` lists them." });
@@ -151,10 +151,10 @@ async function cancelBackfill({ context, store, source }: BackfillTarget, id: st
   context.terminal().object({ cancelled: id }, [`Order ${id} is cancelled; events that were emitted stay.`]);
 }
 
-async function findBackfill({ list }: BackfillTarget, id: string): Promise<BackfillStatus> {
-  const backfill = (await list()).find((each) => each.id === id);
-  if (backfill === undefined) throw new ConfigError(`Order ${id} was given up.`);
-  return backfill;
+async function findBackfillStatus({ list }: BackfillContext, id: string): Promise<BackfillStatus> {
+  const backfillStatus = (await list()).find((each) => each.id === id);
+  if (backfillStatus === undefined) throw new ConfigError(`Order ${id} was given up.`);
+  return backfillStatus;
 }
 
 interface BackfillStatus {
@@ -192,32 +192,32 @@ export async function listBackfills(
   ]);
   const { paused } = orders;
   const openState = { paused, sinksBehind: areSinksBehind(pressure, maxBytes, false), doneAt: null, withoutLog: null };
-  const requestsPerMinute = planRequestsPerMinute(reportPlan(facts));
+  const requestsPerMinute = backfillRequestsPerMinute(reportPlan(facts));
   let requestsBefore = 0;
   const estimateEndAfter = (requests: number) => {
     requestsBefore += requests;
     return paused ? null : isoUtc(nowMs + (requestsBefore / requestsPerMinute) * 60_000);
   };
-  const openRequests = progress.orders.map((each): BackfillStatus => {
+  const pendingBackfills = progress.orders.map((each): BackfillStatus => {
     const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
     return { ...each, ...openState, requestsLeft, expectedAt: estimateEndAfter(requestsLeft) };
   });
-  const endedRequests = [...stored].flatMap(([id, order]): readonly BackfillStatus[] => {
+  const endedBackfills = [...stored].flatMap(([id, order]): readonly BackfillStatus[] => {
     const { from, to, resolution, doneAt, withoutLog = null } = order;
     if (!hasBackfillEnded(order)) return [];
-    const endedFields = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
-    return [{ id, from, to, resolution, doneAt, withoutLog, ...endedFields }];
+    const endedState = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
+    return [{ id, from, to, resolution, doneAt, withoutLog, ...endedState }];
   });
   const configuredBackfills = progress.resolutions
     .filter(({ total, pendingRanges }) => !total && pendingRanges > 0)
     .map(({ resolution, tags, requestsLeft, done: share }): BackfillStatus => {
-      const openFields = { resolution, tags, requestsLeft, done: share, expectedAt: estimateEndAfter(requestsLeft) };
-      return { id: null, from: null, to: null, ...openState, ...openFields };
+      const pendingFields = { resolution, tags, requestsLeft, done: share, expectedAt: estimateEndAfter(requestsLeft) };
+      return { id: null, from: null, to: null, ...openState, ...pendingFields };
     });
-  return [...endedRequests, ...openRequests, ...configuredBackfills];
+  return [...endedBackfills, ...pendingBackfills, ...configuredBackfills];
 }
 
-function planRequestsPerMinute({ backfill, lanes, quota }: PlanReport): number {
+function backfillRequestsPerMinute({ backfill, lanes, quota }: PlanReport): number {
   const spareRequestsPerMinute = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
   return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spareRequestsPerMinute);
 }
@@ -228,22 +228,22 @@ const PROGRESS_BAR_WIDTH = 24;
 export function formatProgressBar({ done, requestsLeft, paused, sinksBehind, expectedAt }: BackfillStatus): string {
   const filledCells = Math.floor(done * PROGRESS_BAR_WIDTH);
   const progressBar = `${"█".repeat(filledCells)}${"░".repeat(PROGRESS_BAR_WIDTH - filledCells)}`;
-  const endText = expectedAt === null ? "" : `done about ${formatMinute(expectedAt)}`;
-  const stateText = paused ? "paused" : sinksBehind ? "waiting for the sinks (plenum outbox)" : endText;
-  return `${progressBar} ${Math.min(99, Math.floor(done * 100))} %, ${requestsLeft} requests left, ${stateText}`;
+  const expectedEndText = expectedAt === null ? "" : `done about ${formatUtcMinute(expectedAt)}`;
+  const progressText = paused ? "paused" : sinksBehind ? "waiting for the sinks (plenum outbox)" : expectedEndText;
+  return `${progressBar} ${Math.min(99, Math.floor(done * 100))} %, ${requestsLeft} requests left, ${progressText}`;
 }
 
-function backfillLine(backfill: BackfillStatus): string {
+function backfillStatusLine(backfill: BackfillStatus): string {
   const { id, from, to, resolution, tags, doneAt, withoutLog } = backfill;
-  const requestText =
-    id === null ? "configured backfill" : `order ${id}, ${formatMinute(from ?? "")} to ${formatMinute(to ?? "")}`;
-  if (doneAt === null) return `${requestText}, ${resolution}, ${tags} tags: ${formatProgressBar(backfill)}`;
-  return `${requestText}, ${resolution}: done at ${formatMinute(doneAt)}${withoutLogText(withoutLog)}`;
+  const backfillText =
+    id === null ? "configured backfill" : `order ${id}, ${formatUtcMinute(from ?? "")} to ${formatUtcMinute(to ?? "")}`;
+  if (doneAt === null) return `${backfillText}, ${resolution}, ${tags} tags: ${formatProgressBar(backfill)}`;
+  return `${backfillText}, ${resolution}: done at ${formatUtcMinute(doneAt)}${intervalsWithoutLogText(withoutLog)}`;
 }
 
-function withoutLogText(withoutLog: BackfillStatus["withoutLog"]): string {
+function intervalsWithoutLogText(withoutLog: BackfillStatus["withoutLog"]): string {
   if (!withoutLog || withoutLog.buckets === 0) return "";
   return `; the service has no log of ${withoutLog.buckets} intervals of ${withoutLog.tags} tags`;
 }
 
-export const formatMinute = (time: string): string => `${time.slice(0, 16)}Z`;
+export const formatUtcMinute = (time: string): string => `${time.slice(0, 16)}Z`;

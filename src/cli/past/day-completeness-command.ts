@@ -8,7 +8,7 @@ import { dateToDay, dayDate, isCountedDay, loadCount, utcDay } from "../../engin
 import { historyProgressFromStore } from "../../engine/sync/facts-for-plan.ts";
 import { historySeriesKey, type SeriesLedger } from "../../engine/sync/history/series.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
-import { type CliContext, parseInteger, readSource, type SourceState } from "../shell/command-context.ts";
+import { type CliContext, parseInteger, readSourceFromState, type SourceWithStore } from "../shell/command-context.ts";
 import { EXIT_CODE } from "../shell/exit-codes.ts";
 
 interface CompleteCommandOptions {
@@ -19,13 +19,13 @@ interface CompleteCommandOptions {
   readonly to?: number;
 }
 
-type SiteDayRow = Awaited<ReturnType<typeof buildRows>>[number];
+type SiteDayRow = Awaited<ReturnType<typeof listDayRows>>[number];
 
 const DEFAULT_CHECKED_DAYS = 7;
-const MAX_DAYS = 400;
+const MAX_DAY_COUNT = 400;
 const MAX_PRINTED_SERIES = 20;
 
-const WAITING_TEXTS: Readonly<Record<WaitingSeries["why"], string>> = {
+const PENDING_REASON_TEXTS: Readonly<Record<WaitingSeries["why"], string>> = {
   behind: "closed and not fetched yet",
   backfill: "the configured backfill, not fetched yet",
   unproven: "not known yet whether it has a log",
@@ -36,9 +36,9 @@ const WAITING_TEXTS: Readonly<Record<WaitingSeries["why"], string>> = {
 
 export function define(command: Command, context: CliContext): void {
   command
-    .option("--date <date>", "one UTC day, such as 2026-11-02", parseDay)
-    .option("--from <date>", "the first of several UTC days; the last seven that are over by default", parseDay)
-    .option("--to <date>", "the last of them; yesterday by default", parseDay)
+    .option("--date <date>", "one UTC day, such as 2026-11-02", parseUtcDay)
+    .option("--from <date>", "the first of several UTC days; the last seven that are over by default", parseUtcDay)
+    .option("--to <date>", "the last of them; yesterday by default", parseUtcDay)
     .option("--site <id>", "only this site", parseInteger)
     .option("--source <name>", "which source, when there are several")
     .addHelpText(
@@ -49,8 +49,8 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: CompleteCommandOptions) => {
       const terminal = context.terminal();
       const nowMs = systemClock.now();
-      const days = chooseDays(options, nowMs);
-      await readSource(context.config(), options.source, async (state) => {
+      const days = chooseUtcDays(options, nowMs);
+      await readSourceFromState(context.config(), options.source, async (state) => {
         const { config, source, entry, store } = state;
         const { ledgers } = await historyProgressFromStore(store, planSettings(source, entry, config.state), nowMs);
         const ledgersBySite = Map.groupBy(ledgers, ({ located }) => located.siteId);
@@ -61,12 +61,12 @@ export function define(command: Command, context: CliContext): void {
           });
         const sites = site === undefined ? [...ledgersBySite.keys()].sort((a, b) => a - b) : [site];
         const rows: SiteDayRow[] = [];
-        for (const id of sites) rows.push(...(await buildRows(state, id, ledgersBySite.get(id) ?? [], days, nowMs)));
+        for (const id of sites) rows.push(...(await listDayRows(state, id, ledgersBySite.get(id) ?? [], days, nowMs)));
         if (rows.length === 0) terminal.say("No history is followed here: no class of `history` selects it.");
         terminal.rows(rows, {
           site: "site",
           "day (UTC)": "date",
-          state: describeState,
+          state: describeSiteDayState,
           expected: "expected",
           had: "had",
           null: "null",
@@ -81,14 +81,14 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-async function buildRows(
-  { store, source }: SourceState,
+async function listDayRows(
+  { store, source }: SourceWithStore,
   site: number,
   series: readonly SeriesLedger[],
   days: readonly number[],
   nowMs: number,
 ) {
-  const finalized = await store.documents<FinalizedDay>(syncSet("day-sealed", source));
+  const finalizedDays = await store.documents<FinalizedDay>(syncSet("day-sealed", source));
   const rows = [];
   for (const day of days) {
     const siteDay = createSiteDay(day);
@@ -100,12 +100,12 @@ async function buildRows(
         notCounted++;
         continue;
       }
-      const key = historySeriesKey(located.tag.id, { resolution: rules.resolution, total });
-      const seriesDay = siteDay.add(seriesLedger, await loadCount(store, source, key, ledger, day), nowMs);
+      const seriesKey = historySeriesKey(located.tag.id, { resolution: rules.resolution, total });
+      const seriesDay = siteDay.add(seriesLedger, await loadCount(store, source, seriesKey, ledger, day), nowMs);
       if (seriesDay.pending + seriesDay.refused > 0) openSeries.push(worstSeries(seriesLedger, seriesDay));
     }
     const { account, series: counted, byResolution } = siteDay.done();
-    const finalizedDay = finalized.get(`${site} ${dayDate(day)}`);
+    const finalizedDay = finalizedDays.get(`${site} ${dayDate(day)}`);
     rows.push({
       site,
       date: dayDate(day),
@@ -132,7 +132,7 @@ function worstSeries({ located: { tag }, rules, total }: SeriesLedger, { pending
   };
 }
 
-function describeState({ complete, sealed, expected, notCounted }: SiteDayRow): string {
+function describeSiteDayState({ complete, sealed, expected, notCounted }: SiteDayRow): string {
   if (sealed !== null) return sealed.revision === 1 ? "sealed" : `sealed, revision ${sealed.revision}`;
   if (complete) return "complete, may still change";
   if (notCounted > 0) return `not counted: ${notCounted} series`;
@@ -144,20 +144,20 @@ function describeWorstSeries({ worst }: SiteDayRow): string | null {
   if (worstOfAll === undefined) return null;
   const { tagId, displayName, resolution, total, pending, refused, why, said } = worstOfAll;
   const refusalText = said === null ? "" : `: ${said}`;
-  return `${tagId} ${displayName}, ${resolution}${total ? " total" : ""}: ${pending + refused} ${WAITING_TEXTS[why]}${refusalText}`;
+  return `${tagId} ${displayName}, ${resolution}${total ? " total" : ""}: ${pending + refused} ${PENDING_REASON_TEXTS[why]}${refusalText}`;
 }
 
-function chooseDays({ date: onlyDay, from, to }: CompleteCommandOptions, nowMs: number): readonly number[] {
+function chooseUtcDays({ date: onlyDay, from, to }: CompleteCommandOptions, nowMs: number): readonly number[] {
   if (onlyDay !== undefined && (from ?? to) !== undefined)
     throw new InvalidArgumentError("Say either --date, or --from and --to.");
   const lastDay = onlyDay ?? to ?? utcDay(nowMs) - 1;
   const firstDay = onlyDay ?? from ?? lastDay - DEFAULT_CHECKED_DAYS + 1;
   if (lastDay < firstDay) throw new InvalidArgumentError("The first day is after the last one.");
-  if (lastDay - firstDay >= MAX_DAYS) throw new InvalidArgumentError(`At most ${MAX_DAYS} days at once.`);
+  if (lastDay - firstDay >= MAX_DAY_COUNT) throw new InvalidArgumentError(`At most ${MAX_DAY_COUNT} days at once.`);
   return Array.from({ length: lastDay - firstDay + 1 }, (_, i) => firstDay + i);
 }
 
-function parseDay(text: string): number {
+function parseUtcDay(text: string): number {
   const day = /^\d{4}-\d\d-\d\d$/.test(text) ? dateToDay(text) : Number.NaN;
   if (Number.isNaN(day) || dayDate(day) !== text) throw new InvalidArgumentError("Write a UTC day as 2026-11-02.");
   return day;

@@ -13,14 +13,14 @@ import { backfillRules } from "../../engine/sync/history/series.ts";
 import { findWorker } from "../../ui/operator/control-socket-client.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
 import {
-  addSelectionOptions,
-  buildSelection,
+  addTagSelectionOptions,
+  buildTagSelection,
   parseTime,
-  type SelectionOptions,
+  type TagSelectionOptions,
 } from "../shell/common-command-options.ts";
 import { EXIT_CODE } from "../shell/exit-codes.ts";
 import { type ExportOutcome, type ExportRequest, runExport } from "./export-history-run.ts";
-import { gapReasonText, groupGaps } from "./history-gaps-command.ts";
+import { gapReasonText, groupEqualGaps } from "./history-gaps-command.ts";
 
 /** Time as typed and as UTC. The text identifies a repeated export: `30d` is another time tomorrow. */
 interface RequestedTime {
@@ -28,7 +28,7 @@ interface RequestedTime {
   readonly at: string;
 }
 
-interface ExportOptions extends SelectionOptions {
+interface ExportCommandOptions extends TagSelectionOptions {
   readonly source?: string;
   readonly from: RequestedTime;
   readonly to: RequestedTime;
@@ -37,7 +37,7 @@ interface ExportOptions extends SelectionOptions {
   readonly format: "parquet";
 }
 
-const STATE_FOLDER_NAME = ".export";
+const EXPORT_STATE_FOLDER_NAME = ".export";
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -50,37 +50,37 @@ export function define(command: Command, context: CliContext): void {
     .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"))
     .addOption(new Option("--format <format>", "how tables are written").choices(["parquet"]).default("parquet"))
     .option("--source <name>", "which source, when there are several");
-  addSelectionOptions(command)
+  addTagSelectionOptions(command)
     .addHelpText(
       "after",
       "\nCtrl-C stops it; the same command goes on where it was. No worker may run with this configuration meanwhile." +
         `\n\nExit code 0: everything that was asked for is there, or has no log; ${EXIT_CODE.incomplete}: something was refused.` +
         "\n\nExample:\n  plenum export --from 30d --site 1 --resolution 1h --to-folder /srv/export",
     )
-    .action(async (tagIds: string[], options: ExportOptions) => {
+    .action(async (tagIds: string[], options: ExportCommandOptions) => {
       const terminal = context.terminal();
       const config = context.config();
       const [source, entry] = chooseSource(config, options.source);
-      const request = buildRequest(tagIds, options, source, entry.time_zone);
+      const request = buildExportRequest(tagIds, options, source, entry.time_zone);
       await refuseSharedQuota(config.state, context.signal);
       const folder = resolve(options.toFolder);
-      const isNewExport = prepareFolder(folder);
+      const isNewExport = prepareExportFolder(folder);
       // The lock of the state keeps workers from starting, and the state counts the requests sent here.
-      const ownStore = await openStore({ folder: config.state.folder, clock: systemClock });
+      const lockedStateStore = await openStore({ folder: config.state.folder, clock: systemClock });
       try {
-        const stateFolder = join(folder, STATE_FOLDER_NAME);
-        const { quotaStore } = ownStore;
-        const run = { config, source, entry, folder, stateFolder, request, quotaStore, signal: context.signal };
-        const outcome = await terminal.progress("Exporting", (update) => runExport({ ...run, update }));
-        if (outcome instanceof ConfigError) {
+        const stateFolder = join(folder, EXPORT_STATE_FOLDER_NAME);
+        const { quotaStore } = lockedStateStore;
+        const exportRun = { config, source, entry, folder, stateFolder, request, quotaStore, signal: context.signal };
+        const exportOutcome = await terminal.progress("Exporting", (update) => runExport({ ...exportRun, update }));
+        if (exportOutcome instanceof ConfigError) {
           if (isNewExport) for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });
-          throw outcome;
+          throw exportOutcome;
         }
-        if (outcome.complete) rmSync(stateFolder, { recursive: true });
+        if (exportOutcome.complete) rmSync(stateFolder, { recursive: true });
         else process.exitCode = EXIT_CODE.incomplete;
-        terminal.object({ folder, ...outcome }, exportLines(folder, outcome));
+        terminal.object({ folder, ...exportOutcome }, exportSummaryLines(folder, exportOutcome));
       } finally {
-        await ownStore.close();
+        await lockedStateStore.close();
       }
     });
 }
@@ -90,21 +90,21 @@ function parseMoment(text: string): RequestedTime {
 }
 
 /** Builds the request, limited to closed intervals. */
-function buildRequest(
+function buildExportRequest(
   tagIds: readonly string[],
-  options: ExportOptions,
+  options: ExportCommandOptions,
   source: string,
   timeZone: string,
 ): ExportRequest {
   const { from, resolution, to } = options;
   if (from.at >= to.at) throw new InvalidArgumentError("--from has to be before --to.");
   const nowMs = systemClock.now();
-  const lastClosedBucketEnd = isoUtc(closedUntilMs(backfillRules(resolution, timeZone), nowMs));
+  const lastClosedIntervalEnd = isoUtc(closedUntilMs(backfillRules(resolution, timeZone), nowMs));
   const firstIntervalStart = isoUtc(bucketStart(Date.parse(from.at), { resolution, timeZone }));
-  const end = lastClosedBucketEnd < to.at ? lastClosedBucketEnd : to.at;
+  const end = lastClosedIntervalEnd < to.at ? lastClosedIntervalEnd : to.at;
   if (firstIntervalStart >= end)
     throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);
-  const select = buildSelection(tagIds, options);
+  const select = buildTagSelection(tagIds, options);
   const exportOrder = { from: firstIntervalStart, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
   return { order: exportOrder, asked: JSON.stringify([source, from.text, to.text, resolution, select]) };
 }
@@ -122,7 +122,7 @@ async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: 
 }
 
 /** Prepares the target folder; returns false for a folder with an unfinished export. */
-function prepareFolder(folder: string): boolean {
+function prepareExportFolder(folder: string): boolean {
   let names: readonly string[];
   try {
     if (!existsSync(folder)) mkdirSync(folder, { recursive: true });
@@ -133,21 +133,21 @@ function prepareFolder(folder: string): boolean {
     const hint = "Name one that you may write, with --to-folder.";
     throw new ConfigError(`The folder ${folder} cannot be used (${code}).`, { hint, cause: error });
   }
-  if (names.includes(STATE_FOLDER_NAME)) return false;
+  if (names.includes(EXPORT_STATE_FOLDER_NAME)) return false;
   if (names.length === 0) return true;
   throw new ConfigError(`The folder ${folder} is not empty, and no export was begun there.`, {
     hint: "Name one that is empty or does not exist yet: two exports in one folder would double what both have.",
   });
 }
 
-function exportLines(folder: string, outcome: ExportOutcome): readonly string[] {
+function exportSummaryLines(folder: string, outcome: ExportOutcome): readonly string[] {
   const { complete, from, holes, had, null: nulls, sealedDays, tags, to, troubles } = outcome;
   return [
     `${had} values and ${nulls} intervals without one, of ${tags} tags, from ${from} to ${to}, are in ${folder}; ${sealedDays} days are sealed.`,
-    ...groupGaps(holes, false).map(({ tags: count, example, gap }) => {
-      const rangeText = gap.from === null ? "" : ` from ${gap.from} to ${gap.to}`;
+    ...groupEqualGaps(holes, false).map(({ tags: count, example, gap }) => {
+      const gapRangeText = gap.from === null ? "" : ` from ${gap.from} to ${gap.to}`;
       const moreTagsText = count === 1 ? "" : ` and ${count - 1} more`;
-      return `not had${rangeText}: ${example}${moreTagsText}: ${gapReasonText(gap)}`;
+      return `not had${gapRangeText}: ${example}${moreTagsText}: ${gapReasonText(gap)}`;
     }),
     ...troubles,
     ...(complete

@@ -25,7 +25,7 @@ import {
 import { type StoredBackfill, type StoredObject, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
 import { TagSelection } from "../../engine/sync/tag-selection.ts";
 import { requestStatus } from "../../ui/operator/control-socket-client.ts";
-import { refuseUnknown } from "../shell/refuse-unknown-ids.ts";
+import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
 import { formatProgressBar, listBackfills, pauseBackfills } from "./backfill-command.ts";
 
 export interface ExportRequest {
@@ -45,7 +45,7 @@ export interface ExportRun {
   update(text: string): void;
 }
 
-export type ExportOutcome = Awaited<ReturnType<typeof writeDays>>;
+export type ExportOutcome = Awaited<ReturnType<typeof writeExportedDays>>;
 
 const POLL_INTERVAL_MS = 1_000;
 const STOP_TIMEOUT_MS = 8_000;
@@ -69,26 +69,26 @@ const FINAL_GAP_REASONS: ReadonlySet<HistoryGapReason> = new Set([
  * large. The second sends no requests, writes the remaining events and finalizes the days.
  */
 export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigError> {
-  const request = await withWorker(run, "fetching", (worker) => fetchHistory(run, worker));
+  const request = await useExportWorker(run, "fetching", (worker) => fetchHistory(run, worker));
   if (request instanceof ConfigError) return request;
-  return withWorker(run, "landing", (worker) => writeDays(run, worker, request));
+  return useExportWorker(run, "landing", (worker) => writeExportedDays(run, worker, request));
 }
 
 async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillRequest | ConfigError> {
   const { store } = worker;
-  const storedRequest = await storeRequest(run, store);
+  const storedBackfill = await storeExportRequest(run, store);
   await refuseTokenWithoutTags(run, worker);
   await worker.start();
   await waitUntil(run, async () => {
     run.update(`Listing tags${await readWorkerProblem(run)}`);
-    return (await storedPolls(run, store)).get("tags")?.lastSuccess != null;
+    return (await readJobPolls(run, store)).get("tags")?.lastSuccess != null;
   });
-  const unknownError = await findUnknownSelection(run, store);
-  if (unknownError !== null) return unknownError;
+  const unknownIdError = await findUnknownIdError(run, store);
+  if (unknownIdError !== null) return unknownIdError;
   const backfillSet = syncSet("backfill", run.source);
   if ((await store.document(backfillSet, EXPORT_BACKFILL_ID)) === undefined)
-    await store.commit({ documents: [{ set: backfillSet, put: [[EXPORT_BACKFILL_ID, storedRequest]] }] });
-  const request = parseStoredBackfill(EXPORT_BACKFILL_ID, storedRequest);
+    await store.commit({ documents: [{ set: backfillSet, put: [[EXPORT_BACKFILL_ID, storedBackfill]] }] });
+  const request = parseStoredBackfill(EXPORT_BACKFILL_ID, storedBackfill);
   if (request === null) throw new Error("an order that was just made cannot be read");
   if ((await readLedgers(run, store, request)).length === 0)
     return new ConfigError("No tag fits this selection.", {
@@ -98,48 +98,48 @@ async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillReq
     run.update(await describeFetchProgress(run, store));
     const nowMs = systemClock.now();
     const gaps = listHistoryGaps(await readLedgers(run, store, request), { open: [request], paused: false }, nowMs);
-    const listedPolls = await storedPolls(run, store);
-    return !gaps.some((gap) => isStillRequested(gap, nowMs)) && LISTING_JOBS.every((name) => listedPolls.has(name));
+    const pollsByJob = await readJobPolls(run, store);
+    return !gaps.some((gap) => isGapStillRequested(gap, nowMs)) && LISTING_JOBS.every((name) => pollsByJob.has(name));
   });
   return request;
 }
 
-async function writeDays(run: ExportRun, { store, start }: Worker, request: BackfillRequest) {
+async function writeExportedDays(run: ExportRun, { store, start }: Worker, request: BackfillRequest) {
   await pauseBackfills(store, run.source, true);
   run.update("Counting days");
   const nowMs = systemClock.now();
-  const ledgers = await readLedgers(run, store, request);
-  const finalizedDays = await finalizeDays(store, run.source, request, ledgers, nowMs);
+  const seriesLedgers = await readLedgers(run, store, request);
+  const finalizedDays = await finalizeCompleteDays(store, run.source, request, seriesLedgers, nowMs);
   await store.commit({ events: finalizedDays.seals });
   await start();
-  const unsealed = new Set(finalizedDays.seals);
+  const unsealedDays = new Set(finalizedDays.seals);
   await waitUntil(run, async () => {
     const undelivered = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
-    for (const seal of unsealed) if (existsSync(join(run.folder, manifestPath(seal)))) unsealed.delete(seal);
-    run.update(`Writing: ${undelivered} events, ${unsealed.size} days to be sealed${await readWorkerProblem(run)}`);
-    return undelivered === 0 && unsealed.size === 0;
+    for (const seal of unsealedDays) if (existsSync(join(run.folder, manifestPath(seal)))) unsealedDays.delete(seal);
+    run.update(`Writing: ${undelivered} events, ${unsealedDays.size} days to be sealed${await readWorkerProblem(run)}`);
+    return undelivered === 0 && unsealedDays.size === 0;
   });
-  const gaps = listHistoryGaps(ledgers, { open: [request], paused: true }, nowMs);
-  const problems = await listProblems(run, store);
+  const gaps = listHistoryGaps(seriesLedgers, { open: [request], paused: true }, nowMs);
+  const exportProblems = await listExportProblems(run, store);
   return {
     /** Intervals without a log do not count as missing. */
-    complete: gaps.every(({ why }) => why === "no-log") && problems.length === 0,
+    complete: gaps.every(({ why }) => why === "no-log") && exportProblems.length === 0,
     from: request.stored.from,
     to: request.stored.to,
-    tags: ledgers.length,
+    tags: seriesLedgers.length,
     had: finalizedDays.had,
     null: finalizedDays.null,
     sealedDays: finalizedDays.seals.length,
     holes: gaps,
-    troubles: problems,
+    troubles: exportProblems,
   };
 }
 
-async function findUnknownSelection({ request, source }: ExportRun, store: Store): Promise<ConfigError | null> {
+async function findUnknownIdError({ request, source }: ExportRun, store: Store): Promise<ConfigError | null> {
   const { ids = [], sites = [] } = TagSelection.parse(request.order.select);
   try {
-    await refuseUnknown(store, [source], "tag", ids);
-    await refuseUnknown(store, [source], "site", sites.map(String));
+    await refuseUnknownIds(store, [source], "tag", ids);
+    await refuseUnknownIds(store, [source], "site", sites.map(String));
     return null;
   } catch (error) {
     if (error instanceof ConfigError) return error;
@@ -147,17 +147,17 @@ async function findUnknownSelection({ request, source }: ExportRun, store: Store
   }
 }
 
-async function withWorker<T>(run: ExportRun, step: ExportStep, useWorker: (worker: Worker) => Promise<T>): Promise<T> {
-  const worker = await createWorker({ config: exportConfig(run, step), quotaStore: run.quotaStore });
+async function useExportWorker<T>(run: ExportRun, step: ExportPhase, use: (worker: Worker) => Promise<T>): Promise<T> {
+  const worker = await createWorker({ config: buildExportConfig(run, step), quotaStore: run.quotaStore });
   try {
-    return await useWorker(worker);
+    return await use(worker);
   } finally {
     await worker.stop(STOP_TIMEOUT_MS);
   }
 }
 
 /** Stores the request; a later run returns the request of the first run. */
-async function storeRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
+async function storeExportRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
   const request = await store.document<ExportRequest>(EXPORT_SET, "request");
   if (request !== undefined && request.asked !== run.request.asked) {
     throw new ConfigError(`Another export was begun in ${run.folder}, and is not complete.`, {
@@ -183,40 +183,40 @@ async function waitUntil({ signal }: ExportRun, isDone: () => Promise<boolean>):
   signal.throwIfAborted();
 }
 
-const buildPlanSettings = ({ source, entry, config }: ExportRun) =>
+const exportPlanSettings = ({ source, entry, config }: ExportRun) =>
   planSettings(source, { ...entry, read: [], history: [] }, config.state);
 
 const readLedgers = (run: ExportRun, store: Store, request: BackfillRequest): Promise<readonly SeriesLedger[]> =>
-  loadRequestLedgers(store, buildPlanSettings(run), request, systemClock.now());
+  loadRequestLedgers(store, exportPlanSettings(run), request, systemClock.now());
 
-function isStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean {
+function isGapStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean {
   return !FINAL_GAP_REASONS.has(why) || (REFUSED_GAP_REASONS.has(why) && Date.parse(againAt ?? "") <= nowMs);
 }
 
-const storedPolls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
+const readJobPolls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
 
 async function describeFetchProgress(run: ExportRun, store: Store): Promise<string> {
-  const backfills = await listBackfills(store, buildPlanSettings(run), run.config.state);
-  const openBackfill = backfills.find(({ id, doneAt }) => id !== null && doneAt === null);
-  if (openBackfill === undefined) return "Listing what is left";
-  return `${formatProgressBar({ ...openBackfill, sinksBehind: false })}${await readWorkerProblem(run)}`;
+  const backfills = await listBackfills(store, exportPlanSettings(run), run.config.state);
+  const unfinishedBackfill = backfills.find(({ id, doneAt }) => id !== null && doneAt === null);
+  if (unfinishedBackfill === undefined) return "Listing what is left";
+  return `${formatProgressBar({ ...unfinishedBackfill, sinksBehind: false })}${await readWorkerProblem(run)}`;
 }
 
 async function readWorkerProblem({ stateFolder, signal }: ExportRun): Promise<string> {
   const { notices, sinks } = await requestStatus({ stateFolder }, signal);
-  const sink = sinks.find(({ sink: name }) => name === EXPORT_SINK);
-  const problem = sink?.problem ?? notices[0] ?? null;
+  const exportSink = sinks.find(({ sink: name }) => name === EXPORT_SINK_NAME);
+  const problem = exportSink?.problem ?? notices[0] ?? null;
   return problem === null ? "" : `; ${problem}`;
 }
 
-async function listProblems(run: ExportRun, store: Store): Promise<readonly string[]> {
-  const listedPolls = await storedPolls(run, store);
-  const listProblemTexts = LISTING_JOBS.flatMap((name) => {
-    const problem = listedPolls.get(name)?.problem;
+async function listExportProblems(run: ExportRun, store: Store): Promise<readonly string[]> {
+  const pollsByJob = await readJobPolls(run, store);
+  const listingProblems = LISTING_JOBS.flatMap((name) => {
+    const problem = pollsByJob.get(name)?.problem;
     return problem == null ? [] : [`The list of ${name} could not be read: ${problem}`];
   });
-  const deadLetters = await store.outbox.deadLetters(EXPORT_SINK, 1);
-  return [...listProblemTexts, ...deadLetters.map(({ reason }) => `Something could not be written: ${reason}`)];
+  const deadLetters = await store.outbox.deadLetters(EXPORT_SINK_NAME, 1);
+  return [...listingProblems, ...deadLetters.map(({ reason }) => `Something could not be written: ${reason}`)];
 }
 
 /** Path of a day's manifest in the lake; see connectors/parquet/README.md. */
@@ -224,22 +224,22 @@ function manifestPath({ siteid = "none", data: { date } }: Event<"day-sealed">):
   return join("_manifests", `site=${siteid}`, `date=${date}.json`);
 }
 
-const EXPORT_SINK = "export";
+const EXPORT_SINK_NAME = "export";
 
 /** Schedule of lists that are effectively read only at the start of the worker. */
 const START_ONLY_CRON = "0 0 1 1 *";
 
 /** Step of an export: `fetching` requests history; `landing` sends no requests and writes at once. */
-type ExportStep = "fetching" | "landing";
+type ExportPhase = "fetching" | "landing";
 
 /** Builds the worker's configuration: a source that only lists and fetches the past, and the lake as only sink. */
-function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun, step: ExportStep): Config {
+function buildExportConfig({ config, entry, folder, source, stateFolder }: ExportRun, step: ExportPhase): Config {
   const isFetching = step === "fetching";
   const parsedConfig = Config.parse({
     // The parsed source below replaces this one; Config cannot parse its own output.
     sources: { [source]: { base_url: "https://replaced.invalid", token: { env: "REPLACED" }, time_zone: "UTC" } },
     sinks: {
-      [EXPORT_SINK]: { from: "beginning", batch: 5_000, parquet: { folder, max_age: isFetching ? "15m" : "1s" } },
+      [EXPORT_SINK_NAME]: { from: "beginning", batch: 5_000, parquet: { folder, max_age: isFetching ? "15m" : "1s" } },
     },
   });
   const listSchedule = isFetching ? START_ONLY_CRON : false;
@@ -248,14 +248,14 @@ function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun,
     ...{ sites: listSchedule, gateways: listSchedule, hosts: listSchedule, systems: listSchedule, tags: listSchedule },
   };
   const inventory = { ...entry.inventory, tags_of_systems: true };
-  const disabledParts = { read: [], history: [], silent_sensors: false as const, heartbeat: false as const };
+  const disabledSourceOptions = { read: [], history: [], silent_sensors: false as const, heartbeat: false as const };
   return {
     ...parsedConfig,
     state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
     // The command reports failures.
     log: { level: "silent" },
     status: { ...parsedConfig.status, port: 0 },
-    sources: { [source]: { ...entry, ...disabledParts, inventory, schedules } },
+    sources: { [source]: { ...entry, ...disabledSourceOptions, inventory, schedules } },
   };
 }
 
@@ -263,31 +263,31 @@ function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun,
 const MAX_DATA_DELAY_MS = DAY_MS;
 
 /** Returns `day-sealed` for each complete UTC day of a site that ended at least a day ago. */
-async function finalizeDays(
+async function finalizeCompleteDays(
   store: Store,
   source: string,
   request: BackfillRequest,
   ledgers: readonly SeriesLedger[],
   nowMs: number,
 ) {
-  const finalizedDays: Event<"day-sealed">[] = [];
+  const daySealedEvents: Event<"day-sealed">[] = [];
   let [had, nulls] = [0, 0];
   const time = isoUtc(nowMs);
   for (const [siteId, series] of Map.groupBy(ledgers, ({ located }) => located.siteId)) {
-    const requestedSeries = series.map((each) => limitToRequest(each, request, nowMs));
+    const requestedSeries = series.map((each) => limitLedgerToRequest(each, request, nowMs));
     const fromMs = Math.min(...requestedSeries.map(({ range }) => range.fromMs));
     const toMs = Math.max(...requestedSeries.map(({ range }) => range.toMs));
     const storedSite = await store.document<StoredObject<Site>>(documentSet("site", source), String(siteId));
     const site = storedSite?.value ?? { id: siteId, displayName: String(siteId) };
     for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
-      const countedDay = createSiteDay(day);
+      const siteDayCounter = createSiteDay(day);
       for (const { series: each } of requestedSeries) {
-        const key = historySeriesKey(each.located.tag.id, { resolution: request.resolution, total: false });
-        countedDay.add(each, await loadCount(store, source, key, each.ledger, day), nowMs);
+        const seriesKey = historySeriesKey(each.located.tag.id, { resolution: request.resolution, total: false });
+        siteDayCounter.add(each, await loadCount(store, source, seriesKey, each.ledger, day), nowMs);
       }
       await yieldToEventLoop();
-      const siteDay = countedDay.done();
-      const { account } = siteDay;
+      const siteDayCounts = siteDayCounter.done();
+      const { account } = siteDayCounts;
       had += account.had;
       nulls += account.null;
       const isDayComplete = account.expected > 0 && account.pending + account.refused === 0;
@@ -295,19 +295,19 @@ async function finalizeDays(
       const canDayStillChange = (day + 1) * DAY_MS + MAX_DATA_DELAY_MS > nowMs;
       if (!isDayComplete || !isDayInRange || canDayStillChange) continue;
       if (!series.every(({ ledger }) => isCountedDay(ledger, day, nowMs))) continue;
-      const data = buildDayFact(site, day, siteDay, 1, 0);
-      const origin = { source: sourceUri(source), subject: eventSubject("site", null, String(siteId)), siteId };
-      finalizedDays.push(makeEvent({ type: "day-sealed", ...origin, time, data, facts: [data.date, 1] }));
+      const data = buildDayFact(site, day, siteDayCounts, 1, 0);
+      const eventOrigin = { source: sourceUri(source), subject: eventSubject("site", null, String(siteId)), siteId };
+      daySealedEvents.push(makeEvent({ type: "day-sealed", ...eventOrigin, time, data, facts: [data.date, 1] }));
     }
   }
-  return { had, null: nulls, seals: finalizedDays };
+  return { had, null: nulls, seals: daySealedEvents };
 }
 
 /** Limits a ledger to the range of the request, so that buckets outside it do not count as missing. */
-function limitToRequest(series: SeriesLedger, request: BackfillRequest, nowMs: number) {
+function limitLedgerToRequest(series: SeriesLedger, request: BackfillRequest, nowMs: number) {
   const range = backfillRange(request, series.rules, nowMs);
-  const from = isoUtc(range.fromMs);
-  const ledger = { ...series.ledger, wished: from, since: from, watermark: isoUtc(range.toMs) };
+  const rangeStart = isoUtc(range.fromMs);
+  const ledger = { ...series.ledger, wished: rangeStart, since: rangeStart, watermark: isoUtc(range.toMs) };
   const rules = { ...series.rules, everyMs: 0 };
   return { range, series: { ...series, ledger, rules } };
 }

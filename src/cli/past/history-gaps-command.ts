@@ -3,9 +3,9 @@ import { planSettings } from "../../app/build-sync.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { historyProgressFromStore } from "../../engine/sync/facts-for-plan.ts";
 import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
-import { type CliContext, readSource } from "../shell/command-context.ts";
-import { splitIds } from "../shell/common-command-options.ts";
-import { refuseUnknown } from "../shell/refuse-unknown-ids.ts";
+import { type CliContext, readSourceFromState } from "../shell/command-context.ts";
+import { splitCommaSeparatedIds } from "../shell/common-command-options.ts";
+import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
 
 const GAP_REASON_TEXTS: Readonly<Record<HistoryGapReason, string>> = {
   ordered: "requested by `plenum backfill`, not fetched yet",
@@ -41,18 +41,18 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (tagIds: string[], options: { readonly source?: string }) => {
       const terminal = context.terminal();
-      await readSource(context.config(), options.source, async ({ config, source, entry, store }) => {
+      await readSourceFromState(context.config(), options.source, async ({ config, source, entry, store }) => {
         const nowMs = systemClock.now();
         const storedHistory = await historyProgressFromStore(store, planSettings(source, entry, config.state), nowMs);
-        const ids = splitIds(tagIds);
+        const ids = splitCommaSeparatedIds(tagIds);
         const isListedPerTag = ids.length > 0;
-        await refuseUnknown(store, [source], "tag", ids);
+        await refuseUnknownIds(store, [source], "tag", ids);
         const ledgers = storedHistory.ledgers.filter(({ located }) => !isListedPerTag || ids.includes(located.tag.id));
         const gaps = listHistoryGaps(ledgers, storedHistory.orders, nowMs, { silences: isListedPerTag });
         if (terminal.json) return terminal.object(gaps, []);
         if (gaps.every(({ why }) => NO_DATA_GAP_REASONS.has(why))) terminal.say(noGapsText(ledgers.length));
         if (gaps.length === 0) return;
-        terminal.rows(groupGaps(gaps, isListedPerTag), {
+        terminal.rows(groupEqualGaps(gaps, isListedPerTag), {
           tags: "tags",
           [isListedPerTag ? "tag" : "for one"]: "example",
           resolution: ({ gap }) => `${gap.resolution}${gap.total ? " total" : ""}`,
@@ -71,7 +71,7 @@ function noGapsText(series: number): string {
 }
 
 /** Groups tags with the same gap, except with `isListedPerTag`. `example` is the first tag of a group. */
-export function groupGaps(gaps: readonly HistoryGap[], isListedPerTag: boolean) {
+export function groupEqualGaps(gaps: readonly HistoryGap[], isListedPerTag: boolean) {
   const gapGroupKey = (gap: HistoryGap) =>
     `${gapReasonText(gap)} ${gap.resolution} ${gap.total} ${gap.from} ${gap.to} ${isListedPerTag ? gap.tagId : ""}`;
   return [...Map.groupBy(gaps, gapGroupKey).values()].flatMap(([gap, ...otherGaps]) =>

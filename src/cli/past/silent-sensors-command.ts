@@ -2,8 +2,8 @@ import type { Command } from "commander";
 import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../core/model/tag-event-data.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
-import { type CliContext, parseInteger, readSource } from "../shell/command-context.ts";
-import { refuseUnknown } from "../shell/refuse-unknown-ids.ts";
+import { type CliContext, parseInteger, readSourceFromState } from "../shell/command-context.ts";
+import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -15,16 +15,16 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (options: { readonly source?: string; readonly site?: number }) => {
       const terminal = context.terminal();
-      await readSource(context.config(), options.source, async ({ source, entry, store }) => {
-        if (options.site !== undefined) await refuseUnknown(store, [source], "site", [`${options.site}`]);
+      await readSourceFromState(context.config(), options.source, async ({ source, entry, store }) => {
+        if (options.site !== undefined) await refuseUnknownIds(store, [source], "site", [`${options.site}`]);
         const reports = await readReports(store, source, options.site);
         if (terminal.json) return terminal.object(reports, []);
-        if (reports.length === 0) terminal.say(await explainNoReport(store, source, entry.silent_sensors));
-        for (const report of reports.filter(({ part }) => part === 1)) terminal.say(summarizeReport(report));
+        if (reports.length === 0) terminal.say(await explainMissingReport(store, source, entry.silent_sensors));
+        for (const report of reports.filter(({ part }) => part === 1)) terminal.say(summarizeSensorReport(report));
         const rows = reports.flatMap(({ site, findings }) => findings.map((each) => ({ ...each, siteId: site.id })));
         if (rows.length === 0) return;
-        const tagText = ({ tag: { id, displayName } }: SensorFinding) => `${id} ${displayName}`;
-        terminal.rows(rows, { site: "siteId", tag: tagText, finding: "finding", why: "message" });
+        const tagColumn = ({ tag: { id, displayName } }: SensorFinding) => `${id} ${displayName}`;
+        terminal.rows(rows, { site: "siteId", tag: tagColumn, finding: "finding", why: "message" });
       });
     });
 }
@@ -36,16 +36,16 @@ async function readReports(store: Store, source: string, site: number | undefine
     .sort((a, b) => a.site.id - b.site.id || a.part - b.part);
 }
 
-function summarizeReport({ site, from, to, watchedHours, tags, judged, counts }: SilentSensors): string {
+function summarizeSensorReport({ site, from, to, watchedHours, tags, judged, counts }: SilentSensors): string {
   const findingCounts = SENSOR_FINDINGS.filter((kind) => counts[kind] > 0).map((kind) => `${counts[kind]} ${kind}`);
-  const countsText = findingCounts.length === 0 ? "nothing to report" : findingCounts.join(", ");
-  return `Site ${site.id} ${site.displayName}: ${countsText}. ${judged} of ${tags} tags judged, ${watchedHours} h watched from ${from} to ${to}.`;
+  const findingCountsText = findingCounts.length === 0 ? "nothing to report" : findingCounts.join(", ");
+  return `Site ${site.id} ${site.displayName}: ${findingCountsText}. ${judged} of ${tags} tags judged, ${watchedHours} h watched from ${from} to ${to}.`;
 }
 
-async function explainNoReport(store: Store, source: string, option: object | false): Promise<string> {
+async function explainMissingReport(store: Store, source: string, option: object | false): Promise<string> {
   if (option === false) return "Nobody watches: silent_sensors is false in the configuration.";
-  const period = await store.document<StoredSensorPeriod>(syncSet("sensors", source), "period");
-  if (period === undefined) return "There is no report yet: the worker has not watched for an hour.";
-  const hours = Math.floor(period.watchedMs / 3_600_000);
-  return `There is no report yet: what is read has been watched since ${period.from}, for ${hours} h.`;
+  const watchPeriod = await store.document<StoredSensorPeriod>(syncSet("sensors", source), "period");
+  if (watchPeriod === undefined) return "There is no report yet: the worker has not watched for an hour.";
+  const watchedHours = Math.floor(watchPeriod.watchedMs / 3_600_000);
+  return `There is no report yet: what is read has been watched since ${watchPeriod.from}, for ${watchedHours} h.`;
 }

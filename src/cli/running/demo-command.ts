@@ -11,9 +11,9 @@ import type { DemoMember, FleetDemo } from "../demo/fleet-demo.ts";
 import type { CliContext } from "../shell/command-context.ts";
 import { programName } from "../shell/exit-codes.ts";
 import { formatClockTime } from "../shell/terminal-output.ts";
-import { createTerminalFeed, newEvents } from "./terminal-event-feed.ts";
+import { createTerminalFeed, newEventPages } from "./terminal-event-feed.ts";
 
-const COUNT_INTERVAL_MS = 5_000;
+const VALUE_COUNT_INTERVAL_MS = 5_000;
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -22,14 +22,14 @@ export function define(command: Command, context: CliContext): void {
     .addHelpText("after", "\nExamples:\n  plenum demo --folder /tmp/plenum-demo\n  plenum demo --fleet 3")
     .action(async (options: { readonly folder: string; readonly fleet?: string }) => {
       const { say } = context.terminal();
-      if (options.fleet !== undefined) return runFleetDemo(parseMembers(options.fleet), context);
+      if (options.fleet !== undefined) return runFleetDemo(parseMemberCount(options.fleet), context);
       say("Starting the simulated service, an MQTT broker and the worker …");
       // 15 MB less memory matter more than a third more processor time.
       setFlagsFromString("--optimize-for-size");
       const { startDemo } = await import("../demo/single-worker-demo.ts");
       const demo = await startDemo({ folder: resolve(options.folder) });
-      const broker = new URL(demo.brokerUrl);
-      const plenum = programName();
+      const brokerAddress = new URL(demo.brokerUrl);
+      const plenumCommand = programName();
       say(
         "",
         demo.continued
@@ -38,17 +38,17 @@ export function define(command: Command, context: CliContext): void {
         "",
         `  status page   ${demo.statusUrl}`,
         `  inbox         ${demo.inboxUrl}  (stands for a chat channel: an alarm appears, changes and closes there)`,
-        `  values        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/tag/+/value' -v`,
-        `  alarms        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/alarm/+/state' -v`,
+        `  values        mosquitto_sub -h ${brokerAddress.hostname} -p ${brokerAddress.port} -t 'plenum/+/+/tag/+/value' -v`,
+        `  alarms        mosquitto_sub -h ${brokerAddress.hostname} -p ${brokerAddress.port} -t 'plenum/+/+/alarm/+/state' -v`,
         `  all events    tail -f ${demo.folder}/events/*.jsonl`,
-        `  write         mosquitto_pub -h ${broker.hostname} -p ${broker.port} -q 1 -t plenum/cmd/demo/10169/set -m 75`,
-        `  commands      ${plenum} tags --demo · ${plenum} status --demo · ${plenum} explain 10169 --demo  (any of them)`,
+        `  write         mosquitto_pub -h ${brokerAddress.hostname} -p ${brokerAddress.port} -q 1 -t plenum/cmd/demo/10169/set -m 75`,
+        `  commands      ${plenumCommand} tags --demo · ${plenumCommand} status --demo · ${plenumCommand} explain 10169 --demo  (any of them)`,
         `  the service   ${demo.serviceUrl}  (the simulator; 20 requests a minute, as the real one)`,
         "",
         "  Ctrl-C ends it; the next start goes on from there.",
         "",
       );
-      await printEvents(demo.worker.store, say, context.signal);
+      await printDemoEvents(demo.worker.store, say, context.signal);
       say("Stopping …");
       const stopStartMs = performance.now();
       await demo.stop();
@@ -56,15 +56,15 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-async function printEvents(store: Store, say: PrintLines, signal: AbortSignal): Promise<void> {
+async function printDemoEvents(store: Store, say: PrintLines, signal: AbortSignal): Promise<void> {
   const terminalFeed = createTerminalFeed(say, systemClock.now);
   const [latest] = await store.outbox.latest(1);
   let valueCount = 0;
   let countedAt = performance.now();
-  for await (const page of newEvents(store, latest?.position ?? 0, signal)) {
+  for await (const page of newEventPages(store, latest?.position ?? 0, signal)) {
     page.forEach(terminalFeed.event);
     valueCount += page.filter(({ event }) => event.type === "tag-value").length;
-    if (valueCount === 0 || performance.now() - countedAt < COUNT_INTERVAL_MS) continue;
+    if (valueCount === 0 || performance.now() - countedAt < VALUE_COUNT_INTERVAL_MS) continue;
     say(`${formatClockTime(systemClock.now())}   ${valueCount} values read`);
     valueCount = 0;
     countedAt = performance.now();
@@ -76,12 +76,12 @@ type PrintLines = (...lines: readonly string[]) => void;
 const POLL_INTERVAL_MS = 1_000;
 const RESPONSE_TIMEOUT_MS = 2_000;
 const START_TIMEOUT_MS = 120_000;
-const MAX_DEMO_MEMBERS = 9;
+const MAX_DEMO_FLEET_MEMBERS = 9;
 
-function parseMembers(text: string): number {
-  const members = Number(text);
-  if (Number.isInteger(members) && members >= 1 && members <= MAX_DEMO_MEMBERS) return members;
-  throw new ConfigError(`A fleet of the demo has 1 to ${MAX_DEMO_MEMBERS} members, not ${text}.`);
+function parseMemberCount(text: string): number {
+  const memberCount = Number(text);
+  if (Number.isInteger(memberCount) && memberCount >= 1 && memberCount <= MAX_DEMO_FLEET_MEMBERS) return memberCount;
+  throw new ConfigError(`A fleet of the demo has 1 to ${MAX_DEMO_FLEET_MEMBERS} members, not ${text}.`);
 }
 
 /** Prints every takeover until Ctrl-C. */
@@ -93,7 +93,7 @@ async function runFleetDemo(members: number, context: CliContext): Promise<void>
   const demo = await startFleetDemo({ members, program, signal: context.signal });
   try {
     for (const member of demo.members) reportMemberEnd(member, say, context.signal);
-    if (!(await waitForSources(demo, context.signal))) return;
+    if (!(await waitUntilSourcesAreHeld(demo, context.signal))) return;
     printAddresses(demo, say);
     await printTakeovers(demo, say, context.signal);
   } finally {
@@ -104,8 +104,8 @@ async function runFleetDemo(members: number, context: CliContext): Promise<void>
 }
 
 function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: PrintLines): void {
-  const broker = new URL(brokerUrl);
-  const plenum = programName();
+  const brokerAddress = new URL(brokerUrl);
+  const plenumCommand = programName();
   say(
     "",
     "  Six services with a building each are shared out among the members. Kill one, and look how the others go on:",
@@ -114,8 +114,8 @@ function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: PrintL
     "",
     "  Each page shows the whole fleet.",
     `  inbox         ${inboxUrl}  (stands for a chat channel)`,
-    `  values        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/tag/+/value' -v`,
-    `  commands      ${plenum} fleet --demo · ${plenum} fleet drain member-1 --demo · ${plenum} status --demo`,
+    `  values        mosquitto_sub -h ${brokerAddress.hostname} -p ${brokerAddress.port} -t 'plenum/+/+/tag/+/value' -v`,
+    `  commands      ${plenumCommand} fleet --demo · ${plenumCommand} fleet drain member-1 --demo · ${plenumCommand} status --demo`,
     "",
     "  Ctrl-C ends all of it; nothing is kept.",
     "",
@@ -133,25 +133,25 @@ function reportMemberEnd(member: DemoMember, say: PrintLines, signal: AbortSigna
 }
 
 /** Returns false after Ctrl-C. */
-async function waitForSources(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
-  const deadlineMs = systemClock.monotonic() + START_TIMEOUT_MS;
-  while (systemClock.monotonic() < deadlineMs) {
-    const status = await fetchStatus(demo, signal);
-    const isDayComplete =
-      status !== null &&
-      status.members.length === demo.members.length &&
-      status.sources.every(({ holder }) => holder !== null);
-    if (isDayComplete) return true;
+async function waitUntilSourcesAreHeld(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
+  const startDeadlineMs = systemClock.monotonic() + START_TIMEOUT_MS;
+  while (systemClock.monotonic() < startDeadlineMs) {
+    const fleetStatus = await fetchFleetStatus(demo, signal);
+    const areAllSourcesHeld =
+      fleetStatus !== null &&
+      fleetStatus.members.length === demo.members.length &&
+      fleetStatus.sources.every(({ holder }) => holder !== null);
+    if (areAllSourcesHeld) return true;
     if (!(await sleepFor(systemClock, POLL_INTERVAL_MS, signal))) return false;
   }
   return true;
 }
 
-async function fetchStatus({ members }: FleetDemo, signal: AbortSignal): Promise<FleetStatus | null> {
+async function fetchFleetStatus({ members }: FleetDemo, signal: AbortSignal): Promise<FleetStatus | null> {
   for (const { isRunning, statusUrl } of members) {
     if (!isRunning()) continue;
-    const limitSignal = AbortSignal.any([signal, AbortSignal.timeout(RESPONSE_TIMEOUT_MS)]);
-    const response = await fetch(new URL("/api/fleet", statusUrl), { signal: limitSignal }).catch(() => null);
+    const timeoutSignal = AbortSignal.any([signal, AbortSignal.timeout(RESPONSE_TIMEOUT_MS)]);
+    const response = await fetch(new URL("/api/fleet", statusUrl), { signal: timeoutSignal }).catch(() => null);
     if (response?.ok === true) return (await response.json().catch(() => null)) as FleetStatus | null;
   }
   return null;
@@ -160,10 +160,10 @@ async function fetchStatus({ members }: FleetDemo, signal: AbortSignal): Promise
 async function printTakeovers(demo: FleetDemo, say: PrintLines, signal: AbortSignal): Promise<void> {
   let seenKeys: ReadonlySet<string> | null = null;
   do {
-    const status = await fetchStatus(demo, signal);
-    if (status === null) continue;
-    const newTakeovers = status.takeovers.filter((each) => seenKeys !== null && !seenKeys.has(takeoverKey(each)));
-    seenKeys = new Set(status.takeovers.map(takeoverKey));
+    const fleetStatus = await fetchFleetStatus(demo, signal);
+    if (fleetStatus === null) continue;
+    const newTakeovers = fleetStatus.takeovers.filter((each) => seenKeys !== null && !seenKeys.has(takeoverKey(each)));
+    seenKeys = new Set(fleetStatus.takeovers.map(takeoverKey));
     for (const { at, from, reason, source, to } of newTakeovers.toReversed())
       say(`${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "nobody"} → ${to}  (${TAKEOVER_REASON_TEXTS[reason]})`);
   } while (await sleepFor(systemClock, POLL_INTERVAL_MS, signal));

@@ -14,18 +14,18 @@ import { pathInConfig, pathNextToConfig, refuseExistingFile, writeNewFiles } fro
 import { parseServiceAddress, type ServiceAddress } from "../../ui/setup/service-address.ts";
 import { planMessages, proposeChoices, quotaUseText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { keepPresentLines, type Terminal } from "../shell/terminal-output.ts";
+import { omitMissingLines, type Terminal } from "../shell/terminal-output.ts";
 import {
-  buildFrame,
+  buildConfigurationValues,
   type DraftedConfiguration,
   draftConfiguration,
-  freeStatusPort,
-  nextCommands,
+  findFreeStatusPort,
   type ServiceAccess,
+  suggestNextCommands,
   summarizeBuilding,
 } from "./setup-configuration.ts";
 
-interface InitOptions {
+interface InitCommandOptions {
   readonly tokenFile?: string;
   readonly timeZone?: string;
   readonly mqtt?: string;
@@ -56,14 +56,14 @@ export function define(command: Command, context: CliContext): void {
       "\nWrites the file that --config names (plenum.yaml) and overwrites none. Asks the service for lists only, which cost nothing of the quota." +
         "\n\nExamples:\n  plenum init https://monitoring.example.com\n  plenum init https://monitoring.example.com --token-file secrets/token --time-zone Europe/Oslo",
     )
-    .action(async (address: string | undefined, options: InitOptions) => {
+    .action(async (address: string | undefined, options: InitCommandOptions) => {
       refuseUnverifiedTls();
       const terminal = context.terminal();
       const file = context.configFile();
       refuseExistingFile(file, "--config");
-      const asker = createAsker(context.signal);
+      const asker = createTerminalPrompt(context.signal);
       try {
-        if (asker === null) refuseMissing(address, options);
+        if (asker === null) refuseMissingOptions(address, options);
         await writeConfiguration({ context, terminal, asker, file, options }, address);
       } finally {
         asker?.close();
@@ -75,47 +75,51 @@ interface InitContext {
   readonly context: CliContext;
   readonly terminal: Terminal;
   /** Null without a terminal; then options give all values. */
-  readonly asker: TerminalAsker | null;
+  readonly asker: TerminalPrompt | null;
   readonly file: string;
-  readonly options: InitOptions;
+  readonly options: InitCommandOptions;
 }
 
 async function writeConfiguration(initContext: InitContext, writtenAddress: string | undefined): Promise<void> {
   const { terminal, file, options } = initContext;
-  const { address, seen, token } = await reachService(initContext, writtenAddress);
+  const { address, seen, token } = await askAddressAndToken(initContext, writtenAddress);
   terminal.say(...buildingSummaryLines(seen, systemClock.now()));
-  const timeZone = await chooseZone(initContext, seen);
-  const mqttUrl = options.mqtt ?? (await chooseBroker(initContext));
-  const source = options.name ?? sourceName(seen);
-  const tokenFile = "file" in token ? token.file : await newTokenFile(initContext, source);
-  const frame = buildFrame(file, await freeStatusPort(), {
-    ...{ name: source, timeZone, mqttUrl, baseUrl: address.baseUrl },
+  const timeZone = await askTimeZone(initContext, seen);
+  const mqttUrl = options.mqtt ?? (await askMqttBroker(initContext));
+  const newSourceName = options.name ?? sourceName(seen);
+  const tokenFile = "file" in token ? token.file : await chooseNewTokenFile(initContext, newSourceName);
+  const configValues = buildConfigurationValues(file, await findFreeStatusPort(), {
+    ...{ name: newSourceName, timeZone, mqttUrl, baseUrl: address.baseUrl },
     allowPlainHttp: options.allowPlainHttp ?? false,
     caFile: options.caFile === undefined ? null : pathInConfig(file, options.caFile),
     tokenFile: pathInConfig(file, tokenFile),
   });
   const history: SetupChoices["history"] =
     options.history === false ? null : { resolution: "1h", backfillDays: options.history };
-  const choices = proposeChoices(seen, history, (triedChoices) => draftConfiguration(frame, triedChoices, seen).plan);
-  const draft = draftConfiguration(frame, choices, seen);
-  const newToken = "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null;
-  writeNewFiles({ file, text: draft.text, option: "--config" }, newToken);
-  printResult(initContext, seen, draft, newToken?.file ?? null);
+  const choices = proposeChoices(
+    seen,
+    history,
+    (triedChoices) => draftConfiguration(configValues, triedChoices, seen).plan,
+  );
+  const draftedConfig = draftConfiguration(configValues, choices, seen);
+  const newTokenFile = "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null;
+  writeNewFiles({ file, text: draftedConfig.text, option: "--config" }, newTokenFile);
+  printInitResult(initContext, seen, draftedConfig, newTokenFile?.file ?? null);
 }
 
-function refuseMissing(address: string | undefined, { tokenFile, timeZone }: InitOptions): void {
-  const missingOptions = keepPresentLines(
+function refuseMissingOptions(address: string | undefined, { tokenFile, timeZone }: InitCommandOptions): void {
+  const missingOptions = omitMissingLines(
     address === undefined && "the address of the service",
     tokenFile === undefined && "--token-file",
     timeZone === undefined && "--time-zone",
   );
   if (missingOptions.length === 0) return;
-  const missingText = new Intl.ListFormat("en-GB").format(missingOptions);
-  throw new InvalidArgumentError(`Without a terminal no question can be asked: add ${missingText}.`);
+  const missingOptionsText = new Intl.ListFormat("en-GB").format(missingOptions);
+  throw new InvalidArgumentError(`Without a terminal no question can be asked: add ${missingOptionsText}.`);
 }
 
 /** Repeats a question until the answer is accepted; without a terminal the first error is final. */
-async function repeatUntilAccepted<T>(
+async function repeatQuestionUntilAccepted<T>(
   { asker, terminal }: InitContext,
   attemptOnce: (attempt: number) => Promise<T>,
   isRefusal: (error: unknown) => boolean = (error) => error instanceof ConfigError,
@@ -131,27 +135,27 @@ async function repeatUntilAccepted<T>(
 }
 
 const isTokenRejected = (error: unknown) => error instanceof ConfigError && error.reason === "unauthenticated";
-const mayAskAgain = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
+const mayAskAddressAgain = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
 
 /** Asks again for an address that does not respond, and for a token that the service rejects. */
-function reachService(initContext: InitContext, writtenAddress: string | undefined) {
+function askAddressAndToken(initContext: InitContext, writtenAddress: string | undefined) {
   const { asker, options, terminal } = initContext;
   let token: ServiceAccess["token"] | null = null;
-  const withAddress = async (attempt: number) => {
+  const tryAddress = async (attempt: number) => {
     const givenAddress = attempt === 1 ? writtenAddress : undefined;
     const addressText = givenAddress ?? (await asker?.ask("Address of the monitoring service")) ?? "";
     const address = parseServiceAddress(addressText, options.allowPlainHttp ?? false);
     terminal.say(...address.notes.map(englishText));
-    const withToken = async (tokenAttempt: number) => {
-      token = tokenAttempt === 1 && token !== null ? token : await chooseToken(initContext, tokenAttempt);
-      return { address, token, seen: await summarizeService(initContext, address, token) };
+    const tryToken = async (tokenAttempt: number) => {
+      token = tokenAttempt === 1 && token !== null ? token : await askAccessToken(initContext, tokenAttempt);
+      return { address, token, seen: await inspectServiceBuilding(initContext, address, token) };
     };
-    return repeatUntilAccepted(initContext, withToken, isTokenRejected);
+    return repeatQuestionUntilAccepted(initContext, tryToken, isTokenRejected);
   };
-  return repeatUntilAccepted(initContext, withAddress, mayAskAgain);
+  return repeatQuestionUntilAccepted(initContext, tryAddress, mayAskAddressAgain);
 }
 
-async function chooseToken({ asker, options }: InitContext, attempt: number): Promise<ServiceAccess["token"]> {
+async function askAccessToken({ asker, options }: InitContext, attempt: number): Promise<ServiceAccess["token"]> {
   const { tokenFile } = options;
   if (tokenFile !== undefined && lstatSync(tokenFile, { throwIfNoEntry: false }) !== undefined) {
     if (attempt > 1) await asker?.ask(`Put a valid token into ${tokenFile}, then press Enter`);
@@ -163,7 +167,7 @@ async function chooseToken({ asker, options }: InitContext, attempt: number): Pr
   });
 }
 
-function summarizeService(
+function inspectServiceBuilding(
   { context, options, terminal }: InitContext,
   { baseUrl }: ServiceAddress,
   token: ServiceAccess["token"],
@@ -174,42 +178,42 @@ function summarizeService(
   );
 }
 
-async function chooseZone(initContext: InitContext, seen: BuildingSummary): Promise<string> {
+async function askTimeZone(initContext: InitContext, seen: BuildingSummary): Promise<string> {
   const { asker, options, terminal } = initContext;
   const { proposed, note } = guessTimeZone(seen, Intl.DateTimeFormat().resolvedOptions().timeZone);
-  return repeatUntilAccepted(initContext, async (attempt) => {
-    const givenZone = attempt === 1 ? options.timeZone : undefined;
-    if (givenZone === undefined && attempt === 1 && note !== null) terminal.say(englishText(note));
-    const zone = givenZone ?? (await asker?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
-    const zoneProblem = describeTimeZoneProblem(zone);
-    if (zoneProblem !== null) throw new ConfigError(zoneProblem);
-    return zone;
+  return repeatQuestionUntilAccepted(initContext, async (attempt) => {
+    const givenTimeZone = attempt === 1 ? options.timeZone : undefined;
+    if (givenTimeZone === undefined && attempt === 1 && note !== null) terminal.say(englishText(note));
+    const timeZone = givenTimeZone ?? (await asker?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
+    const timeZoneProblem = describeTimeZoneProblem(timeZone);
+    if (timeZoneProblem !== null) throw new ConfigError(timeZoneProblem);
+    return timeZone;
   });
 }
 
-async function chooseBroker({ asker }: InitContext): Promise<string | null> {
+async function askMqttBroker({ asker }: InitContext): Promise<string | null> {
   const brokerAnswer = (await asker?.ask("MQTT broker for the events, such as mqtt://localhost", "none: files")) ?? "";
   return brokerAnswer === "" || brokerAnswer === "none: files" || brokerAnswer === "none" ? null : brokerAnswer;
 }
 
-function newTokenFile(initContext: InitContext, source: string): Promise<string> {
+function chooseNewTokenFile(initContext: InitContext, source: string): Promise<string> {
   const { asker, file, options } = initContext;
-  return repeatUntilAccepted(initContext, async (attempt) => {
-    const usualPath = options.tokenFile ?? pathNextToConfig(file, `secrets/${source}_token`);
+  return repeatQuestionUntilAccepted(initContext, async (attempt) => {
+    const tokenPath = options.tokenFile ?? pathNextToConfig(file, `secrets/${source}_token`);
     const isGivenByOption = attempt === 1 && options.tokenFile !== undefined;
-    const path = isGivenByOption ? usualPath : await asker?.ask("File for the token, readable by you only", usualPath);
-    refuseExistingFile(path ?? usualPath, "--token-file");
-    return path ?? usualPath;
+    const path = isGivenByOption ? tokenPath : await asker?.ask("File for the token, readable by you only", tokenPath);
+    refuseExistingFile(path ?? tokenPath, "--token-file");
+    return path ?? tokenPath;
   });
 }
 
-function printResult(
+function printInitResult(
   { terminal, file }: InitContext,
   seen: BuildingSummary,
   { plan, text }: DraftedConfiguration,
   token: string | null,
 ) {
-  const followUpCommands = nextCommands(file);
+  const followUpCommands = suggestNextCommands(file);
   const commandWidth = Math.max(...followUpCommands.map(([command]) => command.length));
   const { load, fits } = plan;
   terminal.object({ file, source: plan.source, sites: seen.sites.length, tags: seen.tags, fits, load }, [
@@ -235,9 +239,9 @@ function parseName(text: string): string {
   throw new InvalidArgumentError("Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
 }
 
-type TerminalAsker = NonNullable<ReturnType<typeof createAsker>>;
+type TerminalPrompt = NonNullable<ReturnType<typeof createTerminalPrompt>>;
 
-function createAsker(signal: AbortSignal) {
+function createTerminalPrompt(signal: AbortSignal) {
   if (!process.stdin.isTTY || !process.stderr.isTTY) return null;
   let isInputHidden = false;
   const output = new Writable({
@@ -249,16 +253,16 @@ function createAsker(signal: AbortSignal) {
   const lineReader = createInterface({ input: process.stdin, output, terminal: true });
   // In this mode Ctrl-C raises no signal by itself.
   lineReader.on("SIGINT", () => process.kill(process.pid, "SIGINT"));
-  const closing = new AbortController();
-  lineReader.once("close", () => closing.abort(new Rejected("The terminal was closed before all was answered.")));
-  const abortOrClose = AbortSignal.any([signal, closing.signal]);
+  const terminalClose = new AbortController();
+  lineReader.once("close", () => terminalClose.abort(new Rejected("The terminal was closed before all was answered.")));
+  const abortOrCloseSignal = AbortSignal.any([signal, terminalClose.signal]);
 
   async function askQuestion(text: string): Promise<string> {
     try {
-      return (await lineReader.question(text, { signal: abortOrClose })).trim();
+      return (await lineReader.question(text, { signal: abortOrCloseSignal })).trim();
     } catch (error) {
       signal.throwIfAborted();
-      closing.signal.throwIfAborted();
+      terminalClose.signal.throwIfAborted();
       throw error;
     }
   }
@@ -266,10 +270,8 @@ function createAsker(signal: AbortSignal) {
   return {
     /** Returns `proposed` for Enter alone. Rejects when the terminal closes. */
     async ask(text: string, proposed?: string) {
-      const brokerAnswer = await askQuestion(
-        printableLine(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `),
-      );
-      return brokerAnswer === "" ? (proposed ?? "") : brokerAnswer;
+      const answer = await askQuestion(printableLine(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
+      return answer === "" ? (proposed ?? "") : answer;
     },
     async askHidden(text: string) {
       process.stderr.write(printableLine(`${text}: `));

@@ -3,8 +3,8 @@ import { ConfigError, Rejected } from "../../core/errors/errors.ts";
 import { formatConfigChange, type ReloadReport } from "../../core/model/config-change-report.ts";
 import { reloadWorkerConfig } from "../../ui/operator/control-socket-client.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { findWorkerFor } from "../shell/find-worker.ts";
-import { keepPresentLines } from "../shell/terminal-output.ts";
+import { findWorkerOfConfig } from "../shell/find-worker.ts";
+import { omitMissingLines } from "../shell/terminal-output.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -16,23 +16,23 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: { readonly dryRun?: boolean }) => {
       const config = context.config();
       const { folder } = config.state;
-      const foundWorker = await findWorkerFor({ config }, context.signal);
+      const foundWorker = await findWorkerOfConfig({ config }, context.signal);
       if (foundWorker.kind === "silent") throw foundWorker.failure;
       if (foundWorker.kind === "none") {
         throw new Rejected(`No worker is running on the state folder ${folder}.`, {
           hint: "If state.folder was just changed, that needs a restart; otherwise plenum run starts one.",
         });
       }
-      const report = await reloadWorkerConfig(foundWorker.socket, options.dryRun === true, context.signal);
-      if (report.refused !== null) throw new ConfigError(report.refused.join("\n"));
-      context.terminal().object(report, reloadLines(report));
+      const reloadReport = await reloadWorkerConfig(foundWorker.socket, options.dryRun === true, context.signal);
+      if (reloadReport.refused !== null) throw new ConfigError(reloadReport.refused.join("\n"));
+      context.terminal().object(reloadReport, reloadReportLines(reloadReport));
     });
 }
 
-function reloadLines({ changes, pending, failures, isDryRun, file }: ReloadReport): readonly string[] {
+function reloadReportLines({ changes, pending, failures, isDryRun, file }: ReloadReport): readonly string[] {
   if (changes.length === 0 && pending.length === 0 && failures.length === 0)
     return [`${file} says what is in force; nothing changes.`];
-  return keepPresentLines(
+  return omitMissingLines(
     changes.length > 0 && (isDryRun ? "Would change:" : "Changed:"),
     ...changes.map((change) => `  ${formatConfigChange(change)}`),
     pending.length > 0 && (isDryRun ? "Would wait for a restart:" : "Waits for a restart:"),

@@ -12,12 +12,12 @@ import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { FleetMemberOptions } from "../../scale/member.ts";
 import { type CliContext, waitUntilAborted } from "../shell/command-context.ts";
 import { redirectStandardError } from "../shell/uncaught-errors.ts";
-import { writePointer } from "../shell/worker-pointer-file.ts";
-import { createTerminalFeed, newEvents, type TerminalFeed } from "./terminal-event-feed.ts";
+import { writePointerFile } from "../shell/worker-pointer-file.ts";
+import { createTerminalFeed, newEventPages, type TerminalFeed } from "./terminal-event-feed.ts";
 
 /** Time limit of a stop: containers and service managers kill after about 10 s. */
 const STOP_TIMEOUT_MS = 8_000;
-const READY_CHECK_MS = 2_000;
+const READINESS_CHECK_INTERVAL_MS = 2_000;
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -33,41 +33,41 @@ export function define(command: Command, context: CliContext): void {
       "\nAt a terminal it says what happens, a line for each thing that matters; where standard error leads elsewhere, and\n" +
         "with --json, it is the log: lines of JSON.\n\nExample:\n  plenum run --config /etc/plenum/plenum.yaml",
     )
-    .action(async (options: RunOptions) => {
-      if (options.setup === true && !(await (await import("./setup-configuration.ts")).runSetup(context))) return;
+    .action(async (options: RunCommandOptions) => {
+      if (options.setup === true && !(await (await import("./setup-configuration.ts")).runSetupPage(context))) return;
       const loadTrustedConfig = () => {
         if (options.allowWritableConfig !== true) refuseUntrustedConfigFile(context.configFile());
         return context.config();
       };
       const config = loadTrustedConfig();
-      restartWithFlags(Object.keys(config.sources).length);
-      const recentLines = createRecentLogLines();
+      restartWithNodeFlags(Object.keys(config.sources).length);
+      const recentLogLines = createRecentLogLines();
       const terminal = context.terminal();
       const feed = process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
-      const destination = feed === null ? {} : { destination: feed.destination };
-      const log = createLog({ level: config.log.level, recent: recentLines, ...destination });
+      const logDestinationOption = feed === null ? {} : { destination: feed.destination };
+      const log = createLog({ level: config.log.level, recent: recentLogLines, ...logDestinationOption });
       redirectStandardError(log);
       const workerOptions = {
         config,
         log,
-        recentLog: recentLines.lines,
+        recentLog: recentLogLines.lines,
         armWriting: options.armWriting ?? false,
         configFile: { file: resolve(context.configFile()), load: loadTrustedConfig, isWatched: true },
       };
       if (config.state.postgres !== undefined)
-        return runMember({ ...workerOptions, ...memberIdentity(config, options.member) }, feed, context.signal);
+        return runMember({ ...workerOptions, ...memberNameAndFolder(config, options.member) }, feed, context.signal);
       if (options.member !== undefined)
         throw new ConfigError("Only a fleet has members.", {
           hint: "Leave --member out, or name the fleet's database under state.postgres.",
         });
       // A restart replaces a state that was damaged while it was open.
       let isArming = workerOptions.armWriting;
-      while (await runWorker({ ...workerOptions, armWriting: isArming }, feed, context.signal)) isArming = false;
+      while (await runSingleWorker({ ...workerOptions, armWriting: isArming }, feed, context.signal)) isArming = false;
     });
 }
 
 /** Returns true if the state was damaged, and the worker has to restart. */
-async function runWorker(
+async function runSingleWorker(
   options: WorkerOptions & Pick<FleetMemberOptions, "config" | "configFile"> & { readonly log: Log },
   feed: TerminalFeed | null,
   signal: AbortSignal,
@@ -75,13 +75,13 @@ async function runWorker(
   const { log } = options;
   const worker = await createWorker(options);
   if (process.stdin.isTTY !== true) reloadOnHangup(() => void worker.reload?.("signal", false));
-  const position = (await worker.store.outbox.latest(1))[0]?.position ?? 0;
+  const lastEventPosition = (await worker.store.outbox.latest(1))[0]?.position ?? 0;
   writeWorkerPointer(options, false);
   await worker.start();
-  const status = worker.statusUrl();
-  log.info({ status }, "Plenum is running");
+  const statusUrl = worker.statusUrl();
+  log.info({ status: statusUrl }, "Plenum is running");
   const stopController = new AbortController();
-  const printLoop = feed === null ? null : printActivity(worker, feed, position, log, stopController.signal);
+  const printLoop = feed === null ? null : printActivity(worker, feed, lastEventPosition, log, stopController.signal);
   const { damaged } = worker.store;
   await waitUntilAborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
   feed?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
@@ -91,7 +91,7 @@ async function runWorker(
   return !signal.aborted;
 }
 
-interface RunOptions {
+interface RunCommandOptions {
   readonly armWriting?: boolean;
   readonly allowWritableConfig?: boolean;
   readonly member?: string;
@@ -102,7 +102,7 @@ interface RunOptions {
 const MEMBER_NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
 
 /** A named member has its own folder, so one machine can run several. */
-function memberIdentity({ state }: Config, givenName: string | undefined) {
+function memberNameAndFolder({ state }: Config, givenName: string | undefined) {
   const memberName = givenName ?? hostname();
   if (!MEMBER_NAME_PATTERN.test(memberName))
     throw new ConfigError(`A member cannot be called ${memberName}.`, {
@@ -137,7 +137,7 @@ function writeWorkerPointer(
 ): void {
   if (configFile === undefined) return;
   const stateFolder = resolve(config.state.folder);
-  if (writePointer(configFile.file, { stateFolder, isFleet })) return;
+  if (writePointerFile(configFile.file, { stateFolder, isFleet })) return;
   log?.info("no pointer to the state could be left; while the file is wrong, commands find it only by state.folder");
 }
 
@@ -155,20 +155,20 @@ async function printActivity(
   log: Log,
   signal: AbortSignal,
 ): Promise<void> {
-  const status = worker.statusUrl();
-  const printEvents = async () => {
-    for await (const page of newEvents(worker.store, position, signal)) page.forEach(feed.event);
+  const statusUrl = worker.statusUrl();
+  const printNewEvents = async () => {
+    for await (const page of newEventPages(worker.store, position, signal)) page.forEach(feed.event);
   };
-  feed.say(`Plenum is running; status page ${status}. Ctrl-C stops it.`);
+  feed.say(`Plenum is running; status page ${statusUrl}. Ctrl-C stops it.`);
   try {
-    await Promise.all([printEvents(), printReadiness(status, feed, signal)]);
+    await Promise.all([printNewEvents(), printReadiness(statusUrl, feed, signal)]);
   } catch (error) {
     if (!signal.aborted) log.warn({ err: error }, "what happens cannot be told here any more");
   }
 }
 
 async function printReadiness(status: string, feed: TerminalFeed, signal: AbortSignal): Promise<void> {
-  while (await sleepFor(systemClock, READY_CHECK_MS, signal)) {
+  while (await sleepFor(systemClock, READINESS_CHECK_INTERVAL_MS, signal)) {
     const response = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
     if (response === null) continue;
     const { reasons } = (await response.json()) as { readonly reasons: readonly { readonly message: string }[] };
@@ -196,14 +196,14 @@ export function chooseNodeFlags(
   flags: readonly string[],
   environment: ProcessEnv,
 ): readonly string[] | null {
-  const isByUser = environment.PLENUM_NODE_FLAGS !== undefined || flags.join(" ") !== FEW_SOURCES_FLAGS.join(" ");
-  return isByUser || sources < MANY_SOURCES_THRESHOLD ? null : MANY_SOURCES_FLAGS;
+  const isUserChoice = environment.PLENUM_NODE_FLAGS !== undefined || flags.join(" ") !== FEW_SOURCES_FLAGS.join(" ");
+  return isUserChoice || sources < MANY_SOURCES_THRESHOLD ? null : MANY_SOURCES_FLAGS;
 }
 
 /** Executes the process again: the size of the young generation is fixed at the start of a process. */
-function restartWithFlags(sources: number): void {
-  const flags = chooseNodeFlags(sources, process.execArgv, process.env);
+function restartWithNodeFlags(sources: number): void {
+  const nodeFlags = chooseNodeFlags(sources, process.execArgv, process.env);
   // Windows cannot replace a process.
-  if (flags === null || process.platform === "win32") return;
-  process.execve?.(process.execPath, [process.execPath, ...flags, ...process.argv.slice(1)], process.env);
+  if (nodeFlags === null || process.platform === "win32") return;
+  process.execve?.(process.execPath, [process.execPath, ...nodeFlags, ...process.argv.slice(1)], process.env);
 }

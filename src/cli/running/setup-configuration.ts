@@ -16,9 +16,9 @@ import { buildPlenumYaml, type ConfigurationValues, STATUS_PORT } from "../../ui
 import { planForBuilding, quotaUseText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
 import { type SetupActions, startSetupServer } from "../../ui/setup/setup-server.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { programName, shellWord } from "../shell/exit-codes.ts";
-import { freePort } from "../shell/free-port.ts";
-import { withStandaloneSource } from "../shell/source-without-worker.ts";
+import { programName, quoteForShell } from "../shell/exit-codes.ts";
+import { findFreePort } from "../shell/free-port.ts";
+import { useStandaloneSource } from "../shell/source-without-worker.ts";
 
 export interface ServiceAccess {
   readonly baseUrl: string;
@@ -28,7 +28,7 @@ export interface ServiceAccess {
 }
 
 /** Variable that passes the token to the parser; never in the environment of this process. */
-const TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
+const SETUP_TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
 
 export async function summarizeBuilding(
   { baseUrl, allowPlainHttp, caFile, token }: ServiceAccess,
@@ -41,16 +41,16 @@ export async function summarizeBuilding(
         base_url: baseUrl,
         allow_plain_http: allowPlainHttp,
         ...(caFile === null ? {} : { ca_file: caFile }),
-        token: "file" in token ? { file: token.file } : { env: TOKEN_VARIABLE },
+        token: "file" in token ? { file: token.file } : { env: SETUP_TOKEN_VARIABLE },
         time_zone: "UTC",
       },
     },
   });
-  const entry = config.sources.setup;
-  if (entry === undefined) throw new Error("the source of the setup is missing");
-  const environment = "text" in token ? { [TOKEN_VARIABLE]: token.text } : {};
+  const sourceEntry = config.sources.setup;
+  if (sourceEntry === undefined) throw new Error("the source of the setup is missing");
+  const environment = "text" in token ? { [SETUP_TOKEN_VARIABLE]: token.text } : {};
   try {
-    return await withStandaloneSource("setup", entry, environment, (source) =>
+    return await useStandaloneSource("setup", sourceEntry, environment, (source) =>
       inspectBuilding(source, signal, onProgress),
     );
   } catch (error) {
@@ -62,7 +62,7 @@ export async function summarizeBuilding(
 }
 
 function hideTokenVariable(error: ConfigError, baseUrl: string): Error {
-  if (!error.message.includes(TOKEN_VARIABLE)) return explainInspectionError(error, baseUrl);
+  if (!error.message.includes(SETUP_TOKEN_VARIABLE)) return explainInspectionError(error, baseUrl);
   return new ConfigError("What was given is not an access token.", {
     reason: "unauthenticated",
     hint: "Copy the token and nothing else: one line, no spaces, no quotes.",
@@ -70,16 +70,16 @@ function hideTokenVariable(error: ConfigError, baseUrl: string): Error {
   });
 }
 
-const MAX_STATUS_PORTS = 10;
+const MAX_TRIED_STATUS_PORTS = 10;
 
 /** Returns a free port, because a demo or another worker may use the default port. */
-export async function freeStatusPort(): Promise<number> {
-  for (let port = STATUS_PORT; port < STATUS_PORT + MAX_STATUS_PORTS; port += 1)
-    if ((await freePort(port)) === port) return port;
-  return freePort(0);
+export async function findFreeStatusPort(): Promise<number> {
+  for (let port = STATUS_PORT; port < STATUS_PORT + MAX_TRIED_STATUS_PORTS; port += 1)
+    if ((await findFreePort(port)) === port) return port;
+  return findFreePort(0);
 }
 
-export function buildFrame(
+export function buildConfigurationValues(
   configFile: string,
   statusPort: number,
   givenSettings: Pick<
@@ -100,19 +100,19 @@ export type DraftedConfiguration = ReturnType<typeof draftConfiguration>;
 
 /** Drafts the configuration with its plan. Throws ConfigurationError for a wrong frame. */
 export function draftConfiguration(frame: ConfigurationValues, choices: SetupChoices, building: BuildingSummary) {
-  const parseConfig = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
-  const configWithoutQuota = parseConfig(buildPlenumYaml(frame, choices, building, null));
+  const parseConfigText = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
+  const configWithoutQuota = parseConfigText(buildPlenumYaml(frame, choices, building, null));
   const plan = planForBuilding(configWithoutQuota, building, systemClock.now(), planSettings);
   const configText = buildPlenumYaml(frame, choices, building, quotaUseText(plan));
-  parseConfig(configText);
+  parseConfigText(configText);
   return { text: configText, plan };
 }
 
-export function nextCommands(
+export function suggestNextCommands(
   file: string,
   plenum = programName(),
 ): readonly (readonly [command: string, what: string])[] {
-  const config = file === "plenum.yaml" ? "" : ` --config ${shellWord(file)}`;
+  const config = file === "plenum.yaml" ? "" : ` --config ${quoteForShell(file)}`;
   return [
     [`${plenum} check${config}`, "asks the service and every sink, and writes nothing"],
     [`${plenum} plan${config}`, "what the wishes cost, after every change of the file"],
@@ -122,19 +122,19 @@ export function nextCommands(
 }
 
 /** True when the user starts the worker, false after Ctrl-C. Throws ConfigError if the file exists. */
-export async function runSetup(context: CliContext): Promise<boolean> {
+export async function runSetupPage(context: CliContext): Promise<boolean> {
   const file = context.configFile();
   refuseExistingFile(file, "--config");
   const terminal = context.terminal();
   const machineZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   // The worker gets the same address for its status page.
-  const port = await freeStatusPort();
+  const statusPort = await findFreeStatusPort();
   const startDecision = Promise.withResolvers<boolean>();
   const declineStart = () => startDecision.resolve(false);
   context.signal.addEventListener("abort", declineStart, { once: true });
   const onStart = () => startDecision.resolve(true);
-  const options = { steps: createSetupSteps(file, port), clock: systemClock, machineZone, onStart };
-  const server = await startSetupServer(options, port);
+  const serverOptions = { steps: createSetupPageActions(file, statusPort), clock: systemClock, machineZone, onStart };
+  const server = await startSetupServer(serverOptions, statusPort);
   terminal.say(
     "",
     `  setup page   ${server.url}`,
@@ -152,29 +152,29 @@ export async function runSetup(context: CliContext): Promise<boolean> {
   }
 }
 
-function createSetupSteps(file: string, port: number): SetupActions {
+function createSetupPageActions(file: string, port: number): SetupActions {
   /** Returns a frame for planning, without real paths, because a plan does not depend on paths. */
-  const planFrame = (baseUrl: string): ConfigurationValues =>
-    buildFrame(file, port, {
+  const planningValues = (baseUrl: string): ConfigurationValues =>
+    buildConfigurationValues(file, port, {
       ...{ name: "setup", baseUrl, allowPlainHttp: true, caFile: null },
       ...{ tokenFile: "token", timeZone: "UTC", mqttUrl: null },
     });
   return {
     look: ({ baseUrl, allowPlainHttp, token }, signal) =>
       summarizeBuilding({ baseUrl, allowPlainHttp, caFile: null, token: { text: token } }, signal),
-    plan: (building, choices) => draftConfiguration(planFrame("https://plan.invalid"), choices, building).plan,
+    plan: (building, choices) => draftConfiguration(planningValues("https://plan.invalid"), choices, building).plan,
     write(building, { wishes: choices, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
-      const zoneProblem = describeTimeZoneProblem(timeZone);
-      if (zoneProblem !== null) throw new ConfigError(zoneProblem);
+      const timeZoneProblem = describeTimeZoneProblem(timeZone);
+      if (timeZoneProblem !== null) throw new ConfigError(timeZoneProblem);
       const name = sourceName(building);
       const tokenFile = pathNextToConfig(file, `secrets/${name}_token`);
       const brokerUrl = mqttUrl.trim() === "" ? null : mqttUrl.trim();
-      const frame = buildFrame(file, port, {
+      const configValues = buildConfigurationValues(file, port, {
         ...{ name, baseUrl, allowPlainHttp, caFile: null, tokenFile, timeZone, mqttUrl: brokerUrl },
       });
-      const { text } = draftConfiguration(frame, choices, building);
+      const { text } = draftConfiguration(configValues, choices, building);
       writeNewFiles({ file, text, option: "--config" }, { file: tokenFile, text: `${token}\n`, option: null });
-      return { file, tokenFile, next: nextCommands(file) };
+      return { file, tokenFile, next: suggestNextCommands(file) };
     },
   };
 }

@@ -18,16 +18,16 @@ export function define(command: Command, context: CliContext): void {
     .option("--options <file>", "YAML file with options; src/simulator/README.md lists them")
     .option("--host <address>", "address to listen on", "127.0.0.1")
     .option("--port <number>", "port; 0 takes a free one", parseInteger, 8080)
-    .option("--speed <factor>", "recorded seconds per second", parseSpeed)
+    .option("--speed <factor>", "recorded seconds per second", parseReplaySpeed)
     .option("--state <file>", "start from a state that GET /_simulator/state gave")
     .addHelpText("after", `\nThe token is ${SERVICE_TOKEN}.\n\nExample:\n  plenum simulate --port 8080 --speed 60`)
     .action(async ({ host, port, speed, state, options: file }: SimulateOptions) => {
       const terminal = context.terminal();
-      const fromFile =
+      const fileOptions =
         file === undefined
           ? SimulatorOptions.parse({})
           : loadYamlConfig({ schema: SimulatorOptions, file, environment: process.env });
-      const options = speed === undefined ? fromFile : { ...fromFile, speed };
+      const options = speed === undefined ? fileOptions : { ...fileOptions, speed };
       const { createSimulator } = await import("../../simulator/simulator.ts");
       const { startSimulatorServer } = await import("../../simulator/server.ts");
       const simulator = createSimulator(options, { now: Date.now });
@@ -42,8 +42,8 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-function parseSpeed(text: string): number {
-  const number = Number(text);
-  if (!Number.isFinite(number) || number <= 0) throw new InvalidArgumentError("Write a number above 0.");
-  return number;
+function parseReplaySpeed(text: string): number {
+  const speed = Number(text);
+  if (!Number.isFinite(speed) || speed <= 0) throw new InvalidArgumentError("Write a number above 0.");
+  return speed;
 }

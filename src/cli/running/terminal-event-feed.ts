@@ -13,7 +13,7 @@ const HIDDEN_LOG_MESSAGES = ["started", "Plenum is running"];
 
 /** Prints log lines and important events, but no values, as short lines for a person. */
 export function createTerminalFeed(print: (line: string) => void, now: () => number) {
-  const printedMs = new Map<string, number>();
+  const lastPrintedMs = new Map<string, number>();
   /** `/readyz` reports a sink only after a while. */
   const failingSinks = new Set<string>();
   let wasReady: boolean | null = null;
@@ -21,14 +21,14 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
 
   function printOnce(mark: " " | "!", text: string): void {
     const atMs = now();
-    if (atMs - (printedMs.get(text) ?? Number.NEGATIVE_INFINITY) < REPEAT_PAUSE_MS) return;
-    for (const [oldText, oldMs] of printedMs) if (atMs - oldMs >= REPEAT_PAUSE_MS) printedMs.delete(oldText);
-    printedMs.set(text, atMs);
+    if (atMs - (lastPrintedMs.get(text) ?? Number.NEGATIVE_INFINITY) < REPEAT_PAUSE_MS) return;
+    for (const [oldText, oldMs] of lastPrintedMs) if (atMs - oldMs >= REPEAT_PAUSE_MS) lastPrintedMs.delete(oldText);
+    lastPrintedMs.set(text, atMs);
     print(`${formatClockTime(atMs)} ${mark} ${text}`);
   }
 
   /** Counts alarms of the first listing instead of printing each, because there can be hundreds. */
-  function printInitialAlarms(): void {
+  function printInitialAlarmCount(): void {
     if (initialAlarms > 0)
       printOnce(" ", `${initialAlarms} ${initialAlarms === 1 ? "alarm is" : "alarms are"} active already.`);
     initialAlarms = 0;
@@ -37,7 +37,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
   return {
     destination: {
       write(line: string) {
-        const { level, msg, ...fields } = JSON.parse(line) as LogFields;
+        const { level, msg, ...fields } = JSON.parse(line) as LogLineFields;
         if (fields.sink !== undefined && level < WARNING_LEVEL) failingSinks.delete(fields.sink);
         if (fields.sink !== undefined && fields.problem !== undefined) failingSinks.add(fields.sink);
         if (!HIDDEN_LOG_MESSAGES.includes(msg)) printOnce(level >= WARNING_LEVEL ? "!" : " ", formatLog(msg, fields));
@@ -49,17 +49,17 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
         initialAlarms += 1;
         return;
       }
-      printInitialAlarms();
+      printInitialAlarmCount();
       const line = describeEvent(event);
       if (line !== null) print(`${formatClockTime(now())} ${line.mark} ${line.text}: ${eventSummary(logged).gist}`);
     },
     readiness(reasons: readonly string[]) {
-      printInitialAlarms();
+      printInitialAlarmCount();
       const isReady = reasons.length === 0;
       if (isReady && wasReady !== true) printOnce(" ", formatReadiness(wasReady === null, [...failingSinks]));
       for (const reason of reasons) printOnce("!", reason);
       if (isReady !== wasReady)
-        for (const text of printedMs.keys()) if (/^All is well/.test(text)) printedMs.delete(text);
+        for (const text of lastPrintedMs.keys()) if (/^All is well/.test(text)) lastPrintedMs.delete(text);
       wasReady = isReady;
     },
     say: (text: string) => printOnce(" ", text),
@@ -71,7 +71,7 @@ function formatReadiness(isFirst: boolean, failingSinks: readonly string[]): str
   return isFirst ? "All is well: polls, state, sinks." : "All is well again.";
 }
 
-interface LogFields {
+interface LogLineFields {
   readonly level: number;
   readonly msg: string;
   readonly sink?: string;
@@ -86,10 +86,10 @@ interface LogFields {
   readonly pending?: readonly string[];
 }
 
-function formatLog(msg: string, fields: Omit<LogFields, "level" | "msg">): string {
+function formatLog(msg: string, fields: Omit<LogLineFields, "level" | "msg">): string {
   const { sink, source, job, problem, reason, err } = fields;
-  const originText = [source, job, sink].filter((each) => each !== undefined).join(", ");
-  const firstSentence = originText === "" ? msg : `${originText}: ${msg}`;
+  const logOriginText = [source, job, sink].filter((each) => each !== undefined).join(", ");
+  const firstSentence = logOriginText === "" ? msg : `${logOriginText}: ${msg}`;
   const { problems = [], changes = [], pending = [] } = fields;
   const details = [problem, reason, err?.message, err?.hint, ...[...problems, ...changes, ...pending].map(endSentence)];
   return capitalize([endSentence(firstSentence), ...details.filter((each) => typeof each === "string")].join(" "));
@@ -105,24 +105,24 @@ function capitalize(text: string): string {
 }
 
 function describeEvent(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
-  const alarm = event.priority === undefined ? "Alarm" : `Alarm ${event.priority}`;
+  const alarmText = event.priority === undefined ? "Alarm" : `Alarm ${event.priority}`;
   switch (event.type) {
     case "alarm-raised":
     case "alarm-retriggered":
-      return { mark: "!", text: `${alarm}${event.data.late ? " (found late)" : ""}` };
+      return { mark: "!", text: `${alarmText}${event.data.late ? " (found late)" : ""}` };
     case "alarm-resolved":
-      return { mark: " ", text: `${alarm} over` };
+      return { mark: " ", text: `${alarmText} over` };
     case "alarm-acknowledged":
-      return { mark: " ", text: `${alarm} acknowledged` };
+      return { mark: " ", text: `${alarmText} acknowledged` };
     case "alarm-vanished":
-      return { mark: "!", text: `${alarm} is no longer listed, and its end was not reported` };
+      return { mark: "!", text: `${alarmText} is no longer listed, and its end was not reported` };
     case "gateway-offline":
       return { mark: "!", text: "Gateway offline" };
     case "gateway-online":
       return { mark: " ", text: "Gateway online" };
     case "command-result": {
-      const isSuccess = ["confirmed", "accepted-unverified"].includes(event.data.outcome);
-      return { mark: isSuccess ? " " : "!", text: `Write to ${event.data.tagId ?? "a tag"}` };
+      const isWriteSuccessful = ["confirmed", "accepted-unverified"].includes(event.data.outcome);
+      return { mark: isWriteSuccessful ? " " : "!", text: `Write to ${event.data.tagId ?? "a tag"}` };
     }
     case "command-not-restored":
       return { mark: "!", text: "An old value could not be put back" };
@@ -137,7 +137,7 @@ const EVENTS_PER_PAGE = 250;
 const POLL_INTERVAL_MS = 1_000;
 
 /** Yields pages of events after a position until the signal aborts. */
-export async function* newEvents({ outbox }: Pick<Store, "outbox">, position: number, signal: AbortSignal) {
+export async function* newEventPages({ outbox }: Pick<Store, "outbox">, position: number, signal: AbortSignal) {
   let lastPosition = position;
   while (!signal.aborted) {
     const page = await outbox.after(lastPosition, EVENTS_PER_PAGE);

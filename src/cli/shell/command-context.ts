@@ -10,11 +10,11 @@ import { createLog } from "../../core/runtime/log.ts";
 import type { ListPage } from "../../engine/source/source.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { createSocketSourceReader, type SourceReader } from "../../ui/operator/control-socket-client.ts";
-import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
-import { type AcceptedConfig, acceptedConfig, controlSocketFor, keptConfigText } from "./find-worker.ts";
+import { findRunningDemo, type RunningDemo } from "../demo/running-demos.ts";
+import { type AcceptedConfig, acceptedConfig, controlSocketOfWorker, oldConfigInUseText } from "./find-worker.ts";
 import { readState } from "./open-worker-state.ts";
 import { createTerminal, type Terminal } from "./terminal-output.ts";
-import { readPointers } from "./worker-pointer-file.ts";
+import { readWorkerPointers } from "./worker-pointer-file.ts";
 
 export interface CliContext {
   terminal(): Terminal;
@@ -34,7 +34,7 @@ export interface CliContext {
   ): Promise<T>;
 }
 
-const NO_DEMO_COMMANDS = new Set(["demo", "init", "run", "schema", "simulate"]);
+const COMMANDS_WITHOUT_DEMO = new Set(["demo", "init", "run", "schema", "simulate"]);
 
 export function createCliContext(
   program: Command,
@@ -49,32 +49,32 @@ export function createCliContext(
     return chosenFile;
   };
   const config = () => loadYamlConfig({ schema: Config, file: configFile(), environment: process.env });
-  const readAccepted = () => acceptedConfig(configFile(), config, signal);
+  const readAcceptedConfig = () => acceptedConfig(configFile(), config, signal);
   return {
     signal,
     allCommands,
     configFile,
     config,
-    accepted: readAccepted,
+    accepted: readAcceptedConfig,
     async acceptedConfig() {
-      const acceptedFile = await readAccepted();
-      if (acceptedFile.rejected !== null) terminal().say(keptConfigText(configFile(), acceptedFile.rejected));
+      const acceptedFile = await readAcceptedConfig();
+      if (acceptedFile.rejected !== null) terminal().say(oldConfigInUseText(configFile(), acceptedFile.rejected));
       return acceptedFile.config;
     },
     terminal,
     utc: () => program.opts().utc === true,
     async withReader(wantedSource, use) {
       refuseUnverifiedTls();
-      const settings = config();
-      const [name, entry] = chooseSource(settings, wantedSource);
-      const controlSocket = await controlSocketFor({ config: settings, source: name }, signal);
+      const loadedConfig = config();
+      const [name, entry] = chooseSource(loadedConfig, wantedSource);
+      const controlSocket = await controlSocketOfWorker({ config: loadedConfig, source: name }, signal);
       if (controlSocket !== null) return use(createSocketSourceReader(controlSocket, name), signal, entry.time_zone);
       const [{ openStore }, { buildSource }, { createMetrics }] = await Promise.all([
         import("../../engine/store/open.ts"),
         import("../../app/build-source.ts"),
         import("../../core/runtime/metrics.ts"),
       ]);
-      const store = await openStore({ folder: settings.state.folder, clock: systemClock });
+      const store = await openStore({ folder: loadedConfig.state.folder, clock: systemClock });
       try {
         const log = createLog({ level: "error" });
         const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
@@ -90,17 +90,17 @@ export function createCliContext(
   };
 }
 
-export interface SourceState {
+export interface SourceWithStore {
   readonly config: Config;
   readonly source: string;
   readonly entry: SourceConfigEntry;
   readonly store: Store;
 }
 
-export function readSource<T>(
+export function readSourceFromState<T>(
   config: Config,
   wantedSource: string | undefined,
-  use: (state: SourceState) => Promise<T>,
+  use: (state: SourceWithStore) => Promise<T>,
 ): Promise<T> {
   const [source, entry] = chooseSource(config, wantedSource);
   return readState({ config, source }, (store) => use({ config, source, entry, store }));
@@ -109,18 +109,19 @@ export function readSource<T>(
 /** The named file, else plenum.yaml, else that of a running demo, whose variables this process takes. */
 function chooseConfigFile(program: Command, name: string, terminal: Terminal): string {
   const { config, demo } = program.opts<{ config: string; demo?: boolean }>();
-  const isNamed = program.getOptionValueSource("config") !== "default" || process.env.PLENUM_CONFIG;
+  const isFileNamed = program.getOptionValueSource("config") !== "default" || process.env.PLENUM_CONFIG;
   if (demo === true) {
-    if (NO_DEMO_COMMANDS.has(name)) throw new InvalidArgumentError(`plenum ${name} takes no --demo.`);
-    const runningDemo = findDemo();
+    if (COMMANDS_WITHOUT_DEMO.has(name)) throw new InvalidArgumentError(`plenum ${name} takes no --demo.`);
+    const runningDemo = findRunningDemo();
     if (runningDemo !== null) return useDemoConfig(runningDemo);
     throw new Retryable("No demo is running.", { hint: "Start one in another terminal with `plenum demo`." });
   }
-  if (isNamed || NO_DEMO_COMMANDS.has(name) || existsSync(config) || readPointers(config).length > 0) return config;
-  const running = findDemo();
-  if (running === null) return config;
-  terminal.say(`There is no ${config} here; this is about the demo that runs (${running.statusUrl}).`);
-  return useDemoConfig(running);
+  if (isFileNamed || COMMANDS_WITHOUT_DEMO.has(name) || existsSync(config) || readWorkerPointers(config).length > 0)
+    return config;
+  const foundDemo = findRunningDemo();
+  if (foundDemo === null) return config;
+  terminal.say(`There is no ${config} here; this is about the demo that runs (${foundDemo.statusUrl}).`);
+  return useDemoConfig(foundDemo);
 }
 
 function useDemoConfig({ config, environment }: RunningDemo): string {
@@ -132,15 +133,15 @@ export function chooseSource(config: Config, source: string | undefined): readon
   const entries = Object.entries(config.sources);
   const entry = source === undefined && entries.length === 1 ? entries[0] : entries.find(([name]) => name === source);
   if (entry !== undefined) return entry;
-  const names = Object.keys(config.sources).join(", ");
+  const sourceNames = Object.keys(config.sources).join(", ");
   throw new ConfigError(
     source === undefined
-      ? `There are several sources; add --source and one of ${names}.`
-      : `There is no source ${source}; known are: ${names}.`,
+      ? `There are several sources; add --source and one of ${sourceNames}.`
+      : `There is no source ${source}; known are: ${sourceNames}.`,
   );
 }
 
-export async function collectPages<T>(pages: AsyncIterable<ListPage<T>>): Promise<T[]> {
+export async function collectPageItems<T>(pages: AsyncIterable<ListPage<T>>): Promise<T[]> {
   return (await Array.fromAsync(pages)).flatMap(({ items }) => items);
 }
 

@@ -4,13 +4,13 @@ import { parseDuration } from "../../core/values/duration.ts";
 import { TagSelection } from "../../engine/sync/tag-selection.ts";
 import { parseInteger } from "./command-context.ts";
 
-export interface SelectionOptions {
+export interface TagSelectionOptions {
   readonly site?: readonly number[];
   readonly name?: readonly string[];
   readonly unit?: readonly string[];
 }
 
-export function addSelectionOptions(command: Command): Command {
+export function addTagSelectionOptions(command: Command): Command {
   const appendValue = <T>(value: T, previousValues: readonly T[] = []) => [...previousValues, value];
   return command
     .option("--site <id>", "only tags of this site; may be given several times", (text, previousIds?: number[]) =>
@@ -21,8 +21,8 @@ export function addSelectionOptions(command: Command): Command {
 }
 
 /** Builds the selection of tags; selects every tag without any criterion. */
-export function buildSelection(tagIds: readonly string[], { site, name, unit }: SelectionOptions): TagSelection {
-  const ids = splitIds(tagIds);
+export function buildTagSelection(tagIds: readonly string[], { site, name, unit }: TagSelectionOptions): TagSelection {
+  const ids = splitCommaSeparatedIds(tagIds);
   return TagSelection.parse({
     ...(ids.length > 0 ? { ids } : {}),
     ...(site && { sites: site }),
@@ -31,14 +31,14 @@ export function buildSelection(tagIds: readonly string[], { site, name, unit }: 
   });
 }
 
-export function splitIds(texts: readonly string[]): readonly string[] {
+export function splitCommaSeparatedIds(texts: readonly string[]): readonly string[] {
   return [...new Set(texts.flatMap((text) => text.split(",")))];
 }
 
 /** Creates an option for a time, whose default the help prints as an age. */
-export function timeOption(flags: string, description: string, ageByDefault: string): Option {
-  const defaultText = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
-  return new Option(flags, description).argParser(parseTime).default(parseTime(ageByDefault), defaultText);
+export function createTimeOption(flags: string, description: string, ageByDefault: string): Option {
+  const defaultTimeText = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
+  return new Option(flags, description).argParser(parseTime).default(parseTime(ageByDefault), defaultTimeText);
 }
 
 /** Returns ISO 8601 UTC for a time or an age such as 24h. */
@@ -54,13 +54,13 @@ export function collectWords(text: string, previousWords: readonly string[] = []
   return [...previousWords, ...text.split(",")];
 }
 
-export function addLogOptions(command: Command): Command {
+export function addLogRangeOptions(command: Command): Command {
   return command
     .option("--since <time>", "from then on: an age such as 2h, or a time such as 2026-03-01T00:00:00Z", parseTime)
-    .option("--last <count>", "without --since, so many of the latest", parseCount, 20);
+    .option("--last <count>", "without --since, so many of the latest", parsePositiveCount, 20);
 }
 
-function parseCount(text: string): number {
+function parsePositiveCount(text: string): number {
   const number = parseInteger(text);
   if (number < 1) throw new InvalidArgumentError("Write a whole number, from 1 on.");
   return number;

@@ -23,9 +23,9 @@ export const EXIT_MEANINGS = {
   configuration: "the configuration, the token or a permission has to change",
 } as const satisfies Record<keyof typeof EXIT_CODE, string>;
 
-export const EXIT_NAMES = Object.keys(EXIT_CODE) as readonly (keyof typeof EXIT_CODE)[];
+export const EXIT_CODE_NAMES = Object.keys(EXIT_CODE) as readonly (keyof typeof EXIT_CODE)[];
 
-export const EXIT_CODES_TEXT = EXIT_NAMES.map((key) => `${EXIT_CODE[key]} ${EXIT_MEANINGS[key]}`).join("; ");
+export const EXIT_CODES_TEXT = EXIT_CODE_NAMES.map((key) => `${EXIT_CODE[key]} ${EXIT_MEANINGS[key]}`).join("; ");
 
 export function toExitCode(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT_CODE.ok : EXIT_CODE.usage;
@@ -36,10 +36,10 @@ export function toExitCode(error: unknown): number {
 }
 
 /** Formats an error as a sentence without stack trace; a wrong configuration gets one line per mistake. */
-export function errorLines(error: unknown): readonly string[] {
+export function formatErrorLines(error: unknown): readonly string[] {
   if (error instanceof ConfigurationError) return error.problems.map(formatConfigProblem);
-  const safeText = maskCredentials(errorText(error));
-  return [isProgramBug(error) ? `Plenum has a fault of its own, please report it: ${safeText}` : safeText];
+  const maskedMessage = maskCredentials(errorText(error));
+  return [isProgramBug(error) ? `Plenum has a fault of its own, please report it: ${maskedMessage}` : maskedMessage];
 }
 
 function isProgramBug(error: unknown): boolean {
@@ -49,14 +49,14 @@ function isProgramBug(error: unknown): boolean {
 /** Returns the program name as the user typed it: `./plenum` in a clone, `plenum` if installed. */
 export function programName({ PLENUM_CALLED: path = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env): string {
   const isProgramInSearchPath = PATH.split(delimiter).includes(dirname(path));
-  return shellWord(isProgramInSearchPath ? basename(path) : path);
+  return quoteForShell(isProgramInSearchPath ? basename(path) : path);
 }
 
 /** Replaces the program name in commands such as ``Make one with `plenum init`.`` */
-export function withProgramName(sentence: string, program = programName()): string {
+export function insertProgramName(sentence: string, program = programName()): string {
   return sentence.replaceAll(/`plenum (?=[a-z])/g, () => `\`${program} `);
 }
 
-export function shellWord(text: string): string {
+export function quoteForShell(text: string): string {
   return /^[\w./@:+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -14,44 +14,44 @@ import {
   requestConfiguration,
   requestStatus,
 } from "../../ui/operator/control-socket-client.ts";
-import { errorLines } from "./exit-codes.ts";
-import { type StateSelector, withStateDatabase } from "./open-worker-state.ts";
-import { listFolders } from "./readiness-probe.ts";
-import { readPointers } from "./worker-pointer-file.ts";
+import { formatErrorLines } from "./exit-codes.ts";
+import { type StateSelector, useStateDatabase } from "./open-worker-state.ts";
+import { listSubfolders } from "./readiness-probe.ts";
+import { readWorkerPointers } from "./worker-pointer-file.ts";
 
 /** Finds the worker of a configuration. In a fleet, `source` selects the member that polls the source. */
-export async function findWorkerFor(stateSelector: StateSelector, signal: AbortSignal): Promise<FoundWorker> {
+export async function findWorkerOfConfig(stateSelector: StateSelector, signal: AbortSignal): Promise<FoundWorker> {
   const { state } = stateSelector.config;
   if (state.postgres === undefined) return findWorker(state.folder, signal);
   let silentWorker: FoundWorker | null = null;
-  for (const member of await findLocalMembers(state, signal)) {
+  for (const member of await findLocalFleetMembers(state, signal)) {
     if (member.kind === "silent") silentWorker = member;
-    if (member.kind === "open" && (await holdsSource(member.socket, stateSelector.source, signal))) return member;
+    if (member.kind === "open" && (await pollsSource(member.socket, stateSelector.source, signal))) return member;
   }
   return silentWorker ?? { kind: "none" };
 }
 
-export async function findLocalMembers(
+export async function findLocalFleetMembers(
   { folder }: Pick<Config["state"], "folder">,
   signal: AbortSignal,
 ): Promise<readonly FoundWorker[]> {
-  const foundWorkers = await Promise.all([folder, ...listFolders(folder)].map((each) => findWorker(each, signal)));
+  const foundWorkers = await Promise.all([folder, ...listSubfolders(folder)].map((each) => findWorker(each, signal)));
   return foundWorkers.filter(({ kind }) => kind !== "none");
 }
 
 /** Returns null if no worker runs. Throws if the worker does not respond. */
-export async function controlSocketFor(state: StateSelector, signal: AbortSignal): Promise<ControlSocket | null> {
-  const foundWorker = await findWorkerFor(state, signal);
+export async function controlSocketOfWorker(state: StateSelector, signal: AbortSignal): Promise<ControlSocket | null> {
+  const foundWorker = await findWorkerOfConfig(state, signal);
   if (foundWorker.kind === "silent") throw foundWorker.failure;
   if (foundWorker.kind === "open") return foundWorker.socket;
   if (state.config.state.postgres === undefined || state.source === undefined) return null;
-  throw await otherMachineError(state.config.state, state.source);
+  throw await sourceOnOtherMachineError(state.config.state, state.source);
 }
 
-async function otherMachineError(state: Config["state"], source: string): Promise<Retryable> {
+async function sourceOnOtherMachineError(state: Config["state"], source: string): Promise<Retryable> {
   const { holder, message } = describeSourceHolder(
     source,
-    await withStateDatabase({ state }, (database) => readFleetStatus(database, null, [source])),
+    await useStateDatabase({ state }, (database) => readFleetStatus(database, null, [source])),
   );
   const hint =
     holder === null
@@ -60,7 +60,7 @@ async function otherMachineError(state: Config["state"], source: string): Promis
   return new Retryable(message, { hint });
 }
 
-async function holdsSource(socket: ControlSocket, source: string | undefined, signal: AbortSignal): Promise<boolean> {
+async function pollsSource(socket: ControlSocket, source: string | undefined, signal: AbortSignal): Promise<boolean> {
   if (source === undefined) return true;
   const { sources } = await requestStatus(socket, signal);
   return sources.some(({ name }) => name === source);
@@ -90,54 +90,54 @@ export async function acceptedConfig(file: string, load: () => Config, signal: A
     return { config: load(), rejected: null };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    const [worker] = (await findState(file, process.env, signal)).running;
+    const [worker] = (await findWorkerState(file, process.env, signal)).running;
     if (worker === undefined) throw error;
-    return { config: worker.config, rejected: errorLines(error) };
+    return { config: worker.config, rejected: formatErrorLines(error) };
   }
 }
 
-export function rejectedFileText(file: string, [firstProblem = "", ...otherProblems]: readonly string[]): string {
+export function rejectedConfigText(file: string, [firstProblem = "", ...otherProblems]: readonly string[]): string {
   const moreText = otherProblems.length === 0 ? "" : ` (${otherProblems.length} more; \`plenum check\` lists them)`;
   return `The configuration file ${file} is rejected: ${firstProblem}${moreText}`;
 }
 
-export function keptConfigText(file: string, rejected: readonly string[]): string {
-  return `${rejectedFileText(file, rejected)} The running worker continues with the configuration that it accepted last.`;
+export function oldConfigInUseText(file: string, rejected: readonly string[]): string {
+  return `${rejectedConfigText(file, rejected)} The running worker continues with the configuration that it accepted last.`;
 }
 
 /** Finds workers of a wrong file: by the pointers that workers left, by the section `state`, in the default folder. */
-export async function findState(file: string, environment: ProcessEnv, signal: AbortSignal): Promise<FoundState> {
-  const configuredState = readStateSectionLeniently(file, environment);
-  const pointers = readPointers(file);
-  const folder = configuredState.folder ?? DEFAULT_FOLDER;
+export async function findWorkerState(file: string, environment: ProcessEnv, signal: AbortSignal): Promise<FoundState> {
+  const stateOptions = readStateSectionLeniently(file, environment);
+  const pointers = readWorkerPointers(file);
+  const folder = stateOptions.folder ?? DEFAULT_STATE_FOLDER;
   const isFleetFolder = (folder: string) =>
-    configuredState.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
+    stateOptions.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
   // Another file's worker may use the folder of a pointer, and the default folder.
-  const candidates = [
+  const stateCandidates = [
     ...pointers.map((each) => ({ ...each, isConfigured: false })),
     ...[...new Set([resolve(folder), resolve(dirname(file), folder)])].map((stateFolder) => {
-      return { stateFolder, isFleet: isFleetFolder(stateFolder), isConfigured: configuredState.folder !== null };
+      return { stateFolder, isFleet: isFleetFolder(stateFolder), isConfigured: stateOptions.folder !== null };
     }),
   ];
   const workers: RunningWorker[] = [];
   const folders = new Set<string>();
   let trouble: FoundState["trouble"] = null;
-  for (const { stateFolder, isFleet, isConfigured } of candidates) {
+  for (const { stateFolder, isFleet, isConfigured } of stateCandidates) {
     let isOther = false;
-    for (const foundWorker of (await requestOrNoteFailure(() => findWorkersIn(stateFolder, signal))) ?? []) {
+    for (const foundWorker of (await requestOrNoteFailure(() => findWorkersInFolder(stateFolder, signal))) ?? []) {
       if (foundWorker.kind === "silent") trouble = foundWorker.failure;
       if (foundWorker.kind !== "open") continue;
       const { socket: door } = foundWorker;
-      const accepted = await requestOrNoteFailure(() => requestConfiguration(door, signal));
-      if (accepted === null) continue;
-      isOther = !isConfigured && accepted.file !== null && !isSameFile(accepted.file, file);
+      const reportedConfig = await requestOrNoteFailure(() => requestConfiguration(door, signal));
+      if (reportedConfig === null) continue;
+      isOther = !isConfigured && reportedConfig.file !== null && !isSameFile(reportedConfig.file, file);
       if (isOther || workers.some((each) => resolve(each.door.stateFolder) === resolve(door.stateFolder))) continue;
-      workers.push({ door, config: accepted.config as Config });
+      workers.push({ door, config: reportedConfig.config as Config });
     }
     if (!isOther && !isFleet && existsSync(lockFilePath(stateFolder))) folders.add(stateFolder);
   }
   for (const { config } of workers) if (config.state.postgres !== undefined) folders.delete(config.state.folder);
-  return { running: workers, folders: [...folders], fleetState: fleetStateOf(configuredState), trouble };
+  return { running: workers, folders: [...folders], fleetState: parseFleetState(stateOptions), trouble };
 
   /** ConfigError: untrusted folder. Retryable: worker does not respond. */
   async function requestOrNoteFailure<T>(requestWorker: () => Promise<T>): Promise<T | null> {
@@ -151,21 +151,21 @@ export async function findState(file: string, environment: ProcessEnv, signal: A
   }
 }
 
-async function findWorkersIn(folder: string, signal: AbortSignal): Promise<readonly FoundWorker[]> {
+async function findWorkersInFolder(folder: string, signal: AbortSignal): Promise<readonly FoundWorker[]> {
   const singleWorker = await findWorker(folder, signal);
-  return singleWorker.kind === "none" ? findLocalMembers({ folder }, signal) : [singleWorker];
+  return singleWorker.kind === "none" ? findLocalFleetMembers({ folder }, signal) : [singleWorker];
 }
 
-function fleetStateOf({ folder, postgres }: StateConfigSection): StateConfig | null {
+function parseFleetState({ folder, postgres }: StateConfigSection): StateConfig | null {
   if (postgres === null) return null;
-  return { ...StateConfig.parse({}), folder: folder ?? DEFAULT_FOLDER, postgres };
+  return { ...StateConfig.parse({}), folder: folder ?? DEFAULT_STATE_FOLDER, postgres };
 }
 
 export function readStateSectionLeniently(file: string, environment: ProcessEnv): StateConfigSection {
   return readStateOptions(readFileOrEmpty(file), environment);
 }
 
-export const DEFAULT_FOLDER = Config.shape.state.parse(undefined).folder;
+export const DEFAULT_STATE_FOLDER = Config.shape.state.parse(undefined).folder;
 
 export function isSameFile(firstPath: string, secondPath: string): boolean {
   try {

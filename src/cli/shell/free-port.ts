@@ -1,10 +1,10 @@
 import { type AddressInfo, createServer } from "node:net";
 
-export async function freePort(preferred: number): Promise<number> {
-  return (await tryPort(preferred)) ?? (await tryPort(0)) ?? preferred;
+export async function findFreePort(preferred: number): Promise<number> {
+  return (await findPortIfFree(preferred)) ?? (await findPortIfFree(0)) ?? preferred;
 }
 
-function tryPort(port: number): Promise<number | null> {
+function findPortIfFree(port: number): Promise<number | null> {
   return new Promise((resolve) => {
     const server = createServer();
     server.once("error", () => resolve(null));

@@ -18,7 +18,7 @@ export interface StateSelector {
 }
 
 export async function readState<T>(stateSelector: StateSelector, readStore: (store: Store) => Promise<T>): Promise<T> {
-  return withState(stateSelector, true, readStore);
+  return useStateStore(stateSelector, true, readStore);
 }
 
 export async function readStateIfAny<T>(state: StateSelector, use: (store: Store) => Promise<T>): Promise<T | null> {
@@ -26,17 +26,17 @@ export async function readStateIfAny<T>(state: StateSelector, use: (store: Store
     if (error instanceof ConfigError) return null;
     throw error;
   });
-  return store === null ? null : useAndClose(store, () => use(store));
+  return store === null ? null : useResourceAndClose(store, () => use(store));
 }
 
 /** Opens the state for `work`, also while a worker is running. */
-export async function withState<T>(
+export async function useStateStore<T>(
   stateSelector: StateSelector,
   readOnly: boolean,
   work: (store: Store) => Promise<T>,
 ): Promise<T> {
   const store = await openState(stateSelector, readOnly);
-  return useAndClose(store, () => work(store));
+  return useResourceAndClose(store, () => work(store));
 }
 
 /** Opens the state, also while a worker is running. The caller closes the store. */
@@ -53,7 +53,7 @@ export async function readSourceStores<T>(
 ): Promise<T> {
   const openedStores = await openSourceStores(state, sources, true);
   const stores = openedStores.parts.map(({ store }) => store);
-  return useAndClose(openedStores, () => readStores(stores, joinSourceStores(openedStores.parts)));
+  return useResourceAndClose(openedStores, () => readStores(stores, joinSourceStores(openedStores.parts)));
 }
 
 export async function changeSourceStores<T>(
@@ -61,12 +61,12 @@ export async function changeSourceStores<T>(
   change: (parts: readonly Store[]) => Promise<T>,
 ): Promise<T> {
   const openedStores = await openSourceStores(state, Object.keys(sources), false);
-  return useAndClose(openedStores, () => change(openedStores.parts.map(({ store }) => store)));
+  return useResourceAndClose(openedStores, () => change(openedStores.parts.map(({ store }) => store)));
 }
 
-export async function readStateFolder<T>(folder: string, readStore: (store: Store) => Promise<T>): Promise<T> {
+export async function readStateInFolder<T>(folder: string, readStore: (store: Store) => Promise<T>): Promise<T> {
   const store = await openStore({ folder, clock: systemClock, readOnly: true, lock: false });
-  return useAndClose(store, () => readStore(store));
+  return useResourceAndClose(store, () => readStore(store));
 }
 
 async function openSourceStores({ folder, postgres }: Config["state"], sources: readonly string[], readOnly: boolean) {
@@ -75,14 +75,14 @@ async function openSourceStores({ folder, postgres }: Config["state"], sources: 
     return { parts: [{ source: "", store }], close: () => store.close() };
   }
   const database = await openStateDatabaseForCommand(postgres);
-  const shardOptions = {
+  const sourceStoreOptions = {
     as: readOnly ? "reader" : "operator",
     clock: systemClock,
     log: createLog({ level: "error" }),
   } as const;
   const openSourceStore = async (source: string): Promise<SourceStore> => ({
     source,
-    store: await openSourceState(database, { source, ...shardOptions }),
+    store: await openSourceState(database, { source, ...sourceStoreOptions }),
   });
   try {
     const parts = await Promise.all(sources.map(openSourceStore));
@@ -97,7 +97,7 @@ async function openSourceStores({ folder, postgres }: Config["state"], sources: 
   }
 }
 
-async function useAndClose<T>(resource: { close(): Promise<void> }, use: () => Promise<T>): Promise<T> {
+async function useResourceAndClose<T>(resource: { close(): Promise<void> }, use: () => Promise<T>): Promise<T> {
   try {
     return await use();
   } finally {
@@ -106,7 +106,7 @@ async function useAndClose<T>(resource: { close(): Promise<void> }, use: () => P
 }
 
 /** Throws ConfigError if the state is in a folder. */
-export async function withStateDatabase<T>(
+export async function useStateDatabase<T>(
   { state }: Pick<Config, "state">,
   use: (database: StateDatabase) => Promise<T>,
 ): Promise<T> {
@@ -116,7 +116,7 @@ export async function withStateDatabase<T>(
     });
   }
   const database = await openStateDatabaseForCommand(state.postgres);
-  return useAndClose(database, () => use(database));
+  return useResourceAndClose(database, () => use(database));
 }
 
 /** A command rejects another schema version and never migrates it. */

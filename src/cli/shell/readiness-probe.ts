@@ -9,12 +9,12 @@ const RESPONSE_TIMEOUT_MS = 4_000;
 
 /** Answers `status --probe` for a ready worker in a tenth of the time of the full command, which handles all else. */
 export async function isWorkerReady(args: readonly string[], environment: ProcessEnv): Promise<boolean> {
-  const configFile = probedConfig(args, environment);
+  const configFile = probedConfigFile(args, environment);
   if (configFile === null) return false;
   for (const { isFleet, stateFolder } of trustedPointers(configFile)) {
     try {
-      for (const folder of isFleet ? [stateFolder, ...listFolders(stateFolder)] : [stateFolder])
-        if (!isOpenToOthers(folder) && findControlSocket(folder) === "socket" && (await reportsReady(folder)))
+      for (const folder of isFleet ? [stateFolder, ...listSubfolders(stateFolder)] : [stateFolder])
+        if (!isWritableByOthers(folder) && findControlSocket(folder) === "socket" && (await workerReportsReady(folder)))
           return true;
     } catch {
       // The full command reports the problem.
@@ -23,7 +23,7 @@ export async function isWorkerReady(args: readonly string[], environment: Proces
   return false;
 }
 
-function probedConfig(args: readonly string[], environment: ProcessEnv): string | null {
+function probedConfigFile(args: readonly string[], environment: ProcessEnv): string | null {
   let file = environment.PLENUM_CONFIG ?? "plenum.yaml";
   const otherArguments: string[] = [];
   for (let n = 0; n < args.length; n++) {
@@ -37,10 +37,10 @@ function probedConfig(args: readonly string[], environment: ProcessEnv): string 
 }
 
 /** Lists the folders in a folder; a missing folder has none. */
-export function listFolders(folder: string): readonly string[] {
+export function listSubfolders(folder: string): readonly string[] {
   try {
-    const entries = readdirSync(folder, { withFileTypes: true });
-    return entries.filter((entry) => entry.isDirectory()).map(({ name }) => join(folder, name));
+    const folderEntries = readdirSync(folder, { withFileTypes: true });
+    return folderEntries.filter((entry) => entry.isDirectory()).map(({ name }) => join(folder, name));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;
@@ -48,11 +48,11 @@ export function listFolders(folder: string): readonly string[] {
 }
 
 /** Any user who can write the folder could respond. */
-function isOpenToOthers(folder: string): boolean {
+function isWritableByOthers(folder: string): boolean {
   return process.platform !== "win32" && (statSync(folder).mode & 0o022) !== 0;
 }
 
-async function reportsReady(stateFolder: string): Promise<boolean> {
+async function workerReportsReady(stateFolder: string): Promise<boolean> {
   const socket = await connectToWorker(stateFolder);
   // Loading `node:http` takes longer than the request.
   socket.setEncoding("utf8").end("GET /ready HTTP/1.0\r\nhost: plenum\r\n\r\n");

@@ -14,9 +14,9 @@ const LIST_COMMAND_TEXTS = {
   alarm: "`plenum alarms` lists the alarms.",
 } as const;
 
-export const DEFINED_PRIORITIES: readonly string[] = ["A", "B", "C"];
+export const DEFINED_ALARM_PRIORITIES: readonly string[] = ["A", "B", "C"];
 
-export async function refuseUnknown(
+export async function refuseUnknownIds(
   store: Store,
   sources: readonly string[],
   objectKind: keyof typeof LIST_COMMAND_TEXTS,
@@ -28,10 +28,10 @@ export async function refuseUnknown(
     if (documents.every((each) => each === undefined)) unknownIds.push(id);
   }
   if (unknownIds.length === 0) return;
-  const kindText = unknownIds.length === 1 ? objectKind : `${objectKind}s`;
+  const objectKindText = unknownIds.length === 1 ? objectKind : `${objectKind}s`;
   const [onlySource] = sources;
-  const sourceText = sources.length === 1 && onlySource !== undefined ? ` of ${onlySource}` : "";
-  throw new ConfigError(`The state knows no ${kindText} ${unknownIds.join(", ")}${sourceText}.`, {
+  const sourceSuffix = sources.length === 1 && onlySource !== undefined ? ` of ${onlySource}` : "";
+  throw new ConfigError(`The state knows no ${objectKindText} ${unknownIds.join(", ")}${sourceSuffix}.`, {
     hint: LIST_COMMAND_TEXTS[objectKind],
   });
 }
@@ -49,7 +49,7 @@ export async function refuseUnknownPriorities(
   sources: readonly string[],
   priorities: readonly string[],
 ): Promise<void> {
-  const known = new Set<string>(DEFINED_PRIORITIES);
+  const known = new Set<string>(DEFINED_ALARM_PRIORITIES);
   if (priorities.every((each) => known.has(each))) return;
   for (const source of sources)
     for (const { alarm } of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
@@ -60,7 +60,7 @@ export async function refuseUnknownPriorities(
 }
 
 /** The service rejects a request with an unknown tag, often without a reason and at the cost of quota. */
-export async function refuseUnlisted(
+export async function refuseUnlistedTags(
   context: CliContext,
   wantedSource: string | undefined,
   ids: readonly string[],

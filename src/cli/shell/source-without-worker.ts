@@ -19,7 +19,7 @@ import { createBuildingView } from "../../engine/views/building-view.ts";
 const LISTING_PAGE_SIZE = 500;
 
 /** The state is temporary, because the real one may belong to a running worker. */
-export async function withStandaloneSource<T>(
+export async function useStandaloneSource<T>(
   name: string,
   entry: SourceConfigEntry,
   environment: ProcessEnv,
@@ -43,7 +43,7 @@ export async function withStandaloneSource<T>(
 }
 
 /** Empty state for the test of a sink, because a worker may use the real state. */
-const EMPTY_STORE = {
+const EMPTY_STATE_STORE = {
   document: async () => undefined,
   documents: async () => new Map<string, never>(),
   outbox: { recent: async () => [] },
@@ -54,13 +54,13 @@ const EMPTY_STORE = {
 
 export async function createStandaloneSink(name: string, entry: SinkConfigEntry): Promise<Sink | undefined> {
   const connector = findSinkConnector(entry);
-  const definition = getConnector(connector);
-  return definition.sink?.(entry[connector], {
+  const connectorDefinition = getConnector(connector);
+  return connectorDefinition.sink?.(entry[connector], {
     name,
     log: createLog({ level: "silent" }),
     clock: systemClock,
     metrics: createMetrics(),
-    sinkState: createSinkState(name, EMPTY_STORE),
-    building: createBuildingView(EMPTY_STORE, new Map()),
+    sinkState: createSinkState(name, EMPTY_STATE_STORE),
+    building: createBuildingView(EMPTY_STATE_STORE, new Map()),
   });
 }

@@ -8,7 +8,7 @@ import { printableLine, toPrintableJson } from "../../core/values/printable-text
 export interface Terminal {
   readonly json: boolean;
   /** Prints a table, or a JSON array with `--json`. */
-  rows<T>(rows: readonly T[], columns: TableFields<T>): void;
+  rows<T>(rows: readonly T[], columns: TableColumns<T>): void;
   object(value: unknown, lines: readonly string[]): void;
   /** Prints lines for another program, such as a schema or a script. */
   text(lines: readonly string[]): void;
@@ -18,7 +18,7 @@ export interface Terminal {
 }
 
 /** Columns of a table by title: a field of the row, or a function of the row. */
-export type TableFields<T> = Readonly<
+export type TableColumns<T> = Readonly<
   Record<string, (keyof T & string) | ((row: T) => string | number | boolean | null)>
 >;
 
@@ -37,19 +37,19 @@ export function createTerminal(options: {
   const { out, err } = options.streams ?? { out: process.stdout, err: process.stderr };
   const writeJson = (value: unknown) => out.write(`${toPrintableJson(JSON.stringify(value))}\n`);
   const isMachineReadable = options.json || options.utc === true;
-  const toTerminalText = (text: string) => printableLine(isMachineReadable ? text : localizeTimes(text, Date.now()));
+  const toTerminalText = (text: string) => printableLine(isMachineReadable ? text : localizeUtcTimes(text, Date.now()));
   const printLines = (stream: NodeJS.WritableStream, lines: readonly string[]) =>
     stream.write(`${lines.map(toTerminalText).join("\n")}\n`);
   const toCell = (value: unknown) => (value === null || value === undefined ? "–" : toTerminalText(String(value)));
   return {
     json: options.json,
-    rows<T>(rows: readonly T[], columns: TableFields<T>) {
+    rows<T>(rows: readonly T[], columns: TableColumns<T>) {
       if (options.json) writeJson(rows);
       else if (rows.length === 0) err.write("nothing\n");
       else {
-        const values = Object.values(columns);
-        const cells = rows.map((row) => values.map((key) => toCell(typeof key === "function" ? key(row) : row[key])));
-        const [head = "", ...lines] = formatTable(Object.keys(columns), cells);
+        const fields = Object.values(columns);
+        const cells = rows.map((row) => fields.map((key) => toCell(typeof key === "function" ? key(row) : row[key])));
+        const [head = "", ...lines] = formatTextTable(Object.keys(columns), cells);
         out.write(`${[out.isTTY === true ? styleText("bold", head) : head, ...lines].join("\n")}\n`);
       }
     },
@@ -64,14 +64,14 @@ export function createTerminal(options: {
       let wasShown = false;
       const startMs = performance.now();
       const showProgress = () => {
-        const seconds = Math.round((performance.now() - startMs) / 1000);
-        const line = printableLine(`${progressText} … ${seconds} s`);
-        if (err.isTTY === true) err.write(`\r\u001b[K${line}`);
-        else if (!wasShown || seconds % 10 === 0) err.write(`${line}\n`);
+        const elapsedSeconds = Math.round((performance.now() - startMs) / 1000);
+        const progressLine = printableLine(`${progressText} … ${elapsedSeconds} s`);
+        if (err.isTTY === true) err.write(`\r\u001b[K${progressLine}`);
+        else if (!wasShown || elapsedSeconds % 10 === 0) err.write(`${progressLine}\n`);
         wasShown = true;
       };
       let progressTimer: NodeJS.Timeout | undefined;
-      const delayTimer = setTimeout(() => {
+      const progressDelayTimer = setTimeout(() => {
         showProgress();
         progressTimer = setInterval(showProgress, 1000);
       }, PROGRESS_DELAY_MS);
@@ -80,7 +80,7 @@ export function createTerminal(options: {
           progressText = newText;
         });
       } finally {
-        clearTimeout(delayTimer);
+        clearTimeout(progressDelayTimer);
         clearInterval(progressTimer);
         if (wasShown && err.isTTY === true) err.write("\r\u001b[K");
       }
@@ -90,17 +90,17 @@ export function createTerminal(options: {
 
 /** The argument parser repeats what the user typed. */
 export function printParserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
-  const write = (stream: NodeJS.WritableStream) => (text: string) =>
+  const writePrintable = (stream: NodeJS.WritableStream) => (text: string) =>
     stream.write(text.split("\n").map(printableLine).join("\n"));
-  return { writeOut: write(out), writeErr: write(err) };
+  return { writeOut: writePrintable(out), writeErr: writePrintable(err) };
 }
 
-export function keepPresentLines(...lines: readonly (string | false | null)[]): readonly string[] {
+export function omitMissingLines(...lines: readonly (string | false | null)[]): readonly string[] {
   return lines.filter((line) => typeof line === "string");
 }
 
 /** Formats a table; with "right", all columns but the first are aligned right. */
-export function formatTable(
+export function formatTextTable(
   titles: readonly string[],
   rows: readonly (readonly string[])[],
   alignment: "left" | "right" = "left",
@@ -108,16 +108,16 @@ export function formatTable(
   const textWidth = (text = "") => [...text].length;
   const tableRows = [titles, ...rows];
   const columnWidths = titles.map((_, column) => Math.max(...tableRows.map((cells) => textWidth(cells[column]))));
-  const padCell = (text: string, column: number) => {
+  const padTableCell = (text: string, column: number) => {
     const padding = " ".repeat((columnWidths[column] ?? 0) - textWidth(text));
     return alignment === "right" && column > 0 ? padding + text : text + padding;
   };
-  return tableRows.map((cells) => cells.map(padCell).join("  ").trimEnd());
+  return tableRows.map((cells) => cells.map(padTableCell).join("  ").trimEnd());
 }
 
 const UTC_TIME_PATTERN = /\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z\b/g;
 
-export function localizeTimes(text: string, nowMs: number): string {
+export function localizeUtcTimes(text: string, nowMs: number): string {
   return text.replace(UTC_TIME_PATTERN, (time) => {
     const atMs = Date.parse(time);
     if (Number.isNaN(atMs)) return time;
@@ -128,8 +128,8 @@ export function localizeTimes(text: string, nowMs: number): string {
 
 export function formatLocalTime(atMs: number): string {
   const at = new Date(atMs);
-  const date = [at.getFullYear(), padTwoDigits(at.getMonth() + 1), padTwoDigits(at.getDate())].join("-");
-  return `${date} ${formatClockTime(atMs)} ${formatUtcOffset(at)}`;
+  const dateText = [at.getFullYear(), padTwoDigits(at.getMonth() + 1), padTwoDigits(at.getDate())].join("-");
+  return `${dateText} ${formatClockTime(atMs)} ${formatUtcOffset(at)}`;
 }
 
 export function formatClockTime(atMs: number): string {
@@ -154,12 +154,12 @@ export function formatAge(agoMs: number): string | null {
   const timeDistanceMs = Math.abs(agoMs);
   if (timeDistanceMs > MAX_PRINTED_AGE_MS) return null;
   if (timeDistanceMs < SECOND_MS) return "now";
-  const durationText = formatInOneUnit(timeDistanceMs);
+  const durationText = formatDurationInOneUnit(timeDistanceMs);
   return agoMs > 0 ? `${durationText} ago` : `in ${durationText}`;
 }
 
 /** Formats a duration in one unit: up to 119 s in seconds, then 2 min. */
-function formatInOneUnit(ms: number): string {
+function formatDurationInOneUnit(ms: number): string {
   if (ms < 2 * MINUTE_MS) return `${Math.floor(ms / SECOND_MS)} s`;
   if (ms < 2 * HOUR_MS) return `${Math.floor(ms / MINUTE_MS)} min`;
   if (ms < 2 * DAY_MS) return `${Math.floor(ms / HOUR_MS)} h`;

@@ -14,9 +14,9 @@ export function redirectStandardError(log: Log): void {
     const { code } = warning as { code?: string };
     log.warn({ warning: warning.name, code, text: maskCredentials(warning.message) }, "the runtime warns");
   });
-  const logPrintedText = (...words: readonly unknown[]) =>
+  const logLibraryOutput = (...words: readonly unknown[]) =>
     log.warn({ text: maskCredentials(format(...words)) }, "a library prints");
-  for (const method of ["log", "info", "debug", "warn", "error", "trace"] as const) console[method] = logPrintedText;
+  for (const method of ["log", "info", "debug", "warn", "error", "trace"] as const) console[method] = logLibraryOutput;
 }
 
 /** After an uncaught error the memory may be inconsistent. Committed data is on disk. */

@@ -15,43 +15,43 @@ export interface WorkerPointer {
 }
 
 /** The health check loads this file, so this check uses no library. */
-function isPointer(read: unknown): read is WorkerPointer {
+function isWorkerPointer(read: unknown): read is WorkerPointer {
   if (typeof read !== "object" || read === null) return false;
   const { stateFolder, isFleet, ...otherFields } = read as Partial<Record<string, unknown>>;
-  const isFolder = typeof stateFolder === "string" && stateFolder !== "";
-  return isFolder && typeof isFleet === "boolean" && Object.keys(otherFields).length === 0;
+  const hasStateFolder = typeof stateFolder === "string" && stateFolder !== "";
+  return hasStateFolder && typeof isFleet === "boolean" && Object.keys(otherFields).length === 0;
 }
 
 /** Without access next to the file, writes into every runtime folder: a later command's shell may know another one. */
-export function writePointer(configFile: string, pointer: WorkerPointer): boolean {
+export function writePointerFile(configFile: string, pointer: WorkerPointer): boolean {
   const [nextToFile, ...otherLocations] = pointerLocations(configFile);
-  const text = JSON.stringify(pointer);
-  if (nextToFile !== undefined && writeFile(nextToFile, text)) return true;
-  return otherLocations.map((pointerLocation) => writeFile(pointerLocation, text)).includes(true);
+  const pointerText = JSON.stringify(pointer);
+  if (nextToFile !== undefined && tryWritePointer(nextToFile, pointerText)) return true;
+  return otherLocations.map((pointerLocation) => tryWritePointer(pointerLocation, pointerText)).includes(true);
 }
 
-function writeFile({ file, isRuntime }: PointerLocation, text: string): boolean {
+function tryWritePointer({ file, isRuntime }: PointerLocation, text: string): boolean {
   const temporaryFile = `${file}.${process.pid}.new`;
   const folder = dirname(file);
   try {
-    if (isRuntime && folder !== SERVICE_FOLDER) mkdirSync(folder, { recursive: true, mode: 0o700 });
+    if (isRuntime && folder !== SERVICE_RUNTIME_FOLDER) mkdirSync(folder, { recursive: true, mode: 0o700 });
     if (isRuntime && !isPrivateFolder(folder)) return false;
     writeFileSync(temporaryFile, text, { mode: 0o600, flag: "wx" });
     renameSync(temporaryFile, file);
     return true;
   } catch {
-    removeIfPresent(temporaryFile);
+    removeFileIfPresent(temporaryFile);
     return false;
   }
 }
 
-export const readPointers = (configFile: string): readonly WorkerPointer[] => [...trustedPointers(configFile)];
+export const readWorkerPointers = (configFile: string): readonly WorkerPointer[] => [...trustedPointers(configFile)];
 
 /** Lazy: some callers need only the first pointer. */
 export function* trustedPointers(configFile: string): Generator<WorkerPointer> {
   for (const { file, isRuntime } of pointerLocations(configFile)) {
     try {
-      if (!isRuntime || isPrivateFolder(dirname(file))) yield* readTrusted(file, configFile);
+      if (!isRuntime || isPrivateFolder(dirname(file))) yield* readTrustedPointer(file, configFile);
     } catch {
       // The pointer is missing or unreadable.
     }
@@ -75,19 +75,19 @@ function* pointerLocations(configFile: string): Generator<PointerLocation> {
 }
 
 /** The pointer's owner has to own the state folder, and be this user, root, or the owner of the file or its folder. */
-function readTrusted(file: string, configFile: string): readonly WorkerPointer[] {
+function readTrustedPointer(file: string, configFile: string): readonly WorkerPointer[] {
   const fileStats = lstatSync(file);
   if (!fileStats.isFile()) return [];
   const pointer: unknown = JSON.parse(readFileSync(file, "utf8"));
-  if (!isPointer(pointer)) return [];
+  if (!isWorkerPointer(pointer)) return [];
   const { uid } = statSync(pointer.stateFolder);
   if (process.geteuid === undefined) return [pointer];
   const ownerIds = [configFile, dirname(configFile)].map((path) => lstatSync(path, { throwIfNoEntry: false })?.uid);
-  const isTrusted = [process.geteuid(), 0, ...ownerIds].includes(fileStats.uid) && (fileStats.mode & 0o022) === 0;
-  return isTrusted && fileStats.uid === uid ? [pointer] : [];
+  const isOwnerTrusted = [process.geteuid(), 0, ...ownerIds].includes(fileStats.uid) && (fileStats.mode & 0o022) === 0;
+  return isOwnerTrusted && fileStats.uid === uid ? [pointer] : [];
 }
 
-function removeIfPresent(file: string): void {
+function removeFileIfPresent(file: string): void {
   try {
     rmSync(file, { force: true });
   } catch {
@@ -95,21 +95,21 @@ function removeIfPresent(file: string): void {
   }
 }
 
-export function runtimeFolder(): string {
+export function userRuntimeFolder(): string {
   const runtimeDirectory = process.env.XDG_RUNTIME_DIR;
-  return runtimeDirectory ? join(runtimeDirectory, "plenum") : temporaryFolder();
+  return runtimeDirectory ? join(runtimeDirectory, "plenum") : userTemporaryFolder();
 }
 
-function temporaryFolder(): string {
+function userTemporaryFolder(): string {
   return join(tmpdir(), `plenum-${process.getuid?.() ?? "user"}`);
 }
 
 /** systemd creates this folder for the packaged service (`RuntimeDirectory`). */
-const SERVICE_FOLDER = "/run/plenum";
+const SERVICE_RUNTIME_FOLDER = "/run/plenum";
 
 /** A service and a login session have different runtime folders. */
 function runtimeFolders(): readonly string[] {
-  return [...new Set([runtimeFolder(), temporaryFolder(), SERVICE_FOLDER])];
+  return [...new Set([userRuntimeFolder(), userTemporaryFolder(), SERVICE_RUNTIME_FOLDER])];
 }
 
 /** True if only this user may open the folder. */

@@ -8,12 +8,12 @@ import { matchesFilter, SinkEventFilter } from "../../engine/delivery/filter.ts"
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { eventSummary } from "../../ui/status/event-summary.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { addLogOptions, collectWords } from "../shell/common-command-options.ts";
+import { addLogRangeOptions, collectWords } from "../shell/common-command-options.ts";
 import { readSourceStores } from "../shell/open-worker-state.ts";
-import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
+import { refuseUnknownIds, refuseUnknownPriorities, refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
 import { formatLocalTime } from "../shell/terminal-output.ts";
 
-interface EventsOptions {
+interface EventsCommandOptions {
   readonly follow?: boolean;
   readonly kind?: readonly string[];
   readonly site?: readonly string[];
@@ -37,47 +37,47 @@ export function define(command: Command, context: CliContext): void {
     .option("--source <name>", "only events of this source", collectWords)
     .option("--tag <id>", "only events about this tag", collectWords)
     .option("--priority <letter>", "only events of alarms of this priority", collectWords);
-  addLogOptions(command)
+  addLogRangeOptions(command)
     .addHelpText(
       "after",
       "\nWith --json each event is one line, a CloudEvent as sinks get it, with its position in the log.\n\n" +
         "Examples:\n  plenum events --follow --kind 'alarm-*' --priority A,B\n  plenum events --since 2h --tag 10001\n" +
         "  plenum events --follow --json | jq .subject",
     )
-    .action((options: EventsOptions) => showEvents(context, options));
+    .action((options: EventsCommandOptions) => showEvents(context, options));
 }
 
-async function showEvents(context: CliContext, options: EventsOptions): Promise<void> {
+async function showEvents(context: CliContext, options: EventsCommandOptions): Promise<void> {
   const config = await context.acceptedConfig();
   const terminal = context.terminal();
   refuseUnknownSources(config, options.source ?? []);
   await readSourceStores(config, options.source ?? Object.keys(config.sources), async (stores, joinedStore) => {
-    const isMatching = await createEventFilter(options, config, joinedStore);
+    const eventFilter = await createEventFilter(options, config, joinedStore);
     let isEmpty = true;
     const printEvent = (logged: LoggedEvent) => {
       isEmpty = false;
       if (terminal.json) terminal.object({ position: logged.position, ...logged.event }, []);
-      else terminal.text([formatEvent(logged, context.utc())]);
+      else terminal.text([formatEventLine(logged, context.utc())]);
     };
-    const logs = await Promise.all(stores.map((store) => readLog(store, options, isMatching)));
-    for (const each of mergeByTime(logs, options)) printEvent(each);
+    const logReaders = await Promise.all(stores.map((store) => openEventLog(store, options, eventFilter)));
+    for (const each of mergeEventsByTime(logReaders, options)) printEvent(each);
     if (options.follow !== true) {
       if (isEmpty && !terminal.json) terminal.say("No event matches.");
       return;
     }
-    do for (const log of logs) for (const each of await log.readNew(context.signal)) printEvent(each);
+    do for (const log of logReaders) for (const each of await log.readNew(context.signal)) printEvent(each);
     while (await sleepFor(systemClock, POLL_INTERVAL_MS, context.signal));
   });
 }
 
-type LogReader = Awaited<ReturnType<typeof readLog>>;
+type LogReader = Awaited<ReturnType<typeof openEventLog>>;
 
-async function readLog(store: Store, options: EventsOptions, isMatching: EventFilter) {
+async function openEventLog(store: Store, options: EventsCommandOptions, isMatching: EventFilter) {
   let changes = await store.changes();
-  const endPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
-  let printedPosition = endPosition;
+  const logEndPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
+  let printedPosition = logEndPosition;
 
-  async function readAfter(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
+  async function readMatchingAfter(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
     const matchingEvents: LoggedEvent[] = [];
     for (let lastRead = position; signal?.aborted !== true; ) {
       const page = await store.outbox.after(lastRead, EVENTS_PER_PAGE);
@@ -90,54 +90,54 @@ async function readLog(store: Store, options: EventsOptions, isMatching: EventFi
     return matchingEvents;
   }
 
-  const present =
+  const firstEvents =
     options.since === undefined
-      ? await findLastMatching(store, endPosition, options.last, isMatching)
-      : await readAfter(await findPosition(store, endPosition, Date.parse(options.since)));
+      ? await findLastMatchingEvents(store, logEndPosition, options.last, isMatching)
+      : await readMatchingAfter(await findPositionAtTime(store, logEndPosition, Date.parse(options.since)));
   return {
-    present,
+    present: firstEvents,
     async readNew(signal: AbortSignal): Promise<readonly LoggedEvent[]> {
-      const now = await store.changes();
-      if (now === changes) return [];
-      changes = now;
-      return readAfter(printedPosition, signal);
+      const currentChanges = await store.changes();
+      if (currentChanges === changes) return [];
+      changes = currentChanges;
+      return readMatchingAfter(printedPosition, signal);
     },
   };
 }
 
 /** Merges events of several logs by commit time, because positions are counted in each log. */
-function mergeByTime(logs: readonly LogReader[], { last, since }: EventsOptions): readonly LoggedEvent[] {
+function mergeEventsByTime(logs: readonly LogReader[], { last, since }: EventsCommandOptions): readonly LoggedEvent[] {
   const [onlyReader] = logs;
   if (logs.length === 1 && onlyReader !== undefined) return onlyReader.present;
   const events = logs.flatMap(({ present }) => present).toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
   return since === undefined ? events.slice(-last) : events;
 }
 
-function formatEvent(logged: LoggedEvent, utc: boolean): string {
+function formatEventLine(logged: LoggedEvent, utc: boolean): string {
   const { type, gist } = eventSummary(logged);
   const { time, siteid, priority } = logged.event;
-  const eventMarks = [
+  const siteAndPriorityTexts = [
     ...(siteid === undefined ? [] : [`site ${siteid}`]),
     ...(priority === undefined ? [] : [`priority ${priority}`]),
   ];
-  const at = utc ? time : formatLocalTime(Date.parse(time));
-  return [at, type.padEnd(18), ...eventMarks, gist].join("  ");
+  const timeText = utc ? time : formatLocalTime(Date.parse(time));
+  return [timeText, type.padEnd(18), ...siteAndPriorityTexts, gist].join("  ");
 }
 
-async function createEventFilter(options: EventsOptions, config: Config, store: Store): Promise<EventFilter> {
+async function createEventFilter(options: EventsCommandOptions, config: Config, store: Store): Promise<EventFilter> {
   const { kind = [], site = [], source = [], priority = [], tag = [] } = options;
   const filter = SinkEventFilter.safeParse({ kinds: kind, sites: site, sources: source, priorities: priority });
   if (!filter.success) throw new ConfigError(filter.error.issues.map(({ message }) => message).join(" "));
   const sources = Object.keys(config.sources);
-  await refuseUnknown(store, sources, "tag", tag);
-  await refuseUnknown(store, sources, "site", site);
+  await refuseUnknownIds(store, sources, "tag", tag);
+  await refuseUnknownIds(store, sources, "site", site);
   await refuseUnknownPriorities(store, sources, priority);
   return (event) =>
     matchesFilter(filter.data, event) && (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
 }
 
 /** Returns the last matching events, oldest first: searches the newest 1,000, then ten times as many, and so on. */
-async function findLastMatching(
+async function findLastMatchingEvents(
   store: Store,
   endPosition: number,
   maxEvents: number,
@@ -156,7 +156,7 @@ async function findLastMatching(
   }
 }
 
-async function findPosition(store: Store, endPosition: number, sinceMs: number): Promise<number> {
+async function findPositionAtTime(store: Store, endPosition: number, sinceMs: number): Promise<number> {
   let lowPosition = 0;
   let highPosition = endPosition;
   while (lowPosition < highPosition) {

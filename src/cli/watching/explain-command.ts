@@ -25,9 +25,9 @@ import {
 import { alarmTicketKey, readAlarmTickets, type Ticket } from "../../engine/views/alarm-tickets.ts";
 import { type FoundWorker, requestLastPollTimes, requestTagActivity } from "../../ui/operator/control-socket-client.ts";
 import { gapReasonText } from "../past/history-gaps-command.ts";
-import { type CliContext, readSource, type SourceState } from "../shell/command-context.ts";
-import { findWorkerFor } from "../shell/find-worker.ts";
-import { keepPresentLines } from "../shell/terminal-output.ts";
+import { type CliContext, readSourceFromState, type SourceWithStore } from "../shell/command-context.ts";
+import { findWorkerOfConfig } from "../shell/find-worker.ts";
+import { omitMissingLines } from "../shell/terminal-output.ts";
 
 const MAX_PRINTED_COMMANDS = 5;
 const MAX_PRINTED_ALARM_EVENTS = 50;
@@ -39,7 +39,7 @@ export function define(command: Command, context: CliContext): void {
     .addHelpText("after", "\nExample:\n  plenum explain 10001")
     .action(async (id: string, options: { readonly source?: string }) => {
       const config = await context.acceptedConfig();
-      await readSource(config, options.source, async (state) => {
+      await readSourceFromState(config, options.source, async (state) => {
         const { source, store } = state;
         const tag = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
         const alarm = tag ? undefined : await store.document<StoredAlarm>(documentSet("alarm", source), id);
@@ -48,13 +48,13 @@ export function define(command: Command, context: CliContext): void {
             hint: "`plenum alarms` and `plenum tags` list what there is.",
           });
         }
-        const worker = await findWorkerFor({ config, source }, context.signal);
+        const worker = await findWorkerOfConfig({ config, source }, context.signal);
         if (tag !== undefined) {
           const explanation = await explainTag(state, tag, worker, context.signal);
-          context.terminal().object(explanation, tagLines(explanation));
+          context.terminal().object(explanation, describeTag(explanation));
         } else if (alarm !== undefined) {
           const explanation = await explainAlarm(state, alarm, worker, context.signal);
-          context.terminal().object(explanation, alarmLines(explanation));
+          context.terminal().object(explanation, describeAlarm(explanation));
         }
       });
     });
@@ -62,7 +62,7 @@ export function define(command: Command, context: CliContext): void {
 
 export type TagExplanation = Awaited<ReturnType<typeof explainTag>>;
 
-async function explainTag(state: SourceState, stored: StoredObject<Tag>, worker: FoundWorker, signal: AbortSignal) {
+async function explainTag(state: SourceWithStore, stored: StoredObject<Tag>, worker: FoundWorker, signal: AbortSignal) {
   const { store, source, entry, config } = state;
   const { id } = stored.value;
   const nowMs = systemClock.now();
@@ -95,20 +95,20 @@ async function explainTag(state: SourceState, stored: StoredObject<Tag>, worker:
       hadSince: isoUtc(fetchedSinceMs(ledger)),
     })),
     holes: listHistoryGaps(tagLedgers, past.orders, nowMs, { silences: true }),
-    sinks: await sinkProgress(state, events[0]),
+    sinks: await readSinkProgress(state, events[0]),
     commands: results.map(({ event }) => (event as Event<"command-result">).data),
   };
 }
 
 export type AlarmExplanation = Awaited<ReturnType<typeof explainAlarm>>;
 
-async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: FoundWorker, signal: AbortSignal) {
+async function explainAlarm(state: SourceWithStore, stored: StoredAlarm, worker: FoundWorker, signal: AbortSignal) {
   const { store, source, entry, config } = state;
   const { id, site } = stored.alarm;
   const eventOrigin = { source: sourceUri(source), subjects: [eventSubject("alarm", site.id, id)] };
-  const kinds = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
+  const alarmEventKinds = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
   const [events, polls, latest, tickets] = await Promise.all([
-    store.outbox.latest(MAX_PRINTED_ALARM_EVENTS, kinds, eventOrigin),
+    store.outbox.latest(MAX_PRINTED_ALARM_EVENTS, alarmEventKinds, eventOrigin),
     store.documents<StoredPoll>(documentSet("poll", source)),
     worker.kind === "open" ? requestLastPollTimes(worker.socket, source, signal) : null,
     readAlarmTickets((set) => store.documents(set), toPageConfig(config).sinks),
@@ -116,7 +116,7 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
   const alarmPolls = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
     const schedule = entry.schedules[job];
     // The worker stores successful polls once a minute, so the response of the worker is newer.
-    const poll = addLatestSuccess(polls.get(job), latest?.[job]);
+    const poll = addLatestPollSuccess(polls.get(job), latest?.[job]);
     if (poll === undefined) return [];
     return [{ job, ...poll, nextAt: schedule === false ? null : isoUtc(cronMatcher(schedule)(systemClock.now())) }];
   });
@@ -126,12 +126,12 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
     told: events.map(({ event: { time, type, data } }) => ({ time, type, late: (data as { late: boolean }).late })),
     polls: alarmPolls,
     worker: worker.kind,
-    sinks: await sinkProgress(state, events[0]),
+    sinks: await readSinkProgress(state, events[0]),
     tickets: tickets.get(alarmTicketKey(source, stored.episode)) ?? [],
   };
 }
 
-function addLatestSuccess(poll: StoredPoll | undefined, lastGood: string | undefined): StoredPoll | undefined {
+function addLatestPollSuccess(poll: StoredPoll | undefined, lastGood: string | undefined): StoredPoll | undefined {
   if (lastGood === undefined) return poll;
   if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
   const newerOf = (time: string | null) => (time === null || Date.parse(lastGood) > Date.parse(time) ? lastGood : time);
@@ -139,7 +139,7 @@ function addLatestSuccess(poll: StoredPoll | undefined, lastGood: string | undef
 }
 
 /** Progress of a sink with the last event of a tag or alarm. */
-export interface SinkProgress {
+export interface SinkEventProgress {
   readonly sink: string;
   /** `settled`: delivered, or excluded by the filter. Null without an event in the log. */
   readonly last: "settled" | "waiting" | "refused" | null;
@@ -148,15 +148,15 @@ export interface SinkProgress {
   readonly exact: boolean;
 }
 
-async function sinkProgress({ store, config }: SourceState, lastEvent: LoggedEvent | undefined) {
+async function readSinkProgress({ store, config }: SourceWithStore, lastEvent: LoggedEvent | undefined) {
   const { filterBySink } = toPageConfig(config);
   const [lags, deadLetters] = await Promise.all([store.outbox.lag(filterBySink), store.outbox.deadLetters()]);
-  const lastEventState = (sink: string, reached: number): SinkProgress["last"] => {
+  const lastEventState = (sink: string, reached: number): SinkEventProgress["last"] => {
     if (lastEvent === undefined) return null;
     if (deadLetters.some((letter) => letter.sink === sink && letter.event?.id === lastEvent.event.id)) return "refused";
     return reached >= lastEvent.position ? "settled" : "waiting";
   };
-  return lags.map(({ sink, position, urgent, depth, again, exact }): SinkProgress => {
+  return lags.map(({ sink, position, urgent, depth, again, exact }): SinkEventProgress => {
     const reachedPosition = lastEvent && isUrgentKind(lastEvent.event.type) ? Math.max(position, urgent) : position;
     return { sink, last: lastEventState(sink, reachedPosition), behind: depth + again, exact };
   });
@@ -164,9 +164,9 @@ async function sinkProgress({ store, config }: SourceState, lastEvent: LoggedEve
 
 const MAX_ITEMS = 8;
 
-export function tagLines(explanation: TagExplanation): readonly string[] {
+export function describeTag(explanation: TagExplanation): readonly string[] {
   const { tag, value, history, holes, commands, siteId, source, missingSince, quarantine, leftOut } = explanation;
-  return keepPresentLines(
+  return omitMissingLines(
     `tag ${tag.id} ${tag.displayName}${tag.unit === null ? "" : ` [${tag.unit}]`}, site ${siteId ?? "unknown"} of ${source}`,
     tag.description !== null && `  ${tag.description}`,
     missingSince !== null && `  Complete listings do not show it since ${missingSince}, so it is not asked for.`,
@@ -187,15 +187,15 @@ export function tagLines(explanation: TagExplanation): readonly string[] {
     ...nextRequestLines(explanation),
     "",
     "Last requests",
-    ...requestLines(explanation),
+    ...lastRequestLines(explanation),
     ...(history.length === 0 ? [] : ["", "History"]),
-    ...history.map(historyLine),
+    ...history.map(historySeriesLine),
     ...holes
       .filter(({ from }) => from !== null)
       .map((gap) => `  ${gap.resolution} from ${gap.from} to ${gap.to}: ${gapReasonText(gap)}`),
     "",
     "Sinks",
-    ...sinkLines(explanation.sinks),
+    ...sinkProgressLines(explanation.sinks),
     ...(commands.length === 0 ? [] : ["", "Last commands"]),
     ...commands.map(
       ({ commandId, outcome, requested, message }) => `  ${commandId}: ${requested} ended as ${outcome}: ${message}`,
@@ -203,7 +203,7 @@ export function tagLines(explanation: TagExplanation): readonly string[] {
   );
 }
 
-function historyLine({ key, held, hadSince }: TagExplanation["history"][number]): string {
+function historySeriesLine({ key, held, hadSince }: TagExplanation["history"][number]): string {
   const { state, refusal, watermark } = held;
   const rangeText = `  ${key}: ${hadSince === watermark ? "nothing is had yet" : `answered from ${hadSince} to ${watermark}`}`;
   const retryAt = refusal === null ? "" : `; asked again after ${refusal.againAt}`;
@@ -220,33 +220,33 @@ function nextRequestLines({ work, worker, missingSince }: TagExplanation): reado
   if (work.live === null && missingSince !== null) return ["  It is missing in the listings."];
   if (work.live === null) return ["  No class of live reads selects it, or the worker has only just started."];
   const { dueAt, everySeconds, reasons } = work.live;
-  return keepPresentLines(
+  return omitMissingLines(
     dueAt !== null && `  Due by ${dueAt}, every ${everySeconds} s at the latest.`,
     ...reasons.map((reason) => `  ${reason}`),
     dueAt !== null && "  It may go earlier, when a request has a place left.",
   );
 }
 
-function requestLines({ work, worker }: TagExplanation): readonly string[] {
+function lastRequestLines({ work, worker }: TagExplanation): readonly string[] {
   if (worker === "silent") return [SILENT_WORKER_TEXT];
   if (work === null) return ["  Only a running worker remembers them."];
   const { requests, remembered } = work;
-  const quotaSlots = requests.reduce((sum, { tagIds }) => sum + 1 / tagIds.length, 0);
+  const requestShare = requests.reduce((sum, { tagIds }) => sum + 1 / tagIds.length, 0);
   return [
-    ...requests.slice(-MAX_ITEMS).toReversed().map(requestLine),
-    `  It was in ${requests.length} of the last ${remembered.requests} tag requests (since ${remembered.since ?? "now"}): ${quotaSlots.toFixed(2)} of them are its share.`,
+    ...requests.slice(-MAX_ITEMS).toReversed().map(tracedRequestLine),
+    `  It was in ${requests.length} of the last ${remembered.requests} tag requests (since ${remembered.since ?? "now"}): ${requestShare.toFixed(2)} of them are its share.`,
   ];
 }
 
-function requestLine({ number, at, endpoint, lane, tagIds, outcome, message, tookMs }: TracedRequest) {
-  const otherTags = tagIds.length - 1;
-  const result = outcome === "ok" ? "" : `: ${outcome}${message === null ? "" : `, ${message}`}`;
-  return `  ${at}  request ${number}, ${endpoint} (${lane}), with ${otherTags} others, ${tookMs} ms with waiting${result}`;
+function tracedRequestLine({ number, at, endpoint, lane, tagIds, outcome, message, tookMs }: TracedRequest) {
+  const otherTagCount = tagIds.length - 1;
+  const outcomeText = outcome === "ok" ? "" : `: ${outcome}${message === null ? "" : `, ${message}`}`;
+  return `  ${at}  request ${number}, ${endpoint} (${lane}), with ${otherTagCount} others, ${tookMs} ms with waiting${outcomeText}`;
 }
 
-function alarmLines({ source, held, told, polls, sinks, tickets, worker }: AlarmExplanation): readonly string[] {
+function describeAlarm({ source, held, told, polls, sinks, tickets, worker }: AlarmExplanation): readonly string[] {
   const { alarm, state, since, misses, returns } = held;
-  return keepPresentLines(
+  return omitMissingLines(
     `alarm ${alarm.id} ${alarm.trigger.displayName}, priority ${alarm.trigger.priority}, site ${alarm.site.displayName} of ${source}`,
     `  ${state} since ${since}; triggered at ${alarm.triggeredAt}${alarm.resolvedAt === null ? "" : `, resolved at ${alarm.resolvedAt}`}`,
     misses > 0 && `  ${misses} complete listings in a row did not show it; evidence is looked for.`,
@@ -257,15 +257,15 @@ function alarmLines({ source, held, told, polls, sinks, tickets, worker }: Alarm
     ...told.slice(0, MAX_ITEMS).map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
     "",
     worker === "open" ? "Asked" : "Asked, as it was written down up to a minute later",
-    ...polls.map((poll) => pollLine(poll, worker)),
+    ...polls.map((poll) => alarmPollLine(poll, worker)),
     "",
     "Sinks",
-    ...sinkLines(sinks),
-    ...tickets.map(ticketLine),
+    ...sinkProgressLines(sinks),
+    ...tickets.map(alarmTicketLine),
   );
 }
 
-function pollLine(poll: AlarmExplanation["polls"][number], worker: AlarmExplanation["worker"]): string {
+function alarmPollLine(poll: AlarmExplanation["polls"][number], worker: AlarmExplanation["worker"]): string {
   const { job, lastAttempt, lastSuccess, nextAt, problem } = poll;
   return [
     `  ${job}: last at ${lastAttempt}`,
@@ -275,7 +275,7 @@ function pollLine(poll: AlarmExplanation["polls"][number], worker: AlarmExplanat
   ].join("");
 }
 
-function ticketLine({ sink, ticket, link, isOpen, isFolded }: Ticket): string {
+function alarmTicketLine({ sink, ticket, link, isOpen, isFolded }: Ticket): string {
   const ticketText = [ticket, link].filter((text) => text !== null).join(" ") || "told there";
   return `  ${sink}: ${ticketText}, ${isOpen ? "open" : "closed"}${isFolded ? ", together with others" : ""}`;
 }
@@ -287,7 +287,7 @@ const LAST_EVENT_STATE_TEXTS = {
   none: "the log holds no event of it",
 } as const;
 
-function sinkLines(sinks: readonly SinkProgress[]): readonly string[] {
+function sinkProgressLines(sinks: readonly SinkEventProgress[]): readonly string[] {
   if (sinks.length === 0) return ["  There are none."];
   return sinks.map(
     ({ sink, last, behind, exact }) =>

@@ -2,51 +2,51 @@ import type { Command } from "commander";
 import type { FleetStatus } from "../../scale/fleet/fleet-status.ts";
 import { readFleetStatus, setDraining } from "../../scale/fleet/fleet-status.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { withStateDatabase } from "../shell/open-worker-state.ts";
-import { keepPresentLines } from "../shell/terminal-output.ts";
+import { useStateDatabase } from "../shell/open-worker-state.ts";
+import { omitMissingLines } from "../shell/terminal-output.ts";
 
-const DEFAULT_TAKEOVERS = 10;
+const DEFAULT_PRINTED_TAKEOVERS = 10;
 
 export function define(fleet: Command, context: CliContext): void {
   fleet
-    .option("--takeovers <count>", "how many of the latest changes of holder", String(DEFAULT_TAKEOVERS))
+    .option("--takeovers <count>", "how many of the latest changes of holder", String(DEFAULT_PRINTED_TAKEOVERS))
     .addHelpText(
       "after",
       "\nExamples:\n  plenum fleet\n  plenum fleet drain plant-room-2      before its machine is patched\n  plenum fleet undrain plant-room-2",
     )
     .action((options: { readonly takeovers: string }) =>
-      withStateDatabase(context.config(), async (database) => {
-        const status = await readFleetStatus(database, null, Object.keys(context.config().sources));
-        showFleet(context, status, Number(options.takeovers) || 0);
+      useStateDatabase(context.config(), async (database) => {
+        const fleetStatus = await readFleetStatus(database, null, Object.keys(context.config().sources));
+        printFleetStatus(context, fleetStatus, Number(options.takeovers) || 0);
       }),
     );
-  const addDrainingCommands = (name: string, description: string, isDraining: boolean) =>
+  const addDrainCommand = (name: string, description: string, isDraining: boolean) =>
     fleet
       .command(name)
       .description(description)
       .argument("<member>", "name of a member, as `plenum fleet` shows it")
       .addHelpText("after", `\nExample:\n  plenum fleet ${name} plant-room-2`)
-      .action((member: string) => changeDraining(context, member, isDraining));
-  addDrainingCommands("drain", "make a member hand over all its sources, and take none until it is undrained", true);
-  addDrainingCommands("undrain", "let a drained member take its share of the sources again", false);
+      .action((member: string) => changeMemberDraining(context, member, isDraining));
+  addDrainCommand("drain", "make a member hand over all its sources, and take none until it is undrained", true);
+  addDrainCommand("undrain", "let a drained member take its share of the sources again", false);
 }
 
-async function changeDraining(context: CliContext, member: string, isDraining: boolean): Promise<void> {
+async function changeMemberDraining(context: CliContext, member: string, isDraining: boolean): Promise<void> {
   const sources = Object.keys(context.config().sources);
-  const { members } = await withStateDatabase(context.config(), async (database) => {
+  const { members } = await useStateDatabase(context.config(), async (database) => {
     await setDraining(database, member, isDraining);
     return readFleetStatus(database, null, sources);
   });
-  const isLastMember = isDraining && !members.some(({ name, state }) => name !== member && state === "alive");
+  const isLastRunningMember = isDraining && !members.some(({ name, state }) => name !== member && state === "alive");
   const lastMemberWarning = "! No other member runs: nothing is polled until one is started, or this one undrained.";
-  const effectText = isDraining
+  const drainingEffectText = isDraining
     ? `${member} hands its sources over, one after another, and takes none until \`plenum fleet undrain ${member}\`; \`plenum fleet\` shows how far it is.`
     : `${member} takes its share of the sources again.`;
-  const change = { member, draining: isDraining, lastOne: isLastMember };
-  context.terminal().object(change, keepPresentLines(isLastMember && lastMemberWarning, effectText));
+  const change = { member, draining: isDraining, lastOne: isLastRunningMember };
+  context.terminal().object(change, omitMissingLines(isLastRunningMember && lastMemberWarning, drainingEffectText));
 }
 
-function showFleet(context: CliContext, status: FleetStatus, takeovers: number) {
+function printFleetStatus(context: CliContext, status: FleetStatus, takeovers: number) {
   const terminal = context.terminal();
   const latestTakeovers = status.takeovers.slice(0, takeovers);
   if (terminal.json) return terminal.object({ ...status, takeovers: latestTakeovers }, []);

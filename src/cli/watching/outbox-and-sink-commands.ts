@@ -10,28 +10,28 @@ import { buildSnapshotRequest } from "../../engine/delivery/snapshot.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { backlogText } from "../../ui/status/sink-reports.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { withState } from "../shell/open-worker-state.ts";
+import { useStateStore } from "../shell/open-worker-state.ts";
 import { createStandaloneSink } from "../shell/source-without-worker.ts";
 
-function defineOutbox(outbox: Command, context: CliContext): void {
+function defineOutboxCommand(outbox: Command, context: CliContext): void {
   outbox
     .addHelpText(
       "after",
       "\nExamples:\n  plenum outbox\n  plenum outbox dead tickets\n  plenum outbox resend tickets 17 18\n  plenum outbox replay lake --since 2h\n  plenum outbox snapshot lake\n  plenum outbox revive tickets",
     )
-    .action(() => withStore(context, true, (store, config) => showLag(context, store, config)));
+    .action(() => useCommandStore(context, true, (store, config) => showSinkLags(context, store, config)));
   outbox
     .command("dead")
     .description("list dead letters: events that a sink refused for good, and why")
     .argument("[sink]", "only this sink's")
-    .action((sink?: string) => withStore(context, true, (store) => showDeadLetters(context, store, sink), sink));
+    .action((sink?: string) => useCommandStore(context, true, (store) => showDeadLetters(context, store, sink), sink));
 
   const addSinkCommand = <T extends unknown[]>(
     name: string,
     description: string,
     change: (store: Store, sink: string, args: T, config: Config) => Promise<readonly [value: object, line: string]>,
   ) => {
-    const runChange = async (sink: string, args: T, store: Store, config: Config) => {
+    const runSinkChange = async (sink: string, args: T, store: Store, config: Config) => {
       const [value, line] = await change(store, sink, args, config);
       context.terminal().object(value, [line]);
     };
@@ -40,25 +40,25 @@ function defineOutbox(outbox: Command, context: CliContext): void {
       .description(description)
       .argument("<sink>", "name of a sink")
       .action((sink: string, ...args: T) =>
-        withStore(context, false, (store, config) => runChange(sink, args, store, config), sink),
+        useCommandStore(context, false, (store, config) => runSinkChange(sink, args, store, config), sink),
       );
   };
   const DEAD_LETTER_IDS_ARGUMENT = ["[id...]", "numbers from `outbox dead`; all when left out"] as const;
   addSinkCommand<[string[]]>("resend", "offer dead letters to their sink once more", async (store, sink, [ids]) => {
-    const count = await store.outbox.resendDeadLetters(sink, await parseLetterIds(store, sink, ids));
+    const count = await store.outbox.resendDeadLetters(sink, await parseDeadLetterIds(store, sink, ids));
     return [{ resent: count }, `${count} dead letters will be offered to ${sink} again.`];
   }).argument(...DEAD_LETTER_IDS_ARGUMENT);
   addSinkCommand<[string[]]>("discard", "throw dead letters away", async (store, sink, [ids]) => {
-    const count = await store.outbox.discardDeadLetters(sink, await parseLetterIds(store, sink, ids));
+    const count = await store.outbox.discardDeadLetters(sink, await parseDeadLetterIds(store, sink, ids));
     return [{ discarded: count }, `${count} dead letters of ${sink} are gone.`];
   }).argument(...DEAD_LETTER_IDS_ARGUMENT);
-  const REPLAY_TEXT = "send delivered events once more, with the same ids, for a sink that lost them";
-  addSinkCommand<[{ readonly since: string }]>("replay", REPLAY_TEXT, async (store, sink, [{ since }]) => {
+  const REPLAY_HELP = "send delivered events once more, with the same ids, for a sink that lost them";
+  addSinkCommand<[{ readonly since: string }]>("replay", REPLAY_HELP, async (store, sink, [{ since }]) => {
     const count = await store.outbox.replay(sink, since);
     return [{ replayed: count }, `${count} events will be sent to ${sink} again.`];
-  }).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", parseAge);
-  const SNAPSHOT_TEXT = "send what is believed now (inventory, active alarms, last values) to a sink, by its filter";
-  addSinkCommand("snapshot", SNAPSHOT_TEXT, async (store, sink) => {
+  }).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", parseAgeAsTime);
+  const SNAPSHOT_HELP = "send what is believed now (inventory, active alarms, last values) to a sink, by its filter";
+  addSinkCommand("snapshot", SNAPSHOT_HELP, async (store, sink) => {
     await store.commit({ documents: [buildSnapshotRequest(sink, isoUtc(systemClock.now()))] });
     return [{ sink }, `${sink} gets what is believed now, marked as a snapshot.`];
   });
@@ -77,19 +77,19 @@ async function reviveSink(
     });
   }
   const readLag = async () => (await outbox.lag(toPageConfig(config).filterBySink)).find((each) => each.sink === sink);
-  const hasEnded = ((await readLag())?.ended ?? null) !== null;
-  if (hasEnded) await outbox.setEnded(sink, null);
-  const currentLag = await readLag();
-  const backlog = currentLag === undefined ? "no" : backlogText(currentLag);
+  const hasSinkEnded = ((await readLag())?.ended ?? null) !== null;
+  if (hasSinkEnded) await outbox.setEnded(sink, null);
+  const currentSinkLag = await readLag();
+  const eventCountText = currentSinkLag === undefined ? "no" : backlogText(currentSinkLag);
   return [
-    { revived: hasEnded, waiting: currentLag?.depth ?? 0 },
-    hasEnded
-      ? `${sink} goes on, with ${backlog} events that it has not got.`
-      : `${sink} has not ended; ${backlog} events wait for it.`,
+    { revived: hasSinkEnded, waiting: currentSinkLag?.depth ?? 0 },
+    hasSinkEnded
+      ? `${sink} goes on, with ${eventCountText} events that it has not got.`
+      : `${sink} has not ended; ${eventCountText} events wait for it.`,
   ];
 }
 
-async function showLag(context: CliContext, store: Store, config: Config): Promise<void> {
+async function showSinkLags(context: CliContext, store: Store, config: Config): Promise<void> {
   const ageSeconds = (since: string) => Math.round((systemClock.now() - Date.parse(since)) / 1000);
   context.terminal().rows(await store.outbox.lag(toPageConfig(config).filterBySink), {
     sink: "sink",
@@ -113,14 +113,14 @@ async function showDeadLetters(context: CliContext, store: Store, sink: string |
   });
 }
 
-export async function withStore(
+export async function useCommandStore(
   context: CliContext,
   readOnly: boolean,
   use: (store: Store, config: Config) => Promise<void>,
   sink?: string,
 ): Promise<void> {
   const config = await context.acceptedConfig();
-  await withState({ config }, readOnly, async (store) => {
+  await useStateStore({ config }, readOnly, async (store) => {
     const sinkLags = sink === undefined ? [] : await store.outbox.lag();
     const knownSinks = new Set([...Object.keys(config.sinks), ...sinkLags.map((lag) => lag.sink)]);
     if (sink !== undefined && !knownSinks.has(sink))
@@ -130,7 +130,7 @@ export async function withStore(
 }
 
 /** Throws ConfigError for an unknown id before any letter changes. */
-async function parseLetterIds(
+async function parseDeadLetterIds(
   { outbox }: Store,
   sink: string,
   ids: readonly string[],
@@ -138,27 +138,27 @@ async function parseLetterIds(
   if (ids.length === 0) return "all";
   if (!ids.every((id) => /^\d+$/.test(id)))
     throw new InvalidArgumentError("Ids are the numbers that `plenum outbox dead` shows.");
-  const numbers = ids.map(Number);
-  const knownIds = new Set((await outbox.deadLetters(sink, Number.MAX_SAFE_INTEGER)).map(({ id }) => id));
-  const unknownIds = numbers.filter((id) => !knownIds.has(id));
-  if (unknownIds.length === 0) return numbers;
+  const deadLetterIds = ids.map(Number);
+  const knownDeadLetterIds = new Set((await outbox.deadLetters(sink, Number.MAX_SAFE_INTEGER)).map(({ id }) => id));
+  const unknownIds = deadLetterIds.filter((id) => !knownDeadLetterIds.has(id));
+  if (unknownIds.length === 0) return deadLetterIds;
   throw new ConfigError(
     `The sink ${sink} has no dead letter${unknownIds.length === 1 ? "" : "s"} ${unknownIds.join(", ")}.`,
     { hint: "`plenum outbox dead` lists them; one that is sent again is listed only if it is refused again." },
   );
 }
 
-function parseAge(text: string): string {
+function parseAgeAsTime(text: string): string {
   const ms = parseDuration(text);
   if (ms === null) throw new InvalidArgumentError("Write an age such as 90s, 30m or 2h.");
   return new Date(systemClock.now() - ms).toISOString();
 }
 
-export const outbox = { define: defineOutbox };
+export const outboxCommand = { define: defineOutboxCommand };
 
-const TEST_TIMEOUT_MS = 60_000;
+const SINK_TEST_TIMEOUT_MS = 60_000;
 
-function defineSink(sink: Command, context: CliContext): void {
+function defineSinkCommand(sink: Command, context: CliContext): void {
   sink.addHelpText("after", "\nExample:\n  plenum sink test chat");
 
   sink
@@ -172,11 +172,11 @@ function defineSink(sink: Command, context: CliContext): void {
 async function testSink(context: CliContext, name: string): Promise<void> {
   refuseUnverifiedTls();
   const { sinks } = context.config();
-  const entry = sinks[name];
-  if (entry === undefined) {
+  const sinkConfig = sinks[name];
+  if (sinkConfig === undefined) {
     throw new ConfigError(`There is no sink ${name}; known are: ${Object.keys(sinks).join(", ") || "none"}.`);
   }
-  const sink = await createStandaloneSink(name, entry);
+  const sink = await createStandaloneSink(name, sinkConfig);
   try {
     if (sink?.test === undefined) {
       throw new ConfigError(`${name} takes events as they are, so there is nothing to open and close.`, {
@@ -188,11 +188,11 @@ async function testSink(context: CliContext, name: string): Promise<void> {
       steps.push(line);
       context.terminal().say(line);
     };
-    await sink.test(say, AbortSignal.any([context.signal, AbortSignal.timeout(TEST_TIMEOUT_MS)]));
+    await sink.test(say, AbortSignal.any([context.signal, AbortSignal.timeout(SINK_TEST_TIMEOUT_MS)]));
     context.terminal().object({ sink: name, steps }, [`${name}: the test alarm was opened, changed and closed.`]);
   } finally {
     await sink?.close();
   }
 }
 
-export const sink = { define: defineSink };
+export const sinkCommand = { define: defineSinkCommand };

@@ -9,14 +9,14 @@ import { factsFromState, planFactsFromLists } from "../../engine/sync/facts-for-
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { describeListProgress, type TagListProgress } from "../../engine/sync/visible-building.ts";
 import { requestSourcePlan } from "../../ui/operator/control-socket-client.ts";
-import { formatMinute } from "../past/backfill-command.ts";
+import { formatUtcMinute } from "../past/backfill-command.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
-import { findWorkerFor } from "../shell/find-worker.ts";
+import { findWorkerOfConfig } from "../shell/find-worker.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
-import { withStandaloneSource } from "../shell/source-without-worker.ts";
-import { formatTable, keepPresentLines } from "../shell/terminal-output.ts";
+import { useStandaloneSource } from "../shell/source-without-worker.ts";
+import { formatTextTable, omitMissingLines } from "../shell/terminal-output.ts";
 
-interface PlanOptions {
+interface PlanCommandOptions {
   readonly source?: string;
   readonly ask?: boolean;
 }
@@ -30,7 +30,7 @@ export function define(command: Command, context: CliContext): void {
       "\nLists cost nothing of the quota. Change the configuration and plan again: nothing has to run for it." +
         "\n\nExample:\n  plenum plan --json",
     )
-    .action(async (options: PlanOptions) => {
+    .action(async (options: PlanCommandOptions) => {
       const terminal = context.terminal();
       const config = context.config();
       const { sources, state } = config;
@@ -38,17 +38,17 @@ export function define(command: Command, context: CliContext): void {
       const planReports = await terminal.progress("Planning", async (update) => {
         const finishedReports: PlanReport[] = [];
         for (const [name, entry] of entries) {
-          const statePlan = options.ask === true ? null : await planFromState(context, config, name, entry);
-          finishedReports.push(statePlan ?? (await planFromLists(context, state, name, entry, update)));
+          const storedPlan = options.ask === true ? null : await planSourceFromState(context, config, name, entry);
+          finishedReports.push(storedPlan ?? (await planSourceFromLists(context, state, name, entry, update)));
         }
         return finishedReports;
       });
-      terminal.object(planReports, planReports.flatMap(planLines));
+      terminal.object(planReports, planReports.flatMap(quotaPlanLines));
     });
 }
 
 /** Plans the configuration file with the worker's measurements. Null without an inventory. */
-async function planFromState(
+async function planSourceFromState(
   context: CliContext,
   config: Config,
   name: string,
@@ -56,16 +56,16 @@ async function planFromState(
 ): Promise<PlanReport | null> {
   const stateSelector = { config, source: name };
   return readStateIfAny(stateSelector, async (store) => {
-    const worker = await findWorkerFor(stateSelector, context.signal);
+    const worker = await findWorkerOfConfig(stateSelector, context.signal);
     if (worker.kind === "silent") context.terminal().say(`${worker.failure.message} What it measures is left out.`);
-    const runningPlan =
+    const workerPlan =
       worker.kind === "open" ? await requestSourcePlan(worker.socket, name, context.signal).catch(() => null) : null;
     const { quota } = entry;
     const usualRequestsPerMinute = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
-    const measurements = runningPlan && {
+    const measurements = workerPlan && {
       // Uses the lower of the measured rate (after refusals and other clients) and the configured rate.
-      quota: { polls: Math.min(usualRequestsPerMinute, runningPlan.quota.polls), shared: runningPlan.quota.shared },
-      freshness: runningPlan.classes.map(({ name, tags, promisedSeconds, measuredSeconds }) => ({
+      quota: { polls: Math.min(usualRequestsPerMinute, workerPlan.quota.polls), shared: workerPlan.quota.shared },
+      freshness: workerPlan.classes.map(({ name, tags, promisedSeconds, measuredSeconds }) => ({
         ...{ name, tags, promisedMs: promisedSeconds * 1_000 },
         achievedMs: measuredSeconds === null ? null : measuredSeconds * 1_000,
       })),
@@ -75,7 +75,7 @@ async function planFromState(
   });
 }
 
-async function planFromLists(
+async function planSourceFromLists(
   context: CliContext,
   state: StateConfig,
   name: string,
@@ -84,38 +84,38 @@ async function planFromLists(
 ): Promise<PlanReport> {
   refuseUnverifiedTls();
   const settings = planSettings(name, entry, state);
-  const reportProgress = (progress: TagListProgress) => update(describeListProgress(progress, entry.quota));
-  return withStandaloneSource(name, entry, process.env, async (source) =>
-    reportPlan(await planFactsFromLists(source, settings, systemClock, context.signal, reportProgress)),
+  const reportListProgress = (progress: TagListProgress) => update(describeListProgress(progress, entry.quota));
+  return useStandaloneSource(name, entry, process.env, async (source) =>
+    reportPlan(await planFactsFromLists(source, settings, systemClock, context.signal, reportListProgress)),
   );
 }
 
-export function planLines(plan: PlanReport): readonly string[] {
+export function quotaPlanLines(plan: PlanReport): readonly string[] {
   const { quota, backfill, classes, history, learning } = plan;
-  const unreadText =
+  const unreadTagsText =
     plan.tagsNotRead === 0 || classes.length === 0 ? "" : ` (${plan.tagsNotRead} in no class of live reads)`;
-  const origin = plan.basis === "state" ? "from the worker's state" : "as the service lists them";
+  const planOriginText = plan.basis === "state" ? "from the worker's state" : "as the service lists them";
   const pollText = quota.polls >= quota.perMinute ? "100.0 %" : `polls get ${quota.polls.toFixed(1)}`;
   const lanes = plan.lanes.map((each) => [each.lane, each.requestsPerMinute.toFixed(2), formatPercent(each.share)]);
-  return keepPresentLines(
-    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${unreadText}, ${origin}`,
+  return omitMissingLines(
+    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${unreadTagsText}, ${planOriginText}`,
     "",
     ...indentTable(["requests", "a minute", "of the quota"], [...lanes, ["all", quota.perMinute.toFixed(2), pollText]]),
     "",
-    ...(classes.length === 0 ? ["No live reads: `read` is empty."] : classTable(classes)),
+    ...(classes.length === 0 ? ["No live reads: `read` is empty."] : readClassTable(classes)),
     classes.length > 0 && `Reading every one of them once takes ${secondsText(plan.fullSweepSeconds)}.`,
-    ...(history.length === 0 ? [] : ["", ...historyTable(history)]),
+    ...(history.length === 0 ? [] : ["", ...historyClassTable(history)]),
     learning !== null &&
       `Until it is known which of ${learning.tags} tags have a log, learning it takes what live values leave over, at least ${learning.requestsPerMinute.toFixed(1)} a minute.`,
-    ...(backfill === null ? [] : backfillLines(backfill)),
+    ...(backfill === null ? [] : backfillPlanLines(backfill)),
     "",
-    ...formatVerdict(plan),
+    ...formatPlanVerdict(plan),
     plan.alarms ?? null,
     "",
   );
 }
 
-function classTable(classes: PlanReport["classes"]): readonly string[] {
+function readClassTable(classes: PlanReport["classes"]): readonly string[] {
   return indentTable(
     ["class", "tags", "wished", "promised", "at best", "measured", "requests a minute"],
     classes.map((each) => [
@@ -130,7 +130,7 @@ function classTable(classes: PlanReport["classes"]): readonly string[] {
   );
 }
 
-function historyTable(history: PlanReport["history"]): readonly string[] {
+function historyClassTable(history: PlanReport["history"]): readonly string[] {
   return indentTable(
     ["history", "tags", "resolution", "requests a minute", "without a log"],
     history.map(({ name, tags, resolution, total, requestsPerMinute, withoutLog }) => [
@@ -141,27 +141,27 @@ function historyTable(history: PlanReport["history"]): readonly string[] {
 }
 
 /** Shows a second end if the service may accept larger responses than before. */
-function backfillLines(backfill: NonNullable<PlanReport["backfill"]>): readonly string[] {
+function backfillPlanLines(backfill: NonNullable<PlanReport["backfill"]>): readonly string[] {
   const { doneAt, requestsLeft, requestsPerMinute, requestsAtBest, atBestDoneAt } = backfill;
-  return keepPresentLines(
+  return omitMissingLines(
     doneAt === null
       ? `The backfill is paused with ${requestsLeft} requests left; \`plenum backfill --resume\` goes on.`
-      : `The backfill takes ${requestsLeft} requests, ${requestsPerMinute.toFixed(1)} a minute, and is done at ${formatMinute(doneAt)}.`,
+      : `The backfill takes ${requestsLeft} requests, ${requestsPerMinute.toFixed(1)} a minute, and is done at ${formatUtcMinute(doneAt)}.`,
     atBestDoneAt !== null && requestsAtBest <= requestsLeft * 0.9
-      ? `If the service bears larger replies than it has shown, it takes ${requestsAtBest} and is done at ${formatMinute(atBestDoneAt)}.`
+      ? `If the service bears larger replies than it has shown, it takes ${requestsAtBest} and is done at ${formatUtcMinute(atBestDoneAt)}.`
       : null,
   );
 }
 
-function formatVerdict({ fits, load, changes, classes }: PlanReport): readonly string[] {
-  const loadText = `${(load * 100).toFixed(0)} % of what can be planned with`;
+function formatPlanVerdict({ fits, load, changes, classes }: PlanReport): readonly string[] {
+  const quotaLoadText = `${(load * 100).toFixed(0)} % of what can be planned with`;
   if (fits)
     return [
-      `It fits: the wishes need ${loadText}.${formatMeasuredAges(classes) || " By this plan no value becomes older than wished."}`,
+      `It fits: the wishes need ${quotaLoadText}.${formatMeasuredAges(classes) || " By this plan no value becomes older than wished."}`,
     ];
   const [cheapest, ...otherChanges] = changes;
   return [
-    `It does not fit: the wishes need ${loadText}.${formatMeasuredAges(classes)}`,
+    `It does not fit: the wishes need ${quotaLoadText}.${formatMeasuredAges(classes)}`,
     ...(cheapest === undefined ? [] : [`The cheapest change: ${cheapest.text}`, `    ${cheapest.yaml}`]),
     ...otherChanges.slice(0, 2).flatMap(({ text, yaml }) => [`Or: ${text}`, `    ${yaml}`]),
   ];
@@ -172,15 +172,15 @@ function formatMeasuredAges(classes: PlanReport["classes"]): string {
   const lateClasses = measuredClasses.filter(({ olderThanWished }) => olderThanWished);
   if (measuredClasses.length === 0) return "";
   if (lateClasses.length === 0) return " No value that was measured was older than wished.";
-  const classTexts = lateClasses.map(
+  const lateClassTexts = lateClasses.map(
     ({ name, measuredSeconds, wishedSeconds }) =>
       `${name} ${secondsText(measuredSeconds ?? 0)} instead of ${secondsText(wishedSeconds)}`,
   );
-  return ` Measured, values became older than wished: ${classTexts.join(", ")}.`;
+  return ` Measured, values became older than wished: ${lateClassTexts.join(", ")}.`;
 }
 
 const formatPercent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 
 function indentTable(head: readonly string[], rows: readonly (readonly string[])[]): readonly string[] {
-  return formatTable(head, rows, "right").map((line) => `  ${line}`);
+  return formatTextTable(head, rows, "right").map((line) => `  ${line}`);
 }

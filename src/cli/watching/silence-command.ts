@@ -15,10 +15,10 @@ import {
 import type { Store } from "../../engine/store/store.ts";
 import { type CliContext, parseInteger } from "../shell/command-context.ts";
 import { changeSourceStores } from "../shell/open-worker-state.ts";
-import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
-import { withStore } from "./outbox-and-sink-commands.ts";
+import { refuseUnknownIds, refuseUnknownPriorities, refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
+import { useCommandStore } from "./outbox-and-sink-commands.ts";
 
-interface AddOptions {
+interface SilenceOptions {
   readonly source?: string;
   readonly site?: number;
   readonly priority?: readonly string[];
@@ -37,14 +37,14 @@ export function define(silence: Command, context: CliContext): void {
       "after",
       '\nExamples:\n  plenum silence\n  plenum silence add --site 3 --for 4h --reason "The boiler is exchanged"\n  plenum silence end 3f9a1c07',
     )
-    .action(() => withStore(context, true, (store) => listSilences(context, store)));
+    .action(() => useCommandStore(context, true, (store) => listSilences(context, store)));
 
   silence
     .command("add")
     .description("add one, now or in the future; an alarm has to match every given option")
     .option("--source <name>", "only alarms of this source")
     .option("--site <id>", "only alarms of this site", parseInteger)
-    .option("--priority <letters>", "only alarms of these priorities, such as B,C", parsePriorities)
+    .option("--priority <letters>", "only alarms of these priorities, such as B,C", parseAlarmPriorities)
     .option("--name <pattern>", "only alarms of this name; * is any text, ? is one character")
     .option("--alarm <id>", "only this alarm")
     .option("--all", "every alarm")
@@ -52,8 +52,8 @@ export function define(silence: Command, context: CliContext): void {
     .option("--for <duration>", "how long, such as 90m or 2d", parseSilenceDuration)
     .option("--to <time>", "end, ISO 8601, in place of --for", parseSilenceTime)
     .requiredOption("--reason <text>", "why, shown to people who look for the alarm")
-    .action((options: AddOptions) =>
-      withStore(context, false, (store, config) => addFromOptions(context, config, store, options)),
+    .action((options: SilenceOptions) =>
+      useCommandStore(context, false, (store, config) => storeSilence(context, config, store, options)),
     );
 
   silence
@@ -71,12 +71,12 @@ export function define(silence: Command, context: CliContext): void {
 function endSilenceEverywhere(config: Config, id: string, at: string): Promise<boolean> {
   const endSilenceInStore = config.state.postgres === undefined ? endSilence : shortenSilence;
   return changeSourceStores(config, async (parts) => {
-    const endResults = await Promise.all(parts.map((store) => endSilenceInStore(store, id, at, "cli")));
-    return endResults.includes(true);
+    const silenceEndResults = await Promise.all(parts.map((store) => endSilenceInStore(store, id, at, "cli")));
+    return silenceEndResults.includes(true);
   });
 }
 
-async function addFromOptions(context: CliContext, config: Config, store: Store, options: AddOptions): Promise<void> {
+async function storeSilence(context: CliContext, config: Config, store: Store, options: SilenceOptions): Promise<void> {
   const { alarm, all, name, priority, site, source } = options;
   if (all !== true && [alarm, name, priority, site, source].every((part) => part === undefined)) {
     throw new ConfigError("That would silence every alarm of every building.", {
@@ -91,8 +91,8 @@ async function addFromOptions(context: CliContext, config: Config, store: Store,
   refuseUnknownSources(config, source === undefined ? [] : [source]);
   const sources = source === undefined ? Object.keys(config.sources) : [source];
   // A future silence may name an alarm that does not exist yet, but not an unknown id.
-  await refuseUnknown(store, sources, "site", site === undefined ? [] : [`${site}`]);
-  await refuseUnknown(store, sources, "alarm", alarm === undefined ? [] : [alarm]);
+  await refuseUnknownIds(store, sources, "site", site === undefined ? [] : [`${site}`]);
+  await refuseUnknownIds(store, sources, "alarm", alarm === undefined ? [] : [alarm]);
   await refuseUnknownPriorities(store, sources, priority ?? []);
   const requestedSilence = {
     ...{ source: source ?? null, site: site ?? null, name: name ?? null, alarm: alarm ?? null },
@@ -100,17 +100,17 @@ async function addFromOptions(context: CliContext, config: Config, store: Store,
   };
   const silence = buildSilence(requestedSilence, nowMs);
   await addSilence(store, silence);
-  const line = `Silence ${silence.id} until ${silence.to}: ${silencedAlarms(silence)}. ${silence.reason}`;
-  context.terminal().object(silence, [line]);
+  const silenceLine = `Silence ${silence.id} until ${silence.to}: ${silencedAlarms(silence)}. ${silence.reason}`;
+  context.terminal().object(silence, [silenceLine]);
 }
 
 async function listSilences(context: CliContext, store: Store): Promise<void> {
-  const silences = (await getSilences(store)).filter(({ endedBy }) => endedBy === undefined);
+  const activeSilences = (await getSilences(store)).filter(({ endedBy }) => endedBy === undefined);
   const columns = { id: "id", from: "from", to: "to", alarms: silencedAlarms, reason: "reason", by: "madeBy" } as const;
-  context.terminal().rows(silences, columns);
+  context.terminal().rows(activeSilences, columns);
 }
 
-function parsePriorities(text: string): readonly string[] {
+function parseAlarmPriorities(text: string): readonly string[] {
   const priorityLetters = text.split(",").map((letter) => letter.trim());
   if (priorityLetters.some((letter) => !/^[A-Z]$/.test(letter)))
     throw new InvalidArgumentError("Write priorities as capital letters with commas between, such as B,C.");

@@ -18,7 +18,7 @@ import { type MovedTableRows, moveStateFolder, type StateMoveResult } from "../.
 import type { LastLogRecord } from "../../scale/move-to-postgres/state-folder-reader.ts";
 import { openStateDatabase } from "../../scale/postgres/open-state-database.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { keepPresentLines } from "../shell/terminal-output.ts";
+import { omitMissingLines } from "../shell/terminal-output.ts";
 
 export function define(state: Command, context: CliContext): void {
   state.addHelpText(
@@ -35,7 +35,7 @@ export function define(state: Command, context: CliContext): void {
       const terminal = context.terminal();
       const { folder } = context.config().state;
       const stateReport = await terminal.progress("Reading the state", async () => checkStateInFolder(folder));
-      terminal.object({ ...stateReport, whole: isStateIntact(stateReport) }, checkLines(stateReport));
+      terminal.object({ ...stateReport, whole: isStateIntact(stateReport) }, stateCheckLines(stateReport));
       if (!isStateIntact(stateReport)) {
         throw new Rejected("The state is damaged.", {
           hint: "Restart the worker: it sets aside what is damaged and goes on.",
@@ -56,7 +56,7 @@ export function define(state: Command, context: CliContext): void {
       const terminal = context.terminal();
       const { folder } = context.config().state;
       const salvageReport = await terminal.progress("Reading the file", () => recoverEvents(folder, file, systemClock));
-      terminal.object(salvageReport, salvageLines(salvageReport));
+      terminal.object(salvageReport, salvageReportLines(salvageReport));
       if (salvageReport.found === 0) {
         throw new Rejected(`No event could be read out of ${file}.`, {
           hint: "It may be of another program, or of a version that wrote no checksums.",
@@ -64,16 +64,16 @@ export function define(state: Command, context: CliContext): void {
       }
     });
 
-  defineMove(state, context);
+  defineMoveCommand(state, context);
 }
 
-function checkLines({ file, bytes, schemaVersion, trouble, tables, setAside, filesSetAside }: StateCheckReport) {
+function stateCheckLines({ file, bytes, schemaVersion, trouble, tables, setAside, filesSetAside }: StateCheckReport) {
   const damagedTables = tables.filter((table) => table.damaged > 0);
-  const rows = tables.reduce((sum, table) => sum + table.rows, 0);
-  return keepPresentLines(
+  const tableRowCount = tables.reduce((sum, table) => sum + table.rows, 0);
+  return omitMissingLines(
     `${file}: ${(bytes / 1024 ** 2).toFixed(1)} MiB, schema ${schemaVersion}`,
     ...trouble.map((complaint) => `Damaged: ${complaint}`),
-    trouble.length === 0 && `The file is whole. ${rows} rows were compared with their checksums.`,
+    trouble.length === 0 && `The file is whole. ${tableRowCount} rows were compared with their checksums.`,
     ...tables.map((table) => `  ${table.table}: ${table.rows}`),
     ...damagedTables.map((table) => `Damaged: ${table.damaged} of ${table.rows} rows of ${table.table}.`),
     ...setAside.map(
@@ -84,14 +84,14 @@ function checkLines({ file, bytes, schemaVersion, trouble, tables, setAside, fil
   );
 }
 
-function salvageLines({ pages, found, taken, known, delivered, damaged, deadLetters, cursors }: RecoveryReport) {
-  const lostCursors = Object.entries(cursors).filter(([, position]) => position === null);
+function salvageReportLines({ pages, found, taken, known, delivered, damaged, deadLetters, cursors }: RecoveryReport) {
+  const lostPositions = Object.entries(cursors).filter(([, position]) => position === null);
   return [
     `${found} events were read out of ${pages} pages.`,
     `Taken: ${taken}, for every sink. The worker delivers them with their ids.`,
     `Not taken: ${delivered} that every sink had, ${known} that the log has already, ${damaged} of which too little is left.`,
     `Not taken either: ${deadLetters} dead letters; what was known of the building (it is asked again), commands and the audit log.`,
-    ...lostCursors.map(([sink]) => `How far ${sink} was could not be read, so nothing was left out on its account.`),
+    ...lostPositions.map(([sink]) => `How far ${sink} was could not be read, so nothing was left out on its account.`),
   ];
 }
 
@@ -104,9 +104,9 @@ interface MoveStateOptions {
 }
 
 /** Sources up to which the rows of each source are printed; with more sources, only --json lists the rows. */
-const MAX_SHOWN_SOURCES = 5;
+const MAX_PRINTED_SOURCES = 5;
 
-function defineMove(state: Command, context: CliContext): void {
+function defineMoveCommand(state: Command, context: CliContext): void {
   state
     .command("move")
     .description("take a stopped worker's state from its folder into a database, for a fleet to go on with")
@@ -126,17 +126,17 @@ function defineMove(state: Command, context: CliContext): void {
       const terminal = context.terminal();
       const config = context.config();
       const { folder } = config.state;
-      const postgres = targetDatabase(options, config.state.postgres);
+      const postgres = chooseTargetDatabase(options, config.state.postgres);
       const log = createLog({ level: "error" });
-      const connection = { migrate: true, connections: 2, allowsLongTransaction: true };
-      const database = await openStateDatabase({ config: postgres, clock: systemClock, log, ...connection });
+      const connectionOptions = { migrate: true, connections: 2, allowsLongTransaction: true };
+      const database = await openStateDatabase({ config: postgres, clock: systemClock, log, ...connectionOptions });
       try {
         const moveOptions = {
           ...{ folder, database, sources: Object.keys(config.sources), clock: systemClock, log },
-          ...{ fleetDocuments: fleetDocuments(folder), closingRecord: createChainClosing(folder, database.name) },
+          ...{ fleetDocuments: fleetDocuments(folder), closingRecord: createAuditClosing(folder, database.name) },
         };
         const moveResult = await terminal.progress("Moving the state", () => moveStateFolder(moveOptions));
-        terminal.object(moveResult, movedLines(moveResult, config.state.postgres === undefined));
+        terminal.object(moveResult, moveResultLines(moveResult, config.state.postgres === undefined));
       } finally {
         await database.close();
       }
@@ -144,13 +144,13 @@ function defineMove(state: Command, context: CliContext): void {
 }
 
 /** Returns the target database from the options, or from the configuration without options. */
-function targetDatabase(
+function chooseTargetDatabase(
   { to, schema, passwordFile, caFile, allowPlain }: MoveStateOptions,
   configured: PostgresState | undefined,
 ) {
   if (to === undefined) {
-    const otherOption = schema ?? passwordFile ?? caFile ?? allowPlain;
-    if (configured !== undefined && otherOption === undefined) return configured;
+    const otherDatabaseOption = schema ?? passwordFile ?? caFile ?? allowPlain;
+    if (configured !== undefined && otherDatabaseOption === undefined) return configured;
     throw new ConfigError(
       configured === undefined
         ? "It is not said which database the state is to be moved to."
@@ -158,15 +158,15 @@ function targetDatabase(
       { hint: "Give state.postgres in the configuration, or --to postgresql://user@host/database." },
     );
   }
-  const parsed = PostgresState.safeParse({
+  const parsedDatabase = PostgresState.safeParse({
     url: to,
     ...(schema !== undefined && { schema }),
     ...(passwordFile !== undefined && { password: { file: passwordFile } }),
     ...(caFile !== undefined && { ca_file: caFile }),
     ...(allowPlain && { allow_plain: true }),
   });
-  if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
+  if (parsedDatabase.success) return parsedDatabase.data;
+  const [issue] = parsedDatabase.error.issues;
   const option = issue?.path[0] === "schema" ? "--schema" : "--to";
   throw new ConfigError(`${option}: ${(issue?.message ?? "").replace("set allow_plain: true", "add --allow-plain")}`);
 }
@@ -183,7 +183,7 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
 }
 
 /** Returns a function for the last record of a moved audit chain; each source continues from the chain's head. */
-export function createChainClosing(folder: string, to: string) {
+export function createAuditClosing(folder: string, to: string) {
   const at = isoUtc(systemClock.now());
   const stateOrigin = { folder: resolve(folder), host: hostname() };
   return (log: string, source: string, { sequence, body }: LastLogRecord): unknown => {
@@ -194,24 +194,24 @@ export function createChainClosing(folder: string, to: string) {
   };
 }
 
-function movedLines(
+function moveResultLines(
   { folder, to, movedAt, wasThere, sources, tables, leftBehind }: StateMoveResult,
   isUnsaid: boolean,
 ) {
   if (wasThere) return [`The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is there.`];
-  const names = sources.length <= MAX_SHOWN_SOURCES ? `: ${sources.join(", ")}` : "";
+  const sourceNamesText = sources.length <= MAX_PRINTED_SOURCES ? `: ${sources.join(", ")}` : "";
   return [
-    `The state in the folder ${folder} is in ${to} now, for ${formatCount(sources.length, "source")}${names}.`,
+    `The state in the folder ${folder} is in ${to} now, for ${formatCount(sources.length, "source")}${sourceNamesText}.`,
     "What was read, what was written and what the database gave back are the same:",
-    ...tables.flatMap((table) => tableLines(table, sources.length)),
+    ...tables.flatMap((table) => movedTableLines(table, sources.length)),
     ...leftBehind.map(({ what, rows }) => `Left in the folder: ${rows} ${what}.`),
     "The folder stays as it is, and no worker begins with it any more.",
     `Next: ${isUnsaid ? "say so in the configuration (state.postgres), and " : ""}start the members: plenum run.`,
   ];
 }
 
-function tableLines({ table, rows, bySource }: MovedTableRows, sources: number): readonly string[] {
-  const head = `  ${table.padEnd(12)} ${String(rows).padStart(8)} rows`;
-  if (sources > MAX_SHOWN_SOURCES) return [head];
-  return [head, ...bySource.map((each) => `    ${each.source}: ${each.rows} rows, digest ${each.digest}`)];
+function movedTableLines({ table, rows, bySource }: MovedTableRows, sources: number): readonly string[] {
+  const tableSummary = `  ${table.padEnd(12)} ${String(rows).padStart(8)} rows`;
+  if (sources > MAX_PRINTED_SOURCES) return [tableSummary];
+  return [tableSummary, ...bySource.map((each) => `    ${each.source}: ${each.rows} rows, digest ${each.digest}`)];
 }

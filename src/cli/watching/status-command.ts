@@ -15,9 +15,9 @@ import { backlogText, type SinkReport } from "../../ui/status/sink-reports.ts";
 import type { SourceReport } from "../../ui/status/source-reports.ts";
 import { createStatus, type StatusReport } from "../../ui/status/status-report.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { findLocalMembers, findWorkerFor, keptConfigText } from "../shell/find-worker.ts";
-import { readState, withStateDatabase } from "../shell/open-worker-state.ts";
-import { keepPresentLines } from "../shell/terminal-output.ts";
+import { findLocalFleetMembers, findWorkerOfConfig, oldConfigInUseText } from "../shell/find-worker.ts";
+import { readState, useStateDatabase } from "../shell/open-worker-state.ts";
+import { omitMissingLines } from "../shell/terminal-output.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -28,13 +28,13 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (options: { readonly probe?: boolean }) => {
       const { config, rejected } = await context.accepted();
-      const foundWorker = await findWorkerFor({ config }, context.signal);
+      const foundWorker = await findWorkerOfConfig({ config }, context.signal);
       if (options.probe === true) return probeReadiness(foundWorker, context.signal);
-      const fileWarnings = rejected === null ? [] : [keptConfigText(context.configFile(), rejected)];
-      if (config.state.postgres !== undefined) return showFleet(context, config, fileWarnings);
-      const { report: workerReport, failure } = await readReport(foundWorker, config, context.signal);
-      const report = addWrongFileWarning(fileWarnings, workerReport);
-      context.terminal().object(report, statusLines(report, failure !== null));
+      const configFileWarnings = rejected === null ? [] : [oldConfigInUseText(context.configFile(), rejected)];
+      if (config.state.postgres !== undefined) return showFleetStatus(context, config, configFileWarnings);
+      const { report: workerReport, failure } = await readStatusReport(foundWorker, config, context.signal);
+      const report = addConfigFileWarnings(configFileWarnings, workerReport);
+      context.terminal().object(report, statusReportLines(report, failure !== null));
       // The report from the state may be outdated, as the exit code says.
       if (failure !== null) throw failure;
     });
@@ -48,7 +48,7 @@ async function probeReadiness(foundWorker: FoundWorker, signal: AbortSignal): Pr
 }
 
 /** Requests the worker's report; returns the report in the state if no worker responds. */
-async function readReport(
+async function readStatusReport(
   foundWorker: FoundWorker,
   config: Config,
   signal: AbortSignal,
@@ -60,45 +60,45 @@ async function readReport(
     if (!(error instanceof Retryable)) throw error;
     failure = error;
   }
-  return { report: await readState({ config }, (store) => statusFromState(store, config)), failure };
+  return { report: await readState({ config }, (store) => statusReportFromState(store, config)), failure };
 }
 
 /** Adds warnings about the file, in place of the worker's own warning about the same file. */
-function addWrongFileWarning(fileWarnings: readonly string[], report: StatusReport): StatusReport {
+function addConfigFileWarnings(fileWarnings: readonly string[], report: StatusReport): StatusReport {
   const { configuration, notices } = report;
   if (fileWarnings.length === 0) return report;
   const problems = configuration?.refused ?? null;
-  const ownNotice =
+  const workerConfigNotice =
     configuration === null || problems === null ? null : invalidConfigNotice(configuration.file, problems);
-  return { ...report, notices: [...fileWarnings, ...notices.filter((notice) => notice !== ownNotice)] };
+  return { ...report, notices: [...fileWarnings, ...notices.filter((notice) => notice !== workerConfigNotice)] };
 }
 
-async function showFleet(context: CliContext, config: Config, fileWarnings: readonly string[]): Promise<void> {
+async function showFleetStatus(context: CliContext, config: Config, fileWarnings: readonly string[]): Promise<void> {
   const terminal = context.terminal();
-  const fleet = await withStateDatabase(config, (database) =>
+  const fleet = await useStateDatabase(config, (database) =>
     readFleetStatus(database, null, Object.keys(config.sources)),
   );
-  const foundMembers = await findLocalMembers(config.state, context.signal);
+  const localMembers = await findLocalFleetMembers(config.state, context.signal);
   const memberReports = await Promise.all(
-    foundMembers.flatMap((member) => (member.kind === "open" ? requestStatus(member.socket, context.signal) : [])),
+    localMembers.flatMap((member) => (member.kind === "open" ? requestStatus(member.socket, context.signal) : [])),
   );
-  const reports = memberReports.map((report) => addWrongFileWarning(fileWarnings, report));
+  const reports = memberReports.map((report) => addConfigFileWarnings(fileWarnings, report));
   terminal.object({ fleet, members: reports }, [
     ...fileWarnings.map((warning) => `! ${warning}`),
-    ...fleetLines(fleet),
+    ...fleetStatusLines(fleet),
     ...reports.flatMap((report) => [
       "",
       `Member ${report.member ?? ""}, on this machine:`,
-      ...statusLines(report, false),
+      ...statusReportLines(report, false),
     ]),
     ...(reports.length === 0 ? ["", "No member runs on this machine."] : []),
   ]);
-  for (const foundMember of foundMembers) if (foundMember.kind === "silent") throw foundMember.failure;
+  for (const foundMember of localMembers) if (foundMember.kind === "silent") throw foundMember.failure;
 }
 
-function fleetLines({ members, sources }: FleetStatus): readonly string[] {
+function fleetStatusLines({ members, sources }: FleetStatus): readonly string[] {
   const sourcesWithoutMember = sources.filter(({ holder }) => holder === null).map(({ source }) => source);
-  return keepPresentLines(
+  return omitMissingLines(
     ...members.map(({ name, state, host, sources: count, page, seenAt }) => {
       const memberContactText = state === "alive" && page !== "" ? `, ${page}` : `, last heard of at ${seenAt}`;
       return `Member ${name} on ${host}: ${state}, ${formatCount(count, "source")}${memberContactText}`;
@@ -107,38 +107,38 @@ function fleetLines({ members, sources }: FleetStatus): readonly string[] {
   );
 }
 
-export function statusLines(report: StatusReport, workerIsSilent: boolean): readonly string[] {
+export function statusReportLines(report: StatusReport, workerIsSilent: boolean): readonly string[] {
   const noWorker = workerIsSilent ? "A worker is there and does not answer" : "No worker is running";
   return [
     report.startedAt === null ? `${noWorker}; this is what the state remembers.` : `Running since ${report.startedAt}.`,
     ...report.notices.map((notice) => `! ${notice}`),
-    ...report.sources.flatMap(sourceLines),
-    ...report.sinks.map(sinkLine),
+    ...report.sources.flatMap(sourceStatusLines),
+    ...report.sinks.map(sinkStatusLine),
     `state ${report.store.file}, ${(report.store.bytes / 1_048_576).toFixed(1)} MiB`,
   ];
 }
 
-function sourceLines(source: SourceReport): readonly string[] {
+function sourceStatusLines(source: SourceReport): readonly string[] {
   const { name, counts, readings, token, health, history, quota, jobs, firstInventory } = source;
   const countTexts = [
     formatReliableCount(readings.sites, counts.sites, "sites"),
     formatReliableCount(readings.tags, counts.tags, "tags"),
     counts.values === 0 ? "no value read yet" : `${counts.values} values`,
-    formatGateways(source),
+    formatGatewayCounts(source),
     formatReliableCount(readings.alarms, counts.alarms, "active alarms"),
   ];
-  const expiry = token?.expiresAt ? ` expires ${token.expiresAt}` : "";
-  return keepPresentLines(
+  const tokenExpiryText = token?.expiresAt ? ` expires ${token.expiresAt}` : "";
+  return omitMissingLines(
     `source ${name}: ${countTexts.join(", ")}`,
     firstInventory?.message == null ? null : `  ${firstInventory.message}`,
-    token === null ? "  token: not known yet" : `  token "${token.name}"${expiry}`,
+    token === null ? "  token: not known yet" : `  token "${token.name}"${tokenExpiryText}`,
     health !== null &&
       `  the service's own health check says: ${health.status}${health.time === null ? "" : `, at ${health.time}`} (asked at ${health.askedAt})`,
     history !== null &&
       `  history: ${history.complete} of ${history.series} series complete, told until ${history.toldUntil ?? "unknown"}`,
     quota === null && "  quota: unknown, only a running worker counts it",
     ...(quota?.buckets ?? []).map((each) => `  quota ${each.name}: ${each.used} of ${each.perMinute} used`),
-    ...jobs.map(jobLine),
+    ...jobs.map(pollJobLine),
   );
 }
 
@@ -156,20 +156,20 @@ function formatReliableCount({ state, at, held }: CountReliability, count: numbe
   }
 }
 
-function formatGateways({ sites, readings }: SourceReport): string {
+function formatGatewayCounts({ sites, readings }: SourceReport): string {
   const { state, held } = readings.gateways;
   if (state !== "whole") return formatReliableCount(readings.gateways, null, "gateways");
-  const online = sites.reduce((sum, site) => sum + (site.gateways.online ?? 0), 0);
+  const onlineGateways = sites.reduce((sum, site) => sum + (site.gateways.online ?? 0), 0);
   const silentGateways = sites.reduce((sum, site) => sum + site.gateways.unclear, 0);
-  return `${online} of ${held} gateways online${silentGateways === 0 ? "" : ` (${silentGateways} do not say)`}`;
+  return `${onlineGateways} of ${held} gateways online${silentGateways === 0 ? "" : ` (${silentGateways} do not say)`}`;
 }
 
-function jobLine({ name, lastSuccess, late, partly, problem }: JobReport): string {
-  const pollMarks = `${partly ? " (in part)" : ""}${late ? " (late)" : ""}`;
-  return `  job ${name}: last good poll ${lastSuccess ?? "never"}${pollMarks}${problem === null ? "" : `; ${problem}`}`;
+function pollJobLine({ name, lastSuccess, late, partly, problem }: JobReport): string {
+  const pollStateText = `${partly ? " (in part)" : ""}${late ? " (late)" : ""}`;
+  return `  job ${name}: last good poll ${lastSuccess ?? "never"}${pollStateText}${problem === null ? "" : `; ${problem}`}`;
 }
 
-function sinkLine(sink: SinkReport): string {
+function sinkStatusLine(sink: SinkReport): string {
   const { deadLetters, problem, remembered } = sink;
   const deadLettersText = deadLetters === null ? "dead letters unknown" : `${deadLetters} dead letters`;
   const rememberedText = remembered === null || remembered === 0 ? "" : `, remembers ${remembered}`;
@@ -177,6 +177,6 @@ function sinkLine(sink: SinkReport): string {
   return `sink ${sink.sink}: ${sink.state}, lag ${backlogText(sink)}, ${deadLettersText}${rememberedText}${problemText}`;
 }
 
-export function statusFromState(store: Store, config: Config): Promise<StatusReport> {
+export function statusReportFromState(store: Store, config: Config): Promise<StatusReport> {
   return createStatus({ version: VERSION, clock: systemClock, store, ...toPageConfig(config), live: null }).report();
 }

@@ -5,7 +5,7 @@ import { globMatches } from "../../core/values/glob.ts";
 import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "../../engine/commands/audit/audit-log.ts";
 import type { LogRecord, Store } from "../../engine/store/store.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
-import { addLogOptions, collectWords } from "../shell/common-command-options.ts";
+import { addLogRangeOptions, collectWords } from "../shell/common-command-options.ts";
 import { readState, type StateSelector } from "../shell/open-worker-state.ts";
 import { refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
 
@@ -21,42 +21,42 @@ export function define(audit: Command, context: CliContext): void {
     )
     .option("--source <name>", "in a fleet, whose sources have a log each: only this one's")
     .action(async (options: { readonly expect?: string; readonly source?: string }) => {
-      const expectedHead = options.expect === undefined ? null : parseHead(options.expect);
+      const expectedHead = options.expect === undefined ? null : parseAuditHead(options.expect);
       const config = context.config();
       refuseUnknownSources(config, options.source === undefined ? [] : [options.source]);
-      if (config.state.postgres === undefined) return verifyLog(context, { config }, expectedHead);
+      if (config.state.postgres === undefined) return verifyAuditLog(context, { config }, expectedHead);
       if (expectedHead !== null)
-        return verifyLog(context, { config, source: chooseSource(config, options.source)[0] }, expectedHead);
-      const brokenLogs: unknown[] = [];
+        return verifyAuditLog(context, { config, source: chooseSource(config, options.source)[0] }, expectedHead);
+      const auditLogErrors: unknown[] = [];
       for (const source of options.source === undefined ? Object.keys(config.sources) : [options.source])
-        await verifyLog(context, { config, source }, null).catch((error: unknown) => brokenLogs.push(error));
-      if (brokenLogs.length > 0) throw brokenLogs[0];
+        await verifyAuditLog(context, { config, source }, null).catch((error: unknown) => auditLogErrors.push(error));
+      if (auditLogErrors.length > 0) throw auditLogErrors[0];
     });
-  defineShow(audit.command("show"), context);
+  defineAuditShow(audit.command("show"), context);
 }
 
-async function verifyLog(context: CliContext, selector: StateSelector, expectedHead: AuditHead | null): Promise<void> {
+async function verifyAuditLog(context: CliContext, selector: StateSelector, expected: AuditHead | null): Promise<void> {
   const terminal = context.terminal();
   const sourcePrefix = selector.source === undefined ? "" : `${selector.source}: `;
   await readState(selector, async (store) => {
-    const result = await terminal.progress("Verifying the audit log", () => verifyAudit(store, expectedHead));
-    terminal.object(selector.source === undefined ? result : { source: selector.source, ...result }, [
-      result.brokenAt === null
-        ? `${sourcePrefix}The chain of ${result.records} records is whole. Its head: ${result.records}:${result.head}`
-        : `${sourcePrefix}The chain breaks at record ${result.brokenAt}.`,
+    const auditVerdict = await terminal.progress("Verifying the audit log", () => verifyAudit(store, expected));
+    terminal.object(selector.source === undefined ? auditVerdict : { source: selector.source, ...auditVerdict }, [
+      auditVerdict.brokenAt === null
+        ? `${sourcePrefix}The chain of ${auditVerdict.records} records is whole. Its head: ${auditVerdict.records}:${auditVerdict.head}`
+        : `${sourcePrefix}The chain breaks at record ${auditVerdict.brokenAt}.`,
     ]);
-    refuseChangedLog(result, expectedHead);
+    refuseChangedAuditLog(auditVerdict, expected);
   });
 }
 
-function parseHead(text: string): AuditHead {
+function parseAuditHead(text: string): AuditHead {
   const [, records, head] = /^(\d{1,12}):([0-9a-f]{64})$/.exec(text) ?? [];
   if (records === undefined || head === undefined)
     throw new ConfigError("--expect wants a number of records and the hash of the last, as audit verify prints them.");
   return { records: Number(records), head };
 }
 
-function refuseChangedLog({ brokenAt, records, hasExpected }: AuditVerdict, expected: AuditHead | null): void {
+function refuseChangedAuditLog({ brokenAt, records, hasExpected }: AuditVerdict, expected: AuditHead | null): void {
   if (brokenAt !== null) throw new Rejected("The audit log was changed from outside.");
   if (expected === null || hasExpected === true) return;
   throw new Rejected(
@@ -75,7 +75,7 @@ interface AuditShowOptions {
   readonly kind?: readonly string[];
 }
 
-function defineShow(show: Command, context: CliContext): void {
+function defineAuditShow(show: Command, context: CliContext): void {
   show
     .description("the records, the latest last, with filters")
     .option(
@@ -86,7 +86,7 @@ function defineShow(show: Command, context: CliContext): void {
     .option("--command <id>", "only those of this command", collectWords)
     .option("--source <name>", "only those about a tag of this source", collectWords)
     .option("--tag <id>", "only those about this tag", collectWords);
-  addLogOptions(show)
+  addLogRangeOptions(show)
     .addHelpText(
       "after",
       "\nExamples:\n  plenum audit show --command set-7\n  plenum audit show --since 7d --tag 10001 --kind '*rejected*'",
@@ -96,47 +96,47 @@ function defineShow(show: Command, context: CliContext): void {
       const config = context.config();
       refuseUnknownSources(config, options.source ?? []);
       const onlySource = config.state.postgres === undefined ? undefined : chooseSource(config, options.source?.[0])[0];
-      const foundRecords = await readState({ config, source: onlySource }, (store) => findRecords(store, options));
-      const rows = foundRecords.map(({ sequence, body }) => ({ sequence, ...body }));
+      const auditRecords = await readState({ config, source: onlySource }, (store) => findAuditRecords(store, options));
+      const rows = auditRecords.map(({ sequence, body }) => ({ sequence, ...body }));
       if (rows.length === 0 && !terminal.json) return terminal.say("No record matches.");
-      const formatRecord = ({ sequence, at, step, commandId, detail }: (typeof rows)[number]) =>
+      const formatAuditRecord = ({ sequence, at, step, commandId, detail }: (typeof rows)[number]) =>
         [sequence, at, step, commandId, JSON.stringify(detail)].filter((text) => text !== "").join("  ");
-      terminal.object(rows, rows.map(formatRecord));
+      terminal.object(rows, rows.map(formatAuditRecord));
     });
 }
 
 const RECORDS_PER_PAGE = 1_000;
 
 /** Finds records, oldest first. Throws ConfigError for a command, tag or step without any record. */
-async function findRecords(store: Store, options: AuditShowOptions): Promise<readonly LogRecord<AuditRecord>[]> {
+async function findAuditRecords(store: Store, options: AuditShowOptions): Promise<readonly LogRecord<AuditRecord>[]> {
   const { since, command, tag, source, kind } = options;
-  const isFiltered = [since, command, tag, source, kind].some((part) => part !== undefined);
-  const filter = createFilter(options);
-  const foundRecords: LogRecord<AuditRecord>[] = [];
+  const hasAnyFilter = [since, command, tag, source, kind].some((part) => part !== undefined);
+  const recordFilter = createAuditFilter(options);
+  const matchingRecords: LogRecord<AuditRecord>[] = [];
   // Sequences are consecutive, so the last records are found without reading the others.
   const endSequence = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
-  for (let lastSequence = isFiltered ? 0 : Math.max(0, endSequence - options.last); ; ) {
+  for (let lastSequence = hasAnyFilter ? 0 : Math.max(0, endSequence - options.last); ; ) {
     const page = await store.records<AuditRecord>(AUDIT_LOG, lastSequence, RECORDS_PER_PAGE);
     const lastRecord = page.at(-1);
     if (lastRecord === undefined) break;
     lastSequence = lastRecord.sequence;
-    foundRecords.push(...page.filter(({ body }) => filter.matches(body)));
-    if (since === undefined) foundRecords.splice(0, foundRecords.length - options.last);
+    matchingRecords.push(...page.filter(({ body }) => recordFilter.matches(body)));
+    if (since === undefined) matchingRecords.splice(0, matchingRecords.length - options.last);
   }
-  filter.refuseUnknown();
-  return foundRecords;
+  recordFilter.refuseUnknown();
+  return matchingRecords;
 }
 
 /** Creates a filter that must see the log from its beginning: only the first record of a command names the tag. */
-function createFilter({ since, command = [], tag = [], source = [], kind = [] }: AuditShowOptions) {
+function createAuditFilter({ since, command = [], tag = [], source = [], kind = [] }: AuditShowOptions) {
   const subjectByCommand = new Map<string, ReturnType<typeof selectAuditSubject>>();
   const knownTags = new Set<string>();
   const knownSteps = new Set<string>();
   const knownCommands = new Set<string>();
-  const auditSinceMs = since === undefined ? Number.NEGATIVE_INFINITY : Date.parse(since);
-  const includesIfAny = (wanted: readonly string[], value: string | undefined) =>
+  const earliestRecordMs = since === undefined ? Number.NEGATIVE_INFINITY : Date.parse(since);
+  const isEmptyOrIncludes = (wanted: readonly string[], value: string | undefined) =>
     wanted.length === 0 || (value !== undefined && wanted.includes(value));
-  const notFoundError = (what: string, hint?: string) =>
+  const noRecordError = (what: string, hint?: string) =>
     new ConfigError(`The audit log has no record ${what}.`, hint === undefined ? {} : { hint });
 
   return {
@@ -148,22 +148,22 @@ function createFilter({ since, command = [], tag = [], source = [], kind = [] }:
       knownSteps.add(step);
       if (tagId !== undefined) knownTags.add(tagId);
       return (
-        Date.parse(at) >= auditSinceMs &&
-        includesIfAny(command, commandId) &&
-        includesIfAny(tag, tagId) &&
-        includesIfAny(source, sourceName) &&
+        Date.parse(at) >= earliestRecordMs &&
+        isEmptyOrIncludes(command, commandId) &&
+        isEmptyOrIncludes(tag, tagId) &&
+        isEmptyOrIncludes(source, sourceName) &&
         (kind.length === 0 || kind.some((pattern) => globMatches(pattern, step)))
       );
     },
     refuseUnknown(): void {
       const unknownCommand = command.find((id) => !knownCommands.has(id));
-      if (unknownCommand !== undefined) throw notFoundError(`of a command ${unknownCommand}`);
+      if (unknownCommand !== undefined) throw noRecordError(`of a command ${unknownCommand}`);
       const tagId = tag.find((id) => !knownTags.has(id));
-      if (tagId !== undefined) throw notFoundError(`about a tag ${tagId}`);
+      if (tagId !== undefined) throw noRecordError(`about a tag ${tagId}`);
       const unmatched = kind.find((each) => ![...knownSteps].some((step) => globMatches(each, step)));
       if (unmatched === undefined) return;
       const names = [...knownSteps].toSorted().join(", ");
-      throw notFoundError(`of a step ${unmatched}`, knownSteps.size === 0 ? "It is empty." : `Its steps are ${names}.`);
+      throw noRecordError(`of a step ${unmatched}`, knownSteps.size === 0 ? "It is empty." : `Its steps are ${names}.`);
     },
   };
 }

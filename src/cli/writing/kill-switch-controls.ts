@@ -8,12 +8,12 @@ import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import { releaseFleetKillSwitch, throwFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { requestFleetWrites } from "../../ui/operator/control-socket-client.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { errorLines } from "../shell/exit-codes.ts";
-import { findState, type RunningWorker, rejectedFileText } from "../shell/find-worker.ts";
-import { withStateDatabase } from "../shell/open-worker-state.ts";
+import { formatErrorLines } from "../shell/exit-codes.ts";
+import { findWorkerState, type RunningWorker, rejectedConfigText } from "../shell/find-worker.ts";
+import { useStateDatabase } from "../shell/open-worker-state.ts";
 
 /** If the file is wrong, the running worker, its pointer or the readable part of the file says where the switch is. */
-interface KillControls {
+interface KillSwitches {
   /** Stops writing; returns a line for each location of the kill switch. */
   stop(by: string): Promise<readonly string[]>;
   resume(): Promise<void>;
@@ -21,63 +21,65 @@ interface KillControls {
 
 const FLEET_WRITING_STOPPED_TEXT = "Writing is stopped in the whole fleet, until `plenum writes resume`.";
 
-export async function findKillControls(context: CliContext): Promise<KillControls> {
+export async function findKillSwitches(context: CliContext): Promise<KillSwitches> {
   const file = context.configFile();
   try {
     const { state } = context.config();
-    return state.postgres === undefined ? controlsOfFile(context, file, state.folder) : controlsOfDatabase({ state });
+    return state.postgres === undefined
+      ? killSwitchOfFile(context, file, state.folder)
+      : killSwitchOfDatabase({ state });
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    return controlsWithoutFile(context, file, error);
+    return killSwitchWithoutFile(context, file, error);
   }
 }
 
 /** A running worker still uses the old folder after a change of `state.folder`. */
-function controlsOfFile(context: CliContext, file: string, folder: string): KillControls {
-  const ownKillControls = controlsOfFolder(folder);
-  const findOtherKillControls = async () => {
-    const { running } = await findState(file, process.env, context.signal);
-    const folders = running.flatMap(({ config: { state } }) =>
+function killSwitchOfFile(context: CliContext, file: string, folder: string): KillSwitches {
+  const ownKillSwitches = killSwitchOfFolder(folder);
+  const findOtherKillSwitches = async () => {
+    const { running } = await findWorkerState(file, process.env, context.signal);
+    const otherFolders = running.flatMap(({ config: { state } }) =>
       state.postgres === undefined && resolve(state.folder) !== resolve(folder) ? [state.folder] : [],
     );
-    return combineKillControls(folders.map(controlsOfFolder));
+    return combineKillSwitches(otherFolders.map(killSwitchOfFolder));
   };
   // A search for a worker that hangs takes seconds, so the folder of the file comes first.
   return {
-    stop: async (by) => [...(await ownKillControls.stop(by)), ...(await (await findOtherKillControls()).stop(by))],
+    stop: async (by) => [...(await ownKillSwitches.stop(by)), ...(await (await findOtherKillSwitches()).stop(by))],
     async resume() {
-      await ownKillControls.resume();
-      await (await findOtherKillControls()).resume();
+      await ownKillSwitches.resume();
+      await (await findOtherKillSwitches()).resume();
     },
   };
 }
 
-async function controlsWithoutFile(context: CliContext, file: string, error: ConfigError): Promise<KillControls> {
+async function killSwitchWithoutFile(context: CliContext, file: string, error: ConfigError): Promise<KillSwitches> {
   const { signal } = context;
-  const { fleetState, folders, running, trouble } = await findState(file, process.env, signal);
+  const { fleetState, folders, running, trouble } = await findWorkerState(file, process.env, signal);
   const runningMember = running.find(({ config }) => config.state.postgres !== undefined);
-  const allControls = [
-    ...folders.map(controlsOfFolder),
-    ...(runningMember === undefined ? [] : [controlsOfMember(runningMember, signal)]),
-    ...(runningMember === undefined && fleetState !== null ? [controlsOfDatabase({ state: fleetState })] : []),
+  const allKillSwitches = [
+    ...folders.map(killSwitchOfFolder),
+    ...(runningMember === undefined ? [] : [killSwitchOfMember(runningMember, signal)]),
+    ...(runningMember === undefined && fleetState !== null ? [killSwitchOfDatabase({ state: fleetState })] : []),
   ];
-  if (allControls.length === 0) {
+  if (allKillSwitches.length === 0) {
     context.terminal().say(KILL_SWITCH_NOT_FOUND_TEXT, ...(trouble === null ? [] : [errorText(trouble)]));
     throw error;
   }
-  context.terminal().say(rejectedFileText(file, errorLines(error)));
-  return combineKillControls(allControls);
+  context.terminal().say(rejectedConfigText(file, formatErrorLines(error)));
+  return combineKillSwitches(allKillSwitches);
 }
 
 const KILL_SWITCH_NOT_FOUND_TEXT =
   "Nothing was changed: no worker of this configuration file was found. Correct the file; or, to stop writing, create the file WRITES-STOPPED in the worker's state folder.";
 
 /** Tries every location, then throws the first failure. */
-function combineKillControls(allControls: readonly KillControls[]): KillControls {
-  async function applyToAllSwitches<T>(work: (one: KillControls) => Promise<T>): Promise<readonly T[]> {
-    const outcomes = await Promise.allSettled(allControls.map(work));
-    for (const one of outcomes) if (one.status === "rejected") throw one.reason;
-    return outcomes.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+function combineKillSwitches(allControls: readonly KillSwitches[]): KillSwitches {
+  async function applyToAllSwitches<T>(work: (one: KillSwitches) => Promise<T>): Promise<readonly T[]> {
+    const switchOutcomes = await Promise.allSettled(allControls.map(work));
+    for (const one of switchOutcomes) if (one.status === "rejected") throw one.reason;
+    return switchOutcomes.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
   }
   return {
     stop: async (by) => (await applyToAllSwitches((one) => one.stop(by))).flat(),
@@ -86,7 +88,7 @@ function combineKillControls(allControls: readonly KillControls[]): KillControls
 }
 
 /** A missing folder is created, so that writing can be stopped before the first start. */
-function controlsOfFolder(folder: string): KillControls {
+function killSwitchOfFolder(folder: string): KillSwitches {
   return {
     async stop(by) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
@@ -99,15 +101,15 @@ function controlsOfFolder(folder: string): KillControls {
 }
 
 /** Every member reads the database once a second and writes nothing while it cannot. */
-function controlsOfDatabase(state: Pick<Config, "state">): KillControls {
+function killSwitchOfDatabase(state: Pick<Config, "state">): KillSwitches {
   return {
     async stop(by) {
-      const killRecord = { by, at: isoUtc(systemClock.now()) };
-      await withStateDatabase(state, (database) => throwFleetKillSwitch(database, killRecord));
+      const killSwitchRecord = { by, at: isoUtc(systemClock.now()) };
+      await useStateDatabase(state, (database) => throwFleetKillSwitch(database, killSwitchRecord));
       return [FLEET_WRITING_STOPPED_TEXT];
     },
     async resume() {
-      if (!(await withStateDatabase(state, releaseFleetKillSwitch))) throw stoppedAgainError();
+      if (!(await useStateDatabase(state, releaseFleetKillSwitch))) throw writingStoppedAgainError();
       // In a fleet the file stops the members of this machine.
       createKillSwitch(state.state.folder).release();
     },
@@ -115,7 +117,7 @@ function controlsOfDatabase(state: Pick<Config, "state">): KillControls {
 }
 
 /** Uses the database connection of a member, because the file may be wrong by now. */
-function controlsOfMember({ door, config }: RunningWorker, signal: AbortSignal): KillControls {
+function killSwitchOfMember({ door, config }: RunningWorker, signal: AbortSignal): KillSwitches {
   return {
     async stop(by) {
       const isStopRecorded = await requestFleetWrites(door, { stopped: true, by }, signal);
@@ -125,13 +127,13 @@ function controlsOfMember({ door, config }: RunningWorker, signal: AbortSignal):
       });
     },
     async resume() {
-      if (!(await requestFleetWrites(door, { stopped: false, by: "" }, signal))) throw stoppedAgainError();
+      if (!(await requestFleetWrites(door, { stopped: false, by: "" }, signal))) throw writingStoppedAgainError();
       createKillSwitch(config.state.folder).release();
     },
   };
 }
 
-function stoppedAgainError(): Retryable {
+function writingStoppedAgainError(): Retryable {
   return new Retryable("Writing was stopped again just now, so it stays stopped.", {
     hint: "Find out who did, and run plenum writes resume again.",
   });

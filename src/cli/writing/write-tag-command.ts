@@ -9,7 +9,7 @@ import { sleepFor } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { type ControlSocket, sendApproval, sendCommand } from "../../ui/operator/control-socket-client.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { controlSocketFor } from "../shell/find-worker.ts";
+import { controlSocketOfWorker } from "../shell/find-worker.ts";
 import { openState, type StateSelector } from "../shell/open-worker-state.ts";
 import { refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
 
@@ -17,27 +17,27 @@ import { refuseUnknownSources } from "../shell/refuse-unknown-ids.ts";
 export function define(command: Command, context: CliContext): void {
   command
     .argument("<tag>", "tag id; it must be listed under commands.allow")
-    .argument("<value>", "a number, true or false", parseScalar)
+    .argument("<value>", "a number, true or false", parseTagValue)
     .option("--source <name>", "which source, when there are several")
-    .option("--for <time>", "for this long only, e.g. 2h; then the old value is restored", parseSeconds)
-    .option("--within <time>", "give up after this time, e.g. 5m; as configured when left out", parseSeconds)
+    .option("--for <time>", "for this long only, e.g. 2h; then the old value is restored", parseDurationSeconds)
+    .option("--within <time>", "give up after this time, e.g. 5m; as configured when left out", parseDurationSeconds)
     .option("--id <text>", "id of the command; the same id is never written twice")
     .addHelpText("after", "\nExamples:\n  plenum write 10169 75\n  plenum write 10170 true\n  plenum write -- 10169 -5")
-    .action(async (tagId: string, value: TagScalar, options: WriteOptions) => {
+    .action(async (tagId: string, value: TagScalar, options: WriteCommandOptions) => {
       const { allow } = context.config().commands;
       const { source = null, id = `cli-${randomUUID()}`, for: forSeconds = null, within: ttlSeconds = null } = options;
-      const needsSecond = allow.some((entry) => entry.tag_id === tagId && entry.second_person);
-      await sendAndWait(context, "Writing", options.source, async ({ door, user, results, update }) => {
+      const needsSecondPerson = allow.some((entry) => entry.tag_id === tagId && entry.second_person);
+      await sendAndAwaitResult(context, "Writing", options.source, async ({ door, user, results, update }) => {
         const command = { id, source, tagId, value, forSeconds, ttlSeconds, user };
         const { waitMs } = await sendCommand(door, command, context.signal);
-        if (needsSecond) update(`Waiting for a second person, over MQTT: {"second": "${id}", "value": ${value}}`);
+        if (needsSecondPerson) update(`Waiting for a second person, over MQTT: {"second": "${id}", "value": ${value}}`);
         else if (waitMs > 1_000) update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
         return results.of(id, context.signal);
       });
     });
 }
 
-interface WriteOptions {
+interface WriteCommandOptions {
   readonly source?: string;
   readonly id?: string;
   readonly for?: number;
@@ -49,20 +49,20 @@ export function addSecondApprovalCommand(writes: Command, context: CliContext): 
     .command("second")
     .description("agree as the second person to a command that came over MQTT, and wait for its result")
     .argument("<id>", "id of the command, as `command-accepted` tells it")
-    .argument("<value>", "the value that it asks for: a number, true or false", parseScalar)
+    .argument("<value>", "the value that it asks for: a number, true or false", parseTagValue)
     .option("--source <name>", "which source, when there are several")
     .addHelpText("after", "\nExample:\n  plenum writes second set-7 75")
     .action(async (id: string, value: TagScalar, options: { readonly source?: string }) => {
-      await sendAndWait(context, "Agreeing", options.source, async ({ door, user, results }) => {
-        const resultFound = new AbortController();
-        const signal = AbortSignal.any([context.signal, resultFound.signal]);
+      await sendAndAwaitResult(context, "Agreeing", options.source, async ({ door, user, results }) => {
+        const resultController = new AbortController();
+        const signal = AbortSignal.any([context.signal, resultController.signal]);
         try {
           const possibleResults = [results.of(id, signal), results.of(`${id}/second`, signal)];
-          const confirmation = sendApproval(door, { id, source: options.source ?? null, value, user }, signal);
-          const [, firstResult] = await Promise.all([confirmation, Promise.any(possibleResults)]);
+          const approvalConfirmation = sendApproval(door, { id, source: options.source ?? null, value, user }, signal);
+          const [, firstResult] = await Promise.all([approvalConfirmation, Promise.any(possibleResults)]);
           return firstResult;
         } finally {
-          resultFound.abort();
+          resultController.abort();
         }
       });
     });
@@ -71,11 +71,11 @@ export function addSecondApprovalCommand(writes: Command, context: CliContext): 
 interface WriteCommandContext {
   readonly door: ControlSocket;
   readonly user: string;
-  readonly results: ResultWatch;
+  readonly results: CommandResultWatch;
   readonly update: (text: string) => void;
 }
 
-async function sendAndWait(
+async function sendAndAwaitResult(
   context: CliContext,
   progress: string,
   source: string | undefined,
@@ -84,15 +84,15 @@ async function sendAndWait(
   const terminal = context.terminal();
   const config = context.config();
   refuseUnknownSources(config, source === undefined ? [] : [source]);
-  const door = await controlSocketFor({ config, source }, context.signal);
-  if (door === null)
+  const controlSocket = await controlSocketOfWorker({ config, source }, context.signal);
+  if (controlSocket === null)
     throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
       hint: "Start it with `plenum run`.",
     });
   const { data } = await terminal.progress(progress, async (update) => {
-    const results = await watchResults({ config, source });
+    const results = await watchCommandResults({ config, source });
     try {
-      return await send({ door, user: userInfo().username, results, update });
+      return await send({ door: controlSocket, user: userInfo().username, results, update });
     } finally {
       await results.close();
     }
@@ -102,13 +102,13 @@ async function sendAndWait(
   if (!["confirmed", "accepted-unverified"].includes(outcome)) throw new Rejected(`The command ended as ${outcome}.`);
 }
 
-function parseSeconds(text: string): number {
+function parseDurationSeconds(text: string): number {
   const ms = parseDuration(text);
   if (ms === null || ms <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
   return ms / 1_000;
 }
 
-function parseScalar(text: string): TagScalar {
+function parseTagValue(text: string): TagScalar {
   if (text === "true" || text === "false") return text === "true";
   const number = Number(text);
   if (text.trim() === "" || !Number.isFinite(number)) {
@@ -120,17 +120,17 @@ function parseScalar(text: string): TagScalar {
 const POLL_INTERVAL_MS = 250;
 const RESULTS_PER_POLL = 200;
 /** Longest lifetime of a command (300 s) plus the time to read back. */
-const RESULT_TIMEOUT_MS = 6 * 60_000;
+const COMMAND_RESULT_TIMEOUT_MS = 6 * 60_000;
 
-type ResultWatch = Awaited<ReturnType<typeof watchResults>>;
+type CommandResultWatch = Awaited<ReturnType<typeof watchCommandResults>>;
 
 /** Watches for results of commands; ignores earlier results. */
-async function watchResults(stateSelector: StateSelector) {
+async function watchCommandResults(stateSelector: StateSelector) {
   const store = await openState(stateSelector, true);
   const startPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
   return {
     async of(commandId: string, signal: AbortSignal): Promise<Event<"command-result">> {
-      const deadlineMs = systemClock.monotonic() + RESULT_TIMEOUT_MS;
+      const deadlineMs = systemClock.monotonic() + COMMAND_RESULT_TIMEOUT_MS;
       do {
         const commandResult = (await store.outbox.latest(RESULTS_PER_POLL, ["command-result"]))
           .filter(({ position }) => position > startPosition)

@@ -25,8 +25,8 @@ import { requestWriteArming } from "../../engine/commands/write-arming.ts";
 import { readFleetDocument } from "../../scale/fleet/fleet-document.ts";
 import { APPROVERS_DOCUMENT_KEY, armWritingHere } from "../../scale/member-writing-guards.ts";
 import type { CliContext } from "../shell/command-context.ts";
-import { readState, withStateDatabase } from "../shell/open-worker-state.ts";
-import { findKillControls } from "./kill-switch-controls.ts";
+import { readState, useStateDatabase } from "../shell/open-worker-state.ts";
+import { findKillSwitches } from "./kill-switch-controls.ts";
 import { addSecondApprovalCommand } from "./write-tag-command.ts";
 
 const COMMAND_LINE_AUTHOR = "the command line";
@@ -38,14 +38,14 @@ export function define(writes: Command, context: CliContext): void {
     .command("stop")
     .description("stop all writing at once, and keep it stopped over restarts")
     .action(async () => {
-      const controls = await findKillControls(context);
-      context.terminal().object({ stopped: true }, await controls.stop(COMMAND_LINE_AUTHOR));
+      const killSwitches = await findKillSwitches(context);
+      context.terminal().object({ stopped: true }, await killSwitches.stop(COMMAND_LINE_AUTHOR));
     });
   writes
     .command("resume")
     .description("allow writing again, as the configuration permits")
     .action(async () => {
-      await (await findKillControls(context)).resume();
+      await (await findKillSwitches(context)).resume();
       context.terminal().object({ stopped: false }, ["Writing is allowed again, as the configuration permits."]);
     });
   writes
@@ -62,22 +62,22 @@ export function define(writes: Command, context: CliContext): void {
         return terminal.object({ asked: true }, [line]);
       }
       const at = isoUtc(systemClock.now());
-      await withStateDatabase(config, (database) => armWritingHere(database, folder, { by: COMMAND_LINE_AUTHOR, at }));
+      await useStateDatabase(config, (database) => armWritingHere(database, folder, { by: COMMAND_LINE_AUTHOR, at }));
       terminal.object({ asked: true }, [
         "The members of the fleet arm writing within a second, or when they start.",
         "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
       ]);
     });
-  addApprovalCommand(writes, context);
+  addApprovalCommands(writes, context);
   addSecondApprovalCommand(writes, context);
   addRestoresCommand(writes, context);
 }
 
-function addApprovalCommand(writes: Command, context: CliContext): void {
+function addApprovalCommands(writes: Command, context: CliContext): void {
   writes
     .command("approval")
     .description("show whether writing is approved, and what has changed since")
-    .action(async () => showApproval(context, readApprovalState(await approvalQuestion(context.config()))));
+    .action(async () => showWritingApproval(context, readApprovalState(await loadApprovalInputs(context.config()))));
   writes
     .command("approve")
     .description("approve what may be written, as the configuration says it now")
@@ -85,17 +85,17 @@ function addApprovalCommand(writes: Command, context: CliContext): void {
     .requiredOption("--key <file>", "your private key: openssl genpkey -algorithm ed25519 -out <file>")
     .addHelpText("after", "\nExample:\n  plenum writes approve anna --key /media/usb/anna.pem")
     .action(async (name: string, options: { readonly key: string }) => {
-      const question = await approvalQuestion(context.config());
-      const { changes } = readApprovalState(question);
-      signWriteRules(question, name, readConfirmationKey(options.key), options.key);
-      showApproval(context, { ...readApprovalState(question), changes });
+      const approvalInputs = await loadApprovalInputs(context.config());
+      const { changes } = readApprovalState(approvalInputs);
+      signWriteRules(approvalInputs, name, readPrivateKeyFile(options.key), options.key);
+      showWritingApproval(context, { ...readApprovalState(approvalInputs), changes });
     });
 }
 
-export async function approvalQuestion(config: Config): Promise<WriteApprovalInputs> {
+export async function loadApprovalInputs(config: Config): Promise<WriteApprovalInputs> {
   const { folder, postgres } = config.state;
   const approvers =
-    postgres && (await withStateDatabase(config, (database) => readFleetDocument(database, APPROVERS_DOCUMENT_KEY)));
+    postgres && (await useStateDatabase(config, (database) => readFleetDocument(database, APPROVERS_DOCUMENT_KEY)));
   return {
     config: config.commands.approval ?? null,
     rules: collectWriteRules(config.commands, settingsAffectingTagWrites(config)),
@@ -104,13 +104,13 @@ export async function approvalQuestion(config: Config): Promise<WriteApprovalInp
   };
 }
 
-function showApproval(context: CliContext, state: WriteApprovalState): void {
+function showWritingApproval(context: CliContext, state: WriteApprovalState): void {
   const approverNames = state.approvedBy.length === 0 ? "nobody" : state.approvedBy.join(", ");
   const approvalText = state.refusing ?? "What may be written is approved as it stands.";
   context.terminal().object(state, [...state.changes, `Approved by ${approverNames} in ${state.file}.`, approvalText]);
 }
 
-function readConfirmationKey(file: string): string {
+function readPrivateKeyFile(file: string): string {
   try {
     return readFileSync(file, "utf8");
   } catch (error) {

@@ -3,13 +3,13 @@
 const REFRESH_INTERVAL_MS = 1000;
 const RESPONSE_TIMEOUT_MS = 5000;
 
-const list = document.querySelector("ol");
+const cardList = document.querySelector("ol");
 const connectionWarning = document.querySelector(".gone");
-const empty = document.querySelector(".empty");
-/** Drawn cards by message id, with the number of edits that they show. */
+const emptyInboxText = document.querySelector(".empty");
+/** Cards of shown messages by message id, with the number of edits that each card shows. */
 const cardsById = new Map();
 
-function element(name, className, ...content) {
+function buildElement(name, className, ...content) {
   const newElement = document.createElement(name);
   newElement.className = className;
   newElement.append(...content);
@@ -17,30 +17,30 @@ function element(name, className, ...content) {
 }
 
 /** Splits `Site: Kvarnholmen 4` into label and text; shows a line without a label unchanged. */
-function createLineElement(line) {
+function buildMessageLine(line) {
   const [, label, text] = /^([^:]{1,40}): (.*)$/.exec(line) ?? [];
   return label === undefined
-    ? element("p", "", line)
-    : element("p", "", element("span", "label", label), element("span", "", text));
+    ? buildElement("p", "", line)
+    : buildElement("p", "", buildElement("span", "label", label), buildElement("span", "", text));
 }
 
 function drawMessage(card, message) {
   const { edits, isClosed, priority, status, statusText, text, title } = message;
   card.className = isClosed ? "closed" : "open";
-  const times = edits === 0 ? "" : `edited ${edits === 1 ? "once" : `${edits} times`}`;
+  const editCountText = edits === 0 ? "" : `edited ${edits === 1 ? "once" : `${edits} times`}`;
   card.replaceChildren(
-    element(
+    buildElement(
       "h2",
       "",
-      element("span", "status", statusText),
-      element("span", "priority", priority),
-      element("b", "", title),
-      element("span", "edits", times),
+      buildElement("span", "status", statusText),
+      buildElement("span", "priority", priority),
+      buildElement("b", "", title),
+      buildElement("span", "edits", editCountText),
     ),
     ...text
       .split("\n")
       .filter((line) => line !== "")
-      .map(createLineElement),
+      .map(buildMessageLine),
   );
   card.dataset.status = status;
 }
@@ -58,13 +58,13 @@ function showMessages(messages) {
     if (drawnCard?.edits === message.edits) continue;
     const card = drawnCard?.card ?? document.createElement("li");
     drawMessage(card, message);
-    if (drawnCard === undefined) list.prepend(card);
+    if (drawnCard === undefined) cardList.prepend(card);
     cardsById.set(message.id, { card, edits: message.edits });
   }
-  empty.hidden = messages.length > 0;
+  emptyInboxText.hidden = messages.length > 0;
 }
 
-async function refresh() {
+async function refreshMessages() {
   try {
     const response = await fetch("/messages", { cache: "no-store", signal: AbortSignal.timeout(RESPONSE_TIMEOUT_MS) });
     showMessages(await response.json());
@@ -72,7 +72,7 @@ async function refresh() {
   } catch {
     connectionWarning.hidden = false;
   }
-  setTimeout(() => void refresh(), REFRESH_INTERVAL_MS);
+  setTimeout(() => void refreshMessages(), REFRESH_INTERVAL_MS);
 }
 
-void refresh();
+void refreshMessages();
