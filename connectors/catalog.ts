@@ -14,8 +14,8 @@ import { stdout } from "./stdout/definition.ts";
 import { webhook } from "./webhook/definition.ts";
 
 /**
- * All connectors by the name that a configuration uses. The configuration's schema is derived from this list, so a new
- * connector is a folder and a line here. A definition loads its sink when it is used, so unused libraries stay unloaded.
+ * All connectors by their name in a configuration, whose schema is derived from this list. A definition imports its
+ * sink only when the sink is used, so the libraries of unused connectors are not loaded.
  */
 export const CONNECTORS = {
   mqtt,
@@ -37,7 +37,6 @@ export type ConnectorName = keyof typeof CONNECTORS;
 
 export const CONNECTOR_NAMES = Object.keys(CONNECTORS) as readonly ConnectorName[];
 
-/** The definition of a connector whose options are not known at compile time. */
 export function getConnector(name: ConnectorName): ConnectorDefinition {
   return CONNECTORS[name] as ConnectorDefinition;
 }

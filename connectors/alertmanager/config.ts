@@ -4,15 +4,15 @@ import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
-const RESERVED_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
+const RESERVED_ALERT_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
 
 /** Label name that Alertmanager before 0.27 accepts. Names with `__` are reserved for Prometheus. */
-const LabelName = z
+const AlertLabelName = z
   .string()
   .regex(/^[a-zA-Z_][a-zA-Z0-9_]*$/, "A label name consists of letters, digits and `_`, no digit first.")
   .max(100)
   .refine((name) => !name.startsWith("__"), "Names that begin with __ are kept for Prometheus itself.")
-  .refine((name) => !RESERVED_LABELS.some((own) => own === name), "Alerts have a label of this name already.");
+  .refine((name) => !RESERVED_ALERT_LABELS.some((own) => own === name), "Alerts have a label of this name already.");
 
 export const AlertmanagerConfig = z
   .strictObject({
@@ -28,7 +28,7 @@ export const AlertmanagerConfig = z
     token: SecretRef.optional().meta({ description: "Bearer token, in place of user and password." }),
     headers: RequestHeaders,
     labels: z
-      .record(LabelName, z.string().min(1).max(200))
+      .record(AlertLabelName, z.string().min(1).max(200))
       .default({})
       .meta({ description: "Further labels of every alert, such as the team; alerts are routed by them." }),
     repeat: Duration.refine((ms) => ms >= 10_000 && ms <= 3_600_000, "Choose between 10s and 1h.")

@@ -26,15 +26,15 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   const extraHeaders = secretHeaderReader(config.headers, clock);
   const authorization = createAuthorizationHeader(config, clock);
 
-  function request(method: "GET" | "POST", path: string, signal: AbortSignal, json?: unknown) {
+  function requestAlertmanager(method: "GET" | "POST", path: string, signal: AbortSignal, json?: unknown) {
     const headers = { ...extraHeaders(), ...authorization() };
     return sendRequest(client, { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json }, clock, signal);
   }
 
   /** Sends one alert per request: with one invalid alert among several, Alertmanager answers 400 to all. */
   async function postAlert(alert: AlertmanagerAlert, signal: AbortSignal): Promise<void> {
-    const { body } = await request("POST", "alerts", signal, [alert]);
-    // Alertmanager answers 200 without a body; another body is another server.
+    const { body } = await requestAlertmanager("POST", "alerts", signal, [alert]);
+    // Alertmanager answers 200 without a body. A body means that another server answers.
     if (body.trim() === "") return;
     if (isHtmlPage(body)) throw createNotAlertmanagerError(client.origin);
     throw new Rejected(`${client.origin} answered 200 and said: ${body.slice(0, 300)}`);
@@ -62,7 +62,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     close: (incident, { ref }, signal) => send(buildEndedAlert, incident, ref, signal),
 
     async probe(signal) {
-      const { body } = await request("GET", "status", signal);
+      const { body } = await requestAlertmanager("GET", "status", signal);
       if (!/"(cluster|versionInfo)"\s*:/.test(body)) throw createNotAlertmanagerError(client.origin);
     },
 

@@ -4,20 +4,20 @@ import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
-const ADDRESS_PATTERN = String.raw`[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[\p{L}\p{N}.-]{1,253}`;
+const EMAIL_ADDRESS_PATTERN = String.raw`[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[\p{L}\p{N}.-]{1,253}`;
 
 const EmailAddress = z
   .string()
-  .regex(new RegExp(`^${ADDRESS_PATTERN}$`, "u"), "Write an address as operations@example.com.");
+  .regex(new RegExp(`^${EMAIL_ADDRESS_PATTERN}$`, "u"), "Write an address as operations@example.com.");
 
 const SenderAddress = z
   .string()
   .regex(
-    new RegExp(`^(${ADDRESS_PATTERN}|[^<>"\\p{Cc}]{1,100} <${ADDRESS_PATTERN}>)$`, "u"),
+    new RegExp(`^(${EMAIL_ADDRESS_PATTERN}|[^<>"\\p{Cc}]{1,100} <${EMAIL_ADDRESS_PATTERN}>)$`, "u"),
     "Write an address as plenum@example.com, or with a name as Plenum <plenum@example.com>.",
   );
 
-const MailHost = z
+const MailServerHost = z
   .string()
   .regex(
     /^[A-Za-z0-9._:[\]-]{1,253}$/,
@@ -25,7 +25,7 @@ const MailHost = z
   )
   .refine((text) => !/^[^[\]:]+:\d+$/.test(text), "Write the port as an option of its own.");
 
-const MAIL_CHANGES = [
+const ALARM_CHANGES_FOR_MAIL = [
   "retriggered",
   "acknowledged",
   "unacknowledged",
@@ -36,8 +36,8 @@ const MAIL_CHANGES = [
   "members",
 ] as const;
 
-const ChangeMailRule = z.strictObject({
-  changes: z.array(z.enum(MAIL_CHANGES)).min(1).meta({ description: "Changes that get a mail." }),
+const AlarmChangeMailRule = z.strictObject({
+  changes: z.array(z.enum(ALARM_CHANGES_FOR_MAIL)).min(1).meta({ description: "Changes that get a mail." }),
   priorities: z
     .array(PriorityLetter)
     .default([])
@@ -46,7 +46,7 @@ const ChangeMailRule = z.strictObject({
 
 export const EmailConfig = z
   .strictObject({
-    host: MailHost.meta({ description: "Name or address of the mail server." }),
+    host: MailServerHost.meta({ description: "Name or address of the mail server." }),
     port: z.int().min(1).max(65_535).optional().meta({
       description: "Port; without this 587, and 465 with `security: tls`.",
     }),
@@ -70,7 +70,7 @@ export const EmailConfig = z
       .default("")
       .meta({ description: "Put before every subject, such as [Buildings]." }),
     tell: z
-      .array(ChangeMailRule)
+      .array(AlarmChangeMailRule)
       .max(20)
       .prefault([{ changes: ["acknowledged"], priorities: ["A"] }])
       .meta({ description: "Which changes get a mail, beside the opening and the end." }),

@@ -27,12 +27,12 @@ export function describeMailServer(host: string, port: number): ServerInfo {
   };
 }
 
-/** Maps a rejected mail to a failure. A 5xx to the sender is a `ConfigError`, because every mail would fail. */
+/** Maps a rejected mail to a failure. A rejected sender is a `ConfigError`, because every mail would fail. */
 export function mapMailError(error: unknown, server: ServerInfo): Failure {
-  const ownFailure = asFailure(error);
-  if (ownFailure === error) return ownFailure;
+  const knownFailure = asFailure(error);
+  if (knownFailure === error) return knownFailure;
   const { code = "", originalCode, command = "", responseCode = 0, timeoutType } = error as NodemailerError;
-  const serverText = formatServerText(error as NodemailerError);
+  const serverText = formatMailServerText(error as NodemailerError);
   const throttle = (message: string, retryMs: number) =>
     new Throttled(`${server.name} ${message}.${serverText}`, retryMs, { scope: "allowance" });
   if (responseCode === 421) return throttle("closes the connection", CLOSED_CONNECTION_RETRY_MS);
@@ -45,7 +45,7 @@ export function mapMailError(error: unknown, server: ServerInfo): Failure {
       hint,
     });
   }
-  if (responseCode >= 500) return mapPermanentRefusal(command, code, serverText, server);
+  if (responseCode >= 500) return mapPermanentMailError(command, code, serverText, server);
   const message = error instanceof Error ? error.message : "";
   const mapConnectionError = (systemCode: string) =>
     failureOfConnection(Object.assign(new Error(message), { code: systemCode }), server);
@@ -61,17 +61,16 @@ export function mapMailError(error: unknown, server: ServerInfo): Failure {
     const hint = "If that stays so, check the port: one for TLS from the start, such as 465, needs security: tls.";
     return new Retryable(`${server.name} could not be reached: it says nothing.`, { hint });
   }
-  // A connection that nodemailer reports as ECONNECTION was reset.
   return mapConnectionError(code === "ECONNECTION" ? "ECONNRESET" : code);
 }
 
-function mapPermanentRefusal(command: string, code: string, serverText: string, server: ServerInfo): Failure {
+function mapPermanentMailError(command: string, code: string, serverText: string, server: ServerInfo): Failure {
   if (code === "ETLS") {
     const hint = "Check the port, or ask whoever runs it to offer STARTTLS; security: tls is for ports such as 465.";
     return new ConfigError(`${server.name} does not change to TLS.${serverText}`, { field: "security", hint });
   }
-  const isTooLarge = /^ It said: 552|\b5\.3\.4\b/.test(serverText);
-  if (command === "MAIL FROM" && !isTooLarge) {
+  const isMailTooLarge = /^ It said: 552|\b5\.3\.4\b/.test(serverText);
+  if (command === "MAIL FROM" && !isMailTooLarge) {
     const hint = "Check from, and what this user may send.";
     return new ConfigError(`${server.name} does not accept the sender.${serverText}`, { field: "from", hint });
   }
@@ -83,7 +82,7 @@ function mapPermanentRefusal(command: string, code: string, serverText: string, 
   return new ConfigError(`${server.name} does not talk to us.${serverText}`, { field: "host", hint });
 }
 
-function formatServerText({ response }: NodemailerError): string {
+function formatMailServerText({ response }: NodemailerError): string {
   const responseText = toOneLine(response ?? "");
   return responseText === "" ? "" : ` It said: ${responseText.slice(0, 300)}`;
 }

@@ -8,11 +8,11 @@ import { readCertificateFile, secretReader } from "../../src/core/runtime/secret
 import type { AlarmReceiver, IncidentMessage, IncidentReference } from "../shared/receiver/receiver-interface.ts";
 import { cutText, toOneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
-import { buildMail } from "./incident-mail.ts";
+import { buildIncidentMail } from "./incident-mail.ts";
 import { describeMailServer, mapMailError } from "./mail-failures.ts";
 
 /** Share of the timeout for connecting and greeting, to distinguish a silent server from a slow mail. */
-const GREETING_TIMEOUT_SHARE = 0.8;
+const SMTP_GREETING_TIMEOUT_SHARE = 0.8;
 
 const FirstMailReference = z.object({ title: z.string() });
 
@@ -35,8 +35,8 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
       ignoreTLS: config.security === "none",
       ...auth,
       tls: { ...VERIFIED_TLS, ...ca },
-      connectionTimeout: config.timeout * GREETING_TIMEOUT_SHARE,
-      greetingTimeout: config.timeout * GREETING_TIMEOUT_SHARE,
+      connectionTimeout: config.timeout * SMTP_GREETING_TIMEOUT_SHARE,
+      greetingTimeout: config.timeout * SMTP_GREETING_TIMEOUT_SHARE,
       socketTimeout: config.timeout,
       dnsTimeout: config.timeout,
       disableFileAccess: true,
@@ -44,43 +44,43 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
     });
   }
 
-  /** Limits the total time of an action: a server that sends single bytes would never time out. */
+  /** Limits the total time of an SMTP action. A server that sends single bytes would never reach the socket timeout. */
   async function runWithTimeLimit<T>(signal: AbortSignal, act: (limit: AbortSignal) => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     lastMailBeganMs = clock.monotonic();
     const limitSignal = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
     const { promise: aborted, reject } = Promise.withResolvers<never>();
-    const abort = () => reject(limitSignal.reason);
-    limitSignal.addEventListener("abort", abort, { once: true });
+    const rejectOnAbort = () => reject(limitSignal.reason);
+    limitSignal.addEventListener("abort", rejectOnAbort, { once: true });
     try {
       return await Promise.race([act(limitSignal), aborted]);
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       throw limitSignal.aborted ? failureOfConnection(limitSignal.reason, serverInfo) : mapMailError(error, serverInfo);
     } finally {
-      limitSignal.removeEventListener("abort", abort);
+      limitSignal.removeEventListener("abort", rejectOnAbort);
     }
   }
 
   async function sendMail(incident: IncidentMessage, title: string, signal: AbortSignal): Promise<IncidentReference> {
-    const mail = buildMail(incident, title, config, clock.now());
-    const sendNow = (limit: AbortSignal) => createMailTransport().sendMail({ ...mail, signal: limit });
-    const { accepted, rejected, rejectedErrors } = await runWithTimeLimit(signal, sendNow);
+    const mail = buildIncidentMail(incident, title, config, clock.now());
+    const sendMailWithinLimit = (limit: AbortSignal) => createMailTransport().sendMail({ ...mail, signal: limit });
+    const { accepted, rejected, rejectedErrors } = await runWithTimeLimit(signal, sendMailWithinLimit);
     for (const { recipient = "", response = "" } of rejectedErrors ?? []) {
       if (refusedRecipients.has(recipient)) continue;
       refusedRecipients.add(recipient);
-      const counts = { accepted: accepted.length, rejected: rejected.length };
+      const recipientCounts = { accepted: accepted.length, rejected: rejected.length };
       const message = "the mail server refused a recipient; only the others got the mail";
-      log.warn({ recipient, response: cutText(toOneLine(response), 300), ...counts }, message);
+      log.warn({ recipient, response: cutText(toOneLine(response), 300), ...recipientCounts }, message);
     }
     return { ref: { title }, ticket: null, link: null };
   }
 
-  function sendFollowUp(incident: IncidentMessage, { ref }: IncidentReference, signal: AbortSignal) {
+  function sendFollowUpMail(incident: IncidentMessage, { ref }: IncidentReference, signal: AbortSignal) {
     return sendMail(incident, FirstMailReference.safeParse(ref).data?.title ?? incident.text.title, signal);
   }
 
-  const isMailConfigured = ({ change, priority }: IncidentMessage) =>
+  const isMailConfiguredForChange = ({ change, priority }: IncidentMessage) =>
     config.tell.some(
       ({ changes, priorities }) =>
         changes.some((each) => each === change) && (priorities.length === 0 || priorities.includes(priority)),
@@ -94,8 +94,8 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
     open: (incident, signal) => sendMail(incident, incident.text.title, signal),
 
     update: async (incident, reference, signal) =>
-      isMailConfigured(incident) ? sendFollowUp(incident, reference, signal) : reference,
-    close: sendFollowUp,
+      isMailConfiguredForChange(incident) ? sendFollowUpMail(incident, reference, signal) : reference,
+    close: sendFollowUpMail,
 
     async probe(signal) {
       await runWithTimeLimit(signal, () => createMailTransport().verify());

@@ -1,7 +1,7 @@
 import { escape as escaped, HttpError } from "@influxdata/influxdb-client";
 import type { ServerInstance } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import { findFailureInSuccess, isWrongPathError, parseErrorText } from "./classify-write-response.ts";
+import { findErrorInSuccessResponse, isWrongPathError, parseErrorText } from "./classify-write-response.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { HttpExchange } from "./http-exchange.ts";
 
@@ -27,8 +27,8 @@ export function createBucketClient(config: InfluxConfig, writePath: string, exch
       } catch (error) {
         const isAccessRefused = error instanceof HttpError && (error.statusCode === 401 || error.statusCode === 403);
         if (!isAccessRefused && !(error instanceof ConfigError)) throw error;
-        const serverText = error instanceof HttpError ? parseErrorText(error.body ?? "") : null;
-        const message = `There is no database "${database}", and we may not create it: ${serverText ?? error.message}`;
+        const serverErrorText = error instanceof HttpError ? parseErrorText(error.body ?? "") : null;
+        const message = `There is no database "${database}", and we may not create it: ${serverErrorText ?? error.message}`;
         const hint = `Let a person with all privileges do CREATE DATABASE "${database}".`;
         throw new ConfigError(message, { reason: "forbidden", field: "create_database", hint });
       }
@@ -37,7 +37,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, exch
     /** Returns true if the bucket is missing. Rejects for every other error. */
     async isMissing(signal: AbortSignal): Promise<boolean> {
       try {
-        const failure = findFailureInSuccess(await exchange.post(writePath, "", signal), config);
+        const failure = findErrorInSuccessResponse(await exchange.post(writePath, "", signal), config);
         if (failure !== null) throw failure;
         return false;
       } catch (error) {
@@ -66,8 +66,8 @@ export function createBucketClient(config: InfluxConfig, writePath: string, exch
     const { buckets } = JSON.parse(body) as { buckets?: { name?: unknown; retentionRules?: unknown }[] };
     const bucket = buckets?.find(({ name }) => name === config.bucket);
     if (!Array.isArray(bucket?.retentionRules)) return null;
-    const seconds = bucket.retentionRules.map((rule: { everySeconds?: unknown }) => Number(rule.everySeconds));
-    return Math.min(...seconds.filter((limit) => limit > 0)) * 1_000;
+    const retentionSeconds = bucket.retentionRules.map((rule: { everySeconds?: unknown }) => Number(rule.everySeconds));
+    return Math.min(...retentionSeconds.filter((limit) => limit > 0)) * 1_000;
   }
 }
 
@@ -82,14 +82,14 @@ function parseFirstRows(body: string): readonly Record<string, unknown>[] {
 
 /** Parses a Go duration such as `720h0m0s`; 0 means forever. */
 function parseGoDurationMs(text: string): number | null {
-  const durationMatch = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?$/.exec(text);
-  if (durationMatch === null || text === "") return null;
-  const [, hours = "0", minutes = "0", seconds = "0"] = durationMatch;
-  const ms = Number(hours) * 3_600_000 + Number(minutes) * 60_000 + Number(seconds) * 1_000;
-  return ms === 0 ? Number.POSITIVE_INFINITY : ms;
+  const goDurationMatch = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?$/.exec(text);
+  if (goDurationMatch === null || text === "") return null;
+  const [, hours = "0", minutes = "0", seconds = "0"] = goDurationMatch;
+  const durationMs = Number(hours) * 3_600_000 + Number(minutes) * 60_000 + Number(seconds) * 1_000;
+  return durationMs === 0 ? Number.POSITIVE_INFINITY : durationMs;
 }
 
-const MAX_METRICS_BYTES = 4 * 1024 ** 2;
+const MAX_METRICS_RESPONSE_BYTES = 4 * 1024 ** 2;
 
 /** Identifies a server by its start time; null where another product, a gateway or a missing right hides it. */
 export async function detectServerInstance(
@@ -99,21 +99,21 @@ export async function detectServerInstance(
 ): Promise<ServerInstance | null> {
   let body: string;
   try {
-    body = (await exchange.get("/metrics", signal, MAX_METRICS_BYTES)).body;
+    body = (await exchange.get("/metrics", signal, MAX_METRICS_RESPONSE_BYTES)).body;
   } catch (error) {
     if (error instanceof HttpError) return null;
     throw error;
   }
-  const startSeconds = parseStartTime(body);
-  if (startSeconds === null) return null;
-  const latestStart = storedInstance === null ? Number.NaN : Number(storedInstance);
+  const serverStartSeconds = parseProcessStartSeconds(body);
+  if (serverStartSeconds === null) return null;
+  const latestStartSeconds = storedInstance === null ? Number.NaN : Number(storedInstance);
   // Keep the latest start: two servers behind one address would otherwise look new at each check.
-  if (startSeconds <= latestStart) return { instanceId: String(latestStart), isNew: false };
-  return { instanceId: String(startSeconds), isNew: storedInstance !== null };
+  if (serverStartSeconds <= latestStartSeconds) return { instanceId: String(latestStartSeconds), isNew: false };
+  return { instanceId: String(serverStartSeconds), isNew: storedInstance !== null };
 }
 
-export function parseStartTime(metrics: string): number | null {
+export function parseProcessStartSeconds(metrics: string): number | null {
   const [, text] = /^process_start_time_seconds(?:\{[^}]*\})? ([0-9.eE+]+)/m.exec(metrics) ?? [];
-  const seconds = Number(text);
-  return text === undefined || !Number.isFinite(seconds) || seconds <= 0 ? null : seconds;
+  const startSeconds = Number(text);
+  return text === undefined || !Number.isFinite(startSeconds) || startSeconds <= 0 ? null : startSeconds;
 }

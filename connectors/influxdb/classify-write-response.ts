@@ -5,21 +5,21 @@ import { isHtmlPage } from "../../src/core/http/html-page.ts";
 import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
-import type { DatabaseResponse } from "./http-exchange.ts";
-import type { WriteVerdict } from "./store-protocol-lines.ts";
+import type { InfluxHttpResponse } from "./http-exchange.ts";
+import type { WriteOutcome } from "./store-protocol-lines.ts";
 
-const MAX_REASON_LENGTH = 300;
+const MAX_ERROR_REASON_LENGTH = 300;
 
-/** Judges a response. InfluxDB 3 responds 201 with an error text when it stored only some lines. */
-export function judgeResponse(response: DatabaseResponse, config: InfluxConfig, lines: number): WriteVerdict {
-  const error = findFailureInSuccess(response, config);
+/** Classifies the response to a write. InfluxDB 3 responds 201 with an error text when it stored only some lines. */
+export function classifyResponse(response: InfluxHttpResponse, config: InfluxConfig, lines: number): WriteOutcome {
+  const error = findErrorInSuccessResponse(response, config);
   if (error !== null) return { kind: "failed", error };
   const reason = response.status === 201 ? parseErrorText(response.body) : null;
-  return reason === null ? STORED_VERDICT : judgeRefusal(reason, lines);
+  return reason === null ? LINES_STORED_OUTCOME : classifyRefusal(reason, lines);
 }
 
 /** Detects HTML pages and errors (InfluxDB 1.x) in responses with status 200; null for a real success. */
-export function findFailureInSuccess({ status, body }: DatabaseResponse, config: InfluxConfig): Failure | null {
+export function findErrorInSuccessResponse({ status, body }: InfluxHttpResponse, config: InfluxConfig): Failure | null {
   const summary = `${new URL(config.url).origin} answered ${status}`;
   if (isHtmlPage(body)) {
     const hint = "If that stays so, check whether url leads to the database itself, and not to a page for signing in.";
@@ -29,14 +29,14 @@ export function findFailureInSuccess({ status, body }: DatabaseResponse, config:
   return errorText === null ? null : new Retryable(`${summary}, and refused it all the same: ${errorText}`);
 }
 
-const STORED_VERDICT: WriteVerdict = { kind: "stored", tooOld: null };
+const LINES_STORED_OUTCOME: WriteOutcome = { kind: "stored", tooOld: null };
 
-export function judgeError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): WriteVerdict {
+export function classifyError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): WriteOutcome {
   const { statusCode: status, body = "" } = error instanceof HttpError ? error : {};
   if (status === 413) return { kind: "too-large" };
-  const isAboutLines = status === 422 || (status === 400 && !asksForTls(body) && !isWrongPathError(error as HttpError));
-  if (!isAboutLines) return { kind: "failed", error: mapWriteError(error, config, nowMs) };
-  return judgeRefusal(parseErrorText(body) ?? `The server answered ${status}.`, lines);
+  const isLineError = status === 422 || (status === 400 && !asksForTls(body) && !isWrongPathError(error as HttpError));
+  if (!isLineError) return { kind: "failed", error: mapWriteError(error, config, nowMs) };
+  return classifyRefusal(parseErrorText(body) ?? `The server answered ${status}.`, lines);
 }
 
 /** Detects a wrong path at VictoriaMetrics, which responds 400; other servers respond 404. */
@@ -44,7 +44,7 @@ export function isWrongPathError({ statusCode, body }: HttpError): boolean {
   return statusCode === 400 && /unsupported path requested/i.test(body ?? "");
 }
 
-/** Maps the error of a complete request. Unknown status codes become a ConfigError, so no event is lost. */
+/** Maps the error of a write that failed as a whole. An unknown status is a ConfigError, which drops no event. */
 export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: number): Failure {
   const { origin } = new URL(config.url);
   if (!(error instanceof HttpError)) return failureOfConnection(error, describeReceiver(origin));
@@ -62,7 +62,7 @@ export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: numbe
     return new ConfigError(message, { reason: status === 401 ? "unauthenticated" : "forbidden", hint });
   }
   if (status === 404) {
-    const [field, hint, message = errorText] = describeMissingObject(errorText ?? "", config);
+    const [field, hint, message = errorText] = describeMissingInfluxObject(errorText ?? "", config);
     return new ConfigError(`${summary}: ${message}`, { field, hint });
   }
   if (status === 429 || status === 503) {
@@ -77,7 +77,7 @@ export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: numbe
 }
 
 /** Returns the option and hint for status 404, and a message if the server's text does not name what is missing. */
-function describeMissingObject(
+function describeMissingInfluxObject(
   text: string,
   { api, bucket, database }: InfluxConfig,
 ): readonly [field: string, hint: string, message?: string] {
@@ -97,8 +97,8 @@ function describeMissingObject(
 /** Error text for points beyond the retention. InfluxDB 1.x and 2 store all other points of the request. */
 const TOO_OLD_PATTERN = /points (beyond|outside) retention policy/i;
 
-/** Judges a refused request. `dropped=3`: InfluxDB 1.x and 2 did not store three lines. */
-function judgeRefusal(reason: string, lines: number): WriteVerdict {
+/** Classifies an error text. `dropped=3` means that InfluxDB 1.x or 2 stored all lines except three. */
+function classifyRefusal(reason: string, lines: number): WriteOutcome {
   const droppedCount = /\bdropped=(\d+)/.exec(reason)?.[1];
   if (TOO_OLD_PATTERN.test(reason))
     return { kind: "stored", tooOld: { points: droppedCount === undefined ? 1 : Number(droppedCount), reason } };
@@ -106,13 +106,13 @@ function judgeRefusal(reason: string, lines: number): WriteVerdict {
 }
 
 export function parseErrorText(body: string): string | null {
-  const trimmedBody = body.trim();
-  if (trimmedBody === "") return null;
+  const trimmedResponseBody = body.trim();
+  if (trimmedResponseBody === "") return null;
   try {
-    const { message, error } = JSON.parse(trimmedBody) as { message?: unknown; error?: unknown };
+    const { message, error } = JSON.parse(trimmedResponseBody) as { message?: unknown; error?: unknown };
     const reason = [message, error].find((part) => typeof part === "string" && part !== "");
-    return typeof reason === "string" ? reason.slice(0, MAX_REASON_LENGTH) : null;
+    return typeof reason === "string" ? reason.slice(0, MAX_ERROR_REASON_LENGTH) : null;
   } catch {
-    return trimmedBody.slice(0, MAX_REASON_LENGTH);
+    return trimmedResponseBody.slice(0, MAX_ERROR_REASON_LENGTH);
   }
 }

@@ -5,12 +5,12 @@ import { type AnyEvent, type Event, eventSourceName } from "../../src/core/model
 import { SecretRef, urlHasCredentials } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
-const ServerUrl = z
+const InfluxServerUrl = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as http://influxdb:8086." })
   .refine((text) => !urlHasCredentials(text), {
     error: "Leave user name and password out of the address; use username and password, or token.",
   })
-  // The path of the endpoint is appended, and would become a part of the query.
+  // The endpoint path is appended to the URL: after `?` or `#`, the path would not be a path.
   .refine((text) => !/[?#]/.test(text), {
     error:
       "The address must end with its path: no `?` and no `#`. Database, bucket and user have options of their own.",
@@ -19,45 +19,45 @@ const ServerUrl = z
     error: "Leave the path of the write endpoint out of the address; api says which one is used.",
   });
 
-export const NAME_TAGS = ["name", "site_name", "system"] as const;
+export const OBJECT_NAME_TAGS = ["name", "site_name", "system"] as const;
 
-const InfluxName = z.string().min(1).max(255);
+const InfluxObjectName = z.string().min(1).max(255);
 
-const IdentifierName = z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`.");
+const InfluxIdentifier = z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`.");
 
 /** Names of tags that Plenum writes, and `time`, which InfluxDB reserves. */
-const RESERVED_TAGS =
+const RESERVED_INFLUX_TAGS =
   "source site_id tag_id unit resolution time_zone type object object_id alarm_id trigger_id priority gateway_id outcome reason sink time";
-const ConfiguredTag = IdentifierName.refine(
-  (name) => !RESERVED_TAGS.split(" ").includes(name),
+const ConfiguredInfluxTag = InfluxIdentifier.refine(
+  (name) => !RESERVED_INFLUX_TAGS.split(" ").includes(name),
   "Points have a tag of this name already.",
 );
 
 export const InfluxConfig = z
   .strictObject({
-    url: ServerUrl.meta({ description: "Address of the server without the path of an endpoint." }),
+    url: InfluxServerUrl.meta({ description: "Address of the server without the path of an endpoint." }),
     api: z.enum(["v2", "v1"]).default("v2").meta({
       description: "v2 for InfluxDB 2, 3 and VictoriaMetrics; v1 for InfluxDB 1.x.",
     }),
     org: z.string().default("").meta({ description: "Organisation (v2); VictoriaMetrics needs none." }),
-    bucket: InfluxName.optional().meta({ description: "Bucket (v2); in InfluxDB 3 the database." }),
-    database: InfluxName.optional().meta({ description: "Database (v1)." }),
-    retention_policy: InfluxName.optional().meta({
+    bucket: InfluxObjectName.optional().meta({ description: "Bucket (v2); in InfluxDB 3 the database." }),
+    database: InfluxObjectName.optional().meta({ description: "Database (v1)." }),
+    retention_policy: InfluxObjectName.optional().meta({
       description: "Retention policy (v1); the default one when left out.",
     }),
     create_database: z.boolean().default(false).meta({ description: "Create the database when the sink opens (v1)." }),
     token: SecretRef.optional().meta({ description: "Token that may write (InfluxDB 2 and 3)." }),
     username: z.string().min(1).optional().meta({ description: "User name (InfluxDB 1.x), with password." }),
     password: SecretRef.optional().meta({ description: "Password (InfluxDB 1.x), with username." }),
-    measurement_prefix: IdentifierName.optional().meta({ description: "Put before every measurement name." }),
+    measurement_prefix: InfluxIdentifier.optional().meta({ description: "Put before every measurement name." }),
     allow_plain_http: z.boolean().default(false).meta({
       description: "Allow a token or password over http:// to another machine, readable for everybody on the way.",
     }),
     tags: z
-      .record(ConfiguredTag, z.string().min(1).max(256))
+      .record(ConfiguredInfluxTag, z.string().min(1).max(256))
       .default({})
       .meta({ description: "Further tags of every point, such as the environment." }),
-    tags_from: z.array(z.enum(NAME_TAGS)).default([]).meta({
+    tags_from: z.array(z.enum(OBJECT_NAME_TAGS)).default([]).meta({
       description:
         "Names that are written beside the ids, as tags: of the tag (name), its site (site_name), the codes of its systems (system). A new name begins a new series.",
     }),
@@ -74,12 +74,12 @@ export const InfluxConfig = z
   })
   .superRefine((config, context) => {
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
-    const isV2 = config.api === "v2";
-    const [store, misnamed] = isV2 ? (["bucket", "database"] as const) : (["database", "bucket"] as const);
+    const usesInfluxV2Api = config.api === "v2";
+    const [store, misnamed] = usesInfluxV2Api ? (["bucket", "database"] as const) : (["database", "bucket"] as const);
     if (config[store] === undefined) reportIssue(store, `With \`api: ${config.api}\` a ${store} is needed.`);
     if (config[misnamed] !== undefined) reportIssue(misnamed, `With \`api: ${config.api}\` it is called ${store}.`);
     for (const option of ["retention_policy", "create_database"] as const) {
-      if (isV2 && config[option]) reportIssue(option, "This is for `api: v1` only.");
+      if (usesInfluxV2Api && config[option]) reportIssue(option, "This is for `api: v1` only.");
     }
     if ((config.username === undefined) !== (config.password === undefined))
       reportIssue("username", "Give username and password together.");
@@ -99,7 +99,7 @@ export const InfluxConfig = z
 export type InfluxConfig = z.infer<typeof InfluxConfig>;
 
 /** Returns a query for the last day of a tag; null for events other than `tag-value`. */
-export function buildExampleQuery(
+export function buildExampleInfluxQuery(
   { api, bucket = "", measurement_prefix: prefix = "" }: InfluxConfig,
   event: Event,
 ): string | null {
@@ -107,10 +107,10 @@ export function buildExampleQuery(
   if (type !== "tag-value") return null;
   const source = eventSourceName(event) ?? "";
   if (api === "v2") {
-    const quoteFlux = JSON.stringify;
-    const fluxFilter = `r._measurement == ${quoteFlux(`${prefix}tag_value`)} and r.source == ${quoteFlux(source)} and r.tag_id == ${quoteFlux(data.tag.id)}`;
-    return `from(bucket: ${quoteFlux(bucket)}) |> range(start: -24h) |> filter(fn: (r) => ${fluxFilter})`;
+    const quoteFluxText = JSON.stringify;
+    const fluxTagFilter = `r._measurement == ${quoteFluxText(`${prefix}tag_value`)} and r.source == ${quoteFluxText(source)} and r.tag_id == ${quoteFluxText(data.tag.id)}`;
+    return `from(bucket: ${quoteFluxText(bucket)}) |> range(start: -24h) |> filter(fn: (r) => ${fluxTagFilter})`;
   }
-  const quoteSql = (word: string) => `'${word.replaceAll(/[\\']/g, "\\$&")}'`;
-  return `SELECT * FROM "${prefix}tag_value" WHERE "source" = ${quoteSql(source)} AND "tag_id" = ${quoteSql(data.tag.id)} AND time > now() - 24h`;
+  const quoteInfluxSqlText = (word: string) => `'${word.replaceAll(/[\\']/g, "\\$&")}'`;
+  return `SELECT * FROM "${prefix}tag_value" WHERE "source" = ${quoteInfluxSqlText(source)} AND "tag_id" = ${quoteInfluxSqlText(data.tag.id)} AND time > now() - 24h`;
 }

@@ -2,62 +2,62 @@ import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import type { DayBucketCounts } from "../../src/core/model/history-event-data.ts";
 import {
   buildValueFields,
-  type EncodedLines,
+  type EncodedInfluxLines,
   encodeHistoryLines,
-  formatLine,
-  type PointParts,
+  formatInfluxLine,
+  type InfluxPointData,
   parseTimeMs,
 } from "./line-protocol.ts";
 
-export interface PointSettings {
+export interface InfluxPointSettings {
   readonly prefix: string;
   readonly tags: Readonly<Record<string, string>>;
   readonly namesOf?: (event: Event) => Readonly<Record<string, string>>;
 }
 
-/** A point without the tags that all points share. `time` is ISO 8601; without `time`, the event's time is used. */
-type EventPoint = Pick<PointParts, "measurement" | "tags" | "fields"> & { readonly time?: string };
+/** A point of an event, without the tags that all its points share. `time` is ISO 8601; without `time`, the event's time is used. */
+type InfluxPoint = Pick<InfluxPointData, "measurement" | "tags" | "fields"> & { readonly time?: string };
 
-/** Measurements whose points may share a series and a millisecond without replacing each other. */
+/** Measurements that may have several points of one series in a millisecond. Each point gets its own nanoseconds. */
 const UNIQUE_MEASUREMENTS = new Set(["command_accepted", "command_result", "command_not_restored", "worker_event"]);
 
 /** Encodes an event. The same event always gives the same lines, so a repeated write overwrites its points. */
-export function* encodeEventLines(event: Event, settings: PointSettings): Generator<EncodedLines> {
-  const commonTags = {
+export function* encodeEventLines(event: Event, settings: InfluxPointSettings): Generator<EncodedInfluxLines> {
+  const commonPointTags = {
     ...settings.tags,
     ...settings.namesOf?.(event),
     source: event.source.slice(event.source.lastIndexOf("/") + 1),
     site_id: event.siteid,
   };
-  const encodePoint = ({ measurement, tags, fields }: EventPoint, timeMs: number) =>
-    formatLine({
+  const encodeInfluxPoint = ({ measurement, tags, fields }: InfluxPoint, timeMs: number) =>
+    formatInfluxLine({
       measurement: settings.prefix + measurement,
-      tags: { ...commonTags, ...tags },
+      tags: { ...commonPointTags, ...tags },
       fields,
       timeMs,
       ...(UNIQUE_MEASUREMENTS.has(measurement) ? { distinguishingId: event.id } : {}),
     });
   const anyEvent = event as AnyEvent;
   if (anyEvent.type === "tag-history") {
-    yield* encodeHistoryLines(anyEvent, (parts) => encodePoint(parts, 0));
+    yield* encodeHistoryLines(anyEvent, (parts) => encodeInfluxPoint(parts, 0));
     return;
   }
   for (const point of anyEvent.type === "silent-sensors" ? buildSensorPoints(anyEvent) : [buildEventPoint(anyEvent)]) {
     const isReading = anyEvent.type === "tag-value" || anyEvent.type === "tag-total";
     const fields = isReading ? point.fields : { ...point.fields, event_id: event.id };
-    yield { text: encodePoint({ ...point, fields }, parseTimeMs(point.time ?? event.time)), count: 1 };
+    yield { text: encodeInfluxPoint({ ...point, fields }, parseTimeMs(point.time ?? event.time)), count: 1 };
   }
 }
 
 type SimpleKind = Exclude<AnyEvent["type"], "tag-history" | "silent-sensors" | (AlarmEvent | InventoryEvent)["type"]>;
 
-function buildEventPoint(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): EventPoint {
+function buildEventPoint(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): InfluxPoint {
   if (event.type.startsWith("alarm-")) return buildAlarmPoint(event as AlarmEvent);
-  const pointBuilders: Readonly<Record<string, ((event: never) => EventPoint) | undefined>> = POINT_BUILDER_BY_KIND;
+  const pointBuilders: Readonly<Record<string, ((event: never) => InfluxPoint) | undefined>> = POINT_BUILDER_BY_KIND;
   return pointBuilders[event.type]?.(event as never) ?? buildInventoryPoint(event as InventoryEvent);
 }
 
-const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind>) => EventPoint } = {
+const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind>) => InfluxPoint } = {
   /** An unreadable value has a quality and no value, so it does not pull an average towards 0. */
   "tag-value": ({ data: { tag, value, quality, latencyMs, behindGateway, type } }) => ({
     measurement: "tag_value",
@@ -72,7 +72,7 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind
       type_now: type?.now,
     },
   }),
-  /** The point of a total has the start of its period as time, so a later total overwrites it. */
+  /** The point of a total has the time of the period's start, so a later total overwrites the point. */
   "tag-total": ({ data: { tag, resolution, timeZone, total, reset, from, to } }) => ({
     measurement: "tag_total",
     tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
@@ -86,14 +86,14 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind
       const { from, until, series, waitingCount } = data;
       return { measurement, tags, fields: { from, until, series, waiting: waitingCount } };
     }
-    const fields = { first_date: data.firstDate, last_date: data.lastDate, ...buildAccountFields(data) };
+    const fields = { first_date: data.firstDate, last_date: data.lastDate, ...buildDayCountFields(data) };
     return { measurement, tags: { ...tags, tag_id: data.tag.id }, fields };
   },
-  /** The point of a day has the start of the day as time, so a revision overwrites it. */
+  /** The point of a sealed day has the time of the day's start, so a revised total overwrites the point. */
   "day-sealed": ({ time, data: { date, revision, revised, series, ...account } }) => ({
     measurement: "day_sealed",
     tags: {},
-    fields: { revision, revised, series, ...buildAccountFields(account), sealed_at: time },
+    fields: { revision, revised, series, ...buildDayCountFields(account), sealed_at: time },
     time: `${date}T00:00:00Z`,
   }),
   "gateway-online": buildGatewayPoint,
@@ -176,14 +176,14 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind
     buildWorkerPoint(type, { reason, count, first_time: firstTime, last_time: lastTime }, { sink }),
 };
 
-function buildWorkerPoint(type: string, fields: EventPoint["fields"], tags?: EventPoint["tags"]): EventPoint {
+function buildWorkerPoint(type: string, fields: InfluxPoint["fields"], tags?: InfluxPoint["tags"]): InfluxPoint {
   return { measurement: "worker_event", tags: { type, ...tags }, fields };
 }
 
 type AlarmEvent = Extract<AnyEvent, { type: `alarm-${string}` }>;
 
 /** The alarm's id is a tag: alarms of one trigger in the same second would otherwise overwrite each other. */
-function buildAlarmPoint({ type, data }: AlarmEvent): EventPoint {
+function buildAlarmPoint({ type, data }: AlarmEvent): InfluxPoint {
   const { alarm } = data;
   const { lastActiveEvent, trigger } = alarm;
   const alarmState = findAlarmState(type, alarm.status);
@@ -216,7 +216,7 @@ function buildAlarmPoint({ type, data }: AlarmEvent): EventPoint {
       behind_gateway: data.behindGateway,
       episode: data.episode,
       tickets: data.tickets?.map(({ sink, ticket }) => (ticket === null ? sink : `${sink} ${ticket}`)).join(", "),
-      ...buildChangeFields(data),
+      ...buildChangedValueFields(data),
     },
   };
 }
@@ -228,7 +228,7 @@ function findAlarmState(type: AlarmEvent["type"], status: string): "active" | "r
   return status === "resolved" ? "resolved" : "active";
 }
 
-function buildGatewayPoint({ type, data }: Event<"gateway-online" | "gateway-offline">): EventPoint {
+function buildGatewayPoint({ type, data }: Event<"gateway-online" | "gateway-offline">): InfluxPoint {
   const { displayName, location, version, hardware, ipAddress } = data.gateway;
   return {
     measurement: "gateway_status",
@@ -244,7 +244,7 @@ function buildGatewayPoint({ type, data }: Event<"gateway-online" | "gateway-off
   };
 }
 
-function buildSilencePoint({ type, data: { silence, by } }: Event<"silence-started" | "silence-ended">): EventPoint {
+function buildSilencePoint({ type, data: { silence, by } }: Event<"silence-started" | "silence-ended">): InfluxPoint {
   const { id, reason, from, to, madeBy, source, site, priorities, name, alarm } = silence;
   return buildWorkerPoint(type, {
     ...{ silence: id, reason, made_by: madeBy, by, since: from, until: to },
@@ -256,7 +256,7 @@ function buildSilencePoint({ type, data: { silence, by } }: Event<"silence-start
   });
 }
 
-function* buildSensorPoints({ data }: Event<"silent-sensors">): Generator<EventPoint> {
+function* buildSensorPoints({ data }: Event<"silent-sensors">): Generator<InfluxPoint> {
   const { counts, from, judged, parts, tags } = data;
   yield {
     measurement: "silent_sensors",
@@ -283,10 +283,10 @@ function* buildSensorPoints({ data }: Event<"silent-sensors">): Generator<EventP
     };
 }
 
-function buildAccountFields(account: DayBucketCounts): EventPoint["fields"] {
+function buildDayCountFields(account: DayBucketCounts): InfluxPoint["fields"] {
   const { expected, had, absent, refused, pending } = account;
-  const counts = { expected, had, null: account.null, absent, refused, pending };
-  return { ...counts, without_log: account.withoutLog, not_wanted: account.notWanted };
+  const dayBucketCounts = { expected, had, null: account.null, absent, refused, pending };
+  return { ...dayBucketCounts, without_log: account.withoutLog, not_wanted: account.notWanted };
 }
 
 type InventoryEvent = Extract<
@@ -294,7 +294,7 @@ type InventoryEvent = Extract<
   { type: `${"site" | "gateway" | "host" | "system" | "tag"}-${"added" | "changed" | "removed"}` }
 >;
 
-function buildInventoryPoint({ type, data }: InventoryEvent): EventPoint {
+function buildInventoryPoint({ type, data }: InventoryEvent): InfluxPoint {
   const [object, details] = getInventoryObject(data);
   return {
     measurement: "inventory_event",
@@ -303,18 +303,17 @@ function buildInventoryPoint({ type, data }: InventoryEvent): EventPoint {
       display_name: object.displayName,
       description: "description" in object ? object.description : undefined,
       ...details,
-      ...buildChangeFields(data),
+      ...buildChangedValueFields(data),
     },
   };
 }
 
-function buildChangeFields(data: object): EventPoint["fields"] {
+function buildChangedValueFields(data: object): InfluxPoint["fields"] {
   if (!("before" in data)) return {};
   const previousValues = data.before as Readonly<Record<string, unknown>>;
   return { changed: Object.keys(previousValues).join(","), before: JSON.stringify(previousValues) };
 }
 
-/** Returns the object of an inventory event and details to write as fields. */
 function getInventoryObject(data: InventoryEvent["data"]) {
   if ("site" in data) return [data.site, {}] as const;
   if ("tag" in data) return [data.tag, { unit: data.tag.unit }] as const;
@@ -324,7 +323,7 @@ function getInventoryObject(data: InventoryEvent["data"]) {
   }
   if ("host" in data) {
     const { type, modelName, ip, macAddress, gateway } = data.host;
-    const details = {
+    const inventoryObjectFields = {
       host_type: type,
       model_name: modelName,
       ip_address: ip,
@@ -332,14 +331,14 @@ function getInventoryObject(data: InventoryEvent["data"]) {
       behind_gateway: gateway === null ? null : String(gateway.id),
       gateway: gateway?.displayName,
     };
-    return [data.host, details] as const;
+    return [data.host, inventoryObjectFields] as const;
   }
   const { code, discipline, location, manufacturer, installedYear, maintenanceNotes, datapointsCount } = data.system;
-  const details = {
+  const inventoryObjectFields = {
     ...{ code, discipline, location, manufacturer },
     installed_year: installedYear,
     maintenance_notes: maintenanceNotes,
     datapoints_count: datapointsCount,
   };
-  return [data.system, details] as const;
+  return [data.system, inventoryObjectFields] as const;
 }

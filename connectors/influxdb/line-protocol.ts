@@ -6,7 +6,7 @@ import type { TagValue } from "../../src/core/model/building.ts";
 import type { Event } from "../../src/core/model/event.ts";
 
 /** One point. Tags and fields that are null or undefined are omitted: line protocol has no null. */
-export interface PointParts {
+export interface InfluxPointData {
   readonly measurement: string;
   readonly tags: Readonly<Record<string, string | number | null | undefined>>;
   readonly fields: Readonly<Record<string, string | number | boolean | null | undefined>>;
@@ -16,16 +16,16 @@ export interface PointParts {
 }
 
 /** Formats a line with a timestamp in nanoseconds. Numbers are always floats, so field types never conflict. */
-export function formatLine({ measurement, tags, fields, timeMs, distinguishingId }: PointParts): string {
-  const nanoseconds = distinguishingId === undefined ? ZERO_NANOSECONDS : hashToNanoseconds(distinguishingId);
+export function formatInfluxLine({ measurement, tags, fields, timeMs, distinguishingId }: InfluxPointData): string {
+  const nanoseconds = distinguishingId === undefined ? ZERO_NANOSECONDS : hashEventIdToNanoseconds(distinguishingId);
   const point = new Point(measurement).timestamp(`${timeMs}${nanoseconds}`);
   for (const [name, value] of Object.entries(tags)) {
-    const tagText = value === null || value === undefined ? null : cleanTagValue(String(value));
-    if (tagText !== null) point.tag(name, tagText);
+    const cleanedTagValue = value === null || value === undefined ? null : cleanTagValue(String(value));
+    if (cleanedTagValue !== null) point.tag(name, cleanedTagValue);
   }
   for (const [name, value] of Object.entries(fields)) {
     if (typeof value === "boolean") point.booleanField(name, value);
-    else if (typeof value === "string") point.stringField(name, toOneLine(value, MAX_FIELD_LENGTH));
+    else if (typeof value === "string") point.stringField(name, toOneLine(value, MAX_TEXT_FIELD_LENGTH));
     else if (typeof value === "number") {
       if (!Number.isFinite(value)) throw new Error(`${value} is no number for the field ${name}.`);
       point.floatField(name, value);
@@ -38,33 +38,32 @@ export function formatLine({ measurement, tags, fields, timeMs, distinguishingId
 
 const ZERO_NANOSECONDS = "000000";
 
-function hashToNanoseconds(id: string): string {
+function hashEventIdToNanoseconds(id: string): string {
   const nanoseconds = Number.parseInt(hash("sha256", id).slice(0, 12), 16) % 1_000_000;
   return String(nanoseconds).padStart(ZERO_NANOSECONDS.length, "0");
 }
 
 /** Control characters and Unicode line breaks, which end a line or confuse a terminal. */
 const LINE_BREAKS = /[\p{Cc}\u2028\u2029]+/gu;
-const MAX_TAG_LENGTH = 256;
+const MAX_TAG_VALUE_LENGTH = 256;
 /** Maximum length of a text field in UTF-16 units: at most 48 kB of UTF-8; InfluxDB allows 64 kB. */
-const MAX_FIELD_LENGTH = 16_000;
+const MAX_TEXT_FIELD_LENGTH = 16_000;
 
 /** Returns null for an empty tag, which is invalid. Replaces backslashes, which servers interpret differently. */
 function cleanTagValue(text: string): string | null {
-  const cleanedText = toOneLine(text, MAX_TAG_LENGTH).replaceAll("\\", "/").trim();
+  const cleanedText = toOneLine(text, MAX_TAG_VALUE_LENGTH).replaceAll("\\", "/").trim();
   return cleanedText === "" ? null : cleanedText;
 }
 
 /** Removes line breaks: VictoriaMetrics ends a point at a line break, even inside quotes. */
 const toOneLine = (text: string, max: number): string => text.slice(0, max).toWellFormed().replace(LINE_BREAKS, " ");
 
-export function buildValueFields(name: string, value: TagValue): PointParts["fields"] {
+export function buildValueFields(name: string, value: TagValue): InfluxPointData["fields"] {
   if (typeof value === "number") return { [name]: value };
   if (typeof value === "boolean") return { [`${name}_bool`]: value };
   return {};
 }
 
-/** Parses a time, without an offset as UTC. Throws for a text that is no time. */
 export function parseTimeMs(text: string): number {
   const timeMs = Date.parse(/(Z|[+-]\d{2}:?\d{2})$/i.test(text) ? text : `${text}Z`);
   if (Number.isNaN(timeMs)) throw new Error(`"${text.slice(0, 60)}" is not a time.`);
@@ -72,23 +71,23 @@ export function parseTimeMs(text: string): number {
 }
 
 /** One encoded line as text, or several lines as bytes, separated by line breaks. */
-export interface EncodedLines {
+export interface EncodedInfluxLines {
   readonly text: string | Buffer;
   readonly count?: number;
   readonly free?: () => void;
 }
 
-const spareBuffers: Buffer[] = [];
-/** Enough for one request of 5,000 history lines, 130 bytes each. */
-const MAX_SPARE_BUFFERS = 20;
-const SPARE_BUFFER_BYTES = 65_536;
+const reusableBuffers: Buffer[] = [];
+/** 20 buffers of 64 KiB hold one request of 5,000 history lines, each of 130 bytes. */
+const MAX_REUSABLE_BUFFERS = 20;
+const REUSABLE_BUFFER_BYTES = 65_536;
 const MAX_VALUE_AND_TIME_BYTES = 64;
 
-/** Encodes history fast: the part of the line before value and time is encoded once per type of value. */
+/** Encodes history values. For speed, the part of a line before value and time is encoded once per type of value. */
 export function* encodeHistoryLines(
   event: Event<"tag-history">,
-  lineAtZero: (parts: Omit<PointParts, "timeMs">) => string,
-): Generator<EncodedLines> {
+  lineAtZero: (parts: Omit<InfluxPointData, "timeMs">) => string,
+): Generator<EncodedInfluxLines> {
   const { fact, points } = splitHistoryEvent(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
   const linePrefix = (value: TagValue) => {
@@ -98,15 +97,15 @@ export function* encodeHistoryLines(
       fields: { ...buildValueFields("value", value), good: value !== null, origin, revised },
     });
     // Fields are sorted by name, and no field name comes after `value`.
-    const valueAndTime = `${typeof value === "number" ? "0 " : ""}0${ZERO_NANOSECONDS}`;
-    return Buffer.from(line.slice(0, line.length - valueAndTime.length));
+    const placeholderValueAndTime = `${typeof value === "number" ? "0 " : ""}0${ZERO_NANOSECONDS}`;
+    return Buffer.from(line.slice(0, line.length - placeholderValueAndTime.length));
   };
   const prefixes = { number: linePrefix(0), true: linePrefix(true), false: linePrefix(false), null: linePrefix(null) };
   const maxLineBytes = Math.max(...Object.values(prefixes).map(({ length }) => length)) + MAX_VALUE_AND_TIME_BYTES;
   const reader = new PointReader(points);
   let timeError: unknown = null;
   for (let isMore = true; isMore && timeError === null; ) {
-    const bytes = takeSpareBuffer(maxLineBytes);
+    const bytes = takeReusableBuffer(maxLineBytes);
     let at = 0;
     let count = 0;
     while (at + maxLineBytes <= bytes.length) {
@@ -121,30 +120,31 @@ export function* encodeHistoryLines(
       }
       if (count > 0) bytes[at++] = LINE_BREAK_BYTE;
       const value = reader.isOther ? reader.value : null;
-      const isLiteral = value === "true" || value === "false" || value === "null";
-      const prefix = isLiteral ? prefixes[value] : prefixes.number;
-      bytes.set(prefix, at);
-      at += prefix.length;
-      if (!isLiteral) {
+      const isJsonLiteral = value === "true" || value === "false" || value === "null";
+      const valueLinePrefix = isJsonLiteral ? prefixes[value] : prefixes.number;
+      bytes.set(valueLinePrefix, at);
+      at += valueLinePrefix.length;
+      if (!isJsonLiteral) {
         at = value === null ? reader.writeNumber(bytes, at) : writeAscii(value, bytes, at);
         bytes[at++] = SPACE_BYTE;
       }
       at = writeTimestamp(timeMs, bytes, at);
       count++;
     }
-    if (count > 0) yield { text: bytes.subarray(0, at), count, free: () => releaseBuffer(bytes) };
-    else releaseBuffer(bytes);
+    if (count > 0) yield { text: bytes.subarray(0, at), count, free: () => releaseReusableBuffer(bytes) };
+    else releaseReusableBuffer(bytes);
   }
   if (timeError !== null) throw timeError;
 }
 
-function takeSpareBuffer(bytes: number): Buffer {
-  if (bytes > SPARE_BUFFER_BYTES) return Buffer.allocUnsafeSlow(bytes);
-  return spareBuffers.pop() ?? Buffer.allocUnsafeSlow(SPARE_BUFFER_BYTES);
+function takeReusableBuffer(bytes: number): Buffer {
+  if (bytes > REUSABLE_BUFFER_BYTES) return Buffer.allocUnsafeSlow(bytes);
+  return reusableBuffers.pop() ?? Buffer.allocUnsafeSlow(REUSABLE_BUFFER_BYTES);
 }
 
-function releaseBuffer(bytes: Buffer): void {
-  if (bytes.length === SPARE_BUFFER_BYTES && spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(bytes);
+function releaseReusableBuffer(bytes: Buffer): void {
+  if (bytes.length === REUSABLE_BUFFER_BYTES && reusableBuffers.length < MAX_REUSABLE_BUFFERS)
+    reusableBuffers.push(bytes);
 }
 
 const LINE_BREAK_BYTE = 10;
@@ -153,9 +153,9 @@ const SPACE_BYTE = 32;
 /** Writes 13 digits of milliseconds (2001 to 2286) as nanoseconds; returns the next position. */
 function writeTimestamp(timeMs: number, into: Buffer, at: number): number {
   if (!(timeMs >= 1e12 && timeMs < 1e13)) return writeAscii(`${timeMs}${ZERO_NANOSECONDS}`, into, at);
-  const millions = Math.floor(timeMs / 1e6);
-  writeDigits(millions, 7, into, at);
-  writeDigits(timeMs - millions * 1e6, 6, into, at + 7);
+  const millionsOfMs = Math.floor(timeMs / 1e6);
+  writeDigits(millionsOfMs, 7, into, at);
+  writeDigits(timeMs - millionsOfMs * 1e6, 6, into, at + 7);
   return writeAscii(ZERO_NANOSECONDS, into, at + 13);
 }
 

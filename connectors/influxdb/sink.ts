@@ -6,38 +6,38 @@ import { hostAndPortOfUrl, openProxy, probeTlsThroughProxy } from "../../src/cor
 import type { Event } from "../../src/core/model/event.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import { createBucketClient, detectServerInstance } from "./bucket-client.ts";
-import { judgeError, judgeResponse, mapWriteError } from "./classify-write-response.ts";
+import { classifyError, classifyResponse, mapWriteError } from "./classify-write-response.ts";
 import type { InfluxConfig } from "./config.ts";
-import { encodeEventLines, type PointSettings } from "./event-points.ts";
+import { encodeEventLines, type InfluxPointSettings } from "./event-points.ts";
 import { createHttpExchange, type HttpExchange, type RequestBody } from "./http-exchange.ts";
 import { createNameLookup } from "./site-and-tag-names.ts";
 import {
   countLines,
   type EventLines,
+  type PointsBeyondRetention,
   storeLines,
-  type TooOldPoints,
-  type WriteVerdict,
+  type WriteOutcome,
 } from "./store-protocol-lines.ts";
 
 /** Creates the InfluxDB sink. Accepts an event when the server has stored the request with its points. */
 export function createInfluxSink(config: InfluxConfig, context: ConnectorContext): Sink {
   const { clock, log } = context;
   const url = new URL(config.url);
-  const writePath = buildWritePath(config);
+  const writePath = buildInfluxWritePath(config);
   const nameLookup = createNameLookup(config.tags_from, context);
   const { measurement_prefix: prefix = "", tags } = config;
-  const settings: PointSettings = { prefix, tags, namesOf: nameLookup.namesOf };
-  const reportTooOld = createTooOldReport(context);
-  const authorization = createAuthorization(config, context);
+  const pointSettings: InfluxPointSettings = { prefix, tags, namesOf: nameLookup.namesOf };
+  const reportDroppedPoints = createDroppedPointsReporter(context);
+  const readAuthorization = createAuthorization(config, context);
   const proxy = openProxy(config.proxy, clock);
   let exchange: HttpExchange | null = null;
 
   /** Reads the secrets again at each open, so a replaced token needs no restart. */
-  function connect(): HttpExchange {
+  function connectToInflux(): HttpExchange {
     exchange?.close();
     exchange = createHttpExchange({
       url: config.url,
-      authorization: authorization(),
+      authorization: readAuthorization(),
       gzip: config.gzip,
       timeoutMs: config.timeout,
       ca: config.ca_file === undefined ? undefined : readCertificateFile(config.ca_file, "ca_file"),
@@ -48,34 +48,34 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
   const createBucketClientFor = (connected: HttpExchange) => createBucketClient(config, writePath, connected);
 
-  async function send(lines: readonly EventLines[], client: HttpExchange, signal: AbortSignal): Promise<WriteVerdict> {
+  async function send(lines: readonly EventLines[], client: HttpExchange, signal: AbortSignal): Promise<WriteOutcome> {
     const count = countLines(lines);
-    const verdict = await client.post(writePath, buildRequestBody(lines), signal).then(
-      (response) => judgeResponse(response, config, count),
-      (error: unknown) => judgeSendError(error, count, signal),
+    const outcome = await client.post(writePath, buildRequestBody(lines), signal).then(
+      (response) => classifyResponse(response, config, count),
+      (error: unknown) => classifySendError(error, count, signal),
     );
-    if (verdict.kind === "stored" && verdict.tooOld !== null) reportTooOld(verdict.tooOld);
-    return verdict;
+    if (outcome.kind === "stored" && outcome.tooOld !== null) reportDroppedPoints(outcome.tooOld);
+    return outcome;
   }
 
-  /** Judges an error of sending. A stop also becomes a failure, so lines stored before stay settled. */
-  async function judgeSendError(error: unknown, lines: number, signal: AbortSignal): Promise<WriteVerdict> {
-    if (error instanceof HttpError && !signal.aborted) return judgeError(error, config, lines, clock.now());
-    const probe = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);
-    const tlsMismatch = await detectTlsPort(error, url, describeReceiver(url.origin), probe, signal);
+  /** Classifies an error of sending. An abort is returned as a failure, so that lines stored before remain accepted. */
+  async function classifySendError(error: unknown, lines: number, signal: AbortSignal): Promise<WriteOutcome> {
+    if (error instanceof HttpError && !signal.aborted) return classifyError(error, config, lines, clock.now());
+    const probeServerTls = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);
+    const tlsMismatchError = await detectTlsPort(error, url, describeReceiver(url.origin), probeServerTls, signal);
     if (signal.aborted) return { kind: "failed", error: signal.reason };
-    return { kind: "failed", error: tlsMismatch ?? mapWriteError(error, config, clock.now()) };
+    return { kind: "failed", error: tlsMismatchError ?? mapWriteError(error, config, clock.now()) };
   }
 
-  async function mapFailure(error: unknown, signal: AbortSignal): Promise<unknown> {
-    const sendVerdict = await judgeSendError(error, 0, signal);
-    return sendVerdict.kind === "failed" ? sendVerdict.error : mapWriteError(error, config, clock.now());
+  async function mapInfluxError(error: unknown, signal: AbortSignal): Promise<unknown> {
+    const sendErrorOutcome = await classifySendError(error, 0, signal);
+    return sendErrorOutcome.kind === "failed" ? sendErrorOutcome.error : mapWriteError(error, config, clock.now());
   }
 
   function* encodeBatchLines(batch: readonly Event[], unreadable: Map<number, string>): Generator<EventLines> {
     for (const [owner, event] of batch.entries()) {
       try {
-        for (const eventLines of encodeEventLines(event, settings)) yield { owner, ...eventLines };
+        for (const eventLines of encodeEventLines(event, pointSettings)) yield { owner, ...eventLines };
       } catch (error) {
         unreadable.set(owner, error instanceof Error ? error.message : String(error));
       }
@@ -88,28 +88,28 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     async open(signal) {
       signal.throwIfAborted();
-      const bucket = createBucketClientFor(connect());
+      const bucketClient = createBucketClientFor(connectToInflux());
       if (!config.create_database) return;
       try {
         // Check first: a user that may write to a database may lack the right to create one.
-        if (await bucket.isMissing(signal)) await bucket.create(signal);
+        if (await bucketClient.isMissing(signal)) await bucketClient.create(signal);
       } catch (error) {
-        throw await mapFailure(error, signal);
+        throw await mapInfluxError(error, signal);
       }
     },
 
     async write(offered, signal, _accepted, offer) {
       signal.throwIfAborted();
-      const client = exchange ?? connect();
-      const nameWait = await nameLookup.prepare(offered, offer?.committedAt);
-      if (nameWait?.from === 0) throw nameWait.error;
-      const batch = offered.slice(0, nameWait?.from);
-      const unreadable = new Map<number, string>();
-      const receipt = await storeLines(encodeBatchLines(batch, unreadable), (lines) => send(lines, client, signal));
-      const retry = receipt.retry ?? nameWait ?? undefined;
+      const client = exchange ?? connectToInflux();
+      const pendingNamesRetry = await nameLookup.prepare(offered, offer?.committedAt);
+      if (pendingNamesRetry?.from === 0) throw pendingNamesRetry.error;
+      const batch = offered.slice(0, pendingNamesRetry?.from);
+      const rejectReasons = new Map<number, string>();
+      const receipt = await storeLines(encodeBatchLines(batch, rejectReasons), (lines) => send(lines, client, signal));
+      const retry = receipt.retry ?? pendingNamesRetry ?? undefined;
       if (retry?.from === 0) throw retry.error;
-      for (const { index, reason } of receipt.rejected) unreadable.set(index, reason);
-      return buildReceipt(unreadable, retry);
+      for (const { index, reason } of receipt.rejected) rejectReasons.set(index, reason);
+      return buildReceipt(rejectReasons, retry);
     },
 
     async close() {
@@ -119,21 +119,21 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     /** Tests the sink with an empty write, which reveals missing permissions, a missing bucket or a wrong path. */
     async probe(signal) {
-      const bucket = createBucketClientFor(exchange ?? connect());
+      const bucketClient = createBucketClientFor(exchange ?? connectToInflux());
       try {
-        if (!(await bucket.isMissing(signal))) return;
-        if (config.create_database) await bucket.checkMayCreate(signal);
+        if (!(await bucketClient.isMissing(signal))) return;
+        if (config.create_database) await bucketClient.checkMayCreate(signal);
         else await exchange?.post(writePath, "", signal);
       } catch (error) {
-        throw await mapFailure(error, signal);
+        throw await mapInfluxError(error, signal);
       }
     },
 
-    detectRestart: (before, signal) => detectServerInstance(exchange ?? connect(), before, signal),
+    detectRestart: (before, signal) => detectServerInstance(exchange ?? connectToInflux(), before, signal),
 
     async retentionMs(signal) {
       try {
-        return await createBucketClientFor(exchange ?? connect()).retentionMs(signal);
+        return await createBucketClientFor(exchange ?? connectToInflux()).retentionMs(signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         // A token that may only write gets no response; VictoriaMetrics and InfluxDB 3 lack the endpoint.
@@ -155,7 +155,7 @@ function buildRequestBody(lines: readonly EventLines[]): RequestBody {
 
 const LINE_BREAK_BYTES = Buffer.from("\n");
 
-function buildWritePath({ api, org, bucket = "", database = "", retention_policy: rp }: InfluxConfig): string {
+function buildInfluxWritePath({ api, org, bucket = "", database = "", retention_policy: rp }: InfluxConfig): string {
   const precision = "ns";
   if (api === "v2") return `/api/v2/write?${new URLSearchParams({ org, bucket, precision }).toString()}`;
   const query = { db: database, precision, ...(rp === undefined ? {} : { rp }) };
@@ -163,9 +163,9 @@ function buildWritePath({ api, org, bucket = "", database = "", retention_policy
 }
 
 function createAuthorization({ password, token, username }: InfluxConfig, { clock }: ConnectorContext) {
-  const secret = token ?? password;
-  if (secret === undefined) return () => null;
-  const readSecret = secretReader(secret, clock);
+  const secretReference = token ?? password;
+  if (secretReference === undefined) return () => null;
+  const readSecret = secretReader(secretReference, clock);
   return () => {
     const secretText = readSecret().reveal();
     if (token !== undefined) return `Token ${secretText}`;
@@ -173,10 +173,10 @@ function createAuthorization({ password, token, username }: InfluxConfig, { cloc
   };
 }
 
-const TOO_OLD_REPORT_INTERVAL_MS = 3_600_000;
+const DROPPED_POINTS_LOG_INTERVAL_MS = 3_600_000;
 
 /** Logs dropped points at once, then their count once an hour, so that a backfill does not fill the log. */
-function createTooOldReport({ clock, log }: ConnectorContext): (dropped: TooOldPoints) => void {
+function createDroppedPointsReporter({ clock, log }: ConnectorContext): (dropped: PointsBeyondRetention) => void {
   let unreported = 0;
   let totalPoints = 0;
   let reportedAtMs = Number.NEGATIVE_INFINITY;
@@ -184,7 +184,7 @@ function createTooOldReport({ clock, log }: ConnectorContext): (dropped: TooOldP
     unreported += points;
     totalPoints += points;
     const nowMs = clock.monotonic();
-    if (nowMs - reportedAtMs < TOO_OLD_REPORT_INTERVAL_MS) return;
+    if (nowMs - reportedAtMs < DROPPED_POINTS_LOG_INTERVAL_MS) return;
     log.warn(
       { points: unreported, total: totalPoints, answer: reason },
       "the server keeps nothing as old as these points, and leaves them out; shorten backfill or keep longer there",

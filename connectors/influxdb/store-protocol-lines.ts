@@ -1,19 +1,19 @@
 import { buildReceipt, type Receipt } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
-import type { EncodedLines } from "./line-protocol.ts";
+import type { EncodedInfluxLines } from "./line-protocol.ts";
 
-export type EventLines = EncodedLines & { readonly owner: number };
+export type EventLines = EncodedInfluxLines & { readonly owner: number };
 
 export const countLines = (lines: readonly EventLines[]): number =>
   lines.reduce((sum, { count = 1 }) => sum + count, 0);
 
-export interface TooOldPoints {
+export interface PointsBeyondRetention {
   readonly points: number;
   readonly reason: string;
 }
 
-export type WriteVerdict =
-  | { readonly kind: "stored"; readonly tooOld: TooOldPoints | null }
+export type WriteOutcome =
+  | { readonly kind: "stored"; readonly tooOld: PointsBeyondRetention | null }
   | { readonly kind: "too-large" }
   /** At least one line can never be stored; `all`: no line of the request can be stored. */
   | { readonly kind: "poison"; readonly reason: string; readonly all: boolean }
@@ -23,35 +23,35 @@ export type WriteVerdict =
 const MAX_REQUEST_LINES = 5_000;
 const MAX_REQUEST_CHARACTERS = 4_000_000;
 
-/** Maximum requests per write. Finding one faulty line among 5,000 takes 14 requests. */
+/** Maximum requests per write. By bisection, 14 requests find one faulty line among 5,000. */
 const MAX_REQUESTS_PER_WRITE = 200;
 
 /** Stores lines. Splits a request that is too large or has a faulty line until the faulty event is found. */
 export async function storeLines(
   lines: Iterable<EventLines>,
-  send: (lines: readonly EventLines[]) => Promise<WriteVerdict>,
+  send: (lines: readonly EventLines[]) => Promise<WriteOutcome>,
 ): Promise<Receipt> {
   const reasons = new Map<number, string>();
   let requests = 0;
 
   for (const request of groupIntoRequests(lines)) {
-    const pendingParts = [request];
-    for (let chunk = pendingParts.pop(); chunk !== undefined; chunk = pendingParts.pop()) {
-      const firstOwner = chunk[0]?.owner ?? 0;
-      if (requests >= MAX_REQUESTS_PER_WRITE && firstOwner > 0) {
+    const pendingRequestParts = [request];
+    for (let chunk = pendingRequestParts.pop(); chunk !== undefined; chunk = pendingRequestParts.pop()) {
+      const firstEventIndex = chunk[0]?.owner ?? 0;
+      if (requests >= MAX_REQUESTS_PER_WRITE && firstEventIndex > 0) {
         const error = new Retryable("More faulty points than one write can sort out; the rest follows.");
-        return buildReceipt(reasons, { from: firstOwner, error });
+        return buildReceipt(reasons, { from: firstEventIndex, error });
       }
       requests += 1;
-      const verdict = await send(chunk);
-      if (verdict.kind === "failed") return buildReceipt(reasons, { from: firstOwner, error: verdict.error });
-      if (verdict.kind === "stored") continue;
-      const [left, right] = verdict.kind === "too-large" ? halveLines(chunk) : halveByEvent(chunk);
-      if (right.length > 0 && !(verdict.kind === "poison" && verdict.all)) {
-        pendingParts.push(right, left);
+      const outcome = await send(chunk);
+      if (outcome.kind === "failed") return buildReceipt(reasons, { from: firstEventIndex, error: outcome.error });
+      if (outcome.kind === "stored") continue;
+      const [left, right] = outcome.kind === "too-large" ? halveProtocolLines(chunk) : halveAtEventBoundary(chunk);
+      if (right.length > 0 && !(outcome.kind === "poison" && outcome.all)) {
+        pendingRequestParts.push(right, left);
         continue;
       }
-      const reason = verdict.kind === "poison" ? verdict.reason : "A single point is larger than the server takes.";
+      const reason = outcome.kind === "poison" ? outcome.reason : "A single point is larger than the server takes.";
       for (const { owner } of chunk) if (!reasons.has(owner)) reasons.set(owner, reason);
     }
     for (const { free } of request) free?.();
@@ -77,16 +77,16 @@ function* groupIntoRequests(lines: Iterable<EventLines>): Generator<readonly Eve
   if (request.length > 0) yield request;
 }
 
-type LineHalves = readonly [left: readonly EventLines[], right: readonly EventLines[]];
+type ProtocolLineHalves = readonly [left: readonly EventLines[], right: readonly EventLines[]];
 
-function halveLines(part: readonly EventLines[]): LineHalves {
+function halveProtocolLines(part: readonly EventLines[]): ProtocolLineHalves {
   const [singleLine] = part;
   if (singleLine !== undefined && part.length === 1 && (singleLine.count ?? 1) > 1) return halveEventLines(singleLine);
   const middleIndex = Math.ceil(part.length / 2);
   return [part.slice(0, middleIndex), part.slice(middleIndex)];
 }
 
-function halveEventLines({ owner, text, count = 1 }: EventLines): LineHalves {
+function halveEventLines({ owner, text, count = 1 }: EventLines): ProtocolLineHalves {
   const half = Math.ceil(count / 2);
   let end = -1;
   for (let n = 0; n < half; n++) end = text.indexOf("\n", end + 1);
@@ -96,7 +96,7 @@ function halveEventLines({ owner, text, count = 1 }: EventLines): LineHalves {
 }
 
 /** Splits between two events, close to the middle; the right half is empty for a single event. */
-function halveByEvent(part: readonly EventLines[]): LineHalves {
+function halveAtEventBoundary(part: readonly EventLines[]): ProtocolLineHalves {
   const middleIndex = Math.floor(part.length / 2);
   const isEventBoundary = (at: number) => at > 0 && at < part.length && part[at]?.owner !== part[at - 1]?.owner;
   for (let indexOffset = 0; indexOffset <= part.length; indexOffset += 1) {

@@ -10,20 +10,20 @@ import type { Clock } from "../../src/core/runtime/clock.ts";
 import { printableLine } from "../../src/core/values/printable-text.ts";
 import { cutText } from "../shared/receiver/text.ts";
 import { createAuthorizationHeader, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
-import { type JiraConfig, RESERVED_FIELDS } from "./config.ts";
+import { type JiraConfig, RESERVED_ISSUE_FIELDS } from "./config.ts";
 
 const STATUSES_WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
 const MAX_ERROR_TEXT_LENGTH = 400;
 /** Header value for an unknown user, whom Jira treats as anonymous. */
 const UNKNOWN_USER_REASON = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
 
-const ErrorResponse = z.object({
+const JiraErrorResponse = z.object({
   errorMessages: z.array(z.string()).default([]),
   errors: z.record(z.string(), z.unknown()).default({}),
 });
 
-const PAGE_SIZE = 20;
-const MAX_PAGES = 50;
+const JIRA_PAGE_SIZE = 20;
+const MAX_JIRA_PAGES = 50;
 
 const PermissionsResponse = z.object({ permissions: z.record(z.string(), z.object({ havePermission: z.boolean() })) });
 const IssueType = z.object({ id: z.string(), name: z.string() });
@@ -36,48 +36,48 @@ const IssueField = z.object({
 
 export function createJiraApi(config: JiraConfig, clock: Clock) {
   const baseUrl = new URL(config.url);
-  const apiPath = `${baseUrl.pathname.replace(/\/+$/, "")}/rest/api/${config.deployment === "cloud" ? 3 : 2}`;
+  const jiraApiPath = `${baseUrl.pathname.replace(/\/+$/, "")}/rest/api/${config.deployment === "cloud" ? 3 : 2}`;
   const project = encodeURIComponent(config.project);
   const client = createHttpClient({ url: baseUrl, config, clock });
   const { origin } = client;
   const { user, token } = config;
   const authorization = createAuthorizationHeader(user === undefined ? { token } : { user, password: token }, clock);
 
-  async function request(options: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
-    const path = apiPath + options.path;
+  async function requestJira(options: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
+    const path = jiraApiPath + options.path;
     const authorizedRequest = { ...options, path, headers: authorization(), allow: STATUSES_WITH_ERROR_TEXT };
     const response = await sendRequest(client, authorizedRequest, clock, signal);
     if (UNKNOWN_USER_REASON.test(response.headers["x-seraph-loginreason"] ?? "")) throw createUnknownUserError(origin);
     if (response.status < 300) return checkSuccessResponse(response, origin);
     if (options.allow?.includes(response.status) && response.json !== undefined) return response;
-    throw mapErrorResponse(response, origin, clock.now());
+    throw mapJiraErrorResponse(response, origin, clock.now());
   }
 
   async function requestJson<T>(options: ReceiverRequest, schema: z.ZodType<T>, signal: AbortSignal): Promise<T> {
-    return parseResponse(await request(options, signal), schema, origin);
+    return parseJiraResponse(await requestJira(options, signal), schema, origin);
   }
 
   async function checkProjectIsVisible(signal: AbortSignal): Promise<void> {
     const path = `/mypermissions?projectKey=${project}&permissions=BROWSE_PROJECTS`;
-    const response = await request({ method: "GET", path, allow: [404] }, signal);
+    const response = await requestJira({ method: "GET", path, allow: [404] }, signal);
     const { permissions } =
-      response.status === 404 ? { permissions: {} } : parseResponse(response, PermissionsResponse, origin);
+      response.status === 404 ? { permissions: {} } : parseJiraResponse(response, PermissionsResponse, origin);
     if (permissions.BROWSE_PROJECTS?.havePermission === true) return;
     throw createProjectError("does not show us the project", "Browse projects");
   }
 
-  /** Reads all pages. Cloud names the list after its content, Data Center `values`. */
+  /** Reads all pages of a list. Jira Cloud names the list after its content; Data Center names it `values`. */
   async function readAll<T>(path: string, name: string, item: z.ZodType<T>, signal: AbortSignal): Promise<T[]> {
     const Page = z.object({ values: z.array(item).optional(), total: z.number().optional() }).catchall(z.unknown());
     const records: T[] = [];
-    for (let page = 0; page < MAX_PAGES; page += 1) {
-      const pagePath = `${path}?startAt=${records.length}&maxResults=${PAGE_SIZE}`;
-      const response = await request({ method: "GET", path: pagePath, allow: [400, 404] }, signal);
-      if (response.status >= 400) throw createMayNotCreateError(formatErrorText(response));
-      const { values, total, ...rest } = parseResponse(response, Page, origin);
-      const items = values ?? parseResponse({ ...response, json: rest[name] }, z.array(item), origin);
-      records.push(...items);
-      if (items.length === 0 || (total !== undefined && records.length >= total)) break;
+    for (let page = 0; page < MAX_JIRA_PAGES; page += 1) {
+      const pagePath = `${path}?startAt=${records.length}&maxResults=${JIRA_PAGE_SIZE}`;
+      const response = await requestJira({ method: "GET", path: pagePath, allow: [400, 404] }, signal);
+      if (response.status >= 400) throw createMayNotCreateError(formatJiraErrorText(response));
+      const { values, total, ...rest } = parseJiraResponse(response, Page, origin);
+      const pageItems = values ?? parseJiraResponse({ ...response, json: rest[name] }, z.array(item), origin);
+      records.push(...pageItems);
+      if (pageItems.length === 0 || (total !== undefined && records.length >= total)) break;
     }
     return records;
   }
@@ -103,7 +103,7 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
 
   return {
     origin,
-    request,
+    request: requestJira,
     read: requestJson,
     checkProjectIsVisible,
     progressMs: client.progressMs,
@@ -113,47 +113,46 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
       await requestJson({ method: "GET", path: "/myself" }, z.object({ displayName: z.string() }), signal);
       await checkProjectIsVisible(signal);
       const path = `/issue/createmeta/${project}/issuetypes/${encodeURIComponent(await readTypeId(signal))}`;
-      checkRequiredFields(config, await readAll(path, "fields", IssueField, signal));
+      checkIssueFields(config, await readAll(path, "fields", IssueField, signal));
     },
   };
 }
 
-/** Throws for an invalid response, after which the result of the request is unknown. */
-export function parseResponse<T>(response: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
+export function parseJiraResponse<T>(response: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
   const parsedBody = schema.safeParse(response.json);
   if (parsedBody.success) return parsedBody.data;
   throw createNotJiraError(response, origin);
 }
 
-function formatErrorText(response: ReceiverResponse): string {
-  const { errorMessages, errors } = parseErrorResponse(response);
-  const fieldErrors = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
-  return cutText(printableLine([...errorMessages, ...fieldErrors].join(" ")), MAX_ERROR_TEXT_LENGTH);
+function formatJiraErrorText(response: ReceiverResponse): string {
+  const { errorMessages, errors } = parseJiraErrorResponse(response);
+  const fieldErrorTexts = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
+  return cutText(printableLine([...errorMessages, ...fieldErrorTexts].join(" ")), MAX_ERROR_TEXT_LENGTH);
 }
 
-function parseErrorResponse({ json }: ReceiverResponse): z.infer<typeof ErrorResponse> {
-  return ErrorResponse.safeParse(json).data ?? { errorMessages: [], errors: {} };
+function parseJiraErrorResponse({ json }: ReceiverResponse): z.infer<typeof JiraErrorResponse> {
+  return JiraErrorResponse.safeParse(json).data ?? { errorMessages: [], errors: {} };
 }
 
-function mapErrorResponse(response: ReceiverResponse, origin: string, nowMs: number): Error {
+function mapJiraErrorResponse(response: ReceiverResponse, origin: string, nowMs: number): Error {
   const { status } = response;
-  const errorText = formatErrorText(response);
+  const errorText = formatJiraErrorText(response);
   if (status === 409) return new Retryable(`${origin} answered 409: somebody else edits it just now. ${errorText}`);
-  if (status === 400 && errorText !== "") return mapRefusedFields(response, origin);
+  if (status === 400 && errorText !== "") return mapRefusedFieldsError(response, origin);
   return mapTicketError(response, errorText, origin, nowMs);
 }
 
 /** Maps refused fields. Only summary and description come from the alarm; other fields are a configuration error. */
-function mapRefusedFields(response: ReceiverResponse, origin: string): ConfigError | Rejected {
-  const fields = Object.keys(parseErrorResponse(response).errors);
-  const configuredFields = fields.filter((field) => field !== "summary" && field !== "description");
-  const sentence = `${origin} answered 400. It said: ${formatErrorText(response)}`;
-  const [firstOptionField] = configuredFields;
-  if (firstOptionField === undefined) return new Rejected(sentence);
-  return new ConfigError(sentence, {
+function mapRefusedFieldsError(response: ReceiverResponse, origin: string): ConfigError | Rejected {
+  const fields = Object.keys(parseJiraErrorResponse(response).errors);
+  const refusedConfiguredFields = fields.filter((field) => field !== "summary" && field !== "description");
+  const errorSentence = `${origin} answered 400. It said: ${formatJiraErrorText(response)}`;
+  const [firstOptionField] = refusedConfiguredFields;
+  if (firstOptionField === undefined) return new Rejected(errorSentence);
+  return new ConfigError(errorSentence, {
     reason: "validation",
     field: firstOptionField === "issuetype" ? "issue_type" : firstOptionField === "project" ? "project" : "fields",
-    hint: `Check ${configuredFields.map((field) => printableLine(field)).join(", ")} in the options, or what the project asks for.`,
+    hint: `Check ${refusedConfiguredFields.map((field) => printableLine(field)).join(", ")} in the options, or what the project asks for.`,
   });
 }
 
@@ -164,7 +163,7 @@ function createUnknownUserError(origin: string): ConfigError {
 
 function checkSuccessResponse(response: ReceiverResponse, origin: string): ReceiverResponse {
   if (response.body.trim() !== "" && response.json === undefined) throw createNotJiraError(response, origin);
-  const errorText = formatErrorText(response);
+  const errorText = formatJiraErrorText(response);
   if (errorText === "") return response;
   throw new Rejected(`${origin} answered ${response.status}, and refused it all the same. It said: ${errorText}`);
 }
@@ -174,24 +173,24 @@ function createNotJiraError({ status }: ReceiverResponse, origin: string): Retry
   return new Retryable(`${origin} answered ${status}, but not as Jira does.`, { hint });
 }
 
-function checkRequiredFields(config: JiraConfig, fields: readonly z.infer<typeof IssueField>[]): void {
-  const filledFieldIds = new Set([...RESERVED_FIELDS, ...Object.keys(config.fields)]);
-  if (Object.keys(config.priority).length > 0) filledFieldIds.add("priority");
-  const unfilledFields = fields.filter(
-    // Jira sets the reporter to the account.
+function checkIssueFields(config: JiraConfig, fields: readonly z.infer<typeof IssueField>[]): void {
+  const configuredFieldIds = new Set([...RESERVED_ISSUE_FIELDS, ...Object.keys(config.fields)]);
+  if (Object.keys(config.priority).length > 0) configuredFieldIds.add("priority");
+  const missingFields = fields.filter(
+    // Jira fills the required field `reporter` with the account.
     ({ fieldId, required, hasDefaultValue }) =>
-      required && !hasDefaultValue && !filledFieldIds.has(fieldId) && fieldId !== "reporter",
+      required && !hasDefaultValue && !configuredFieldIds.has(fieldId) && fieldId !== "reporter",
   );
-  if (unfilledFields.length > 0) {
-    const names = unfilledFields.map(({ fieldId, name }) => `${printableLine(name)} (${printableLine(fieldId)})`);
+  if (missingFields.length > 0) {
+    const names = missingFields.map(({ fieldId, name }) => `${printableLine(name)} (${printableLine(fieldId)})`);
     const message = `The project ${config.project} asks for fields that nobody fills: ${cutText(names.join(", "), 300)}.`;
     const hint = "Give each a value under `fields`, or make it optional in Jira.";
     throw new ConfigError(message, { reason: "validation", field: "fields", hint });
   }
-  const existingFieldIds = new Set(["project", "issuetype", ...fields.map(({ fieldId }) => fieldId)]);
-  const unknownFieldIds = [...filledFieldIds].filter((id) => !existingFieldIds.has(id));
-  if (unknownFieldIds.length === 0) return;
-  const message = `New issues of ${config.project} have no field ${unknownFieldIds.join(", ")}.`;
+  const existingIssueFieldIds = new Set(["project", "issuetype", ...fields.map(({ fieldId }) => fieldId)]);
+  const unknownIssueFieldIds = [...configuredFieldIds].filter((id) => !existingIssueFieldIds.has(id));
+  if (unknownIssueFieldIds.length === 0) return;
+  const message = `New issues of ${config.project} have no field ${unknownIssueFieldIds.join(", ")}.`;
   const hint = "Put it on the screen for new issues in Jira, or take it out of the options.";
   throw new ConfigError(message, { reason: "validation", field: "fields", hint });
 }

@@ -3,20 +3,20 @@ import { OUTBOUND_HTTP_OPTIONS, ReceiverUrl } from "../../src/core/http/outbound
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
-export const RESERVED_FIELDS = ["project", "issuetype", "summary", "description", "labels"];
+export const RESERVED_ISSUE_FIELDS = ["project", "issuetype", "summary", "description", "labels"];
 
-const JiraName = z.string().min(1).max(255);
+const JiraObjectName = z.string().min(1).max(255);
 
 const IssueLabel = z.string().regex(/^\S{1,255}$/, "A label has no blanks and at most 255 characters.");
 
 const IssueFieldId = z
   .string()
   .regex(/^[A-Za-z][A-Za-z0-9_-]*$/, "Write the id of a field, such as customfield_10042.")
-  .refine((id) => !RESERVED_FIELDS.includes(id), "Plenum fills this field by itself; there are options for it.");
+  .refine((id) => !RESERVED_ISSUE_FIELDS.includes(id), "Plenum fills this field by itself; there are options for it.");
 
 export const JiraConfig = z
   .strictObject({
-    url: ReceiverUrl.refine((text) => !URL.canParse(text) || isBaseUrl(new URL(text)), {
+    url: ReceiverUrl.refine((text) => !URL.canParse(text) || isJiraBaseUrl(new URL(text)), {
       error: "Write the address of Jira itself, without /rest, ? and #, such as https://example.atlassian.net.",
     }).meta({ description: "Address of Jira, such as https://example.atlassian.net." }),
     deployment: z.enum(["cloud", "data_center"]).default("cloud").meta({
@@ -34,22 +34,22 @@ export const JiraConfig = z
       .string()
       .regex(/^[A-Za-z][A-Za-z0-9_]{0,254}$/, "Write the key of the project, such as FM.")
       .meta({ description: "Key of the project in which issues are created.", examples: ["FM"] }),
-    issue_type: JiraName.default("Task").meta({ description: "Name of the type of issue, as Jira spells it." }),
-    priority: z.record(PriorityLetter, JiraName).default({}).meta({
+    issue_type: JiraObjectName.default("Task").meta({ description: "Name of the type of issue, as Jira spells it." }),
+    priority: z.record(PriorityLetter, JiraObjectName).default({}).meta({
       description: "Name of Jira's priority for each of ours; Jira's default for what is left out.",
     }),
     labels: z.array(IssueLabel).max(20).default([]).meta({ description: "Further labels of every issue." }),
     fields: z.record(IssueFieldId, z.json()).default({}).meta({
       description: "Further fields of every new issue by id, with values as Jira's interface takes them.",
     }),
-    done: z.array(JiraName).max(20).default([]).meta({
+    done: z.array(JiraObjectName).max(20).default([]).meta({
       description:
         "Names of transitions, or of the statuses that they lead to, by which an issue is closed, the best first; without it any that leads to a status of the category Done.",
     }),
-    resolution: JiraName.optional().meta({
+    resolution: JiraObjectName.optional().meta({
       description: "Name of the resolution, where the transition asks for one; its first without this.",
     }),
-    reopen: JiraName.optional().meta({
+    reopen: JiraObjectName.optional().meta({
       description:
         "Name of a transition, or of the status that it leads to, by which a closed issue is opened when the alarm comes back.",
     }),
@@ -61,10 +61,10 @@ export const JiraConfig = z
   })
   .superRefine((config, context) => {
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
-    const isCloud = config.deployment === "cloud";
-    if (isCloud && config.user === undefined)
+    const isJiraCloud = config.deployment === "cloud";
+    if (isJiraCloud && config.user === undefined)
       reportIssue("user", "Jira Cloud wants the e-mail address of the account whose token it is.");
-    if (!isCloud && config.user !== undefined)
+    if (!isJiraCloud && config.user !== undefined)
       reportIssue("user", "A personal access token says itself whose it is; take the user away.");
     if (config.fields.priority !== undefined && Object.keys(config.priority).length > 0)
       reportIssue("fields", "The priority is given twice, by `priority` and in `fields`; take one away.");
@@ -74,4 +74,4 @@ export const JiraConfig = z
   .meta({ description: "An issue in Jira for every alarm, edited in place and closed when it is over." });
 export type JiraConfig = z.infer<typeof JiraConfig>;
 
-const isBaseUrl = (url: URL): boolean => url.search === "" && url.hash === "" && !/\/rest(\/|$)/.test(url.pathname);
+const isJiraBaseUrl = (url: URL): boolean => url.search === "" && url.hash === "" && !/\/rest(\/|$)/.test(url.pathname);

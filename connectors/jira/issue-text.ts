@@ -1,29 +1,29 @@
 import type { IncidentMessage, IncidentText } from "../shared/receiver/receiver-interface.ts";
 import { cutText, shortenUntilFits } from "../shared/receiver/text.ts";
 
-const MAX_SUMMARY_LENGTH = 255;
-const MAX_BODY_LENGTH = 32_000;
-const MAX_TEXT_LENGTH = 4_000;
+const MAX_ISSUE_SUMMARY_LENGTH = 255;
+const MAX_ISSUE_BODY_LENGTH = 32_000;
+const MAX_INCIDENT_TEXT_LENGTH = 4_000;
 
-type DescriptionParts = Pick<IncidentText, "status" | "fields" | "list" | "curves" | "linkText"> & {
+type IssueDescriptionContent = Pick<IncidentText, "status" | "fields" | "list" | "curves" | "linkText"> & {
   readonly href: string | null;
 };
 
 interface TextFormat {
-  render(body: DescriptionParts): unknown;
+  render(body: IssueDescriptionContent): unknown;
   sentence(text: string): unknown;
 }
 
-export const formatSummary = ({ text }: IncidentMessage): string => cutText(text.title, MAX_SUMMARY_LENGTH);
+export const formatSummary = ({ text }: IncidentMessage): string => cutText(text.title, MAX_ISSUE_SUMMARY_LENGTH);
 
 export function renderDescription({ text, link }: Pick<IncidentMessage, "text" | "link">, format: TextFormat): unknown {
   const href = link === null ? null : new URL(link).href;
-  const computeBodyLength = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body)).length;
+  const measureIssueBody = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body)).length;
   return shortenUntilFits(
     text,
-    MAX_TEXT_LENGTH,
+    MAX_INCIDENT_TEXT_LENGTH,
     (shortened) => format.render({ ...shortened, href }),
-    (body) => computeBodyLength(body) <= MAX_BODY_LENGTH,
+    (body) => measureIssueBody(body) <= MAX_ISSUE_BODY_LENGTH,
   );
 }
 
@@ -47,36 +47,36 @@ interface AdfMark {
 /** Atlassian Document Format of Jira Cloud, whose text nodes cannot contain mentions, links or markup. */
 export const ADF_FORMAT: TextFormat = {
   render({ status, fields, list, curves, linkText, href }) {
-    const blockNodes = [
-      buildParagraph([buildTextNode(status, { type: "strong" })]),
-      buildBulletList(
-        fields.map((field) => [buildTextNode(field.label, { type: "strong" }), ...buildLineNodes(field.text)]),
+    const adfBlockNodes = [
+      buildParagraph([buildAdfTextNode(status, { type: "strong" })]),
+      buildAdfBulletList(
+        fields.map((field) => [buildAdfTextNode(field.label, { type: "strong" }), ...buildAdfLineNodes(field.text)]),
       ),
-      buildBulletList(list.map((line) => [buildTextNode(line)])),
-      curves.length === 0 ? null : { type: "codeBlock", content: [buildTextNode(curves.join("\n"))] },
-      href === null ? null : buildParagraph([buildTextNode(linkText, { type: "link", attrs: { href } })]),
+      buildAdfBulletList(list.map((line) => [buildAdfTextNode(line)])),
+      curves.length === 0 ? null : { type: "codeBlock", content: [buildAdfTextNode(curves.join("\n"))] },
+      href === null ? null : buildParagraph([buildAdfTextNode(linkText, { type: "link", attrs: { href } })]),
     ];
-    return buildAdfDocument(blockNodes.filter((part) => part !== null));
+    return buildAdfDocument(adfBlockNodes.filter((part) => part !== null));
   },
-  sentence: (sentence) => buildAdfDocument([buildParagraph([buildTextNode(sentence)])]),
+  sentence: (sentence) => buildAdfDocument([buildParagraph([buildAdfTextNode(sentence)])]),
 };
 
 const buildAdfDocument = (content: readonly AdfNode[]) => ({ version: 1, type: "doc", content });
 
 const buildParagraph = (content: readonly AdfNode[]): AdfNode => ({ type: "paragraph", content });
 
-function buildBulletList(items: readonly (readonly AdfNode[])[]): AdfNode | null {
+function buildAdfBulletList(items: readonly (readonly AdfNode[])[]): AdfNode | null {
   if (items.length === 0) return null;
   return { type: "bulletList", content: items.map((item) => ({ type: "listItem", content: [buildParagraph(item)] })) };
 }
 
-function buildTextNode(text: string, ...marks: readonly AdfMark[]): AdfNode {
+function buildAdfTextNode(text: string, ...marks: readonly AdfMark[]): AdfNode {
   return { type: "text", text, ...(marks.length === 0 ? {} : { marks }) };
 }
 
-function buildLineNodes(lines: string): readonly AdfNode[] {
+function buildAdfLineNodes(lines: string): readonly AdfNode[] {
   const [first = "", ...others] = lines.split("\n");
-  return [buildTextNode(`: ${first}`), ...others.flatMap((line) => [{ type: "hardBreak" }, buildTextNode(line)])];
+  return [buildAdfTextNode(`: ${first}`), ...others.flatMap((line) => [{ type: "hardBreak" }, buildAdfTextNode(line)])];
 }
 
 /** Wiki text of Jira Data Center. Characters that could be markup are written as numeric entities. */

@@ -9,39 +9,39 @@ import {
   type Ticket,
   type TicketSystem,
 } from "../shared/receiver/ticket-receiver.ts";
-import { createJiraApi, parseResponse } from "./api.ts";
+import { createJiraApi, parseJiraResponse } from "./api.ts";
 import type { JiraConfig } from "./config.ts";
 import { ADF_FORMAT, formatSummary, renderComment, renderDescription, WIKI_FORMAT } from "./issue-text.ts";
 
 /** Time for which Jira's search may miss a new issue. */
-const SEARCH_LAG_MS = { cloud: 300_000, data_center: 60_000 };
-const MAX_SEARCH_RESULTS = 20;
+const ISSUE_SEARCH_LAG_MS = { cloud: 300_000, data_center: 60_000 };
+const MAX_ISSUE_SEARCH_RESULTS = 20;
 
 const IssueKey = z.string().regex(/^[A-Za-z][A-Za-z0-9_]*-\d{1,20}$/);
 /** Id of an issue. Unlike the key, the id stays the same when the issue moves to another project. */
 const IssueId = z.string().regex(/^\d{1,20}$/);
 const CreatedIssue = z.object({ id: IssueId, key: IssueKey });
-const StatusCategory = z.object({ key: z.string() });
-const IssueStatus = z.object({ fields: z.object({ status: z.object({ statusCategory: StatusCategory }) }) });
-const SearchResponse = z.object({ issues: z.array(IssueStatus.extend({ id: IssueId, key: IssueKey })) });
+const IssueStatusCategory = z.object({ key: z.string() });
+const IssueStatus = z.object({ fields: z.object({ status: z.object({ statusCategory: IssueStatusCategory }) }) });
+const IssueSearchResponse = z.object({ issues: z.array(IssueStatus.extend({ id: IssueId, key: IssueKey })) });
 
 const isIssueDone = ({ fields }: z.infer<typeof IssueStatus>) => fields.status.statusCategory.key === "done";
 
 export function createJiraReceiver(config: JiraConfig, context: ConnectorContext): AlarmReceiver {
-  const isCloud = config.deployment === "cloud";
-  const format = isCloud ? ADF_FORMAT : WIKI_FORMAT;
-  const site = config.url.replace(/\/+$/, "");
+  const isJiraCloud = config.deployment === "cloud";
+  const format = isJiraCloud ? ADF_FORMAT : WIKI_FORMAT;
+  const jiraSiteUrl = config.url.replace(/\/+$/, "");
   const jira = createJiraApi(config, context.clock);
   const warnOnce = createWarnOncePerMessage(context.log, { project: config.project });
 
   function toTicket({ id, key }: z.infer<typeof CreatedIssue>): Ticket {
-    return { id, ticket: key, link: `${site}/browse/${key}` };
+    return { id, ticket: key, link: `${jiraSiteUrl}/browse/${key}` };
   }
 
   async function editIssue(id: string, incident: IncidentMessage, signal: AbortSignal): Promise<boolean> {
     const fields = {
       description: renderDescription(incident, format),
-      // The summary of one alarm is stable, and a person may have edited it.
+      // The summary of a single alarm never changes in Plenum. An update could overwrite the edit of a person.
       summary: incident.kind === "alarm" ? undefined : formatSummary(incident),
     };
     const request = { method: "PUT", path: `/issue/${id}`, json: { fields }, allow: [404] } as const;
@@ -65,10 +65,10 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     return (await jira.request({ method: "POST", path, json: body, allow: [400] }, signal)).status !== 400;
   }
 
-  const system: TicketSystem = {
+  const jiraTicketSystem: TicketSystem = {
     tickets: "issues",
     idPattern: /^\d{1,20}$/,
-    searchLagMs: SEARCH_LAG_MS[config.deployment],
+    searchLagMs: ISSUE_SEARCH_LAG_MS[config.deployment],
 
     async create(incident, signal) {
       const priority = config.priority[incident.priority];
@@ -88,7 +88,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       const path = `/issue/${id}?fields=status`;
       const response = await jira.request({ method: "GET", path, allow: [404] }, signal);
       if (response.status !== 404)
-        return isIssueDone(parseResponse(response, IssueStatus, jira.origin)) ? "done" : "open";
+        return isIssueDone(parseJiraResponse(response, IssueStatus, jira.origin)) ? "done" : "open";
       // Jira reports a hidden project like a deleted issue.
       await jira.checkProjectIsVisible(signal);
       return null;
@@ -96,11 +96,11 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
 
     async update(id, { incident, noteLabels, reference, reopens }, signal) {
       const { reopen } = config;
-      const openingTransition =
+      const reopenTransition =
         reopens && reopen !== undefined
-          ? chooseTransition(await readTransitions(id, signal), [reopen], undefined)
+          ? chooseIssueTransition(await readTransitions(id, signal), [reopen], undefined)
           : null;
-      const isOpen = !reopens || (await executeTransition(id, openingTransition, signal));
+      const isOpen = !reopens || (await executeTransition(id, reopenTransition, signal));
       if (!isOpen) warnOnce("an alarm is back and its issue stays closed, because no transition opens it", reference);
       if (isOpen && !(await editIssue(id, incident, signal))) return false;
       // A workflow may reject comments on a closed issue.
@@ -110,7 +110,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     },
 
     async close(id, { incident, noteLabels, reference }, signal) {
-      const transition = chooseTransition(await readTransitions(id, signal), config.done, config.resolution);
+      const transition = chooseIssueTransition(await readTransitions(id, signal), config.done, config.resolution);
       if (!(await editIssue(id, incident, signal))) return false;
       // Comment before the transition, because a closed issue may reject comments.
       await addComment(id, renderComment(incident, noteLabels ?? [], format), signal);
@@ -121,9 +121,9 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
 
     async search(incident, signal) {
       const jql = `project = "${config.project}" AND labels = "${buildIncidentLabel(incident)}" ORDER BY created ASC`;
-      const json = { jql, fields: ["status"], maxResults: MAX_SEARCH_RESULTS };
-      const path = isCloud ? "/search/jql" : "/search";
-      const request = jira.read({ method: "POST", path, json }, SearchResponse, signal);
+      const json = { jql, fields: ["status"], maxResults: MAX_ISSUE_SEARCH_RESULTS };
+      const path = isJiraCloud ? "/search/jql" : "/search";
+      const request = jira.read({ method: "POST", path, json }, IssueSearchResponse, signal);
       const { issues } = await request.catch(async (error: unknown) => {
         // Jira rejects the search for a project that the account may not see.
         if (error instanceof Rejected) await jira.checkProjectIsVisible(signal);
@@ -138,8 +138,8 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   };
 
   return {
-    ...createTicketReceiver(system, config, context),
-    serverId: hash("sha256", site),
+    ...createTicketReceiver(jiraTicketSystem, config, context),
+    serverId: hash("sha256", jiraSiteUrl),
     progressMs: jira.progressMs,
     probe: jira.probe,
     dispose: jira.close,
@@ -148,7 +148,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
 
 const buildIncidentLabel = ({ key }: IncidentMessage): string => `plenum-${key}`;
 
-const TransitionField = z.object({
+const IssueTransitionField = z.object({
   required: z.boolean().optional(),
   hasDefaultValue: z.boolean().optional(),
   allowedValues: z.array(z.object({ id: z.string().optional() })).optional(),
@@ -156,8 +156,8 @@ const TransitionField = z.object({
 const Transition = z.object({
   id: z.string(),
   name: z.string(),
-  to: z.object({ name: z.string(), statusCategory: StatusCategory.optional() }),
-  fields: z.record(z.string(), TransitionField).optional(),
+  to: z.object({ name: z.string(), statusCategory: IssueStatusCategory.optional() }),
+  fields: z.record(z.string(), IssueTransitionField).optional(),
 });
 type Transition = z.infer<typeof Transition>;
 const TransitionsResponse = z.object({ transitions: z.array(Transition) });
@@ -168,7 +168,7 @@ interface TransitionBody {
 }
 
 /** Chooses the first possible transition by name, or to a status of category Done; null for none. */
-function chooseTransition(
+function chooseIssueTransition(
   transitions: readonly Transition[],
   names: readonly string[],
   resolution: string | undefined,
@@ -184,7 +184,6 @@ function chooseTransition(
   return transitionBodies.find((body) => body !== null) ?? null;
 }
 
-/** Returns null when the transition requires a field that Plenum cannot fill. */
 function buildTransitionBody({ id, fields = {} }: Transition, wanted: string | undefined): TransitionBody | null {
   const { resolution, ...others } = fields;
   if (Object.values(others).some((field) => field.required === true && field.hasDefaultValue !== true)) return null;

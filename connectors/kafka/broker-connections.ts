@@ -9,7 +9,7 @@ import { readCertificateFile, secretReader } from "../../src/core/runtime/secret
 import { createTlsRequiredError, describeBroker, mapConnectionError } from "./broker-failures.ts";
 import type { HostAndPort, KafkaConfig } from "./config.ts";
 
-interface VersionedRequest<Arguments extends unknown[], Response> {
+interface KafkaRequestVersion<Arguments extends unknown[], Response> {
   readonly key: number;
   readonly version: number;
   async(connection: kafka.Connection, ...values: Arguments): Promise<Response>;
@@ -17,31 +17,31 @@ interface VersionedRequest<Arguments extends unknown[], Response> {
 
 /** Returns the library's versions of a request, newest first, e.g. `metadata` from 12 down to 1. */
 export function listRequestVersions<T>(name: string, newest: number, oldest: number): readonly T[] {
-  const library = kafka as unknown as Readonly<Record<string, { readonly api: T }>>;
-  const apiVersions = Array.from({ length: newest - oldest + 1 }, (_, n) => library[`${name}V${newest - n}`]);
-  return apiVersions.flatMap((version) => (version === undefined ? [] : [version.api]));
+  const kafkaLibrary = kafka as unknown as Readonly<Record<string, { readonly api: T }>>;
+  const requestVersions = Array.from({ length: newest - oldest + 1 }, (_, n) => kafkaLibrary[`${name}V${newest - n}`]);
+  return requestVersions.flatMap((version) => (version === undefined ? [] : [version.api]));
 }
 
 export interface BrokerConnection {
   readonly address: HostAndPort;
   /** Sends the newest supported version of a request. Also returns responses that contain errors. */
   request<Arguments extends unknown[], Response>(
-    versions: readonly VersionedRequest<Arguments, Response>[],
+    versions: readonly KafkaRequestVersion<Arguments, Response>[],
     ...values: Arguments
   ): Promise<Response>;
 }
 
-export class UnsupportedRequest extends ConfigError {}
+export class UnsupportedKafkaRequest extends ConfigError {}
 
-/** Extra time for the brokers' own timeout response to arrive. */
-const RESPONSE_TRANSIT_MS = 1_000;
+/** Time that a broker's timeout response may take to arrive after the publish deadline. */
+const TIMEOUT_RESPONSE_TRANSIT_MS = 1_000;
 
-const PROBE_TIMEOUT_MS = 3_000;
+const SASL_PROBE_TIMEOUT_MS = 3_000;
 
-export type BrokerConnections = ReturnType<typeof createConnections>;
+export type BrokerConnections = ReturnType<typeof createBrokerConnections>;
 
 /** Manages connections to brokers. The library's producer is not used: its retries could reorder batches. */
-export function createConnections(config: KafkaConfig, clock: Clock) {
+export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
   const { client_id, sasl, tls } = config;
   const password = sasl === undefined ? null : secretReader(sasl.password, clock);
   const openConnections = new Map<
@@ -54,14 +54,14 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
   function buildConnectionOptions(host: string): kafka.ConnectionOptions {
     return {
       connectTimeout: config.connect_deadline,
-      requestTimeout: config.publish_deadline + RESPONSE_TRANSIT_MS,
+      requestTimeout: config.publish_deadline + TIMEOUT_RESPONSE_TRANSIT_MS,
       maxInflights: 1,
-      ...tlsOptions(host),
+      ...buildTlsOptions(host),
       ...(sasl === undefined || password === null ? {} : { sasl: buildSaslOptions(sasl, password().reveal()) }),
     };
   }
 
-  function tlsOptions(host: string): kafka.ConnectionOptions {
+  function buildTlsOptions(host: string): kafka.ConnectionOptions {
     if (!tls.enabled) return {};
     const [ca, cert, key] = [tls.ca_file, tls.cert_file, tls.key_file].map((path) =>
       path === undefined ? undefined : readCertificateFile(path, "tls"),
@@ -71,27 +71,28 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
   }
 
   /** Throws instead of sending a password in plain text to another machine, even if a local broker names it. */
-  function refusePlainPassword(address: HostAndPort): void {
+  function refuseUnencryptedPassword(address: HostAndPort): void {
     if (sasl === undefined || tls.enabled || config.plain_text || isLoopbackHost(address.host)) return;
     const message = `${describeBroker(address).name} would get our password readable to everybody on the way.`;
     const hint = "Set tls.enabled: true, or plain_text: true to send it anyway.";
     throw new ConfigError(message, { hint, field: "sasl" });
   }
 
-  function connect(address: HostAndPort): Promise<BrokerConnection> {
-    const key = `${address.host} ${address.port}`;
-    const openOne = openConnections.get(key);
-    if (openOne !== undefined && isConnectionAlive(openOne.connection)) return awaitReauthentication(openOne);
+  function connectToBroker(address: HostAndPort): Promise<BrokerConnection> {
+    const brokerKey = `${address.host} ${address.port}`;
+    const existingConnection = openConnections.get(brokerKey);
+    if (existingConnection !== undefined && isConnectionAlive(existingConnection.connection))
+      return awaitReauthentication(existingConnection);
     currentSignal.throwIfAborted();
-    refusePlainPassword(address);
+    refuseUnencryptedPassword(address);
     const connection = new kafka.Connection(client_id, buildConnectionOptions(address.host));
-    const broker = connectAndNegotiate(connection, address);
-    openConnections.set(key, { connection, broker });
+    const broker = connectAndReadVersions(connection, address);
+    openConnections.set(brokerKey, { connection, broker });
     broker.catch(() => connection.socket?.destroy());
     return broker;
   }
 
-  function endConnections(): void {
+  function endBrokerConnections(): void {
     for (const { connection, broker } of openConnections.values()) {
       broker.catch(() => undefined);
       connection.close().catch(() => undefined);
@@ -102,14 +103,14 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
   }
 
   return {
-    connect,
-    end: endConnections,
+    connect: connectToBroker,
+    end: endBrokerConnections,
 
     async connectToAny(addresses: readonly HostAndPort[]): Promise<BrokerConnection> {
       let connectError: unknown = new Retryable("There is no Kafka broker to ask.");
       for (const address of addresses) {
         try {
-          return await connect(address);
+          return await connectToBroker(address);
         } catch (error) {
           // Prefer an error that a person must fix over an unreachable broker.
           if (!(connectError instanceof ConfigError)) connectError = error;
@@ -122,13 +123,13 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
     async runWithSignal<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
       signal.throwIfAborted();
       currentSignal = signal;
-      signal.addEventListener("abort", endConnections, { once: true });
+      signal.addEventListener("abort", endBrokerConnections, { once: true });
       try {
         return await work();
       } catch (error) {
         throw signal.aborted ? signal.reason : error;
       } finally {
-        signal.removeEventListener("abort", endConnections);
+        signal.removeEventListener("abort", endBrokerConnections);
       }
     },
 
@@ -136,10 +137,10 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
     async diagnoseDisconnect(address: HostAndPort): Promise<ConfigError | null> {
       const signal = currentSignal;
       const server = describeBroker(address);
-      const probeTls = (limit: AbortSignal) => probeTlsHandshake(address, AbortSignal.any([limit, signal]));
-      if (!tls.enabled && (await serverSpeaksTls(probeTls))) return createTlsRequiredError(server);
+      const probeBrokerTls = (limit: AbortSignal) => probeTlsHandshake(address, AbortSignal.any([limit, signal]));
+      if (!tls.enabled && (await serverSpeaksTls(probeBrokerTls))) return createTlsRequiredError(server);
       if (sasl !== undefined || signal.aborted) return null;
-      const saslMechanisms = await requestSaslMechanisms(address, tlsOptions(address.host), signal);
+      const saslMechanisms = await requestSaslMechanisms(address, buildTlsOptions(address.host), signal);
       if (saslMechanisms.length === 0) return null;
       const message = `${server.name} wants a password (${saslMechanisms.join(", ")}).`;
       const hint = "Set sasl, or another port in brokers.";
@@ -148,7 +149,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
   };
 }
 
-async function connectAndNegotiate(connection: kafka.Connection, address: HostAndPort): Promise<BrokerConnection> {
+async function connectAndReadVersions(connection: kafka.Connection, address: HostAndPort): Promise<BrokerConnection> {
   // Keep the cause: pending requests learn only that the connection closed. Without a listener the process would end.
   let connectionError: Error | null = null;
   connection.on("error", (error) => {
@@ -156,7 +157,7 @@ async function connectAndNegotiate(connection: kafka.Connection, address: HostAn
   });
   try {
     await connection.connect(address.host, address.port);
-    const { apiKeys } = await requestSupportedVersions(connection);
+    const { apiKeys } = await requestApiVersions(connection);
     return {
       address,
       async request(versions, ...values) {
@@ -166,7 +167,7 @@ async function connectAndNegotiate(connection: kafka.Connection, address: HostAn
         );
         if (request === undefined) {
           const message = `${describeBroker(address).name} does not know a request that is needed.`;
-          throw new UnsupportedRequest(message, { hint: "It has to be Kafka 0.11 or newer." });
+          throw new UnsupportedKafkaRequest(message, { hint: "It has to be Kafka 0.11 or newer." });
         }
         return request.async(connection, ...values).catch((error: unknown) => {
           if (error instanceof kafka.ResponseError) return error.response as Awaited<ReturnType<typeof request.async>>;
@@ -196,7 +197,7 @@ function isConnectionAlive({ status }: kafka.Connection): boolean {
 }
 
 /** Requests the API versions of a broker. Brokers before Kafka 2.4 do not support version 3 of the request. */
-async function requestSupportedVersions(connection: kafka.Connection) {
+async function requestApiVersions(connection: kafka.Connection) {
   const { clientSoftwareName, clientSoftwareVersion } = kafka;
   try {
     return await kafka.apiVersionsV3.api.async(connection, clientSoftwareName, clientSoftwareVersion);
@@ -227,7 +228,7 @@ const authenticateByScram: kafka.SASLCustomAuthenticator = (
   _token,
   done,
 ) => {
-  const guardedAuthenticate = (...[to, bytes, responded]: Parameters<typeof authenticate>) =>
+  const authenticateCatchingErrors = (...[to, bytes, responded]: Parameters<typeof authenticate>) =>
     authenticate(to, bytes, (error, response) => {
       try {
         responded?.(error, response);
@@ -236,10 +237,10 @@ const authenticateByScram: kafka.SASLCustomAuthenticator = (
       }
     });
   const { async, key, version } = authenticate;
-  const algorithm = mechanism === "SCRAM-SHA-256" ? "SHA-256" : "SHA-512";
-  const api = Object.assign(guardedAuthenticate, { async, key, version });
+  const scramHashAlgorithm = mechanism === "SCRAM-SHA-256" ? "SHA-256" : "SHA-512";
+  const api = Object.assign(authenticateCatchingErrors, { async, key, version });
   const { authenticate: scram, defaultCrypto } = kafka.saslScramSha;
-  scram(api, connection, algorithm, username ?? "", password ?? "", defaultCrypto, done);
+  scram(api, connection, scramHashAlgorithm, username ?? "", password ?? "", defaultCrypto, done);
 };
 
 async function requestSaslMechanisms(
@@ -248,8 +249,8 @@ async function requestSaslMechanisms(
   signal: AbortSignal,
 ): Promise<readonly string[]> {
   const connection = new kafka.Connection("plenum", {
-    connectTimeout: PROBE_TIMEOUT_MS,
-    requestTimeout: PROBE_TIMEOUT_MS,
+    connectTimeout: SASL_PROBE_TIMEOUT_MS,
+    requestTimeout: SASL_PROBE_TIMEOUT_MS,
     ...tls,
   });
   connection.on("error", () => undefined);

@@ -5,13 +5,13 @@ import type { HostAndPort } from "./config.ts";
 
 // Error codes: https://kafka.apache.org/protocol#protocol_error_codes
 
-/** Error: the connection ended before a response. `diagnoseDisconnect` finds the cause. */
+/** The broker closed the connection before its response. `diagnoseDisconnect` finds the cause. */
 export class BrokerDisconnected extends Retryable {}
 
 export const getErrorName = (code: number): string => protocolErrorsCodesById[code] ?? `error ${code}`;
 
 /** Error codes for a refused record. A single record with such a code becomes a dead letter. */
-const RECORD_REFUSALS: Readonly<Record<string, string>> = {
+const REASON_BY_RECORD_ERROR: Readonly<Record<string, string>> = {
   MESSAGE_TOO_LARGE: "it is larger than the topic takes (max.message.bytes)",
   RECORD_LIST_TOO_LARGE: "it is larger than a segment of the topic (segment.bytes)",
   INVALID_TIMESTAMP: "the topic does not take its time (message.timestamp.before.max.ms, …after.max.ms)",
@@ -19,18 +19,18 @@ const RECORD_REFUSALS: Readonly<Record<string, string>> = {
 };
 
 /** Returns why the topic can never take a record; null for other errors. */
-export function describeRefusal(code: number, topic: string, message: string | null): string | null {
+export function explainRefusal(code: number, topic: string, message: string | null): string | null {
   const errorName = getErrorName(code);
-  const reason = RECORD_REFUSALS[errorName];
+  const reason = REASON_BY_RECORD_ERROR[errorName];
   return reason === undefined
     ? null
     : `Topic ${topic}: ${reason}. The broker says ${errorName}${message ? `: ${message}` : ""}.`;
 }
 
-type TopicError = readonly [message: string, hint: string, reason: "forbidden" | "settings"];
+type TopicErrorDescription = readonly [message: string, hint: string, reason: "forbidden" | "settings"];
 
 /** Topic errors that a person must fix, here or at the brokers. */
-const TOPIC_ERRORS: Readonly<Record<string, TopicError>> = {
+const TOPIC_ERROR_BY_NAME: Readonly<Record<string, TopicErrorDescription>> = {
   UNKNOWN_TOPIC_OR_PARTITION: [
     "does not exist",
     "Create it, or set create_topics: true where the brokers create topics by themselves.",
@@ -60,7 +60,7 @@ const TOO_FEW_REPLICAS_HINT = "Too few replicas are in sync (min.insync.replicas
 
 export function mapTopicError(code: number, topic: string): Failure {
   const errorName = getErrorName(code);
-  const topicError = TOPIC_ERRORS[errorName];
+  const topicError = TOPIC_ERROR_BY_NAME[errorName];
   if (topicError !== undefined) {
     const [message, hint, reason] = topicError;
     return new ConfigError(`Topic ${topic} ${message} (${errorName}).`, { hint, reason });
@@ -89,7 +89,7 @@ export function mapProducerIdError(code: number): Failure {
 
 type ConfigErrorOptions = ConstructorParameters<typeof ConfigError>[1];
 
-const SASL_REFUSALS: Readonly<Record<string, readonly [message: string, options: ConfigErrorOptions]>> = {
+const SASL_ERROR_BY_NAME: Readonly<Record<string, readonly [message: string, options: ConfigErrorOptions]>> = {
   SASL_AUTHENTICATION_FAILED: [
     "does not accept the user name or password",
     { reason: "unauthenticated", field: "sasl", hint: "Check sasl.username, sasl.password and sasl.mechanism." },
@@ -105,18 +105,18 @@ const SASL_REFUSALS: Readonly<Record<string, readonly [message: string, options:
 };
 
 export function mapConnectionError(error: unknown, address: HostAndPort): Failure {
-  const ownFailure = asFailure(error);
-  if (ownFailure === error) return ownFailure;
+  const knownFailure = asFailure(error);
+  if (knownFailure === error) return knownFailure;
   const server = describeBroker(address);
-  const apiIds = collectApiIds(error);
-  const refusal = SASL_REFUSALS[apiIds.find((code) => code in SASL_REFUSALS) ?? ""];
-  if (refusal !== undefined) return new ConfigError(`${server.name} ${refusal[0]}.`, refusal[1]);
+  const apiIds = collectKafkaErrorNames(error);
+  const saslError = SASL_ERROR_BY_NAME[apiIds.find((code) => code in SASL_ERROR_BY_NAME) ?? ""];
+  if (saslError !== undefined) return new ConfigError(`${server.name} ${saslError[0]}.`, saslError[1]);
   const rootCause = findRootCause(error);
   const isLibraryError = rootCause instanceof GenericError || rootCause instanceof MultipleErrors;
-  return isLibraryError ? mapLibraryError(rootCause, server, apiIds) : failureOfConnection(rootCause, server);
+  return isLibraryError ? mapKafkaError(rootCause, server, apiIds) : failureOfConnection(rootCause, server);
 }
 
-function mapLibraryError(error: GenericError | MultipleErrors, server: ServerInfo, codes: readonly string[]): Failure {
+function mapKafkaError(error: GenericError | MultipleErrors, server: ServerInfo, codes: readonly string[]): Failure {
   const { name } = server;
   if (error.message === "Broker requires TLS.") return createTlsRequiredError(server);
   if (error.code === "PLT_KFK_AUTHENTICATION") {
@@ -148,11 +148,11 @@ export function describeBroker({ host, port }: HostAndPort): ServerInfo {
   };
 }
 
-function collectApiIds(error: unknown): readonly string[] {
+function collectKafkaErrorNames(error: unknown): readonly string[] {
   if (!(error instanceof Error)) return [];
-  const ownIds = error instanceof GenericError && typeof error.apiId === "string" ? [error.apiId] : [];
+  const ownErrorNames = error instanceof GenericError && typeof error.apiId === "string" ? [error.apiId] : [];
   const nestedErrors: readonly unknown[] = error instanceof AggregateError ? error.errors : [];
-  return [...ownIds, ...nestedErrors.flatMap(collectApiIds), ...collectApiIds(error.cause)];
+  return [...ownErrorNames, ...nestedErrors.flatMap(collectKafkaErrorNames), ...collectKafkaErrorNames(error.cause)];
 }
 
 function findRootCause(error: unknown): unknown {

@@ -5,7 +5,7 @@ import {
   type BrokerConnection,
   type BrokerConnections,
   listRequestVersions,
-  UnsupportedRequest,
+  UnsupportedKafkaRequest,
 } from "./broker-connections.ts";
 import { BrokerDisconnected, getErrorName, mapConnectionError, mapProducerIdError } from "./broker-failures.ts";
 import type { HostAndPort, KafkaConfig } from "./config.ts";
@@ -14,7 +14,6 @@ import { parseBrokerAddress } from "./config.ts";
 export interface TopicMetadata {
   readonly name: string;
   readonly code: number;
-  /** Leaders by partition number; null for a partition without a leader. */
   readonly leaders: readonly (HostAndPort | null)[];
   readonly mayWrite: boolean | null;
 }
@@ -25,48 +24,48 @@ export interface ProducerId {
 }
 
 /** Versions of the metadata request. Before version 4 (Kafka 0.11), the broker decides whether to create topics. */
-const METADATA_VERSIONS = listRequestVersions<typeof metadataV12.api>("metadata", 12, 1);
-const PRODUCER_ID_VERSIONS = listRequestVersions<typeof initProducerIdV5.api>("initProducerId", 5, 0);
+const METADATA_REQUEST_VERSIONS = listRequestVersions<typeof metadataV12.api>("metadata", 12, 1);
+const PRODUCER_ID_REQUEST_VERSIONS = listRequestVersions<typeof initProducerIdV5.api>("initProducerId", 5, 0);
 
-const METADATA_MAX_AGE_MS = 300_000;
+const TOPIC_METADATA_MAX_AGE_MS = 300_000;
 const TOPIC_CREATION_TIMEOUT_MS = 20_000;
 /** Bit for the permission to write in a topic's `topicAuthorizedOperations`. */
 const WRITE_PERMISSION_BIT = 1 << 4;
 const UNKNOWN_PERMISSIONS = -2_147_483_648;
-const UNKNOWN_TOPIC_CODE = 3;
+const UNKNOWN_TOPIC_ERROR_CODE = 3;
 export const LEADER_NOT_AVAILABLE_CODE = 5;
 
-export type KafkaCluster = ReturnType<typeof createCluster>;
+export type KafkaCluster = ReturnType<typeof createKafkaCluster>;
 
-export function createCluster(config: KafkaConfig, connections: BrokerConnections, clock: Clock) {
+export function createKafkaCluster(config: KafkaConfig, connections: BrokerConnections, clock: Clock) {
   const topicCache = new Map<string, { readonly topic: TopicMetadata; readonly atMs: number }>();
   const requestedAtByTopic = new Map<string, number>();
   let knownBrokers: readonly HostAndPort[] = [];
 
-  async function request<T>(send: (broker: BrokerConnection) => Promise<T>): Promise<T> {
+  async function requestAnyBroker<T>(send: (broker: BrokerConnection) => Promise<T>): Promise<T> {
     const broker = await connections.connectToAny([...config.brokers.map(parseBrokerAddress), ...knownBrokers]);
     try {
       return await send(broker);
     } catch (error) {
-      const failure = mapConnectionError(error, broker.address);
-      if (!(failure instanceof BrokerDisconnected)) throw failure;
-      throw (await connections.diagnoseDisconnect(broker.address)) ?? failure;
+      const connectionFailure = mapConnectionError(error, broker.address);
+      if (!(connectionFailure instanceof BrokerDisconnected)) throw connectionFailure;
+      throw (await connections.diagnoseDisconnect(broker.address)) ?? connectionFailure;
     }
   }
 
   async function requestMetadata(names: readonly string[] | null, create: boolean, operations: boolean) {
-    const response = await request((broker) =>
-      broker.request(METADATA_VERSIONS, names === null ? null : [...names], create, operations),
+    const response = await requestAnyBroker((broker) =>
+      broker.request(METADATA_REQUEST_VERSIONS, names === null ? null : [...names], create, operations),
     );
-    const brokers = new Map(response.brokers.map(({ nodeId, host, port }) => [nodeId, { host, port }]));
-    knownBrokers = [...brokers.values()];
+    const brokerAddressById = new Map(response.brokers.map(({ nodeId, host, port }) => [nodeId, { host, port }]));
+    knownBrokers = [...brokerAddressById.values()];
     return response.topics.map(
       ({ name, errorCode, partitions, topicAuthorizedOperations: allowed }): TopicMetadata => ({
         name: name ?? "",
         code: errorCode,
         leaders: partitions
           .toSorted((a, b) => a.partitionIndex - b.partitionIndex)
-          .map(({ leaderId }) => brokers.get(leaderId) ?? null),
+          .map(({ leaderId }) => brokerAddressById.get(leaderId) ?? null),
         mayWrite:
           allowed === undefined || allowed === UNKNOWN_PERMISSIONS ? null : (allowed & WRITE_PERMISSION_BIT) !== 0,
       }),
@@ -74,28 +73,28 @@ export function createCluster(config: KafkaConfig, connections: BrokerConnection
   }
 
   /** Returns true for a missing topic that was requested recently: the brokers may be creating it. */
-  function isBeingCreated({ name, code }: TopicMetadata): boolean {
+  function isTopicBeingCreated({ name, code }: TopicMetadata): boolean {
     if (code === 0) requestedAtByTopic.delete(name);
     if (!config.create_topics || getErrorName(code) !== "UNKNOWN_TOPIC_OR_PARTITION") return false;
-    const sinceMs = requestedAtByTopic.get(name) ?? clock.monotonic();
-    requestedAtByTopic.set(name, sinceMs);
-    return clock.monotonic() - sinceMs < TOPIC_CREATION_TIMEOUT_MS;
+    const firstRequestedMs = requestedAtByTopic.get(name) ?? clock.monotonic();
+    requestedAtByTopic.set(name, firstRequestedMs);
+    return clock.monotonic() - firstRequestedMs < TOPIC_CREATION_TIMEOUT_MS;
   }
 
   return {
     async topics(names: readonly string[]): Promise<ReadonlyMap<string, TopicMetadata>> {
       const now = clock.monotonic();
       const uncachedTopics = names.filter(
-        (name) => now - (topicCache.get(name)?.atMs ?? Number.NEGATIVE_INFINITY) >= METADATA_MAX_AGE_MS,
+        (name) => now - (topicCache.get(name)?.atMs ?? Number.NEGATIVE_INFINITY) >= TOPIC_METADATA_MAX_AGE_MS,
       );
       if (uncachedTopics.length > 0) {
         for (const topic of await requestMetadata(uncachedTopics, config.create_topics, false)) {
-          const code = isBeingCreated(topic) ? LEADER_NOT_AVAILABLE_CODE : topic.code;
+          const code = isTopicBeingCreated(topic) ? LEADER_NOT_AVAILABLE_CODE : topic.code;
           topicCache.set(topic.name, { topic: { ...topic, code }, atMs: code === 0 ? now : Number.NEGATIVE_INFINITY });
         }
       }
-      const missingTopic = { code: UNKNOWN_TOPIC_CODE, leaders: [], mayWrite: null };
-      return new Map(names.map((name) => [name, topicCache.get(name)?.topic ?? { name, ...missingTopic }]));
+      const missingTopicMetadata = { code: UNKNOWN_TOPIC_ERROR_CODE, leaders: [], mayWrite: null };
+      return new Map(names.map((name) => [name, topicCache.get(name)?.topic ?? { name, ...missingTopicMetadata }]));
     },
 
     /** Requests the metadata and our permissions of the given topics, or of all visible topics for null. */
@@ -103,11 +102,11 @@ export function createCluster(config: KafkaConfig, connections: BrokerConnection
 
     async requestProducerId(): Promise<ProducerId> {
       try {
-        const response = await request((broker) => broker.request(PRODUCER_ID_VERSIONS, null, 0));
+        const response = await requestAnyBroker((broker) => broker.request(PRODUCER_ID_REQUEST_VERSIONS, null, 0));
         if (response.errorCode !== 0) throw mapProducerIdError(response.errorCode);
         return { id: response.producerId, epoch: response.producerEpoch };
       } catch (error) {
-        if (!(error instanceof UnsupportedRequest)) throw error;
+        if (!(error instanceof UnsupportedKafkaRequest)) throw error;
         const message = "The Kafka cluster knows no idempotent producers.";
         throw new ConfigError(message, { hint: "Set idempotent: false.", field: "idempotent", cause: error });
       }

@@ -3,19 +3,18 @@ import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { byteSizeSchema } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { findTemplateError } from "./topic-template.ts";
+import { findTopicTemplateError } from "./topic-template.ts";
 
-/** Matches host:port; an IPv6 address is in brackets. */
-const BROKER_PATTERN = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]]+):(\d{1,5})$/;
+const BROKER_ADDRESS_PATTERN = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]]+):(\d{1,5})$/;
 
 const BrokerAddress = z.string().refine((text) => {
-  const port = Number(BROKER_PATTERN.exec(text)?.[2] ?? 0);
+  const port = Number(BROKER_ADDRESS_PATTERN.exec(text)?.[2] ?? 0);
   return port >= 1 && port <= 65_535;
 }, "Write a broker as host:port, without user name, password or path.");
 
 const PemFilePath = z.string().min(1).optional();
 
-const TlsOptions = z.strictObject({
+const KafkaTlsOptions = z.strictObject({
   enabled: z.boolean().default(true).meta({
     description: "Speak TLS; certificates are always checked. false for listeners without.",
   }),
@@ -26,7 +25,7 @@ const TlsOptions = z.strictObject({
   key_file: PemFilePath.meta({ description: "PEM file with the key of that certificate." }),
 });
 
-const SaslOptions = z.strictObject({
+const KafkaSaslOptions = z.strictObject({
   mechanism: z
     .enum(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
     .meta({ description: "How name and password are shown; SCRAM does not send the password." }),
@@ -44,8 +43,8 @@ export const KafkaConfig = z
     brokers: z.array(BrokerAddress).min(1).max(50).meta({
       description: "Brokers that are asked for the others (bootstrap.servers), as host:port; two or three are enough.",
     }),
-    tls: TlsOptions.prefault({}).meta({ description: "TLS to the brokers: on by default." }),
-    sasl: SaslOptions.optional().meta({ description: "Name and password, where the brokers want them." }),
+    tls: KafkaTlsOptions.prefault({}).meta({ description: "TLS to the brokers: on by default." }),
+    sasl: KafkaSaslOptions.optional().meta({ description: "Name and password, where the brokers want them." }),
     plain_text: z.boolean().default(false).meta({
       description: "Allow a password without TLS, readable to everybody on the way.",
     }),
@@ -57,7 +56,7 @@ export const KafkaConfig = z
     topic: z
       .string()
       .superRefine((text, context) => {
-        const message = findTemplateError(text);
+        const message = findTopicTemplateError(text);
         if (message !== null) context.addIssue({ code: "custom", message });
       })
       .default("plenum.{noun}")
@@ -101,12 +100,11 @@ export const KafkaConfig = z
 export type KafkaConfig = z.infer<typeof KafkaConfig>;
 
 export interface HostAndPort {
-  /** Host name or IP address, IPv6 without brackets. */
   readonly host: string;
   readonly port: number;
 }
 
 export function parseBrokerAddress(broker: string): HostAndPort {
-  const [, host = "", port] = BROKER_PATTERN.exec(broker) ?? [];
+  const [, host = "", port] = BROKER_ADDRESS_PATTERN.exec(broker) ?? [];
   return { host: host.replace(/^\[|\]$/g, ""), port: Number(port) };
 }

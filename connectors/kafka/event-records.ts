@@ -13,22 +13,22 @@ export interface KafkaRecord {
   readonly bytes: number;
 }
 
-/** Maximum bytes of the lengths (5 each), time (10) and offset of a record. */
-const RECORD_OVERHEAD_BYTES = 36;
-const HEADER_OVERHEAD_BYTES = 10;
+/** Maximum bytes that Kafka adds to key and value of a record: lengths, time and offset. */
+const KAFKA_RECORD_OVERHEAD_BYTES = 36;
+const RECORD_HEADER_OVERHEAD_BYTES = 10;
 
-export function buildRecord(event: Event, topic: string, sequence?: EventNumber | null): KafkaRecord {
-  const headers = buildHeaders(event, sequence);
+export function buildKafkaRecord(event: Event, topic: string, sequence?: EventNumber | null): KafkaRecord {
+  const headers = buildCloudEventHeaders(event, sequence);
   const key = Buffer.from(eventOrderingKey(event));
   const value = Buffer.from(eventDataJson(event));
-  let bytes = RECORD_OVERHEAD_BYTES + key.length + value.length;
-  for (const [name, text] of headers) bytes += HEADER_OVERHEAD_BYTES + name.length + text.length;
+  let bytes = KAFKA_RECORD_OVERHEAD_BYTES + key.length + value.length;
+  for (const [name, text] of headers) bytes += RECORD_HEADER_OVERHEAD_BYTES + name.length + text.length;
   return { topic, key, value, headers, timestampMs: Date.parse(event.time), bytes };
 }
 
-function buildHeaders(event: Event, number?: EventNumber | null): Map<Buffer, Buffer> {
+function buildCloudEventHeaders(event: Event, number?: EventNumber | null): Map<Buffer, Buffer> {
   const { id, source, type, subject, time, siteid, priority, snapshot } = event;
-  const texts: Readonly<Record<CloudEventAttribute, string | undefined>> = {
+  const textByAttribute: Readonly<Record<CloudEventAttribute, string | undefined>> = {
     specversion: "1.0",
     ...{ id, source, type, subject, time, siteid, priority },
     snapshot: snapshot === true ? "true" : undefined,
@@ -38,7 +38,7 @@ function buildHeaders(event: Event, number?: EventNumber | null): Map<Buffer, Bu
   };
   const headers = new Map<Buffer, Buffer>();
   for (const [attribute, name] of HEADER_NAME_BY_ATTRIBUTE) {
-    const attributeText = texts[attribute];
+    const attributeText = textByAttribute[attribute];
     if (attributeText !== undefined) headers.set(name, Buffer.from(attributeText));
   }
   return headers.set(CONTENT_TYPE_HEADER, JSON_CONTENT_TYPE);
@@ -46,9 +46,9 @@ function buildHeaders(event: Event, number?: EventNumber | null): Map<Buffer, Bu
 
 const CONTENT_TYPE_HEADER = Buffer.from("content-type");
 const JSON_CONTENT_TYPE = Buffer.from("application/json");
-const CORE_ATTRIBUTES = ["specversion", "id", "source", "type", "subject", "time"] as const;
-const EXTENSION_ATTRIBUTES = ["siteid", "priority", "snapshot", "sequence", "sequenceepoch"] as const;
-const CLOUDEVENT_ATTRIBUTES = [...CORE_ATTRIBUTES, ...EXTENSION_ATTRIBUTES] as const;
+const CORE_CLOUDEVENT_ATTRIBUTES = ["specversion", "id", "source", "type", "subject", "time"] as const;
+const EXTENSION_EVENT_ATTRIBUTES = ["siteid", "priority", "snapshot", "sequence", "sequenceepoch"] as const;
+const CLOUDEVENT_ATTRIBUTES = [...CORE_CLOUDEVENT_ATTRIBUTES, ...EXTENSION_EVENT_ATTRIBUTES] as const;
 type CloudEventAttribute = (typeof CLOUDEVENT_ATTRIBUTES)[number];
 const HEADER_NAME_BY_ATTRIBUTE = new Map(
   CLOUDEVENT_ATTRIBUTES.map((name) => [name, Buffer.from(`ce_${name}`)] as const),

@@ -1,7 +1,7 @@
 import { compatibilityPartitioner, NumericMap, ProduceAcks, type produceV11 } from "@platformatic/kafka";
 import type { Failure } from "../../src/core/errors/errors.ts";
 import { type BrokerConnections, listRequestVersions } from "./broker-connections.ts";
-import { describeRefusal, getErrorName, mapBatchError, mapConnectionError, mapTopicError } from "./broker-failures.ts";
+import { explainRefusal, getErrorName, mapBatchError, mapConnectionError, mapTopicError } from "./broker-failures.ts";
 import {
   type KafkaCluster,
   LEADER_NOT_AVAILABLE_CODE,
@@ -17,25 +17,25 @@ export type RecordOutcome =
   | { readonly is: "refused"; readonly reason: string }
   | { readonly is: "open"; readonly error?: Failure };
 
-type RecordBatch = { readonly index: number; readonly record: KafkaRecord }[];
+type KafkaRecordBatch = { readonly index: number; readonly record: KafkaRecord }[];
 
 interface PartitionQueue {
   readonly topic: string;
   readonly partition: number;
   readonly leader: HostAndPort;
-  readonly batches: RecordBatch[];
+  readonly batches: KafkaRecordBatch[];
 }
 
 const PRODUCE_VERSIONS = listRequestVersions<typeof produceV11.api>("produce", 11, 3);
 
-const ACKNOWLEDGED_OUTCOME: RecordOutcome = { is: "acknowledged" };
+const RECORD_ACKNOWLEDGED: RecordOutcome = { is: "acknowledged" };
 /** Error code for a partition that the response omits: UNKNOWN_SERVER_ERROR. */
-const NO_RESPONSE_CODE = -1;
+const MISSING_RESPONSE_ERROR_CODE = -1;
 const MAX_PRODUCER_EPOCH = 32_767;
 const MAX_SEQUENCE_NUMBER = 0x7fff_ffff;
 
 /** Error codes for a lost or rejected producer id or sequence: request a new id, then resend. */
-const NEEDS_NEW_PRODUCER_ID = new Set([
+const ERRORS_NEEDING_NEW_PRODUCER_ID = new Set([
   "OUT_OF_ORDER_SEQUENCE_NUMBER",
   "DUPLICATE_SEQUENCE_NUMBER",
   "INVALID_PRODUCER_EPOCH",
@@ -44,16 +44,16 @@ const NEEDS_NEW_PRODUCER_ID = new Set([
   "PRODUCER_FENCED",
 ]);
 
-export function createProducer(config: KafkaConfig, connections: BrokerConnections, cluster: KafkaCluster) {
+export function createKafkaProducer(config: KafkaConfig, connections: BrokerConnections, cluster: KafkaCluster) {
   let producer: ProducerId | null = null;
   const sequences = new NumericMap();
 
-  async function prepare(): Promise<void> {
+  async function ensureProducerId(): Promise<void> {
     if (config.idempotent) producer ??= await cluster.requestProducerId();
   }
 
   /** Begins a new epoch after a failure, so brokers refuse late batches of the old epoch. */
-  function closeEpoch(needsNewId: boolean): void {
+  function endProducerEpoch(needsNewId: boolean): void {
     cluster.clearCache();
     sequences.clear();
     if (producer === null) return;
@@ -62,28 +62,28 @@ export function createProducer(config: KafkaConfig, connections: BrokerConnectio
   }
 
   /** Sends records in order and returns outcomes: one request at a time per partition, none after a failure. */
-  async function send(records: readonly KafkaRecord[]): Promise<readonly RecordOutcome[]> {
+  async function sendRecords(records: readonly KafkaRecord[]): Promise<readonly RecordOutcome[]> {
     const outcomes: RecordOutcome[] = records.map(() => ({ is: "open" }));
-    await prepare();
-    const topics = await cluster.topics([...new Set(records.map(({ topic }) => topic))]);
-    const queues = partitionRecords(records, topics, config.max_message_bytes, outcomes);
+    await ensureProducerId();
+    const topicResponses = await cluster.topics([...new Set(records.map(({ topic }) => topic))]);
+    const queues = queueRecordsByPartition(records, topicResponses, config.max_message_bytes, outcomes);
     let needsNewId = false;
     let hasFailed = false;
     while (!hasFailed) {
       const pendingQueues = queues.filter(({ batches }) => batches.length > 0);
       if (pendingQueues.length === 0) break;
       const queuesByLeader = Map.groupBy(pendingQueues, ({ leader }) => `${leader.host} ${leader.port}`);
-      const responses = await Promise.all([...queuesByLeader.values()].map(produce));
-      for (const { queue, batch, code, message, error } of responses.flat()) {
-        const reason = code === null ? null : describeRefusal(code, queue.topic, message);
+      const batchResponses = await Promise.all([...queuesByLeader.values()].map(sendFirstBatches));
+      for (const { queue, batch, code, message, error } of batchResponses.flat()) {
+        const reason = code === null ? null : explainRefusal(code, queue.topic, message);
         const [firstEntry] = batch;
         if (code === 0) {
-          for (const { index } of batch) outcomes[index] = ACKNOWLEDGED_OUTCOME;
+          for (const { index } of batch) outcomes[index] = RECORD_ACKNOWLEDGED;
           const key = formatPartitionKey(queue);
           sequences.set(key, (sequences.getWithDefault(key, 0) + batch.length) & MAX_SEQUENCE_NUMBER);
         } else if (reason === null || firstEntry === undefined) {
           hasFailed = true;
-          needsNewId ||= code !== null && NEEDS_NEW_PRODUCER_ID.has(getErrorName(code));
+          needsNewId ||= code !== null && ERRORS_NEEDING_NEW_PRODUCER_ID.has(getErrorName(code));
           for (const { index } of batch) outcomes[index] = { is: "open", error };
         } else if (batch.length === 1) {
           outcomes[firstEntry.index] = { is: "refused", reason };
@@ -94,13 +94,13 @@ export function createProducer(config: KafkaConfig, connections: BrokerConnectio
         }
       }
     }
-    if (hasFailed) closeEpoch(needsNewId);
+    if (hasFailed) endProducerEpoch(needsNewId);
     // Metadata of a topic without a leader may be outdated.
     else if (outcomes.some(({ is }) => is === "open")) cluster.clearCache();
     return outcomes;
   }
 
-  async function produce(queues: readonly PartitionQueue[]) {
+  async function sendFirstBatches(queues: readonly PartitionQueue[]) {
     const sentBatches = queues.map((queue) => ({ queue, batch: queue.batches.shift() ?? [] }));
     const [{ leader } = { leader: { host: "", port: 0 } }] = queues;
     try {
@@ -112,12 +112,12 @@ export function createProducer(config: KafkaConfig, connections: BrokerConnectio
       const options = { compression: config.compression, ...identity };
       const limitMs = config.publish_deadline;
       const response = await broker.request(PRODUCE_VERSIONS, ProduceAcks.ALL, limitMs, records, options);
-      const topics = (response as produceV11.ProduceResponse).responses;
+      const topicResponses = (response as produceV11.ProduceResponse).responses;
       return sentBatches.map(({ queue, batch }) => {
-        const partition = topics
+        const partition = topicResponses
           .find(({ name }) => name === queue.topic)
           ?.partitionResponses.find(({ index }) => index === queue.partition);
-        const code = partition?.errorCode ?? NO_RESPONSE_CODE;
+        const code = partition?.errorCode ?? MISSING_RESPONSE_ERROR_CODE;
         const message = partition?.errorMessage ?? partition?.recordErrors[0]?.batchIndexErrorMessage ?? null;
         return { queue, batch, code, message, error: mapBatchError(code, queue.topic) };
       });
@@ -127,11 +127,11 @@ export function createProducer(config: KafkaConfig, connections: BrokerConnectio
     }
   }
 
-  return { prepare, send };
+  return { prepare: ensureProducerId, send: sendRecords };
 }
 
 /** Assigns records to partitions by key (murmur2, as Java clients). Stops at the first record without a leader. */
-function partitionRecords(
+function queueRecordsByPartition(
   records: readonly KafkaRecord[],
   topics: ReadonlyMap<string, TopicMetadata>,
   maxBatchBytes: number,

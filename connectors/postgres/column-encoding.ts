@@ -15,9 +15,7 @@ export interface StatementParameter {
 }
 
 export interface ColumnWriter {
-  /** Throws Rejected for a value that PostgreSQL cannot store. */
   push(cell: Cell): void;
-  /** Returns the cells pushed since the last call. */
   take(): StatementParameter;
 }
 
@@ -31,24 +29,24 @@ export const SQL_TYPES: Readonly<Record<ColumnType, { readonly name: string; rea
   json: { name: "jsonb", oid: 25 },
 };
 
-const ARRAY_HEADER_BYTES = 20;
+const SQL_ARRAY_HEADER_BYTES = 20;
 /** First size of the buffer, enough for 20 numbers. Later batches start with the size of the batch before. */
-const INITIAL_BUFFER_BYTES = 256;
+const INITIAL_COLUMN_BUFFER_BYTES = 256;
 const EMPTY_BUFFER = Buffer.alloc(0);
 
 /** Creates a column writer. `name` is for messages; with `isAlwaysList` even equal cells become an array. */
 export function createColumnWriter(name: string, type: ColumnType, isAlwaysList = false): ColumnWriter {
-  const write = CELL_WRITERS[type];
+  const writeCell = CELL_WRITER_BY_COLUMN_TYPE[type];
   let bytes = EMPTY_BUFFER;
-  let nextBytes = INITIAL_BUFFER_BYTES;
-  let offset = ARRAY_HEADER_BYTES;
+  let nextBytes = INITIAL_COLUMN_BUFFER_BYTES;
+  let offset = SQL_ARRAY_HEADER_BYTES;
   let rows = 0;
   let hasNull = false;
   let isSame = true;
   let lastCell: Cell = null;
   let lastCellOffset = 0;
 
-  function reserveBytes(more: number): void {
+  function reserveBufferBytes(more: number): void {
     if (offset + more <= bytes.length) return;
     const largerBuffer = Buffer.allocUnsafe(Math.max(nextBytes, 2 * bytes.length, offset + more));
     bytes.copy(largerBuffer, 0, 0, offset);
@@ -57,13 +55,13 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
 
   function appendCell(cell: Cell): void {
     if (cell === null) {
-      reserveBytes(4);
+      reserveBufferBytes(4);
       lastCellOffset = offset;
       offset = bytes.writeInt32BE(-1, offset);
       hasNull = true;
     } else {
-      reserveBytes(4 + maxCellBytes(cell));
-      const end = write(cell, bytes, offset + 4, name);
+      reserveBufferBytes(4 + maxCellBytes(cell));
+      const end = writeCell(cell, bytes, offset + 4, name);
       bytes.writeInt32BE(end - offset - 4, offset);
       lastCellOffset = offset;
       offset = end;
@@ -71,9 +69,9 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
     lastCell = cell;
   }
 
-  function repeatLast(): void {
+  function repeatLastCell(): void {
     const lastCellBytes = offset - lastCellOffset;
-    reserveBytes(lastCellBytes);
+    reserveBufferBytes(lastCellBytes);
     bytes.copyWithin(offset, lastCellOffset, offset);
     lastCellOffset = offset;
     offset += lastCellBytes;
@@ -83,20 +81,20 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
     push(cell) {
       if (rows === 0) appendCell(cell);
       else if (cell === lastCell) {
-        if (!isSame || isAlwaysList) repeatLast();
+        if (!isSame || isAlwaysList) repeatLastCell();
       } else {
-        if (isSame && !isAlwaysList) for (let row = 1; row < rows; row++) repeatLast();
+        if (isSame && !isAlwaysList) for (let row = 1; row < rows; row++) repeatLastCell();
         isSame = false;
         appendCell(cell);
       }
       rows++;
     },
     take() {
-      const isEncodedAsArray = !isSame || isAlwaysList;
-      const parameter = { isArray: isEncodedAsArray, bytes: isEncodedAsArray ? encodeArray() : encodeValue() };
+      const isArrayParameter = !isSame || isAlwaysList;
+      const parameter = { isArray: isArrayParameter, bytes: isArrayParameter ? encodeCellArray() : encodeScalar() };
       bytes = EMPTY_BUFFER;
-      nextBytes = Math.max(INITIAL_BUFFER_BYTES, offset);
-      offset = ARRAY_HEADER_BYTES;
+      nextBytes = Math.max(INITIAL_COLUMN_BUFFER_BYTES, offset);
+      offset = SQL_ARRAY_HEADER_BYTES;
       rows = 0;
       hasNull = false;
       isSame = true;
@@ -104,7 +102,7 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
     },
   };
 
-  function encodeArray(): Buffer {
+  function encodeCellArray(): Buffer {
     let headerEnd = bytes.writeInt32BE(1, 0);
     headerEnd = bytes.writeInt32BE(hasNull ? 1 : 0, headerEnd);
     headerEnd = bytes.writeInt32BE(SQL_TYPES[type].oid, headerEnd);
@@ -113,38 +111,38 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
     return bytes.subarray(0, offset);
   }
 
-  function encodeValue(): Buffer | null {
-    return hasNull ? null : bytes.subarray(ARRAY_HEADER_BYTES + 4, offset);
+  function encodeScalar(): Buffer | null {
+    return hasNull ? null : bytes.subarray(SQL_ARRAY_HEADER_BYTES + 4, offset);
   }
 }
 
-type CellWriter = (cell: Exclude<Cell, null>, into: Buffer, offset: number, name: string) => number;
+type CellEncoder = (cell: Exclude<Cell, null>, into: Buffer, offset: number, name: string) => number;
 
-const CELL_WRITERS: Readonly<Record<ColumnType, CellWriter>> = {
-  text: (cell, into, offset) => writeText(toStorableText(String(cell)), into, offset),
-  json: (cell, into, offset) => writeText(toStorableJson(String(cell)), into, offset),
+const CELL_WRITER_BY_COLUMN_TYPE: Readonly<Record<ColumnType, CellEncoder>> = {
+  text: (cell, into, offset) => writeTextCell(toPostgresText(String(cell)), into, offset),
+  json: (cell, into, offset) => writeTextCell(toPostgresJson(String(cell)), into, offset),
   number: (cell, into, offset) => into.writeDoubleBE(Number(cell), offset),
   boolean: (cell, into, offset) => into.writeUInt8(cell === true ? 1 : 0, offset),
-  integer: (cell, into, offset, name) => writeInteger(Number(cell), into, offset, name),
-  time: (cell, into, offset, name) => writeTime(Number(cell), into, offset, name),
+  integer: (cell, into, offset, name) => writeIntegerCell(Number(cell), into, offset, name),
+  time: (cell, into, offset, name) => writeTimeCell(Number(cell), into, offset, name),
 };
 
 function maxCellBytes(cell: Exclude<Cell, null>): number {
   return typeof cell === "string" ? 3 * cell.length : 8;
 }
 
-function writeText(text: string, into: Buffer, offset: number): number {
+function writeTextCell(text: string, into: Buffer, offset: number): number {
   return offset + into.write(text, offset, "utf8");
 }
 
 /** Replaces U+0000, which PostgreSQL cannot store, and lone surrogates by U+FFFD. */
-export function toStorableText(text: string): string {
+export function toPostgresText(text: string): string {
   const wellFormedText = text.isWellFormed() ? text : text.toWellFormed();
   return wellFormedText.includes("\0") ? wellFormedText.replaceAll("\0", "\ufffd") : wellFormedText;
 }
 
 /** Replaces U+0000 and lone surrogates in JSON escapes; `\\u0000` is a backslash and five letters. */
-function toStorableJson(json: string): string {
+function toPostgresJson(json: string): string {
   if (!json.includes("\\u")) return json;
   return json.replace(
     /\\(?:u(?:0000|d[89ab][0-9a-f]{2}(?:\\ud[c-f][0-9a-f]{2})?|d[c-f][0-9a-f]{2})|.)/gi,
@@ -156,7 +154,7 @@ function toStorableJson(json: string): string {
 const TWO_TO_32 = 2 ** 32;
 const INT64_LIMIT = 2 ** 63;
 
-function writeInteger(number: number, into: Buffer, offset: number, name: string): number {
+function writeIntegerCell(number: number, into: Buffer, offset: number, name: string): number {
   if (!Number.isInteger(number) || number >= INT64_LIMIT || number < -INT64_LIMIT) {
     throw new Rejected(`${name} is ${number}, which is no whole number of 64 bits.`);
   }
@@ -166,14 +164,14 @@ function writeInteger(number: number, into: Buffer, offset: number, name: string
 
 /** Epoch of PostgreSQL in microseconds since 1970, and its earliest time (4714-11-24 BC) in milliseconds. */
 const POSTGRES_EPOCH_MICROS = 946_684_800_000_000;
-const EARLIEST_TIME_MS = -210_866_803_200_000;
+const EARLIEST_POSTGRES_TIME_MS = -210_866_803_200_000;
 
-function writeTime(ms: number, into: Buffer, offset: number, name: string): number {
-  if (!Number.isFinite(ms) || ms < EARLIEST_TIME_MS || ms > 8.64e15) {
+function writeTimeCell(ms: number, into: Buffer, offset: number, name: string): number {
+  if (!Number.isFinite(ms) || ms < EARLIEST_POSTGRES_TIME_MS || ms > 8.64e15) {
     throw new Rejected(`${name} is no moment that PostgreSQL knows.`);
   }
-  const microsSinceEpoch = Math.round(ms * 1_000) - POSTGRES_EPOCH_MICROS;
-  if (Number.isSafeInteger(microsSinceEpoch)) return writeInt64(microsSinceEpoch, into, offset);
+  const microsSincePostgresEpoch = Math.round(ms * 1_000) - POSTGRES_EPOCH_MICROS;
+  if (Number.isSafeInteger(microsSincePostgresEpoch)) return writeInt64(microsSincePostgresEpoch, into, offset);
   return into.writeBigInt64BE(BigInt(Math.round(ms)) * 1_000n - BigInt(POSTGRES_EPOCH_MICROS), offset);
 }
 

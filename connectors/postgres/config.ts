@@ -11,7 +11,7 @@ import { quoteSqlText } from "../../src/core/postgres/sql-quoting.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
-const IdentifierSchema = z.string().min(1).max(63);
+const PostgresIdentifier = z.string().min(1).max(63);
 
 export const PostgresConfig = z
   .strictObject({
@@ -25,8 +25,8 @@ export const PostgresConfig = z
       .optional()
       .meta({ description: "Name or address of the server, or the folder of its socket on this machine." }),
     port: z.int().min(1).max(65_535).optional().meta({ description: "Port; 5432 without this." }),
-    database: IdentifierSchema.optional().meta({ description: "Name of the database. It has to be there, in UTF8." }),
-    user: IdentifierSchema.optional().meta({ description: "Role that we log in as." }),
+    database: PostgresIdentifier.optional().meta({ description: "Name of the database. It has to be there, in UTF8." }),
+    user: PostgresIdentifier.optional().meta({ description: "Role that we log in as." }),
     password: SecretRef.optional().meta({ description: "Its password." }),
     sslmode: SslModeOption.optional().meta({
       description:
@@ -57,9 +57,9 @@ export const PostgresConfig = z
   })
   .superRefine((config, context) => {
     const addIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
-    const connectionOptions = ["host", "port", "database", "user", "sslmode"] as const;
+    const connectionOptionNames = ["host", "port", "database", "user", "sslmode"] as const;
     if (config.url !== undefined) {
-      for (const option of connectionOptions)
+      for (const option of connectionOptionNames)
         if (config[option] !== undefined) addIssue(option, "It belongs into url, which is given too.");
     } else {
       for (const option of ["host", "database", "user"] as const)
@@ -76,7 +76,7 @@ export const PostgresConfig = z
   .meta({ description: "Tables in PostgreSQL or TimescaleDB." });
 export type PostgresConfig = z.infer<typeof PostgresConfig>;
 
-export function buildPostgresQuery({ schema }: PostgresConfig, event: Event): string | null {
+export function buildTagValueQuery({ schema }: PostgresConfig, event: Event): string | null {
   const { type, data } = event as AnyEvent;
   if (type !== "tag-value") return null;
   return `select * from ${schema}.value where tag_id = ${quoteSqlText(data.tag.id)} order by time desc limit 100;`;

@@ -5,14 +5,14 @@ import type { Log } from "../../src/core/runtime/log.ts";
 import type { Column, LakeTable } from "../shared/lake/table-model.ts";
 import { SQL_TYPES } from "./column-encoding.ts";
 import {
-  buildAddColumn,
-  buildCreateHypertable,
-  buildCreateSchema,
-  buildCreateTable,
-  buildCreateVersionTable,
+  buildAddColumnSql,
+  buildCreateHypertableSql,
+  buildCreateSchemaSql,
+  buildCreateTableSql,
+  buildCreateVersionTableSql,
   buildPrimaryKey,
   columnPath,
-  joinQuotedColumns,
+  joinQuotedColumnNames,
   qualifiedName,
   type TableTarget,
   VERSION_TABLE,
@@ -28,32 +28,32 @@ export interface TableRequirements {
 /** Creates missing tables and columns; returns true if any were missing. Throws ConfigError if a table does not fit. */
 export async function prepareTables(session: PostgresSession, requirements: TableRequirements, log: Log) {
   const { tables, target } = requirements;
-  const missingParts = findMissing(tables, await readCatalog(session, requirements), target);
-  if (!hasMissingParts(missingParts)) return false;
-  if (!requirements.create) throw missingError(missingParts, target);
+  const missingTableParts = findMissing(tables, await readCatalog(session, requirements), target);
+  if (!hasMissingTableParts(missingTableParts)) return false;
+  if (!requirements.create) throw createMissingTablesError(missingTableParts, target);
   const extension = target.timescale ? await findTimescaleSchema(session) : null;
   await runTransaction(session, { statementMs: requirements.timeoutMs }, async () => {
     await lockTables(session, target);
-    const catalog = await readCatalog(session, requirements);
-    const { tables: newTables, columns } = findMissing(tables, catalog, target);
-    if (!hasMissingParts({ tables: newTables, columns })) return;
+    const databaseCatalog = await readCatalog(session, requirements);
+    const { tables: newTables, columns } = findMissing(tables, databaseCatalog, target);
+    if (!hasMissingTableParts({ tables: newTables, columns })) return;
     const hypertables = newTables.filter(({ rowPolicy }) => rowPolicy === "append");
     await session.query(
       [
-        ...(catalog.hasSchema ? [] : [buildCreateSchema(target)]),
-        buildCreateVersionTable(target),
-        ...newTables.map((table) => buildCreateTable(table, target)),
-        ...(extension === null ? [] : hypertables.map((table) => buildCreateHypertable(table, target, extension))),
-        ...columns.map(({ table, column }) => buildAddColumn(table, column, target)),
+        ...(databaseCatalog.hasSchema ? [] : [buildCreateSchemaSql(target)]),
+        buildCreateVersionTableSql(target),
+        ...newTables.map((table) => buildCreateTableSql(table, target)),
+        ...(extension === null ? [] : hypertables.map((table) => buildCreateHypertableSql(table, target, extension))),
+        ...columns.map(({ table, column }) => buildAddColumnSql(table, column, target)),
       ].join(";\n"),
     );
     const createdColumns = [
       ...newTables.flatMap((table) => table.columns.map((column) => ({ table, column }))),
       ...columns,
     ].map(({ table, column }) => columnPath(table, column));
-    const versionTable = qualifiedName(target, VERSION_TABLE);
+    const versionTableName = qualifiedName(target, VERSION_TABLE);
     await session.query(
-      `insert into ${versionTable} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${versionTable}`,
+      `insert into ${versionTableName} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${versionTableName}`,
       [createdColumns],
     );
     const names = newTables.map(({ name }) => name);
@@ -63,21 +63,20 @@ export async function prepareTables(session: PostgresSession, requirements: Tabl
   return true;
 }
 
-/** Throws ConfigError if the role may not create or write the tables. */
-export async function checkPrivileges(session: PostgresSession, requirements: TableRequirements): Promise<void> {
+export async function checkTablePrivileges(session: PostgresSession, requirements: TableRequirements): Promise<void> {
   const { tables, target } = requirements;
-  const catalog = await readCatalog(session, requirements);
-  const missingParts = findMissing(tables, catalog, target);
-  if (hasMissingParts(missingParts)) {
-    if (!requirements.create) throw missingError(missingParts, target);
+  const databaseCatalog = await readCatalog(session, requirements);
+  const missingTableParts = findMissing(tables, databaseCatalog, target);
+  if (hasMissingTableParts(missingTableParts)) {
+    if (!requirements.create) throw createMissingTablesError(missingTableParts, target);
     if (target.timescale) await findTimescaleSchema(session);
-    const [right, of] = catalog.hasSchema
+    const [right, of] = databaseCatalog.hasSchema
       ? [`has_schema_privilege($1, 'create')`, `the schema ${target.schema}`]
       : [`has_database_privilege(current_database(), 'create')`, "the database"];
-    const { rows } = await session.query(`select ${right}`, catalog.hasSchema ? [target.schema] : undefined);
-    if (rows[0]?.[0] !== true) throw privilegeError(`create tables in ${of}`, `grant create on ${of}`);
+    const { rows } = await session.query(`select ${right}`, databaseCatalog.hasSchema ? [target.schema] : undefined);
+    if (rows[0]?.[0] !== true) throw createPrivilegeError(`create tables in ${of}`, `grant create on ${of}`);
   }
-  for (const { name } of tables.filter((table) => catalog.tables.has(table.name))) {
+  for (const { name } of tables.filter((table) => databaseCatalog.tables.has(table.name))) {
     const { rows } = await session.query(
       `select has_schema_privilege($1, 'usage') and has_table_privilege(format('%I.%I', $1::text, $2::text), 'select')
  and has_table_privilege(format('%I.%I', $1::text, $2::text), 'insert') and has_table_privilege(format('%I.%I', $1::text, $2::text), 'update')`,
@@ -85,7 +84,7 @@ export async function checkPrivileges(session: PostgresSession, requirements: Ta
     );
     if (rows[0]?.[0] === true) continue;
     const all = `all tables in schema ${target.schema}`;
-    throw privilegeError(`write into ${target.schema}.${name}`, `grant select, insert, update on ${all}`);
+    throw createPrivilegeError(`write into ${target.schema}.${name}`, `grant select, insert, update on ${all}`);
   }
 }
 
@@ -96,11 +95,11 @@ export async function lockTables(session: PostgresSession, { schema }: TableTarg
 
 const TABLE_LOCK_NUMBER = 0x706c656e;
 
-function hasMissingParts({ tables, columns }: MissingTableParts): boolean {
+function hasMissingTableParts({ tables, columns }: MissingTableParts): boolean {
   return tables.length + columns.length > 0;
 }
 
-function missingError({ tables, columns }: MissingTableParts, { schema }: TableTarget): ConfigError {
+function createMissingTablesError({ tables, columns }: MissingTableParts, { schema }: TableTarget): ConfigError {
   const names = [
     ...tables.map(({ name }) => `the table ${name}`),
     ...columns.map(({ table, column }) => `the column ${table.name}.${column.name}`),
@@ -113,7 +112,7 @@ function missingError({ tables, columns }: MissingTableParts, { schema }: TableT
   });
 }
 
-function privilegeError(what: string, hint: string): ConfigError {
+function createPrivilegeError(what: string, hint: string): ConfigError {
   return new ConfigError(`The role may not ${what}.`, {
     reason: "forbidden",
     field: "user",
@@ -150,8 +149,8 @@ where n.nspname = $1`,
     const catalogTable = relations.get(String(table)) ?? { kind: String(kind), columns: new Map(), uniqueIndexes: [] };
     relations.set(String(table), catalogTable);
     if (column === null) continue;
-    const columnState = { type: String(type), isNotNull: isNotNull === true, hasDefault: hasDefault === true };
-    catalogTable.columns.set(String(column), columnState);
+    const columnProperties = { type: String(type), isNotNull: isNotNull === true, hasDefault: hasDefault === true };
+    catalogTable.columns.set(String(column), columnProperties);
   }
   await addUniqueIndexes(session, target.schema, relations);
   const createdColumns = new Set<string>();
@@ -181,7 +180,6 @@ interface CatalogTable {
   readonly kind: string;
   /** Columns by name, with types in the form of `format_type`, such as `double precision`. */
   readonly columns: Map<string, { readonly type: string; readonly isNotNull: boolean; readonly hasDefault: boolean }>;
-  /** Columns of each unique index, sorted by name. */
   readonly uniqueIndexes: string[];
 }
 
@@ -192,7 +190,7 @@ interface DatabaseCatalog {
   readonly createdColumns: ReadonlySet<string>;
 }
 
-/** Tables and columns that Plenum never created, such as columns of a later version. */
+/** Tables and columns that Plenum still has to create, such as columns that a new Plenum version added. */
 interface MissingTableParts {
   readonly tables: readonly LakeTable[];
   readonly columns: readonly { readonly table: LakeTable; readonly column: Column }[];
@@ -203,57 +201,57 @@ function findMissing(tables: readonly LakeTable[], catalog: DatabaseCatalog, tar
   const columns = tables.flatMap((table) => {
     const catalogTable = catalog.tables.get(table.name);
     if (catalogTable === undefined) return [];
-    checkTableFits(table, catalogTable, target);
+    checkTableColumns(table, catalogTable, target);
     const missingColumns = table.columns.filter(({ name }) => !catalogTable.columns.has(name));
     const droppedColumn = missingColumns.find((column) => catalog.createdColumns.has(columnPath(table, column)));
     if (droppedColumn === undefined) return missingColumns.map((column) => ({ table, column }));
-    throw schemaError(
-      `The table ${displayName(target, table)} has lost its column ${droppedColumn.name}.`,
+    throw tableError(
+      `The table ${formatTableName(target, table)} has lost its column ${droppedColumn.name}.`,
       `Run: alter table ${qualifiedName(target, table)} add column "${droppedColumn.name}" ${SQL_TYPES[droppedColumn.type].name}`,
     );
   });
   return { tables: tables.filter(({ name }) => !catalog.tables.has(name)), columns };
 }
 
-function checkTableFits(table: LakeTable, existing: CatalogTable, target: TableTarget): void {
-  const name = displayName(target, table);
+function checkTableColumns(table: LakeTable, existing: CatalogTable, target: TableTarget): void {
+  const name = formatTableName(target, table);
   if (!["r", "p"].includes(existing.kind)) {
-    throw schemaError(`${name} is no table.`, "Rename what has that name, or let schema name another.");
+    throw tableError(`${name} is no table.`, "Rename what has that name, or let schema name another.");
   }
   for (const [columnName, { type, isNotNull, hasDefault }] of existing.columns) {
-    const plenumColumn = table.columns.find((column) => column.name === columnName);
+    const expectedColumn = table.columns.find((column) => column.name === columnName);
     const alterColumnHint = `Run: alter table ${qualifiedName(target, table)} alter column "${columnName}"`;
-    if (plenumColumn === undefined) {
+    if (expectedColumn === undefined) {
       if (!isNotNull || hasDefault) continue;
-      throw schemaError(
+      throw tableError(
         `The table ${name} has a column ${columnName} that has to be filled, and nobody does.`,
         `${alterColumnHint} drop not null; or give it a default.`,
       );
     }
-    const expectedType = SQL_TYPES[plenumColumn.type].name;
+    const expectedType = SQL_TYPES[expectedColumn.type].name;
     if (type !== expectedType) {
-      throw schemaError(
+      throw tableError(
         `The column ${columnName} of ${name} is ${type} and has to be ${expectedType}.`,
         `${alterColumnHint} type ${expectedType}`,
       );
     }
-    if (isNotNull && plenumColumn.isNullable) {
-      throw schemaError(`The column ${columnName} of ${name} has to take null.`, `${alterColumnHint} drop not null`);
+    if (isNotNull && expectedColumn.isNullable) {
+      throw tableError(`The column ${columnName} of ${name} has to take null.`, `${alterColumnHint} drop not null`);
     }
   }
   const key = buildPrimaryKey(table, target);
   if (existing.uniqueIndexes.includes(key.toSorted().join(" ")) || key.some((column) => !existing.columns.has(column)))
     return;
-  throw schemaError(
+  throw tableError(
     `The table ${name} has no unique index on ${key.join(", ")}.`,
-    `Run: create unique index on ${qualifiedName(target, table)} (${joinQuotedColumns(key)})`,
+    `Run: create unique index on ${qualifiedName(target, table)} (${joinQuotedColumnNames(key)})`,
   );
 }
 
-function schemaError(message: string, hint: string): ConfigError {
+function tableError(message: string, hint: string): ConfigError {
   return new ConfigError(message, { field: "schema", hint });
 }
 
-function displayName({ schema }: TableTarget, { name }: LakeTable): string {
+function formatTableName({ schema }: TableTarget, { name }: LakeTable): string {
   return `${schema}.${name}`;
 }

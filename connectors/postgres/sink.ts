@@ -8,7 +8,7 @@ import type { Log } from "../../src/core/runtime/log.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import { LAKE_TABLES } from "../shared/lake/tables.ts";
 import type { PostgresConfig } from "./config.ts";
-import { checkPrivileges, prepareTables } from "./create-tables.ts";
+import { checkTablePrivileges, prepareTables } from "./create-tables.ts";
 import { writeBatch } from "./write-batch.ts";
 
 /** Sink that accepts an event when the transaction with its rows has committed. */
@@ -21,24 +21,24 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   let currentSession: PostgresSession | null = null;
 
   /** Reads password and CA file for each connection, so replaced files need no restart. */
-  async function connect(signal: AbortSignal): Promise<PostgresSession> {
+  async function connectToPostgres(signal: AbortSignal): Promise<PostgresSession> {
     const ca = config.ca_file === undefined ? undefined : readCertificateFile(config.ca_file, "ca_file");
     const options = { address, password: password(), ca, connectTimeoutMs: config.connect_timeout };
     return openPostgresSession(options, signal);
   }
 
   async function cutOnAbort<T>(session: PostgresSession, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    const cutSession = () => session.cut(signal.reason);
-    signal.addEventListener("abort", cutSession, { once: true });
+    const endSession = () => session.cut(signal.reason);
+    signal.addEventListener("abort", endSession, { once: true });
     try {
       signal.throwIfAborted();
       return await work();
     } finally {
-      signal.removeEventListener("abort", cutSession);
+      signal.removeEventListener("abort", endSession);
     }
   }
 
-  async function explainErrors<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function mapSqlErrors<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
       return await work();
@@ -49,11 +49,11 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
 
   async function prepareSession(signal: AbortSignal): Promise<PostgresSession> {
     if (currentSession !== null && currentSession.lost() === null) return currentSession;
-    await close();
-    const newSession = await connect(signal);
+    await closeSession();
+    const newSession = await connectToPostgres(signal);
     try {
       await cutOnAbort(newSession, signal, async () => {
-        warnOfDataLoss(await refuseUnsuitableServer(newSession), context.log);
+        warnOfCrashDataLoss(await refuseUnsuitableServer(newSession), context.log);
         await prepareTables(newSession, requirements, context.log);
       });
     } catch (error) {
@@ -64,7 +64,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     return newSession;
   }
 
-  async function close(): Promise<void> {
+  async function closeSession(): Promise<void> {
     const session = currentSession;
     currentSession = null;
     await session?.end();
@@ -77,7 +77,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
       .update(JSON.stringify([address, tableTarget.schema]))
       .digest("hex"),
     async open(signal) {
-      await explainErrors(signal, () => prepareSession(signal));
+      await mapSqlErrors(signal, () => prepareSession(signal));
     },
     async write(batch, signal, _accepted, offer) {
       const offeredEvents = batch.map((event, n) => ({
@@ -85,21 +85,21 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
         position: offer?.positions[n] ?? 0,
         committedAt: offer?.committedAt[n] ?? "",
       }));
-      return explainErrors(signal, async () => {
+      return mapSqlErrors(signal, async () => {
         const session = await prepareSession(signal);
         const recheckTables = () => prepareTables(session, requirements, context.log);
         const options = { session, target: tableTarget, timeoutMs: config.timeout, insertStatements, recheckTables };
         return cutOnAbort(session, signal, () => writeBatch(offeredEvents, options));
       });
     },
-    close,
+    close: closeSession,
     async probe(signal) {
-      await explainErrors(signal, async () => {
-        const probeSession = await connect(signal);
+      await mapSqlErrors(signal, async () => {
+        const probeSession = await connectToPostgres(signal);
         try {
           await cutOnAbort(probeSession, signal, async () => {
-            warnOfDataLoss(await refuseUnsuitableServer(probeSession), context.log);
-            await checkPrivileges(probeSession, requirements);
+            warnOfCrashDataLoss(await refuseUnsuitableServer(probeSession), context.log);
+            await checkTablePrivileges(probeSession, requirements);
           });
         } finally {
           await probeSession.end();
@@ -121,7 +121,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
 }
 
 /** Warns if a crash of the server may lose events that the sink has accepted. */
-function warnOfDataLoss({ synchronousCommit, fsync }: DurabilitySettings, log: Log): void {
+function warnOfCrashDataLoss({ synchronousCommit, fsync }: DurabilitySettings, log: Log): void {
   if (synchronousCommit !== "off" && fsync !== "off") return;
   log.warn(
     { synchronous_commit: synchronousCommit, fsync },
@@ -137,6 +137,6 @@ async function readServerInstance(session: PostgresSession, before: string | nul
   current_setting('synchronous_commit') = 'off' or current_setting('fsync') = 'off'`,
   );
   const [timeline, startedAt, forgets] = rows[0] ?? [];
-  const instanceId = forgets === true ? `${timeline} ${startedAt}` : String(timeline);
-  return { instanceId, isNew: before !== null && before !== instanceId };
+  const serverInstanceId = forgets === true ? `${timeline} ${startedAt}` : String(timeline);
+  return { instanceId: serverInstanceId, isNew: before !== null && before !== serverInstanceId };
 }

@@ -13,16 +13,15 @@ import {
   type LakeRow,
   type LakeTable,
 } from "../shared/lake/table-model.ts";
-import { type ColumnWriter, createColumnWriter, type StatementParameter, toStorableText } from "./column-encoding.ts";
+import { type ColumnWriter, createColumnWriter, type StatementParameter, toPostgresText } from "./column-encoding.ts";
 import { lockTables } from "./create-tables.ts";
-import { buildInsert, joinQuotedColumns, qualifiedName, type TableTarget } from "./sql-statements.ts";
+import { buildInsertSql, joinQuotedColumnNames, qualifiedName, type TableTarget } from "./sql-statements.ts";
 
-export interface WriteContext {
+export interface BatchContext {
   readonly session: PostgresSession;
   readonly target: TableTarget;
   readonly timeoutMs: number;
   readonly insertStatements: Map<string, string>;
-  /** Throws for unfit tables; returns true if missing tables were created. */
   recheckTables(): Promise<boolean>;
 }
 
@@ -30,21 +29,21 @@ export interface WriteContext {
 const MAX_REFUSED_EVENT_SEARCH_PARTS = 200;
 
 /** Writes a batch in one transaction. If the server refuses a value, a second transaction rejects the event. */
-export async function writeBatch(batch: readonly CommittedEvent[], context: WriteContext): Promise<Receipt> {
+export async function writeBatch(batch: readonly CommittedEvent[], context: BatchContext): Promise<Receipt> {
   const { session, timeoutMs } = context;
   const { events, rejected, tableRows } = mapEventsToRows(batch);
   if (tableRows.rows.length + tableRows.updates.size === 0) return { rejected };
   const options = { statementMs: timeoutMs };
   try {
-    const inserts = tableRows.rows.map((rows) => buildInsertQuery(rows, context));
-    if (tableRows.updates.size === 0) await runStatementsInTransaction(session, options, inserts);
-    else await runTransaction(session, options, () => storeRows(tableRows, context));
+    const insertQueries = tableRows.rows.map((rows) => buildInsertQuery(rows, context));
+    if (tableRows.updates.size === 0) await runStatementsInTransaction(session, options, insertQueries);
+    else await runTransaction(session, options, () => storeTableRows(tableRows, context));
     return { rejected };
   } catch (error) {
-    const isData = isRowError(error);
-    if (!isData && !isTableError(error)) throw error;
+    const isDataError = isRowError(error);
+    if (!isDataError && !isTableError(error)) throw error;
     if (await context.recheckTables()) throw new Retryable("Tables were gone from the database; they were made anew.");
-    if (!isData) throw error;
+    if (!isDataError) throw error;
   }
   const searchResult = await runTransaction(session, options, () => storeByBisection(events, context));
   const end = searchResult.retry?.from ?? batch.length;
@@ -56,7 +55,6 @@ interface IndexedEvent {
   readonly offered: CommittedEvent;
 }
 
-/** Maps events to rows; rejects events that make no rows. */
 function mapEventsToRows(batch: readonly CommittedEvent[]) {
   const all = batch.map((offered, index) => ({ index, offered }));
   const rejections: EventRejection[] = [];
@@ -76,7 +74,7 @@ function mapEventsToRows(batch: readonly CommittedEvent[]) {
   }
 }
 
-async function storeRows({ rows, updates }: TableRows, context: WriteContext): Promise<void> {
+async function storeTableRows({ rows, updates }: InsertsAndRowUpdates, context: BatchContext): Promise<void> {
   const { session, target } = context;
   await session.queries(rows.map((each) => buildInsertQuery(each, context)));
   if (updates.size > 0) await lockTables(session, target);
@@ -86,18 +84,18 @@ async function storeRows({ rows, updates }: TableRows, context: WriteContext): P
   }
 }
 
-function buildInsertQuery({ table, columns }: StatementRows, { target, insertStatements }: WriteContext): SqlQuery {
-  const arrayFlags = columns.map(({ isArray }) => isArray);
-  const key = `${table.name} ${arrayFlags.map(Number).join("")}`;
-  const sqlText = insertStatements.get(key) ?? buildInsert(table, target, arrayFlags);
-  insertStatements.set(key, sqlText);
+function buildInsertQuery({ table, columns }: InsertRows, { target, insertStatements }: BatchContext): SqlQuery {
+  const isArrayByColumn = columns.map(({ isArray }) => isArray);
+  const statementKey = `${table.name} ${isArrayByColumn.map(Number).join("")}`;
+  const sqlText = insertStatements.get(statementKey) ?? buildInsertSql(table, target, isArrayByColumn);
+  insertStatements.set(statementKey, sqlText);
   return { text: sqlText, values: columns.map(({ bytes }) => bytes) };
 }
 
-async function storeByBisection(batch: readonly IndexedEvent[], context: WriteContext): Promise<Receipt> {
+async function storeByBisection(batch: readonly IndexedEvent[], context: BatchContext): Promise<Receipt> {
   const { session } = context;
   const rejections: EventRejection[] = [];
-  const halfEventCount = (part: readonly IndexedEvent[]) => Math.ceil(part.length / 2);
+  const countHalfOfEvents = (part: readonly IndexedEvent[]) => Math.ceil(part.length / 2);
   const batchPartsToStore = [batch];
   let triedParts = 0;
   for (let part = batchPartsToStore.pop(); part !== undefined; part = batchPartsToStore.pop()) {
@@ -110,65 +108,64 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: WriteCo
     triedParts++;
     await session.query("savepoint part");
     try {
-      await storeRows(buildTableRows(part.map(({ offered }) => offered)), context);
+      await storeTableRows(buildTableRows(part.map(({ offered }) => offered)), context);
       await session.query("release part");
     } catch (error) {
       if (!isRowError(error)) throw error;
       await session.query("rollback to part");
       if (part.length === 1) rejections.push({ index: first.index, reason: describePostgresRejection(error) });
-      else batchPartsToStore.push(part.slice(halfEventCount(part)), part.slice(0, halfEventCount(part)));
+      else batchPartsToStore.push(part.slice(countHalfOfEvents(part)), part.slice(0, countHalfOfEvents(part)));
     }
   }
   return { rejected: rejections };
 }
 
-interface StatementRows {
+interface InsertRows {
   readonly table: LakeTable;
   readonly columns: readonly StatementParameter[];
 }
 
-interface TableRows {
-  readonly rows: readonly StatementRows[];
+interface InsertsAndRowUpdates {
+  readonly rows: readonly InsertRows[];
   /** Updates for tables of versions, in event order. */
   readonly updates: ReadonlyMap<LakeTable, readonly LakeRow[]>;
 }
 
 /** Rows in a statement. A history event with 8,000 points makes two statements. */
-const MAX_STATEMENT_ROWS = 5_000;
+const MAX_INSERT_STATEMENT_ROWS = 5_000;
 
-/** Throws if an event cannot be mapped, and Rejected for a value that PostgreSQL cannot store. */
-function buildTableRows(offered: Iterable<CommittedEvent>): TableRows {
-  const rows: StatementRows[] = [];
+function buildTableRows(offered: Iterable<CommittedEvent>): InsertsAndRowUpdates {
+  const rows: InsertRows[] = [];
   const updates = new Map<LakeTable, LakeRow[]>();
-  const tableWriters = new Map<LakeTable, ReturnType<typeof createTableWriter>>();
+  const tableWriterByTable = new Map<LakeTable, ReturnType<typeof createTableWriter>>();
 
   function add(table: LakeTable, row: LakeRow): void {
     if (table.rowPolicy === "versions") {
-      const cells = row.map((cell) => (typeof cell === "string" ? toStorableText(cell) : cell));
+      const storableCells = row.map((cell) => (typeof cell === "string" ? toPostgresText(cell) : cell));
       const tableUpdates = updates.get(table) ?? [];
-      tableUpdates.push(cells);
+      tableUpdates.push(storableCells);
       updates.set(table, tableUpdates);
       return;
     }
-    const writer = tableWriters.get(table) ?? createTableWriter(table);
-    tableWriters.set(table, writer);
+    const writer = tableWriterByTable.get(table) ?? createTableWriter(table);
+    tableWriterByTable.set(table, writer);
     writer.add(row);
-    if (writer.length() === MAX_STATEMENT_ROWS) rows.push(writer.take());
+    if (writer.length() === MAX_INSERT_STATEMENT_ROWS) rows.push(writer.take());
   }
 
   for (const offeredEvent of offered) emitEventRows(offeredEvent, add);
-  for (const writer of tableWriters.values()) if (writer.length() > 0) rows.push(writer.take());
+  for (const writer of tableWriterByTable.values()) if (writer.length() > 0) rows.push(writer.take());
   return { rows, updates };
 }
 
-export function encodeRows(table: LakeTable, rows: readonly LakeRow[]): StatementRows {
+export function encodeTableRows(table: LakeTable, rows: readonly LakeRow[]): InsertRows {
   const writer = createTableWriter(table);
   for (const row of rows) writer.add(row);
   return writer.take();
 }
 
 function createTableWriter(table: LakeTable) {
-  // The time column is always a list, so that the statement knows the number of rows.
+  // The time column is always an array, whose length is the number of rows in the statement.
   const columns = table.columns.map(({ name, type }) =>
     createColumnWriter(`${table.name}.${name}`, type, name === table.time),
   );
@@ -179,7 +176,7 @@ function createTableWriter(table: LakeTable) {
       length++;
     },
     length: () => length,
-    take(): StatementRows {
+    take(): InsertRows {
       length = 0;
       return { table, columns: columns.map((column) => column.take()) };
     },
@@ -193,23 +190,23 @@ async function findChangedRows(
   updates: readonly LakeRow[],
   target: TableTarget,
 ) {
-  const key = table.key.filter((name) => name !== table.time);
-  const values = key.map((name) => updates.map((row) => String(row[findColumnIndex(table, name)])));
-  const names = key.map((_, n) => `c${n}`);
-  const arrayParameters = key.map((_, n) => `$${n + 1}::text[]`);
+  const keyColumns = table.key.filter((name) => name !== table.time);
+  const keyValuesByColumn = keyColumns.map((name) => updates.map((row) => String(row[findColumnIndex(table, name)])));
+  const keyColumnAliases = keyColumns.map((_, n) => `c${n}`);
+  const arrayParameters = keyColumns.map((_, n) => `$${n + 1}::text[]`);
   const result = await session.query(
-    `select ${table.columns.map(selectExpression).join(", ")} from ${qualifiedName(target, table)}
-where (${joinQuotedColumns(key)}) in (select ${names.join(", ")} from unnest(${arrayParameters.join(", ")}) as changed (${names.join(", ")}))`,
-    values,
+    `select ${table.columns.map(buildColumnSelectSql).join(", ")} from ${qualifiedName(target, table)}
+where (${joinQuotedColumnNames(keyColumns)}) in (select ${keyColumnAliases.join(", ")} from unnest(${arrayParameters.join(", ")}) as changed (${keyColumnAliases.join(", ")}))`,
+    keyValuesByColumn,
   );
   const storedRows = result.rows.map((row) => row.map((cell): Cell => cell));
   const storedRowSet = new Set<LakeRow>(storedRows);
   const changedRows = applyRowUpdates(table, storedRows, updates).filter((row) => !storedRowSet.has(row));
-  return changedRows.length === 0 ? null : encodeRows(table, changedRows);
+  return changedRows.length === 0 ? null : encodeTableRows(table, changedRows);
 }
 
 /** Times and integers become doubles, because the library would return integers as texts. */
-function selectExpression({ name, type }: Column): string {
+function buildColumnSelectSql({ name, type }: Column): string {
   if (type === "time") return `(extract(epoch from ${quoteSqlName(name)}) * 1000)::double precision`;
   if (type === "integer") return `${quoteSqlName(name)}::double precision`;
   return type === "json" ? `${quoteSqlName(name)}::text` : quoteSqlName(name);

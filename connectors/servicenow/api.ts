@@ -15,7 +15,7 @@ import type { ServiceNowConfig } from "./config.ts";
 const STATUSES_WITH_ERROR_TEXT = [400, 401, 403, 404];
 const MAX_ERROR_TEXT_LENGTH = 400;
 const MAX_SEARCH_ROWS = 20;
-const RECORD_FIELDS = "sys_id,number,state,active,correlation_id";
+const REQUESTED_RECORD_FIELDS = "sys_id,number,state,active,correlation_id";
 
 const ErrorResponse = z.object({ error: z.object({ message: z.string().nullish(), detail: z.string().nullish() }) });
 
@@ -28,7 +28,7 @@ const TaskRecord = z.object({
 });
 export type TaskRecord = z.infer<typeof TaskRecord>;
 
-export function createTableApi(config: ServiceNowConfig, clock: Clock) {
+export function createServiceNowTableApi(config: ServiceNowConfig, clock: Clock) {
   const baseUrl = new URL(config.url);
   const tablePath = `${baseUrl.pathname.replace(/\/+$/, "")}/api/now/table/${config.table}`;
   const client = createHttpClient({ url: baseUrl, config, clock });
@@ -37,31 +37,31 @@ export function createTableApi(config: ServiceNowConfig, clock: Clock) {
   async function callTable(request: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
     const authorizedRequest = { ...request, headers: authorization(), allow: STATUSES_WITH_ERROR_TEXT };
     const response = await sendRequest(client, authorizedRequest, clock, signal);
-    const errorText = formatErrorText(response);
+    const errorText = formatServiceNowErrorText(response);
     if (response.status < 300) {
       if (errorText === "") return response;
-      const problem = `answered ${response.status}, and refused it all the same`;
-      throw new Rejected(`${client.origin} ${problem}. It said: ${errorText}`);
+      const refusalDescription = `answered ${response.status}, and refused it all the same`;
+      throw new Rejected(`${client.origin} ${refusalDescription}. It said: ${errorText}`);
     }
     // A 404 without an error text does not come from ServiceNow.
     if (response.status === 404 && errorText !== "" && request.allow?.includes(404)) return response;
-    throw mapErrorResponse(response, errorText, client.origin, clock.now());
+    throw mapServiceNowError(response, errorText, client.origin, clock.now());
   }
 
-  async function requestRecord(method: "GET" | "PATCH", id: string, json: unknown, signal: AbortSignal) {
-    const path = `${tablePath}/${id}?sysparm_fields=${RECORD_FIELDS}`;
+  async function requestTaskRecord(method: "GET" | "PATCH", id: string, json: unknown, signal: AbortSignal) {
+    const path = `${tablePath}/${id}?sysparm_fields=${REQUESTED_RECORD_FIELDS}`;
     const response = await callTable({ method, path, json, allow: [404] }, signal);
     if (response.status !== 404) return parseResponse(response, z.object({ result: TaskRecord }), client.origin).result;
     // ServiceNow reports a hidden record like a deleted one; the total count of a search reveals it.
-    await search(`sys_id=${id}`, signal);
+    await searchTaskRecords(`sys_id=${id}`, signal);
     return null;
   }
 
   /** Returns matching records, oldest first. Throws `ConfigError` if the user may not see all of them. */
-  async function search(query: string, signal: AbortSignal): Promise<readonly TaskRecord[]> {
+  async function searchTaskRecords(query: string, signal: AbortSignal): Promise<readonly TaskRecord[]> {
     const parameters = new URLSearchParams({
       sysparm_query: `${query}^ORDERBYsys_created_on`,
-      sysparm_fields: RECORD_FIELDS,
+      sysparm_fields: REQUESTED_RECORD_FIELDS,
       sysparm_limit: String(MAX_SEARCH_ROWS),
     });
     const response = await callTable({ method: "GET", path: `${tablePath}?${parameters.toString()}` }, signal);
@@ -75,25 +75,24 @@ export function createTableApi(config: ServiceNowConfig, clock: Clock) {
 
   return {
     async create(json: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<TaskRecord> {
-      const path = `${tablePath}?sysparm_fields=${RECORD_FIELDS}`;
+      const path = `${tablePath}?sysparm_fields=${REQUESTED_RECORD_FIELDS}`;
       const response = await callTable({ method: "POST", path, json }, signal);
       return parseResponse(response, z.object({ result: TaskRecord }), client.origin).result;
     },
-    read: (id: string, signal: AbortSignal) => requestRecord("GET", id, undefined, signal),
+    read: (id: string, signal: AbortSignal) => requestTaskRecord("GET", id, undefined, signal),
     change: (id: string, json: Readonly<Record<string, unknown>>, signal: AbortSignal) =>
-      requestRecord("PATCH", id, json, signal),
-    search,
+      requestTaskRecord("PATCH", id, json, signal),
+    search: searchTaskRecords,
     progressMs: client.progressMs,
     close: () => client.close(),
   };
 }
 
-function formatErrorText({ json }: ReceiverResponse): string {
+function formatServiceNowErrorText({ json }: ReceiverResponse): string {
   const { message, detail } = ErrorResponse.safeParse(json).data?.error ?? {};
   return cutText(printableLine([message, detail].filter((text) => text).join(": ")), MAX_ERROR_TEXT_LENGTH);
 }
 
-/** Throws for an invalid response, after which the result of the request is unknown. */
 function parseResponse<T>(response: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
   const parsedBody = schema.safeParse(response.json);
   if (parsedBody.success) return parsedBody.data;
@@ -101,21 +100,21 @@ function parseResponse<T>(response: ReceiverResponse, schema: z.ZodType<T>, orig
   throw new Retryable(`${origin} answered ${response.status}, but not as ServiceNow does.`, { hint });
 }
 
-function mapErrorResponse(response: ReceiverResponse, errorText: string, origin: string, nowMs: number): Error {
+function mapServiceNowError(response: ReceiverResponse, errorText: string, origin: string, nowMs: number): Error {
   const { status } = response;
-  const sentence = `${origin} answered ${status}. It said: ${errorText}`;
+  const errorSentence = `${origin} answered ${status}. It said: ${errorText}`;
   if (errorText !== "" && status === 400) {
-    return new ConfigError(sentence, {
+    return new ConfigError(errorSentence, {
       reason: "validation",
       field: /table/i.test(errorText) ? "table" : "fields",
       hint: "Check the table and the fields in the options.",
     });
   }
   // A rule of the instance rejected this one record; the right to write exists.
-  if (status === 403 && /business rule/i.test(errorText)) return new Rejected(sentence);
+  if (status === 403 && /business rule/i.test(errorText)) return new Rejected(errorSentence);
   if (status === 403 && /data policy|mandatory/i.test(errorText)) {
     const hint = "Give the mandatory fields a value: under `fields`, or with close_code and close_notes.";
-    return new ConfigError(sentence, { reason: "validation", field: "fields", hint });
+    return new ConfigError(errorSentence, { reason: "validation", field: "fields", hint });
   }
   return mapTicketError(response, errorText, origin, nowMs);
 }

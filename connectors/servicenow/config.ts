@@ -3,7 +3,7 @@ import { OUTBOUND_HTTP_OPTIONS, ReceiverUrl } from "../../src/core/http/outbound
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
-const RESERVED_FIELDS = [
+const RESERVED_RECORD_FIELDS = [
   "short_description",
   "description",
   "correlation_id",
@@ -13,12 +13,12 @@ const RESERVED_FIELDS = [
   "assignment_group",
 ];
 
-const ServiceNowName = z
+const ServiceNowIdentifier = z
   .string()
   .regex(/^[a-z][a-z0-9_]{0,79}$/, "Write the name as ServiceNow has it: a-z, 0-9 and _.");
 
-const ConfigurableField = ServiceNowName.refine(
-  (name) => !RESERVED_FIELDS.includes(name),
+const ConfigurableRecordField = ServiceNowIdentifier.refine(
+  (name) => !RESERVED_RECORD_FIELDS.includes(name),
   "Plenum fills this field by itself, or there is an option for it.",
 );
 
@@ -33,7 +33,7 @@ const ImpactAndUrgency = z.strictObject({
 
 export const ServiceNowConfig = z
   .strictObject({
-    url: ReceiverUrl.refine((text) => !URL.canParse(text) || isBaseUrl(new URL(text)), {
+    url: ReceiverUrl.refine((text) => !URL.canParse(text) || isServiceNowBaseUrl(new URL(text)), {
       error: "Write the address of the instance itself, such as https://example.service-now.com.",
     }).meta({ description: "Address of the instance, such as https://example.service-now.com." }),
     user: z
@@ -43,7 +43,7 @@ export const ServiceNowConfig = z
       .meta({ description: "User name (Basic), with password." }),
     password: SecretRef.optional().meta({ description: "Password (Basic), with user." }),
     token: SecretRef.optional().meta({ description: "Token (Bearer), in place of user and password." }),
-    table: ServiceNowName.default("incident").meta({ description: "Table in which records are created." }),
+    table: ServiceNowIdentifier.default("incident").meta({ description: "Table in which records are created." }),
     assignment_group: z
       .string()
       .regex(/^[0-9a-f]{32}$/, "Write the group's sys_id, 32 of 0-9 and a-f.")
@@ -53,7 +53,7 @@ export const ServiceNowConfig = z
       description: "Impact and urgency for each of our priorities; ServiceNow's own for the others.",
     }),
     fields: z
-      .record(ConfigurableField, z.union([z.string(), z.number(), z.boolean()]))
+      .record(ConfigurableRecordField, z.union([z.string(), z.number(), z.boolean()]))
       .default({})
       .meta({ description: "Further fields of every new record by name, such as caller_id." }),
     resolved_state: ChoiceValue.prefault("6").meta({ description: "Value of the field state that means resolved." }),
@@ -81,5 +81,5 @@ export const ServiceNowConfig = z
   .meta({ description: "An incident in ServiceNow for every alarm, edited in place and resolved when it is over." });
 export type ServiceNowConfig = z.infer<typeof ServiceNowConfig>;
 
-const isBaseUrl = ({ hash, pathname, search }: URL): boolean =>
+const isServiceNowBaseUrl = ({ hash, pathname, search }: URL): boolean =>
   search === "" && hash === "" && !/\/(api|nav_to\.do|now)(\/|$)/.test(pathname);

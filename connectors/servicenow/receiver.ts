@@ -9,47 +9,47 @@ import {
   type Ticket,
   type TicketSystem,
 } from "../shared/receiver/ticket-receiver.ts";
-import { createTableApi, type TaskRecord } from "./api.ts";
+import { createServiceNowTableApi, type TaskRecord } from "./api.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
 /** Time for which a search may miss a new incident, because rules run within the opening request. */
-const SEARCH_LAG_MS = 60_000;
+const RECORD_SEARCH_LAG_MS = 60_000;
 const PROBE_CORRELATION_ID = "plenum-probe";
 
 export function createServiceNowReceiver(config: ServiceNowConfig, context: ConnectorContext): AlarmReceiver {
-  const site = config.url.replace(/\/+$/, "");
-  const table = createTableApi(config, context.clock);
+  const instanceUrl = config.url.replace(/\/+$/, "");
+  const tableApi = createServiceNowTableApi(config, context.clock);
   const warnOnce = createWarnOncePerMessage(context.log, { table: config.table });
 
-  function toTicket({ sys_id, number = "" }: TaskRecord): Ticket {
-    const record = encodeURIComponent(`${config.table}.do?sys_id=${sys_id}`);
+  function recordToTicket({ sys_id, number = "" }: TaskRecord): Ticket {
+    const recordPath = encodeURIComponent(`${config.table}.do?sys_id=${sys_id}`);
     const ticket = /^[\w-]{1,40}$/.test(number) ? number : null;
-    return { id: sys_id, ticket, link: `${site}/nav_to.do?uri=${record}` };
+    return { id: sys_id, ticket, link: `${instanceUrl}/nav_to.do?uri=${recordPath}` };
   }
 
-  const buildTextFields = (incident: IncidentMessage) => ({
+  const buildDescriptionFields = (incident: IncidentMessage) => ({
     description: formatDescription(incident),
     short_description: incident.kind === "alarm" ? undefined : formatShortDescription(incident),
   });
 
-  const isResolved = ({ state }: TaskRecord) => state === config.resolved_state;
-  const toTicketState = (row: TaskRecord) => (row.active === "false" ? "closed" : isResolved(row) ? "done" : "open");
+  const isRowResolved = ({ state }: TaskRecord) => state === config.resolved_state;
+  const toTicketState = (row: TaskRecord) => (row.active === "false" ? "closed" : isRowResolved(row) ? "done" : "open");
 
   async function searchRecords(key: string, signal: AbortSignal): Promise<readonly TaskRecord[]> {
-    const rows = await table.search(`correlation_id=${key}^active=true`, signal);
+    const rows = await tableApi.search(`correlation_id=${key}^active=true`, signal);
     // ServiceNow ignores unknown parts of a query and returns all records.
     if (rows.every(({ correlation_id }) => correlation_id === key)) return rows;
     const hint = "Use a table that extends task, such as incident, and let the user read that field.";
     throw new ConfigError(`The table ${config.table} cannot be searched by correlation_id.`, { field: "table", hint });
   }
 
-  const system: TicketSystem = {
+  const serviceNowTicketSystem: TicketSystem = {
     tickets: "incidents",
     idPattern: /^[0-9a-f]{32}$/,
-    searchLagMs: SEARCH_LAG_MS,
+    searchLagMs: RECORD_SEARCH_LAG_MS,
 
     async create(incident, signal) {
-      const row = await table.create(
+      const taskRecord = await tableApi.create(
         {
           ...config.fields,
           ...config.priority[incident.priority],
@@ -61,15 +61,15 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
         },
         signal,
       );
-      const ticket = toTicket(row);
-      if (row.correlation_id !== incident.key)
+      const ticket = recordToTicket(taskRecord);
+      if (taskRecord.correlation_id !== incident.key)
         warnOnce("a record did not keep its correlation_id, so a crash may make a second one", ticket);
       return ticket;
     },
 
     async readState(id, signal) {
-      const row = await table.read(id, signal);
-      return row === null ? null : toTicketState(row);
+      const taskRecord = await tableApi.read(id, signal);
+      return taskRecord === null ? null : toTicketState(taskRecord);
     },
 
     async update(id, { incident, noteLabels, reference, reopens }, signal) {
@@ -78,21 +78,21 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       if (incidentStaysResolved)
         warnOnce("an alarm is back and its incident stays resolved, because there is no reopen_state", reference);
       const fields = {
-        ...(incidentStaysResolved ? {} : buildTextFields(incident)),
-        work_notes: noteLabels === null ? undefined : formatNote(incident, noteLabels),
+        ...(incidentStaysResolved ? {} : buildDescriptionFields(incident)),
+        work_notes: noteLabels === null ? undefined : formatWorkNote(incident, noteLabels),
         state: reopens ? reopen_state : undefined,
       };
-      return (await table.change(id, fields, signal)) !== null;
+      return (await tableApi.change(id, fields, signal)) !== null;
     },
 
     async close(id, { incident, noteLabels, reference }, signal) {
       const fields = {
-        ...buildTextFields(incident),
+        ...buildDescriptionFields(incident),
         state: config.resolved_state,
         close_code: config.close_code,
-        close_notes: formatNote(incident, noteLabels ?? [], config.close_notes),
+        close_notes: formatWorkNote(incident, noteLabels ?? [], config.close_notes),
       };
-      const changedRecord = await table.change(id, fields, signal);
+      const changedRecord = await tableApi.change(id, fields, signal);
       // ServiceNow silently ignores fields that the user may not write.
       if (changedRecord !== null && toTicketState(changedRecord) === "open")
         warnOnce("an incident stays open although its alarm is over, because its state did not change", reference);
@@ -101,22 +101,22 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
 
     async search(incident, signal) {
       const rows = await searchRecords(incident.key, signal);
-      return rows.map((row) => ({ ...toTicket(row), isDone: isResolved(row) }));
+      return rows.map((row) => ({ ...recordToTicket(row), isDone: isRowResolved(row) }));
     },
 
     async addNote(id, work_notes, signal) {
-      await table.change(id, { work_notes }, signal);
+      await tableApi.change(id, { work_notes }, signal);
     },
   };
 
   return {
-    ...createTicketReceiver(system, config, context),
-    serverId: hash("sha256", `${site} ${config.table}`),
-    progressMs: table.progressMs,
+    ...createTicketReceiver(serviceNowTicketSystem, config, context),
+    serverId: hash("sha256", `${instanceUrl} ${config.table}`),
+    progressMs: tableApi.progressMs,
     async probe(signal) {
       await searchRecords(PROBE_CORRELATION_ID, signal);
     },
-    dispose: table.close,
+    dispose: tableApi.close,
   };
 }
 
@@ -124,7 +124,7 @@ const MAX_SHORT_DESCRIPTION_LENGTH = 160;
 const MAX_DESCRIPTION_LENGTH = 4_000;
 
 const formatShortDescription = ({ text }: IncidentMessage): string =>
-  cutText(disableMarkup(text.title), MAX_SHORT_DESCRIPTION_LENGTH);
+  cutText(disableWorkNoteMarkup(text.title), MAX_SHORT_DESCRIPTION_LENGTH);
 
 export function formatDescription({ link, text }: IncidentMessage): string {
   const href = link === null ? null : new URL(link).href;
@@ -135,15 +135,15 @@ export function formatDescription({ link, text }: IncidentMessage): string {
       [
         status,
         ...formatFieldLines(fields),
-        ...(list.length === 0 ? [] : ["", ...list.map((line) => `- ${disableMarkup(line)}`)]),
-        ...(curves.length === 0 ? [] : ["", ...curves.map(disableMarkup)]),
+        ...(list.length === 0 ? [] : ["", ...list.map((line) => `- ${disableWorkNoteMarkup(line)}`)]),
+        ...(curves.length === 0 ? [] : ["", ...curves.map(disableWorkNoteMarkup)]),
         ...(href === null ? [] : ["", `${linkText}: ${href}`]),
       ].join("\n"),
     (description) => description.length <= MAX_DESCRIPTION_LENGTH,
   );
 }
 
-function formatNote({ text }: IncidentMessage, labels: readonly string[], before?: string): string {
+function formatWorkNote({ text }: IncidentMessage, labels: readonly string[], before?: string): string {
   const fields = text.fields.filter(({ label }) => labels.includes(label));
   const shortenedFields = fields.map(({ label, text }) => ({ label, text: cutText(text, 1_000) }));
   return cutText(
@@ -154,8 +154,8 @@ function formatNote({ text }: IncidentMessage, labels: readonly string[], before
 
 /** Formats fields. Indents further lines of a text, so that no line looks like a label. */
 const formatFieldLines = (fields: IncidentText["fields"]): readonly string[] =>
-  fields.map(({ label, text }) => `${label}: ${disableMarkup(text).replaceAll("\n", "\n  ")}`);
+  fields.map(({ label, text }) => `${label}: ${disableWorkNoteMarkup(text).replaceAll("\n", "\n  ")}`);
 
 /** Disables `[code]` HTML and mentions `@[sys_id:name]` in notes. */
-const disableMarkup = (text: string): string =>
+const disableWorkNoteMarkup = (text: string): string =>
   text.replaceAll(/\[(?=\s*(?:\/\s*)?code)/gi, "[ ").replaceAll(/@(?=\s*\[)/g, "@ ");

@@ -23,7 +23,7 @@ export interface SlackResponse {
 
 const RESPONSE_TOO_LONG_CODE = "(too long)";
 
-const ResponseBody = z.looseObject({
+const SlackResponseBody = z.looseObject({
   ok: z.boolean(),
   error: z.string().catch("no reason given"),
   needed: z.string().nullable().catch(null),
@@ -48,11 +48,11 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
   ): Promise<SlackResponse> {
     const headers = { authorization: `Bearer ${checkBotToken(token())}` };
     const response = await sendRequest(client, { ...request, headers }, clock, signal);
-    const { data: body } = ResponseBody.safeParse(response.json);
+    const { data: body } = SlackResponseBody.safeParse(response.json);
     const scopes = response.headers["x-oauth-scopes"]?.split(",").map((scope) => scope.trim()) ?? null;
     if (body === undefined) {
-      const isTooLong = isIncompleteJson(response) && handledErrors.includes(RESPONSE_TOO_LONG_CODE);
-      if (isTooLong) return { error: RESPONSE_TOO_LONG_CODE, json: undefined, scopes };
+      const isResponseTooLong = isIncompleteJson(response) && handledErrors.includes(RESPONSE_TOO_LONG_CODE);
+      if (isResponseTooLong) return { error: RESPONSE_TOO_LONG_CODE, json: undefined, scopes };
       throw mapUnreadableResponse(response, `${client.origin} answered ${method}`);
     }
     if (body.ok || handledErrors.includes(body.error))
@@ -77,15 +77,15 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
 /** Rejects the two other secrets of Slack, which are often confused with the token. */
 function checkBotToken(token: Secret): string {
   const tokenText = token.reveal().trim();
-  const wrongToken = (message: string) =>
+  const tokenError = (message: string) =>
     new ConfigError(message, {
       reason: "unauthenticated",
       field: "token",
       hint: "Slack shows it under OAuth & Permissions, as Bot User OAuth Token; it begins with xoxb-.",
     });
-  if (/^https?:/i.test(tokenText)) throw wrongToken("The Slack token is an address, and no bot token.");
-  if (/^xapp-/i.test(tokenText)) throw wrongToken("The Slack token is an app-level token, and no bot token.");
-  if (!/^[\x21-\x7e]+$/.test(tokenText)) throw wrongToken("The Slack token has characters that no token has.");
+  if (/^https?:/i.test(tokenText)) throw tokenError("The Slack token is an address, and no bot token.");
+  if (/^xapp-/i.test(tokenText)) throw tokenError("The Slack token is an app-level token, and no bot token.");
+  if (!/^[\x21-\x7e]+$/.test(tokenText)) throw tokenError("The Slack token has characters that no token has.");
   return tokenText;
 }
 
@@ -99,35 +99,34 @@ function mapUnreadableResponse(response: ReceiverResponse, who: string): Retryab
 const isIncompleteJson = ({ body, json }: ReceiverResponse) => json === undefined && body.trimStart().startsWith("{");
 
 /** Metadata that identifies Plenum's messages; readable by other apps. */
-export interface IncidentMark {
+export interface IncidentMessageMark {
   readonly event_type: "plenum_incident" | "plenum_reply";
   readonly event_payload: Readonly<Record<string, string>>;
 }
 
-interface MarkedMessage {
+interface MarkedSlackMessage {
   readonly ts: string;
   readonly payload: Readonly<Record<string, unknown>>;
 }
 
-interface MarkedMessages {
-  readonly marked: readonly MarkedMessage[];
-  /** False when more messages exist than were read. */
+interface MarkedSlackMessages {
+  readonly marked: readonly MarkedSlackMessage[];
   readonly isComplete: boolean;
   /** Slack's error code, one of `handledErrors`; null for success. */
   readonly error: string | null;
 }
 
-const PAGE_SIZES_TO_TRY = ["100", "20", "5", "1"] as const;
+const MESSAGE_PAGE_SIZES = ["100", "20", "5", "1"] as const;
 
-const MAX_PAGES = 20;
+const MAX_MESSAGE_PAGES = 20;
 
-const MessagesResponse = z.looseObject({
+const SlackMessagesResponse = z.looseObject({
   messages: z.array(z.unknown()),
   has_more: z.boolean().catch(false),
   response_metadata: z.looseObject({ next_cursor: z.string().catch("") }).catch({ next_cursor: "" }),
 });
 
-const MessageWithMetadata = z.looseObject({
+const SlackMessageWithMetadata = z.looseObject({
   ts: z.string(),
   metadata: z.looseObject({ event_type: z.string(), event_payload: z.record(z.string(), z.unknown()) }),
 });
@@ -137,33 +136,33 @@ export async function listMarkedMessages(
   api: SlackApi,
   method: "conversations.history" | "conversations.replies",
   query: Readonly<Record<string, string>>,
-  mark: IncidentMark,
+  mark: IncidentMessageMark,
   signal: AbortSignal,
   handledErrors: readonly string[] = [],
-): Promise<MarkedMessages> {
-  let markedMessages: readonly MarkedMessage[] = [];
+): Promise<MarkedSlackMessages> {
+  let markedMessages: readonly MarkedSlackMessage[] = [];
   let cursor = "";
-  let pageSizes: readonly string[] = PAGE_SIZES_TO_TRY;
+  let pageSizes: readonly string[] = MESSAGE_PAGE_SIZES;
   const buildResult = (isComplete: boolean, error: string | null = null) => ({
     marked: markedMessages,
     isComplete,
     error,
   });
-  for (let page = 0; page < MAX_PAGES; page += 1) {
+  for (let page = 0; page < MAX_MESSAGE_PAGES; page += 1) {
     const [limit = "1", ...smaller] = pageSizes;
-    const requested = { ...query, include_all_metadata: "true", limit, ...(cursor === "" ? {} : { cursor }) };
+    const messagePageQuery = { ...query, include_all_metadata: "true", limit, ...(cursor === "" ? {} : { cursor }) };
     const handledErrorsOfPage = smaller.length === 0 ? handledErrors : [...handledErrors, RESPONSE_TOO_LONG_CODE];
-    const response = await api.get(method, requested, signal, handledErrorsOfPage);
+    const response = await api.get(method, messagePageQuery, signal, handledErrorsOfPage);
     if (response.error === RESPONSE_TOO_LONG_CODE) {
       pageSizes = smaller;
       continue;
     }
     if (response.error !== null) return buildResult(true, response.error);
-    const parsedMessages = MessagesResponse.safeParse(response.json);
+    const parsedMessages = SlackMessagesResponse.safeParse(response.json);
     if (!parsedMessages.success) throw new Retryable(`Slack answered ${method} without messages.`);
     const { messages, has_more, response_metadata } = parsedMessages.data;
-    markedMessages = [...markedMessages, ...messages.flatMap((message) => matchMark(message, mark))].toSorted((a, b) =>
-      a.ts < b.ts ? -1 : 1,
+    markedMessages = [...markedMessages, ...messages.flatMap((message) => matchMessageMark(message, mark))].toSorted(
+      (a, b) => (a.ts < b.ts ? -1 : 1),
     );
     cursor = response_metadata.next_cursor;
     if (cursor === "" && has_more) throw new Retryable(`Slack answered ${method} with a part and no word of the rest.`);
@@ -172,15 +171,15 @@ export async function listMarkedMessages(
   return buildResult(false);
 }
 
-function matchMark(message: unknown, { event_type, event_payload }: IncidentMark): MarkedMessage[] {
-  const parsed = MessageWithMetadata.safeParse(message);
-  if (!parsed.success || parsed.data.metadata.event_type !== event_type) return [];
-  const payload = parsed.data.metadata.event_payload;
-  const isMatch = Object.entries(event_payload).every(([name, value]) => payload[name] === value);
-  return isMatch ? [{ ts: parsed.data.ts, payload }] : [];
+function matchMessageMark(message: unknown, { event_type, event_payload }: IncidentMessageMark): MarkedSlackMessage[] {
+  const parsedMessage = SlackMessageWithMetadata.safeParse(message);
+  if (!parsedMessage.success || parsedMessage.data.metadata.event_type !== event_type) return [];
+  const markPayload = parsedMessage.data.metadata.event_payload;
+  const isMarkMatch = Object.entries(event_payload).every(([name, value]) => markPayload[name] === value);
+  return isMarkMatch ? [{ ts: parsedMessage.data.ts, payload: markPayload }] : [];
 }
 
-const ChannelInfo = z.looseObject({
+const SlackChannelInfo = z.looseObject({
   channel: z.looseObject({
     is_private: z.boolean().catch(false),
     is_archived: z.boolean().catch(false),
@@ -189,9 +188,9 @@ const ChannelInfo = z.looseObject({
 });
 
 /** Checks without posting that the bot may post and read, and that the bot is in the channel. */
-export async function checkChannel(api: SlackApi, channel: string, signal: AbortSignal): Promise<void> {
+export async function checkChannelAccess(api: SlackApi, channel: string, signal: AbortSignal): Promise<void> {
   const { scopes } = await api.post("auth.test", {}, signal);
-  const channelInfo = ChannelInfo.safeParse((await api.get("conversations.info", { channel }, signal)).json);
+  const channelInfo = SlackChannelInfo.safeParse((await api.get("conversations.info", { channel }, signal)).json);
   if (!channelInfo.success) throw new Retryable("Slack answered conversations.info without a channel.");
   const { is_archived, is_member, is_private } = channelInfo.data.channel;
   const error = is_archived ? "is_archived" : is_member ? null : "not_in_channel";
@@ -205,7 +204,7 @@ export async function checkChannel(api: SlackApi, channel: string, signal: Abort
   }
 }
 
-type ErrorBody = Pick<z.infer<typeof ResponseBody>, "error" | "needed"> & {
+type SlackErrorBody = Pick<z.infer<typeof SlackResponseBody>, "error" | "needed"> & {
   readonly response_metadata: { readonly messages: readonly string[] };
 };
 
@@ -216,7 +215,7 @@ const ASK_ADMINISTRATOR_HINT = "Ask whoever administers the Slack workspace.";
 const ALLOW_POSTING_HINT = "Let the bot post there (channel settings, posting permissions), or set another `channel`.";
 const ARCHIVED_CHANNEL_HINT = "Unarchive the channel, or set another `channel`.";
 
-const ERROR_HINTS: Readonly<Record<"unauthenticated" | "forbidden" | "channel", Readonly<Record<string, string>>>> = {
+const SLACK_HINTS: Readonly<Record<"unauthenticated" | "forbidden" | "channel", Readonly<Record<string, string>>>> = {
   unauthenticated: {
     invalid_auth: NEW_TOKEN_HINT,
     not_authed: NEW_TOKEN_HINT,
@@ -249,9 +248,9 @@ const ERROR_HINTS: Readonly<Record<"unauthenticated" | "forbidden" | "channel", 
 };
 
 /** Error codes for rate limits. `message_limit_exceeded`: limit of a free workspace. */
-const RATE_LIMIT_CODES = ["ratelimited", "rate_limited", "message_limit_exceeded"];
+const RATE_LIMIT_ERROR_CODES = ["ratelimited", "rate_limited", "message_limit_exceeded"];
 
-const UNAVAILABLE_CODES = [
+const UNAVAILABLE_ERROR_CODES = [
   "service_unavailable",
   "team_added_to_org",
   "org_login_required",
@@ -259,30 +258,30 @@ const UNAVAILABLE_CODES = [
 ];
 
 /** Error codes for failures inside Slack, after which the operation may have succeeded in part. */
-const SERVER_ERROR_CODES = ["fatal_error", "internal_error", "request_timeout", "update_failed"];
+const SLACK_SERVER_ERROR_CODES = ["fatal_error", "internal_error", "request_timeout", "update_failed"];
 
 /** Maps an error response, which has HTTP status 200. An unknown code rejects the message. */
 function mapErrorResponse(
   what: string,
-  { error, needed, response_metadata: { messages } }: ErrorBody,
+  { error, needed, response_metadata: { messages } }: SlackErrorBody,
   waitMs: number | null,
 ): Failure {
   const code = cleanText(error, 80);
   const message = `${what}: ${code}`;
-  const findHint = (kind: keyof typeof ERROR_HINTS) =>
-    Object.hasOwn(ERROR_HINTS[kind], code) ? ERROR_HINTS[kind][code] : undefined;
+  const findErrorHint = (kind: keyof typeof SLACK_HINTS) =>
+    Object.hasOwn(SLACK_HINTS[kind], code) ? SLACK_HINTS[kind][code] : undefined;
   for (const reason of ["unauthenticated", "forbidden"] as const) {
-    const hint = findHint(reason);
+    const hint = findErrorHint(reason);
     const scopeText = reason === "unauthenticated" || needed === null ? "" : ` (it needs ${cleanText(needed, 200)})`;
     if (hint !== undefined) return new ConfigError(`${message}${scopeText}.`, { reason, field: "token", hint });
   }
-  const hint = findHint("channel");
+  const hint = findErrorHint("channel");
   if (hint !== undefined) return new ConfigError(`${message}.`, { field: "channel", hint });
-  if (RATE_LIMIT_CODES.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "allowance" });
-  if (UNAVAILABLE_CODES.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "everything" });
-  if (SERVER_ERROR_CODES.includes(code)) return new Retryable(`${message}.`);
-  const details = cleanText(messages.join(" "), 300);
-  return new Rejected(`${message}.${details === "" ? "" : ` It said: ${details}`}`);
+  if (RATE_LIMIT_ERROR_CODES.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "allowance" });
+  if (UNAVAILABLE_ERROR_CODES.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "everything" });
+  if (SLACK_SERVER_ERROR_CODES.includes(code)) return new Retryable(`${message}.`);
+  const errorDetails = cleanText(messages.join(" "), 300);
+  return new Rejected(`${message}.${errorDetails === "" ? "" : ` It said: ${errorDetails}`}`);
 }
 
 export const isChannelError = (error: unknown): boolean => error instanceof ConfigError && error.field === "channel";

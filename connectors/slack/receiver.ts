@@ -11,9 +11,9 @@ import type {
 } from "../shared/receiver/receiver-interface.ts";
 import { cutText, escapeHtml, listTextsWithFewerTimeSeries } from "../shared/receiver/text.ts";
 import {
-  checkChannel,
+  checkChannelAccess,
   createSlackApi,
-  type IncidentMark,
+  type IncidentMessageMark,
   isChannelError,
   listMarkedMessages,
   type SlackResponse,
@@ -44,7 +44,7 @@ interface MrkdwnObject {
   readonly verbatim: true;
 }
 
-export interface MessageSizes {
+export interface TextLengths {
   readonly text: number;
   readonly header: number;
   readonly field: number;
@@ -53,10 +53,10 @@ export interface MessageSizes {
 }
 
 /** Maximum text lengths that Slack allows, or advises for `text`. */
-export const FULL_TEXT_LENGTHS: MessageSizes = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
+export const FULL_TEXT_LENGTHS: TextLengths = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
 
 /** Shorter text lengths, used after Slack rejected a message as too large. */
-export const SHORT_TEXT_LENGTHS: MessageSizes = { text: 300, header: 150, field: 150, list: 1_000, curves: 0 };
+export const SHORT_TEXT_LENGTHS: TextLengths = { text: 300, header: 150, field: 150, list: 1_000, curves: 0 };
 
 /** Maximum label and text pairs in a section: Slack allows 10 fields, two per pair. */
 const MAX_FIELD_PAIRS = 5;
@@ -71,7 +71,7 @@ const EMOJI_BY_STATUS: Readonly<Record<IncidentStatus, string>> = {
   resolved: "🟢",
 };
 
-export function buildMessage(incident: IncidentMessage, sizes: MessageSizes): SlackMessage {
+export function buildMessage(incident: IncidentMessage, sizes: TextLengths): SlackMessage {
   const { fields, list } = incident.text;
   return {
     text: cutAndEscape(formatHeading(incident), sizes.text),
@@ -80,12 +80,12 @@ export function buildMessage(incident: IncidentMessage, sizes: MessageSizes): Sl
       ...buildFieldSections(fields, sizes.field),
       ...buildListSection(list, sizes.list),
       ...buildTimeSeriesSection(incident, sizes.curves),
-      ...buildLinkBlock(incident),
+      ...buildAlarmLinkBlock(incident),
     ],
   };
 }
 
-function buildOneLineMessage(incident: IncidentMessage, { text, list }: MessageSizes): SlackMessage {
+function buildOneLineMessage(incident: IncidentMessage, { text, list }: TextLengths): SlackMessage {
   const heading = formatHeading(incident);
   return { text: cutAndEscape(heading, text), blocks: [{ type: "section", text: toPlainText(heading, list) }] };
 }
@@ -103,8 +103,8 @@ function buildFieldSections(fields: IncidentMessage["text"]["fields"], limit: nu
 
 function buildListSection(list: readonly string[], limit: number): SlackBlock[] {
   if (list.length === 0) return [];
-  const maxLineLength = Math.floor(limit / list.length) - 1;
-  const listText = list.map((line) => cutText(line, maxLineLength)).join("\n");
+  const maxListLineLength = Math.floor(limit / list.length) - 1;
+  const listText = list.map((line) => cutText(line, maxListLineLength)).join("\n");
   return [{ type: "section", text: toPlainText(listText, limit) }];
 }
 
@@ -115,7 +115,7 @@ function buildTimeSeriesSection({ text }: IncidentMessage, limit: number): Slack
 }
 
 /** Builds a link instead of a button: Slack warns when an app does not respond to a button. */
-function buildLinkBlock({ link, text }: IncidentMessage): SlackBlock[] {
+function buildAlarmLinkBlock({ link, text }: IncidentMessage): SlackBlock[] {
   const url = link === null ? null : URL.parse(link);
   if (url === null || !/^https?:$/.test(url.protocol)) return [];
   const address = escapeHtml(url.href.replaceAll("|", "%7C"));
@@ -135,14 +135,14 @@ function cutAndEscape(text: string, limit: number): string {
   for (let maxLength = limit; ; ) {
     const escapedText = escapeHtml(cutText(text, maxLength));
     if (escapedText.length <= limit) return escapedText;
-    // Escaping adds at most 5 units for one, so this never cuts too much.
+    // Escaping makes a character at most 5 characters longer, so a fifth of the excess is never too much to cut.
     maxLength -= Math.ceil((escapedText.length - limit) / 5);
   }
 }
 
 /** Reference to a message. `closed`: the message shows that its alarm is over. */
-const MessageReference = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });
-type MessageReference = z.infer<typeof MessageReference>;
+const SlackMessageReference = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });
+type SlackMessageReference = z.infer<typeof SlackMessageReference>;
 
 const PostedMessage = z.looseObject({ channel: z.string().min(1), ts: z.string().min(1) });
 
@@ -158,7 +158,7 @@ const NOT_EDITABLE_ERRORS = ["edit_window_closed", "cant_update_message"];
 const NO_THREAD_ERRORS = ["thread_not_found", "message_not_found"];
 
 /** Error codes of Slack for a thread without replies in a channel that accepts messages. */
-const NO_REPLY_ERRORS = [
+const REPLY_REFUSED_ERRORS = [
   "restricted_action_thread_locked",
   "restricted_action_non_threadable_channel",
   "cannot_reply_to_message",
@@ -185,11 +185,11 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   async function postMessage(
     target: object,
     seed: string,
-    buildContent: (sizes: MessageSizes) => SlackMessage,
+    buildContent: (sizes: TextLengths) => SlackMessage,
     signal: AbortSignal,
     handledErrors: readonly string[] = [],
   ): Promise<SlackResponse> {
-    function send(sizes: MessageSizes, id: object, moreErrors: readonly string[]) {
+    function send(sizes: TextLengths, id: object, moreErrors: readonly string[]) {
       const content = { ...withoutNameLinks(buildContent(sizes)), ...id, unfurl_links: false, unfurl_media: false };
       return api.post("chat.postMessage", { ...target, ...content }, signal, [...handledErrors, ...moreErrors]);
     }
@@ -201,10 +201,10 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
 
   async function editMessage(
     incident: IncidentMessage,
-    { channel, ts }: MessageReference,
+    { channel, ts }: SlackMessageReference,
     signal: AbortSignal,
   ): Promise<"edited" | "fixed" | "gone"> {
-    const send = (sizes: MessageSizes, moreErrors: readonly string[]) => {
+    const send = (sizes: TextLengths, moreErrors: readonly string[]) => {
       const content = withoutNameLinks(buildMessage(incident, sizes));
       const message = { channel, ts, metadata: createMark(incident.key), ...content };
       return api.post("chat.update", message, signal, [...NOT_EDITABLE_ERRORS, "message_not_found", ...moreErrors]);
@@ -217,12 +217,12 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   /** Replies in the thread, but not twice after a crash. Returns false if the thread is missing. */
   async function replyInThread(
     incident: IncidentMessage,
-    ref: MessageReference,
+    ref: SlackMessageReference,
     turn: "over" | "back" | null,
     isEdited: boolean,
     signal: AbortSignal,
   ): Promise<boolean> {
-    const buildReply = (sizes: MessageSizes) =>
+    const buildReply = (sizes: TextLengths) =>
       isEdited ? buildOneLineMessage(incident, sizes) : buildMessage(incident, sizes);
     const replyContent = turn ?? digestMessage(buildReply(FULL_TEXT_LENGTHS));
     const replyMark = { ...createMark(incident.key), event_type: "plenum_reply" } as const;
@@ -238,7 +238,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       `${ref.channel} ${ref.ts} ${incident.changeId} ${replyContent}`,
       buildReply,
       signal,
-      [...NO_THREAD_ERRORS, ...(isEdited ? NO_REPLY_ERRORS : [])],
+      [...NO_THREAD_ERRORS, ...(isEdited ? REPLY_REFUSED_ERRORS : [])],
     );
     if (hasError(response, NO_THREAD_ERRORS)) return false;
     if (response.error !== null)
@@ -247,13 +247,13 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   }
 
   /** Edits the message. A reply announces the end or return of the alarm, or replaces an impossible edit. */
-  async function applyChange(
+  async function applyIncidentChange(
     incident: IncidentMessage,
     reference: IncidentReference,
     change: "update" | "close",
     signal: AbortSignal,
   ): Promise<IncidentReference | "gone"> {
-    const { data: ref } = MessageReference.safeParse(reference.ref);
+    const { data: ref } = SlackMessageReference.safeParse(reference.ref);
     if (ref === undefined) return "gone";
     try {
       const editOutcome = await editMessage(incident, ref, signal);
@@ -287,7 +287,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   }
 
   /** Marks a message with incident and sink: two sinks may post the same alarm in one channel. */
-  function createMark(key: string): IncidentMark {
+  function createMark(key: string): IncidentMessageMark {
     return { event_type: "plenum_incident", event_payload: { key, sink: name } };
   }
 
@@ -307,9 +307,9 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       return buildReference(reference.data.channel, reference.data.ts, signal);
     },
 
-    update: (incident, reference, signal) => applyChange(incident, reference, "update", signal),
+    update: (incident, reference, signal) => applyIncidentChange(incident, reference, "update", signal),
 
-    close: (incident, reference, signal) => applyChange(incident, reference, "close", signal),
+    close: (incident, reference, signal) => applyIncidentChange(incident, reference, "close", signal),
 
     async find(incident, sinceMs, signal) {
       const { channel } = config;
@@ -322,7 +322,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       return null;
     },
 
-    probe: (signal) => checkChannel(api, config.channel, signal),
+    probe: (signal) => checkChannelAccess(api, config.channel, signal),
 
     dispose: () => api.close(),
   };
@@ -338,7 +338,7 @@ const hasError = ({ error }: SlackResponse, codes: readonly string[]) => error !
 /** Returns a UUID of version 5 (RFC 9562), the same for the same text. */
 function createNamedUuid(text: string): string {
   const hex = createHash("sha1").update(MESSAGE_ID_NAMESPACE).update(text).digest("hex");
-  const variantDigit = "89ab".charAt(Number.parseInt(hex.charAt(16), 16) % 4);
-  const uuidParts = [hex.slice(0, 8), hex.slice(8, 12), `5${hex.slice(13, 16)}`, variantDigit + hex.slice(17, 20)];
+  const uuidVariant = "89ab".charAt(Number.parseInt(hex.charAt(16), 16) % 4);
+  const uuidParts = [hex.slice(0, 8), hex.slice(8, 12), `5${hex.slice(13, 16)}`, uuidVariant + hex.slice(17, 20)];
   return [...uuidParts, hex.slice(20, 32)].join("-");
 }

@@ -26,38 +26,38 @@ export function createStdoutSink(stream: Writable): Sink {
       const jsonLines = batch.map(
         (event, index) => `${JSON.stringify(toCloudEvent(event, sequenceAttributes(offer?.sequences?.[index])))}\n`,
       );
-      await writeText(stream, jsonLines.join(""), signal);
+      await writeToStream(stream, jsonLines.join(""), signal);
       return EVENTS_ACCEPTED;
     },
 
     async close() {},
 
     async probe() {
-      if (!stream.writable) throw createReaderGoneError();
+      if (!stream.writable) throw createClosedPipeError();
     },
   };
 }
 
-function writeText(stream: Writable, text: string, signal: AbortSignal): Promise<void> {
+function writeToStream(stream: Writable, text: string, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
-    const onAbort = () => reject(signal.reason);
-    signal.addEventListener("abort", onAbort, { once: true });
+    const rejectOnAbort = () => reject(signal.reason);
+    signal.addEventListener("abort", rejectOnAbort, { once: true });
     stream.write(text, (error) => {
-      signal.removeEventListener("abort", onAbort);
+      signal.removeEventListener("abort", rejectOnAbort);
       if (error === undefined || error === null) resolve();
-      else reject(mapWriteError(error));
+      else reject(mapStreamError(error));
     });
   });
 }
 
-const READER_GONE_CODES = new Set(["EPIPE", "ECONNRESET", "ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END"]);
+const CLOSED_PIPE_ERROR_CODES = new Set(["EPIPE", "ECONNRESET", "ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END"]);
 
-function mapWriteError(error: NodeJS.ErrnoException): Error {
-  if (READER_GONE_CODES.has(error.code ?? "")) return createReaderGoneError(error);
+function mapStreamError(error: NodeJS.ErrnoException): Error {
+  if (CLOSED_PIPE_ERROR_CODES.has(error.code ?? "")) return createClosedPipeError(error);
   return new Retryable(`Standard output could not be written: ${error.message}`, { cause: error });
 }
 
-function createReaderGoneError(cause?: Error): ConfigError {
+function createClosedPipeError(cause?: Error): ConfigError {
   const hint = "Start Plenum again with a reader behind the pipe, or use the file sink.";
   return new ConfigError("Nobody reads standard output any more.", { hint, cause });
 }

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { OUTBOUND_HTTP_OPTIONS, ReceiverUrl, RequestHeaders } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
-import { FORMAT_NAMES, type FormatName, getFormatRequirements } from "./formats/format-by-name.ts";
+import { ALARM_FORMAT_NAMES, type FormatName, getFormatRequirements } from "./formats/format-by-name.ts";
 import { TemplateConfig } from "./formats/template.ts";
 
 const WebhookOptions = z.strictObject({
@@ -17,7 +17,7 @@ const WebhookOptions = z.strictObject({
     description: "Has to be true to send without a signature, so that nobody does it by accident.",
   }),
   format: z
-    .enum(["cloudevents", "standard", ...FORMAT_NAMES, "template"])
+    .enum(["cloudevents", "standard", ...ALARM_FORMAT_NAMES, "template"])
     .default("cloudevents")
     .meta({
       description:
@@ -39,7 +39,7 @@ export function isEventFormat(format: WebhookOptions["format"]): format is "clou
 
 type ReportIssue = (option: string, message: string) => void;
 
-function checkEventOptions(config: WebhookOptions, reportIssue: ReportIssue): void {
+function checkEventFormatOptions(config: WebhookOptions, reportIssue: ReportIssue): void {
   const { format, secrets, unsigned, url } = config;
   if (url === undefined) reportIssue("url", "This is needed and missing: where every event is posted to.");
   else if (typeof url !== "string")
@@ -52,28 +52,28 @@ function checkEventOptions(config: WebhookOptions, reportIssue: ReportIssue): vo
     if (config[option] !== undefined) reportIssue(option, `The format ${format} has no use for this; take it away.`);
   }
   for (const option of Object.keys(RECEIVER_OPTIONS) as (keyof typeof RECEIVER_OPTIONS)[]) {
-    if (JSON.stringify(config[option]) === JSON.stringify(RECEIVER_DEFAULTS[option])) continue;
+    if (JSON.stringify(config[option]) === JSON.stringify(RECEIVER_OPTION_DEFAULTS[option])) continue;
     reportIssue(option, `This is for alarms; the format ${format} sends every event as it comes. Take it away.`);
   }
 }
 
-const RECEIVER_DEFAULTS: Readonly<Record<string, unknown>> = z.object(RECEIVER_OPTIONS).parse({});
+const RECEIVER_OPTION_DEFAULTS: Readonly<Record<string, unknown>> = z.object(RECEIVER_OPTIONS).parse({});
 
 function checkAlarmOptions(config: WebhookOptions, format: FormatName | "template", reportIssue: ReportIssue): void {
   const { key, secrets, template, unsigned, url } = config;
-  const requirements = getFormatRequirements(format);
-  if (url === undefined && requirements.url === undefined)
+  const formatRequirements = getFormatRequirements(format);
+  if (url === undefined && formatRequirements.url === undefined)
     reportIssue("url", `This is needed and missing: where ${format} takes what is posted.`);
-  if (typeof url === "string" && requirements.address === "secret")
+  if (typeof url === "string" && formatRequirements.address === "secret")
     reportIssue(
       "url",
       `Whoever has this address can post to ${format}, so it must not stand here: write {file: path} or {env: NAME}.`,
     );
   if (secrets.length > 0) reportIssue("secrets", `Nothing is signed with the format ${format}; take it away.`);
   if (unsigned) reportIssue("unsigned", `Nothing is signed with the format ${format}; take it away.`);
-  if (key === undefined && requirements.key === "needed")
+  if (key === undefined && formatRequirements.key === "needed")
     reportIssue("key", `The format ${format} needs the key of the integration: {file: path} or {env: NAME}.`);
-  if (key !== undefined && requirements.key === undefined)
+  if (key !== undefined && formatRequirements.key === undefined)
     reportIssue("key", `The format ${format} has no use for this; take it away.`);
   if (template === undefined && format === "template")
     reportIssue("template", "This is needed and missing: what is sent.");
@@ -85,7 +85,7 @@ export const WebhookConfig = WebhookOptions.superRefine((config, context) => {
   const reportIssue = (option: string, message: string) =>
     context.addIssue({ code: "custom", path: [option], message });
   const { format, headers, proxy, url } = config;
-  if (isEventFormat(format)) checkEventOptions(config, reportIssue);
+  if (isEventFormat(format)) checkEventFormatOptions(config, reportIssue);
   else checkAlarmOptions(config, format, reportIssue);
   if (proxy !== undefined && typeof url === "string" && URL.parse(url)?.protocol === "http:")
     reportIssue("url", "Through a proxy use https://, because the proxy would read and could change every event.");

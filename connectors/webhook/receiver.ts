@@ -26,30 +26,29 @@ import { createTemplateFormat } from "./formats/template.ts";
 type HttpHeaders = Readonly<Record<string, string>>;
 
 export function createWebhookReceiver(config: WebhookConfig, { clock, name }: ConnectorContext): AlarmReceiver {
-  const format = chooseFormat(config);
-  const readAddress = createAddressReader(config, clock);
-  const secretKey = config.key === undefined ? undefined : secretReader(config.key, clock);
+  const format = chooseReceiverFormat(config);
+  const readReceiverUrl = createReceiverUrlReader(config, clock);
+  const readIntegrationKey = config.key === undefined ? undefined : secretReader(config.key, clock);
   const extraHeaders = secretHeaderReader(config.headers, clock);
-  const operationHeaders = createSecretHeaders(config, clock);
+  const secretHeadersByOperation = createSecretHeaders(config, clock);
   let client: HttpClient | null = null;
 
-  /** Returns the HTTP client. Replaces the client when the secret address names another server. */
   async function getClient(url: URL): Promise<HttpClient> {
-    if (client !== null && client.origin !== url.origin) await dispose();
+    if (client !== null && client.origin !== url.origin) await closeHttpClient();
     client ??= createHttpClient({ url, config, clock });
     return client;
   }
 
-  async function dispose(): Promise<void> {
-    const closing = client;
+  async function closeHttpClient(): Promise<void> {
+    const closingClient = client;
     client = null;
-    await closing?.close();
+    await closingClient?.close();
   }
 
-  function buildContext(reference: IncidentReference | null): RequestContext {
+  function buildRequestContext(reference: IncidentReference | null): RequestContext {
     // A line break at the end of a key file is not part of the key.
-    const key = secretKey?.().reveal().trim() ?? "";
-    return { url: readAddress(), key, name, reference, nowMs: clock.now() };
+    const key = readIntegrationKey?.().reveal().trim() ?? "";
+    return { url: readReceiverUrl(), key, name, reference, nowMs: clock.now() };
   }
 
   async function exchange(message: FormatRequest, { url }: RequestContext, headers: HttpHeaders, signal: AbortSignal) {
@@ -57,7 +56,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     return sendRequest(await getClient(url), request, clock, signal);
   }
 
-  function throwFailureIn(response: ReceiverResponse, { url }: RequestContext): void {
+  function throwResponseFailure(response: ReceiverResponse, { url }: RequestContext): void {
     const failure = format.findFailure(response, url.origin);
     if (failure !== null) throw failure;
   }
@@ -69,16 +68,16 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     signal: AbortSignal,
   ): Promise<ReceiverResponse | "gone" | null> {
     signal.throwIfAborted();
-    const context = buildContext(reference);
+    const context = buildRequestContext(reference);
     const message = format.buildRequest(incident, operation, context);
     if (message === null) return null;
-    const response = await exchange(message, context, operationHeaders[operation](), signal);
+    const response = await exchange(message, context, secretHeadersByOperation[operation](), signal);
     if (reference !== null && format.isGone?.(response) === true) return "gone";
-    throwFailureIn(response, context);
+    throwResponseFailure(response, context);
     return response;
   }
 
-  const createSender =
+  const createIncidentSender =
     (operation: "update" | "close"): AlarmReceiver["update"] =>
     async (incident, reference, signal) =>
       (await send(incident, operation, reference, signal)) === "gone" ? "gone" : reference;
@@ -91,7 +90,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     get serverId() {
       let address = JSON.stringify(config.url);
       try {
-        address = readAddress().href;
+        address = readReceiverUrl().href;
       } catch {}
       return hash("sha256", address);
     },
@@ -103,21 +102,21 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
       return (response === null || response === "gone" ? null : format.parseReference?.(response)) ?? NO_REFERENCE;
     },
 
-    update: createSender("update"),
-    close: createSender("close"),
+    update: createIncidentSender("update"),
+    close: createIncidentSender("close"),
 
     async probe(signal) {
-      const context = buildContext(null);
+      const context = buildRequestContext(null);
       const message = format.probe?.(context);
       if (message === undefined) await (await getClient(context.url)).probeConnection(signal);
-      else throwFailureIn(await exchange(message, context, {}, signal), context);
+      else throwResponseFailure(await exchange(message, context, {}, signal), context);
     },
 
-    dispose,
+    dispose: closeHttpClient,
   };
 }
 
-function chooseFormat({ format, template }: WebhookConfig): ReceiverFormat {
+function chooseReceiverFormat({ format, template }: WebhookConfig): ReceiverFormat {
   if (format === "template" && template !== undefined) return createTemplateFormat(template);
   if (format === "template" || isEventFormat(format)) throw new Error("a format that is no receiver passed the schema");
   return ALARM_FORMATS[format].format;
@@ -131,23 +130,23 @@ function createSecretHeaders({ template }: WebhookConfig, clock: Clock): Record<
   return { open: createReader("open"), update: createReader("update"), close: createReader("close") };
 }
 
-function createAddressReader({ format, proxy, url }: WebhookConfig, clock: Clock): () => URL {
-  const configuredAddress = url ?? (isEventFormat(format) ? undefined : getFormatRequirements(format).url);
-  if (configuredAddress === undefined) throw new Error("a receiver without an address passed the schema");
-  if (typeof configuredAddress === "string") {
-    const address = new URL(configuredAddress);
+function createReceiverUrlReader({ format, proxy, url }: WebhookConfig, clock: Clock): () => URL {
+  const configuredUrl = url ?? (isEventFormat(format) ? undefined : getFormatRequirements(format).url);
+  if (configuredUrl === undefined) throw new Error("a receiver without an address passed the schema");
+  if (typeof configuredUrl === "string") {
+    const address = new URL(configuredUrl);
     return () => address;
   }
-  const secret = secretReader(configuredAddress, clock);
+  const secret = secretReader(configuredUrl, clock);
   const hint = "Put the address into it, such as https://example.com/hook.";
   return () => {
-    const addressText = secret().reveal().trim();
-    if (!ReceiverUrl.safeParse(addressText).success) {
+    const receiverUrlText = secret().reveal().trim();
+    if (!ReceiverUrl.safeParse(receiverUrlText).success) {
       const message = "The secret is not a whole address without user name and password.";
       throw new ConfigError(message, { field: "url", hint });
     }
-    if (proxy !== undefined && new URL(addressText).protocol === "http:")
+    if (proxy !== undefined && new URL(receiverUrlText).protocol === "http:")
       throw new ConfigError("The secret address is not https, and a proxy is on the way.", { field: "url", hint });
-    return new URL(addressText);
+    return new URL(receiverUrlText);
   };
 }

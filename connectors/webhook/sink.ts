@@ -13,7 +13,7 @@ import { secretReader } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import type { WebhookConfig } from "./config.ts";
 
-const MAX_REASON_BYTES = 1_024;
+const MAX_ERROR_REASON_BYTES = 1_024;
 const MAX_RESPONSE_BYTES = 64 * 1024;
 
 /** Creates the webhook sink. Accepts an event when the receiver responds 2xx within the time limit. */
@@ -21,21 +21,21 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
   if (typeof config.url !== "string") throw new Error("an address that is no text passed the schema");
   const url = new URL(config.url);
   const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
-  const signingKeys = config.secrets.map((ref) => secretReader(ref, clock));
+  const keyReaders = config.secrets.map((ref) => secretReader(ref, clock));
   const extraHeaders = secretHeaderReader(config.headers, clock);
   let secrets: ReturnType<typeof readSecrets> | null = null;
 
-  const readSecrets = () => ({ keys: signingKeys.map((secret) => parseSigningKey(secret())), headers: extraHeaders() });
+  const readSecrets = () => ({ keys: keyReaders.map((secret) => parseSigningKey(secret())), headers: extraHeaders() });
 
-  async function post(event: Event, sequence: EventNumber | null, signal: AbortSignal): Promise<void> {
+  async function postEvent(event: Event, sequence: EventNumber | null, signal: AbortSignal): Promise<void> {
     secrets ??= readSecrets();
     const { keys, headers: extra } = secrets;
-    const payload = buildPayload(event, config.format, sequence);
+    const payload = buildWebhookPayload(event, config.format, sequence);
     const seconds = Math.floor(clock.now() / 1_000);
-    const requestHeaders = buildRequestHeaders(event, payload, { seconds, keys, sequence });
+    const requestHeaders = buildWebhookHeaders(event, payload, { seconds, keys, sequence });
     const headers = { "user-agent": USER_AGENT, ...extra, ...requestHeaders };
     const request = { method: "POST", path: url.pathname + url.search, headers, body: payload.body } as const;
-    const maxBytes = (status: number) => (status === 400 ? MAX_REASON_BYTES : MAX_RESPONSE_BYTES);
+    const maxBytes = (status: number) => (status === 400 ? MAX_ERROR_REASON_BYTES : MAX_RESPONSE_BYTES);
     const response = await client.exchange(request, signal, maxBytes);
     const failure = mapResponseFailure(response, url.origin, clock.now());
     if (failure !== null) throw failure;
@@ -57,7 +57,7 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
       signal.throwIfAborted();
       for (const [index, event] of batch.entries()) {
         try {
-          await post(event, offer?.sequences?.[index] ?? null, signal);
+          await postEvent(event, offer?.sequences?.[index] ?? null, signal);
           accepted?.(index + 1);
         } catch (error) {
           if (index === 0) throw error;
@@ -86,7 +86,7 @@ interface WebhookPayload {
   readonly body: Buffer;
 }
 
-export function buildPayload(
+export function buildWebhookPayload(
   event: Event,
   format: WebhookConfig["format"],
   number?: EventNumber | null,
@@ -101,7 +101,7 @@ export function buildPayload(
   return { contentType: "application/json; charset=utf-8", body };
 }
 
-export function buildRequestHeaders(
+export function buildWebhookHeaders(
   { id }: Pick<Event, "id">,
   { contentType, body }: WebhookPayload,
   options: { readonly seconds: number; readonly keys: readonly Buffer[]; readonly sequence: EventNumber | null },
@@ -113,17 +113,17 @@ export function buildRequestHeaders(
     "webhook-id": id,
     "webhook-timestamp": String(seconds),
     ...(sequence === "" ? {} : { "plenum-sequence": sequence, "plenum-sequence-epoch": epoch }),
-    ...(keys.length === 0 ? {} : { "webhook-signature": signPayload(keys, id, seconds, body) }),
+    ...(keys.length === 0 ? {} : { "webhook-signature": signWebhookPayload(keys, id, seconds, body) }),
   };
 }
 
-const MIN_KEY_BYTES = 24;
-const MAX_KEY_BYTES = 64;
+const MIN_SIGNING_KEY_BYTES = 24;
+const MAX_SIGNING_KEY_BYTES = 64;
 
 export function parseSigningKey(secret: Secret): Buffer {
   const [, text] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(secret.reveal().trim()) ?? [];
   const key = Buffer.from(text ?? "", "base64");
-  if (text === undefined || key.length < MIN_KEY_BYTES || key.length > MAX_KEY_BYTES) {
+  if (text === undefined || key.length < MIN_SIGNING_KEY_BYTES || key.length > MAX_SIGNING_KEY_BYTES) {
     const message = "A signing secret has to be whsec_ and 24 to 64 bytes in base64.";
     throw new ConfigError(message, { field: "secrets", hint: "Make one with: echo whsec_$(openssl rand -base64 32)" });
   }
@@ -131,9 +131,10 @@ export function parseSigningKey(secret: Secret): Buffer {
 }
 
 /** Returns one signature per key, so receivers with the old or the new key can verify the request. */
-function signPayload(keys: readonly Buffer[], id: string, seconds: number, body: Buffer): string {
-  const hmac = (key: Buffer) => createHmac("sha256", key).update(`${id}.${seconds}.`).update(body).digest("base64");
-  return keys.map((key) => `v1,${hmac(key)}`).join(" ");
+function signWebhookPayload(keys: readonly Buffer[], id: string, seconds: number, body: Buffer): string {
+  const computeHmac = (key: Buffer) =>
+    createHmac("sha256", key).update(`${id}.${seconds}.`).update(body).digest("base64");
+  return keys.map((key) => `v1,${computeHmac(key)}`).join(" ");
 }
 
 /** Maps a response to a failure; null for success. A rejected event is retried on the webhook schedule. */

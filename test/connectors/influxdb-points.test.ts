@@ -1,14 +1,14 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { encodeEventLines as bytesOf, type PointSettings } from "#connectors/influxdb/event-points.ts";
-import { formatLine } from "#connectors/influxdb/line-protocol.ts";
+import { encodeEventLines as bytesOf, type InfluxPointSettings } from "#connectors/influxdb/event-points.ts";
+import { formatInfluxLine } from "#connectors/influxdb/line-protocol.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 import { parseLine } from "./line-protocol.ts";
 
 const PLAIN_SETTINGS = { prefix: "", tags: {} };
-const encodeLines = (event: Event, settings: PointSettings) =>
+const encodeLines = (event: Event, settings: InfluxPointSettings) =>
   [...bytesOf(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
 
 const pointKey = ({ measurement, tags, timeMs, withinMs }: ReturnType<typeof parsePoints>[number]) =>
@@ -165,7 +165,7 @@ describe("the mapping of events to InfluxDB points", () => {
 
   test("rejects a field whose value is NaN", () => {
     const pointParts = { measurement: "m", tags: {}, timeMs: 0 };
-    expect(() => formatLine({ ...pointParts, fields: { value: Number.NaN } })).toThrow(
+    expect(() => formatInfluxLine({ ...pointParts, fields: { value: Number.NaN } })).toThrow(
       "NaN is no number for the field value.",
     );
   });

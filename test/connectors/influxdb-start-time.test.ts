@@ -1,6 +1,6 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { expect, test } from "vitest";
-import { detectServerInstance, parseStartTime } from "#connectors/influxdb/bucket-client.ts";
+import { detectServerInstance, parseProcessStartSeconds } from "#connectors/influxdb/bucket-client.ts";
 import { never } from "./context.ts";
 
 const metrics = (startedAt: number) =>
@@ -9,11 +9,11 @@ const metrics = (startedAt: number) =>
 const server = (body: string) => ({ get: async () => ({ status: 200, body }) });
 
 test("reads the process start time from metrics in the formats of the Prometheus libraries", () => {
-  expect(parseStartTime(metrics(1_795_335_234))).toBe(1_795_335_234);
-  expect(parseStartTime("process_start_time_seconds 1.79533523446e+09\n")).toBe(1_795_335_234.46);
-  expect(parseStartTime('process_start_time_seconds{job="a"} 17\n')).toBe(17);
+  expect(parseProcessStartSeconds(metrics(1_795_335_234))).toBe(1_795_335_234);
+  expect(parseProcessStartSeconds("process_start_time_seconds 1.79533523446e+09\n")).toBe(1_795_335_234.46);
+  expect(parseProcessStartSeconds('process_start_time_seconds{job="a"} 17\n')).toBe(17);
   for (const invalidMetrics of ["", "<html>", "my_process_start_time_seconds 3\n", "process_start_time_seconds NaN\n"])
-    expect(parseStartTime(invalidMetrics)).toBeNull();
+    expect(parseProcessStartSeconds(invalidMetrics)).toBeNull();
 });
 
 test("treats only a later start time as a server restart", async () => {

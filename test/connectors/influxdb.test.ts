@@ -3,7 +3,7 @@ import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
-import { type EventLines, storeLines, type WriteVerdict } from "#connectors/influxdb/store-protocol-lines.ts";
+import { type EventLines, storeLines, type WriteOutcome } from "#connectors/influxdb/store-protocol-lines.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { catchFailure, expectFailure, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
@@ -364,8 +364,8 @@ describe("long history in reused line buffers of the InfluxDB sink", () => {
 });
 
 describe("the receipt of the InfluxDB sink after a failure", () => {
-  const failedVerdict: WriteVerdict = { kind: "failed", error: new Error("away") };
-  const poison: WriteVerdict = { kind: "poison", reason: "bad", all: false };
+  const failedVerdict: WriteOutcome = { kind: "failed", error: new Error("away") };
+  const poison: WriteOutcome = { kind: "poison", reason: "bad", all: false };
 
   test("settles all events before a failure and keeps all events after the failure", async () => {
     let requests = 0;

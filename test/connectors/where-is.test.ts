@@ -7,7 +7,7 @@ import { DuckDBInstance } from "@duckdb/node-api";
 import { expect, onTestFinished, test } from "vitest";
 import { CONNECTORS } from "#connectors/catalog.ts";
 import { buildParquetQuery, ParquetConfig } from "#connectors/parquet/config.ts";
-import { buildPostgresQuery, PostgresConfig } from "#connectors/postgres/config.ts";
+import { buildTagValueQuery, PostgresConfig } from "#connectors/postgres/config.ts";
 import { sampleEvent } from "../sample-events.ts";
 
 const { file, influxdb, kafka, mqtt } = CONNECTORS;
@@ -36,10 +36,10 @@ test("for InfluxDB, locateEvent returns a query in Flux or InfluxQL", () => {
 test("for PostgreSQL, locateEvent returns an SQL query with quoted texts", () => {
   const config = PostgresConfig.parse({ url: "postgresql://plenum@db.example/b", password: { env: "P" } });
   const odd = { ...VALUE, data: { ...VALUE.data, tag: { ...VALUE.data.tag, id: "1'; drop" } } };
-  expect(buildPostgresQuery(config, odd)).toBe(
+  expect(buildTagValueQuery(config, odd)).toBe(
     "select * from plenum.value where tag_id = '1''; drop' order by time desc limit 100;",
   );
-  expect(buildPostgresQuery(config, ALARM)).toBeNull();
+  expect(buildTagValueQuery(config, ALARM)).toBeNull();
 });
 
 function createFolder(): string {

@@ -10,13 +10,13 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "connectors/kafka/cluster-metadata.ts": [
     ['name: name« ?? "" → »,', TYPES_ONLY],
     ["create_topics, «false → true»)) {", "The response then also holds permissions, which `topics` does not read."],
-    ["PRODUCER_ID_VERSIONS, null, «0 → 1»)", "The transaction time-out: the producer has no transactions."],
+    ["PRODUCER_ID_REQUEST_VERSIONS, null, «0 → 1»)", "The transaction time-out: the producer has no transactions."],
   ],
   "connectors/kafka/config.ts": [["exec(text)?.[2]« ?? 0 → »);", "NaN is no port, as 0 is none."]],
   "connectors/kafka/broker-connections.ts": [
     ["«openConnections.clear(); → ;»", "A connection that has ended is not used again."],
     ["maxInflights: «1 → (1 * 2)»,", "A broker gets the next request after the response to the last."],
-    ["endConnections, { once: «true → false» });", "A signal aborts once, and the listener is removed."],
+    ["endBrokerConnections, { once: «true → false» });", "A signal aborts once, and the listener is removed."],
     ['«signal.removeEventListener("abort", destroyConnection); → ;»', "The connection is closed already."],
     ["destroyConnection, { once: «true → false» });", "A signal aborts once."],
   ],

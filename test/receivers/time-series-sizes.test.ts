@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { buildMail } from "#connectors/email/incident-mail.ts";
+import { buildIncidentMail } from "#connectors/email/incident-mail.ts";
 import { ADF_FORMAT, renderDescription as renderIssue, WIKI_FORMAT } from "#connectors/jira/issue-text.ts";
 import { formatDescription as renderRecord } from "#connectors/servicenow/receiver.ts";
 import { computeIncidentKey, type IncidentMessage } from "#connectors/shared/receiver/receiver-interface.ts";
 import { listTextsWithFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
 import { buildMessage, FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS } from "#connectors/slack/receiver.ts";
-import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/format-by-name.ts";
-import { createFieldReader } from "#connectors/webhook/formats/template.ts";
+import { ALARM_FORMAT_NAMES, ALARM_FORMATS, type FormatName } from "#connectors/webhook/formats/format-by-name.ts";
+import { createTemplateFieldReader } from "#connectors/webhook/formats/template.ts";
 import { alarmMessage, gatewayMessage } from "./sent-samples.ts";
 
 const HEADING = "Values until 2026-11-02 07:15:04 +01:00";
@@ -59,7 +59,7 @@ test.each<[string, number, IncidentMessage, (incident: IncidentMessage) => strin
   expect(shownCount).toBeLessThan(all.length - 1);
 });
 
-test.each(FORMAT_NAMES)("%s: has the time series after the fields", (name) => {
+test.each(ALARM_FORMAT_NAMES)("%s: has the time series after the fields", (name) => {
   const text = formatWith(name)(withSeries(alarmMessage(), [HEADING, seriesLine(1)]));
   expect(text).toContain("▇▆▅▄\u00a0\u00a0▁▁ 18.2–21.4 °C, last 18.2, 3 h");
   expect(text.indexOf("Values until 2026-11-02 07:15:04")).toBeGreaterThan(text.indexOf("Priority"));
@@ -92,10 +92,15 @@ describe("time series in a Slack message", () => {
 describe("time series in a fixed-width block", () => {
   test("have no markup in email", () => {
     const config = { from: "plenum@example.com", to: ["a@example.com"], cc: [], subject_prefix: "" };
-    const mail = buildMail(withSeries(alarmMessage(), [HEADING, seriesLine(1, "<b>VS1</b>")]), "title", config, 0);
+    const mail = buildIncidentMail(
+      withSeries(alarmMessage(), [HEADING, seriesLine(1, "<b>VS1</b>")]),
+      "title",
+      config,
+      0,
+    );
     expect(mail.text).toContain(`\n\n${HEADING}\n${seriesLine(1, "<b>VS1</b>")}\n\n`);
     expect(mail.html).toContain(`<pre>${HEADING}\n${seriesLine(1, "&lt;b&gt;VS1&lt;/b&gt;")}</pre>`);
-    expect(buildMail(alarmMessage(), "title", config, 0).html).not.toContain("<pre>");
+    expect(buildIncidentMail(alarmMessage(), "title", config, 0).html).not.toContain("<pre>");
   });
 
   test("have no markup in jira", () => {
@@ -122,7 +127,7 @@ test("pagerduty sends time series as details, a template has a field for them, a
   const incident = withSeries(alarmMessage(), [HEADING, seriesLine(1)]);
   expect(JSON.parse(formatWith("pagerduty")(incident)).payload.custom_details.values).toEqual([HEADING, seriesLine(1)]);
   expect(JSON.parse(formatWith("pagerduty")(alarmMessage())).payload.custom_details).not.toHaveProperty("values");
-  const field = createFieldReader(incident, null);
+  const field = createTemplateFieldReader(incident, null);
   expect(field("curves")).toEqual([HEADING, seriesLine(1)]);
   expect(field("text")).toMatch(/\nValues until .*\nVS1-GT1 ▇.*, 3 h$/);
   const { message } = JSON.parse(formatWith("ntfy")(withSeries(alarmMessage(), twentyLines("å".repeat(60))))) as {

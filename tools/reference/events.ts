@@ -1,12 +1,12 @@
 import { encodeEventLines } from "../../connectors/influxdb/event-points.ts";
 import { KafkaConfig } from "../../connectors/kafka/config.ts";
-import { buildRecord } from "../../connectors/kafka/event-records.ts";
-import { createTopics as createKafkaTopics } from "../../connectors/kafka/topic-template.ts";
+import { buildKafkaRecord } from "../../connectors/kafka/event-records.ts";
+import { createTopicTemplate as createKafkaTopics } from "../../connectors/kafka/topic-template.ts";
 import { MqttConfig } from "../../connectors/mqtt/config.ts";
 import { buildMessages, type MqttMessage } from "../../connectors/mqtt/messages.ts";
 import { createTopics } from "../../connectors/mqtt/topics.ts";
 import { emitEventRows } from "../../connectors/shared/lake/event-rows.ts";
-import { buildPayload, buildRequestHeaders, parseSigningKey } from "../../connectors/webhook/sink.ts";
+import { buildWebhookHeaders, buildWebhookPayload, parseSigningKey } from "../../connectors/webhook/sink.ts";
 import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { Secret } from "../../src/core/runtime/log.ts";
 import type { EventTypes, Field, KindType, Shape } from "./event-types.ts";
@@ -71,10 +71,10 @@ const retained = MqttConfig.shape.retain.parse(undefined);
 const EXAMPLE_KEY = parseSigningKey(new Secret(`whsec_${Buffer.alloc(24, "example").toString("base64")}`));
 
 function deliveries(event: Event): readonly string[] {
-  const record = buildRecord(event, kafkaTopics.buildTopic(event));
-  const payload = buildPayload(event, "cloudevents");
+  const record = buildKafkaRecord(event, kafkaTopics.buildTopic(event));
+  const payload = buildWebhookPayload(event, "cloudevents");
   const seconds = Math.floor(Date.parse(event.time) / 1_000);
-  const headers = buildRequestHeaders(event, payload, { seconds, keys: [EXAMPLE_KEY], sequence: null });
+  const headers = buildWebhookHeaders(event, payload, { seconds, keys: [EXAMPLE_KEY], sequence: null });
   const lines = [...encodeEventLines(event, { prefix: "", tags: {} })].map(({ text }) => String(text));
   const rows = new Set<string>();
   emitEventRows({ event, position: 1, committedAt: event.time }, ({ name }) => rows.add(name));

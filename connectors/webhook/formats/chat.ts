@@ -13,14 +13,14 @@ import {
   formatHeading,
   formatMarkdownLink,
   type IncidentOperation,
+  jsonMember,
   NO_REFERENCE,
-  needsMessage,
+  needsChatMessage,
   type ReceiverFormat,
-  readMember,
 } from "./format.ts";
 
 /** Maximum length of a text in UTF-16 units. Texts are shortened further if the message is too long. */
-const MAX_TEXT_LENGTH = 2_000;
+const MAX_CHAT_TEXT_LENGTH = 2_000;
 
 /** Creates a format for a chat without message ids. Messages cannot be edited, so only important changes are posted. */
 function createPostOnlyFormat(
@@ -32,7 +32,7 @@ function createPostOnlyFormat(
     ...format,
     opensAgain: "another",
     buildRequest: (incident, operation, { url }) =>
-      needsMessage(incident, operation)
+      needsChatMessage(incident, operation)
         ? { method: "POST", path: buildRequestPath(url, "", query), json: buildMessage(incident), ...more }
         : null,
   };
@@ -126,7 +126,7 @@ export const mattermost = createPostOnlyFormat(
   (incident) => ({
     text: shortenUntilFits(
       incident.text,
-      MAX_TEXT_LENGTH,
+      MAX_CHAT_TEXT_LENGTH,
       (text) => {
         const link = incident.link === null ? "" : `\n${formatMarkdownLink(text.linkText, incident.link)}`;
         return `**${escapeMarkdown(formatHeading(text))}**\n${formatBody(text, escapeMarkdown)}${link}`;
@@ -137,11 +137,11 @@ export const mattermost = createPostOnlyFormat(
 );
 
 /** Discord's limits of an embed, in characters. */
-const EMBED_MAX_TITLE = 256;
-const EMBED_MAX_DESCRIPTION = 4_096;
-const EMBED_MAX_NAME = 256;
-const EMBED_MAX_VALUE = 1_024;
-const EMBED_MAX_TOGETHER = 6_000;
+const DISCORD_MAX_TITLE = 256;
+const DISCORD_MAX_DESCRIPTION = 4_096;
+const DISCORD_MAX_FIELD_NAME = 256;
+const DISCORD_MAX_FIELD_VALUE = 1_024;
+const DISCORD_MAX_TOTAL_LENGTH = 6_000;
 
 const DISCORD_UNKNOWN_MESSAGE_CODE = 10_008;
 
@@ -153,7 +153,7 @@ export const discord: ReceiverFormat = {
   buildRequest(incident, operation, { url, reference }) {
     const discordEmbed = shortenUntilFits(
       incident.text,
-      MAX_TEXT_LENGTH,
+      MAX_CHAT_TEXT_LENGTH,
       (text) => buildDiscordEmbed(incident, text),
       fitsDiscordLimits,
     );
@@ -168,12 +168,12 @@ export const discord: ReceiverFormat = {
       const hint = "Make a new webhook for the channel and put its address into the secret.";
       return new ConfigError(`${who} answered 404: there is no such webhook.`, { field: "url", hint });
     }
-    return isDiscordId(readMember(response.json, "id")) ? null : createUnconfirmedFailure(response, who);
+    return isDiscordId(jsonMember(response.json, "id")) ? null : createUnconfirmedFailure(response, who);
   },
 
-  parseReference: ({ json }) => ({ ...NO_REFERENCE, ref: { id: readMember(json, "id") } }),
+  parseReference: ({ json }) => ({ ...NO_REFERENCE, ref: { id: jsonMember(json, "id") } }),
 
-  isGone: ({ json, status }) => status === 404 && readMember(json, "code") === DISCORD_UNKNOWN_MESSAGE_CODE,
+  isGone: ({ json, status }) => status === 404 && jsonMember(json, "code") === DISCORD_UNKNOWN_MESSAGE_CODE,
 
   probe: ({ url }) => ({ method: "GET", path: buildRequestPath(url), allow: [404] }),
 };
@@ -196,25 +196,25 @@ function buildDiscordEmbed({ link, status }: IncidentMessage, text: IncidentText
 }
 
 function fitsDiscordLimits({ title, description = "", fields }: DiscordEmbed): boolean {
-  const lengths = fields.map(({ name, value }) => name.length + value.length);
+  const fieldLengths = fields.map(({ name, value }) => name.length + value.length);
   return (
-    lengths.reduce((sum, length) => sum + length, title.length + description.length) <= EMBED_MAX_TOGETHER &&
-    title.length <= EMBED_MAX_TITLE &&
-    description.length <= EMBED_MAX_DESCRIPTION &&
-    fields.every(({ name, value }) => name.length <= EMBED_MAX_NAME && value.length <= EMBED_MAX_VALUE)
+    fieldLengths.reduce((sum, length) => sum + length, title.length + description.length) <= DISCORD_MAX_TOTAL_LENGTH &&
+    title.length <= DISCORD_MAX_TITLE &&
+    description.length <= DISCORD_MAX_DESCRIPTION &&
+    fields.every(({ name, value }) => name.length <= DISCORD_MAX_FIELD_NAME && value.length <= DISCORD_MAX_FIELD_VALUE)
   );
 }
 
 function readDiscordMessageId(reference: IncidentReference | null): string | null {
-  const id = readMember(reference?.ref, "id");
+  const id = jsonMember(reference?.ref, "id");
   return isDiscordId(id) ? id : null;
 }
 
 const isDiscordId = (id: unknown): id is string => typeof id === "string" && /^\d{1,20}$/.test(id);
 
 function fitTextToBytes(incident: IncidentMessage, maxBytes: number, render: (text: IncidentText) => unknown): unknown {
-  const fitsBytes = (message: unknown) => Buffer.byteLength(JSON.stringify(message)) <= maxBytes;
-  return shortenUntilFits(incident.text, MAX_TEXT_LENGTH, render, fitsBytes);
+  const fitsMaxBytes = (message: unknown) => Buffer.byteLength(JSON.stringify(message)) <= maxBytes;
+  return shortenUntilFits(incident.text, MAX_CHAT_TEXT_LENGTH, render, fitsMaxBytes);
 }
 
 const GOOGLE_CHAT_MAX_BYTES = 32_000;
@@ -223,7 +223,7 @@ export const googlechat = createPostOnlyFormat(
   {
     // "1 per second" and space: https://developers.google.com/workspace/chat/limits.
     rates: [{ count: 1, inMs: 1_000 }],
-    findFailure: failUnlessConfirmed(({ json }) => typeof readMember(json, "name") === "string"),
+    findFailure: failUnlessConfirmed(({ json }) => typeof jsonMember(json, "name") === "string"),
   },
   (incident) => fitTextToBytes(incident, GOOGLE_CHAT_MAX_BYTES, (text) => buildGoogleChatCard(incident, text)),
   { query: { messageReplyOption: "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD" } },
@@ -282,7 +282,7 @@ export const teams = createPostOnlyFormat(
 
 function buildAdaptiveCard({ link, status }: IncidentMessage, text: IncidentText): unknown {
   const color = status === "resolved" ? "Good" : status === "unknown" ? "Warning" : "Attention";
-  const content = {
+  const adaptiveCard = {
     $schema: "http://adaptivecards.io/schemas/adaptive-card.json",
     type: "AdaptiveCard",
     version: "1.4",
@@ -300,13 +300,13 @@ function buildAdaptiveCard({ link, status }: IncidentMessage, text: IncidentText
     msteams: { width: "full" },
   };
   const contentType = "application/vnd.microsoft.card.adaptive";
-  return { type: "message", attachments: [{ contentType, contentUrl: null, content }] };
+  return { type: "message", attachments: [{ contentType, contentUrl: null, content: adaptiveCard }] };
 }
 
 /** Builds text without Markdown. A zero-width space prevents Teams from evaluating `{{DATE(…)}}`. */
 function buildTextRuns(runs: readonly { readonly text: string; readonly [option: string]: string }[]): unknown {
-  const inlines = runs.map((run) => ({ type: "TextRun", ...run, text: run.text.replaceAll("{{", "{\u200b{") }));
-  return { type: "RichTextBlock", inlines };
+  const cardTextRuns = runs.map((run) => ({ type: "TextRun", ...run, text: run.text.replaceAll("{{", "{\u200b{") }));
+  return { type: "RichTextBlock", inlines: cardTextRuns };
 }
 
 /** Maximum size of an ntfy message. Above 4,096 bytes in JSON, ntfy turns the message into a file. */
@@ -320,8 +320,8 @@ export const ntfy: ReceiverFormat = {
   rates: [{ count: 60, inMs: 300_000 }],
 
   buildRequest(incident, operation, { url, key }) {
-    const appearance = chooseNtfyAppearance(incident, operation);
-    if (appearance === null) return null;
+    const ntfyAppearance = chooseNtfyAppearance(incident, operation);
+    if (ntfyAppearance === null) return null;
     const { link, text } = incident;
     // JSON goes to the server and names the topic: `https://ntfy.example.com/heating`.
     const [, server, topic] = /^(.*\/)([A-Za-z0-9_-]{1,64})$/.exec(url.pathname) ?? [];
@@ -340,13 +340,13 @@ export const ntfy: ReceiverFormat = {
         topic,
         title: cutTextToBytes(formatHeading(text), NTFY_MAX_TITLE_BYTES),
         message: cutTextToBytes(formatBody(text), NTFY_MAX_MESSAGE_BYTES),
-        ...appearance,
+        ...ntfyAppearance,
         click: link ?? undefined,
       },
     };
   },
 
-  findFailure: failUnlessConfirmed(({ json }) => typeof readMember(json, "id") === "string"),
+  findFailure: failUnlessConfirmed(({ json }) => typeof jsonMember(json, "id") === "string"),
 };
 
 /** Returns ntfy's priority (1 to 5; up to 2 is silent) and tags; null for no notification. */

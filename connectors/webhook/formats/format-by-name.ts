@@ -2,14 +2,14 @@ import { discord, googlechat, mattermost, ntfy, slack, teams } from "./chat.ts";
 import type { ReceiverFormat } from "./format.ts";
 import { alertmanager, incidentio, jsm, pagerduty, servicenowEvent, splunkOncall } from "./on-call.ts";
 
-interface FormatRequirements {
+interface FormatOptionRequirements {
   /** `secret`: anyone who knows the address can post, so the address must be a secret reference. */
   readonly address?: "secret";
   readonly url?: string;
   readonly key?: "needed" | "possible";
 }
 
-type FormatEntry = FormatRequirements & { readonly format: ReceiverFormat };
+type AlarmFormatEntry = FormatOptionRequirements & { readonly format: ReceiverFormat };
 
 export const ALARM_FORMATS = {
   alertmanager: { format: alertmanager },
@@ -24,13 +24,13 @@ export const ALARM_FORMATS = {
   googlechat: { format: googlechat, address: "secret" },
   mattermost: { format: mattermost, address: "secret" },
   discord: { format: discord, address: "secret" },
-} as const satisfies Readonly<Record<string, FormatEntry>>;
+} as const satisfies Readonly<Record<string, AlarmFormatEntry>>;
 
 export type FormatName = keyof typeof ALARM_FORMATS;
 
-export const FORMAT_NAMES = Object.keys(ALARM_FORMATS) as [FormatName, ...FormatName[]];
+export const ALARM_FORMAT_NAMES = Object.keys(ALARM_FORMATS) as [FormatName, ...FormatName[]];
 
-export function getFormatRequirements(name: FormatName | "template"): FormatRequirements {
-  const formats: Readonly<Record<FormatName, FormatEntry>> = ALARM_FORMATS;
-  return name === "template" ? {} : formats[name];
+export function getFormatRequirements(name: FormatName | "template"): FormatOptionRequirements {
+  const formatByName: Readonly<Record<FormatName, AlarmFormatEntry>> = ALARM_FORMATS;
+  return name === "template" ? {} : formatByName[name];
 }

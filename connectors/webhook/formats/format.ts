@@ -14,7 +14,6 @@ export type IncidentOperation = "open" | "update" | "close";
 
 export interface RequestContext {
   readonly url: URL;
-  /** Value of the option `key`; empty if not configured. */
   readonly key: string;
   readonly name: string;
   readonly reference: IncidentReference | null;
@@ -31,7 +30,6 @@ export interface ReceiverFormat {
   /** Checks a response of 2xx or of an allowed status; null for success. `who` names the receiver. */
   findFailure(response: ReceiverResponse, who: string): Failure | null;
   parseReference?(response: ReceiverResponse): IncidentReference;
-  /** Returns true when the response to an update or close means that the record is gone. */
   isGone?(response: ReceiverResponse): boolean;
   /** Returns a harmless request that proves access; otherwise only the connection is tested. */
   probe?(context: RequestContext): FormatRequest;
@@ -51,18 +49,18 @@ export function chooseAlertAction(
 }
 
 /** Returns true for changes that need a message where no edit is possible: opening, end, unknown state. */
-export function needsMessage(incident: IncidentMessage, operation: IncidentOperation): boolean {
+export function needsChatMessage(incident: IncidentMessage, operation: IncidentOperation): boolean {
   return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
 }
 
 /** Joins paths: `/v2/alerts` and `/KEY/close` become `/v2/alerts/KEY/close`. */
 export function buildRequestPath(url: URL, under = "", query: Readonly<Record<string, string>> = {}): string {
-  const search = new URLSearchParams(url.search);
-  for (const [name, value] of Object.entries(query)) search.set(name, value);
+  const queryParams = new URLSearchParams(url.search);
+  for (const [name, value] of Object.entries(query)) queryParams.set(name, value);
   const path = under === "" ? url.pathname : url.pathname.replace(/\/$/, "") + under;
-  // Keep the spelling of the address: a signature may cover it.
-  const requested = Object.keys(query).length === 0 ? url.search : `?${search}`;
-  return path + requested;
+  // Keep the spelling of the configured query: the receiver may verify a signature of the URL.
+  const queryText = Object.keys(query).length === 0 ? url.search : `?${queryParams}`;
+  return path + queryText;
 }
 
 /** Creates the failure for a response without a confirmation. An HTML page (proxy, maintenance) is retryable. */
@@ -70,12 +68,12 @@ export function createUnconfirmedFailure(response: ReceiverResponse, who: string
   const { status } = response;
   const bodyText = printableLine(response.body).trim();
   if (status < 300 && isHtmlPage(bodyText)) {
-    const pageHint = "If that stays so, check whether url leads to the receiver, and not to a page for signing in.";
+    const htmlPageHint = "If that stays so, check whether url leads to the receiver, and not to a page for signing in.";
     const message = `${who} answered ${status} with a page, and does not say that it took it.`;
-    return new Retryable(message, { hint: hint ?? pageHint });
+    return new Retryable(message, { hint: hint ?? htmlPageHint });
   }
-  const bodyQuote = bodyText === "" || isHtmlPage(bodyText) ? "" : ` It said: ${bodyText.slice(0, 200)}`;
-  const message = `${who} answered ${status}, but does not say that it took it.${bodyQuote}`;
+  const quotedBody = bodyText === "" || isHtmlPage(bodyText) ? "" : ` It said: ${bodyText.slice(0, 200)}`;
+  const message = `${who} answered ${status}, but does not say that it took it.${quotedBody}`;
   return new Rejected(message, hint === undefined ? {} : { hint });
 }
 
@@ -83,13 +81,13 @@ export function failUnlessConfirmed(confirms: (response: ReceiverResponse) => bo
   return (response, who) => (confirms(response) ? null : createUnconfirmedFailure(response, who));
 }
 
-export function readMember(json: unknown, name: string): unknown {
+export function jsonMember(json: unknown, name: string): unknown {
   return typeof json === "object" && json !== null && Object.hasOwn(json, name)
     ? (json as Record<string, unknown>)[name]
     : undefined;
 }
 
-export function keepTimeWithOffset(time: string | null): string | undefined {
+export function keepUtcTime(time: string | null): string | undefined {
   return time?.endsWith("Z") === true && !Number.isNaN(Date.parse(time)) ? time : undefined;
 }
 
@@ -101,7 +99,7 @@ export function chooseByPriority(priority: string, names: readonly [a: string, b
 const ZERO_WIDTH_SPACE = "\u200b";
 
 /** Returns one line, or `otherwise` when nothing visible remains. */
-export function cleanName(name: string | undefined, otherwise: string, most: number): string {
+export function cleanDisplayName(name: string | undefined, otherwise: string, most: number): string {
   return cutText(printableLine(name ?? "").trim() || otherwise, most);
 }
 
@@ -117,13 +115,13 @@ export function formatBody(text: IncidentText, escapeText: (text: string) => str
   ].join("\n");
 }
 
-export function collectDetails(text: IncidentText, most: number): Record<string, string> {
-  const details = new Map<string, string>();
+export function collectFieldTexts(text: IncidentText, most: number): Record<string, string> {
+  const textByFieldLabel = new Map<string, string>();
   for (const field of text.fields) {
-    const previousText = details.get(field.label);
-    details.set(field.label, previousText === undefined ? field.text : `${previousText}\n${field.text}`);
+    const previousText = textByFieldLabel.get(field.label);
+    textByFieldLabel.set(field.label, previousText === undefined ? field.text : `${previousText}\n${field.text}`);
   }
-  return Object.fromEntries([...details].map(([label, text]) => [label, cutText(text, most)]));
+  return Object.fromEntries([...textByFieldLabel].map(([label, text]) => [label, cutText(text, most)]));
 }
 
 /** Escapes Markdown of chats. A zero-width space splits `<!channel>`, which Mattermost reads even after a backslash. */

@@ -6,18 +6,18 @@ import {
   buildRequestPath,
   chooseAlertAction,
   chooseByPriority,
-  cleanName,
-  collectDetails,
+  cleanDisplayName,
+  collectFieldTexts,
   createUnconfirmedFailure,
   escapeMarkdown,
   type FormatRequest,
   failUnlessConfirmed,
   formatBody,
   formatHeading,
-  keepTimeWithOffset,
+  jsonMember,
+  keepUtcTime,
   type ReceiverFormat,
   type RequestContext,
-  readMember,
 } from "./format.ts";
 
 type AlertAction = ReturnType<typeof chooseAlertAction>;
@@ -41,12 +41,12 @@ function createAlertPerKeyFormat(
   };
 }
 
-const formatFullText = ({ text }: IncidentMessage): string => `${formatHeading(text)}\n${formatBody(text)}`;
+const formatIncidentText = ({ text }: IncidentMessage): string => `${formatHeading(text)}\n${formatBody(text)}`;
 
 const formatSiteName = ({ site, source }: IncidentMessage, most: number): string =>
-  cleanName(site?.displayName, source, most);
+  cleanDisplayName(site?.displayName, source, most);
 
-function collectIds({ alarm, site }: IncidentMessage): { readonly [name: string]: string | undefined } {
+function collectSiteAndAlarmIds({ alarm, site }: IncidentMessage): { readonly [name: string]: string | undefined } {
   return { site_id: site?.id.toString(), alarm_id: alarm?.id };
 }
 
@@ -62,7 +62,7 @@ export const pagerduty = createAlertPerKeyFormat(
       const hint = "Use the integration key of an integration of the kind Events API v2.";
       return new ConfigError(message, { reason: "unauthenticated", field: "key", hint });
     }
-    const isAccepted = response.status !== 400 && readMember(response.json, "status") === "success";
+    const isAccepted = response.status !== 400 && jsonMember(response.json, "status") === "success";
     return isAccepted ? null : createUnconfirmedFailure(response, who);
   },
   (incident, action, { key }) =>
@@ -81,20 +81,20 @@ export const pagerduty = createAlertPerKeyFormat(
 
 function buildPagerDutyTrigger(incident: IncidentMessage): Record<string, unknown> {
   const { kind, link, priority, source, startedAt, text } = incident;
-  const cutLines = (lines: readonly string[]) =>
+  const cutTextLines = (lines: readonly string[]) =>
     lines.length === 0 ? undefined : lines.map((line) => cutText(line, PAGERDUTY_MAX_LINE));
   return {
     payload: {
       summary: cutText(text.title, PAGERDUTY_MAX_SUMMARY),
       source: formatSiteName(incident, PAGERDUTY_MAX_LINE),
       severity: chooseByPriority(priority, ["critical", "error", "warning"]),
-      timestamp: keepTimeWithOffset(startedAt),
+      timestamp: keepUtcTime(startedAt),
       class: kind,
       group: source,
       custom_details: {
-        ...collectDetails(text, PAGERDUTY_MAX_DETAIL),
-        alarms: cutLines(text.list),
-        values: cutLines(text.curves),
+        ...collectFieldTexts(text, PAGERDUTY_MAX_DETAIL),
+        alarms: cutTextLines(text.list),
+        values: cutTextLines(text.curves),
       },
     },
     client: "Plenum",
@@ -103,7 +103,6 @@ function buildPagerDutyTrigger(incident: IncidentMessage): Record<string, unknow
   };
 }
 
-/** Limits of the alert API of Opsgenie and Jira Service Management, in characters. */
 const JSM_MAX_MESSAGE = 130;
 const JSM_MAX_DESCRIPTION = 15_000;
 const JSM_MAX_TAG = 50;
@@ -116,7 +115,7 @@ export const jsm: ReceiverFormat = {
 
   buildRequest(incident, operation, { url, key }) {
     const action = chooseAlertAction(incident, operation);
-    const fullText = cutText(formatFullText(incident), JSM_MAX_DESCRIPTION);
+    const fullText = cutText(formatIncidentText(incident), JSM_MAX_DESCRIPTION);
     const headers = { authorization: `GenieKey ${requireHeaderText(key, "Authorization")}` };
     const alertPath = (name: string) => buildRequestPath(url, `/${incident.key}/${name}`, { identifierType: "alias" });
     if (action === "trigger")
@@ -125,7 +124,7 @@ export const jsm: ReceiverFormat = {
       const path = alertPath(action === "resolve" ? "close" : "acknowledge");
       return { method: "POST", path, headers, json: { source: "Plenum", note: fullText }, allow: [422] };
     }
-    // A new description neither reopens the alert nor pages.
+    // Replacing the description neither reopens the alert nor notifies anyone.
     if (!["members", "vanished", "out-of-scope"].includes(incident.change)) return null;
     return { method: "PUT", path: alertPath("description"), headers, json: { description: fullText }, allow: [422] };
   },
@@ -136,7 +135,7 @@ export const jsm: ReceiverFormat = {
       const hint = "Use the key of an integration of the kind API.";
       return new ConfigError(message, { reason: "unauthenticated", field: "key", hint });
     }
-    const isAccepted = response.status < 300 && typeof readMember(response.json, "requestId") === "string";
+    const isAccepted = response.status < 300 && typeof jsonMember(response.json, "requestId") === "string";
     return isAccepted ? null : createUnconfirmedFailure(response, who);
   },
 };
@@ -154,7 +153,7 @@ function buildJsmAlert(incident: IncidentMessage): Record<string, unknown> {
     details: {
       source,
       started_at: startedAt,
-      ...collectIds(incident),
+      ...collectSiteAndAlarmIds(incident),
       site: site === null ? undefined : formatSiteName(incident, JSM_MAX_DETAIL),
       link: link === null ? undefined : cutText(link, JSM_MAX_DETAIL),
     },
@@ -166,17 +165,17 @@ const SPLUNK_MAX_NAME = 500;
 
 /** Splunk On-Call (VictorOps): one incident for each `entity_id`. The key is in the address. */
 export const splunkOncall = createAlertPerKeyFormat(
-  failUnlessConfirmed(({ json }) => readMember(json, "result") === "success"),
+  failUnlessConfirmed(({ json }) => jsonMember(json, "result") === "success"),
   (incident, action) => {
     const messageType = chooseSplunkMessageType(incident, action);
     if (messageType === null) return null;
-    const startTime = keepTimeWithOffset(incident.startedAt);
+    const startTime = keepUtcTime(incident.startedAt);
     return {
       json: {
         message_type: messageType,
         entity_id: incident.key,
         entity_display_name: cutText(incident.text.title, SPLUNK_MAX_NAME),
-        state_message: cutText(formatFullText(incident), SPLUNK_MAX_MESSAGE),
+        state_message: cutText(formatIncidentText(incident), SPLUNK_MAX_MESSAGE),
         state_start_time: startTime === undefined ? undefined : Math.floor(Date.parse(startTime) / 1_000),
         monitoring_tool: "Plenum",
         alert_url: incident.link ?? undefined,
@@ -198,7 +197,7 @@ const SERVICENOW_MAX_DESCRIPTION = 4_000;
 
 export const servicenowEvent = createAlertPerKeyFormat(
   (response, who) => {
-    const isAccepted = response.json !== undefined && readMember(response.json, "error") === undefined;
+    const isAccepted = response.json !== undefined && jsonMember(response.json, "error") === undefined;
     if (isAccepted || response.body.trim() === "") return null;
     // A hibernating instance answers 200 with a page.
     const hint = "If it is an instance of a developer, it may be asleep; wake it up in a browser.";
@@ -212,22 +211,22 @@ export const servicenowEvent = createAlertPerKeyFormat(
 
 function buildServiceNowRecord(incident: IncidentMessage, isOver: boolean): Record<string, unknown> {
   const { alarm, endedAt, gateway, key, kind, link, priority, source, startedAt } = incident;
-  const cleanFieldName = (words: string | undefined) => cleanName(words, source, SERVICENOW_MAX_NAME);
-  const time = keepTimeWithOffset(isOver ? endedAt : startedAt);
+  const cleanServiceNowField = (words: string | undefined) => cleanDisplayName(words, source, SERVICENOW_MAX_NAME);
+  const time = keepUtcTime(isOver ? endedAt : startedAt);
   return {
     source: "Plenum",
     event_class: cutText(source, SERVICENOW_MAX_NAME),
     message_key: key,
     node: formatSiteName(incident, SERVICENOW_MAX_NAME),
-    resource: cleanFieldName(alarm?.source ?? gateway?.displayName),
-    metric_name: cleanFieldName(alarm?.trigger.displayName),
+    resource: cleanServiceNowField(alarm?.source ?? gateway?.displayName),
+    metric_name: cleanServiceNowField(alarm?.trigger.displayName),
     type: kind,
     // "1" is critical, "2" major, "3" minor, "0" resolved.
     severity: isOver ? "0" : chooseByPriority(priority, ["1", "2", "3"]),
     resolution_state: isOver ? "Closing" : "New",
-    description: cutText(formatFullText(incident), SERVICENOW_MAX_DESCRIPTION),
+    description: cutText(formatIncidentText(incident), SERVICENOW_MAX_DESCRIPTION),
     time_of_event: time?.slice(0, 19).replace("T", " "),
-    additional_info: JSON.stringify({ priority, ...collectIds(incident), link: link ?? undefined }),
+    additional_info: JSON.stringify({ priority, ...collectSiteAndAlarmIds(incident), link: link ?? undefined }),
   };
 }
 
@@ -236,7 +235,7 @@ const INCIDENTIO_MAX_TITLE = 500;
 const INCIDENTIO_MAX_TEXT = 1_000;
 
 export const incidentio = createAlertPerKeyFormat(
-  failUnlessConfirmed(({ json }) => typeof readMember(json, "deduplication_key") === "string"),
+  failUnlessConfirmed(({ json }) => typeof jsonMember(json, "deduplication_key") === "string"),
   (incident, action, context) => {
     if (action === null || action === "acknowledge") return null;
     const { key, kind, link, priority, site, source, startedAt, text } = incident;
@@ -249,7 +248,7 @@ export const incidentio = createAlertPerKeyFormat(
         status: action === "resolve" ? "resolved" : "firing",
         metadata: {
           ...{ kind, source, priority, started_at: startedAt },
-          ...collectIds(incident),
+          ...collectSiteAndAlarmIds(incident),
           site: site === null ? undefined : formatSiteName(incident, INCIDENTIO_MAX_TITLE),
         },
         source_url: link ?? undefined,
@@ -258,7 +257,7 @@ export const incidentio = createAlertPerKeyFormat(
   },
 );
 
-const ALERTMANAGER_NO_END = "0001-01-01T00:00:00Z";
+const ALERTMANAGER_NO_END_TIME = "0001-01-01T00:00:00Z";
 const ALERTMANAGER_MAX_LABEL = 500;
 const ALERTMANAGER_MAX_DESCRIPTION = 20_000;
 
@@ -278,8 +277,8 @@ export const alertmanager = createAlertPerKeyFormat(
     };
     const link = incident.link ?? "";
     // A time without an offset is not allowed here; the description contains it.
-    const startsAt = keepTimeWithOffset(startedAt) ?? now;
-    const endsAt = isAlertResolved ? (keepTimeWithOffset(endedAt) ?? now) : ALERTMANAGER_NO_END;
+    const startsAt = keepUtcTime(startedAt) ?? now;
+    const endsAt = isAlertResolved ? (keepUtcTime(endedAt) ?? now) : ALERTMANAGER_NO_END_TIME;
     return {
       json: {
         version: "4",
@@ -302,15 +301,15 @@ const ALERT_NAMES = { gateway: "Gateway offline", storm: "Alarm storm", test: "T
 /** Labels identify the alert; texts are annotations, because some receivers treat another label as another alert. */
 function buildAlertmanagerLabels(incident: IncidentMessage): Readonly<Record<string, string | undefined>> {
   const { alarm, gateway, key, kind, priority, site, source } = incident;
-  const cleanLabel = (name: string) => cleanName(name, source, ALERTMANAGER_MAX_LABEL);
+  const cleanLabelValue = (name: string) => cleanDisplayName(name, source, ALERTMANAGER_MAX_LABEL);
   return {
-    alertname: cleanLabel(alarm?.trigger.displayName || ALERT_NAMES[kind]),
+    alertname: cleanLabelValue(alarm?.trigger.displayName || ALERT_NAMES[kind]),
     severity: chooseByPriority(priority, ["critical", "error", "warning"]),
     priority,
     source,
     key,
-    site: site === null ? undefined : cleanLabel(site.displayName),
-    ...collectIds(incident),
-    gateway: kind === "gateway" && gateway !== null ? cleanLabel(gateway.displayName) : undefined,
+    site: site === null ? undefined : cleanLabelValue(site.displayName),
+    ...collectSiteAndAlarmIds(incident),
+    gateway: kind === "gateway" && gateway !== null ? cleanLabelValue(gateway.displayName) : undefined,
   };
 }

@@ -8,19 +8,19 @@ import {
   formatBody,
   formatHeading,
   type IncidentOperation,
+  jsonMember,
   type ReceiverFormat,
-  readMember,
 } from "./format.ts";
 
-const FIELD_PATTERN = /\{\{([^{}]*)\}\}/g;
+const TEMPLATE_FIELD_PATTERN = /\{\{([^{}]*)\}\}/g;
 
-const listFieldNames = (text: string): readonly string[] =>
-  [...text.matchAll(FIELD_PATTERN)].map(([, name = ""]) => name.trim());
+const listTemplateFields = (text: string): readonly string[] =>
+  [...text.matchAll(TEMPLATE_FIELD_PATTERN)].map(([, name = ""]) => name.trim());
 
-const removeFields = (text: string): string => text.replaceAll(FIELD_PATTERN, "");
+const removeTemplateFields = (text: string): string => text.replaceAll(TEMPLATE_FIELD_PATTERN, "");
 
 function fillFields(text: string, value: (name: string) => string): string {
-  return text.replaceAll(FIELD_PATTERN, (_, name: string) => value(name.trim()));
+  return text.replaceAll(TEMPLATE_FIELD_PATTERN, (_, name: string) => value(name.trim()));
 }
 
 /** Returns `site.id` for `{{site.id}}`; null for a text with anything else. */
@@ -34,14 +34,13 @@ function toText(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** Splits a path into steps: `$.data[0].id` becomes data, 0, id. */
-function parseAnswerPath(path: string): readonly string[] {
+function parseResponsePath(path: string): readonly string[] {
   return [...path.matchAll(/\.([A-Za-z_][\w-]*)|\[(\d+)\]/g)].map(([, name, index]) => name ?? index ?? "");
 }
 
-const ANSWER_PATH_PATTERN = /^\$(\.[A-Za-z_][\w-]*|\[\d{1,4}\])*$/;
+const RESPONSE_PATH_PATTERN = /^\$(\.[A-Za-z_][\w-]*|\[\d{1,4}\])*$/;
 
-const REFERENCE_FIELDS = ["place.id", "place.ticket", "place.link"] as const;
+const INCIDENT_REFERENCE_FIELDS = ["place.id", "place.ticket", "place.link"] as const;
 
 export const TEMPLATE_FIELDS: readonly string[] = [
   ...["title", "heading", "text", "statusText", "list", "curves"],
@@ -58,18 +57,18 @@ export const TEMPLATE_FIELDS: readonly string[] = [
   ...["alarm.lastActiveEvent", "alarm.lastActiveEvent.source", "alarm.lastActiveEvent.type"],
   ...["alarm.lastActiveEvent.triggeredOn", "alarm.lastActiveEvent.triggeredAt"],
   ...["alarm.lastActiveEvent.value", "alarm.lastActiveEvent.textlistValue"],
-  ...REFERENCE_FIELDS,
+  ...INCIDENT_REFERENCE_FIELDS,
 ];
 
-type FieldValues = (name: string) => unknown;
+type FieldReader = (name: string) => unknown;
 
-export function createFieldReader(incident: IncidentMessage, reference: IncidentReference | null): FieldValues {
+export function createTemplateFieldReader(incident: IncidentMessage, reference: IncidentReference | null): FieldReader {
   const { text } = incident;
   const { title, list, curves, status: statusText } = text;
-  const place = reference && { id: readMember(reference.ref, "id"), ticket: reference.ticket, link: reference.link };
+  const place = reference && { id: jsonMember(reference.ref, "id"), ticket: reference.ticket, link: reference.link };
   const texts = { title, heading: formatHeading(text), text: formatBody(text), statusText, list, curves };
-  const valueTree = { ...incident, ...texts, place };
-  return (name) => name.split(".").reduce<unknown>(readMember, valueTree) ?? null;
+  const fieldTree = { ...incident, ...texts, place };
+  return (name) => name.split(".").reduce<unknown>(jsonMember, fieldTree) ?? null;
 }
 
 const TemplateRequest = z.strictObject({
@@ -92,12 +91,12 @@ const TemplateRequest = z.strictObject({
   }),
 });
 
-const AnswerPath = z
+const ResponseJsonPath = z
   .string()
   .max(200)
-  .regex(ANSWER_PATH_PATTERN, "Write a path into the answer as $.data.id or $.items[0].id.");
+  .regex(RESPONSE_PATH_PATTERN, "Write a path into the answer as $.data.id or $.items[0].id.");
 
-const SuccessConditions = z.strictObject({
+const ResponseSuccessConditions = z.strictObject({
   status: z
     .array(z.int().min(200).max(499))
     .min(1)
@@ -105,7 +104,7 @@ const SuccessConditions = z.strictObject({
     .meta({ description: "Statuses that say yes; without this every 2xx does." }),
   body: z
     .strictObject({
-      path: AnswerPath.meta({ description: "What of the answer is looked at.", examples: ["$.ok"] }),
+      path: ResponseJsonPath.meta({ description: "What of the answer is looked at.", examples: ["$.ok"] }),
       equals: z.union([z.string(), z.number(), z.boolean(), z.null()]).meta({ description: "What it has to be." }),
     })
     .optional()
@@ -117,23 +116,23 @@ export const TemplateConfig = z
     open: TemplateRequest.meta({ description: "What opens it." }),
     update: TemplateRequest.optional().meta({ description: "What says that something is new; nothing without this." }),
     close: TemplateRequest.optional().meta({ description: "What says that it is over; nothing without this." }),
-    success: SuccessConditions.prefault({}).meta({ description: "Which answers say yes." }),
-    id: AnswerPath.optional().meta({
+    success: ResponseSuccessConditions.prefault({}).meta({ description: "Which answers say yes." }),
+    id: ResponseJsonPath.optional().meta({
       description: "Where the answer to `open` holds the id, which is then `{{place.id}}`.",
       examples: ["$.data.id"],
     }),
-    ticket: AnswerPath.optional().meta({ description: "Where it holds what people call it." }),
-    link: AnswerPath.optional().meta({ description: "Where it holds the address for people; https." }),
+    ticket: ResponseJsonPath.optional().meta({ description: "Where it holds what people call it." }),
+    link: ResponseJsonPath.optional().meta({ description: "Where it holds the address for people; https." }),
   })
   .superRefine((template, context) => {
     for (const operation of ["open", "update", "close"] as const) {
       const request = template[operation];
       if (request === undefined) continue;
-      for (const { path, text } of collectTexts(request)) {
-        const message = findFieldError(text, operation, template);
+      for (const { path, text } of collectRequestTexts(request)) {
+        const message = findTemplateFieldError(text, operation, template);
         if (message !== null) context.addIssue({ code: "custom", path: [operation, ...path], message });
       }
-      if (!/^[\x21\x22\x24-\x7e]*$/.test(removeFields(request.path))) {
+      if (!/^[\x21\x22\x24-\x7e]*$/.test(removeTemplateFields(request.path))) {
         const message = "Write it as it stands in an address: no spaces, no #, others percent-encoded.";
         context.addIssue({ code: "custom", path: [operation, "path"], message });
       }
@@ -142,49 +141,49 @@ export const TemplateConfig = z
 export type TemplateConfig = z.infer<typeof TemplateConfig>;
 type TemplateRequest = z.infer<typeof TemplateRequest>;
 
-function findFieldError(
+function findTemplateFieldError(
   text: string,
   operation: IncidentOperation,
   template: Readonly<Record<string, unknown>>,
 ): string | null {
-  const plainText = removeFields(text);
-  if (plainText.includes("{{") || plainText.includes("}}"))
+  const textWithoutFields = removeTemplateFields(text);
+  if (textWithoutFields.includes("{{") || textWithoutFields.includes("}}"))
     return "A field is written as {{title}}, with both pairs of braces.";
-  const getReferenceOption = (field: string) => field.slice("place.".length);
-  const isKnown = (field: string) =>
+  const getReferenceOptionName = (field: string) => field.slice("place.".length);
+  const isKnownField = (field: string) =>
     TEMPLATE_FIELDS.includes(field) &&
-    (!field.startsWith("place.") || (operation !== "open" && template[getReferenceOption(field)] !== undefined));
-  const unknownField = listFieldNames(text).find((name) => !isKnown(name));
+    (!field.startsWith("place.") || (operation !== "open" && template[getReferenceOptionName(field)] !== undefined));
+  const unknownField = listTemplateFields(text).find((name) => !isKnownField(name));
   if (unknownField === undefined) return null;
-  if (!REFERENCE_FIELDS.some((name) => name === unknownField))
-    return `There is no field {{${unknownField}}}; there are ${TEMPLATE_FIELDS.filter(isKnown).join(", ")}.`;
+  if (!INCIDENT_REFERENCE_FIELDS.some((name) => name === unknownField))
+    return `There is no field {{${unknownField}}}; there are ${TEMPLATE_FIELDS.filter(isKnownField).join(", ")}.`;
   return operation === "open"
     ? `{{${unknownField}}} is known only after the opening, so it cannot stand in \`open\`.`
-    : `{{${unknownField}}} is known only where \`${getReferenceOption(unknownField)}\` says where the answer to \`open\` holds it.`;
+    : `{{${unknownField}}} is known only where \`${getReferenceOptionName(unknownField)}\` says where the answer to \`open\` holds it.`;
 }
 
-interface LocatedText {
+interface TextWithConfigPath {
   readonly path: readonly PropertyKey[];
   readonly text: string;
 }
 
-function collectTexts(request: TemplateRequest): readonly LocatedText[] {
+function collectRequestTexts(request: TemplateRequest): readonly TextWithConfigPath[] {
   const { path, headers, body } = request;
   return [
     { path: ["path"], text: path },
-    ...collectNestedTexts(headers, ["headers"]),
-    ...collectNestedTexts(body, ["body"]),
+    ...collectJsonTexts(headers, ["headers"]),
+    ...collectJsonTexts(body, ["body"]),
   ];
 }
 
-function collectNestedTexts(value: unknown, path: readonly PropertyKey[]): readonly LocatedText[] {
+function collectJsonTexts(value: unknown, path: readonly PropertyKey[]): readonly TextWithConfigPath[] {
   if (typeof value === "string") return [{ path, text: value }];
   if (typeof value !== "object" || value === null) return [];
-  if (Array.isArray(value)) return value.flatMap((each, index) => collectNestedTexts(each, [...path, index]));
-  return Object.entries(value).flatMap(([key, each]) => collectNestedTexts(each, [...path, key]));
+  if (Array.isArray(value)) return value.flatMap((each, index) => collectJsonTexts(each, [...path, index]));
+  return Object.entries(value).flatMap(([key, each]) => collectJsonTexts(each, [...path, key]));
 }
 
-const GONE_STATUSES: readonly number[] = [404, 409, 410];
+const GONE_HTTP_STATUSES: readonly number[] = [404, 409, 410];
 
 export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {
   const { body: expectedBody, status: statuses } = template.success;
@@ -195,13 +194,13 @@ export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {
     buildRequest(incident, operation, { url, reference }) {
       const request = template[operation];
       if (request === undefined) return null;
-      const value = createFieldReader(incident, reference);
+      const readFieldValue = createTemplateFieldReader(incident, reference);
       return {
         method: request.method,
-        path: appendPath(url, fillPath(request, value)),
-        headers: fillHeaders(request, value),
-        json: request.body === undefined ? undefined : fillJson(request.body, value),
-        allow: [...(statuses ?? []), ...(identifiesRecord(request, operation) ? GONE_STATUSES : [])],
+        path: appendRequestPath(url, fillRequestPath(request, readFieldValue)),
+        headers: fillRequestHeaders(request, readFieldValue),
+        json: request.body === undefined ? undefined : fillJsonBody(request.body, readFieldValue),
+        allow: [...(statuses ?? []), ...(pathContainsIncidentId(request, operation) ? GONE_HTTP_STATUSES : [])],
       };
     },
 
@@ -209,29 +208,29 @@ export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {
       const { json, status } = response;
       if (!(statuses?.includes(status) ?? (status >= 200 && status < 300)))
         return createUnconfirmedFailure(response, who);
-      if (expectedBody === undefined || readAnswerValue(json, expectedBody.path) === expectedBody.equals) return null;
+      if (expectedBody === undefined || readResponseValue(json, expectedBody.path) === expectedBody.equals) return null;
       const hint = `Its answer should have ${JSON.stringify(expectedBody.equals)} at ${expectedBody.path}.`;
       return createUnconfirmedFailure(response, who, hint);
     },
 
-    parseReference: ({ json }) => parseReference(template, json),
+    parseReference: ({ json }) => parseIncidentReference(template, json),
 
-    isGone: ({ status }) => GONE_STATUSES.includes(status) && statuses?.includes(status) !== true,
+    isGone: ({ status }) => GONE_HTTP_STATUSES.includes(status) && statuses?.includes(status) !== true,
   };
 }
 
 /** Returns true if the request path contains the id or key. Otherwise a 404 means that the address is wrong. */
-function identifiesRecord({ path }: TemplateRequest, operation: IncidentOperation): boolean {
-  return operation !== "open" && listFieldNames(path).some((name) => name.startsWith("place.") || name === "key");
+function pathContainsIncidentId({ path }: TemplateRequest, operation: IncidentOperation): boolean {
+  return operation !== "open" && listTemplateFields(path).some((name) => name.startsWith("place.") || name === "key");
 }
 
-function appendPath(url: URL, requested: string): string {
+function appendRequestPath(url: URL, requested: string): string {
   const [, under, query = ""] = /^([^?]*)\??(.*)$/s.exec(requested) ?? [];
   const path = buildRequestPath(url, under);
   return query === "" ? path : `${path}${url.search === "" ? "?" : "&"}${query}`;
 }
 
-function fillPath({ path }: TemplateRequest, value: FieldValues): string {
+function fillRequestPath({ path }: TemplateRequest, value: FieldReader): string {
   return fillFields(path, (name) => {
     const fieldText = toText(value(name)).toWellFormed();
     // Only `.` and `..` remain special after percent-encoding.
@@ -242,32 +241,32 @@ function fillPath({ path }: TemplateRequest, value: FieldValues): string {
 }
 
 /** Fills fields in headers. Node.js sends each character as one byte, so UTF-8 bytes are passed as latin1. */
-function fillHeaders({ headers }: TemplateRequest, value: FieldValues): Record<string, string> {
+function fillRequestHeaders({ headers }: TemplateRequest, value: FieldReader): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).flatMap(([header, text]) => {
       if (typeof text !== "string") return [];
-      const filledText = fillFields(text, (name) => toText(value(name)));
-      if (/\p{Cc}/u.test(filledText))
+      const filledHeaderText = fillFields(text, (name) => toText(value(name)));
+      if (/\p{Cc}/u.test(filledHeaderText))
         throw new Rejected(`The header ${header} would have control characters in it, which a name brought along.`);
-      return [[header.toLowerCase(), Buffer.from(filledText).toString("latin1")] as const];
+      return [[header.toLowerCase(), Buffer.from(filledHeaderText).toString("latin1")] as const];
     }),
   );
 }
 
 /** Fills fields in JSON values. A text that is one field becomes the field's value, such as a number. */
-function fillJson(tree: unknown, value: FieldValues): unknown {
+function fillJsonBody(tree: unknown, value: FieldReader): unknown {
   if (typeof tree === "string") {
     const singleField = parseSingleField(tree);
     return singleField === null ? fillFields(tree, (name) => toText(value(name))) : value(singleField);
   }
-  if (Array.isArray(tree)) return tree.map((each) => fillJson(each, value));
+  if (Array.isArray(tree)) return tree.map((each) => fillJsonBody(each, value));
   if (typeof tree !== "object" || tree === null) return tree;
-  return Object.fromEntries(Object.entries(tree).map(([key, each]) => [key, fillJson(each, value)]));
+  return Object.fromEntries(Object.entries(tree).map(([key, each]) => [key, fillJsonBody(each, value)]));
 }
 
 /** Reads the reference from the response to the opening. A missing id is a ConfigError. */
-function parseReference(template: TemplateConfig, json: unknown): IncidentReference {
-  const readPath = (path: string | undefined) => (path === undefined ? undefined : readAnswerValue(json, path));
+function parseIncidentReference(template: TemplateConfig, json: unknown): IncidentReference {
+  const readPath = (path: string | undefined) => (path === undefined ? undefined : readResponseValue(json, path));
   const id = readPath(template.id);
   if (template.id !== undefined && typeof id !== "number" && (typeof id !== "string" || id === "")) {
     const hint = "It was opened there. Set the path right; until then it would be opened once more each time.";
@@ -282,4 +281,4 @@ function parseReference(template: TemplateConfig, json: unknown): IncidentRefere
   };
 }
 
-const readAnswerValue = (json: unknown, path: string): unknown => parseAnswerPath(path).reduce(readMember, json);
+const readResponseValue = (json: unknown, path: string): unknown => parseResponsePath(path).reduce(jsonMember, json);

@@ -1,7 +1,7 @@
 import { GenericError } from "@platformatic/kafka";
 import { describe, expect, test } from "vitest";
-import { describeRefusal, getErrorName, mapConnectionError } from "#connectors/kafka/broker-failures.ts";
-import { buildRecord } from "#connectors/kafka/event-records.ts";
+import { explainRefusal, getErrorName, mapConnectionError } from "#connectors/kafka/broker-failures.ts";
+import { buildKafkaRecord } from "#connectors/kafka/event-records.ts";
 import { valueEvent } from "../../sample-events.ts";
 
 describe("an error code of a Kafka broker", () => {
@@ -15,13 +15,13 @@ describe("an error code of a Kafka broker", () => {
     ["", "The broker says INVALID_RECORD."],
     [null, "The broker says INVALID_RECORD."],
   ])("the rejection of a record contains the broker's message: %s", (said, end) => {
-    expect(describeRefusal(87, "plenum.tag", said)).toBe(
+    expect(explainRefusal(87, "plenum.tag", said)).toBe(
       `Topic plenum.tag: the topic does not take such a record. ${end}`,
     );
   });
 
   test("an error code that does not concern the record does not reject the record", () => {
-    for (const code of [-1, 3, 6, 19, 29, 44, 76, 9_999]) expect(describeRefusal(code, "t", null)).toBeNull();
+    for (const code of [-1, 3, 6, 19, 29, 44, 76, 9_999]) expect(explainRefusal(code, "t", null)).toBeNull();
   });
 });
 
@@ -34,7 +34,7 @@ test("retries after an error of the client library, and names its code", () => {
 });
 
 test("the size of a record counts 36 bytes per record, 10 per header, and the texts", () => {
-  const { bytes, headers, key, value } = buildRecord(valueEvent(1), "plenum.tag");
+  const { bytes, headers, key, value } = buildKafkaRecord(valueEvent(1), "plenum.tag");
   const texts = [key, value, ...[...headers].flat()].reduce((sum, { length }) => sum + length, 0);
   expect(bytes).toBe(36 + 10 * headers.size + texts);
 });

@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer } from "node:net";
 import { createServer as createTlsServer } from "node:tls";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { KafkaConfig } from "#connectors/kafka/config.ts";
-import { buildRecord } from "#connectors/kafka/event-records.ts";
+import { buildKafkaRecord } from "#connectors/kafka/event-records.ts";
 import { createKafkaSink } from "#connectors/kafka/sink.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
@@ -209,7 +209,7 @@ describe("the receipt of a write to Kafka", () => {
 
 describe("a batch of Kafka records", () => {
   const countRecordBytes = (events: readonly Event[]) =>
-    events.reduce((sum, event) => sum + buildRecord(event, "plenum.tag").bytes, 0);
+    events.reduce((sum, event) => sum + buildKafkaRecord(event, "plenum.tag").bytes, 0);
 
   test("contains records up to exactly max_message_bytes", async () => {
     const events = values(4);

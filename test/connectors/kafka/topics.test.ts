@@ -1,10 +1,10 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
-  createTopics,
+  createTopicTemplate,
   encodeTopicValue,
   findSubjectNoun,
-  findTemplateError,
+  findTopicTemplateError,
 } from "#connectors/kafka/topic-template.ts";
 import { type Event, sourceUri } from "#src/core/model/event.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
@@ -39,7 +39,7 @@ describe("the encoding of texts for Kafka topic names", () => {
 });
 
 describe("Kafka topics of events", () => {
-  const buildTopic = (template: string, event: Event) => createTopics(template).buildTopic(event);
+  const buildTopic = (template: string, event: Event) => createTopicTemplate(template).buildTopic(event);
 
   test("a topic is built from the template", () => {
     const event = { ...valueEvent(1), source: sourceUri("north_2"), siteid: "7" };
@@ -54,15 +54,15 @@ describe("Kafka topics of events", () => {
     expect(findSubjectNoun("site/1/tag/10042/history/1h")).toBe("tag");
     expect(findSubjectNoun("gateway/9")).toBe("gateway");
     expect(findSubjectNoun("audit")).toBe("worker");
-    const topics = createTopics("plenum.{noun}");
+    const topics = createTopicTemplate("plenum.{noun}");
     for (const event of sampleOfEveryKind()) expect(topics.possibleTopics).toContain(topics.buildTopic(event));
     expect(topics.buildTopic(sampleEvent("alarm-raised"))).toBe(topics.buildTopic(sampleEvent("alarm-resolved")));
   });
 
   test("topics match the template, and all topics are known if the template has neither source nor site", () => {
-    expect(createTopics("plenum.{kind}").possibleTopics).toContain("plenum.tag-value");
-    expect(createTopics("one").possibleTopics).toEqual(["one"]);
-    const bySite = createTopics("plenum.{site}.{noun}");
+    expect(createTopicTemplate("plenum.{kind}").possibleTopics).toContain("plenum.tag-value");
+    expect(createTopicTemplate("one").possibleTopics).toEqual(["one"]);
+    const bySite = createTopicTemplate("plenum.{site}.{noun}");
     expect(bySite.possibleTopics).toBeNull();
     expect(bySite.matches("plenum.7.tag")).toBe(true);
     expect(bySite.matches("plenum.tag")).toBe(false);
@@ -82,10 +82,12 @@ describe("topic templates for Kafka", () => {
     ["..", "needs a name"],
     ["__consumer_offsets", "Kafka itself"],
     [`${"x".repeat(120)}.{source}.{site}`, "250"],
-  ])("the template %s is refused", (template, complaint) => expect(findTemplateError(template)).toContain(complaint));
+  ])("the template %s is refused", (template, complaint) =>
+    expect(findTopicTemplateError(template)).toContain(complaint),
+  );
 
   test.each(["plenum.{noun}", "plenum.{kind}", "plenum.{source}.{site}.{kind}", "{noun}", "a_b-{noun}.x"])(
     "the template %s is accepted",
-    (template) => expect(findTemplateError(template)).toBeNull(),
+    (template) => expect(findTopicTemplateError(template)).toBeNull(),
   );
 });

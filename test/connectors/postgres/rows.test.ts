@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { buildCreateTable, buildInsert, buildPrimaryKey } from "#connectors/postgres/sql-statements.ts";
-import { encodeRows } from "#connectors/postgres/write-batch.ts";
+import { buildCreateTableSql, buildInsertSql, buildPrimaryKey } from "#connectors/postgres/sql-statements.ts";
+import { encodeTableRows } from "#connectors/postgres/write-batch.ts";
 import type { Cell, ColumnType, LakeRow, LakeTable } from "#connectors/shared/lake/table-model.ts";
 import { LAKE_TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Receipt } from "#src/core/connector.ts";
@@ -62,7 +62,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
       sortedBy: ["n"],
     };
     const target = { schema: "public", timescale: false };
-    await database.ask(buildCreateTable(table, target));
+    await database.ask(buildCreateTableSql(table, target));
     const client = await connectTo(server(), database.name);
     onTestFinished(() => client.end());
     const row = fc.tuple(
@@ -75,11 +75,11 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     await fc.assert(
       fc.asyncProperty(some, async (written) => {
         const rows: LakeRow[] = written.map((each, n) => [n, ...each, 0, 0, 1]);
-        const { columns } = encodeRows(table, rows);
+        const { columns } = encodeTableRows(table, rows);
         await client.query("truncate cells");
         const arrays = columns.map(({ isArray }) => isArray);
         const values = columns.map(({ bytes }) => bytes);
-        await client.query(buildInsert(table, target, arrays), values);
+        await client.query(buildInsertSql(table, target, arrays), values);
         const { rows: read } = await client.query({
           text: `select a_text, (extract(epoch from a_time) * 1000)::float8, a_number, a_integer::float8, a_boolean, a_json::text from cells order by n`,
           rowMode: "array",

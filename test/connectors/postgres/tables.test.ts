@@ -1,5 +1,5 @@
 import { describe, expect, onTestFinished, test } from "vitest";
-import { buildCreateHypertable, buildCreateTable } from "#connectors/postgres/sql-statements.ts";
+import { buildCreateHypertableSql, buildCreateTableSql } from "#connectors/postgres/sql-statements.ts";
 import { LAKE_TABLES, TAG_VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { absent } from "../../real-servers.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
@@ -162,14 +162,14 @@ create table plenum.own (x int); create index own_index on plenum.value (note)`)
 describe("SQL statements for the tables", () => {
   test("SQL statements create a hypertable with the time column in its primary key", () => {
     const target = { schema: "plenum", timescale: true };
-    expect(buildCreateTable(TAG_VALUE_TABLE, target)).toContain('primary key ("source", "event_id", "time")');
-    expect(buildCreateHypertable(TAG_VALUE_TABLE, target, "public")).toBe(
+    expect(buildCreateTableSql(TAG_VALUE_TABLE, target)).toContain('primary key ("source", "event_id", "time")');
+    expect(buildCreateHypertableSql(TAG_VALUE_TABLE, target, "public")).toBe(
       `select "public".create_hypertable('"plenum"."value"', 'time', if_not_exists => true, migrate_data => true)`,
     );
   });
 
   test("SQL statements escape quotes in comments and names", () => {
-    const text = buildCreateTable(
+    const text = buildCreateTableSql(
       { ...TAG_VALUE_TABLE, name: 'a"b', about: "it's" },
       { schema: "s", timescale: false },
     );
