@@ -46,7 +46,7 @@ const COMMAND_DESCRIPTIONS = {
   schema: "print the JSON schema of the configuration, for editors",
 } as const;
 
-/** Lazy, so that a worker does not hold the other commands in memory. */
+/** Commands are imported when they run, so that a worker does not hold the other commands in memory. */
 const COMMAND_MODULES: Readonly<Record<keyof typeof COMMAND_DESCRIPTIONS, () => Promise<CommandModule>>> = {
   demo: () => import("./running/demo-command.ts"),
   "init [address]": () => import("./running/init-command.ts"),
@@ -122,7 +122,7 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     const [{ createCliContext }, file] = await Promise.all([import("./shell/command-context.ts"), loadModule()]);
     file.define(command, createCliContext(program, command.name(), signal, defineAllCommands));
   }
-  /** Returns false if there is no command such as `outbox dead`. */
+  /** Defines nested commands such as `outbox dead`; returns false for an unknown command. */
   async function defineNestedCommand(names: readonly string[]): Promise<boolean> {
     let parentCommand = program;
     for (const name of names) {

@@ -5,7 +5,7 @@ import { EXIT_CODE, formatErrorLines, insertProgramName, toExitCode } from "./sh
 import { createTerminal } from "./shell/terminal-output.ts";
 import { exitOnUncaughtErrors } from "./shell/uncaught-errors.ts";
 
-/** A slow reader of the output may delay the exit so long. */
+/** Time for which a slow reader of the output may delay the exit. */
 const EXIT_TIMEOUT_MS = 1_000;
 
 export async function runCommandLine(): Promise<never> {
@@ -29,7 +29,7 @@ export async function runCommandLine(): Promise<never> {
       say(...formatErrorLines(error).map((line) => insertProgramName(line)));
     process.exitCode = stopController.signal.aborted ? EXIT_CODE.failure : toExitCode(error);
   }
-  // A library may have left a timer behind.
+  // Exits even if a library has left a timer behind.
   setTimeout(() => process.exit(), EXIT_TIMEOUT_MS).unref();
   for (const stream of [process.stdout, process.stderr])
     if (stream.writableLength > 0) await new Promise((resolve) => stream.once("drain", resolve).once("close", resolve));

@@ -129,7 +129,6 @@ export function mapSiteNames(sites: readonly Site[]): ReadonlyMap<number, string
 
 const MAX_SITES_IN_ERROR = 10;
 
-/** Throws ConfigError that names the known sites. */
 export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<number, string>): void {
   if (site === undefined || sites.has(site)) return;
   const listedSiteTexts = [...sites].slice(0, MAX_SITES_IN_ERROR).map(([id, name]) => `${id} (${name})`);
@@ -142,7 +141,6 @@ export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<n
   );
 }
 
-/** Searches every text field, as the service does. */
 function anyFieldContains(value: unknown, search: string | undefined): boolean {
   if (search === undefined) return true;
   const lowerCaseSearchText = search.toLowerCase();

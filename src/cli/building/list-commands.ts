@@ -38,7 +38,6 @@ export const systemsCommand = createInventoryListCommand<System>("system", "a sy
   location: "location",
 });
 
-/** Creates a command with these columns between an object's name and its site. */
 function createInventoryListCommand<T extends { readonly id: string; readonly displayName: string }>(
   kind: Exclude<ObjectKind, "tag">,
   what: string,

@@ -49,7 +49,7 @@ async function readTags(
   return readings;
 }
 
-/** In a rejection of several tags, the service does not name the cause. */
+/** If the service rejects several tags together, it does not say which of the tags is wrong. */
 function addTagGroupHint(error: unknown, group: readonly string[]): unknown {
   const failure = asFailure(error);
   const [tag] = group;

@@ -24,12 +24,11 @@ interface TagListOptions extends InventoryOptions {
   readonly class?: string;
 }
 
-/** Printed row of a tag; null: the value was never read. */
 interface PrintedTagRow extends Tag {
   readonly siteId: number;
   readonly site: string;
   readonly systemIds: readonly string[];
-  /** Class of live reads in the configuration that selects the tag. */
+  /** Name of the class of live reads that selects the tag. */
   readonly class: string | null;
   readonly hasLog: boolean | null;
   readonly value: StoredValue["value"] | undefined;
@@ -40,7 +39,7 @@ interface PrintedTagRow extends Tag {
 interface StoredTagState {
   readonly values: ReadonlyMap<string, StoredValue>;
   readonly systems: ReadonlyMap<string, StoredTagSystems>;
-  /** True for a tag with a log; unknown tags are absent. */
+  /** Whether the service logs the tag; a tag is absent while that is unknown. */
   readonly logs: ReadonlyMap<string, boolean>;
 }
 
@@ -139,7 +138,6 @@ function refuseUnknownReadClass(name: string | undefined, { read }: SourceConfig
   );
 }
 
-/** Throws ConfigError for a system without tags in the list of the service or in the state. */
 function refuseUnknownSystem(
   { system }: TagListOptions,
   { inventory }: SourceConfigEntry,
@@ -156,7 +154,6 @@ function refuseUnknownSystem(
 
 const MAX_UNITS_IN_ERROR = 12;
 
-/** Throws ConfigError with the known units. */
 function refuseUnknownUnit(unit: string | undefined, tags: readonly ObjectWithSite<Tag>[]): void {
   const tagsByUnit = Map.groupBy(tags, ({ value }) => value.unit ?? "");
   if (unit === undefined || tags.length === 0 || tagsByUnit.has(unit)) return;

@@ -87,7 +87,6 @@ export function checkSinkSites(
   });
 }
 
-/** `problems` returns a text or null for each value of the option. */
 function sinkFilterWarnings(
   sinks: Config["sinks"],
   places: LocateOption,
@@ -123,7 +122,7 @@ function checkReadClasses(compared: ComparedSource): CheckResults {
   });
 }
 
-/** Each resolution, and totals, is a separate list. */
+/** Compares the history classes of each resolution separately, and those of totals. */
 function checkHistoryClasses(compared: ComparedSource): CheckResults {
   const classes = compared.entry.history.map((each, index) => ({ ...each, index }));
   const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
@@ -150,7 +149,7 @@ function checkTagClass(
   );
 }
 
-/** A tag is on the list as soon as one field matches, so each field is compared separately. */
+/** One matching field of `silent_sensors` selects a tag, so each field is compared with the building separately. */
 function checkSilentSensorOptions(compared: ComparedSource): CheckResults {
   const { silent_sensors: sensors } = compared.entry;
   if (sensors === false) return [];

@@ -129,7 +129,6 @@ function checkPagePasswords({ status }: Config): readonly CheckResult[] {
   }
 }
 
-/** Checks that a second person has approved what may be written. */
 async function checkWritingApproval(config: Config): Promise<readonly CheckResult[]> {
   if (!config.commands.enabled) return [];
 

@@ -43,7 +43,7 @@ export async function checkMonitoringSource(check: SourceToCheck) {
   const { name, entry, config, signal } = check;
   const checkName = `source ${name}`;
   const lines: CheckResult[] = [];
-  /** Null if the service did not respond. */
+  /** Sites that the token sees; null if the service did not respond. */
   let sites: TokenInfo["sites"] | null = null;
   /** Entries of `commands.allow` whose tags exist; null without a comparison. */
   let writable: readonly AllowedTag[] | null = null;
@@ -157,7 +157,6 @@ function checkTokenExpiry(what: string, { name, user, expiresAt }: TokenInfo, no
   return warnedCheck(what, `${detail}: have a new one made, and put it where \`token\` says`);
 }
 
-/** Lists the abilities that the token needs, with the part of the configuration that needs each ability. */
 function neededAbilities({ schedules, read, history }: SourceConfigEntry, { commands }: Config, source: string) {
   const listNames = ["gateways", "hosts", "systems"] as const;
   const rules: readonly (readonly [isNeeded: boolean, ability: string, purpose: string, without: string])[] = [

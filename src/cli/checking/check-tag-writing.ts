@@ -134,7 +134,6 @@ async function fleetWritingBlockers(config: Config): Promise<readonly CheckResul
   return [...(isStopped ? [blockerLine(WRITING_STOPPED)] : []), ...unarmedMachineBlocker, ...sourceBlockers];
 }
 
-/** `place` names the state in the arming message; null needs no arming. */
 async function storeBlockers(config: Config, store: Store, stateToArm: string | null): Promise<readonly CheckResult[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
   const armingRefusal = stateToArm === null ? null : await readArmingRefusal(store, stateToArm);
@@ -156,7 +155,7 @@ async function storeBlockers(config: Config, store: Store, stateToArm: string | 
   ];
 }
 
-/** The command line and the status page, in `commands.allow[].from`. */
+/** Name of the command line and the status page in `commands.allow[].from`. */
 const OPERATOR_SENDER = "operator";
 
 function commandSenderBlockers(config: Config, places: LocateOption): readonly CheckResult[] {

@@ -22,7 +22,7 @@ export async function checkLocalMachine(
   const portCheck = await checkStatusPagePort(status, runningWorker === "own", places);
   if (typeof runningWorker === "string") return [...stateChecks, portCheck];
   const folderInUseText = `A worker that was started with ${runningWorker.startedWith} uses ${state.folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
-  // The running worker may use the address.
+  // The port of the status page may be taken by that other worker, so a taken port is only a warning.
   const uncertainPort = portCheck.result === "ok" ? portCheck : { ...portCheck, result: "warning" as const };
   return [...stateChecks, warnedCheck("state folder", folderInUseText, places(["state", "folder"])), uncertainPort];
 }

@@ -6,16 +6,7 @@ import type { AddressInfo } from "node:net";
 import { z } from "zod";
 import { PAGE_SECURITY_HEADERS } from "../../core/http/security-headers.ts";
 
-/**
- * The demo's chat channel, in memory. It accepts every program of this machine: loopback only, never for a building.
- *
- * | Request | Response |
- * |---|---|
- * | `POST /messages` | 201 and the id; 200 and the known id if the key is known, so that no message appears twice |
- * | `PATCH /messages/<id>` | 200; 404 if the message does not exist |
- * | `POST /messages/<id>/close` | the same, and closes the message |
- * | `GET /messages` | all messages, the newest first |
- */
+/** The chat channel of the demo, in memory. It accepts every program of this machine, so it listens on loopback. */
 export type MessageInbox = Awaited<ReturnType<typeof startMessageInbox>>;
 
 const PostedMessage = z.strictObject({
@@ -24,7 +15,7 @@ const PostedMessage = z.strictObject({
   status: z.string().max(20),
   statusText: z.string().max(200),
   priority: z.string().max(100),
-  /** Lines with a fact about the alarm each: `Site: Kvarnholmen 4`. */
+  /** One fact about the alarm per line, such as `Site: Kvarnholmen 4`. */
   text: z.string().max(50_000),
 });
 type PostedMessage = z.output<typeof PostedMessage>;

@@ -72,7 +72,6 @@ export function currentSimulationEpoch(): string {
 const ALARM_ACKNOWLEDGE_DELAY_MS = 12_000;
 const ACKNOWLEDGE_CHECK_INTERVAL_MS = 2_000;
 
-/** Acknowledges every new alarm in the simulated service until the signal aborts. */
 export function acknowledgeNewAlarms(
   { control, now, truth }: Pick<Simulator, "control" | "now" | "truth">,
   clock: Clock,

@@ -26,9 +26,7 @@ interface FleetDemoOptions {
 
 const FLEET_DEMO_CONFIG_FILE = fileURLToPath(new URL("../../../config/demo-fleet.yaml", import.meta.url));
 
-/** Sites by source name of the configuration. */
 const SITES_BY_SOURCE_NAME = { harbour: 1, hill: 6, park: 9, square: 10, station: 14, tower: 15 } as const;
-/** Ports of the demo's servers; a taken port is replaced by a free port. */
 const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, database: 15_432 } as const;
 const STOP_TIMEOUT_MS = 10_000;
 

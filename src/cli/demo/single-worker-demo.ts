@@ -15,7 +15,6 @@ import { DEMO_CONFIG_FILE, registerRunningDemo } from "./running-demos.ts";
 /** Sites with short intervals, many alarms, and the only set-point of the recordings. */
 const DEMO_SITE_IDS = [1, 6, 9, 10, 14, 15];
 
-/** Ports of the demo's servers; a taken port is replaced by a free port. */
 const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, service: 8085 } as const;
 
 const STOP_TIMEOUT_MS = 8_000;
@@ -25,10 +24,7 @@ interface SavedSimulation {
   readonly state: SimulatorState | null;
 }
 
-/**
- * Demo of one worker in this process, on loopback: a simulated service with recorded readings, an MQTT broker, an inbox
- * that stands for a chat channel. The folder stores everything, so the next start continues.
- */
+/** Demo in this process, on loopback: worker, simulated service, MQTT broker and inbox. The folder keeps all state. */
 export async function startDemo({ folder }: { readonly folder: string }) {
   prepareDemoFolder(folder);
   const simulationFile = join(folder, "simulator.json");

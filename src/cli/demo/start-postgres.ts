@@ -47,7 +47,6 @@ export function startChildProcess(
     pid: childProcess.pid ?? 0,
     isRunning: () => isRunning,
     errorOutput: () => errorOutput,
-    /** Signal or exit code that ended the process. */
     ended: processEndReason,
     async stop(signal: NodeJS.Signals, withinMs: number): Promise<void> {
       if (!isRunning) return;
@@ -125,7 +124,6 @@ function listPostgresFolders(): readonly string[] {
   ];
 }
 
-/** Returns the folder with initdb and postgres. */
 export function findPostgresFolder(folders = listPostgresFolders()): string {
   const postgresFolder = folders.find((path) => isProgram(join(path, "initdb")) && isProgram(join(path, "postgres")));
   // A link leads into the folder that contains all programs.
@@ -169,14 +167,12 @@ function findPostgresUser(): PostgresUser | null {
   }
 }
 
-/** Returns a parent for temporary folders that the user of the server can access. */
 function accessibleTemporaryFolder(): string {
   const folder = tmpdir();
   const isAccessibleToOtherUsers = process.getuid?.() !== 0 || (statSync(folder).mode & 0o001) !== 0;
   return isAccessibleToOtherUsers ? folder : "/tmp";
 }
 
-/** Returns true when the server accepts connections, which is later than the opening of its port. */
 async function acceptsConnections(programs: string, port: number): Promise<boolean> {
   try {
     const args = ["-q", "-h", "127.0.0.1", "-p", String(port)];

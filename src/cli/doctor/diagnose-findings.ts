@@ -106,7 +106,6 @@ function diagnoseWorker({ worker: findings, state: { folder }, log }: DoctorFind
   );
 }
 
-/** pino level of errors. */
 const ERROR_LOG_LEVEL = 50;
 
 function lastLoggedErrorText(log: DoctorFindings["log"]): string {

@@ -51,7 +51,6 @@ function writeDoctorReport(folder: string, report: DoctorReport): string {
   }
 }
 
-/** Problems printed to the terminal; the report file contains all problems. */
 const MAX_PRINTED_PROBLEMS = 10;
 
 function formatDoctorReport(file: string, { troubles }: DoctorReport): readonly string[] {
@@ -78,7 +77,6 @@ const MAX_LOG_LINES = 300;
 const MAX_LOG_LINE_LENGTH = 2_000;
 const MAX_LOG_BYTES = 1024 ** 2;
 
-/** Creates the report; changes nothing and masks every text. */
 async function createDoctorReport(options: DoctorReportInputs): Promise<DoctorReport> {
   const { configFile, environment, signal, update } = options;
   const { findings: configuration, config: parsed } = inspectConfiguration(configFile, environment);

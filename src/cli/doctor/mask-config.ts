@@ -36,7 +36,6 @@ export interface MaskedConfig {
   readonly hidden: readonly string[];
 }
 
-/** Masks a configuration; `environment` says which variables are set. */
 export function maskConfig(content: unknown, environment: ProcessEnv = process.env): MaskedConfig {
   const maskedTexts: string[] = [];
   const rootSchema = configJsonSchema() as JsonSchema & { readonly definitions?: Readonly<Record<string, JsonSchema>> };

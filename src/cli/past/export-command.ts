@@ -89,7 +89,6 @@ function parseMoment(text: string): RequestedTime {
   return { text, at: parseTime(text) };
 }
 
-/** Builds the request, limited to closed intervals. */
 function buildExportRequest(
   tagIds: readonly string[],
   options: ExportCommandOptions,
@@ -109,7 +108,6 @@ function buildExportRequest(
   return { order: exportOrder, asked: JSON.stringify([source, from.text, to.text, resolution, select]) };
 }
 
-/** Throws ConfigError if another process uses the quota of the state. */
 async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: AbortSignal): Promise<void> {
   if (postgres !== undefined)
     throw new ConfigError("In a fleet an export would spend the quota of whichever member holds the source.", {

@@ -62,12 +62,7 @@ const FINAL_GAP_REASONS: ReadonlySet<HistoryGapReason> = new Set([
   ...REFUSED_GAP_REASONS,
 ]);
 
-/**
- * Resumes an earlier run of the same export. Returns a ConfigError if no tag matches or a tag or site is unknown.
- *
- * Two workers run one after the other on the state of the export. The first fetches, and writes files once they are
- * large. The second sends no requests, writes the remaining events and finalizes the days.
- */
+/** Starts or resumes an export: one worker fetches the history, a second worker writes the rest and seals the days. */
 export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigError> {
   const request = await useExportWorker(run, "fetching", (worker) => fetchHistory(run, worker));
   if (request instanceof ConfigError) return request;

@@ -74,7 +74,7 @@ export function define(command: Command, context: CliContext): void {
 interface InitContext {
   readonly context: CliContext;
   readonly terminal: Terminal;
-  /** Null without a terminal; then options give all values. */
+  /** Asks questions at the terminal; null without a terminal, where options give all values. */
   readonly asker: TerminalPrompt | null;
   readonly file: string;
   readonly options: InitCommandOptions;

@@ -130,7 +130,6 @@ async function runMember(options: FleetMemberOptions, feed: TerminalFeed | null,
   await member.stop(STOP_TIMEOUT_MS);
 }
 
-/** Writes the pointer by which commands find the state while the configuration file is wrong. */
 function writeWorkerPointer(
   { config, configFile, log }: Pick<FleetMemberOptions, "config" | "configFile" | "log">,
   isFleet: boolean,

@@ -127,7 +127,7 @@ export async function runSetupPage(context: CliContext): Promise<boolean> {
   refuseExistingFile(file, "--config");
   const terminal = context.terminal();
   const machineZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  // The worker gets the same address for its status page.
+  // The worker later uses the port of the setup page for its status page.
   const statusPort = await findFreeStatusPort();
   const startDecision = Promise.withResolvers<boolean>();
   const declineStart = () => startDecision.resolve(false);

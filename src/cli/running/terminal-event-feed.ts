@@ -14,7 +14,7 @@ const HIDDEN_LOG_MESSAGES = ["started", "Plenum is running"];
 /** Prints log lines and important events, but no values, as short lines for a person. */
 export function createTerminalFeed(print: (line: string) => void, now: () => number) {
   const lastPrintedMs = new Map<string, number>();
-  /** `/readyz` reports a sink only after a while. */
+  /** Sinks with a problem in the log; `/readyz` reports a failing sink only after a while. */
   const failingSinks = new Set<string>();
   let wasReady: boolean | null = null;
   let initialAlarms = 0;
@@ -80,7 +80,7 @@ interface LogLineFields {
   readonly problem?: string;
   readonly reason?: string;
   readonly err?: { readonly message?: string; readonly hint?: string };
-  /** Parts of a reload; `pending` changes wait for a restart. */
+  /** Result of reloading the configuration; `pending` changes wait for a restart. */
   readonly problems?: readonly string[];
   readonly changes?: readonly string[];
   readonly pending?: readonly string[];
@@ -136,7 +136,6 @@ function describeEvent(event: AnyEvent): { readonly mark: " " | "!"; readonly te
 const EVENTS_PER_PAGE = 250;
 const POLL_INTERVAL_MS = 1_000;
 
-/** Yields pages of events after a position until the signal aborts. */
 export async function* newEventPages({ outbox }: Pick<Store, "outbox">, position: number, signal: AbortSignal) {
   let lastPosition = position;
   while (!signal.aborted) {

@@ -35,7 +35,6 @@ export function splitCommaSeparatedIds(texts: readonly string[]): readonly strin
   return [...new Set(texts.flatMap((text) => text.split(",")))];
 }
 
-/** Creates an option for a time, whose default the help prints as an age. */
 export function createTimeOption(flags: string, description: string, ageByDefault: string): Option {
   const defaultTimeText = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
   return new Option(flags, description).argParser(parseTime).default(parseTime(ageByDefault), defaultTimeText);

@@ -8,7 +8,6 @@ export const EXIT_CODE = {
   ok: 0,
   failure: 1,
   usage: 2,
-  /** `plenum complete`, `plenum export`: data are missing. */
   incomplete: 3,
   unavailable: 75,
   configuration: 78,

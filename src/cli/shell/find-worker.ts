@@ -39,7 +39,6 @@ export async function findLocalFleetMembers(
   return foundWorkers.filter(({ kind }) => kind !== "none");
 }
 
-/** Returns null if no worker runs. Throws if the worker does not respond. */
 export async function controlSocketOfWorker(state: StateSelector, signal: AbortSignal): Promise<ControlSocket | null> {
   const foundWorker = await findWorkerOfConfig(state, signal);
   if (foundWorker.kind === "silent") throw foundWorker.failure;

@@ -39,7 +39,6 @@ export async function useStateStore<T>(
   return useResourceAndClose(store, () => work(store));
 }
 
-/** Opens the state, also while a worker is running. The caller closes the store. */
 export async function openState({ config, source }: StateSelector, readOnly: boolean): Promise<Store> {
   const sources = source === undefined ? Object.keys(config.sources) : [source];
   const { parts, close } = await openSourceStores(config.state, sources, readOnly);

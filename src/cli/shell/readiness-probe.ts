@@ -4,7 +4,7 @@ import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { connectToWorker, findControlSocket } from "../../ui/operator/control-socket-path.ts";
 import { trustedPointers } from "./worker-pointer-file.ts";
 
-/** After this time the full command asks again and reports the problem. */
+/** Time limit of the quick probe; `plenum status --probe` then asks again and reports the problem. */
 const RESPONSE_TIMEOUT_MS = 4_000;
 
 /** Answers `status --probe` for a ready worker in a tenth of the time of the full command, which handles all else. */
@@ -36,7 +36,6 @@ function probedConfigFile(args: readonly string[], environment: ProcessEnv): str
   return file !== "" && otherArguments.toSorted().join(" ") === "--probe status" ? file : null;
 }
 
-/** Lists the folders in a folder; a missing folder has none. */
 export function listSubfolders(folder: string): readonly string[] {
   try {
     const folderEntries = readdirSync(folder, { withFileTypes: true });
@@ -47,7 +46,7 @@ export function listSubfolders(folder: string): readonly string[] {
   }
 }
 
-/** Any user who can write the folder could respond. */
+/** Another user who can write the folder could respond in place of the worker. */
 function isWritableByOthers(folder: string): boolean {
   return process.platform !== "win32" && (statSync(folder).mode & 0o022) !== 0;
 }

@@ -15,10 +15,10 @@ import type { Source } from "../../engine/source/source.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { createBuildingView } from "../../engine/views/building-view.ts";
 
-/** Five times the default: 30,000 tags need 60 requests. A service that rejects such pages gets smaller requests. */
+/** Objects per page of a list, five times the default: 30,000 tags need 60 requests instead of 300. */
 const LISTING_PAGE_SIZE = 500;
 
-/** The state is temporary, because the real one may belong to a running worker. */
+/** Uses a source with a temporary state, because the real state may belong to a running worker. */
 export async function useStandaloneSource<T>(
   name: string,
   entry: SourceConfigEntry,

@@ -19,7 +19,7 @@ export function redirectStandardError(log: Log): void {
   for (const method of ["log", "info", "debug", "warn", "error", "trace"] as const) console[method] = logLibraryOutput;
 }
 
-/** After an uncaught error the memory may be inconsistent. Committed data is on disk. */
+/** Ends the process, because its memory may be inconsistent after an uncaught error; committed data is on disk. */
 export function exitOnUncaughtErrors(): void {
   const exitOnError = (error: unknown) => {
     // The reader closed the pipe, as in `plenum alarms | head`.

@@ -4,17 +4,16 @@ import { basename, dirname, join } from "node:path";
 import { resolveFolderLinks } from "../../core/errors/folder-problem.ts";
 
 /**
- * A worker's pointer from its configuration file to its state folder: `plenum writes stop` finds the worker while the file
- * is wrong or gone. It stays after the worker ends. It is next to the file (`.plenum.yaml.worker`), or, where that folder
- * is read-only, in a runtime folder of the user.
+ * File from which commands find the state folder of a worker whose configuration file is wrong or gone. The pointer is
+ * next to the configuration file (`.plenum.yaml.worker`), or, if that folder is read-only, in a runtime folder.
  */
 export interface WorkerPointer {
-  /** Absolute; in a fleet, the members have folders below. */
+  /** Absolute path of the state folder; members of a fleet have subfolders of it. */
   readonly stateFolder: string;
   readonly isFleet: boolean;
 }
 
-/** The health check loads this file, so this check uses no library. */
+/** Checks without a library, because the health check loads this file every minute. */
 function isWorkerPointer(read: unknown): read is WorkerPointer {
   if (typeof read !== "object" || read === null) return false;
   const { stateFolder, isFleet, ...otherFields } = read as Partial<Record<string, unknown>>;
@@ -47,7 +46,7 @@ function tryWritePointer({ file, isRuntime }: PointerLocation, text: string): bo
 
 export const readWorkerPointers = (configFile: string): readonly WorkerPointer[] => [...trustedPointers(configFile)];
 
-/** Lazy: some callers need only the first pointer. */
+/** Reads pointers one by one, because some callers need only the first. */
 export function* trustedPointers(configFile: string): Generator<WorkerPointer> {
   for (const { file, isRuntime } of pointerLocations(configFile)) {
     try {
@@ -112,7 +111,6 @@ function runtimeFolders(): readonly string[] {
   return [...new Set([userRuntimeFolder(), userTemporaryFolder(), SERVICE_RUNTIME_FOLDER])];
 }
 
-/** True if only this user may open the folder. */
 export function isPrivateFolder(folder: string): boolean {
   const folderStats = lstatSync(folder, { throwIfNoEntry: false });
   if (folderStats?.isDirectory() !== true) return false;

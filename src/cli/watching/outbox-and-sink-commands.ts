@@ -129,7 +129,7 @@ export async function useCommandStore(
   });
 }
 
-/** Throws ConfigError for an unknown id before any letter changes. */
+/** Throws ConfigError for an unknown id, before any dead letter is changed. */
 async function parseDeadLetterIds(
   { outbox }: Store,
   sink: string,

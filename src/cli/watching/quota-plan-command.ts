@@ -140,7 +140,7 @@ function historyClassTable(history: PlanReport["history"]): readonly string[] {
   );
 }
 
-/** Shows a second end if the service may accept larger responses than before. */
+/** Also shows an earlier end of the backfill if the service may accept larger responses than before. */
 function backfillPlanLines(backfill: NonNullable<PlanReport["backfill"]>): readonly string[] {
   const { doneAt, requestsLeft, requestsPerMinute, requestsAtBest, atBestDoneAt } = backfill;
   return omitMissingLines(

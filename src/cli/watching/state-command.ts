@@ -143,7 +143,6 @@ function defineMoveCommand(state: Command, context: CliContext): void {
     });
 }
 
-/** Returns the target database from the options, or from the configuration without options. */
 function chooseTargetDatabase(
   { to, schema, passwordFile, caFile, allowPlain }: MoveStateOptions,
   configured: PostgresState | undefined,
@@ -171,7 +170,6 @@ function chooseTargetDatabase(
   throw new ConfigError(`${option}: ${(issue?.message ?? "").replace("set allow_plain: true", "add --allow-plain")}`);
 }
 
-/** Converts kill switch and approval from files of the folder to documents of a fleet. */
 function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   const documents = new Map<string, string>();
   const at = isoUtc(systemClock.now());

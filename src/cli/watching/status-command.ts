@@ -47,7 +47,6 @@ async function probeReadiness(foundWorker: FoundWorker, signal: AbortSignal): Pr
   if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
 }
 
-/** Requests the worker's report; returns the report in the state if no worker responds. */
 async function readStatusReport(
   foundWorker: FoundWorker,
   config: Config,

@@ -12,9 +12,8 @@ import { formatErrorLines } from "../shell/exit-codes.ts";
 import { findWorkerState, type RunningWorker, rejectedConfigText } from "../shell/find-worker.ts";
 import { useStateDatabase } from "../shell/open-worker-state.ts";
 
-/** If the file is wrong, the running worker, its pointer or the readable part of the file says where the switch is. */
+/** If the configuration is wrong, the running worker, its pointer or readable options tell where the kill switch is. */
 interface KillSwitches {
-  /** Stops writing; returns a line for each location of the kill switch. */
   stop(by: string): Promise<readonly string[]>;
   resume(): Promise<void>;
 }
@@ -74,7 +73,7 @@ async function killSwitchWithoutFile(context: CliContext, file: string, error: C
 const KILL_SWITCH_NOT_FOUND_TEXT =
   "Nothing was changed: no worker of this configuration file was found. Correct the file; or, to stop writing, create the file WRITES-STOPPED in the worker's state folder.";
 
-/** Tries every location, then throws the first failure. */
+/** Stops or resumes at every location of the kill switch, then throws the first failure. */
 function combineKillSwitches(allControls: readonly KillSwitches[]): KillSwitches {
   async function applyToAllSwitches<T>(work: (one: KillSwitches) => Promise<T>): Promise<readonly T[]> {
     const switchOutcomes = await Promise.allSettled(allControls.map(work));

@@ -124,7 +124,6 @@ const COMMAND_RESULT_TIMEOUT_MS = 6 * 60_000;
 
 type CommandResultWatch = Awaited<ReturnType<typeof watchCommandResults>>;
 
-/** Watches for results of commands; ignores earlier results. */
 async function watchCommandResults(stateSelector: StateSelector) {
   const store = await openState(stateSelector, true);
   const startPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
