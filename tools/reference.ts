@@ -1,5 +1,6 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { buildMessagesSchema } from "../connectors/mqtt/message-schemas.ts";
 import { configJsonSchema } from "../src/app/config/config.ts";
 import { wholeProgram } from "../test/cli/whole-program.ts";
 import { sampleOfEveryForm } from "../test/sample-events.ts";
@@ -13,6 +14,8 @@ import { METRICS_FILE, metricsText, metricWords } from "./reference/metrics.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 
+export const MQTT_SCHEMA_FILE = "docs/reference/mqtt.schema.json";
+
 export interface ReferenceDocument {
   readonly file: string;
   text(): string | Promise<string>;
@@ -24,6 +27,7 @@ export const DOCUMENTS: readonly ReferenceDocument[] = [
   { file: EVENTS_FILE, text: () => eventsText(eventTypes(ROOT), sampleOfEveryForm()) },
   { file: CONFIGURATION_FILE, text: () => configurationText(configJsonSchema()) },
   { file: METRICS_FILE, text: () => metricsText(metricWords()), platform: "linux" },
+  { file: MQTT_SCHEMA_FILE, text: () => `${JSON.stringify(buildMessagesSchema(), null, 2)}\n` },
   { file: COMMANDS_FILE, text: async () => commandsText(await wholeProgram()) },
 ];
 

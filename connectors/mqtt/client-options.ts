@@ -6,7 +6,7 @@ import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import type { MqttConfig } from "./config.ts";
-import type { MqttMessage } from "./messages.ts";
+import type { MqttMessage } from "./publish-packets.ts";
 import { MAX_RECEIVED_PACKET_BYTES } from "./publish-packets.ts";
 
 /** Maximum number of commands that the broker may send before Plenum acknowledges one. */

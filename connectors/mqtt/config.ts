@@ -69,6 +69,10 @@ export const MqttConfig = z
     topic: createTextSchema(findTemplateError)
       .default("{prefix}/{source}/{site}/{kind}/{id}/{aspect}")
       .meta({ description: "Layout of the topics. Leave out {source} or {site} only where there is just one." }),
+    payload: z.enum(["json", "plain", "both"]).default("json").meta({
+      description:
+        "Form of live values. `plain` publishes the bare value, such as `20.0`, instead of JSON; `both` publishes it as `value/plain` next to the JSON. Both add the topic `quality`.",
+    }),
     retain: RetainOptions.prefault({}).meta({ description: "What the broker keeps for those who come later." }),
     keepalive: Duration.prefault("30s")
       .refine((ms) => ms >= 1_000 && ms <= 3_600_000, "Use 1s to 1h.")

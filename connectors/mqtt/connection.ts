@@ -5,7 +5,8 @@ import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { type BrokerLink, type LinkOptions, openBrokerLink } from "./link.ts";
-import type { MqttMessage } from "./messages.ts";
+import type { CheckMessage, WorkerStatusMessage } from "./message-schemas.ts";
+import type { MqttMessage } from "./publish-packets.ts";
 
 interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> {
   readonly statusTopic: string;
@@ -33,11 +34,11 @@ export function createConnection(
 
   const getUtcTime = () => isoUtc(clock.now());
   const getUsableLink = () => (session === null || session.link.lost.aborted ? null : session.link);
-  const buildStatus = (body: Readonly<Record<string, string>>) => buildStatusMessage(statusTopic, body);
+  const buildStatus = (body: WorkerStatusMessage) => buildStatusMessage(statusTopic, body);
 
   async function connect(): Promise<void> {
     const connectedAt = getUtcTime();
-    const willMessage = buildStatus({ status: "offline", reason: "connection lost", since: connectedAt });
+    const willMessage = buildStatus({ status: "offline", reason: "connection lost", since: connectedAt, time: null });
     const link = await openBrokerLink(
       broker,
       { clientId, will: willMessage, keepsSession: onSession !== undefined, onMessage },
@@ -94,7 +95,7 @@ export function createConnection(
   }
 
   async function publishOnlineStatus(link: BrokerLink, since: string): Promise<void> {
-    await publishStatus(link, buildStatus({ status: "online", since, time: getUtcTime() }));
+    await publishStatus(link, buildStatus({ status: "online", reason: null, since, time: getUtcTime() }));
   }
 
   return {
@@ -109,7 +110,8 @@ export function createConnection(
     async close(): Promise<void> {
       closing.abort(new Retryable("The connection is closed."));
       await Promise.allSettled([connectAttempt, reconnectLoop]);
-      await getUsableLink()?.end(buildStatus({ status: "offline", reason: "stopped", time: getUtcTime() }));
+      const stopped = buildStatus({ status: "offline", reason: "stopped", since: null, time: getUtcTime() });
+      await getUsableLink()?.end(stopped);
     },
   };
 }
@@ -158,6 +160,6 @@ async function publishStatus(link: BrokerLink, message: MqttMessage): Promise<vo
   }
 }
 
-function buildStatusMessage(topic: string, body: Readonly<Record<string, string>>): MqttMessage {
+function buildStatusMessage(topic: string, body: CheckMessage | WorkerStatusMessage): MqttMessage {
   return { topic, payload: JSON.stringify(body), retain: true, contentType: "application/json", properties: {} };
 }

@@ -8,8 +8,8 @@ export const mqtt = {
   summary: "Values, alarms and events as topics at an MQTT broker; commands from there.",
   Config: MqttConfig,
   carriesSequence: true,
-  locateEvent: ({ prefix, topic, retain }, event) =>
-    buildMessages(event, createTopics(prefix, topic), retain)[0]?.topic ?? null,
+  locateEvent: (config, event) =>
+    buildMessages(event, createTopics(config.prefix, config.topic), config)[0]?.topic ?? null,
   sink: async (config, context) => (await import("./sink.ts")).createMqttSink(config, context),
   commands: async (config, context) => (await import("./commands.ts")).createMqttCommands(config, context),
 } satisfies ConnectorDefinition<MqttConfig>;

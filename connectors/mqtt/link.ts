@@ -12,7 +12,7 @@ import {
   mapSubscribeError,
 } from "./failures.ts";
 import { createAcknowledgementFlush, createInFlightQueue } from "./in-flight.ts";
-import type { MqttMessage } from "./messages.ts";
+import type { MqttMessage } from "./publish-packets.ts";
 import { createPublisher, NO_PACKET_LISTENER, openBrokerSocket, packetBytesIfOver } from "./publish-packets.ts";
 
 /** One connection to the broker. The library never reconnects, so it cannot resend messages of a lost connection. */

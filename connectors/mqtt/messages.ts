@@ -10,22 +10,20 @@ import {
 } from "../../src/core/model/event.ts";
 import type { TagHistoryFact } from "../../src/core/model/history-event-data.ts";
 import type { MqttConfig } from "./config.ts";
+import type {
+  AlarmStateMessage,
+  CommandAcceptedMessage,
+  CommandNotRestoredMessage,
+  CommandResultMessage,
+  GatewayStateMessage,
+  HistoryMessage,
+  TotalMessage,
+} from "./message-schemas.ts";
+import type { MqttMessage } from "./publish-packets.ts";
 import type { Topics } from "./topics.ts";
+import { buildValueMessages, withDecimal, withDecimals } from "./value-messages.ts";
 
-export interface MqttMessage {
-  readonly topic: string;
-  /** Message body. An empty retained message makes the broker delete the retained message of the topic. */
-  readonly payload: string;
-  readonly retain: boolean;
-  readonly contentType: "application/json" | "application/cloudevents+json";
-  readonly properties: Readonly<Record<string, string>>;
-  readonly expirySeconds?: number;
-  readonly correlation?: string;
-  /** The event counts as delivered even if the broker rejects this message. */
-  readonly bestEffort?: true;
-}
-
-type RetainOptions = MqttConfig["retain"];
+export type MessageOptions = Pick<MqttConfig, "payload" | "retain">;
 
 const RESOLVED_ALARM_RETENTION_SECONDS = 604_800;
 
@@ -33,12 +31,12 @@ const RESOLVED_ALARM_RETENTION_SECONDS = 604_800;
 export function buildMessages(
   event: Event,
   topics: Topics,
-  retained: RetainOptions,
+  options: MessageOptions,
   sequence?: EventNumber | null,
 ): readonly MqttMessage[] {
   const sequenceFields = sequenceAttributes(sequence);
   const properties = { "plenum-event-id": event.id, "plenum-event-type": event.type, ...sequenceFields };
-  const states = buildStateMessages(event as AnyEvent, topics, retained, properties);
+  const states = buildStateMessages(event as AnyEvent, topics, options, properties);
   if (isTelemetry(event.type)) return states;
   const topicParts = { source: eventSourceName(event), site: event.siteid ?? null, kind: "event", id: event.type };
   return [
@@ -59,21 +57,36 @@ type InventoryEvent = Extract<
 >;
 type ObjectKind = "site" | "gateway" | "host" | "system" | "tag";
 
-/** Retained topics of each kind of object, with the `retain` option that enables each topic. */
-const RETAIN_OPTION_BY_ASPECT: Readonly<Record<ObjectKind, Readonly<Record<string, keyof RetainOptions>>>> = {
-  site: { inventory: "inventory" },
-  gateway: { state: "inventory", inventory: "inventory" },
-  host: { inventory: "inventory" },
-  system: { inventory: "inventory" },
-  tag: { inventory: "inventory", systems: "inventory", value: "values" },
+const INVENTORY_ASPECTS: Readonly<Record<ObjectKind, readonly string[]>> = {
+  site: ["inventory"],
+  gateway: ["state", "inventory"],
+  host: ["inventory"],
+  system: ["inventory"],
+  tag: ["inventory", "systems"],
 };
+
+const VALUE_ASPECTS: Readonly<Record<MessageOptions["payload"], readonly string[]>> = {
+  json: ["value"],
+  plain: ["value", "quality"],
+  both: ["value", "value/plain", "quality"],
+};
+
+/** Returns the aspects of an object that the broker retains with these options. */
+function listRetainedAspects(kind: ObjectKind | "alarm", { payload, retain }: MessageOptions): readonly string[] {
+  if (kind === "alarm") return retain.alarms ? ["state"] : [];
+  return [
+    ...(retain.inventory ? INVENTORY_ASPECTS[kind] : []),
+    ...(kind === "tag" && retain.values ? VALUE_ASPECTS[payload] : []),
+  ];
+}
 
 function buildStateMessages(
   event: AnyEvent,
   topics: Topics,
-  retained: RetainOptions,
+  options: MessageOptions,
   properties: MqttMessage["properties"],
 ): readonly MqttMessage[] {
+  const { retain: retained } = options;
   const source = eventSourceName(event);
   const site = event.siteid ?? null;
   const formatTopic = (kind: string, id: string | number, aspect: string) =>
@@ -86,16 +99,13 @@ function buildStateMessages(
     properties,
   });
   if (event.type === "tag-value")
-    return [toJson(formatTopic("tag", event.data.tag.id, "value"), buildValueBody(event, source), retained.values)];
+    return buildValueMessages(event, (aspect) => formatTopic("tag", event.data.tag.id, aspect), options, properties);
   const withTimeAndId = (fields: object): MessageBody => ({ ts: event.time, ...fields, id: event.id });
-  const deleteRetained = (
-    kind: string,
-    id: string | number,
-    aspects: Readonly<Record<string, keyof RetainOptions>>,
-  ): MqttMessage[] =>
-    Object.entries(aspects)
-      .filter(([, option]) => retained[option])
-      .map(([aspect]) => ({ ...toJson(formatTopic(kind, id, aspect), {}, true), payload: "" }));
+  const deleteRetained = (kind: ObjectKind | "alarm", id: string | number): MqttMessage[] =>
+    listRetainedAspects(kind, options).map((aspect) => ({
+      ...toJson(formatTopic(kind, id, aspect), {}, true),
+      payload: "",
+    }));
 
   function buildReplies(plain: MqttMessage, correlation: string | null, replyTo: string | null): MqttMessage[] {
     const message = { ...plain, ...(correlation === null ? {} : { correlation }) };
@@ -105,12 +115,13 @@ function buildStateMessages(
 
   function buildInventoryMessages({ type, data }: InventoryEvent): readonly MqttMessage[] {
     const [kind, object] = getInventoryObject(data);
-    if (type.endsWith("-removed")) return deleteRetained(kind, object.id, RETAIN_OPTION_BY_ASPECT[kind]);
-    const inventory = toJson(formatTopic(kind, object.id, "inventory"), withTimeAndId({ object }), retained.inventory);
+    if (type.endsWith("-removed")) return deleteRetained(kind, object.id);
+    const body = withTimeAndId({ object: kind === "tag" ? { ...NO_TAG_NAMES, ...object } : object });
+    const inventory = toJson(formatTopic(kind, object.id, "inventory"), body, retained.inventory);
     if (!("gateway" in data && "online" in data.gateway)) return [inventory];
     const { online, displayName: name } = data.gateway;
-    const affectedHosts = "hosts" in data ? { hosts: data.hosts, wholeSite: data.wholeSite } : {};
-    const gatewayState = { ts: event.time, online, name, id: event.id, ...affectedHosts };
+    const { hosts, wholeSite } = "hosts" in data ? data : { hosts: null, wholeSite: null };
+    const gatewayState: GatewayStateMessage = { ts: event.time, online, name, hosts, wholeSite, id: event.id };
     return [toJson(formatTopic(kind, object.id, "state"), gatewayState, retained.inventory), inventory];
   }
 
@@ -130,7 +141,7 @@ function buildStateMessages(
     }
 
     case "alarm-vanished":
-      return deleteRetained("alarm", event.data.alarm.id, { state: "alarms" });
+      return deleteRetained("alarm", event.data.alarm.id);
     case "alarm-raised":
     case "alarm-resolved":
     case "alarm-acknowledged":
@@ -147,19 +158,35 @@ function buildStateMessages(
     }
 
     case "command-accepted": {
-      const { replyTo, ...fields } = event.data;
-      const message = toJson(formatTopic("tag", fields.tagId, "accepted"), withTimeAndId(fields), false);
+      const { replyTo, requested, ...fields } = event.data;
+      const body: CommandAcceptedMessage = {
+        ts: event.time,
+        requested: withDecimal(requested),
+        ...fields,
+        id: event.id,
+      };
+      const message = toJson(formatTopic("tag", fields.tagId, "accepted"), body, false);
       // A subtopic, because a requester expects a single response on the reply topic: the result.
       return buildReplies(message, fields.correlation, replyTo === null ? null : `${replyTo}/accepted`);
     }
     case "command-result": {
       const { replyTo, ...fields } = event.data;
-      const { commandId, correlation, tagId } = fields;
+      const { before, commandId, correlation, readBack, requested, tagId } = fields;
+      const values = {
+        requested: withDecimal(requested),
+        before: withDecimal(before),
+        readBack: withDecimal(readBack),
+      };
+      const body: CommandResultMessage = { ts: event.time, ...fields, ...values, id: event.id };
       const topic = tagId === null ? formatTopic("command", commandId, "result") : formatTopic("tag", tagId, "result");
-      return buildReplies(toJson(topic, withTimeAndId(fields), false), correlation, replyTo);
+      return buildReplies(toJson(topic, body, false), correlation, replyTo);
     }
-    case "command-not-restored":
-      return [toJson(formatTopic("tag", event.data.tagId, "not-restored"), withTimeAndId(event.data), false)];
+    case "command-not-restored": {
+      const { inForce, tagId, wanted } = event.data;
+      const values = { inForce: withDecimal(inForce), wanted: withDecimal(wanted) };
+      const body: CommandNotRestoredMessage = { ts: event.time, ...event.data, ...values, id: event.id };
+      return [toJson(formatTopic("tag", tagId, "not-restored"), body, false)];
+    }
 
     case "series-break":
     case "silent-sensors":
@@ -181,6 +208,8 @@ function buildStateMessages(
   }
 }
 
+const NO_TAG_NAMES = { alias: null, path: null, unitCode: null };
+
 function getInventoryObject(data: InventoryEvent["data"]) {
   if ("site" in data) return ["site", data.site] as const;
   if ("gateway" in data) return ["gateway", data.gateway] as const;
@@ -191,32 +220,11 @@ function getInventoryObject(data: InventoryEvent["data"]) {
 
 type MessageBody = Readonly<Record<string, unknown>>;
 
-/** Builds the message of a live value. An unreadable value is null with quality `bad`, never 0. */
-function buildValueBody(event: Event<"tag-value">, source: string | null): MessageBody {
-  const { tag, value, quality, time, latencyMs, lastGood, behindGateway, type } = event.data;
-  return {
-    ts: time,
-    value,
-    unit: tag.unit,
-    quality,
-    ...(type === undefined ? {} : { type }),
-    name: tag.displayName,
-    description: tag.description,
-    tag: tag.id,
-    source,
-    site: event.siteid ?? null,
-    lastGood,
-    behindGateway,
-    latencyMs,
-    id: event.id,
-  };
-}
-
 function buildSeriesFields(
   event: Event,
   { tag, resolution, timeZone }: Pick<TagHistoryFact, "tag" | "resolution" | "timeZone">,
   source: string | null,
-): MessageBody {
+) {
   const site = event.siteid ?? null;
   return { ts: event.time, unit: tag.unit, name: tag.displayName, tag: tag.id, source, site, resolution, timeZone };
 }
@@ -228,17 +236,19 @@ function formatHistoryPayload(
   source: string | null,
 ): string {
   const { origin, revised } = fact;
-  const fieldsJson = JSON.stringify({ ...buildSeriesFields(event, fact, source), origin, revised });
-  return `${fieldsJson.slice(0, -1)},"points":${pointsToJson(points)},"id":${JSON.stringify(event.id)}}`;
+  const fields: Omit<HistoryMessage, "points" | "id"> = { ...buildSeriesFields(event, fact, source), origin, revised };
+  const pointsJson = withDecimals(pointsToJson(points));
+  return `${JSON.stringify(fields).slice(0, -1)},"points":${pointsJson},"id":${JSON.stringify(event.id)}}`;
 }
 
-function buildTotalBody(event: Event<"tag-total">, source: string | null): MessageBody {
+function buildTotalBody(event: Event<"tag-total">, source: string | null): TotalMessage {
   const { from, to, total, reset } = event.data;
-  return { ...buildSeriesFields(event, event.data, source), from, to, total, reset, id: event.id };
+  const fields = buildSeriesFields(event, event.data, source);
+  return { ...fields, from, to, total: withDecimal(total), reset, id: event.id };
 }
 
 /** Builds the state of an alarm. For `alarm-out-of-scope`: the last known state with `inScope` false. */
-function buildAlarmBody(event: Event & { readonly data: AlarmFact }): MessageBody {
+function buildAlarmBody(event: Event & { readonly data: AlarmFact }): AlarmStateMessage {
   const { alarm, episode, late, behindGateway } = event.data;
   return {
     ts: event.time,

@@ -6,7 +6,8 @@ import { buildClientId } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { createConnection, rejectPendingOnAbort, testConnection } from "./connection.ts";
 import type { BrokerLink } from "./link.ts";
-import { buildMessages, type MqttMessage } from "./messages.ts";
+import { buildMessages } from "./messages.ts";
+import type { MqttMessage } from "./publish-packets.ts";
 import { packetBytesIfOver } from "./publish-packets.ts";
 import { detectServerInstance, readBrokerUptime } from "./server-instance.ts";
 import { createTopics } from "./topics.ts";
@@ -53,8 +54,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       signal.throwIfAborted();
       const link = connection.link();
       if (link === null) throw new Retryable("There is no connection to the broker.");
-      const messages = (event: Event, index: number) =>
-        buildMessages(event, topics, config.retain, offer?.sequences?.[index]);
+      const messages = (event: Event, index: number) => buildMessages(event, topics, config, offer?.sequences?.[index]);
       return rejectPendingOnAbort(link, signal, () =>
         deliverBatch(link, batch, messages, {
           maxInFlight: Math.min(config.max_in_flight, link.limits.receiveMaximum),

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { buildMessages } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { makeEvent } from "#src/core/model/event.ts";
@@ -74,7 +75,7 @@ describe("a message loop", () => {
     const told = (await rig.store.outbox.latest(10)).map(({ event }) => event);
     const topics = createTopics("plenum", "{prefix}/{source}/{site}/{kind}/{id}/{aspect}");
     const published = [value, ...told].flatMap((event) =>
-      buildMessages(event, topics, { values: true, alarms: true, inventory: true }),
+      buildMessages(event, topics, MqttConfig.parse({ url: "mqtts://broker.example" })),
     );
     expect(published.length).toBeGreaterThan(2);
     const before = (await rig.results()).length;

@@ -38,6 +38,7 @@ const blocks = recipes.flatMap(blocksIn);
 const SOURCE = { base_url: "https://monitoring.example.com", token: { file: "token" }, time_zone: "Europe/Oslo" };
 
 /** Samples and a boolean value of another tag. */
+const MQTT_OPTIONS = MqttConfig.parse({ url: "mqtts://broker.example" });
 const EVENTS = [...sampleOfEveryKind(), valueEvent(1, "10043", true)];
 const SAMPLES_AT = Date.parse("2026-11-02T06:20:00Z") / 1_000;
 
@@ -57,10 +58,9 @@ test("every configuration in the recipes is valid together with a source", () =>
 });
 
 test("every MQTT topic in the recipes is a topic of the connector", () => {
-  const { topic: layout, retain } = MqttConfig.shape;
-  const topics = createTopics("plenum", layout.parse(undefined));
+  const topics = createTopics("plenum", MQTT_OPTIONS.topic);
   const ownTopics = [
-    ...EVENTS.flatMap((event) => buildMessages(event, topics, retain.parse(undefined))).map(({ topic }) => topic),
+    ...EVENTS.flatMap((event) => buildMessages(event, topics, MQTT_OPTIONS)).map(({ topic }) => topic),
     topics.status,
     "plenum/cmd/main/10042/set",
   ].map((topic) => topic.split("/"));
@@ -174,10 +174,10 @@ describe("the Node-RED flow in the recipes", () => {
     async () => {
       const broker = await startMosquitto();
       onTestFinished(() => broker.stop());
-      const topics = createTopics("plenum", MqttConfig.shape.topic.parse(undefined));
+      const topics = createTopics("plenum", MQTT_OPTIONS.topic);
       const client = await connectAsync(broker.url);
       for (const event of [valueEvent(1, "1", null), valueEvent(2, "2", 42.5)]) {
-        for (const { topic, payload } of buildMessages(event, topics, { values: true, alarms: true, inventory: true }))
+        for (const { topic, payload } of buildMessages(event, topics, MQTT_OPTIONS))
           await client.publishAsync(topic, payload, { qos: 1, retain: true });
       }
       await client.endAsync();

@@ -3,7 +3,8 @@ import { KafkaConfig } from "../../connectors/kafka/config.ts";
 import { buildKafkaRecord } from "../../connectors/kafka/event-records.ts";
 import { createTopicTemplate as createKafkaTopics } from "../../connectors/kafka/topic-template.ts";
 import { MqttConfig } from "../../connectors/mqtt/config.ts";
-import { buildMessages, type MqttMessage } from "../../connectors/mqtt/messages.ts";
+import { buildMessages } from "../../connectors/mqtt/messages.ts";
+import type { MqttMessage } from "../../connectors/mqtt/publish-packets.ts";
 import { createTopics } from "../../connectors/mqtt/topics.ts";
 import { emitEventRows } from "../../connectors/shared/lake/event-rows.ts";
 import { buildWebhookHeaders, buildWebhookPayload, parseSigningKey } from "../../connectors/webhook/sink.ts";
@@ -65,9 +66,9 @@ function kindSection({ kind, about, forms }: KindType, samples: readonly Event[]
   return page(`## ${kind}`, about, ...fields, ...examples).trimEnd();
 }
 
-const topics = createTopics("plenum", MqttConfig.shape.topic.parse(undefined));
+const mqttOptions = MqttConfig.parse({ url: "mqtts://broker.example" });
+const topics = createTopics(mqttOptions.prefix, mqttOptions.topic);
 const kafkaTopics = createKafkaTopics(KafkaConfig.shape.topic.parse(undefined));
-const retained = MqttConfig.shape.retain.parse(undefined);
 const EXAMPLE_KEY = parseSigningKey(new Secret(`whsec_${Buffer.alloc(24, "example").toString("base64")}`));
 
 function deliveries(event: Event): readonly string[] {
@@ -78,7 +79,7 @@ function deliveries(event: Event): readonly string[] {
   const lines = [...encodeEventLines(event, { prefix: "", tags: {} })].map(({ text }) => String(text));
   const rows = new Set<string>();
   emitEventRows({ event, position: 1, committedAt: event.time }, ({ name }) => rows.add(name));
-  const messages = buildMessages(event, topics, retained);
+  const messages = buildMessages(event, topics, mqttOptions);
   const isToldAsEvent = messages.some(({ contentType }) => contentType === "application/cloudevents+json");
   const places = [
     ...messages.map((message) => ["MQTT", messageText(message)]),

@@ -129,8 +129,12 @@ export const EVENT_FIELDS: {
     quality: at("good quality", "value.quality", "quality"),
     time: at(no("the point has the time of the event"), "value.time", "ts"),
     latencyMs: at("latency_ms", "value.latency_ms", "latencyMs"),
-    lastGood: at(no("earlier points and rows say so"), no("earlier points and rows say so"), "lastGood"),
-    type: at("type_before type_now", no("no column yet; the quality is `uncertain`"), "type"),
+    lastGood: at(
+      no("earlier points and rows say so"),
+      no("earlier points and rows say so"),
+      "lastGoodTime lastGoodValue",
+    ),
+    type: at("type_before type_now", no("no column yet; the quality is `uncertain`"), "typeBefore typeNow"),
     behindGateway: at("behind_gateway", "value.behind_gateway", "behindGateway"),
   },
   "tag-history": {

@@ -1,4 +1,5 @@
 import { encodeEventLines } from "#connectors/influxdb/event-points.ts";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { buildMessages } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { emitEventRows } from "#connectors/shared/lake/event-rows.ts";
@@ -51,7 +52,7 @@ function lakeColumns(event: Event): ReadonlyMap<string, string> {
 
 function mqttKeys(event: Event): ReadonlyMap<string, string> {
   const topics = createTopics("plenum", "{prefix}/{source}/{site}/{kind}/{id}");
-  const messages = buildMessages(event, topics, { values: true, alarms: true, inventory: true } as never);
+  const messages = buildMessages(event, topics, MqttConfig.parse({ url: "mqtts://broker.example" }));
   return collect(
     messages.flatMap(({ topic, payload }) => {
       const body: unknown = typeof payload === "string" && payload !== "" ? JSON.parse(payload) : {};

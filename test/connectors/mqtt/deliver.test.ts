@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { BrokerLink } from "#connectors/mqtt/link.ts";
-import type { MqttMessage } from "#connectors/mqtt/messages.ts";
+import type { MqttMessage } from "#connectors/mqtt/publish-packets.ts";
 import { deliverBatch } from "#connectors/mqtt/sink.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";

@@ -2,7 +2,7 @@ import { PassThrough } from "node:stream";
 import fc from "fast-check";
 import { type IPublishPacket, writeToStream } from "mqtt-packet";
 import { describe, expect, test } from "vitest";
-import type { MqttMessage } from "#connectors/mqtt/messages.ts";
+import type { MqttMessage } from "#connectors/mqtt/publish-packets.ts";
 import {
   computeMaxPacketBytes,
   computePacketBytes,

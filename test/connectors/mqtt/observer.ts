@@ -1,5 +1,6 @@
 import { connectAsync, type IClientOptions, type IClientPublishOptions, type IPublishPacket } from "mqtt";
-import { onTestFinished } from "vitest";
+import { expect, onTestFinished } from "vitest";
+import { findSchemaProblem } from "./message-schema.ts";
 
 export type Observer = Awaited<ReturnType<typeof observe>>;
 
@@ -14,10 +15,14 @@ export interface HeardMessage {
 export async function observe(url: string, filters: string | string[] = "#", options: IClientOptions = {}) {
   const client = await connectAsync(url, { protocolVersion: 5, reconnectPeriod: 0, ...options });
   const heardMessages: HeardMessage[] = [];
+  const schemaProblems: string[] = [];
   const pendingLooks = new Set<() => void>();
   client.on("message", (topic, payload, packet) => {
     const payloadText = payload.toString();
     heardMessages.push({ topic, text: payloadText, json: parseObject(payloadText), retained: packet.retain, packet });
+    const isJsonOfPlenum = packet.properties?.contentType?.endsWith("json") === true && payloadText !== "";
+    const schemaProblem = isJsonOfPlenum ? findSchemaProblem(payloadText) : null;
+    if (schemaProblem !== null) schemaProblems.push(`${topic}: ${schemaProblem}`);
     for (const pendingLook of pendingLooks) pendingLook();
   });
   if (filters.length > 0) await client.subscribeAsync(filters, { qos: 1 });
@@ -45,7 +50,10 @@ export async function observe(url: string, filters: string | string[] = "#", opt
     },
     publish: (topic: string, payload: string, publishOptions: IClientPublishOptions = {}) =>
       client.publishAsync(topic, payload, { qos: 1, ...publishOptions }),
-    leave: () => client.endAsync(true),
+    async leave() {
+      await client.endAsync(true);
+      expect(schemaProblems, "messages that match no schema of docs/reference/mqtt.schema.json").toEqual([]);
+    },
   };
 }
 

@@ -1,0 +1,309 @@
+import { z } from "zod";
+import type { Alarm, Gateway, Host, Site, System, Tag } from "../../src/core/model/building.ts";
+import { COMMAND_OUTCOMES } from "../../src/core/model/command-event-data.ts";
+import { EVENT_KINDS } from "../../src/core/model/event.ts";
+
+// Schemas of all published messages. Only `npm run reference` and tests use them; the sink does not validate.
+
+const Text = z.string();
+const NullableText = Text.nullable();
+const Time = Text.meta({ description: "ISO 8601." });
+const Measurement = z.number().meta({ description: "Always with a decimal point, such as `20.0`." });
+const Value = z.union([Measurement, z.boolean()]).nullable();
+const EventId = Text.meta({ description: "Id of the event. A message that is sent again has the same id." });
+const Source = NullableText.meta({ description: "Name of the source; null for Plenum itself." });
+const SiteId = NullableText.meta({ description: "The service's number of the site; null without a site." });
+const ValueType = z.enum(["number", "boolean"]).nullable();
+
+const ValueSchema = z.strictObject({
+  ts: Time.meta({ description: "Time of the value, UTC." }),
+  value: Value.meta({ description: "Null unless the quality is `good` or `uncertain`." }),
+  quality: z.enum(["good", "uncertain", "bad", "stale"]),
+  unit: NullableText,
+  name: Text,
+  alias: NullableText.meta({ description: "Alias from the names file." }),
+  description: NullableText,
+  tag: Text.meta({ description: "The service's number of the tag." }),
+  source: Source,
+  site: SiteId,
+  lastGoodValue: Value.meta({ description: "The last value that was not null." }),
+  lastGoodTime: NullableText.meta({ description: "Time of `lastGoodValue`, UTC." }),
+  staleReason: z
+    .enum(["source-unavailable", "out-of-scope", "no-ability", "gateway-offline", "quarantined", "not-scheduled"])
+    .nullable()
+    .meta({ description: "Null unless the quality is `stale`." }),
+  behindGateway: NullableText.meta({ description: "Id of the offline gateway that explains a missing value." }),
+  typeBefore: ValueType.meta({ description: "Expected type, while the type is in doubt; else null." }),
+  typeNow: ValueType.meta({ description: "Type of this value, while the type is in doubt; else null." }),
+  latencyMs: z.number(),
+  id: EventId,
+});
+export type ValueMessage = z.infer<typeof ValueSchema>;
+
+const SERIES_FIELDS = {
+  ts: Time,
+  unit: NullableText,
+  name: Text,
+  tag: Text,
+  source: Source,
+  site: SiteId,
+  resolution: z.enum(["5m", "1h", "1d", "1w", "1mo"]),
+  timeZone: Text,
+};
+
+const HistorySchema = z.strictObject({
+  ...SERIES_FIELDS,
+  origin: z.enum(["live", "backfill"]),
+  revised: z.boolean(),
+  points: z.array(z.strictObject({ time: Time, value: Value })),
+  id: EventId,
+});
+export type HistoryMessage = z.infer<typeof HistorySchema>;
+
+const TotalSchema = z.strictObject({
+  ...SERIES_FIELDS,
+  from: Time,
+  to: Time,
+  total: Measurement.nullable(),
+  reset: z.boolean(),
+  id: EventId,
+});
+export type TotalMessage = z.infer<typeof TotalSchema>;
+
+const SiteObject = z.strictObject({ id: z.number(), displayName: Text }) satisfies z.ZodType<Site>;
+
+const TagObject = z.strictObject({
+  id: Text,
+  displayName: Text,
+  description: NullableText,
+  unit: NullableText,
+  alias: NullableText,
+  path: NullableText,
+  unitCode: NullableText,
+}) satisfies z.ZodType<{ [Field in keyof Required<Tag>]: Required<Tag>[Field] | null }>;
+
+const GatewayObject = z.strictObject({
+  id: Text,
+  displayName: Text,
+  online: z.boolean().nullable(),
+  version: NullableText,
+  hardware: NullableText,
+  ipAddress: NullableText,
+  location: NullableText,
+}) satisfies z.ZodType<Gateway>;
+
+const HostObject = z.strictObject({
+  id: Text,
+  displayName: Text,
+  description: NullableText,
+  type: NullableText,
+  modelName: NullableText,
+  ip: NullableText,
+  macAddress: NullableText,
+  gateway: z.strictObject({ id: z.number(), displayName: Text }).nullable(),
+}) satisfies z.ZodType<Host>;
+
+const SystemObject = z.strictObject({
+  id: Text,
+  code: Text,
+  displayName: Text,
+  discipline: NullableText,
+  description: NullableText,
+  location: NullableText,
+  manufacturer: NullableText,
+  installedYear: z.number().nullable(),
+  maintenanceNotes: NullableText,
+  datapointsCount: z.number().nullable(),
+}) satisfies z.ZodType<System>;
+
+const createInventorySchema = <O extends z.ZodType>(object: O) => z.strictObject({ ts: Time, object, id: EventId });
+
+const SystemsSchema = z.strictObject({
+  ts: Time,
+  systems: z.array(z.strictObject({ id: Text, code: Text, displayName: Text })),
+  id: EventId,
+});
+
+const GatewayStateSchema = z.strictObject({
+  ts: Time,
+  online: z.boolean().nullable(),
+  name: Text,
+  hosts: z
+    .array(z.strictObject({ id: Text, displayName: Text }))
+    .readonly()
+    .nullable()
+    .meta({ description: "Hosts behind the gateway when it went online or offline; else null." }),
+  wholeSite: z
+    .boolean()
+    .nullable()
+    .meta({ description: "True when the site has no other gateway; null like `hosts`." }),
+  id: EventId,
+});
+export type GatewayStateMessage = z.infer<typeof GatewayStateSchema>;
+
+const AlarmObject = z.strictObject({
+  id: Text,
+  site: SiteObject,
+  trigger: z.strictObject({
+    id: z.number(),
+    displayName: Text,
+    description: NullableText,
+    priority: Text,
+    enabled: z.boolean(),
+  }),
+  status: Text,
+  source: Text,
+  description: Text,
+  triggeredAt: Time,
+  triggeredAtRaw: Text,
+  resolvedAt: NullableText,
+  resolvedAtRaw: NullableText,
+  recoveringUntil: NullableText,
+  acknowledged: z.boolean(),
+  acknowledgedBy: NullableText,
+  acknowledgedMessage: NullableText,
+  acknowledgedAt: NullableText,
+  lastActiveEvent: z
+    .strictObject({
+      id: z.number(),
+      source: Text,
+      type: Text,
+      triggeredOn: Text,
+      value: z.number().nullable(),
+      textlistValue: NullableText,
+      triggeredAt: Time,
+    })
+    .nullable(),
+}) satisfies z.ZodType<Alarm>;
+
+const AlarmStateSchema = z.strictObject({
+  ts: Time,
+  status: Text,
+  priority: Text,
+  acknowledged: z.boolean(),
+  event: Text.meta({ description: "Kind of the last event of the alarm." }),
+  inScope: z.boolean().meta({ description: "False when the token no longer shows the alarm." }),
+  episode: Text,
+  late: z.boolean(),
+  behindGateway: NullableText,
+  alarm: AlarmObject,
+  id: EventId,
+});
+export type AlarmStateMessage = z.infer<typeof AlarmStateSchema>;
+
+const CommandAcceptedSchema = z.strictObject({
+  ts: Time,
+  commandId: Text,
+  tagId: Text,
+  requested: Value,
+  waitMs: z.number(),
+  expiresAt: Time,
+  forMs: z.number().nullable(),
+  needsSecond: z.boolean(),
+  correlation: NullableText,
+  id: EventId,
+});
+export type CommandAcceptedMessage = z.infer<typeof CommandAcceptedSchema>;
+
+const CommandResultSchema = z.strictObject({
+  ts: Time,
+  commandId: Text,
+  tagId: NullableText,
+  outcome: z.enum(COMMAND_OUTCOMES),
+  reason: NullableText,
+  message: Text,
+  requested: Value,
+  before: Value,
+  readBack: Value,
+  rehearsal: z.boolean(),
+  correlation: NullableText,
+  id: EventId,
+});
+export type CommandResultMessage = z.infer<typeof CommandResultSchema>;
+
+const CommandNotRestoredSchema = z.strictObject({
+  ts: Time,
+  commandId: Text,
+  tagId: Text,
+  inForce: Value,
+  since: Time,
+  wanted: Value,
+  dueAt: Time,
+  reason: Text,
+  message: Text,
+  id: EventId,
+});
+export type CommandNotRestoredMessage = z.infer<typeof CommandNotRestoredSchema>;
+
+const WorkerStatusSchema = z.strictObject({
+  status: z.enum(["online", "offline"]),
+  reason: NullableText.meta({ description: "Why it is offline: `connection lost` or `stopped`; else null." }),
+  since: NullableText.meta({ description: "Start of the connection, UTC; null after an orderly stop." }),
+  time: NullableText.meta({ description: "Time of this message, UTC; null in the last will." }),
+});
+export type WorkerStatusMessage = z.infer<typeof WorkerStatusSchema>;
+
+const CheckSchema = z.strictObject({ check: Text, time: Time });
+export type CheckMessage = z.infer<typeof CheckSchema>;
+
+const EventSchema = z.strictObject({
+  specversion: z.literal("1.0"),
+  id: EventId,
+  source: Text,
+  type: z.enum(EVENT_KINDS),
+  subject: Text,
+  time: Time,
+  siteid: Text.exactOptional(),
+  priority: Text.exactOptional(),
+  snapshot: z.literal(true).exactOptional(),
+  sequence: Text.exactOptional(),
+  sequenceepoch: Text.exactOptional(),
+  datacontenttype: z.literal("application/json"),
+  data: z.looseObject({}).meta({ description: "Data of the kind: docs/reference/events.md." }),
+});
+
+/** Schemas by name, with the topic of the default layout. */
+const MESSAGE_SCHEMAS = {
+  value: ValueSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/value" }),
+  history: HistorySchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/history/{resolution}" }),
+  total: TotalSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/total/{resolution}" }),
+  systems: SystemsSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/systems" }),
+  accepted: CommandAcceptedSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/accepted" }),
+  result: CommandResultSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/result" }),
+  "not-restored": CommandNotRestoredSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/not-restored" }),
+  "site-inventory": createInventorySchema(SiteObject).meta({
+    description: "{prefix}/{source}/{site}/site/{id}/inventory",
+  }),
+  "gateway-inventory": createInventorySchema(GatewayObject).meta({
+    description: "{prefix}/{source}/{site}/gateway/{id}/inventory",
+  }),
+  "host-inventory": createInventorySchema(HostObject).meta({
+    description: "{prefix}/{source}/{site}/host/{id}/inventory",
+  }),
+  "system-inventory": createInventorySchema(SystemObject).meta({
+    description: "{prefix}/{source}/{site}/system/{id}/inventory",
+  }),
+  "tag-inventory": createInventorySchema(TagObject).meta({
+    description: "{prefix}/{source}/{site}/tag/{id}/inventory",
+  }),
+  "gateway-state": GatewayStateSchema.meta({ description: "{prefix}/{source}/{site}/gateway/{id}/state" }),
+  "alarm-state": AlarmStateSchema.meta({ description: "{prefix}/{source}/{site}/alarm/{id}/state" }),
+  event: EventSchema.meta({ description: "{prefix}/{source}/{site}/event/{kind of event}, as a CloudEvent" }),
+  "worker-status": WorkerStatusSchema.meta({ description: "{prefix}/status and {prefix}/status/commands" }),
+  check: CheckSchema.meta({ description: "{prefix}/status/check" }),
+} as const;
+
+/** Returns one JSON schema that every message in JSON matches; `$defs` has a schema for each topic. */
+export function buildMessagesSchema(): Readonly<Record<string, unknown>> {
+  const definitions = Object.entries<z.ZodType>(MESSAGE_SCHEMAS).map(([name, schema]) => {
+    const { $schema: _, ...definition } = z.toJSONSchema(schema);
+    return [name, definition] as const;
+  });
+  return {
+    $schema: "https://json-schema.org/draft/2020-12/schema",
+    title: "Messages that Plenum publishes in JSON at an MQTT broker",
+    description: "The description of each definition is its topic in the default layout.",
+    anyOf: definitions.map(([name]) => ({ $ref: `#/$defs/${name}` })),
+    $defs: Object.fromEntries(definitions),
+  };
+}
