@@ -19,7 +19,7 @@ const InfluxServerUrl = z
     error: "Leave the path of the write endpoint out of the address; api says which one is used.",
   });
 
-export const OBJECT_NAME_TAGS = ["name", "site_name", "system"] as const;
+export const NAME_TAGS = ["name", "site_name", "system"] as const;
 
 const InfluxObjectName = z.string().min(1).max(255);
 
@@ -57,7 +57,7 @@ export const InfluxConfig = z
       .record(ConfiguredInfluxTag, z.string().min(1).max(256))
       .default({})
       .meta({ description: "Further tags of every point, such as the environment." }),
-    tags_from: z.array(z.enum(OBJECT_NAME_TAGS)).default([]).meta({
+    tags_from: z.array(z.enum(NAME_TAGS)).default([]).meta({
       description:
         "Names that are written beside the ids, as tags: of the tag (name), its site (site_name), the codes of its systems (system). A new name begins a new series.",
     }),

@@ -15,7 +15,7 @@ export interface InfluxPointSettings {
   readonly namesOf?: (event: Event) => Readonly<Record<string, string>>;
 }
 
-/** A point of an event, without the tags that all its points share. `time` is ISO 8601; without `time`, the event's time is used. */
+/** A point without the tags that all points of its event share. `time` is ISO 8601, by default the event's time. */
 type InfluxPoint = Pick<InfluxPointData, "measurement" | "tags" | "fields"> & { readonly time?: string };
 
 /** Measurements that may have several points of one series in a millisecond. Each point gets its own nanoseconds. */

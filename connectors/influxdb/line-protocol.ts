@@ -70,7 +70,7 @@ export function parseTimeMs(text: string): number {
   return timeMs;
 }
 
-/** One encoded line as text, or several lines as bytes, separated by line breaks. */
+/** One line as text, or several lines as bytes with line breaks between them. `count` is the number of lines. */
 export interface EncodedInfluxLines {
   readonly text: string | Buffer;
   readonly count?: number;

@@ -29,8 +29,9 @@ interface EventOrigin {
 }
 
 /**
- * Adds names to points, for query languages without joins. Points of a new worker wait up to `FIRST_INVENTORY_WAIT_MS` for the list of
- * sites and systems, because a later name would begin another series. Later names apply to points a minute afterwards.
+ * Adds names to points as tags, for query languages without joins. Until the sites and systems of a source are listed,
+ * its points wait up to `FIRST_INVENTORY_WAIT_MS`, because a name that is added later would begin another series.
+ * A site name that becomes known after this wait is added to points a minute later.
  */
 export function createNameLookup(
   nameTags: readonly ObjectNameTag[],

@@ -29,7 +29,7 @@ interface PartitionQueue {
 const PRODUCE_VERSIONS = listRequestVersions<typeof produceV11.api>("produce", 11, 3);
 
 const RECORD_ACKNOWLEDGED: RecordOutcome = { is: "acknowledged" };
-/** Error code for a partition that the response omits: UNKNOWN_SERVER_ERROR. */
+/** Kafka's error code UNKNOWN_SERVER_ERROR, used for a partition that is missing in the response. */
 const MISSING_RESPONSE_ERROR_CODE = -1;
 const MAX_PRODUCER_EPOCH = 32_767;
 const MAX_SEQUENCE_NUMBER = 0x7fff_ffff;
@@ -88,7 +88,7 @@ export function createKafkaProducer(config: KafkaConfig, connections: BrokerConn
         } else if (batch.length === 1) {
           outcomes[firstEntry.index] = { is: "refused", reason };
         } else {
-          // Search for the refused record: halves are sent one after the other, so that the others are stored.
+          // Send the batch in halves to find the refused record and store all others.
           const halfBatchLength = Math.ceil(batch.length / 2);
           queue.batches.unshift(batch.slice(0, halfBatchLength), batch.slice(halfBatchLength));
         }

@@ -24,9 +24,9 @@ export function buildPrimaryKey(table: LakeTable, { timescale }: Pick<TableTarge
 }
 
 /**
- * `arrays` tells for each column whether its parameter is an array or one value for all rows. Of two rows with a key stays
- * the new row in a table of versions, the stored row with the event's id in the key, otherwise the row with the higher
- * `observed_at` and position.
+ * Builds an upsert. `arrays` tells for each column whether its parameter is an array or one value for all rows. Of two
+ * rows with the same key, a table of versions keeps the new row. Other tables keep the stored row if the key contains
+ * the event id, otherwise the row with the higher `observed_at` and position.
  */
 export function buildInsertSql(table: LakeTable, target: TableTarget, arrays: readonly boolean[]): string {
   const key = buildPrimaryKey(table, target);

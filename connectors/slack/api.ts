@@ -98,7 +98,7 @@ function mapUnreadableResponse(response: ReceiverResponse, who: string): Retryab
 
 const isIncompleteJson = ({ body, json }: ReceiverResponse) => json === undefined && body.trimStart().startsWith("{");
 
-/** Metadata that identifies Plenum's messages; readable by other apps. */
+/** Message metadata by which Plenum finds its own messages. Other Slack apps can read the metadata. */
 export interface IncidentMessageMark {
   readonly event_type: "plenum_incident" | "plenum_reply";
   readonly event_payload: Readonly<Record<string, string>>;

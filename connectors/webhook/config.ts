@@ -2,7 +2,7 @@ import { z } from "zod";
 import { OUTBOUND_HTTP_OPTIONS, ReceiverUrl, RequestHeaders } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
-import { ALARM_FORMAT_NAMES, type FormatName, getFormatRequirements } from "./formats/format-by-name.ts";
+import { FORMAT_NAMES, type FormatName, getFormatRequirements } from "./formats/format-by-name.ts";
 import { TemplateConfig } from "./formats/template.ts";
 
 const WebhookOptions = z.strictObject({
@@ -17,7 +17,7 @@ const WebhookOptions = z.strictObject({
     description: "Has to be true to send without a signature, so that nobody does it by accident.",
   }),
   format: z
-    .enum(["cloudevents", "standard", ...ALARM_FORMAT_NAMES, "template"])
+    .enum(["cloudevents", "standard", ...FORMAT_NAMES, "template"])
     .default("cloudevents")
     .meta({
       description:

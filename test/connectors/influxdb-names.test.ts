@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { InfluxConfig, OBJECT_NAME_TAGS } from "#connectors/influxdb/config.ts";
+import { InfluxConfig, NAME_TAGS } from "#connectors/influxdb/config.ts";
 import { encodeEventLines, type InfluxPointSettings } from "#connectors/influxdb/event-points.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { createNameLookup } from "#connectors/influxdb/site-and-tag-names.ts";
@@ -44,10 +44,7 @@ const put = (set: string, key: string, value: unknown) => store.commit({ documen
 const storeObject = (set: string, key: string, value: unknown) =>
   put(set, key, { value, siteId: 1, since: "2026-01-01T00:00:00Z", missingSince: null });
 
-async function readNameTags(
-  events: readonly Event[],
-  wanted: readonly (typeof OBJECT_NAME_TAGS)[number][] = OBJECT_NAME_TAGS,
-) {
+async function readNameTags(events: readonly Event[], wanted: readonly (typeof NAME_TAGS)[number][] = NAME_TAGS) {
   const names = createNameLookup(wanted, context);
   await names.prepare(events);
   const settings = { prefix: "", tags: {}, namesOf: names.namesOf };
@@ -100,7 +97,7 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
   });
 
   test("names are looked up at most once a minute, and a changed name is then used", async () => {
-    const names = createNameLookup(OBJECT_NAME_TAGS, context);
+    const names = createNameLookup(NAME_TAGS, context);
     const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
     await names.prepare(batch);
     const firstReadCount = reads.length;
@@ -115,11 +112,7 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     expect(names.namesOf(valueEvent(1)).site_name).toBe("Renamed");
   });
 
-  const settings = (names: ReturnType<typeof createNameLookup>) => ({
-    prefix: "",
-    tags: {},
-    namesOf: names.namesOf,
-  });
+  const settings = (names: ReturnType<typeof createNameLookup>) => ({ prefix: "", tags: {}, namesOf: names.namesOf });
   const encodeEvent = (names: ReturnType<typeof createNameLookup>, event: Event) =>
     [...encodeEventLines(event, settings(names))].map(({ text }) => text.toString()).join("\n");
   const removeDocument = (set: string, key: string) => store.commit({ documents: [{ set, remove: [key] }] });
@@ -128,7 +121,7 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     await removeDocument("site/main", String(SITE.id));
     await removeDocument("tag-system/main", TAG.id);
     await removeDocument("tag-seen/main", String(SITE.id));
-    const names = createNameLookup(OBJECT_NAME_TAGS, context);
+    const names = createNameLookup(NAME_TAGS, context);
     const gapEvent = sampleEvent("delivery-gap");
     expect(await names.prepare([gapEvent, valueEvent(1)])).toMatchObject({ from: 1, error: { retryAfterMs: 1_000 } });
     await storeObject("site/main", String(SITE.id), SITE);
@@ -137,13 +130,13 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
     expect(await names.prepare([valueEvent(1)])).toBeNull();
     const firstLine = encodeEvent(names, valueEvent(1));
     expect(parseLine(firstLine).tags).toMatchObject({ site_name: SITE.displayName, system: "320.001" });
-    const restarted = createNameLookup(OBJECT_NAME_TAGS, context);
+    const restarted = createNameLookup(NAME_TAGS, context);
     await restarted.prepare([valueEvent(1)], ["2026-11-02T00:00:00.000Z"]);
     expect(encodeEvent(restarted, valueEvent(1))).toBe(firstLine);
   });
 
   test("a tag without systems is not delayed once the systems of its site are known", async () => {
-    expect(await createNameLookup(OBJECT_NAME_TAGS, context).prepare([valueEvent(1, "9")])).toBeNull();
+    expect(await createNameLookup(NAME_TAGS, context).prepare([valueEvent(1, "9")])).toBeNull();
   });
 
   test("points do not wait for systems when the source does not read the systems of tags", async () => {
@@ -200,7 +193,7 @@ test.skipIf(absent("influxd"))("InfluxDB 1.x groups values by the tags name, sit
 });
 
 async function openSink(options: object) {
-  const sink = createInfluxSink(InfluxConfig.parse({ ...options, tags_from: [...OBJECT_NAME_TAGS] }), context);
+  const sink = createInfluxSink(InfluxConfig.parse({ ...options, tags_from: [...NAME_TAGS] }), context);
   onTestFinished(() => sink.close());
   await sink.open(never());
   return sink;

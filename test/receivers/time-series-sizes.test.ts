@@ -5,7 +5,7 @@ import { formatDescription as renderRecord } from "#connectors/servicenow/receiv
 import { computeIncidentKey, type IncidentMessage } from "#connectors/shared/receiver/receiver-interface.ts";
 import { listTextsWithFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
 import { buildMessage, FULL_TEXT_LENGTHS, SHORT_TEXT_LENGTHS } from "#connectors/slack/receiver.ts";
-import { ALARM_FORMAT_NAMES, ALARM_FORMATS, type FormatName } from "#connectors/webhook/formats/format-by-name.ts";
+import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/format-by-name.ts";
 import { createTemplateFieldReader } from "#connectors/webhook/formats/template.ts";
 import { alarmMessage, gatewayMessage } from "./sent-samples.ts";
 
@@ -59,7 +59,7 @@ test.each<[string, number, IncidentMessage, (incident: IncidentMessage) => strin
   expect(shownCount).toBeLessThan(all.length - 1);
 });
 
-test.each(ALARM_FORMAT_NAMES)("%s: has the time series after the fields", (name) => {
+test.each(FORMAT_NAMES)("%s: has the time series after the fields", (name) => {
   const text = formatWith(name)(withSeries(alarmMessage(), [HEADING, seriesLine(1)]));
   expect(text).toContain("▇▆▅▄\u00a0\u00a0▁▁ 18.2–21.4 °C, last 18.2, 3 h");
   expect(text.indexOf("Values until 2026-11-02 07:15:04")).toBeGreaterThan(text.indexOf("Priority"));
@@ -92,12 +92,8 @@ describe("time series in a Slack message", () => {
 describe("time series in a fixed-width block", () => {
   test("have no markup in email", () => {
     const config = { from: "plenum@example.com", to: ["a@example.com"], cc: [], subject_prefix: "" };
-    const mail = buildIncidentMail(
-      withSeries(alarmMessage(), [HEADING, seriesLine(1, "<b>VS1</b>")]),
-      "title",
-      config,
-      0,
-    );
+    const incident = withSeries(alarmMessage(), [HEADING, seriesLine(1, "<b>VS1</b>")]);
+    const mail = buildIncidentMail(incident, "title", config, 0);
     expect(mail.text).toContain(`\n\n${HEADING}\n${seriesLine(1, "<b>VS1</b>")}\n\n`);
     expect(mail.html).toContain(`<pre>${HEADING}\n${seriesLine(1, "&lt;b&gt;VS1&lt;/b&gt;")}</pre>`);
     expect(buildIncidentMail(alarmMessage(), "title", config, 0).html).not.toContain("<pre>");

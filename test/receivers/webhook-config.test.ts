@@ -1,10 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
-import {
-  ALARM_FORMAT_NAMES,
-  type ALARM_FORMATS,
-  getFormatRequirements,
-} from "#connectors/webhook/formats/format-by-name.ts";
+import { type ALARM_FORMATS, FORMAT_NAMES, getFormatRequirements } from "#connectors/webhook/formats/format-by-name.ts";
 
 const SECRET = { env: "HOOK" };
 const PLAIN_ADDRESS = "https://receiver.example.com/in";
@@ -23,7 +19,7 @@ function smallestConfig(format: keyof typeof ALARM_FORMATS): object {
   };
 }
 
-describe.each(ALARM_FORMAT_NAMES)("the webhook format %s", (format) => {
+describe.each(FORMAT_NAMES)("the webhook format %s", (format) => {
   const { address, key, ...rest } = getFormatRequirements(format);
 
   test("accepts the smallest configuration and a secret address", () => {

@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 import type { IncidentChangeKind, IncidentMessage } from "#connectors/shared/receiver/receiver-interface.ts";
 import { buildSlackMessage } from "#connectors/webhook/formats/chat.ts";
 import type { IncidentOperation, RequestContext } from "#connectors/webhook/formats/format.ts";
-import { ALARM_FORMAT_NAMES, ALARM_FORMATS, type FormatName } from "#connectors/webhook/formats/format-by-name.ts";
+import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/format-by-name.ts";
 import { AWKWARD_TEXTS, GATEWAY } from "../sample-events.ts";
 import { alarmMessage, endMessage, namedMessage, stormMessage } from "./sent-samples.ts";
 import { findBlockError } from "./slack-rules.ts";
@@ -85,7 +85,7 @@ const LIMITS: Partial<Record<FormatName, (json: Any) => readonly (readonly [size
   ],
 };
 
-describe.each(ALARM_FORMAT_NAMES)("the format %s with hostile and long names", (name) => {
+describe.each(FORMAT_NAMES)("the format %s with hostile and long names", (name) => {
   test.each(HOSTILE.map((text) => [text.slice(0, 20), text]))("keeps the size limits: %j", (_, text) => {
     for (const message of [namedMessage(text), stormMessage(text)]) {
       const { json } = request(name, message);
@@ -124,7 +124,7 @@ describe("changes that each format sends", () => {
     discord: Object.fromEntries(CHANGES.map((change) => [change, true])),
   };
 
-  test.each(ALARM_FORMAT_NAMES)("%s sends the opening, the end and the expected changes", (name) => {
+  test.each(FORMAT_NAMES)("%s sends the opening, the end and the expected changes", (name) => {
     const incident = Object.fromEntries(
       CHANGES.map((change) => [change, request(name, alarmMessage({ change }), "update") !== null]),
     );
@@ -133,7 +133,7 @@ describe("changes that each format sends", () => {
     expect(request(name, endMessage(), "close")).not.toBeNull();
   });
 
-  test.each(ALARM_FORMAT_NAMES)("%s keeps the configured address and its query", (name) => {
+  test.each(FORMAT_NAMES)("%s keeps the configured address and its query", (name) => {
     const { path } = request(name, alarmMessage()) as { path: string };
     if (name === "ntfy") expect(path).toBe("/ops/");
     else if (name === "googlechat")

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import type { ReceiverFormat } from "#connectors/webhook/formats/format.ts";
-import { ALARM_FORMAT_NAMES, ALARM_FORMATS } from "#connectors/webhook/formats/format-by-name.ts";
+import { ALARM_FORMATS, FORMAT_NAMES } from "#connectors/webhook/formats/format-by-name.ts";
 import { createTemplateFormat, TEMPLATE_FIELDS } from "#connectors/webhook/formats/template.ts";
 import { alarmMessage } from "./sent-samples.ts";
 
@@ -31,7 +31,7 @@ function differences(sample: unknown, sent: unknown, path = "$"): readonly strin
   return sample === sent ? [] : [path];
 }
 
-describe.each([...ALARM_FORMAT_NAMES, "template"] as const)("the webhook format %s", (name) => {
+describe.each([...FORMAT_NAMES, "template"] as const)("the webhook format %s", (name) => {
   const section = sections.get(name) ?? "";
   const examples = listCodeBlocks(section, "yaml").map((text) => (parse(text) as { webhook: unknown }).webhook);
 
@@ -64,7 +64,7 @@ describe.each([...ALARM_FORMAT_NAMES, "template"] as const)("the webhook format 
 
 test("the README lists all formats in its table and all fields of templates", () => {
   const listedNames = [...readme.matchAll(/^\| \[`([a-z-]+)`\]\(#/gm)].map(([, name]) => name);
-  expect(listedNames).toEqual([...ALARM_FORMAT_NAMES, "template"]);
+  expect(listedNames).toEqual([...FORMAT_NAMES, "template"]);
   const section = sections.get("template") ?? "";
   const list = section.slice(section.indexOf("\nFields: "));
   for (const field of TEMPLATE_FIELDS.filter((each) => !each.startsWith("place."))) {

@@ -28,7 +28,7 @@ export const ALARM_FORMATS = {
 
 export type FormatName = keyof typeof ALARM_FORMATS;
 
-export const ALARM_FORMAT_NAMES = Object.keys(ALARM_FORMATS) as [FormatName, ...FormatName[]];
+export const FORMAT_NAMES = Object.keys(ALARM_FORMATS) as [FormatName, ...FormatName[]];
 
 export function getFormatRequirements(name: FormatName | "template"): FormatOptionRequirements {
   const formatByName: Readonly<Record<FormatName, AlarmFormatEntry>> = ALARM_FORMATS;

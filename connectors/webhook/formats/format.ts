@@ -25,7 +25,7 @@ export type FormatRequest = Omit<ReceiverRequest, "text">;
 export interface ReceiverFormat {
   readonly opensAgain: Exclude<AlarmReceiver["opensAgain"], "findable">;
   readonly rates?: AlarmReceiver["rates"];
-  /** Returns null when the receiver has no update, or would reopen what a person closed. */
+  /** Returns null if the change needs no request, or if a request would reopen an alert that a person closed. */
   buildRequest(incident: IncidentMessage, operation: IncidentOperation, context: RequestContext): FormatRequest | null;
   /** Checks a response of 2xx or of an allowed status; null for success. `who` names the receiver. */
   findFailure(response: ReceiverResponse, who: string): Failure | null;
