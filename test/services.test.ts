@@ -7,7 +7,8 @@ import { describe, expect, test } from "vitest";
 import { createCommandListeners } from "#src/app/build-sinks.ts";
 import { buildSensorWatch } from "#src/app/build-sync.ts";
 import { Config } from "#src/app/config/config.ts";
-import { watchConfigFile } from "#src/app/reload/config-file-watch.ts";
+import { watchFile } from "#src/app/reload/file-watch.ts";
+import { createNamesFileFollower } from "#src/app/reload/names-file-follower.ts";
 import { createReloader } from "#src/app/reload/reloader.ts";
 import type { CommandSource } from "#src/core/connector.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
@@ -49,7 +50,8 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/engine/delivery/event-log-pruning.ts": "delivery/pruning.test.ts",
   "src/scale/fleet/fleet.ts": "fleet/virtual-faults.test.ts",
   "src/scale/fleet/kill-switch.ts": "fleet/kill-switch.test.ts",
-  "src/app/reload/config-file-watch.ts": "services.test.ts",
+  "src/app/reload/file-watch.ts": "services.test.ts",
+  "src/app/reload/names-file-follower.ts": "services.test.ts",
   "src/app/reload/reloader.ts": "services.test.ts",
   "src/engine/silence/alarm-silences.ts": "silence.test.ts",
   "src/ui/operator/control-socket-server.ts": "services.test.ts",
@@ -157,7 +159,12 @@ const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => WorkerService
     const options = { store: createMemoryStore(), clock, clockDoubt: NO_DOUBT, log };
     return buildSensorWatch("main", source, options) as WorkerService;
   },
-  watchFile: (clock) => watchConfigFile({ file: import.meta.filename, clock, log, onStable: async () => true }),
+  watchFile: (clock) => watchFile({ name: "file", file: import.meta.filename, clock, log, onStable: async () => true }),
+  createNamesFileFollower: (clock) =>
+    createNamesFileFollower({
+      ...{ source: "main", file: import.meta.filename, clock, log, knownTagIds: () => new Set(["1"]) },
+      ...{ changeNames: () => {}, commitNames: async () => {} },
+    }),
   createReloader: (clock) =>
     createReloader({
       ...{ file: import.meta.filename, load: () => CONFIG, config: CONFIG, parts: [], isWatched: true },

@@ -27,7 +27,7 @@ const InfluxIdentifier = z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, "Use lower-c
 
 /** Names of tags that Plenum writes, and `time`, which InfluxDB reserves. */
 const RESERVED_INFLUX_TAGS =
-  "source site_id tag_id unit resolution time_zone type object object_id alarm_id trigger_id priority gateway_id outcome reason sink time";
+  "source site_id tag_id alias unit resolution time_zone type object object_id alarm_id trigger_id priority gateway_id outcome reason sink time";
 const ConfiguredInfluxTag = InfluxIdentifier.refine(
   (name) => !RESERVED_INFLUX_TAGS.split(" ").includes(name),
   "Points have a tag of this name already.",

@@ -61,7 +61,7 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind
   /** An unreadable value has a quality and no value, so it does not pull an average towards 0. */
   "tag-value": ({ data: { tag, value, quality, latencyMs, behindGateway, type } }) => ({
     measurement: "tag_value",
-    tags: { tag_id: tag.id, unit: tag.unit },
+    tags: { tag_id: tag.id, alias: tag.alias, unit: tag.unit },
     fields: {
       ...buildValueFields("value", value),
       quality,
@@ -75,7 +75,7 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind
   /** The point of a total has the time of the period's start, so a later total overwrites the point. */
   "tag-total": ({ data: { tag, resolution, timeZone, total, reset, from, to } }) => ({
     measurement: "tag_total",
-    tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
+    tags: { tag_id: tag.id, alias: tag.alias, unit: tag.unit, resolution, time_zone: timeZone },
     fields: { ...buildValueFields("value", total), good: total !== null, reset, to },
     time: from,
   }),
@@ -316,7 +316,10 @@ function buildChangedValueFields(data: object): InfluxPoint["fields"] {
 
 function getInventoryObject(data: InventoryEvent["data"]) {
   if ("site" in data) return [data.site, {}] as const;
-  if ("tag" in data) return [data.tag, { unit: data.tag.unit }] as const;
+  if ("tag" in data) {
+    const { unit, alias, path, unitCode } = data.tag;
+    return [data.tag, { unit, alias, path, unit_code: unitCode }] as const;
+  }
   if ("gateway" in data) {
     const { online, version, hardware, ipAddress, location } = data.gateway;
     return [data.gateway, { online, version, hardware, ip_address: ipAddress, location }] as const;

@@ -93,7 +93,7 @@ export function* encodeHistoryLines(
   const linePrefix = (value: TagValue) => {
     const line = lineAtZero({
       measurement: "tag_history",
-      tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
+      tags: { tag_id: tag.id, alias: tag.alias, unit: tag.unit, resolution, time_zone: timeZone },
       fields: { ...buildValueFields("value", value), good: value !== null, origin, revised },
     });
     // Fields are sorted by name, and no field name comes after `value`.

@@ -192,6 +192,7 @@ export async function buildPipeline(options: PipelineOptions) {
         ...logSpaceMonitor.notices(),
         ...backPressure.notices(),
         ...dispatcher.notices(),
+        ...[...syncBySource.values()].flatMap(({ names }) => names.notices()),
       ],
     },
   });
@@ -226,6 +227,7 @@ export async function buildPipeline(options: PipelineOptions) {
       { service: commands, share: 0.2 },
       { service: commandListening, share: 0.1 },
       { service: groupSourceServices("sensors", ({ sensors }) => sensors), share: 0.1 },
+      { service: groupSourceServices("names", ({ names }) => names), share: 0.1 },
       // Stopping aborts requests to the service, because repeating a request costs only one quota slot.
       { service: groupSourceServices("sources", ({ service }) => service), share: 0.2 },
       { service: groupSourceServices("heartbeats", ({ heartbeat }) => heartbeat), share: 0.1 },

@@ -28,6 +28,7 @@ import { createEmptyClassLogger, type TagClassLists } from "../engine/sync/visib
 import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
 import type { BuiltSource } from "./build-source.ts";
 import type { SourceConfigEntry } from "./config/config.ts";
+import { createNamesFileFollower } from "./reload/names-file-follower.ts";
 
 export interface BuiltSourceSync {
   readonly service: WorkerService;
@@ -35,6 +36,8 @@ export interface BuiltSourceSync {
   readonly heartbeat: WorkerService;
   /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
   readonly sensors: WorkerService;
+  /** Reads the names file. Starts before `service`, so that the first list has names. */
+  readonly names: WorkerService & Pick<ReturnType<typeof createNamesFileFollower>, "notices">;
   readonly work: SourceActivity;
   refreshGauges(): void;
   /** Applies a changed configuration, except for options of the connection. */
@@ -69,6 +72,11 @@ export async function buildSourceSync(options: {
     ...("file" in token ? { tokenStamp: async () => readSecretFileStamp(token.file) } : {}),
   });
   const { scope, store } = sourceSync;
+  const namesFileFollower = createNamesFileFollower({
+    ...{ source: name, file: entry.names, clock, log },
+    ...{ knownTagIds: sourceSync.listedTagIds, changeNames: sourceSync.changeTagNames },
+    commitNames: sourceSync.commitTagNames,
+  });
   const sensorWatchService = buildSensorWatch(name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
   const onTagValueRead = (id: string, value: TagValue, atMs: number) => {
     sensorWatchService.read(id, value, atMs);
@@ -137,6 +145,7 @@ export async function buildSourceSync(options: {
     service: sourceService,
     heartbeat,
     sensors: sensorWatchService,
+    names: namesFileFollower,
     work: sourceWork,
     refreshGauges: () => liveReads.showFreshness(),
     async change(next, state) {
@@ -150,6 +159,7 @@ export async function buildSourceSync(options: {
       if (!isDeepStrictEqual(previousConfig.history, entry.history) || settings.valuesMax !== valuesMax)
         historyPull.change({ classes: entry.history, valuesMax: settings.valuesMax });
       sourceSync.change(entry);
+      await namesFileFollower.changeFile(entry.names);
       heartbeat.change(entry.heartbeat);
       await sensorWatchService.change(entry);
       warnOfEmptyClasses = createEmptyClassWarning(entry);

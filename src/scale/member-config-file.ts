@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Config } from "../app/config/config.ts";
 import { findConfigChanges } from "../app/config/config-changes.ts";
 import { formatConfigProblems } from "../app/config/config-problems.ts";
-import { watchConfigFile } from "../app/reload/config-file-watch.ts";
+import { watchFile } from "../app/reload/file-watch.ts";
 import type { ReloadableConfigFile } from "../app/reload/reloader.ts";
 import {
   type ConfigurationState,
@@ -47,7 +47,10 @@ export function createMemberConfigFile(options: {
   }
 
   return {
-    watch: watchConfigFile({ file, clock, log, onStable: async () => checkConfigFile("file", false).refused === null }),
+    watch: watchFile({
+      ...{ name: "configuration file", file, clock, log },
+      onStable: async () => checkConfigFile("file", false).refused === null,
+    }),
     state: () => fileState,
     reload: async (by: ReloadCause, isDryRun: boolean) => checkConfigFile(by, isDryRun),
     notices(): readonly string[] {

@@ -27,6 +27,17 @@ describe("the mapping of events to InfluxDB points", () => {
     ]);
   });
 
+  test("encodes the alias of a tag as a tag of values and history, and its names as fields of the inventory", () => {
+    const named = { ...TAG, alias: "Supply air", path: "b1/supply", unitCode: "Cel" };
+    for (const kind of ["tag-value", "tag-history", "tag-total", "tag-changed"] as const) {
+      const sample = kind === "tag-value" ? valueEvent(1, "10042", 21.5) : sampleEvent(kind);
+      const [point] = parsePoints({ ...sample, data: { ...sample.data, tag: named } } as Event);
+      const inventoryFields = { alias: "Supply air", path: "b1/supply", unit_code: "Cel" };
+      if (kind === "tag-changed") expect(point?.fields).toMatchObject(inventoryFields);
+      else expect(point?.tags, kind).toMatchObject({ tag_id: "10042", alias: "Supply air" });
+    }
+  });
+
   test.each([
     [null, { quality: "bad", good: false }],
     [false, { quality: "good", good: true, value_bool: false }],

@@ -1,14 +1,17 @@
 import { describe, expect, test } from "vitest";
+import { createColumnarRows } from "#connectors/parquet/columnar-rows.ts";
+import { encodeParquet, readParquetRows } from "#connectors/parquet/parquet-file.ts";
 import { emitEventRows, formatUtcDay } from "#connectors/shared/lake/event-rows.ts";
 import { toUcumCode } from "#connectors/shared/lake/row-cells.ts";
 import {
+  applyRowUpdates,
   type Cell,
   type ColumnType,
   findColumnIndex,
   type LakeRow,
   type LakeTable,
 } from "#connectors/shared/lake/table-model.ts";
-import { HISTORY_TABLE, LAKE_TABLES } from "#connectors/shared/lake/tables.ts";
+import { HISTORY_TABLE, LAKE_TABLES, TAG_TABLE } from "#connectors/shared/lake/tables.ts";
 import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
 import type { Event, EventKind } from "#src/core/model/event.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
@@ -67,6 +70,25 @@ test("every table has unique column names, a key without null, a time column, a 
     for (const name of ["date", "site"]) expect(names).not.toContain(name);
   }
   expect(() => findColumnIndex(HISTORY_TABLE, "nothing")).toThrow("history has no column nothing");
+});
+
+test("a tag has its names as cells, and a Parquet file without these columns is read with null names", async () => {
+  const { tag } = sampleEvent("tag-added").data;
+  const named = { ...tag, alias: "Supply air", path: "b1/supply", unitCode: "Cel" };
+  const cells = cellsIn("tag", sampleWith("tag-added", { tag: named }))[0];
+  expect(cells).toMatchObject({ alias: "Supply air", path: "b1/supply", unit_code: "Cel" });
+  const isNameColumn = ({ name }: { readonly name: string }) => ["alias", "path", "unit_code"].includes(name);
+  const oldTable = { ...TAG_TABLE, columns: TAG_TABLE.columns.filter((column) => !isNameColumn(column)) };
+  const oldRows = createColumnarRows(oldTable);
+  oldRows.add(oldTable.columns.map(({ name }) => cells?.[name] ?? null));
+  const rows = createColumnarRows(TAG_TABLE);
+  await readParquetRows(await encodeParquet(oldRows, Uint32Array.of(0)), rows, "tag.parquet");
+  const row = TAG_TABLE.columns.map((_, index) => rows.cell(index, 0));
+  expect(cellsOf({ table: TAG_TABLE, row })).toEqual({ ...cells, alias: null, path: null, unit_code: null });
+  const [unchanged] = rowsOf(sampleEvent("tag-added"), "2026-11-22T00:00:00.000Z");
+  const [changed] = rowsOf(sampleWith("tag-added", { tag: named }), "2026-11-22T00:00:00.000Z");
+  expect(applyRowUpdates(TAG_TABLE, [row], [unchanged?.row ?? []])).toHaveLength(1);
+  expect(applyRowUpdates(TAG_TABLE, [row], [changed?.row ?? []])).toHaveLength(2);
 });
 
 describe("the mapping of events to lake rows (emitRows)", () => {

@@ -97,7 +97,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["end = setTimeOfDay(to «< → <=» from ? day", "The configuration rejects equal times."],
     ["return currentSilences.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
   ],
-  "src/app/reload/config-file-watch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
+  "src/app/reload/file-watch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/core/codec/history-event.ts": [
     ["< 0 || kindMarkerIndex «> → >=» dataMarkerIndex", "The kind and the points never begin at the same index."],
     ["MAX_QUOTED_POINT_BYTES + 4 + «2 → (2 * 2)» * BUFFER_MARGIN", ANY_BOUND],

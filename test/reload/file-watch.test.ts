@@ -3,7 +3,7 @@ import { mkdirSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync }
 import { join } from "node:path";
 import { pino } from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { watchConfigFile } from "#src/app/reload/config-file-watch.ts";
+import { watchFile } from "#src/app/reload/file-watch.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
@@ -12,7 +12,7 @@ let file: string;
 let readCount: number;
 let isRight: boolean;
 let clock: ReturnType<typeof createVirtualClock>;
-let watch: ReturnType<typeof watchConfigFile>;
+let watch: ReturnType<typeof watchFile>;
 
 beforeEach(() => {
   folder = temporaryFolder("file-watch");
@@ -41,7 +41,7 @@ async function startWatch(): Promise<void> {
     readCount += 1;
     return isRight;
   };
-  watch = watchConfigFile({ file, clock, log: pino({ level: "silent" }), onStable });
+  watch = watchFile({ name: "file", file, clock, log: pino({ level: "silent" }), onStable });
   await watch.start(new AbortController().signal);
   await clock.advance(5_000);
   expect(readCount).toBe(1);
@@ -61,7 +61,7 @@ test("the file watch reads an unchanged file once, and again 2 s after a change 
 test("the stop of the file watch waits for the current reading", async () => {
   const slowReading = Promise.withResolvers<boolean>();
   const log = pino({ level: "silent" });
-  watch = watchConfigFile({ file, clock, log, onStable: () => slowReading.promise });
+  watch = watchFile({ name: "file", file, clock, log, onStable: () => slowReading.promise });
   await watch.start(new AbortController().signal);
   await clock.advance(5_000);
   let isStopped = false;

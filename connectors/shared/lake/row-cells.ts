@@ -2,8 +2,11 @@ import type { Tag } from "../../../src/core/model/building.ts";
 import type { EventData } from "../../../src/core/model/event.ts";
 import type { RowCells } from "./table-model.ts";
 
-export function tagCells({ id, displayName, description, unit }: Tag): RowCells {
-  return { tag_id: id, name: displayName, description, unit, unit_ucum: toUcumCode(unit) };
+export function tagCells({ id, displayName, description, unit, alias, path, unitCode }: Tag): RowCells {
+  return {
+    ...{ tag_id: id, name: displayName, description, unit, unit_ucum: toUcumCode(unit) },
+    ...{ alias: alias ?? null, path: path ?? null, unit_code: unitCode ?? null },
+  };
 }
 
 export function siteCells({ site }: EventData["site-added"]): RowCells {

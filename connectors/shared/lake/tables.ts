@@ -291,6 +291,9 @@ export const TAG_TABLE = defineVersionTable("tag", "Tags (data points)", TAG_ID_
   NAME_COLUMN,
   DESCRIPTION_COLUMN,
   ...UNIT_COLUMNS,
+  optionalTextColumn("alias", "Its alias in the names file (`sources[].names`); null without one."),
+  optionalTextColumn("path", "Its path in the names file, such as b1/432.001/OE001; null without one."),
+  optionalTextColumn("unit_code", "The code of its unit in the names file; null without one."),
 ]);
 
 export const TAG_SYSTEM_TABLE = defineVersionTable("tag_system", "Which tags belong to which systems", TAG_ID_COLUMN, [

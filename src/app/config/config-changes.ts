@@ -50,6 +50,7 @@ const EFFECT_BY_RELOADABLE_OPTION: Readonly<Record<string, string>> = {
   "sources.*.spread": "at the next due time; nothing is asked again for it",
   "sources.*.alarms": "with the next poll",
   "sources.*.inventory": "the lists that it is about are asked for at once",
+  "sources.*.names": "at once; a tag with another name is reported as changed",
   "sources.*.alarms.startup": "at the next start, as it says",
   "sources.*.silent_sensors": "at once; what was seen so far counts",
   "sources.*.heartbeat": "at once",

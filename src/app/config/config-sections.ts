@@ -22,6 +22,10 @@ const SourceSection = SourceConfig.safeExtend({
   ...SyncConfig.shape,
   read: ReadConfig.prefault([]),
   history: HistoryConfig.prefault([]),
+  names: z.string().min(1).optional().meta({
+    description:
+      "CSV file with names of tags for other systems, relative to the folder of this file: columns tag_id,path,alias,unit_code. The worker reads it again when it changes; `plenum names` writes and checks it.",
+  }),
   silent_sensors: SilentSensorsConfig.meta({
     description:
       "A report on sensors that seem dead, of what is read anyway: event `silent-sensors`, `plenum silent-sensors`. False for none.",

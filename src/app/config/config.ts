@@ -1,3 +1,4 @@
+import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { getConnector } from "../../../connectors/catalog.ts";
 import { ConfigSections, findSinkConnector, type SinkConfigEntry } from "./config-sections.ts";
@@ -10,6 +11,15 @@ export const Config = ConfigSections.superRefine((config, context) => {
 });
 export type Config = z.output<typeof Config>;
 export type SourceConfigEntry = Config["sources"][string];
+
+/** Makes the paths of names files absolute: they are relative to the folder of the configuration file. */
+export function withAbsoluteNamesFiles(config: Config, configFile: string): Config {
+  const sources = Object.entries(config.sources).map(([name, { names, ...entry }]) => {
+    const absoluteEntry = names === undefined ? entry : { ...entry, names: resolve(dirname(configFile), names) };
+    return [name, absoluteEntry] as const;
+  });
+  return { ...config, sources: Object.fromEntries(sources) };
+}
 
 /** Uses draft 7 of JSON Schema, because the YAML plug-ins of editors support this draft. */
 export function configJsonSchema(): Record<string, unknown> {

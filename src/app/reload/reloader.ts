@@ -20,7 +20,7 @@ import type { Config } from "../config/config.ts";
 import { computeConfigInForce, findConfigChanges } from "../config/config-changes.ts";
 import { formatConfigProblems } from "../config/config-problems.ts";
 import { findSharedTokens } from "../config/contradictory-options.ts";
-import { watchConfigFile } from "./config-file-watch.ts";
+import { watchFile } from "./file-watch.ts";
 
 export interface ReconfigurableWorkerPart {
   readonly name: string;
@@ -161,8 +161,8 @@ export function createReloader(
     await endsWithin(clock, RELOAD_EVENT_WAIT_MS, eventCommitAttempt);
   }
 
-  const configFileWatch = watchConfigFile({
-    ...{ file, clock, log },
+  const configFileWatch = watchFile({
+    ...{ name: "configuration file", file, clock, log },
     onStable: async () => (await runOneReloadAtATime(() => reloadNow("file", false))).refused === null,
   });
   const startSignal = Promise.withResolvers<void>();

@@ -5,6 +5,7 @@ import type { Source } from "../source/source.ts";
 import type { StoreChange } from "../store/store.ts";
 import type { SyncConfig } from "./config.ts";
 import type { FirstInventoryProgress } from "./first-inventory.ts";
+import type { TagNaming } from "./inventory/tag-naming.ts";
 import type { SyncState } from "./sync-state.ts";
 import type { TokenScope } from "./token-scope.ts";
 
@@ -17,6 +18,7 @@ export interface PollContext {
   readonly scope: TokenScope;
   readonly syncState: SyncState;
   readonly firstInventory: Pick<FirstInventoryProgress, "page">;
+  readonly tagNaming: TagNaming;
   readonly listedSites: Set<number>;
   offlineGatewayOf(siteId: number): string | null;
   /** Reads the gateway lists of sites with new alarms, if an offline gateway may explain them; otherwise null. */

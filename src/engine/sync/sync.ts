@@ -6,7 +6,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { serialRunner } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
-import { documentSet, type Store } from "../store/store.ts";
+import { documentSet, type Store, type StoreChange } from "../store/store.ts";
 import { createAlarmPoll } from "./alarms/poll.ts";
 import { createResolvedSweep } from "./alarms/resolved-sweep.ts";
 import { createActiveAlarmCounts } from "./alarms/stored-alarms.ts";
@@ -16,7 +16,14 @@ import { type CronTicker, cronIntervalMs, cronMatcher } from "./cron-schedule.ts
 import { createFirstInventoryProgress } from "./first-inventory.ts";
 import { createGatewayRecheck } from "./inventory/gateway-recheck.ts";
 import { createOfflineGateways, type OfflineGateways } from "./inventory/gateways.ts";
-import { createInventoryPoll, createSiteListPoll, getFollowedSiteIds, type InventoryPoll } from "./inventory/poll.ts";
+import {
+  commitChangedTagNames,
+  createInventoryPoll,
+  createSiteListPoll,
+  getFollowedSiteIds,
+  type InventoryPoll,
+} from "./inventory/poll.ts";
+import { createTagNaming } from "./inventory/tag-naming.ts";
 import { createTagPoll } from "./inventory/tag-poll.ts";
 import type { Follower, PollTime, RunnableJob, SyncJob } from "./job.ts";
 import { watchLostSites } from "./lost-sites.ts";
@@ -67,10 +74,12 @@ export async function openSync(options: SyncOptions) {
   const getStoredJobState = (job: string) => syncState.get<StoredPoll>(sourceDocumentSet("poll")).get(job);
   const firstInventory = createFirstInventoryProgress((job) => (getStoredJobState(job)?.lastSuccess ?? null) !== null);
   let inventoryPageMs: number | null = null;
+  const tagNaming = createTagNaming();
   const sitesWithListedTags = new Set<number>();
   const systemsListRead = Promise.withResolvers<void>();
   const createPollContext = (settings: SyncConfig): PollContext => ({
-    ...{ source, config: settings, clock, log, metrics, scope, syncState, listedSites: sitesWithListedTags },
+    ...{ source, config: settings, clock, log, metrics, scope, syncState, tagNaming },
+    listedSites: sitesWithListedTags,
     firstInventory: {
       page(...page) {
         if (!firstInventory.now().done) inventoryPageMs = clock.monotonic();
@@ -143,6 +152,15 @@ export async function openSync(options: SyncOptions) {
       config.schedules.tags === false ||
       sitesWithListedTags.has(siteId) ||
       syncState.get(syncSet("tag-seen", source.name)).has(String(siteId)),
+    /** Ids of the tags; none before the first inventory, when most ids are unknown. */
+    listedTagIds: () =>
+      firstInventory.now().done ? syncState.get(sourceDocumentSet("tag")) : new Map<string, unknown>(),
+    changeTagNames: tagNaming.change,
+    /** Commits the changed names of stored tags. */
+    async commitTagNames(signal: AbortSignal): Promise<void> {
+      const commit = async (_job: string, change: StoreChange) => void (await syncState.commit(change));
+      await commitChangedTagNames({ ...createPollContext(config), commit }, signal);
+    },
     offlineGatewayOf: offlineGateways.gatewayOf,
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,

@@ -20,8 +20,10 @@ interface NamesFileRow {
   readonly names: TagNames;
 }
 
+export type KnownTagIds = Pick<ReadonlySet<string>, "has" | "size">;
+
 /** Parses and checks a names file. `knownIds`: ids of the known tags; empty before the first list of tags. */
-export function parseNamesFile(content: Uint8Array, knownIds: ReadonlySet<string>): NamesFile {
+export function parseNamesFile(content: Uint8Array, knownIds: KnownTagIds): NamesFile {
   const problems: string[] = [];
   const rows: NamesFileRow[] = [];
   const rowById = new Map<string, NamesFileRow>();

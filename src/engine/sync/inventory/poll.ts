@@ -187,8 +187,26 @@ async function commitListed<N extends InventoryObjectKind>(
   }
 }
 
+/** Commits `tag-changed` for each stored tag whose names differ from the names file. */
+export async function commitChangedTagNames(parts: PollContext, signal: AbortSignal): Promise<void> {
+  const { nameTag } = parts.tagNaming;
+  const renamedTags = [...getStoredTagContext(parts).tags.values()].flatMap(({ value, siteId, missingSince }) => {
+    const item = nameTag(value, value);
+    return item === value || missingSince !== null ? [] : [{ siteId, item }];
+  });
+  const renamedLists = [...Map.groupBy(renamedTags, ({ siteId }) => siteId)].map(([siteId, tags]) => ({
+    ...{ siteId, items: tags.map(({ item }) => item), complete: false },
+  }));
+  await commitDiff(parts, "tags", "tag", renamedLists, signal);
+}
+
+function commitDiff<N extends InventoryObjectKind>(...diff: Parameters<typeof commitDiffNow<N>>): Promise<void> {
+  const [parts, , noun] = diff;
+  return noun === "tag" ? parts.tagNaming.runAlone(() => commitDiffNow(...diff)) : commitDiffNow(...diff);
+}
+
 /** Commits the differences in parts. Commits at least once, because a commit records that the job succeeded. */
-async function commitDiff<N extends InventoryObjectKind>(
+async function commitDiffNow<N extends InventoryObjectKind>(
   parts: PollContext,
   job: string,
   noun: N,
@@ -219,6 +237,7 @@ async function commitDiff<N extends InventoryObjectKind>(
     source: eventSourceUri,
     at,
     removeAfterMs: absenceUntilRemovalMs(parts),
+    nameTag: parts.tagNaming.nameTag,
     hostsBehind: (gatewayId) =>
       findHostsBehind(syncState.get<StoredObject<Host>>(documentSet("host", name)), gatewayId),
   });

@@ -7,17 +7,20 @@ import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 const FILE_CHECK_INTERVAL_MS = 1_000;
 /** A changed file is read after this time without a change, because an editor may still be writing. */
 const FILE_STABLE_TIME_MS = 2_000;
-/** Retry interval while the configuration is invalid, because the cause may be another file, e.g. a secret. */
-const INVALID_CONFIG_RETRY_MS = 30_000;
+/** Retry interval after `onStable` returned false, because the cause may be another file, e.g. a secret. */
+const REJECTED_FILE_RETRY_MS = 30_000;
 
 /** Polls a file, because editors replace files and Kubernetes ConfigMaps change links. */
-export function watchConfigFile(options: {
+export function watchFile(options: {
+  /** Name of the file in log lines, such as `configuration file`. */
+  readonly name: string;
   readonly file: string;
   readonly clock: Clock;
   readonly log: Pick<Log, "warn">;
+  /** Reads the file after a change. False: call it again every 30 s. */
   onStable(): Promise<boolean>;
 }): WorkerService {
-  const { clock, file, log } = options;
+  const { clock, file, log, name } = options;
   const stopController = new AbortController();
   let checkLoop: Promise<void> = Promise.resolve();
   let handledVersion: string | null = null;
@@ -25,7 +28,7 @@ export function watchConfigFile(options: {
   let unchangedSinceMs = 0;
   let retryAtMs = Number.POSITIVE_INFINITY;
 
-  async function checkConfigFile(): Promise<number> {
+  async function checkFile(): Promise<number> {
     const nowMs = clock.monotonic();
     const fileVersion = readFileVersion(file);
     if (fileVersion !== latestVersion) {
@@ -35,19 +38,19 @@ export function watchConfigFile(options: {
     const isFileChanged = fileVersion !== handledVersion && nowMs - unchangedSinceMs >= FILE_STABLE_TIME_MS;
     if (fileVersion === null || (!isFileChanged && nowMs < retryAtMs)) return FILE_CHECK_INTERVAL_MS;
     handledVersion = fileVersion;
-    retryAtMs = (await options.onStable()) ? Number.POSITIVE_INFINITY : clock.monotonic() + INVALID_CONFIG_RETRY_MS;
+    retryAtMs = (await options.onStable()) ? Number.POSITIVE_INFINITY : clock.monotonic() + REJECTED_FILE_RETRY_MS;
     return FILE_CHECK_INTERVAL_MS;
   }
 
   return startServiceOnce({
-    name: "configuration file",
+    name,
     async start(signal) {
       checkLoop = runLoop({
         clock,
         signal: AbortSignal.any([signal, stopController.signal]),
         onlyChecks: true,
-        turn: checkConfigFile,
-        fault: (error) => log.warn({ file, err: error }, "the configuration file could not be looked at"),
+        turn: checkFile,
+        fault: (error) => log.warn({ file, err: error }, `the ${name} could not be looked at`),
       });
     },
     async stop(deadlineMs) {
@@ -60,9 +63,9 @@ export function watchConfigFile(options: {
 /** Text that changes with the file; null without a file, and for a pipe, which is readable only once. */
 function readFileVersion(file: string): string | null {
   try {
-    const configFileStats = statSync(file);
-    const { ino, size, mtimeMs, ctimeMs } = configFileStats;
-    return !configFileStats.isFile() ? null : `${ino} ${size} ${mtimeMs} ${ctimeMs}`;
+    const fileStats = statSync(file);
+    const { ino, size, mtimeMs, ctimeMs } = fileStats;
+    return !fileStats.isFile() ? null : `${ino} ${size} ${mtimeMs} ${ctimeMs}`;
   } catch {
     return null;
   }

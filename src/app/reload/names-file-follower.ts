@@ -1,0 +1,114 @@
+import { readFileSync, statSync } from "node:fs";
+import { isDeepStrictEqual } from "node:util";
+import type { Clock } from "../../core/runtime/clock.ts";
+import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import { endsWithin, retryUntilDone } from "../../core/runtime/waiting.ts";
+import { type KnownTagIds, type NamesFile, parseNamesFile } from "../../engine/sync/inventory/names-file.ts";
+import type { TagNamesById } from "../../engine/sync/inventory/tag-naming.ts";
+import { watchFile } from "./file-watch.ts";
+
+const WATCH_STOP_TIMEOUT_MS = 5_000;
+const MAX_LOGGED_PROBLEMS = 10;
+
+/** Reads the names file of a source at the start and after each change. A file with mistakes changes no names. */
+export function createNamesFileFollower(options: {
+  readonly source: string;
+  /** Path of the names file; undefined without one. */
+  readonly file: string | undefined;
+  readonly clock: Clock;
+  readonly log: Log;
+  knownTagIds(): KnownTagIds;
+  changeNames(names: TagNamesById): void;
+  /** Commits the changed names of stored tags. */
+  commitNames(signal: AbortSignal): Promise<void>;
+}): WorkerService & { changeFile(file: string | undefined): Promise<void>; notices(): readonly string[] } {
+  const { clock, log, source } = options;
+  let { file } = options;
+  const stopController = new AbortController();
+  let runSignal: AbortSignal | null = null;
+  let watch: WorkerService | null = null;
+  let pendingChange: Promise<unknown> = Promise.resolve();
+  let reported: Omit<NamesFile, "entries"> = { problems: [], unknownTags: [] };
+
+  async function loadNames(signal: AbortSignal): Promise<boolean> {
+    const knownTagIds = options.knownTagIds();
+    const { entries, ...findings } = file === undefined ? NO_NAMES : readNamesFile(file, knownTagIds);
+    reportFindings(findings);
+    if (findings.problems.length > 0) return false;
+    options.changeNames(entries);
+    await retryUntilDone({
+      ...{ clock, signal, work: () => options.commitNames(signal) },
+      fault: (error) => log.warn({ file, err: error }, "changed names of tags could not be stored yet"),
+    });
+    return knownTagIds.size > 0;
+  }
+
+  function reportFindings(findings: typeof reported): void {
+    if (isDeepStrictEqual(findings, reported)) return;
+    reported = findings;
+    const problems = findings.problems.slice(0, MAX_LOGGED_PROBLEMS);
+    const unknownTags = findings.unknownTags.slice(0, MAX_LOGGED_PROBLEMS);
+    if (problems.length > 0) log.warn({ file, problems }, "the names file has mistakes and changes no names");
+    else if (unknownTags.length > 0) log.warn({ file, unknownTags }, "the names file has entries for unknown tags");
+    else log.info({ file }, "the names file has no mistakes");
+  }
+
+  function startFollowing(signal: AbortSignal): void {
+    pendingChange = loadNames(signal).catch((error: unknown) => {
+      if (!signal.aborted) log.error({ file, err: error }, "the names file could not be read");
+    });
+    if (file === undefined) return;
+    watch = watchFile({ name: `names file of ${source}`, file, clock, log, onStable: () => loadNames(signal) });
+    void watch.start(signal);
+  }
+
+  const followerService = startServiceOnce({
+    name: `names ${source}`,
+    async start(signal) {
+      runSignal = AbortSignal.any([signal, stopController.signal]);
+      startFollowing(runSignal);
+    },
+    async stop(deadlineMs) {
+      runSignal = null;
+      stopController.abort(new OrderlyStop());
+      await watch?.stop(deadlineMs);
+      await endsWithin(clock, deadlineMs, pendingChange);
+    },
+  });
+
+  return {
+    ...followerService,
+    async changeFile(next) {
+      if (next === file) return;
+      file = next;
+      await watch?.stop(WATCH_STOP_TIMEOUT_MS);
+      watch = null;
+      if (runSignal !== null) startFollowing(runSignal);
+    },
+    notices() {
+      const [firstProblem, ...others] = reported.problems;
+      if (firstProblem === undefined) return [];
+      const moreText = others.length === 0 ? "" : ` ${others.length} more: run \`plenum names check\`.`;
+      return [
+        `The names file of ${source} has mistakes, so the names before them stay in force. ${firstProblem}${moreText}`,
+      ];
+    },
+  };
+}
+
+const NO_NAMES: NamesFile = { entries: new Map(), problems: [], unknownTags: [] };
+
+/** Reads and checks a names file. A file that cannot be read is a problem, too. */
+export function readNamesFile(file: string, knownTagIds: KnownTagIds): NamesFile {
+  const withProblem = (problem: string) => ({ ...NO_NAMES, problems: [problem] });
+  try {
+    // A named pipe would block the read.
+    if (!statSync(file).isFile()) return withProblem(`${file} is not a file.`);
+    return parseNamesFile(readFileSync(file), knownTagIds);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    const missingText = "does not exist; write it with `plenum names --write`";
+    return withProblem(`${file} ${code === "ENOENT" ? missingText : `cannot be read (${code})`}.`);
+  }
+}

@@ -1,0 +1,106 @@
+import { existsSync, renameSync, writeFileSync } from "node:fs";
+import type { Command } from "commander";
+import { toUcumCode } from "../../../connectors/shared/lake/row-cells.ts";
+import { readNamesFile } from "../../app/reload/names-file-follower.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Tag, TagNames } from "../../core/model/building.ts";
+import { componentCodeLevels, splitComponentCode } from "../../core/values/component-code.ts";
+import { formatCount } from "../../core/values/plural.ts";
+import { formatNamesFile } from "../../engine/sync/inventory/names-file.ts";
+import { compareTagIds } from "../../engine/sync/inventory/requestable-tags.ts";
+import { type CliContext, chooseSource } from "../shell/command-context.ts";
+import { EXIT_CODE } from "../shell/exit-codes.ts";
+import { readInventory } from "./building-inventory.ts";
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--source <name>", "which source, when there are several")
+    .option("--write", "write the file that sources.<name>.names states, instead of printing it")
+    .addHelpText(
+      "after",
+      "\nEntries of the file stay as they are. Each other tag gets a line: with path and alias if its name is a Nordic component\n" +
+        "code such as +b1=432.001-OE001, and with a UCUM code if its unit has one.\n\nExamples:\n  plenum names --write\n  plenum names check",
+    )
+    .action(async ({ source, write }: { readonly source?: string; readonly write?: true }) => {
+      const { file, sourceName, tags } = await readTagsAndNamesFile(context, source);
+      const knownIds = new Set(tags.map(({ id }) => id));
+      const { entries, problems } = file !== null && existsSync(file) ? readNamesFile(file, knownIds) : NO_NAMES_FILE;
+      const [problem] = problems;
+      if (problem !== undefined)
+        throw new ConfigError(`The names file has mistakes. ${problem}`, { hint: "`plenum names check` lists all." });
+      const names = new Map([...proposeNames(tags, entries), ...entries]);
+      const pathCount = [...names.values()].filter(({ path }) => path !== undefined).length;
+      const summary = `${formatCount(names.size, "tag")} of ${sourceName}, ${pathCount} with a path.`;
+      if (write !== true) {
+        if (context.terminal().json)
+          context.terminal().rows(
+            [...names].map(([id, each]) => ({ id, ...each })),
+            {},
+          );
+        else context.terminal().text(formatNamesFile(names).trimEnd().split("\n"));
+        return context.terminal().say(summary);
+      }
+      if (file === null) throw noNamesFileError(sourceName);
+      writeFileSync(`${file}.new`, formatNamesFile(names));
+      renameSync(`${file}.new`, file);
+      context.terminal().say(`Wrote ${file}: ${summary}`);
+    });
+
+  command
+    .command("check")
+    .description("check the names file: one sentence for each mistake")
+    .action(async () => {
+      const { file, sourceName, tags } = await readTagsAndNamesFile(
+        context,
+        command.opts<{ source?: string }>().source,
+      );
+      if (file === null) throw noNamesFileError(sourceName);
+      const { entries, problems, unknownTags } = readNamesFile(file, new Set(tags.map(({ id }) => id)));
+      const mistakes = [...problems, ...unknownTags];
+      const validText = `${file} has ${formatCount(entries.size, "tag")} and no mistakes.`;
+      context.terminal().object(mistakes, mistakes.length === 0 ? [validText] : mistakes);
+      if (mistakes.length > 0) process.exitCode = EXIT_CODE.configuration;
+    });
+}
+
+const NO_NAMES_FILE: ReturnType<typeof readNamesFile> = { entries: new Map(), problems: [], unknownTags: [] };
+
+async function readTagsAndNamesFile(context: CliContext, source: string | undefined) {
+  const [sourceName, { names: file = null }] = chooseSource(context.config(), source);
+  const { items } = await readInventory(context, "tag", { source: sourceName });
+  return { file, sourceName, tags: items.map(({ value }) => value) };
+}
+
+function noNamesFileError(source: string): ConfigError {
+  const hint = `Set sources.${source}.names, e.g. to names.csv in the folder of the configuration file.`;
+  return new ConfigError(`The source ${source} has no names file.`, { hint });
+}
+
+/** Proposes names for each tag without an entry. A path that another tag has too stays empty. */
+function proposeNames(tags: readonly Tag[], entries: ReadonlyMap<string, TagNames>): ReadonlyMap<string, TagNames> {
+  const proposals = tags
+    .filter(({ id }) => !entries.has(id))
+    .toSorted((a, b) => compareTagIds(a.id, b.id))
+    .map(({ id, displayName, unit }) => {
+      const code = splitComponentCode(displayName);
+      return { id, levels: code && componentCodeLevels(code), unitCode: toUcumCode(unit) };
+    });
+  const pathCounts = new Map<string, number>();
+  const countPath = (path: string) => pathCounts.set(path.toLowerCase(), (pathCounts.get(path.toLowerCase()) ?? 0) + 1);
+  for (const { path } of entries.values()) if (path !== undefined) countPath(path);
+  for (const { levels } of proposals) if (levels !== null) countPath(levels.join("/"));
+  return new Map(
+    proposals.map(({ id, levels, unitCode }) => {
+      const path = levels?.join("/") ?? "";
+      const isUnique = pathCounts.get(path.toLowerCase()) === 1;
+      return [
+        id,
+        {
+          ...(levels !== null && { alias: levels.join("_") }),
+          ...(isUnique && { path }),
+          ...(unitCode !== null && { unitCode }),
+        },
+      ] as const;
+    }),
+  );
+}
