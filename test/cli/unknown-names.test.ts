@@ -20,6 +20,7 @@ const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])
   ["alarms --priority Q", 2, /'Q' is invalid\. Allowed choices are A, B, C/],
   ["tags nosuch", 78, /^There is no tag nosuch among the 141 tags of main\./],
   ["tags --source nowhere", 78, NO_SOURCE],
+  ["names --source nowhere", 78, NO_SOURCE],
   ["tags --site 999", 78, NOT_SEEN],
   ["tags --unit furlong", 78, /^No tag has the unit "furlong"; there are kWh/],
   ["tags --system 99999999", 78, /^(The service knows no|No tag that fits belongs to the) system 99999999\./],

@@ -2,7 +2,6 @@ import { describe, expect, test } from "vitest";
 import { createColumnarRows } from "#connectors/parquet/columnar-rows.ts";
 import { encodeParquet, readParquetRows } from "#connectors/parquet/parquet-file.ts";
 import { emitEventRows, formatUtcDay } from "#connectors/shared/lake/event-rows.ts";
-import { toUcumCode } from "#connectors/shared/lake/row-cells.ts";
 import {
   applyRowUpdates,
   type Cell,
@@ -14,6 +13,7 @@ import {
 import { HISTORY_TABLE, LAKE_TABLES, TAG_TABLE } from "#connectors/shared/lake/tables.ts";
 import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
 import type { Event, EventKind } from "#src/core/model/event.ts";
+import { toUcumCode } from "#src/core/values/ucum-code.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 
 const COMMITTED = "2026-11-21T10:00:00.250Z";

@@ -4,7 +4,8 @@ import type { Alarm, TagValue } from "../../../src/core/model/building.ts";
 import type { AnyEvent, Event, EventData, EventKind } from "../../../src/core/model/event.ts";
 import { eventSourceName } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells, toUcumCode } from "./row-cells.ts";
+import { toUcumCode } from "../../../src/core/values/ucum-code.ts";
+import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells } from "./row-cells.ts";
 import { type Cell, findColumnIndex, type LakeRow, type LakeTable, type RowCells } from "./table-model.ts";
 import {
   ALARM_EPISODE_TABLE,

@@ -1,11 +1,10 @@
 import { existsSync, renameSync, writeFileSync } from "node:fs";
 import type { Command } from "commander";
-import { toUcumCode } from "../../../connectors/shared/lake/row-cells.ts";
 import { readNamesFile } from "../../app/reload/names-file-follower.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag, TagNames } from "../../core/model/building.ts";
-import { componentCodeLevels, splitComponentCode } from "../../core/values/component-code.ts";
 import { formatCount } from "../../core/values/plural.ts";
+import { toUcumCode } from "../../core/values/ucum-code.ts";
 import { formatNamesFile } from "../../engine/sync/inventory/names-file.ts";
 import { compareTagIds } from "../../engine/sync/inventory/requestable-tags.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
@@ -28,7 +27,9 @@ export function define(command: Command, context: CliContext): void {
       const [problem] = problems;
       if (problem !== undefined)
         throw new ConfigError(`The names file has mistakes. ${problem}`, { hint: "`plenum names check` lists all." });
-      const names = new Map([...proposeNames(tags, entries), ...entries]);
+      const proposedNames = proposeNames(tags, entries);
+      const listedNames = tags.map(({ id }) => [id, entries.get(id) ?? proposedNames.get(id) ?? {}] as const);
+      const names = new Map([...listedNames, ...entries]);
       const pathCount = [...names.values()].filter(({ path }) => path !== undefined).length;
       const summary = `${formatCount(names.size, "tag")} of ${sourceName}, ${pathCount} with a path.`;
       if (write !== true) {
@@ -68,7 +69,7 @@ const NO_NAMES_FILE: ReturnType<typeof readNamesFile> = { entries: new Map(), pr
 async function readTagsAndNamesFile(context: CliContext, source: string | undefined) {
   const [sourceName, { names: file = null }] = chooseSource(context.config(), source);
   const { items } = await readInventory(context, "tag", { source: sourceName });
-  return { file, sourceName, tags: items.map(({ value }) => value) };
+  return { file, sourceName, tags: items.map(({ value }) => value).toSorted((a, b) => compareTagIds(a.id, b.id)) };
 }
 
 function noNamesFileError(source: string): ConfigError {
@@ -80,7 +81,6 @@ function noNamesFileError(source: string): ConfigError {
 function proposeNames(tags: readonly Tag[], entries: ReadonlyMap<string, TagNames>): ReadonlyMap<string, TagNames> {
   const proposals = tags
     .filter(({ id }) => !entries.has(id))
-    .toSorted((a, b) => compareTagIds(a.id, b.id))
     .map(({ id, displayName, unit }) => {
       const code = splitComponentCode(displayName);
       return { id, levels: code && componentCodeLevels(code), unitCode: toUcumCode(unit) };
@@ -103,4 +103,32 @@ function proposeNames(tags: readonly Tag[], entries: ReadonlyMap<string, TagName
       ] as const;
     }),
   );
+}
+
+/** Parts of a Nordic component code (NS 3457-7, TFM): `+b1=432.001-OE001_Energi`. */
+export interface ComponentCode {
+  /** Location after `+`, such as `b1`; null when the code states none. */
+  readonly location: string | null;
+  /** System, such as `432.001`. */
+  readonly system: string;
+  /** Component, such as `OE001`; null for a point of the complete system, such as `320.001_Drift`. */
+  readonly component: string | null;
+  /** Text after `_` that names a point of the component, such as `Energi`; null when there is none. */
+  readonly point: string | null;
+}
+
+const COMPONENT_CODE =
+  /^(?:\+(?<location>[\p{L}\d._-]+)=|=)?(?<system>\d{3}\.\d{3})(?:-(?<component>[A-Z]{2,3}\d{2,4}))?(?:_(?<point>[\p{L}\d%._-]+))?$/u;
+
+/** Splits a name that is a complete component code. Returns null for every other name, because it never guesses. */
+export function splitComponentCode(name: string): ComponentCode | null {
+  const { location = null, system, component = null, point = null } = COMPONENT_CODE.exec(name)?.groups ?? {};
+  if (system === undefined || (component ?? point) === null) return null;
+  return { location, system, component, point };
+}
+
+/** Returns the levels of a component code from the location to the component with its point. */
+export function componentCodeLevels({ location, system, component, point }: ComponentCode): readonly string[] {
+  const componentAndPoint = [component, point].filter((part) => part !== null).join("_");
+  return location === null ? [system, componentAndPoint] : [location, system, componentAndPoint];
 }
