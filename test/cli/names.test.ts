@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { simulatedServer, tagRequests, workplace } from "./plenum.ts";
 
@@ -40,4 +40,9 @@ test("plenum names writes the names file, keeps its entries, and checks it", asy
   ]);
   expect(await cli.refusal("names")).toContain("78 The names file has mistakes. Line 2:");
   expect(tagRequests(service)).toEqual([]);
+
+  chmodSync(file, 0o666);
+  const sinks = { broker: { mqtt: { url: "mqtt://127.0.0.1:1", commands: { enabled: true } } } };
+  cli.configure({ source: { names: "names.csv" }, sinks });
+  expect(await cli.refusal("run")).toContain(`${file} (mode 666`);
 });

@@ -9,7 +9,7 @@ import { formatNamesFile } from "../../engine/sync/inventory/names-file.ts";
 import { compareTagIds } from "../../engine/sync/inventory/requestable-tags.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
 import { EXIT_CODE } from "../shell/exit-codes.ts";
-import { readInventory } from "./building-inventory.ts";
+import { readBuildingInventory } from "./building-inventory.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -68,7 +68,7 @@ const NO_NAMES_FILE: ReturnType<typeof readNamesFile> = { entries: new Map(), pr
 
 async function readTagsAndNamesFile(context: CliContext, source: string | undefined) {
   const [sourceName, { names: file = null }] = chooseSource(context.config(), source);
-  const { items } = await readInventory(context, "tag", { source: sourceName });
+  const { items } = await readBuildingInventory(context, "tag", { source: sourceName });
   return { file, sourceName, tags: items.map(({ value }) => value).toSorted((a, b) => compareTagIds(a.id, b.id)) };
 }
 

@@ -1,7 +1,7 @@
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import type { Command } from "commander";
-import type { Config } from "../../app/config/config.ts";
+import { acceptsCommands, type Config } from "../../app/config/config.ts";
 import { ALLOW_WRITABLE_FLAG, refuseUntrustedConfigFile } from "../../app/config/file-permission-check.ts";
 import { createWorker, type Worker, type WorkerOptions } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
@@ -36,8 +36,14 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: RunCommandOptions) => {
       if (options.setup === true && !(await (await import("./setup-configuration.ts")).runSetupPage(context))) return;
       const loadTrustedConfig = () => {
-        if (options.allowWritableConfig !== true) refuseUntrustedConfigFile(context.configFile());
-        return context.config();
+        if (options.allowWritableConfig === true) return context.config();
+        refuseUntrustedConfigFile(context.configFile());
+        const trustedConfig = context.config();
+        // A path in a names file decides which tag a write over MQTT reaches.
+        if (Object.values(trustedConfig.sinks).some(acceptsCommands))
+          for (const { names } of Object.values(trustedConfig.sources))
+            if (names !== undefined) refuseUntrustedConfigFile(names);
+        return trustedConfig;
       };
       const config = loadTrustedConfig();
       restartWithNodeFlags(Object.keys(config.sources).length);
