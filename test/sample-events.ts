@@ -86,6 +86,10 @@ const DATA: { readonly [K in EventKind]: { readonly subject: string; readonly da
   "site-added": { subject: "site/1", data: { site: SITE } },
   "site-changed": { subject: "site/1", data: { site: SITE, before: { displayName: "Kvarnholmen" } } },
   "site-removed": { subject: "site/1", data: { site: SITE } },
+  "site-status-changed": {
+    subject: "site/1",
+    data: { site: SITE, status: "offline", reason: "The only gateway (GW-1) is offline.", since: TIME },
+  },
   "gateway-added": { subject: "site/1/gateway/7", data: { gateway: GATEWAY } },
   "gateway-changed": { subject: "site/1/gateway/7", data: { gateway: GATEWAY, before: { version: "4.2.0" } } },
   "gateway-removed": { subject: "site/1/gateway/7", data: { gateway: GATEWAY } },
@@ -286,6 +290,12 @@ export function sampleOfEveryForm(): readonly Event[] {
     "source-available": back,
   };
   return sampleOfEveryKind().flatMap((event) => [event, others[event.type] ?? []].flat());
+}
+
+export function staleValueEvent(): Event<"tag-value"> {
+  const { data } = DATA["tag-value"];
+  const staleData = { ...data, value: null, quality: "stale", latencyMs: 0, staleReason: "out-of-scope" } as const;
+  return sampleEvent("tag-value", { data: staleData }, "stale");
 }
 
 /** Value number `n` of a tag; values are one millisecond apart. */

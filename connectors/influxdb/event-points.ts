@@ -58,8 +58,8 @@ function buildEventPoint(event: Exclude<AnyEvent, { type: "tag-history" | "silen
 }
 
 const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind>) => InfluxPoint } = {
-  /** An unreadable value has a quality and no value, so it does not pull an average towards 0. */
-  "tag-value": ({ data: { tag, value, quality, latencyMs, behindGateway, type } }) => ({
+  /** An unreadable or stale value has a quality and no value, so it does not pull an average towards 0. */
+  "tag-value": ({ data: { tag, value, quality, latencyMs, behindGateway, staleReason, type } }) => ({
     measurement: "tag_value",
     tags: { tag_id: tag.id, alias: tag.alias, unit: tag.unit },
     fields: {
@@ -68,6 +68,7 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind
       good: quality === "good",
       latency_ms: latencyMs,
       behind_gateway: behindGateway,
+      stale_reason: staleReason,
       type_before: type?.before,
       type_now: type?.now,
     },
@@ -165,6 +166,8 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind
   "token-expiring": ({ type, data }) =>
     buildWorkerPoint(type, { expires_at: data.expiresAt, days_left: data.daysLeft }),
   "source-unavailable": ({ type, data: { reason, since } }) => buildWorkerPoint(type, { reason, since }),
+  "site-status-changed": ({ type, data: { status, reason, since } }) =>
+    buildWorkerPoint(type, { status, reason, since }),
   "source-available": ({ type, data }) => buildWorkerPoint(type, { since: data.unavailableSince }),
   "worker-alive": ({ type, data: { intervalSeconds, version, alarmsPolledAt } }) =>
     buildWorkerPoint(type, { interval_s: intervalSeconds, version, alarms_polled_at: alarmsPolledAt }),

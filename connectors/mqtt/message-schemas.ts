@@ -141,6 +141,17 @@ const GatewayStateSchema = z.strictObject({
 });
 export type GatewayStateMessage = z.infer<typeof GatewayStateSchema>;
 
+const SiteStatusSchema = z.strictObject({
+  status: z.enum(["online", "degraded", "offline"]),
+  reason: NullableText.meta({ description: "Why, for a person; null while the site is online." }),
+  since: Time.meta({ description: "Time since when the site has this status, UTC." }),
+  site: Text,
+  name: Text,
+  ts: Time,
+  id: EventId,
+});
+export type SiteStatusMessage = z.infer<typeof SiteStatusSchema>;
+
 const AlarmObject = z.strictObject({
   id: Text,
   site: SiteObject,
@@ -287,6 +298,7 @@ const MESSAGE_SCHEMAS = {
     description: "{prefix}/{source}/{site}/tag/{id}/inventory",
   }),
   "gateway-state": GatewayStateSchema.meta({ description: "{prefix}/{source}/{site}/gateway/{id}/state" }),
+  "site-status": SiteStatusSchema.meta({ description: "{prefix}/{source}/{site}/status" }),
   "alarm-state": AlarmStateSchema.meta({ description: "{prefix}/{source}/{site}/alarm/{id}/state" }),
   event: EventSchema.meta({ description: "{prefix}/{source}/{site}/event/{kind of event}, as a CloudEvent" }),
   "worker-status": WorkerStatusSchema.meta({ description: "{prefix}/status and {prefix}/status/commands" }),

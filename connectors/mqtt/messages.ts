@@ -17,6 +17,7 @@ import type {
   CommandResultMessage,
   GatewayStateMessage,
   HistoryMessage,
+  SiteStatusMessage,
   TotalMessage,
 } from "./message-schemas.ts";
 import type { MqttMessage } from "./publish-packets.ts";
@@ -115,7 +116,11 @@ function buildStateMessages(
 
   function buildInventoryMessages({ type, data }: InventoryEvent): readonly MqttMessage[] {
     const [kind, object] = getInventoryObject(data);
-    if (type.endsWith("-removed")) return deleteRetained(kind, object.id);
+    if (type.endsWith("-removed")) {
+      const deletions = deleteRetained(kind, object.id);
+      if (kind !== "site" || !retained.inventory) return deletions;
+      return [...deletions, { ...toJson(topics.siteStatus(source, String(object.id)), {}, true), payload: "" }];
+    }
     const body = withTimeAndId({ object: kind === "tag" ? { ...NO_TAG_NAMES, ...object } : object });
     const inventory = toJson(formatTopic(kind, object.id, "inventory"), body, retained.inventory);
     if (!("gateway" in data && "online" in data.gateway)) return [inventory];
@@ -186,6 +191,14 @@ function buildStateMessages(
       const values = { inForce: withDecimal(inForce), wanted: withDecimal(wanted) };
       const body: CommandNotRestoredMessage = { ts: event.time, ...event.data, ...values, id: event.id };
       return [toJson(formatTopic("tag", tagId, "not-restored"), body, false)];
+    }
+
+    case "site-status-changed": {
+      const { status, reason, since, site: statusSite } = event.data;
+      const siteId = String(statusSite.id);
+      const siteFields = { site: siteId, name: statusSite.displayName };
+      const body: SiteStatusMessage = { status, reason, since, ...siteFields, ts: event.time, id: event.id };
+      return [toJson(topics.siteStatus(source, siteId), body, retained.inventory)];
     }
 
     case "series-break":

@@ -37,6 +37,10 @@ export function createTopics(prefix: string, template: string, source?: string) 
       (rest) => `${commandTree}${source === undefined ? "+" : encodeSegment(source)}/${rest}`,
     ),
 
+    /** Retained status of a site. Its place does not depend on the template. */
+    siteStatus: (source: string | null, siteId: string) =>
+      `${prefix}/${source === null ? "worker" : encodeSegment(source)}/${encodeSegment(siteId)}/status`,
+
     buildTopic(parts: TopicParts): string {
       let topic = "";
       for (const level of layout) {

@@ -36,9 +36,9 @@ export function buildValueMessages(
   ];
 }
 
-/** Builds the message of a live value. An unreadable value is null with quality `bad`, never 0. */
+/** Builds the message of a live value. A value that is `bad` or `stale` is null, never 0. */
 function buildValueBody(event: Event<"tag-value">): ValueMessage {
-  const { tag, value, quality, time, latencyMs, lastGood, behindGateway, type } = event.data;
+  const { tag, value, quality, time, latencyMs, lastGood, behindGateway, staleReason, type } = event.data;
   return {
     ts: time,
     value: withDecimal(value),
@@ -52,7 +52,7 @@ function buildValueBody(event: Event<"tag-value">): ValueMessage {
     site: event.siteid ?? null,
     lastGoodValue: lastGood === null ? null : withDecimal(lastGood.value),
     lastGoodTime: lastGood === null ? null : lastGood.time,
-    staleReason: null,
+    staleReason: staleReason ?? null,
     behindGateway,
     typeBefore: type === undefined ? null : type.before,
     typeNow: type === undefined ? null : type.now,

@@ -101,7 +101,7 @@ export async function buildSourceSync(options: {
     onRead: onTagValueRead,
   });
   // Live reads and history also run without read classes, because a reload may add a class.
-  const sourceService = sourceSync.service([liveReads, historyPull]);
+  const sourceService = sourceSync.service([liveReads, historyPull], liveReads.watchStaleValues);
   const createRequestPlanReport = async () => {
     const { buckets } = source.quota();
     const readQuotaBucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];

@@ -2,7 +2,8 @@ import type { ZodType } from "zod";
 import type { Alarm, Gateway, Host, Site, System, Tag, TagValue } from "./model/building.ts";
 import type { EventNumber } from "./model/delivery-sequence.ts";
 import type { Event } from "./model/event.ts";
-import type { TagSystemsFact, TagValueQuality } from "./model/tag-event-data.ts";
+import type { SiteStatusFact } from "./model/site-event-data.ts";
+import type { StaleReason, TagSystemsFact, TagValueQuality } from "./model/tag-event-data.ts";
 import type { Clock } from "./runtime/clock.ts";
 import type { Log } from "./runtime/log.ts";
 import type { Metrics } from "./runtime/metrics.ts";
@@ -109,6 +110,8 @@ export interface BuildingView {
   values(): Promise<readonly TagValueView[]>;
   /** Systems of each tag that has one; empty without `inventory.tags_of_systems`. */
   tagSystems(): Promise<readonly TagSystemsView[]>;
+  /** Last emitted status of each site. */
+  siteStatuses(): Promise<readonly SiteStatusView[]>;
   /** Values of the alarm's tag and up to 19 other tags of its systems, from the newest 75,000 events of the log. */
   timeSeries(source: string, alarm: Alarm, range: TimeRange): Promise<readonly TimeSeries[]>;
   silences(): Promise<readonly SilenceView[]>;
@@ -178,6 +181,11 @@ export interface TagValueView {
   readonly time: string;
   /** The last value that was not null, with its time; null before the first. */
   readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
+  readonly staleReason?: StaleReason;
+}
+
+export interface SiteStatusView extends SiteStatusFact {
+  readonly source: string;
 }
 
 export interface ServerInstance {

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { encodeEventLines as bytesOf, type InfluxPointSettings } from "#connectors/influxdb/event-points.ts";
 import { formatInfluxLine } from "#connectors/influxdb/line-protocol.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
+import { sampleEvent, sampleOfEveryKind, staleValueEvent, TAG, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 import { parseLine } from "./line-protocol.ts";
 
@@ -43,6 +43,12 @@ describe("the mapping of events to InfluxDB points", () => {
     [false, { quality: "good", good: true, value_bool: false }],
   ])("encodes the value %j without the field value", (value, fields) => {
     expect(parsePoints(valueEvent(1, "10042", value))[0]?.fields).toEqual({ ...fields, latency_ms: 80 });
+  });
+
+  test("encodes a stale value with its quality and reason, and without a value", () => {
+    expect(parsePoints(staleValueEvent())[0]?.fields).toEqual({
+      ...{ quality: "stale", good: false, latency_ms: 0, stale_reason: "out-of-scope" },
+    });
   });
 
   test("encodes history as one point per bucket, at the time of the bucket", () => {

@@ -30,10 +30,10 @@ export function tagRow(n: number, names?: readonly string[]): TagRow {
     siteId: 1,
     site: "north school",
     tag: { id: String(10_001 + n), displayName: name, description: name, unit: UNITS[kind] ?? null },
-    value: state === "bad" || state === "unread" ? null : Math.round(200 + 40 * Math.sin(n)) / 10,
-    quality: state === "unread" ? null : state === "bad" ? "bad" : "good",
+    value: state !== "well" ? null : Math.round(200 + 40 * Math.sin(n)) / 10,
+    quality: state === "unread" ? null : state === "well" ? "good" : state,
     time: state === "unread" ? null : iso(NOW_MS - (state === "stale" ? 2 * HOUR : (n % 50) * 1000)),
-    stale: state === "stale",
+    staleReason: state === "stale" ? "source-unavailable" : null,
     class: "comfort",
   };
 }
@@ -46,7 +46,7 @@ export function tagList(query: URLSearchParams, size: number, names?: readonly s
   const filters = {
     all: () => true,
     bad: (row: TagRow) => row.quality === "bad",
-    stale: (row: TagRow) => row.stale,
+    stale: (row: TagRow) => row.quality === "stale",
     unread: (row: TagRow) => row.time === null,
   };
   const shownFilter = (query.get("show") ?? "all") as keyof typeof filters;

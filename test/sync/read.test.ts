@@ -4,6 +4,7 @@ import type { TagReading, TagValue } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { createLiveReads, LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
 import { type StoredLeftOut, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
@@ -389,6 +390,8 @@ describe("a refusal not caused by a tag", () => {
     let respondedAtMs = Number.NEGATIVE_INFINITY;
     return {
       sees: () => state.sees,
+      hasAbility: () => true,
+      changes: createWakeup(),
       respondedAtMs: () => respondedAtMs,
       async explain() {
         if (state.said === "never") return "unknown";

@@ -4,6 +4,7 @@ import type { Site, Tag } from "#src/core/model/building.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { chooseRequest } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { QueueLane, QuotaEndpoint, QuotaStatus, RequestChooser, Source } from "#src/engine/source/source.ts";
@@ -156,7 +157,13 @@ export function createTrialReads(classes: unknown, { store, clock, ...more }: Re
     ...{ store, clock, log: createLog({ level: "silent" }), metrics: createMetrics(), demand: createHistoryDemand() },
     classes: ReadConfig.parse(classes),
     groupCommit: createGroupCommit({ store, clock, sources: 1 }),
-    scope: { sees: () => true, respondedAtMs: () => clock.monotonic(), explain: async () => "unexplained" },
+    scope: {
+      sees: () => true,
+      hasAbility: () => true,
+      changes: createWakeup(),
+      respondedAtMs: () => clock.monotonic(),
+      explain: async () => "unexplained",
+    },
     ...more,
   });
 }

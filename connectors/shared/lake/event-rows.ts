@@ -53,7 +53,14 @@ export function emitEventRows({ event, position, committedAt }: CommittedEvent, 
   if (typedEvent.type === "tag-history") {
     if (!isSnapshot) addHistoryRows(typedEvent, commonCells, add);
   } else if (typedEvent.type === "tag-value") {
-    if (!isSnapshot) addTagValueRow(typedEvent, observedMs, commonCells, add);
+    // A stale value is no reading: the table of values must contain readings only.
+    if (isSnapshot) return;
+    if (typedEvent.data.quality !== "stale") addTagValueRow(typedEvent, observedMs, commonCells, add);
+    else
+      add(
+        WORKER_EVENT_TABLE,
+        buildLakeRow(WORKER_EVENT_TABLE, { ...commonCells, ...workerEventCells(typedEvent, observedMs) }),
+      );
   } else {
     for (const [table, cells] of buildTableCells(typedEvent, observedMs)) {
       if (!isSnapshot || table.rowPolicy !== "append") add(table, buildLakeRow(table, { ...commonCells, ...cells }));
@@ -121,11 +128,13 @@ function buildTableCells(event: NonTimeSeriesEvent, seenMs: number): readonly Ta
       return [[HOST_TABLE, { ...hostCells(event.data), ...validityCells }]];
     case "delivery-gap":
       return [[DELIVERY_GAP_TABLE, deliveryGapCells(event.data, seenMs)]];
-    default: {
-      const { type, subject, data } = event;
-      return [[WORKER_EVENT_TABLE, { event: type, subject, time: seenMs, data: JSON.stringify(data) }]];
-    }
+    default:
+      return [[WORKER_EVENT_TABLE, workerEventCells(event, seenMs)]];
   }
+}
+
+function workerEventCells({ type, subject, data }: Event, seenMs: number): RowCells {
+  return { event: type, subject, time: seenMs, data: JSON.stringify(data) };
 }
 
 function buildLakeRow(table: LakeTable, cells: RowCells): Cell[] {

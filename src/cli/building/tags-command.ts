@@ -3,7 +3,13 @@ import type { SourceConfigEntry } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import { type StoredLedger, type StoredTagSystems, type StoredValue, syncSet } from "../../engine/sync/snapshot.ts";
+import {
+  readingTimeOf,
+  type StoredLedger,
+  type StoredTagSystems,
+  type StoredValue,
+  syncSet,
+} from "../../engine/sync/snapshot.ts";
 import { createClassFinder } from "../../engine/sync/tag-selection.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
@@ -110,7 +116,9 @@ function listTagRows(
   const findReadClass = createClassFinder(read);
   return items.flatMap(({ value: tag, siteId, site }) => {
     const systemIds = systems.get(tag.id)?.systemIds ?? [];
-    const { value, quality = null, time: readAt = null } = values.get(tag.id) ?? {};
+    const storedValue = values.get(tag.id);
+    const { value, quality = null } = storedValue ?? {};
+    const readAt = storedValue === undefined ? null : readingTimeOf(storedValue);
     const readClassName = findReadClass({ tag, siteId, systemIds })?.name ?? null;
     if (unit !== undefined && (tag.unit ?? "") !== unit) return [];
     if (system !== undefined && inventory.tags_of_systems && !systemIds.includes(system)) return [];
@@ -124,7 +132,7 @@ function listTagRows(
 /** Returns null, a dash in the table, for a tag that was never read. */
 function tagValueText({ value, quality }: PrintedTagRow): string | number | boolean | null {
   if (value === undefined) return null;
-  if (value === null) return "no value";
+  if (value === null) return quality === "stale" ? "no value (stale)" : "no value";
   return quality === "good" ? value : `${value} (${quality})`;
 }
 

@@ -174,7 +174,7 @@ export function describeTag(explanation: TagExplanation): readonly string[] {
     "Value",
     value === null
       ? "  Never read."
-      : `  ${value.value ?? "nothing"} (${value.quality}) at ${value.time}${(value.nulls ?? 0) > 0 ? `, nothing ${value.nulls} times in a row` : ""}`,
+      : `  ${value.value ?? "nothing"} (${value.quality}${value.staleReason === undefined ? "" : `: ${value.staleReason}`}) at ${value.time}${(value.nulls ?? 0) > 0 ? `, nothing ${value.nulls} times in a row` : ""}`,
     value?.value === null && value.lastGood ? `  last good: ${value.lastGood.value} at ${value.lastGood.time}` : null,
     value?.typeDoubt === "unit" && `  uncertain: it is a boolean, and ${tag.unit} is a unit of numbers.`,
     value?.typeDoubt === "changed" &&

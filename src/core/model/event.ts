@@ -10,6 +10,7 @@ import type {
   TagTotalFact,
 } from "./history-event-data.ts";
 import type { SilenceFact } from "./silence-event-data.ts";
+import type { SiteStatusFact } from "./site-event-data.ts";
 import type { SeriesBreak, SilentSensors, TagSystemsFact, TagValueFact } from "./tag-event-data.ts";
 
 /** Data by event kind. The id of an event derives from the source's facts, so it survives restarts and lost state. */
@@ -23,6 +24,8 @@ export interface EventData {
    * after.
    */
   "site-removed": { readonly site: Site };
+  /** A site is online, degraded or offline: at the first inventory, and at each change of the status or its reason. */
+  "site-status-changed": SiteStatusFact;
   /** A site's list shows a gateway that was not known; at the first start, every gateway. */
   "gateway-added": { readonly gateway: Gateway };
   /** A field of a gateway differs; `online` has events of its own. */
@@ -78,7 +81,10 @@ export interface EventData {
   /** The alarm's site is no longer visible to the token; the state of the alarm is unknown. */
   "alarm-out-of-scope": AlarmFact;
 
-  /** A live value was read; with `on_change` only where it or its quality differs, or `max_silence` is over. */
+  /**
+   * A live value was read; with `on_change` only where it or its quality differs, or `max_silence` is over. Also emitted once
+   * when a value becomes `stale`.
+   */
   "tag-value": TagValueFact;
   /** Closed buckets of a tag's log, each emitted once, and again with `revised` when a value differs. */
   "tag-history": TagHistoryFact;
@@ -229,6 +235,7 @@ export const EVENT_KINDS = Object.keys({
   "site-added": 1,
   "site-changed": 1,
   "site-removed": 1,
+  "site-status-changed": 1,
   "gateway-added": 1,
   "gateway-changed": 1,
   "gateway-removed": 1,

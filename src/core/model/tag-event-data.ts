@@ -2,20 +2,30 @@ import type { Resolution, Site, System, Tag, TagValue } from "./building.ts";
 
 /**
  * `bad`: the gateway could not read the value (null). `uncertain`: our own clock is in doubt, the type of the value is (see
- * `TagValueFact.type`), or more than a third of the values of the same reply changed their type.
+ * `TagValueFact.type`), or more than a third of the values of the same reply changed their type. `stale`: the last good
+ * value is older than its interval plus one request slot (null).
  */
-export type TagValueQuality = "good" | "uncertain" | "bad";
+export type TagValueQuality = "good" | "uncertain" | "bad" | "stale";
+
+/** Why a value is stale. The order is that of the checks: a quarantined tag of a lost site is `out-of-scope`. */
+export type StaleReason =
+  | "not-scheduled"
+  | "out-of-scope"
+  | "no-ability"
+  | "quarantined"
+  | "gateway-offline"
+  | "source-unavailable";
 
 export interface TagValueFact {
   readonly tag: Tag;
-  /** Number or boolean; null: the gateway could not read it. Never 0 in place of null. */
+  /** Number or boolean; null unless the quality is `good` or `uncertain`. Never 0 in place of null. */
   readonly value: TagValue;
   /**
    * `bad`: could not be read. `uncertain`: our clock is in doubt, the type is (`type`), or more than a third of the values of
-   * the same reply changed their type. Else `good`.
+   * the same reply changed their type. `stale`: not read again within its interval plus one request slot. Else `good`.
    */
   readonly quality: TagValueQuality;
-  /** When the reply arrived, UTC; the service states no time of its own for a read. */
+  /** When the reply arrived, or when the value became stale, UTC; the service states no time of its own for a read. */
   readonly time: string;
   /** Milliseconds between sending the request and having the reply: how vague `time` is. */
   readonly latencyMs: number;
@@ -26,8 +36,14 @@ export interface TagValueFact {
     /** Time of the reading, UTC. */
     readonly time: string;
   } | null;
-  /** Id of the gateway that was offline and explains a bad value; null where none does. */
+  /** Id of the gateway that was offline and explains a bad or stale value; null where none does. */
   readonly behindGateway: string | null;
+  /**
+   * Only while the quality is `stale`. `not-scheduled`: no class of `read` selects the tag. `out-of-scope`: the token does not
+   * see the site. `no-ability`: the token lacks `read:tags`. `quarantined`: the service refused the tag. `gateway-offline`: the
+   * only gateway of the site is offline. `source-unavailable`: the service did not answer in time.
+   */
+  readonly staleReason?: StaleReason;
   /**
    * Only while the type is in doubt. A number follows a boolean or the reverse: for one reading, until a second of the new
    * type confirms it. A boolean has a unit of numbers, such as °C: as long as it lasts.

@@ -148,6 +148,11 @@ function createWorkerMetrics(registers: Registry[]) {
       ["source", "class"],
     ),
     tagsRead: counter("plenum_tags_read_total", "Tag values read, by quality.", ["source", "quality"]),
+    tagsStale: gauge(
+      "plenum_tags_stale",
+      "Tags whose last good value is too old, by reason: not-scheduled, out-of-scope, no-ability, quarantined, gateway-offline, source-unavailable.",
+      ["source", "reason"],
+    ),
     tagsLeftOut: gauge(
       "plenum_tags_left_out",
       "Tags without a usable value in the replies, by kind: unreadable (a value that the interface does not allow), unanswered (not listed). The status names them.",

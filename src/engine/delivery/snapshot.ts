@@ -5,7 +5,10 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 
 /** Parts of the stored state in the order of sending: a site before its gateways. */
-const SNAPSHOT_KINDS_IN_ORDER = ["site", "gateway", "host", "system", "tag", "tag-systems", "alarm", "value"] as const;
+const SNAPSHOT_KINDS_IN_ORDER = [
+  ...(["site", "site-status", "gateway", "host", "system"] as const),
+  ...(["tag", "tag-systems", "alarm", "value"] as const),
+] as const;
 type SnapshotObjectKind = (typeof SNAPSHOT_KINDS_IN_ORDER)[number];
 
 interface SnapshotEvent {
@@ -124,9 +127,17 @@ async function buildSnapshotEvents(
       return makeSnapshotEvent({ type: "tag-systems-changed", source, subject, siteId, time: askedAt, data }, askedAt);
     });
   }
+  if (part === "site-status") {
+    return (await building.siteStatuses()).map(({ source, ...data }) => {
+      const subject = eventSubject("site", null, String(data.site.id));
+      const eventFields = { source, subject, siteId: data.site.id, time: data.since, data };
+      return makeSnapshotEvent({ type: "site-status-changed", ...eventFields }, askedAt);
+    });
+  }
   if (part === "value") {
-    return (await building.values()).map(({ source, siteId, lastGood, quality, tag, time, value }) => {
-      const data = { tag, value, quality, time, latencyMs: 0, lastGood, behindGateway: null };
+    return (await building.values()).map(({ source, siteId, ...reading }) => {
+      const { tag, time } = reading;
+      const data = { ...reading, latencyMs: 0, behindGateway: null };
       const subject = eventSubject("tag", siteId, tag.id);
       return makeSnapshotEvent({ type: "tag-value", source, subject, siteId, time, data }, askedAt);
     });

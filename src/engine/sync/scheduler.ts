@@ -27,7 +27,8 @@ export interface JobSchedulerOptions {
   readonly outage: ServiceOutage;
   readonly availability: ServiceAvailability;
   readonly scope: Pick<TokenScope, "known" | "hasAbility" | "respondedAtMs" | "changes" | "watch">;
-  readonly watchLostSites?: (signal: AbortSignal) => Promise<void>;
+  /** Loops that run until the signal aborts, also during an outage. */
+  readonly watches?: readonly ((signal: AbortSignal) => Promise<void>)[];
   readonly succeeded?: (job: string) => void;
   readonly storeState: (job: string, state: StoredPoll) => void;
   readonly storedState: (job: string) => StoredPoll | undefined;
@@ -356,7 +357,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
       runInParallel(outage.watch(jobAbortController.signal));
       runInParallel(watchTokenScope());
       runInParallel(followTokenScope());
-      if (options.watchLostSites !== undefined) runInParallel(options.watchLostSites(jobAbortController.signal));
+      for (const watch of options.watches ?? []) runInParallel(watch(jobAbortController.signal));
       runInParallel(runPendingJobs());
       for (const continuousJob of options.followers ?? []) {
         const followerRun = keepContinuousJobRunning(continuousJob).finally(() => allJobRuns.delete(followerRun));

@@ -1,6 +1,7 @@
 import type { Alarm, Resolution, TagValue, TokenInfo } from "../../core/model/building.ts";
 import type { DayBucketCounts } from "../../core/model/history-event-data.ts";
-import type { TagValueQuality } from "../../core/model/tag-event-data.ts";
+import type { SiteStatusFact } from "../../core/model/site-event-data.ts";
+import type { StaleReason, TagValueQuality } from "../../core/model/tag-event-data.ts";
 
 export type SyncDocumentSetName =
   | "tag-system"
@@ -9,6 +10,7 @@ export type SyncDocumentSetName =
   | "sweep"
   | "availability"
   | "health"
+  | "site-status"
   | "quarantine"
   | "left-out"
   | "history-told"
@@ -88,6 +90,9 @@ export interface StoredSweep {
   readonly wholeAt: string;
 }
 
+/** Last emitted status of a site (set `site-status`), keyed by site id. */
+export type StoredSiteStatus = Omit<SiteStatusFact, "site">;
+
 export interface StoredUnavailability {
   readonly since: string;
   readonly reason: string;
@@ -119,6 +124,8 @@ export interface StoredValue {
   /** Last emitted reading; `this` for the latest reading. Absent before the first emitted reading. */
   readonly told?: EmittedReading | "this";
   readonly behindGateway?: string;
+  /** Only with the quality `stale`, whose `time` is when the value became stale. */
+  readonly staleReason?: StaleReason;
 }
 
 export type UnverifiedType = "changed" | "unit";
@@ -135,6 +142,11 @@ export interface EmittedReading extends GoodReading {
 
 export function lastGoodOf({ lastGood, time, value }: StoredValue): GoodReading | null {
   return lastGood === undefined ? { value, time } : lastGood;
+}
+
+/** Time of the reading; of a stale value, the time of the last good reading. */
+export function readingTimeOf({ lastGood, quality, time }: StoredValue): string {
+  return quality === "stale" ? (lastGood?.time ?? time) : time;
 }
 
 export function lastEmittedOf({ behindGateway, quality, time, told, value }: StoredValue): EmittedReading | undefined {

@@ -30,6 +30,7 @@ import { watchLostSites } from "./lost-sites.ts";
 import { createServiceOutage } from "./outage.ts";
 import type { PollContext } from "./poll-dependencies.ts";
 import { createJobScheduler, type JobScheduler } from "./scheduler.ts";
+import { watchSiteStatuses } from "./site-statuses.ts";
 import { type StoredAlarm, type StoredObject, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
 import { createSyncState, storeWithSyncState } from "./sync-state.ts";
 import { createTokenPoll } from "./token-poll.ts";
@@ -54,8 +55,8 @@ export async function openSync(options: SyncOptions) {
   const sourceDocumentSet = (name: Parameters<typeof documentSet>[0]) => documentSet(name, source.name);
   const syncState = await createSyncState(store, [
     ...(["site", "gateway", "host", "system", "tag", "alarm", "poll", "token"] as const).map(sourceDocumentSet),
-    ...(["tag-system", "tag-seen", "alarm-site", "sweep", "availability", "health"] as const).map((name) =>
-      syncSet(name, source.name),
+    ...(["tag-system", "tag-seen", "alarm-site", "sweep", "availability", "health", "site-status"] as const).map(
+      (name) => syncSet(name, source.name),
     ),
   ]);
   const activeAlarmCounts = createActiveAlarmCounts();
@@ -115,6 +116,10 @@ export async function openSync(options: SyncOptions) {
     isExplained: (siteId) => offlineGateways.gatewayOf(siteId) !== null,
     ...{ gateways: getStoredGateways, clock, log },
   });
+  const areGatewaysKnown = () =>
+    config.schedules.gateways === false ||
+    !scope.hasAbility("read:gateways") ||
+    getStoredJobState("gateways") !== undefined;
   let jobScheduler: JobScheduler | null = null;
 
   function createJobs(): readonly SyncJob[] {
@@ -164,15 +169,24 @@ export async function openSync(options: SyncOptions) {
     offlineGatewayOf: offlineGateways.gatewayOf,
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,
-    service(followers: readonly Follower[]): WorkerService {
+    /** `watchStaleValues` runs until its signal aborts, also during an outage. */
+    service(
+      followers: readonly Follower[],
+      watchStaleValues: (signal: AbortSignal) => Promise<void> = async () => {},
+    ): WorkerService {
       jobScheduler = createJobScheduler({
         ...{ source: source.name, clock, log, metrics, random, outage, availability, scope },
         jobs: createJobs(),
         followers: [...followers, gatewayRecheck],
         ticker: options.ticker,
         spreadMs: config.spread,
-        watchLostSites: (signal) =>
-          watchLostSites({ source: source.name, random, availability, outage, scope, syncState, clock, log }, signal),
+        watches: [
+          watchStaleValues,
+          (signal) =>
+            watchLostSites({ source: source.name, random, availability, outage, scope, syncState, clock, log }, signal),
+          (signal) =>
+            watchSiteStatuses({ source: source.name, random, scope, syncState, areGatewaysKnown, clock, log }, signal),
+        ],
         succeeded: (job) => void lastPollTimes.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() }),
         storedState: getStoredJobState,
         storeState(job, state) {

@@ -3,10 +3,11 @@ import type {
   BuildingView,
   InventoryMap,
   ListedInventoryObject,
+  SiteStatusView,
   TagSystemsView,
   TagValueView,
 } from "../../core/connector.ts";
-import type { System, Tag } from "../../core/model/building.ts";
+import type { Site, System, Tag } from "../../core/model/building.ts";
 import { getSilences, isAlarmSilenced } from "../silence/alarm-silences.ts";
 import { documentSet, type SetName } from "../store/store.ts";
 import {
@@ -14,6 +15,7 @@ import {
   type StoredAlarm,
   type StoredObject,
   type StoredPoll,
+  type StoredSiteStatus,
   type StoredTagListTimes,
   type StoredTagSystems,
   type StoredValue,
@@ -103,6 +105,17 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
       }
       return all;
     },
+    async siteStatuses() {
+      const all: SiteStatusView[] = [];
+      for (const source of zones.keys()) {
+        const sites = await store.documents<StoredObject<Site>>(documentSet("site", source));
+        for (const [id, status] of await store.documents<StoredSiteStatus>(syncSet("site-status", source))) {
+          const site = sites.get(id)?.value;
+          if (site !== undefined) all.push({ source, site, ...status });
+        }
+      }
+      return all;
+    },
     async values() {
       const tags = new Map(
         (await mapStoredDocuments("tag", toListedObject<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
@@ -110,9 +123,9 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
       return mapStoredDocuments("value", (source, id, held: StoredValue): TagValueView | undefined => {
         const tag = tags.get(`${source} ${id}`);
         if (tag === undefined) return undefined;
-        const { quality, time, value } = held;
-        const lastReadableTagValue = lastGoodOf(held);
-        return { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood: lastReadableTagValue };
+        const { quality, staleReason, time, value } = held;
+        const fields = { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood: lastGoodOf(held) };
+        return staleReason === undefined ? fields : { ...fields, staleReason };
       });
     },
   };

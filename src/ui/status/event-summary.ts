@@ -13,9 +13,10 @@ const EVENT_SUMMARIES: { readonly [K in EventKind]?: (data: EventData[K]) => str
   "command-result": ({ tagId, outcome, message }) => `${tagId === null ? "" : `tag ${tagId} `}${outcome}: ${message}`,
   "command-not-restored": ({ tagId, inForce, wanted, message }) =>
     `tag ${tagId} holds ${inForce ?? "?"}, not ${wanted}: ${message}`,
-  "tag-value"({ tag, value, quality }) {
+  "tag-value"({ tag, value, quality, staleReason }) {
     const valueText = value === null ? "no value" : `${value}${tag.unit ? ` ${tag.unit}` : ""}`;
-    return `${tag.displayName}: ${valueText}${quality === "good" ? "" : ` (${quality})`}`;
+    const qualityText = staleReason === undefined ? quality : `${quality}: ${staleReason}`;
+    return `${tag.displayName}: ${valueText}${quality === "good" ? "" : ` (${qualityText})`}`;
   },
   "tag-systems-changed": ({ tag, systems }) =>
     `${tag.displayName}: ${systems.map(({ displayName }) => displayName).join(", ") || "no system"}`,
@@ -39,6 +40,8 @@ const EVENT_SUMMARIES: { readonly [K in EventKind]?: (data: EventData[K]) => str
     return `${changes.map(({ path }) => path).join(", ") || "nothing yet"}${pendingChangesText}`;
   },
   "source-unavailable": ({ reason }) => reason,
+  "site-status-changed": ({ site, status, reason }) =>
+    `${site.displayName}: ${status}${reason === null ? "" : `. ${reason}`}`,
   "source-available": ({ unavailableSince }) => `away since ${unavailableSince}`,
   "worker-alive": ({ alarmsPolledAt }) => `alarms polled at ${alarmsPolledAt ?? "no time yet"}`,
 };

@@ -5,6 +5,7 @@ import type { FirstInventoryReport, PollTime, SourceCounts, SuddenChange } from 
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import {
   isSeriesComplete,
+  readingTimeOf,
   type StoredAlarm,
   type StoredLedger,
   type StoredLeftOut,
@@ -224,7 +225,7 @@ export async function sourceReport(
 
 const summarizeValues = memoizeByObject((values: ReadonlyMap<string, StoredValue>) => {
   const all = [...values.values()];
-  const times = all.map(({ time }) => time);
+  const times = all.map(readingTimeOf);
   return {
     oldest: earliestTime(times),
     newest: times.reduce<string | null>((last, time) => (last === null || time > last ? time : last), null),

@@ -1,8 +1,9 @@
 import type { Site, Tag, TagValue } from "../../core/model/building.ts";
+import type { StaleReason, TagValueQuality } from "../../core/model/tag-event-data.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { TagReadClass } from "../../engine/sync/live-tag-state.ts";
-import type { StoredObject, StoredValue } from "../../engine/sync/snapshot.ts";
+import { readingTimeOf, type StoredObject, type StoredValue } from "../../engine/sync/snapshot.ts";
 import { minCacheAgeMs, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { ScopeQuery, TagsQuery } from "./query-parameters.ts";
 
@@ -23,9 +24,11 @@ export interface IndexedTag {
 
 export interface TagRow extends IndexedTag {
   readonly value: TagValue;
-  readonly quality: "good" | "uncertain" | "bad" | null;
+  readonly quality: TagValueQuality | null;
+  /** Only with the quality `stale`. */
+  readonly staleReason: StaleReason | null;
+  /** Time of the last reading; of a stale value, of the last good reading. */
   readonly time: string | null;
-  readonly stale: boolean;
   readonly class: string | null;
 }
 
@@ -38,9 +41,6 @@ export interface TagIndexOptions {
   readonly readingOf: (source: string, id: string) => TagReadClass | null;
 }
 
-/** A value is stale after 110 % of its promised age plus 10 s. */
-const STALE_GRACE_SHARE = 0.1;
-const STALE_GRACE_MS = 10_000;
 const MAX_CACHED_SELECTIONS = 20;
 
 interface RankedTag extends IndexedTag {
@@ -52,7 +52,6 @@ interface RankedTag extends IndexedTag {
 interface TagValueState {
   readonly named: RankedTag;
   readonly value: StoredValue | undefined;
-  readonly stale: boolean;
 }
 
 interface TagSelection {
@@ -82,14 +81,12 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
   }
 
   async function takeTagSnapshot(): Promise<TagSnapshot> {
-    const nowMs = clock.now();
     const listedTags = await readRankedTags();
     const valuesBySource = new Map<string, ReadonlyMap<string, StoredValue>>();
     for (const source of sources)
       valuesBySource.set(source, await store.documents<StoredValue>(documentSet("value", source)));
     const tags = listedTags.map((each): TagValueState => {
-      const value = valuesBySource.get(each.source)?.get(each.tag.id);
-      return { named: each, value, stale: isValueStale(value, readingOf(each.source, each.tag.id), nowMs) };
+      return { named: each, value: valuesBySource.get(each.source)?.get(each.tag.id) };
     });
     return { atMs: clock.monotonic(), tags, selections: new Map() };
   }
@@ -137,14 +134,13 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
 
   async function readTagRow({ source, siteId, site, tag }: IndexedTag): Promise<TagRow> {
     const value = await store.document<StoredValue>(documentSet("value", source), tag.id);
-    const reading = readingOf(source, tag.id);
     return {
       ...{ source, siteId, site, tag },
       value: value?.value ?? null,
       quality: value?.quality ?? null,
-      time: value?.time ?? null,
-      stale: isValueStale(value, reading, clock.now()),
-      class: reading?.className ?? null,
+      staleReason: value?.staleReason ?? null,
+      time: value === undefined ? null : readingTimeOf(value),
+      class: readingOf(source, tag.id)?.className ?? null,
     };
   }
   return {
@@ -168,17 +164,10 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
   };
 }
 
-/** A value with a future time is stale, too: the clock was set back. */
-function isValueStale(value: StoredValue | undefined, reading: TagReadClass | null, nowMs: number): boolean {
-  if (value === undefined || reading === null) return false;
-  const ageMs = nowMs - Date.parse(value.time);
-  return ageMs < -STALE_GRACE_MS || ageMs > reading.promisedMs * (1 + STALE_GRACE_SHARE) + STALE_GRACE_MS;
-}
-
 const TAG_FILTERS: Readonly<Record<TagsQuery["show"], (tag: TagValueState) => boolean>> = {
   all: () => true,
   bad: ({ value }) => value?.quality === "bad",
-  stale: ({ stale }) => stale,
+  stale: ({ value }) => value?.quality === "stale",
   unread: ({ value }) => value === undefined,
 };
 
@@ -196,7 +185,7 @@ function rankTags(tags: readonly RankedTag[]): void {
 const TAG_SORT_KEYS: Readonly<Record<string, (tag: TagValueState) => number | null>> = {
   name: ({ named }) => named.byName,
   site: ({ named }) => named.bySite,
-  age: ({ value }) => (value === undefined ? null : -Date.parse(value.time)),
+  age: ({ value }) => (value === undefined ? null : -Date.parse(readingTimeOf(value))),
   value: ({ value }) => (value === undefined || value.value === null ? null : Number(value.value)),
 };
 

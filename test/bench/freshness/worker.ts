@@ -1,6 +1,7 @@
 import { rmSync } from "node:fs";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { chooseRequest } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { HistoryQuery, QueueLane, RequestChooser } from "#src/engine/source/source.ts";
@@ -114,7 +115,13 @@ export async function driveWorker(
   const reads = createLiveReads({
     ...{ ...syncOptions, metrics: createMetrics(), classes: readConfig },
     groupCommit: createGroupCommit({ store, clock, sources: 1 }),
-    scope: { sees: () => true, respondedAtMs: () => 0, explain: async () => "unexplained" },
+    scope: {
+      sees: () => true,
+      hasAbility: () => true,
+      changes: createWakeup(),
+      respondedAtMs: () => 0,
+      explain: async () => "unexplained",
+    },
   });
   const works = [startFollower(reads), startFollower(pull)];
   await clock.advance(fromMs + options.minutes * 60_000);

@@ -1,7 +1,7 @@
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { sleepFor } from "#src/core/runtime/waiting.ts";
+import { createWakeup, sleepFor } from "#src/core/runtime/waiting.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
@@ -65,7 +65,13 @@ export async function driveBackfill(wanted: BackfillCase) {
     const reads = createLiveReads({
       ...{ ...syncOptions, metrics, classes: readConfig },
       groupCommit: createGroupCommit({ store, clock, sources: 1 }),
-      scope: { sees: () => true, respondedAtMs: () => 0, explain: async () => "unexplained" },
+      scope: {
+        sees: () => true,
+        hasAbility: () => true,
+        changes: createWakeup(),
+        respondedAtMs: () => 0,
+        explain: async () => "unexplained",
+      },
     });
     const end = new AbortController();
     const followUntilEnd = async (follower: Follower) => {

@@ -84,6 +84,10 @@ export const EVENT_FIELDS: {
   "site-added": { site: SITE },
   "site-changed": { site: SITE, before: at("before", no("the row before it says so")) },
   "site-removed": { site: SITE },
+  "site-status-changed": {
+    ...inWorkerEvent("status reason since"),
+    site: at(no("site_id says so"), WORKER_EVENT, "name site"),
+  },
   "gateway-added": {
     gateway: at(
       "display_name hardware ip_address location object_id online version",
@@ -136,6 +140,7 @@ export const EVENT_FIELDS: {
     ),
     type: at("type_before type_now", no("no column yet; the quality is `uncertain`"), "typeBefore typeNow"),
     behindGateway: at("behind_gateway", "value.behind_gateway", "behindGateway"),
+    staleReason: at("stale_reason", WORKER_EVENT, "staleReason"),
   },
   "tag-history": {
     tag: at("tag_id unit", "history.tag_id history.unit history.unit_ucum", "name tag unit"),

@@ -4,7 +4,7 @@ import { buildMessages } from "#connectors/mqtt/messages.ts";
 import type { MqttMessage } from "#connectors/mqtt/publish-packets.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryForm, TAG, valueEvent } from "../../sample-events.ts";
+import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryForm, staleValueEvent, TAG, valueEvent } from "../../sample-events.ts";
 import { findSchemaProblem, SCHEMA_NAMES } from "./message-schema.ts";
 
 const createOptions = (payload: MqttConfig["payload"]) => MqttConfig.parse({ url: "mqtts://broker.example", payload });
@@ -14,6 +14,28 @@ const messagesOf = (event: Event, payload: MqttConfig["payload"] = "json") =>
   buildMessages(event, topics, createOptions(payload));
 const listTopics = (...args: Parameters<typeof sampleEvent<"alarm-resolved">>) =>
   messagesOf(sampleEvent(...args)).map(({ topic }) => topic);
+
+test("publishes a stale value on the topic of the value, as null with the reason and the last good value", () => {
+  const [message, ...others] = messagesOf(staleValueEvent());
+  expect(others).toEqual([]);
+  expect(message).toMatchObject({ topic: "plenum/main/1/tag/10042/value", retain: true });
+  const lastGood = { lastGoodValue: 21.5, lastGoodTime: "2026-11-02T06:20:00.000Z" };
+  const staleFields = { value: null, quality: "stale", staleReason: "out-of-scope", ...lastGood };
+  expect(JSON.parse(message?.payload ?? "")).toMatchObject(staleFields);
+});
+
+test("publishes the status of a site as a retained message, and deletes it with the site", () => {
+  const [message] = messagesOf(sampleEvent("site-status-changed"));
+  expect(message).toMatchObject({ topic: "plenum/main/1/status", retain: true });
+  const { data, id, time } = sampleEvent("site-status-changed");
+  expect(JSON.parse(message?.payload ?? "")).toEqual({
+    ...{ status: "offline", reason: data.reason, since: data.since, site: "1", name: "Kvarnholmen 4", ts: time, id },
+  });
+  const removal = messagesOf(sampleEvent("site-removed"));
+  expect(removal.filter(({ topic }) => topic === "plenum/main/1/status")).toMatchObject([
+    { payload: "", retain: true },
+  ]);
+});
 
 test("publishes a superseded alarm episode as an event, and not on the state topic of the alarm", () => {
   const { data } = sampleEvent("alarm-resolved");
@@ -29,6 +51,7 @@ test("publishes a superseded alarm episode as an event, and not on the state top
 function schemaNameOf({ contentType, topic }: MqttMessage): string {
   if (contentType === "application/cloudevents+json") return "event";
   const [, , , kind = "", , aspect = ""] = topic.split("/");
+  if (kind === "status") return "site-status";
   return ["inventory", "state"].includes(aspect) ? `${kind}-${aspect}` : aspect;
 }
 
@@ -40,6 +63,7 @@ describe("the JSON schema of the published messages", () => {
   const uncertainEvent = valueEvent(3, "10042", true);
   const events: readonly Event[] = [
     ...sampleOfEveryForm(),
+    staleValueEvent(),
     ...[0, -0, 20, 21.5, 1e21, 1e-7, -3, true, null].map((value, n) => valueEvent(n, "10042", value)),
     ...AWKWARD_TEXTS.map((text, n) => renamed(valueEvent(n), text)),
     renamed({ ...uncertainEvent, data: { ...uncertainEvent.data, type: { before: "number", now: "boolean" } } }, "x"),

@@ -33,7 +33,7 @@ export function createOfflineGatewayFinder(
   };
 }
 
-function presentObjects<T>(listed: ReadonlyMap<string, StoredObject<T>>): readonly StoredObject<T>[] {
+export function presentObjects<T>(listed: ReadonlyMap<string, StoredObject<T>>): readonly StoredObject<T>[] {
   return [...listed.values()].filter(({ missingSince }) => missingSince === null);
 }
 

@@ -11,6 +11,8 @@ import { documentSet, type Store, type StoreChange } from "../../store/store.ts"
 import type { PollTime } from "../job.ts";
 import { type StoredTagQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
 import { tagQuarantineMs } from "./bisection.ts";
+import { buildStaleValueEvent } from "./stale-value-event.ts";
+import type { CommitStaleValues } from "./stale-values.ts";
 import type { TagSchedule } from "./tag-schedule.ts";
 import { createLeftOutTags, haveManyTypesChanged, type JudgedReading, watchSuddenChanges } from "./unusual-replies.ts";
 import { buildValueEvent, judgeType, tagValuesById } from "./value-event.ts";
@@ -20,7 +22,7 @@ export interface LiveReadCommitOptions {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn" | "error">;
-  readonly metrics: Pick<Metrics, "tagsRead" | "freshnessPromised" | "freshnessAchieved">;
+  readonly metrics: Pick<Metrics, "tagsRead" | "tagsStale" | "freshnessPromised" | "freshnessAchieved">;
   readonly offlineGatewayOf?: (siteId: number) => string | null;
   readonly clockSkewMs?: () => number | null;
   readonly onRead?: (id: string, value: TagValue, atMs: number) => void;
@@ -32,7 +34,11 @@ const CACHED_VALUES_MAX = 1_000;
 const CLOCK_SKEW_MAX_MS = 300_000;
 
 /** Commits the replies of live reads, then updates the tag schedule. */
-export function createLiveReadCommit(options: LiveReadCommitOptions, schedule: TagSchedule) {
+export function createLiveReadCommit(
+  options: LiveReadCommitOptions,
+  schedule: TagSchedule,
+  onReadingCommitted: (id: string, quality: TagValueQuality, readMs: number) => void,
+) {
   const { source, store, clock, log, metrics, offlineGatewayOf = () => null } = options;
   const valueDocumentSet = documentSet("value", source.name);
   const quarantineDocumentSet = syncSet("quarantine", source.name);
@@ -57,6 +63,7 @@ export function createLiveReadCommit(options: LiveReadCommitOptions, schedule: T
     values: ReadonlyMap<string, TagValue>,
     reply: TagReadReply,
     isClockUncertain: boolean,
+    nowMs: number,
   ) {
     const uncachedTagIds = await readUncachedValues(requested);
     const checkedReadings = requested.flatMap((id) => {
@@ -69,7 +76,7 @@ export function createLiveReadCommit(options: LiveReadCommitOptions, schedule: T
     const readings = checkedReadings.map(
       ({ id, watched, value, before, type }): JudgedReading => ({
         ...{ id, siteId: watched.siteId, isNull: value === null },
-        turnedNull: value === null && before !== undefined && before.value !== null,
+        turnedNull: value === null && before !== undefined && (before.value !== null || before.quality === "stale"),
         ...{ wasKnown: value !== null && type.wasKnown, isNewType: type.isNew },
         isTypeInDoubt: type.doubt !== null,
       }),
@@ -97,6 +104,7 @@ export function createLiveReadCommit(options: LiveReadCommitOptions, schedule: T
       const countsByQuality = new Map<TagValueQuality, number>();
       for (const { id, stored } of valueOutcomes) {
         cacheTagValue(id, stored);
+        onReadingCommitted(id, stored.quality, nowMs);
         countsByQuality.set(stored.quality, (countsByQuality.get(stored.quality) ?? 0) + 1);
       }
       for (const [quality, count] of countsByQuality) metrics.tagsRead.inc({ source: source.name, quality }, count);
@@ -116,7 +124,7 @@ export function createLiveReadCommit(options: LiveReadCommitOptions, schedule: T
       const isClockUncertain = Math.abs(options.clockSkewMs?.() ?? 0) > CLOCK_SKEW_MAX_MS;
       let onCommitted = () => {};
       const prepareChange = async () => {
-        const preparedReply = await prepareReplyChange(requested, values, reply, isClockUncertain);
+        const preparedReply = await prepareReplyChange(requested, values, reply, isClockUncertain, nowMs);
         onCommitted = preparedReply.committed;
         return preparedReply.change;
       };
@@ -129,6 +137,30 @@ export function createLiveReadCommit(options: LiveReadCommitOptions, schedule: T
         schedule.answered(id, value === undefined ? "absent" : value === null ? "null" : "value", nowMs);
       }
     },
+
+    stale: (async (ids, judge, hurry) => {
+      let committed: readonly { readonly id: string; readonly stored: StoredValue }[] = [];
+      const prepareChange = async () => {
+        const uncachedTagValues = await readUncachedValues(ids);
+        const time = isoUtc(clock.now());
+        const outcomes = ids.flatMap((id) => {
+          const staleTag = judge(id);
+          const before = cachedValues.get(id) ?? uncachedTagValues.get(id);
+          if (staleTag === null || before === undefined || before.value === null) return [];
+          const { siteTag, reason } = staleTag;
+          const behindGateway = offlineGatewayOf(siteTag.siteId);
+          return [
+            { id, ...buildStaleValueEvent(siteTag, before, reason, { source: source.name, time, behindGateway }) },
+          ];
+        });
+        committed = outcomes;
+        const put = outcomes.map(({ id, stored }) => [id, stored] as const);
+        return { documents: [{ set: valueDocumentSet, put }], events: outcomes.map(({ event }) => event) };
+      };
+      await options.groupCommit.commit(source.name, prepareChange, hurry);
+      for (const { id, stored } of committed) cacheTagValue(id, stored);
+      return new Map(committed.flatMap(({ id, stored: { staleReason } }) => (staleReason ? [[id, staleReason]] : [])));
+    }) satisfies CommitStaleValues,
 
     async quarantine(id: string, reason: unknown): Promise<void> {
       const previousQuarantine = await store.document<StoredTagQuarantine>(quarantineDocumentSet, id);

@@ -12,6 +12,7 @@ import { createLiveReadCommit, type LiveReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
 import { createControlReads, mayConcernOneGateway } from "./controls.ts";
 import { createScheduleRefresh, EMPTY_WAIT_MS, type RefreshOptions } from "./schedule-refresh.ts";
+import { createStaleValues, type StaleValues } from "./stale-values.ts";
 import { createTagSchedule, type ScheduledTagState, type TagSchedule } from "./tag-schedule.ts";
 
 export interface LiveReadTagState extends ScheduledTagState {
@@ -20,7 +21,7 @@ export interface LiveReadTagState extends ScheduledTagState {
 }
 
 export interface LiveReadOptions extends LiveReadCommitOptions, RefreshOptions {
-  readonly scope: Pick<TokenScope, "sees" | "explain" | "respondedAtMs">;
+  readonly scope: Pick<TokenScope, "sees" | "hasAbility" | "changes" | "explain" | "respondedAtMs">;
 }
 
 const READ_TAGS_ABILITY = "read:tags";
@@ -55,11 +56,17 @@ export function createLiveReads(options: LiveReadOptions) {
     anyIsolated: () => slowTags.any() || isBisectingTags(),
     isolationOf: findTagIsolation,
   });
-  const readCommit = createLiveReadCommit(options, schedule);
+  const readCommit = createLiveReadCommit(options, schedule, (...reading) => staleValues.readingCommitted(...reading));
   const { leftOut } = readCommit;
   const controlReads = createControlReads((tried) => schedule.control(tried));
   const isBisectingTags = () => tagBisection.any() || leftOut.anySingle();
-  const scheduleRefresh = createScheduleRefresh(options, schedule, () => slowTags.typicalMs());
+  const staleValues: StaleValues = createStaleValues({
+    ...{ source: source.name, schedule, scope, clock, log, metrics: options.metrics },
+    slotMs: () => scheduleRefresh.slotMs(),
+    refresh: () => scheduleRefresh.run(),
+    commit: readCommit.stale,
+  });
+  const scheduleRefresh = createScheduleRefresh(options, schedule, () => slowTags.typicalMs(), staleValues);
 
   function findTagIsolation(id: string): TagIsolation | null {
     const suspectIsolation = tagBisection.isolationOf(id);
@@ -229,6 +236,8 @@ export function createLiveReads(options: LiveReadOptions) {
       freshness: schedule.freshness(clock.monotonic()),
     }),
     lastRead: readCommit.lastRead,
+    /** Emits stale values until the signal aborts, also while no tag can be read. */
+    watchStaleValues: staleValues.run,
     leftOut: leftOut.all,
     suddenChanges: readCommit.suddenChanges,
     showFreshness: scheduleRefresh.showFreshnessIfDue,

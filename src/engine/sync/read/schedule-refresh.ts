@@ -1,4 +1,4 @@
-import { yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
+import { serialRunner, yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { loadRequestableTags, tagInventorySets } from "../inventory/requestable-tags.ts";
@@ -7,6 +7,7 @@ import { type StoredTagQuarantine, type StoredValue, syncSet } from "../snapshot
 import { createClassFinder } from "../tag-selection.ts";
 import type { LiveReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
+import type { StaleValues } from "./stale-values.ts";
 import type { TagSchedule } from "./tag-schedule.ts";
 
 export interface RefreshOptions extends Pick<LiveReadCommitOptions, "source" | "store" | "clock" | "log" | "metrics"> {
@@ -21,7 +22,12 @@ export const EMPTY_WAIT_MS = 1_000;
 const INVENTORY_GROWTH_FACTOR = 1.25;
 
 /** Updates the tag schedule when the inventory, the read classes or the quota change. */
-export function createScheduleRefresh(options: RefreshOptions, schedule: TagSchedule, typicalMs: () => number) {
+export function createScheduleRefresh(
+  options: RefreshOptions,
+  schedule: TagSchedule,
+  typicalMs: () => number,
+  staleValues: Pick<StaleValues, "watch" | "intervalsChanged">,
+) {
   const { source, store, clock, log, metrics, demand } = options;
   let { classes } = options;
   let findReadClass = createClassFinder(classes);
@@ -42,7 +48,10 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     liveQuotaShare(60_000 / sustainedSlotMs(), demand.followingPerMinute(), source.quota().buckets.length === 1);
   const expectedReplyMs = (spacingMs: number) => Math.min(spacingMs, typicalMs());
 
-  async function run(): Promise<void> {
+  const oneRefresh = serialRunner();
+  const run = () => oneRefresh(refreshSchedule);
+
+  async function refreshSchedule(): Promise<void> {
     await selectWatchedTags();
     await yieldIfManyObjects(schedule.size());
     if (clock.monotonic() - scheduleRefreshedAtMs >= SCHEDULE_REFRESH_INTERVAL_MS - EMPTY_WAIT_MS) {
@@ -50,6 +59,9 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
       scheduleRefreshedAtMs = clock.monotonic();
     }
     overload = schedule.stretch(sustainedSlotMs(), TAGS_PER_REQUEST, quotaShare(), expectedReplyMs(pacedSlotMs()));
+    const promisedMs = (each: ReadConfig[number]) =>
+      each.every * (overload?.factors.get(each.name) ?? 1) + pacedSlotMs();
+    staleValues.intervalsChanged(new Map(classes.map((each) => [each.name, promisedMs(each)])));
     if (options.isFirstInventory?.() !== true) logOverload(overload);
     await yieldIfManyObjects(schedule.size());
     setFreshnessMetrics();
@@ -91,7 +103,9 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     const nowMs = clock.monotonic();
     const monotonicOffsetMs = nowMs - clock.now();
     const wallTimeToMonotonicMs = (time: string) => Date.parse(time) + monotonicOffsetMs;
-    schedule.watch(watchedTags, { values, quarantines, nowMs, toMonotonic: wallTimeToMonotonicMs });
+    const storedReads = { values, quarantines, nowMs, toMonotonic: wallTimeToMonotonicMs };
+    schedule.watch(watchedTags, storedReads);
+    staleValues.watch(tags, storedReads);
     inventory.tags = tags.length;
     // The read classes may have changed while the documents were loaded.
     inventory.scheduled = findReadClassBefore === findReadClass ? currentInventoryVersions : null;

@@ -1,6 +1,6 @@
 import { type IsolatedTag, NEVER_READ_MS, type PlannedTags } from "../plan/group.ts";
 import { backOffInterval, computeQuotaOverload, type QuotaOverload } from "../plan/overload.ts";
-import type { StoredTagQuarantine, StoredValue } from "../snapshot.ts";
+import { readingTimeOf, type StoredTagQuarantine, type StoredValue } from "../snapshot.ts";
 import { type TagIsolation, tagQuarantineMs } from "./bisection.ts";
 import type { WatchedTag } from "./value-event.ts";
 
@@ -106,7 +106,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     const storedValue = stored.values.get(id);
     const quarantine = stored.quarantines.get(id);
     // A stored time is in the future if the clock was set back later: count the value as read now.
-    const storedReadMs = storedValue === undefined ? null : stored.toMonotonic(storedValue.time);
+    const storedReadMs = storedValue === undefined ? null : stored.toMonotonic(readingTimeOf(storedValue));
     const isStoredTimeAhead = storedReadMs !== null && storedReadMs > stored.nowMs;
     return {
       ...{ id, row: -1, watched },

@@ -21,7 +21,7 @@ export function View({ parts: [source = "", id = ""], query }) {
     <${ViewTitle} name=${displayName} above=${[...site, [t("Tag"), null]]}><${TagFigures} tag=${tag} /></${ViewTitle}>
     <${StaleWarning} answer=${response} />
     ${tag.gatewayOffline !== null && html`<p class="notices">${t("The gateway {name} is offline: its values are old.", { name: tag.gatewayOffline })}</p>`}
-    <${TagPlot} source=${source} id=${id} query=${query} isBoolean=${typeof tag.value === "boolean"} name=${displayName} />
+    <${TagPlot} source=${source} id=${id} query=${query} isBoolean=${typeof (tag.value ?? tag.lastGood?.value) === "boolean"} name=${displayName} />
     <div class="halves">
       <div>
         <${TagReadingPanel} tag=${tag} />

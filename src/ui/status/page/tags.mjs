@@ -7,7 +7,16 @@ import { usePolledData } from "/worker-requests.mjs";
 const PAGE_SIZE = 100;
 const TAGS_POLL_MS = 4000;
 const TAG_SEARCH_DELAY_MS = 250;
-const TAG_FILTER_LABELS = { all: "all", bad: "unreadable", stale: "too old", unread: "never read" };
+const TAG_FILTER_LABELS = { all: "all", bad: "unreadable", stale: "stale", unread: "never read" };
+/** Reasons of stale values, as the API names them. */
+const STALE_REASON_TEXTS = {
+  "not-scheduled": "stale: no class reads the tag",
+  "out-of-scope": "stale: the token does not see the site",
+  "no-ability": "stale: the token may not read tags",
+  quarantined: "stale: the tag is in quarantine",
+  "gateway-offline": "stale: the gateway is offline",
+  "source-unavailable": "stale: the service did not answer in time",
+};
 const TAG_TABLE_COLUMNS = [
   ["name", "name", ""],
   ["value", "value", "n"],
@@ -105,11 +114,11 @@ function ColumnHeading({ by, name, kind, sort, amend }) {
 }
 
 /** Reason why a value is not current; null for a current value. */
-export function valueProblem({ quality, stale, time }) {
+export function valueProblem({ quality, staleReason, time }) {
   if (time === null) return TAG_FILTER_LABELS.unread;
   if (quality === "bad") return TAG_FILTER_LABELS.bad;
   if (quality === "uncertain") return "uncertain";
-  return stale ? TAG_FILTER_LABELS.stale : null;
+  return quality === "stale" ? (STALE_REASON_TEXTS[staleReason] ?? TAG_FILTER_LABELS.stale) : null;
 }
 
 function TagRow({ row, hasSite }) {
@@ -120,7 +129,7 @@ function TagRow({ row, hasSite }) {
     <td><a href=${tagAddress(source, tag.id)} title=${tag.description ?? ""}>${tag.displayName}</a>
       ${valueProblemText !== null && html` <span class="mark">${t(valueProblemText)}</span>`}
       ${hasSite && site !== null && html` <a class="of" href=${siteAddress(source, siteId)}>${site}</a>`}</td>
-    <td class="n value">${quality === "bad" ? "–" : valueText(value)}</td>
+    <td class="n value">${value === null ? "–" : valueText(value)}</td>
     <td class="unit">${tag.unit ?? ""}</td>
     <td class="n">${time === null ? "–" : html`<${Age} of=${time} />`}</td>
   </tr>`;

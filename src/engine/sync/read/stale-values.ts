@@ -1,0 +1,272 @@
+import type { StaleReason, TagValueQuality } from "../../../core/model/tag-event-data.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
+import type { Log } from "../../../core/runtime/log.ts";
+import type { Metrics } from "../../../core/runtime/metrics.ts";
+import { combineWakeups, createWakeup, runLoop, yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
+import type { SiteTag } from "../inventory/requestable-tags.ts";
+import { readingTimeOf } from "../snapshot.ts";
+import type { TokenScope } from "../token-scope.ts";
+import type { StoredTagReads, TagSchedule } from "./tag-schedule.ts";
+
+/** A value that is no longer confirmed by a reading, with the reason. */
+export interface StaleTag {
+  readonly siteTag: SiteTag;
+  readonly reason: StaleReason;
+}
+
+/** Stores stale values and emits their events in one transaction. Returns the ids that it stored. */
+export type CommitStaleValues = (
+  ids: readonly string[],
+  judge: (id: string) => StaleTag | null,
+  hurry: AbortSignal,
+) => Promise<ReadonlyMap<string, StaleReason>>;
+
+export interface StaleValueOptions {
+  readonly source: string;
+  readonly schedule: Pick<TagSchedule, "known" | "watched">;
+  readonly scope: Pick<TokenScope, "hasAbility" | "changes">;
+  readonly clock: Clock;
+  readonly log: Pick<Log, "warn">;
+  readonly metrics: Pick<Metrics, "tagsStale">;
+  /** Time between two requests, in milliseconds. */
+  readonly slotMs: () => number;
+  /** Selects the tags and their intervals, before the first check. */
+  readonly refresh: () => Promise<unknown>;
+  readonly commit: CommitStaleValues;
+}
+
+interface TrackedValue {
+  /** Monotonic time of the last reading that was good or uncertain; null after a bad one. */
+  readMs: number | null;
+  bucket: number;
+}
+
+const READ_TAGS_ABILITY = "read:tags";
+/** Width of a bucket of due times: a value becomes stale up to one second after its due time. */
+const DUE_BUCKET_MS = 1_000;
+const STALE_VALUES_PER_COMMIT = 250;
+const STALE_REASONS = Object.keys({
+  "source-unavailable": 1,
+  "out-of-scope": 1,
+  "no-ability": 1,
+  "gateway-offline": 1,
+  quarantined: 1,
+  "not-scheduled": 1,
+} satisfies Record<StaleReason, 1>) as readonly StaleReason[];
+
+export type StaleValues = ReturnType<typeof createStaleValues>;
+
+/**
+ * Emits a `stale` value for each tag whose good value was not read again within its interval plus one request slot, and
+ * at once when the token loses the tag's site or the ability. A reading only stores its time. A due bucket moves the tags that
+ * were read meanwhile to later buckets, so that 50,000 tags cost one move per tag and interval.
+ */
+export function createStaleValues(options: StaleValueOptions) {
+  const { source, schedule, scope, clock, log, metrics } = options;
+  let trackedValues = new Map<string, TrackedValue>();
+  let staleReasons = new Map<string, StaleReason>();
+  /** Tags with a stored value that no class selects. */
+  let unscheduledTags = new Map<string, SiteTag>();
+  const dueBuckets = new Map<number, string[]>();
+  const overdueIds = new Set<string>();
+  let nextBucket = bucketAt(clock.monotonic());
+  let bucketPromisesMs: ReadonlyMap<string, number> = new Map();
+  let areBucketsComplete = false;
+  /** False after a change of the selected tags or of the token's scope. */
+  let areTagsChecked = false;
+  let sleepsUntilBucket = 0;
+  const dueTimesChanged = createWakeup();
+
+  function dueMsOf(id: string, readMs: number): number {
+    const tag = schedule.known(id);
+    return tag === undefined ? readMs : readMs + tag.stretchedMs + options.slotMs();
+  }
+
+  function putIntoBucket(id: string, tracked: TrackedValue, readMs: number): void {
+    tracked.bucket = Math.max(nextBucket, Math.ceil(dueMsOf(id, readMs) / DUE_BUCKET_MS));
+    const bucketIds = dueBuckets.get(tracked.bucket);
+    if (bucketIds === undefined) dueBuckets.set(tracked.bucket, [id]);
+    else bucketIds.push(id);
+    if (tracked.bucket < sleepsUntilBucket) dueTimesChanged.wakeUp();
+  }
+
+  /** Reason why the tag cannot be read, which makes its value stale at once; null while it may be read. */
+  function reasonAtOnce(id: string): StaleReason | null {
+    const tag = schedule.known(id);
+    if (tag === undefined) return "not-scheduled";
+    if (!tag.inSight) return "out-of-scope";
+    return scope.hasAbility(READ_TAGS_ABILITY) ? null : "no-ability";
+  }
+
+  function reasonOfOldValue(id: string): StaleReason {
+    const tag = schedule.known(id);
+    if (tag !== undefined && tag.quarantinedUntilMs !== null) return "quarantined";
+    return tag?.gatewayOffline === true ? "gateway-offline" : "source-unavailable";
+  }
+
+  function judgeTag(id: string): StaleTag | null {
+    const readMs = trackedValues.get(id)?.readMs ?? null;
+    const siteTag = schedule.watched(id) ?? unscheduledTags.get(id);
+    if (readMs === null || siteTag === undefined) return null;
+    const immediateReason = reasonAtOnce(id);
+    if (immediateReason !== null) return { siteTag, reason: immediateReason };
+    return dueMsOf(id, readMs) > clock.monotonic() ? null : { siteTag, reason: reasonOfOldValue(id) };
+  }
+
+  /** Moves the tags of due buckets to `overdueIds`, or to a later bucket if they were read meanwhile. */
+  function emptyDueBuckets(): void {
+    const nowMs = clock.monotonic();
+    const dueIds: string[] = [];
+    for (; nextBucket <= bucketAt(nowMs) && dueBuckets.size > 0; nextBucket += 1) {
+      const bucketIds = dueBuckets.get(nextBucket) ?? [];
+      dueIds.push(...bucketIds.filter((id) => trackedValues.get(id)?.bucket === nextBucket));
+      dueBuckets.delete(nextBucket);
+    }
+    nextBucket = Math.max(nextBucket, bucketAt(nowMs) + 1);
+    for (const id of dueIds) {
+      const tracked = trackedValues.get(id);
+      if (tracked === undefined || tracked.readMs === null) trackedValues.delete(id);
+      else if (dueMsOf(id, tracked.readMs) <= nowMs) overdueIds.add(id);
+      else putIntoBucket(id, tracked, tracked.readMs);
+    }
+  }
+
+  function nextDueInMs(): number {
+    if (dueBuckets.size === 0) return Number.POSITIVE_INFINITY;
+    let bucket = nextBucket;
+    while (!dueBuckets.has(bucket)) bucket += 1;
+    return bucket * DUE_BUCKET_MS - clock.monotonic();
+  }
+
+  async function findTagsWithoutAccess(): Promise<void> {
+    await yieldIfManyObjects(trackedValues.size);
+    for (const [id, { readMs }] of trackedValues) if (readMs !== null && reasonAtOnce(id) !== null) overdueIds.add(id);
+  }
+
+  async function commitPart(ids: readonly string[], signal: AbortSignal): Promise<void> {
+    const stored = await options.commit(ids, judgeTag, signal);
+    for (const id of ids) {
+      overdueIds.delete(id);
+      const reason = stored.get(id);
+      const tracked = trackedValues.get(id);
+      if (reason !== undefined) {
+        trackedValues.delete(id);
+        staleReasons.set(id, reason);
+      } else if (tracked !== undefined && tracked.readMs !== null && judgeTag(id) === null)
+        // The tag was read while its part waited for the transaction.
+        putIntoBucket(id, tracked, tracked.readMs);
+      else trackedValues.delete(id);
+    }
+  }
+
+  async function emitStaleValues(signal: AbortSignal): Promise<number> {
+    sleepsUntilBucket = 0;
+    if (!areTagsChecked) {
+      areTagsChecked = true;
+      await findTagsWithoutAccess();
+    }
+    emptyDueBuckets();
+    if (overdueIds.size > 0) {
+      const ids = [...overdueIds];
+      const parts = Array.from({ length: Math.ceil(ids.length / STALE_VALUES_PER_COMMIT) }, (_, part) =>
+        ids.slice(part * STALE_VALUES_PER_COMMIT, (part + 1) * STALE_VALUES_PER_COMMIT),
+      );
+      const outcomes = await Promise.allSettled(parts.map((part) => commitPart(part, signal)));
+      showCounts();
+      const failedOutcome = outcomes.find((outcome) => outcome.status === "rejected");
+      if (failedOutcome !== undefined) throw failedOutcome.reason;
+    }
+    const inMs = nextDueInMs();
+    sleepsUntilBucket = bucketAt(clock.monotonic() + inMs);
+    return Math.max(0, inMs);
+  }
+
+  function showCounts(): void {
+    const counts = new Map<StaleReason, number>();
+    for (const reason of staleReasons.values()) counts.set(reason, (counts.get(reason) ?? 0) + 1);
+    for (const reason of STALE_REASONS) metrics.tagsStale.set({ source, reason }, counts.get(reason) ?? 0);
+  }
+
+  function fillBucketsAgain(): void {
+    areBucketsComplete = true;
+    dueBuckets.clear();
+    for (const [id, tracked] of trackedValues)
+      if (tracked.readMs === null) trackedValues.delete(id);
+      else if (!overdueIds.has(id)) putIntoBucket(id, tracked, tracked.readMs);
+  }
+
+  return {
+    /** Takes over the tags after the schedule. `tags`: all tags of the inventory, also those that no class selects. */
+    watch(tags: readonly SiteTag[], stored: StoredTagReads): void {
+      const nextTrackedValues: typeof trackedValues = new Map();
+      const nextStaleReasons: typeof staleReasons = new Map();
+      const nextUnscheduledTags: typeof unscheduledTags = new Map();
+      for (const siteTag of tags) {
+        const { id } = siteTag.tag;
+        const storedValue = stored.values.get(id);
+        if (storedValue === undefined) continue;
+        if (schedule.watched(id) === undefined) nextUnscheduledTags.set(id, siteTag);
+        const tracked = trackedValues.get(id);
+        const staleReason = staleReasons.get(id) ?? (tracked === undefined ? storedValue.staleReason : undefined);
+        if (tracked !== undefined) nextTrackedValues.set(id, tracked);
+        else if (staleReason !== undefined) nextStaleReasons.set(id, staleReason);
+        else if (isUsable(storedValue.quality)) {
+          const readMs = Math.min(stored.nowMs, stored.toMonotonic(readingTimeOf(storedValue)));
+          nextTrackedValues.set(id, { readMs, bucket: -1 });
+        }
+      }
+      trackedValues = nextTrackedValues;
+      staleReasons = nextStaleReasons;
+      unscheduledTags = nextUnscheduledTags;
+      areBucketsComplete = false;
+      areTagsChecked = false;
+      showCounts();
+    },
+    /** Adapts the due times after `watch` and after changed intervals. `promisesMs`: interval plus slot by class. */
+    intervalsChanged(promisesMs: ReadonlyMap<string, number>): void {
+      const isAnyShorter = promisesMs.entries().some(([name, ms]) => ms < (bucketPromisesMs.get(name) ?? ms));
+      bucketPromisesMs = promisesMs;
+      if (isAnyShorter || !areBucketsComplete) fillBucketsAgain();
+      dueTimesChanged.wakeUp();
+    },
+    readingCommitted(id: string, quality: TagValueQuality, readMs: number): void {
+      const reason = staleReasons.get(id);
+      if (reason !== undefined) {
+        staleReasons.delete(id);
+        metrics.tagsStale.dec({ source, reason });
+      }
+      const tracked = trackedValues.get(id);
+      if (!isUsable(quality)) {
+        if (tracked !== undefined) tracked.readMs = null;
+      } else if (tracked !== undefined) tracked.readMs = readMs;
+      else {
+        const newlyTracked = { readMs, bucket: -1 };
+        trackedValues.set(id, newlyTracked);
+        putIntoBucket(id, newlyTracked, readMs);
+      }
+    },
+    async run(signal: AbortSignal): Promise<void> {
+      let isRefreshed = false;
+      let scopeChangesChecked = scope.changes.wakeups();
+      await runLoop({
+        clock,
+        signal,
+        wakeup: combineWakeups(dueTimesChanged, scope.changes),
+        async turn() {
+          if (!isRefreshed) await options.refresh();
+          isRefreshed = true;
+          if (scope.changes.wakeups() !== scopeChangesChecked) areTagsChecked = false;
+          scopeChangesChecked = scope.changes.wakeups();
+          return emitStaleValues(signal);
+        },
+        fault: (error, inMs) => log.warn({ err: error, inMs }, "stale values could not be stored; this is tried again"),
+      });
+    },
+  };
+}
+
+const isUsable = (quality: TagValueQuality) => quality === "good" || quality === "uncertain";
+
+function bucketAt(monotonicMs: number): number {
+  return Math.floor(monotonicMs / DUE_BUCKET_MS);
+}

@@ -1,0 +1,134 @@
+import type { Gateway, Site } from "../../core/model/building.ts";
+import { type Event, eventSubject, makeEvent, SERVICE_SUBJECT, sourceUri } from "../../core/model/event.ts";
+import type { SiteStatus } from "../../core/model/site-event-data.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import { combineWakeups, createWakeup, runLoop, yieldUnlessAborted } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { documentSet } from "../store/store.ts";
+import { presentObjects } from "./inventory/gateways.ts";
+import { type StoredObject, type StoredSiteStatus, type StoredUnavailability, syncSet } from "./snapshot.ts";
+import type { SyncState } from "./sync-state.ts";
+import type { TokenScope } from "./token-scope.ts";
+
+interface SiteCondition {
+  readonly status: SiteStatus;
+  readonly reason: string | null;
+  /** Time of the cause, where it is known. */
+  readonly since?: string;
+}
+
+const SITE_STATUSES_PER_COMMIT = 250;
+const NAMED_GATEWAYS_MAX = 3;
+
+/** Emits `site-status-changed` for each known site, and after each change of its status, until the signal aborts. */
+export function watchSiteStatuses(
+  options: {
+    readonly source: string;
+    readonly syncState: Pick<SyncState, "get" | "commit" | "observe">;
+    readonly scope: Pick<TokenScope, "sees" | "lost" | "changes">;
+    /** Returns true when the gateways of a new site are listed, or cannot be listed. */
+    readonly areGatewaysKnown: () => boolean;
+    readonly clock: Clock;
+    readonly random?: (() => number) | undefined;
+    readonly log: Pick<Log, "warn">;
+  },
+  signal: AbortSignal,
+): Promise<void> {
+  const { source, syncState, scope, clock, log } = options;
+  const statusSet = syncSet("site-status", source);
+  const siteSet = documentSet("site", source);
+  const gatewaySet = documentSet("gateway", source);
+  const availabilitySet = syncSet("availability", source);
+  const pollSet = documentSet("poll", source);
+  const causeChanged = createWakeup();
+  let wereGatewaysKnown = false;
+  for (const set of [siteSet, gatewaySet, availabilitySet]) syncState.observe(set, causeChanged.wakeUp);
+  syncState.observe(pollSet, () => wereGatewaysKnown || causeChanged.wakeUp());
+
+  function serviceOutage(): SiteCondition | null {
+    const outage = syncState.get<StoredUnavailability>(availabilitySet).get(SERVICE_SUBJECT);
+    if (outage === undefined) return null;
+    return { status: "offline", reason: `The service is unavailable. ${outage.reason}`, since: outage.since };
+  }
+
+  function judgeSite(siteId: number, gateways: readonly Gateway[], lost: Readonly<Record<string, string>>) {
+    const since = lost[String(siteId)];
+    if (!scope.sees(siteId))
+      return { status: "offline", reason: "The token does not see the site.", ...(since && { since }) } as const;
+    return judgeGateways(gateways);
+  }
+
+  function* findChanges(): Generator<readonly [string, StoredSiteStatus, Event]> {
+    const outage = serviceOutage();
+    const lost = scope.lost();
+    const stored = syncState.get<StoredSiteStatus>(statusSet);
+    const gatewaysBySite = Map.groupBy(
+      presentObjects(syncState.get<StoredObject<Gateway>>(gatewaySet)),
+      (gateway) => gateway.siteId,
+    );
+    const areGatewaysKnown = options.areGatewaysKnown();
+    wereGatewaysKnown = areGatewaysKnown;
+    for (const [id, { value: site, missingSince }] of syncState.get<StoredObject<Site>>(siteSet)) {
+      const before = stored.get(id);
+      const gateways = gatewaysBySite.get(site.id)?.map(({ value }) => value) ?? [];
+      const condition = outage ?? judgeSite(site.id, gateways, lost);
+      if (before?.status === condition.status && before.reason === condition.reason) continue;
+      const isNew = before === undefined;
+      if (isNew && (missingSince !== null || (outage === null && gateways.length === 0 && !areGatewaysKnown))) continue;
+      yield buildChange(site, condition, before);
+    }
+  }
+
+  function buildChange(
+    site: Site,
+    { status, reason, since: causeSince }: SiteCondition,
+    before: StoredSiteStatus | undefined,
+  ) {
+    const time = isoUtc(clock.now());
+    const since = before?.status === status ? before.since : (causeSince ?? time);
+    const id = String(site.id);
+    const eventFields = { source: sourceUri(source), subject: eventSubject("site", null, id), siteId: site.id, time };
+    const data = { site, status, reason, since };
+    const event = makeEvent({ type: "site-status-changed", ...eventFields, data, facts: [status, since, time] });
+    return [id, { status, reason, since }, event] as const;
+  }
+
+  function findRemovedSites(): readonly string[] {
+    const sites = syncState.get(siteSet);
+    return [...syncState.get(statusSet).keys()].filter((id) => !sites.has(id));
+  }
+
+  return runLoop({
+    clock,
+    signal,
+    ...(options.random && { random: options.random }),
+    wakeup: combineWakeups(causeChanged, scope.changes),
+    async turn() {
+      const removed = findRemovedSites();
+      if (removed.length > 0) await syncState.commit({ documents: [{ set: statusSet, remove: removed }] });
+      const changes = [...findChanges()];
+      for (let start = 0; start < changes.length; start += SITE_STATUSES_PER_COMMIT) {
+        if (start > 0) await yieldUnlessAborted(clock, signal);
+        const part = changes.slice(start, start + SITE_STATUSES_PER_COMMIT);
+        const put = part.map(([id, status]) => [id, status] as const);
+        await syncState.commit({ documents: [{ set: statusSet, put }], events: part.map(([, , event]) => event) });
+      }
+      return Number.POSITIVE_INFINITY;
+    },
+    fault: (error, inMs) =>
+      log.warn({ err: error, inMs }, "the status of sites could not be stored; this is tried again"),
+  });
+}
+
+/** Status by the gateways: offline without any online gateway, degraded while some are offline. */
+export function judgeGateways(gateways: readonly Gateway[]): SiteCondition {
+  const offline = gateways.filter(({ online }) => online === false).map(({ displayName }) => displayName);
+  if (offline.length === 0) return { status: "online", reason: null };
+  if (gateways.length === 1) return { status: "offline", reason: `The only gateway (${offline[0]}) is offline.` };
+  if (offline.length === gateways.length)
+    return { status: "offline", reason: `All ${offline.length} gateways are offline.` };
+  const names = offline.sort().slice(0, NAMED_GATEWAYS_MAX).join(", ");
+  const dots = offline.length > NAMED_GATEWAYS_MAX ? ", …" : "";
+  return { status: "degraded", reason: `${offline.length} of ${gateways.length} gateways offline: ${names}${dots}.` };
+}

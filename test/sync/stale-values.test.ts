@@ -1,0 +1,131 @@
+import { describe, expect, onTestFinished, test } from "vitest";
+import type { Event } from "#src/core/model/event.ts";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
+import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+/** One request slot at 20 requests a minute. */
+const SLOT_MS = 3 * SECOND;
+const PROMISE_MS = MINUTE;
+const UNAVAILABLE = [{ fault: { kind: "error", status: 500 } }];
+
+async function startWorker(read: readonly object[] = [{ name: "all", every: "1m" }]): Promise<VirtualWorker> {
+  const virtual = await startVirtualWorker({
+    simulator: { sites: [1, 6] },
+    source: { read },
+  });
+  onTestFinished(() => virtual.clear());
+  await virtual.clock.advance(5 * MINUTE);
+  return virtual;
+}
+
+async function values(virtual: VirtualWorker): Promise<readonly Event<"tag-value">[]> {
+  return (await virtual.events()).filter((event) => event.type === "tag-value");
+}
+
+const staleOnly = (events: readonly Event<"tag-value">[]) => events.filter(({ data }) => data.quality === "stale");
+const reasonsOf = (events: readonly Event<"tag-value">[]) => [...new Set(events.map(({ data }) => data.staleReason))];
+const tagsOf = (events: readonly Event<"tag-value">[]) => events.map(({ data }) => data.tag.id).toSorted();
+const lastByTag = (events: readonly Event<"tag-value">[]) => new Map(events.map((event) => [event.data.tag.id, event]));
+
+describe("a value that is not read again", () => {
+  test("no value becomes stale while the tags are read as promised", async () => {
+    const virtual = await startWorker();
+    await virtual.clock.advance(20 * MINUTE);
+    expect(staleOnly(await values(virtual))).toEqual([]);
+  });
+
+  test("becomes stale once, at its interval plus one slot, when the service is unavailable", async () => {
+    const virtual = await startWorker();
+    virtual.simulator.control.setFaults(UNAVAILABLE);
+    const good = lastByTag(await values(virtual));
+    await virtual.clock.advance(10 * MINUTE);
+    const stale = staleOnly(await values(virtual));
+    expect(tagsOf(stale)).toEqual(
+      [...good]
+        .filter(([, { data }]) => data.quality !== "bad")
+        .map(([id]) => id)
+        .toSorted(),
+    );
+    expect(reasonsOf(stale)).toEqual(["source-unavailable"]);
+    for (const { data, time } of stale) {
+      const { lastGood, ...fields } = data;
+      expect(fields).toMatchObject({ value: null, time, latencyMs: 0, behindGateway: null });
+      const ageMs = Date.parse(time) - Date.parse(lastGood?.time ?? "");
+      expect(ageMs).toBeGreaterThanOrEqual(PROMISE_MS + SLOT_MS);
+      expect(ageMs).toBeLessThanOrEqual(PROMISE_MS + SLOT_MS + SECOND);
+    }
+  });
+
+  test("becomes stale at once when the token loses the site, and good again with the next reading", async () => {
+    const virtual = await startWorker([{ name: "all", every: "1m", on_change: true, deadband: 1_000 }]);
+    virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [6] });
+    await virtual.clock.advance(20 * SECOND);
+    const lossMs = Date.parse((await siteLoss(virtual))?.time ?? "");
+    const stale = staleOnly(await values(virtual));
+    expect(new Set(stale.map(({ siteid }) => siteid))).toEqual(new Set(["1"]));
+    expect(stale.length).toBeGreaterThan(100);
+    expect(reasonsOf(stale)).toEqual(["out-of-scope"]);
+    for (const { time } of stale) expect(Math.abs(Date.parse(time) - lossMs)).toBeLessThanOrEqual(SECOND);
+    virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [1, 6] });
+    await virtual.clock.advance(5 * MINUTE);
+    const after = await values(virtual);
+    expect(staleOnly(after)).toHaveLength(stale.length);
+    const last = lastByTag(after);
+    for (const id of tagsOf(stale)) expect(last.get(id)?.data.quality).toBe("good");
+  });
+
+  test("becomes stale at once when the token loses read:tags", async () => {
+    const virtual = await startWorker();
+    const abilities = ["read:sites", "read:alarms", "read:gateways"];
+    virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities });
+    await virtual.clock.advance(20 * SECOND);
+    const all = await values(virtual);
+    expect(reasonsOf(staleOnly(all))).toEqual(["no-ability"]);
+    for (const { data } of lastByTag(all).values()) expect(["stale", "bad"]).toContain(data.quality);
+  });
+
+  test("becomes stale when no class selects the tag any more", async () => {
+    const virtual = await startWorker();
+    await virtual.reload((written) => {
+      written.sources.main.read = [{ name: "six", every: "1m", select: { sites: [6] } }];
+    });
+    await virtual.clock.advance(5 * SECOND);
+    const stale = staleOnly(await values(virtual));
+    expect(reasonsOf(stale)).toEqual(["not-scheduled"]);
+    expect(new Set(stale.map(({ siteid }) => siteid))).toEqual(new Set(["1"]));
+    expect((await staleCounts(virtual))["not-scheduled"]).toBe(stale.length);
+  });
+
+  test("becomes stale at the start when it became too old while the worker was stopped", async () => {
+    const virtual = await startWorker();
+    const before = lastByTag(await values(virtual));
+    virtual.simulator.control.setFaults(UNAVAILABLE);
+    await virtual.restart("crash");
+    await virtual.clock.advance(30 * SECOND);
+    const early = staleOnly(await values(virtual));
+    await virtual.clock.advance(2 * MINUTE);
+    expect(early.length).toBeLessThan(before.size);
+    expect(tagsOf(staleOnly(await values(virtual)))).toEqual([...before.keys()].toSorted());
+    await virtual.restart("crash");
+    await virtual.clock.advance(2 * MINUTE);
+    expect(staleOnly(await values(virtual))).toHaveLength(before.size);
+    expect((await staleCounts(virtual))["source-unavailable"]).toBe(before.size);
+    virtual.simulator.control.setFaults([]);
+    await virtual.clock.advance(5 * MINUTE);
+    expect((await staleCounts(virtual))["source-unavailable"]).toBe(0);
+  });
+});
+
+async function siteLoss(virtual: VirtualWorker) {
+  return (await virtual.events()).findLast(
+    ({ type, subject }) => type === "source-unavailable" && subject === "site/1",
+  );
+}
+
+async function staleCounts(virtual: VirtualWorker): Promise<Readonly<Record<string, number>>> {
+  const text = await (await fetch(new URL("/metrics", virtual.worker.statusUrl()))).text();
+  const lines = text.matchAll(/^plenum_tags_stale\{source="main",reason="([a-z-]+)"\} (\d+)$/gm);
+  return Object.fromEntries([...lines].map(([, reason = "", count]) => [reason, Number(count)]));
+}
