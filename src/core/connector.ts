@@ -1,8 +1,7 @@
 import type { ZodType } from "zod";
 import type { Alarm, Gateway, Host, Site, System, Tag, TagValue } from "./model/building.ts";
 import type { EventNumber } from "./model/delivery-sequence.ts";
-import type { Event } from "./model/event.ts";
-import type { SiteStatusFact } from "./model/site-event-data.ts";
+import type { Event, SiteStatusFact } from "./model/event.ts";
 import type { StaleReason, TagSystemsFact, TagValueQuality } from "./model/tag-event-data.ts";
 import type { Clock } from "./runtime/clock.ts";
 import type { Log } from "./runtime/log.ts";

@@ -52,7 +52,9 @@ export async function playScenario(world: World, steps: readonly Step[]): Promis
       if (step.faults !== undefined) control.setFaults(step.faults);
       if (step["between-pages"] !== undefined) moveBetweenPages(trialSync, step["between-pages"], alarmId, raise);
       if (step.wait !== undefined) await trialSync.clock.advance(step.wait);
-      const news = trialSync.store.events.slice(position).filter((event) => !event.type.endsWith("-added"));
+      const news = trialSync.store.events
+        .slice(position)
+        .filter(({ type }) => !type.endsWith("-added") && type !== "site-status-changed");
       emittedByStep.push(news.map(describeEvent));
       position = trialSync.store.events.length;
     }

@@ -152,7 +152,7 @@ function emittedInAnOutage({ store }: TrialSync): string[] {
       const goes = type === "source-unavailable";
       if ((goes || type === "source-available") && goes === away) problems.push(`${type} twice in a row`);
       away = goes;
-    } else if (away && !type.startsWith("source-")) problems.push(`told while the service was away: ${id}`);
+    } else if (away && !/^(source|site-status)-/.test(type)) problems.push(`told while the service was away: ${id}`);
   }
   if (away) problems.push("the service is still away");
   return problems;

@@ -385,6 +385,56 @@ describe("a tag that makes its group fail", () => {
   });
 });
 
+describe("a stale value of a tag that cannot be read", () => {
+  async function runWithStaleValues(reads: ReturnType<typeof createLiveReads>, ms: number) {
+    const ended = new AbortController();
+    const watch = reads.watchStaleValues(ended.signal);
+    await runReads(reads, ms, { history: false });
+    ended.abort(new OrderlyStop());
+    await watch;
+    return (await emittedValues()).filter(({ data }) => data.quality === "stale");
+  }
+
+  test("names the offline gateway of its site", async () => {
+    let isOffline = false;
+    const { source } = building((group) => (isOffline ? new Retryable("timeout") : all(20)(group)));
+    const reads = await startLiveReads(source, ids(3), undefined, { offlineGatewayOf: () => (isOffline ? "7" : null) });
+    await runReads(reads, 30_000);
+    isOffline = true;
+    const stale = await runWithStaleValues(reads, 120_000);
+    expect(stale.map(({ data }) => data.tag.id).toSorted()).toEqual(ids(3));
+    const lastGood = { value: 20, time: expect.any(String) };
+    expect(stale[0]?.data).toMatchObject({ staleReason: "gateway-offline", behindGateway: "7", value: null, lastGood });
+    expect((await heldValues()).get("101")).toMatchObject({
+      quality: "stale",
+      staleReason: "gateway-offline",
+      lastGood,
+    });
+  });
+
+  test("names the quarantine of a tag, and the service for a tag that the replies no longer contain", async () => {
+    let isAnswered = true;
+    const { source } = building((group) => all(20)(isAnswered ? group : group.filter((id) => id !== "102")));
+    await runReads(await startLiveReads(source, ids(4)), 30_000);
+    isAnswered = false;
+    const storedQuarantine = { until: "2026-11-02T07:00:00.000Z", reason: "403", times: 1 };
+    await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["104", storedQuarantine]] }] });
+    const stale = await runWithStaleValues(await startLiveReads(source, ids(4)), 120_000);
+    const reasons = Object.fromEntries(stale.map(({ data }) => [data.tag.id, data.staleReason]));
+    expect(reasons).toEqual({ "102": "source-unavailable", "104": "quarantined" });
+  });
+
+  test("keeps a bad value bad", async () => {
+    const { source } = building((group) => ({ ...all(20)(group), "101": null }));
+    const reads = await startLiveReads(source, ids(3));
+    await runReads(reads, 30_000);
+    await clock.advance(600_000);
+    const stale = await runWithStaleValues(reads, 1_000);
+    expect(stale.map(({ data }) => data.tag.id).toSorted()).toEqual(["102", "103"]);
+    expect((await heldValues()).get("101")).toMatchObject({ quality: "bad" });
+  });
+});
+
 describe("a refusal not caused by a tag", () => {
   function token(state: { sees: boolean; said: "at once" | "never" }): LiveReadOptions["scope"] {
     let respondedAtMs = Number.NEGATIVE_INFINITY;

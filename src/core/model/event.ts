@@ -10,7 +10,6 @@ import type {
   TagTotalFact,
 } from "./history-event-data.ts";
 import type { SilenceFact } from "./silence-event-data.ts";
-import type { SiteStatusFact } from "./site-event-data.ts";
 import type { SeriesBreak, SilentSensors, TagSystemsFact, TagValueFact } from "./tag-event-data.ts";
 
 /** Data by event kind. The id of an event derives from the source's facts, so it survives restarts and lost state. */
@@ -191,6 +190,22 @@ export interface AlarmFact {
     /** Its web address; null without one. */
     readonly link: string | null;
   }[];
+}
+
+export type SiteStatus = "online" | "degraded" | "offline";
+
+/** Whether values of a site can be read now. Emitted for each site at the first inventory, then at each change. */
+export interface SiteStatusFact {
+  readonly site: Site;
+  /**
+   * `offline`: the service is unavailable, the token does not see the site, or all gateways of the site are offline.
+   * `degraded`: some gateways are offline. Else `online`.
+   */
+  readonly status: SiteStatus;
+  /** Why, for a person; null while the site is online. */
+  readonly reason: string | null;
+  /** Time since when the site has this status, UTC. */
+  readonly since: string;
 }
 
 export interface DeliveryGap {

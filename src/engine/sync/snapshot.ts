@@ -1,6 +1,6 @@
 import type { Alarm, Resolution, TagValue, TokenInfo } from "../../core/model/building.ts";
+import type { SiteStatusFact } from "../../core/model/event.ts";
 import type { DayBucketCounts } from "../../core/model/history-event-data.ts";
-import type { SiteStatusFact } from "../../core/model/site-event-data.ts";
 import type { StaleReason, TagValueQuality } from "../../core/model/tag-event-data.ts";
 
 export type SyncDocumentSetName =

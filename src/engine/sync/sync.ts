@@ -26,11 +26,10 @@ import {
 import { createTagNaming } from "./inventory/tag-naming.ts";
 import { createTagPoll } from "./inventory/tag-poll.ts";
 import type { Follower, PollTime, RunnableJob, SyncJob } from "./job.ts";
-import { watchLostSites } from "./lost-sites.ts";
 import { createServiceOutage } from "./outage.ts";
 import type { PollContext } from "./poll-dependencies.ts";
 import { createJobScheduler, type JobScheduler } from "./scheduler.ts";
-import { watchSiteStatuses } from "./site-statuses.ts";
+import { watchLostSites, watchSiteStatuses } from "./site-availability.ts";
 import { type StoredAlarm, type StoredObject, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
 import { createSyncState, storeWithSyncState } from "./sync-state.ts";
 import { createTokenPoll } from "./token-poll.ts";

@@ -11,8 +11,7 @@ import { documentSet, type Store, type StoreChange } from "../../store/store.ts"
 import type { PollTime } from "../job.ts";
 import { type StoredTagQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
 import { tagQuarantineMs } from "./bisection.ts";
-import { buildStaleValueEvent } from "./stale-value-event.ts";
-import type { CommitStaleValues } from "./stale-values.ts";
+import { buildStaleValueEvent, type CommitStaleValues } from "./stale-values.ts";
 import type { TagSchedule } from "./tag-schedule.ts";
 import { createLeftOutTags, haveManyTypesChanged, type JudgedReading, watchSuddenChanges } from "./unusual-replies.ts";
 import { buildValueEvent, judgeType, tagValuesById } from "./value-event.ts";

@@ -1,10 +1,11 @@
-import type { StaleReason, TagValueQuality } from "../../../core/model/tag-event-data.ts";
+import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
+import type { StaleReason, TagValueFact, TagValueQuality } from "../../../core/model/tag-event-data.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { combineWakeups, createWakeup, runLoop, yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
 import type { SiteTag } from "../inventory/requestable-tags.ts";
-import { readingTimeOf } from "../snapshot.ts";
+import { lastGoodOf, readingTimeOf, type StoredValue } from "../snapshot.ts";
 import type { TokenScope } from "../token-scope.ts";
 import type { StoredTagReads, TagSchedule } from "./tag-schedule.ts";
 
@@ -269,4 +270,26 @@ const isUsable = (quality: TagValueQuality) => quality === "good" || quality ===
 
 function bucketAt(monotonicMs: number): number {
   return Math.floor(monotonicMs / DUE_BUCKET_MS);
+}
+
+/** Builds the event that a value is no longer confirmed, and the document that replaces the value. */
+export function buildStaleValueEvent(
+  { tag, siteId }: SiteTag,
+  before: StoredValue,
+  reason: StaleReason,
+  { source, time, behindGateway }: { source: string; time: string; behindGateway: string | null },
+): { readonly stored: StoredValue; readonly event: Event<"tag-value"> } {
+  const lastGood = lastGoodOf(before);
+  const staleReading = { value: null, quality: "stale", time, lastGood, staleReason: reason } as const;
+  const data: TagValueFact = { tag, ...staleReading, latencyMs: 0, behindGateway };
+  const eventFields = { source: sourceUri(source), subject: eventSubject("tag", siteId, tag.id), time, siteId };
+  return {
+    stored: {
+      ...staleReading,
+      ...(before.typeDoubt !== undefined && { typeDoubt: before.typeDoubt }),
+      told: "this",
+      ...(behindGateway !== null && { behindGateway }),
+    },
+    event: makeEvent({ type: "tag-value", ...eventFields, data, facts: ["stale"] }),
+  };
 }

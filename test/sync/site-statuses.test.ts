@@ -1,0 +1,77 @@
+import { expect, onTestFinished, test } from "vitest";
+import { SERVICE_TOKEN } from "#src/simulator/options.ts";
+import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+
+const MINUTE = 60_000;
+const FIRST_STATUSES = ["1 online null", "6 online null"];
+
+async function startWorker(): Promise<VirtualWorker> {
+  const virtual = await startVirtualWorker({
+    simulator: { sites: [1, 6] },
+    source: { read: [{ name: "all", every: "1m" }] },
+  });
+  onTestFinished(() => virtual.clear());
+  await virtual.clock.advance(3 * MINUTE);
+  expect(await statuses(virtual)).toEqual(FIRST_STATUSES);
+  return virtual;
+}
+
+async function statusEvents(virtual: VirtualWorker) {
+  return (await virtual.events()).filter((event) => event.type === "site-status-changed");
+}
+
+async function statuses(virtual: VirtualWorker): Promise<readonly string[]> {
+  const events = await statusEvents(virtual);
+  return events.map(({ siteid, data }) => `${siteid} ${data.status} ${data.reason}`);
+}
+
+const gatewaysOf = ({ simulator }: VirtualWorker, siteId: number) =>
+  [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === siteId).map(({ id }) => id);
+
+test("a site whose gateways go offline one after the other is degraded, then offline, then online", async () => {
+  const virtual = await startWorker();
+  const siteId = gatewaysOf(virtual, 1).length > 1 ? 1 : 6;
+  const [first = 0, ...others] = gatewaysOf(virtual, siteId);
+  expect(others.length).toBeGreaterThan(0);
+  virtual.simulator.control.setGateway(first, false);
+  await virtual.clock.advance(10 * MINUTE);
+  for (const id of others) virtual.simulator.control.setGateway(id, false);
+  await virtual.clock.advance(10 * MINUTE);
+  for (const id of [first, ...others]) virtual.simulator.control.setGateway(id, true);
+  await virtual.clock.advance(10 * MINUTE);
+  const changes = (await statuses(virtual)).slice(FIRST_STATUSES.length);
+  expect(changes).toEqual([
+    expect.stringMatching(`^${siteId} degraded 1 of ${others.length + 1} gateways offline: .+\\.$`),
+    `${siteId} offline All ${others.length + 1} gateways are offline.`,
+    `${siteId} online null`,
+  ]);
+});
+
+test("every site is offline while the service is unavailable, once, also over a restart", async () => {
+  const virtual = await startWorker();
+  virtual.simulator.control.setFaults([{ fault: { kind: "error", status: 500 } }]);
+  await virtual.clock.advance(5 * MINUTE);
+  await virtual.restart("crash");
+  await virtual.clock.advance(5 * MINUTE);
+  virtual.simulator.control.setFaults([]);
+  await virtual.clock.advance(5 * MINUTE);
+  const changes = (await statuses(virtual)).slice(FIRST_STATUSES.length);
+  const reason = "The service is unavailable\\. .+";
+  expect(changes).toEqual([
+    ...[1, 6].map((id) => expect.stringMatching(`^${id} offline ${reason}`)),
+    ...["1 online null", "6 online null"],
+  ]);
+});
+
+test("a site that the token loses is offline since the loss, until the token sees it again", async () => {
+  const virtual = await startWorker();
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [6] });
+  await virtual.clock.advance(5 * MINUTE);
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [1, 6] });
+  await virtual.clock.advance(5 * MINUTE);
+  const changes = (await statuses(virtual)).slice(FIRST_STATUSES.length);
+  expect(changes).toEqual(["1 offline The token does not see the site.", "1 online null"]);
+  const loss = (await virtual.events()).find(({ type }) => type === "source-unavailable");
+  const offline = (await statusEvents(virtual)).find(({ data }) => data.status === "offline");
+  expect(loss?.data).toMatchObject({ since: offline?.data.since });
+});
