@@ -4,7 +4,14 @@ import { buildMessages } from "#connectors/mqtt/messages.ts";
 import type { MqttMessage } from "#connectors/mqtt/publish-packets.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryForm, staleValueEvent, TAG, valueEvent } from "../../sample-events.ts";
+import {
+  AWKWARD_TEXTS,
+  sampleEvent,
+  sampleOfEveryForm,
+  staleValueEvent,
+  TAG,
+  valueEvent,
+} from "../../sample-events.ts";
 import { findSchemaProblem, SCHEMA_NAMES } from "./message-schema.ts";
 
 const createOptions = (payload: MqttConfig["payload"]) => MqttConfig.parse({ url: "mqtts://broker.example", payload });
