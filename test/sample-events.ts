@@ -285,6 +285,7 @@ export function sampleOfEveryForm(): readonly Event[] {
   );
   const back = sampleEvent("source-available", ofSite, "site");
   const others: Partial<Record<EventKind, Event>> = {
+    "tag-value": staleValueEvent(),
     "history-complete": siteComplete,
     "source-unavailable": lost,
     "source-available": back,

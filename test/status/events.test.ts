@@ -7,7 +7,7 @@ import { sampleEvent, sampleOfEveryForm } from "../sample-events.ts";
 const SUMMARIES: Partial<Record<EventKind, readonly string[]>> = {
   "tag-systems-changed": ["VS1-GT11: Heating 1"],
   "series-break": ["VS1-GT11: other unit than before"],
-  "tag-value": ["VS1-GT11: 21.5 °C"],
+  "tag-value": ["VS1-GT11: 21.5 °C", "VS1-GT11: no value (stale: out-of-scope)"],
   "history-complete": ["VS1-GT11: 1h of 2026-11-01 to 2026-11-01", "Kvarnholmen 4: 1h until 2026-11-01"],
   "day-sealed": ["Kvarnholmen 4: 2026-11-01, revision 1"],
   "command-accepted": ["tag 10042 to 21.5"],
@@ -20,6 +20,7 @@ const SUMMARIES: Partial<Record<EventKind, readonly string[]>> = {
   "silence-started": ["until 2026-11-02T10:00:00.000Z: The pump is exchanged."],
   "silence-ended": ["until 2026-11-02T10:00:00.000Z: The pump is exchanged."],
   "token-expiring": ["in 28 days"],
+  "site-status-changed": ["Kvarnholmen 4: offline. The only gateway (GW-1) is offline."],
   "source-unavailable": ["maintenance (503)", "The token does not see site 1 any more."],
   "source-available": ["away since 2026-11-02T06:20:00.000Z"],
   "worker-alive": ["alarms polled at 2026-11-02T06:19:30.000Z"],

@@ -70,7 +70,6 @@ describe("the JSON schema of the published messages", () => {
   const uncertainEvent = valueEvent(3, "10042", true);
   const events: readonly Event[] = [
     ...sampleOfEveryForm(),
-    staleValueEvent(),
     ...[0, -0, 20, 21.5, 1e21, 1e-7, -3, true, null].map((value, n) => valueEvent(n, "10042", value)),
     ...AWKWARD_TEXTS.map((text, n) => renamed(valueEvent(n), text)),
     renamed({ ...uncertainEvent, data: { ...uncertainEvent.data, type: { before: "number", now: "boolean" } } }, "x"),
