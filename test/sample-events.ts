@@ -185,7 +185,8 @@ const DATA: { readonly [K in EventKind]: { readonly subject: string; readonly da
   "command-accepted": {
     subject: TAG_SUBJECT,
     data: {
-      ...{ commandId: "cmd-1", tagId: TAG.id, requested: 21.5, waitMs: 200, expiresAt: TIME, forMs: null },
+      ...{ commandId: "cmd-1", tagId: TAG.id, requested: 21.5, waitMs: 200, messageRequests: 2 },
+      ...{ messageSeconds: 3, expiresAt: TIME, forMs: null },
       ...{ needsSecond: false, correlation: null, replyTo: null },
     },
   },

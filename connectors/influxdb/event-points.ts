@@ -106,6 +106,8 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind
       command_id: data.commandId,
       ...buildValueFields("requested", data.requested),
       wait_ms: data.waitMs,
+      message_requests: data.messageRequests,
+      message_seconds: data.messageSeconds,
       expires_at: data.expiresAt,
       for_ms: data.forMs,
       needs_second: data.needsSecond,

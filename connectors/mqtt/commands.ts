@@ -48,7 +48,8 @@ function parseCommandMessage(
   { clock, name }: ConnectorContext,
 ): CommandMessage | null {
   const parsed = topics.parseCommand(packet.topic);
-  if (parsed === null) return null;
+  // An empty message clears a retained one.
+  if (parsed === null || packet.payload.length === 0) return null;
   const { properties = {} } = packet;
   return {
     via: name,

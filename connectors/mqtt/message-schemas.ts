@@ -208,6 +208,8 @@ const CommandAcceptedSchema = z.strictObject({
   tagId: Text,
   requested: Value,
   waitMs: z.number(),
+  messageRequests: z.number(),
+  messageSeconds: z.number(),
   expiresAt: Time,
   forMs: z.number().nullable(),
   needsSecond: z.boolean(),

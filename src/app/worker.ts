@@ -82,13 +82,22 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     },
   });
   const { answers, commands, commitTrouble, parts, sources, status, store, works } = eventPipeline;
-  const { accept, expectedWaitMs } = commands;
+  const { accept, changeLock, expectedWaitMs } = commands;
   if (configFile !== undefined) reloader = createReloader({ ...commonContext, ...configFile, config, store, parts });
   const reload = reloader?.reload ?? null;
 
   const notReady = () => (runner.isReady() ? null : "The worker is starting or stopping.");
   const operatorRoutesByPath = operatorRoutes({
-    ...{ sources, accept, expectedWaitMs, clock, report: status.report, notReady, work: { sources: works } },
+    ...{
+      sources,
+      accept,
+      changeLock,
+      expectedWaitMs,
+      clock,
+      report: status.report,
+      notReady,
+      work: { sources: works },
+    },
     log: options.recentLog ?? (() => []),
     configuration() {
       const liveConfig = reloader?.inForce() ?? config;

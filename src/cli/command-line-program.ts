@@ -30,7 +30,7 @@ const COMMAND_DESCRIPTIONS = {
   sink: "try one sink",
   silence: "set times in which alarms create no tickets, messages or pages",
   status: "show the status: sources, sinks and their lag, quota, alarms",
-  writes: "control writing to buildings: arm, stop, approve, second",
+  writes: "show locks; control writing to buildings: arm, stop, lock, approve, second",
   audit: "show the log of every command and its result",
   simulate: "run the simulator of the monitoring service, replaying real building readings",
   plan: "plan the quota: requests by lane, freshness of each class, end of the backfill",

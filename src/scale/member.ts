@@ -161,13 +161,14 @@ async function buildMember(
   const findOtherHolder = async (source: string) =>
     sourceNames.includes(source) ? describeSourceHolder(source, await fleetStatus()) : null;
   const explainMissingSource = async (source: string) => (await findOtherHolder(source))?.message ?? "No such source.";
-  const acceptCommand: AcceptCommand = async (arrival) => {
-    const source = arrival.source ?? singleSource;
+  async function findCommandsOfSource(source: string | null) {
     if (source === null) throw new Retryable(`Name one of the sources: ${sourceNames.join(", ")}.`);
     const heldPipeline = pipelines.get(source);
     if (heldPipeline === undefined) throw new Retryable(await explainMissingSource(source));
-    await heldPipeline.commands.accept(arrival);
-  };
+    return heldPipeline.commands;
+  }
+  const acceptCommand: AcceptCommand = async (arrival) =>
+    (await findCommandsOfSource(arrival.source ?? singleSource)).accept(arrival);
 
   const memberConfigFile = configFile && createMemberConfigFile({ configFile, config, clock, log });
   const memberStatusView = createMemberStatusView({
@@ -185,6 +186,7 @@ async function buildMember(
   const controlRoutes = operatorRoutes({
     ...{ sources, accept: acceptCommand, clock, notReady: explainNotReady, noSource: explainMissingSource },
     work: { sources: sourceWorks },
+    changeLock: async (change) => (await findCommandsOfSource(change.target.source)).changeLock(change),
     expectedWaitMs: (source) => pipelines.get(source ?? singleSource ?? "")?.commands.expectedWaitMs(source) ?? 0,
     report: memberStatusView.status.report,
     configuration: () => ({

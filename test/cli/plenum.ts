@@ -155,6 +155,12 @@ export const WRITING = {
   allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
 };
 
+/** Waits until the worker has listed tags. */
+export async function knowsTags(cli: Workplace): Promise<void> {
+  const areTagsKnown = async () => !(await cli.plenum("status", "--json")).stdout.includes('"tags":0');
+  await expect.poll(areTagsKnown, { timeout: 20_000 }).toBe(true);
+}
+
 /** Returns the configuration of a webhook to a server on this machine. */
 export const localHook = (url: string) => ({ url, unsigned: true, allow_networks: ["127.0.0.0/8"] });
 

@@ -4,7 +4,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
-import { type Ended, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
+import { type Ended, knowsTags, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
 
 function createKey(cli: Workplace, name: string): string {
   const { privateKey } = generateKeyPairSync("ed25519");
@@ -14,11 +14,6 @@ function createKey(cli: Workplace, name: string): string {
 
 const data = (ended: Ended): unknown => JSON.parse(ended.stdout);
 const [TAG] = WRITING.allow;
-
-async function knowsTags(cli: Workplace): Promise<void> {
-  const areTagsKnown = async () => !(await cli.plenum("status", "--json")).stdout.includes('"tags":0');
-  await expect.poll(areTagsKnown, { timeout: 20_000 }).toBe(true);
-}
 
 test("plenum writes approval lists each change, plenum writes approve approves the rules with a key, and the running worker applies them", async () => {
   const service = await simulatedServer();

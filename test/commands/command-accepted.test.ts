@@ -22,6 +22,8 @@ describe("the event command-accepted", () => {
         tagId: tag,
         requested: 21.5,
         waitMs: 200,
+        messageRequests: 2,
+        messageSeconds: 3,
         expiresAt: "2026-11-20T12:00:30.000Z",
         forMs: null,
         needsSecond: false,

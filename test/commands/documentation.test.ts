@@ -47,7 +47,7 @@ describe("docs/commands.md", () => {
   });
 
   test.each(examples)("shows the command $payload with the result $expected", async ({ expected, tag, payload }) => {
-    const allow = ["10250", "10251"].map((tag_id) => allowed(tag_id, { max_step: 3, restore: true }));
+    const allow = ["10250", "10251"].map((tag_id) => allowed(tag_id, { max_step: 3, restore: true, plain: true }));
     const rig = await testRig({ config: { allow } });
     await rig.sendAndWait(payload, { tagId: tag }, 10_000);
     if (expected === "stop") return expect(rig.killSwitch.isThrown()).toBe(true);

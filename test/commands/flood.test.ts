@@ -4,7 +4,7 @@ import { buildMessages } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { makeEvent } from "#src/core/model/event.ts";
 import { SITE } from "./rig.ts";
-import { TAG as tag, testRig } from "./test-rig.ts";
+import { allowed, TAG as tag, testRig } from "./test-rig.ts";
 
 describe("a flood of commands", () => {
   test("gets single rejections at first, then rejections as a count, without losing a command", async () => {
@@ -89,7 +89,7 @@ describe("a message loop", () => {
   });
 
   test("of bare values causes one write, because the tag already has the value", async () => {
-    const rig = await testRig();
+    const rig = await testRig({ config: { allow: [allowed(tag, { plain: true })] } });
     await rig.send("22", { tagId: tag });
     for (let n = 0; n < 200; n += 1) {
       await rig.clock.advance(5_000);

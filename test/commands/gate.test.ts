@@ -70,6 +70,7 @@ function arrival(changes: Partial<ArrivalInput> & { value?: number | boolean } =
     entry: setpoint,
     listed: listedTag,
     token,
+    locked: null,
     past: past([]),
     ...rest,
   };

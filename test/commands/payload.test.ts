@@ -9,21 +9,23 @@ function arrival(payload: string | Uint8Array, changes: Partial<CommandMessage> 
   return arrivalOf(payload, 1_000, { topic: "plenum/cmd/main/10001/set", tagId: "10001", ...changes });
 }
 
+const unknownId = () => undefined;
+
 function reasonOf(payload: string | Uint8Array, changes: Partial<CommandMessage> = {}): string | null {
-  const parsed = parseCommandPayload(arrival(payload, changes), true);
+  const parsed = parseCommandPayload(arrival(payload, changes), unknownId);
   return "refused" in parsed ? parsed.refused.reason : null;
 }
 
 describe("parsePayload with a valid payload", () => {
   test("accepts a bare value on the topic of its tag", () => {
-    const parsed = parseCommandPayload(arrival("21.5"), true);
+    const parsed = parseCommandPayload(arrival("21.5"), unknownId);
     expect(parsed).toMatchObject({ requests: [{ tagId: "10001", source: "main", value: 21.5, ttlMs: null }] });
-    expect(parseCommandPayload(arrival(" true\n"), true)).toMatchObject({ requests: [{ value: true }] });
+    expect(parseCommandPayload(arrival(" true\n"), unknownId)).toMatchObject({ requests: [{ value: true }] });
   });
 
   test("gives a bare value an id from the time, the correlation or the property `id`", () => {
     const idOf = (changes: Partial<CommandMessage>) => {
-      const parsed = parseCommandPayload(arrival("1", changes), true);
+      const parsed = parseCommandPayload(arrival("1", changes), unknownId);
       return "requests" in parsed ? parsed.requests[0]?.id : null;
     };
     expect(idOf({ receivedAtMs: 1 })).not.toBe(idOf({ receivedAtMs: 2 }));
@@ -31,9 +33,23 @@ describe("parsePayload with a valid payload", () => {
     expect(idOf({ properties: { id: "from-property" } })).toBe("from-property");
   });
 
+  test("gives a message that the broker delivers again the id of its first delivery, and a later message another id", () => {
+    const commandOf = (payload: string, receivedAtMs: number, duplicate: boolean, known: readonly string[]) => {
+      const findKnownId = (start: string) => known.find((id) => id.startsWith(start));
+      const parsed = parseCommandPayload(arrival(payload, { receivedAtMs, duplicate }), findKnownId);
+      return "requests" in parsed ? (parsed.requests[0]?.id ?? "") : "";
+    };
+    const first = commandOf("21.5", 1, false, []);
+    expect(commandOf("21.5", 5_000, true, [first])).toBe(first);
+    expect(commandOf("21.5", 5_000, false, [first])).not.toBe(first);
+    expect(commandOf("21.6", 5_000, true, [first])).not.toBe(first);
+    expect(commandOf("21.5", 5_000, true, [])).toBe(commandOf("21.5", 5_000, false, []));
+  });
+
   test("accepts JSON with id, ttl_s and expect", () => {
     const text = '{"id":"x1","value":20,"issued_at":"2026-11-20T13:00:00+01:00","ttl_s":10,"expect":19}';
-    expect(parseCommandPayload(arrival(text), true)).toEqual({
+    expect(parseCommandPayload(arrival(text), unknownId)).toEqual({
+      messageId: "x1",
       requests: [
         {
           id: "x1",
@@ -51,7 +67,7 @@ describe("parsePayload with a valid payload", () => {
 
   test("accepts several tags in one message, and gives each tag its own id", () => {
     const text = '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"2","value":false}]}';
-    const parsed = parseCommandPayload(arrival(text, { tagId: null }), true);
+    const parsed = parseCommandPayload(arrival(text, { tagId: null }), unknownId);
     expect(parsed).toMatchObject({
       requests: [
         { id: "g/1", tagId: "1", value: 1 },
@@ -62,18 +78,17 @@ describe("parsePayload with a valid payload", () => {
 });
 
 test('parsePayload accepts the payload {"stop":true} for the kill switch', () => {
-  expect(parseCommandPayload(arrival('{"stop":true}', { tagId: null }), true)).toMatchObject({ stop: {} });
-  expect(parseCommandPayload(arrival('{"id":"x","stop":true}'), true)).toEqual({ stop: { id: "x" } });
+  expect(parseCommandPayload(arrival('{"stop":true}', { tagId: null }), unknownId)).toMatchObject({ stop: {} });
+  expect(parseCommandPayload(arrival('{"id":"x","stop":true}'), unknownId)).toEqual({ stop: { id: "x" } });
 });
 
 describe("parsePayload with an invalid payload", () => {
-  const many = JSON.stringify({ id: "g", writes: Array.from({ length: 21 }, (_, i) => ({ tag: `${i}`, value: 1 })) });
+  const many = JSON.stringify({ id: "g", writes: Array.from({ length: 201 }, (_, i) => ({ tag: `${i}`, value: 1 })) });
   test.each<[string, string | Uint8Array, Partial<CommandMessage>?]>([
     ["unreadable", new Uint8Array([0xff, 0xfe])],
     ["unreadable", "on"],
     ["invalid", '"21.5"'],
     ["invalid", "21.5", { tagId: null }],
-    ["duplicate", "21.5", { duplicate: true }],
     ["invalid", '{"value":1}'],
     ["invalid", '{"id":"x","value":"1"}'],
     ["invalid", '{"id":"x","value":1,"force":true}'],
@@ -96,12 +111,8 @@ describe("parsePayload with an invalid payload", () => {
   });
 
   test("rejects the number 1e999", () => {
-    const parsed = parseCommandPayload(arrival('{"id":"x","value":1e999}'), true);
+    const parsed = parseCommandPayload(arrival('{"id":"x","value":1e999}'), unknownId);
     expect("refused" in parsed).toBe(true);
-  });
-
-  test("rejects a bare value when bare values are disabled", () => {
-    expect(parseCommandPayload(arrival("1"), false)).toMatchObject({ refused: { reason: "invalid" } });
   });
 });
 
@@ -116,7 +127,7 @@ test("parsePayload rejects 10,000 randomly damaged commands or returns a number 
     fc.property(fc.constantFrom(...lawful), fc.array(change, { minLength: 1, maxLength: 3 }), (text, changes) => {
       const bytes = [...new TextEncoder().encode(text)];
       for (const { at, take, put } of changes) bytes.splice(at % (bytes.length + 1), take, ...put);
-      const parsed = parseCommandPayload(arrival(Uint8Array.from(bytes), { tagId: null }), true);
+      const parsed = parseCommandPayload(arrival(Uint8Array.from(bytes), { tagId: null }), unknownId);
       if (!("requests" in parsed)) return;
       for (const { value, id, tagId } of parsed.requests) {
         expect(typeof value === "boolean" || Number.isFinite(value)).toBe(true);

@@ -32,7 +32,12 @@ test("a timed write is not sent without a fresh value that can be restored", asy
     replyTo: null,
     correlation: null,
   };
-  const journal = await openCommandJournal({ store, clock, rehearsal: false, expectedWaitMs: () => 0 });
+  const journal = await openCommandJournal({
+    store,
+    clock,
+    rehearsal: false,
+    price: () => ({ waitsMs: [], requests: 0, seconds: 0 }),
+  });
   await journal.accept([{ command, entry }]);
 
   let looks = 0;
@@ -58,7 +63,9 @@ test("a timed write is not sent without a fresh value that can be restored", asy
       token: async () => undefined,
       gateways: async () => [],
       value: async () => undefined,
+      systemIds: async () => [],
     },
+    locks: { refusing: async () => null },
     values,
     journal: {
       ...journal,

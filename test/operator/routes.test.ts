@@ -16,6 +16,7 @@ function serve({ read = unexpected, notReady = null as string | null, work = new
   const app = operatorRoutes({
     sources: new Map([["main", { read } as unknown as Source]]),
     expectedWaitMs: () => 0,
+    changeLock: unexpected,
     accept: async (arrival) => void accepted.push(arrival),
     clock: systemClock,
     report: unexpected,

@@ -108,7 +108,7 @@ describe("a tag", () => {
       things: {
         tag: () => ({ ...reading, dueAt: NOW, reasons: ["Class comfort wants it."] }),
         addressesOf: ({ subject }) => [{ sink: "lake", connector: "mqtt", text: `plenum/${subject}` }],
-        writable: () => ({ type: "number", min: 0, max: 10, step: null, closed: null }),
+        writable: async () => ({ type: "number", min: 0, max: 10, step: null, closed: null }),
       },
     });
     await fillSource(store, "north", { tagNames: ["T1", "T2"], alarms: [{ source: "T2", lastActiveEvent: null }] });
@@ -132,7 +132,7 @@ describe("a tag", () => {
   test("rejects writes by a viewer", async () => {
     const { app, store } = await openApi({
       ...PASSWORDS,
-      things: { writable: () => ({ type: "boolean", min: null, max: null, step: null, closed: null }) },
+      things: { writable: async () => ({ type: "boolean", min: null, max: null, step: null, closed: null }) },
     });
     await fillSource(store, "north", { tagNames: ["T1"] });
     const closedReason = async (authorization: string) => {

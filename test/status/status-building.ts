@@ -221,7 +221,7 @@ export function answersOver(
       tag: () => null,
       sinks: WORKER.sinks,
       addressesOf: () => [],
-      writable: () => null,
+      writable: async () => null,
       allowedPerMinute: () => 20,
       fetchHistory: () => null,
       ...live,

@@ -112,7 +112,12 @@ describe("a damaged document", () => {
     const entry = { state: "confirmed", changedAt: "2026-11-02T07:00:00Z" };
     await store.commit({ documents: [{ set: "command", put: [["c1", entry]] }] });
     await damage("update document set body = replace(body, 'confirmed', 'confirmee')");
-    const journal = await openCommandJournal({ store, clock: CLOCK, rehearsal: false, expectedWaitMs: () => 0 });
+    const journal = await openCommandJournal({
+      store,
+      clock: CLOCK,
+      rehearsal: false,
+      price: () => ({ waitsMs: [], requests: 0, seconds: 0 }),
+    });
     expect([journal.knows("c1"), journal.knows("c2")]).toEqual([true, false]);
   });
 });

@@ -27,13 +27,14 @@ import { APPROVERS_DOCUMENT_KEY, armWritingHere } from "../../scale/member-writi
 import type { CliContext } from "../shell/command-context.ts";
 import { readState, useStateDatabase } from "../shell/open-worker-state.ts";
 import { findKillSwitches } from "./kill-switch-controls.ts";
+import { addLockCommands, listWriteLocks } from "./write-locks-command.ts";
 import { addSecondApprovalCommand } from "./write-tag-command.ts";
 
 const COMMAND_LINE_AUTHOR = "the command line";
 
 /** Needs no running worker: the kill switch is a file, or a document of the fleet's database. */
 export function define(writes: Command, context: CliContext): void {
-  writes.addHelpText("after", "\nExample:\n  plenum writes stop");
+  writes.addHelpText("after", "\nExample:\n  plenum writes stop").action(() => listWriteLocks(context));
   writes
     .command("stop")
     .description("stop all writing at once, and keep it stopped over restarts")
@@ -71,6 +72,7 @@ export function define(writes: Command, context: CliContext): void {
   addApprovalCommands(writes, context);
   addSecondApprovalCommand(writes, context);
   addRestoresCommand(writes, context);
+  addLockCommands(writes, context);
 }
 
 function addApprovalCommands(writes: Command, context: CliContext): void {

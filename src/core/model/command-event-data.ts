@@ -10,6 +10,10 @@ export interface CommandAccepted {
   readonly requested: TagValue;
   /** Longest expected wait for the quota, in milliseconds, when the command was accepted. */
   readonly waitMs: number;
+  /** Requests that all writes of the message need at most: to read values before, to write and to read back. */
+  readonly messageRequests: number;
+  /** Seconds until the last tag of the message is read back, as expected when the command was accepted. */
+  readonly messageSeconds: number;
   /** The command is not sent after this time, UTC. */
   readonly expiresAt: string;
   /** After this time the old value is put back, in milliseconds; null for a write that stays. */

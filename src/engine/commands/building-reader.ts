@@ -1,6 +1,12 @@
 import type { Gateway, Tag, TokenInfo } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import type { StoredObject, StoredToken, StoredValue } from "../sync/snapshot.ts";
+import {
+  type StoredObject,
+  type StoredTagSystems,
+  type StoredToken,
+  type StoredValue,
+  syncSet,
+} from "../sync/snapshot.ts";
 
 export type StoredBuildingReader = ReturnType<typeof createStoredBuildingReader>;
 
@@ -8,6 +14,9 @@ export function createStoredBuildingReader(store: Store) {
   return {
     tag: (source: string, tagId: string) => store.document<StoredObject<Tag>>(documentSet("tag", source), tagId),
     value: (source: string, tagId: string) => store.document<StoredValue>(documentSet("value", source), tagId),
+    async systemIds(source: string, tagId: string): Promise<readonly string[]> {
+      return (await store.document<StoredTagSystems>(syncSet("tag-system", source), tagId))?.systemIds ?? [];
+    },
     async gateways(source: string, siteId: number): Promise<readonly StoredObject<Gateway>[]> {
       const all = await store.documents<StoredObject<Gateway>>(documentSet("gateway", source));
       return [...all.values()].filter((gateway) => gateway.siteId === siteId);

@@ -2,17 +2,20 @@ import type { AcceptCommand, CommandMessage } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
+import { TAGS_PER_REQUEST } from "../source/source.ts";
 import type { TagAllowList } from "./allow-list.ts";
 import type { StoredBuildingReader } from "./building-reader.ts";
 import { type Command, type CommandEndingReason, tagKey } from "./command.ts";
 import { parseCommandPayload, type SecondPersonApproval, type TagWriteRequest } from "./command-payload.ts";
 import type { CommandsConfig } from "./config.ts";
 import { checkCommandArrival, type WriteRefusal } from "./gate.ts";
-import type { AcceptedCommand, Journal } from "./journal.ts";
+import type { AcceptedCommand, Journal, Scene } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
+import type { PriceMessage } from "./message-price.ts";
 import type { CommandRefusalReporter } from "./refusal-reporter.ts";
 import type { MessageResult } from "./result-event.ts";
 import { isRestoreCommandId } from "./timed-writes.ts";
+import type { WriteLocks } from "./write-locks.ts";
 
 type CommandTarget = Pick<TagWriteRequest, "source" | "tagId" | "value">;
 
@@ -20,6 +23,11 @@ interface Refusal {
   readonly reason: CommandEndingReason;
   readonly message: string;
   readonly outcome?: MessageResult["outcome"];
+}
+
+interface RefusedRequest {
+  readonly request: TagWriteRequest;
+  readonly refused: Refusal;
 }
 
 const DUPLICATE_COMMAND_ID_REFUSAL: Refusal = { reason: "duplicate", message: "This id was used before." };
@@ -45,6 +53,8 @@ export function createCommandIntake(options: {
   readonly refusals: CommandRefusalReporter;
   readonly killSwitch: KillSwitch;
   readonly closed: () => WriteRefusal | null;
+  readonly locks: Pick<WriteLocks, "refusing">;
+  readonly price: PriceMessage;
   readonly clock: Clock;
   readonly clockSkewMs: (source: string) => number | null;
   readonly clockDoubt: Pick<ClockCheck, "stepped">;
@@ -93,12 +103,14 @@ export function createCommandIntake(options: {
   async function checkTagWriteRequest(
     arrival: CommandMessage,
     request: TagWriteRequest,
+    acceptedBefore: number,
   ): Promise<AcceptedCommand | { readonly refused: Refusal }> {
     if (journal.knows(request.id)) return { refused: DUPLICATE_COMMAND_ID_REFUSAL };
     if (isRestoreCommandId(request.id)) return { refused: RESERVED_COMMAND_ID_REFUSAL };
     const source = allowList.sourceOf(request.source);
     const allowedTag = source === null ? undefined : allowList.entry(source, request.tagId);
     const isTagAllowed = source !== null && allowedTag !== undefined;
+    const user = parseUserName(arrival);
     const arrivalVerdict = checkCommandArrival({
       ...arrival,
       request,
@@ -111,9 +123,18 @@ export function createCommandIntake(options: {
       entry: allowedTag,
       listed: isTagAllowed ? await options.view.tag(source, request.tagId) : undefined,
       token: isTagAllowed ? await options.view.token(source) : undefined,
+      locked: isTagAllowed
+        ? await options.locks.refusing({
+            source,
+            siteId: allowedTag.site_id,
+            tagId: request.tagId,
+            via: arrival.via,
+            user,
+          })
+        : null,
       past: {
         ofTag: isTagAllowed ? journal.writeCounts.ofTag(source, request.tagId) : [],
-        lastHour: isTagAllowed ? journal.writeCounts.lastHour(source) : 0,
+        lastHour: isTagAllowed ? journal.writeCounts.lastHour(source) + acceptedBefore : 0,
       },
     });
     if ("refused" in arrivalVerdict) return arrivalVerdict;
@@ -125,7 +146,7 @@ export function createCommandIntake(options: {
     const command: Command = {
       ...{ id, source, siteId: allowedTag.site_id, tagId, value, expect, forMs },
       needsSecond: allowedTag.second_person,
-      via,
+      ...{ via, user },
       by: describeCommandSender(arrival),
       receivedAt: isoUtc(receivedAtMs),
       expiresAt: isoUtc(arrivalVerdict.expiresAtMs),
@@ -133,6 +154,46 @@ export function createCommandIntake(options: {
       correlation,
     };
     return { command, entry: allowedTag };
+  }
+
+  async function checkRequests(arrival: CommandMessage, requests: readonly TagWriteRequest[]) {
+    const acceptedCommands: AcceptedCommand[] = [];
+    const refusedRequests: RefusedRequest[] = [];
+    const scene: Scene = { isChecked: requests.length <= TAGS_PER_REQUEST };
+    const closed = options.closed();
+    for (const request of requests) {
+      const verdict =
+        closed === null
+          ? await checkTagWriteRequest(arrival, request, acceptedCommands.length)
+          : // Report a repeated id as a duplicate even while writing is closed.
+            { refused: journal.knows(request.id) ? DUPLICATE_COMMAND_ID_REFUSAL : closed };
+      if ("refused" in verdict) refusedRequests.push({ request, refused: verdict.refused });
+      else acceptedCommands.push({ ...verdict, scene });
+    }
+    return { acceptedCommands, refusedRequests };
+  }
+
+  /** Returns why a message with more than 20 writes is refused as a whole. */
+  function findSceneRefusal(
+    acceptedCommands: readonly AcceptedCommand[],
+    [firstRefused]: readonly RefusedRequest[],
+  ): RefusedRequest | { readonly request: null; readonly refused: Refusal } | null {
+    if (firstRefused !== undefined) {
+      const { request, refused } = firstRefused;
+      const message = `No write of the message was accepted, because of tag ${request.tagId}: ${refused.message}`;
+      return { request, refused: { ...refused, message } };
+    }
+    const needingSecond = acceptedCommands.find(({ command }) => command.needsSecond)?.command.tagId;
+    if (needingSecond !== undefined) {
+      const message = `Tag ${needingSecond} needs a second person, so send its command singly.`;
+      return { request: null, refused: { reason: "not-allowed", message } };
+    }
+    const { waitsMs } = options.price(acceptedCommands);
+    const lifetimesMs = acceptedCommands.map(({ command }) => Date.parse(command.expiresAt) - clock.now());
+    const [needed, given] = [Math.max(...waitsMs), Math.min(...lifetimesMs)].map((ms) => Math.ceil(ms / 1_000));
+    if (waitsMs.every((waitMs, index) => waitMs < (lifetimesMs[index] ?? 0))) return null;
+    const message = `The last write may leave after ${needed} s, and the time to live is ${given} s; nothing was written.`;
+    return { request: null, refused: { reason: "expired", message } };
   }
 
   function checkSecondApproval(arrival: CommandMessage, { id, value }: SecondPersonApproval): Refusal | null {
@@ -174,41 +235,43 @@ export function createCommandIntake(options: {
       const message = `The message is larger than ${config().max_payload_bytes} bytes.`;
       return reportResults(toResult(arrival, substituteCommandId(arrival), null, { reason: "too-large", message }));
     }
-    const parsed = parseCommandPayload(arrival, config().bare_values);
+    const parsed = parseCommandPayload(arrival, journal.findKnownId);
     if ("stop" in parsed) return stopWriting(arrival, parsed.stop.id);
     if ("refused" in parsed)
       return reportResults(toResult(arrival, parsed.refused.id ?? substituteCommandId(arrival), null, parsed.refused));
     if ("second" in parsed) return acceptSecondApproval(arrival, parsed.second);
-    const { requests } = parsed;
-    const closed = options.closed();
-    if (closed !== null) {
-      // Report a repeated id as a duplicate even while writing is closed.
-      const findRefusal = ({ id }: TagWriteRequest) => (journal.knows(id) ? DUPLICATE_COMMAND_ID_REFUSAL : closed);
-      return reportResults(...requests.map((request) => toResult(arrival, request.id, request, findRefusal(request))));
-    }
-    const acceptedCommands: AcceptedCommand[] = [];
-    const refusals: MessageResult[] = [];
-    for (const request of requests) {
-      const requestVerdict = await checkTagWriteRequest(arrival, request);
-      if ("refused" in requestVerdict) refusals.push(toResult(arrival, request.id, request, requestVerdict.refused));
-      else acceptedCommands.push(requestVerdict);
+    const { messageId, requests } = parsed;
+    const { acceptedCommands, refusedRequests } = await checkRequests(arrival, requests);
+    if (requests.length > TAGS_PER_REQUEST) {
+      const refusedScene = findSceneRefusal(acceptedCommands, refusedRequests);
+      if (refusedScene !== null)
+        return reportResults(toResult(arrival, messageId, refusedScene.request, refusedScene.refused));
     }
     const newCommands = new Set(await journal.accept(acceptedCommands));
     for (const acceptedCommand of newCommands) options.dispatch(acceptedCommand);
-    for (const request of requests) {
-      const acceptedCommand = acceptedCommands.find(({ command }) => command.id === request.id);
-      if (acceptedCommand !== undefined && !newCommands.has(acceptedCommand))
-        refusals.push(toResult(arrival, request.id, request, DUPLICATE_COMMAND_ID_REFUSAL));
-    }
-    await reportResults(...refusals);
+    const repeatedIds = acceptedCommands.filter((each) => !newCommands.has(each)).map(({ command }) => command.id);
+    for (const request of requests)
+      if (repeatedIds.includes(request.id)) refusedRequests.push({ request, refused: DUPLICATE_COMMAND_ID_REFUSAL });
+    await reportResults(
+      ...refusedRequests.map(({ request, refused }) => toResult(arrival, request.id, request, refused)),
+    );
   };
 }
 
 /** Connector, topic and the name that the sender states: the broker does not say who it was. */
-function describeCommandSender({ properties, topic, via }: CommandMessage): string {
-  const senderPath = `${via} ${topic}`.slice(0, 300);
-  const userName = properties.user?.replace(/\p{Cc}/gu, " ").slice(0, 64);
-  return userName === undefined || userName === "" ? senderPath : `${senderPath}, says ${userName.toWellFormed()}`;
+function describeCommandSender(arrival: CommandMessage): string {
+  const senderPath = `${arrival.via} ${arrival.topic}`.slice(0, 300);
+  const userName = parseUserName(arrival);
+  return userName === null ? senderPath : `${senderPath}, says ${userName}`;
+}
+
+function parseUserName({ properties }: CommandMessage): string | null {
+  return (
+    properties.user
+      ?.replace(/\p{Cc}/gu, " ")
+      .slice(0, 64)
+      .toWellFormed() || null
+  );
 }
 
 function substituteCommandId(arrival: CommandMessage): string {

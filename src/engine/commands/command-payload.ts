@@ -7,7 +7,7 @@ import type { CommandRefusal } from "./command.ts";
 
 /**
  * Parsed command message: a value on a tag's own topic (`21.5`), or JSON:
- * - `{"id": "…", "value": 21.5}`, or for up to 20 tags `{"id": "…", "writes": [{"tag": "10001", "value": 21.5}, …]}`;
+ * - `{"id": "…", "value": 21.5}`, or for up to 200 tags `{"id": "…", "writes": [{"tag": "10001", "value": 21.5}, …]}`;
  * - `{"stop": true}`, which stops all writing; a message cannot allow it again;
  * - on a separate topic, the approval of a second person: `{"second": "<id of the command>", "value": 21.5}`.
  */
@@ -21,6 +21,8 @@ export interface TagWriteRequest {
   readonly ttlMs: number | null;
   readonly forMs: number | null;
   readonly expect: TagScalar | null;
+  /** Present for a bare value, which needs `plain: true` at the entry of its tag. */
+  readonly isPlain?: true;
 }
 
 export interface SecondPersonApproval {
@@ -29,10 +31,12 @@ export interface SecondPersonApproval {
 }
 
 export type ParsedCommandPayload =
-  | { readonly requests: readonly TagWriteRequest[] }
+  | { readonly messageId: string; readonly requests: readonly TagWriteRequest[] }
   | { readonly second: SecondPersonApproval }
   | { readonly stop: { readonly id: string } }
   | { readonly refused: { readonly reason: CommandRefusal; readonly message: string; readonly id: string | null } };
+
+const MAX_WRITES_PER_MESSAGE = 200;
 
 const IdSchema = z
   .string()
@@ -48,13 +52,19 @@ const SharedCommandFields = {
 };
 const TagWriteSchema = z.strictObject({ tag: IdSchema, value: ValueSchema, expect: ValueSchema.optional() });
 const SingleWriteSchema = z.strictObject({ ...SharedCommandFields, ...TagWriteSchema.shape, tag: IdSchema.optional() });
-const GroupWriteSchema = z.strictObject({ ...SharedCommandFields, writes: z.array(TagWriteSchema).min(1).max(20) });
+const GroupWriteSchema = z.strictObject({
+  ...SharedCommandFields,
+  writes: z.array(TagWriteSchema).min(1).max(MAX_WRITES_PER_MESSAGE),
+});
 const SecondApprovalSchema = z.strictObject({ second: z.string().min(1).max(300), value: ValueSchema });
 const StopWritingSchema = z.strictObject({ id: IdSchema.optional(), stop: z.literal(true) });
 
 const OWN_MESSAGE_REFUSAL_TEXT = "This is a message that Plenum itself published; it is not a command.";
 
-export function parseCommandPayload(arrival: CommandMessage, bareValues: boolean): ParsedCommandPayload {
+/** Returns the id of an earlier command that begins with a text. */
+export type FindKnownId = (idStart: string) => string | undefined;
+
+export function parseCommandPayload(arrival: CommandMessage, findKnownId: FindKnownId): ParsedCommandPayload {
   let messageText: string;
   try {
     messageText = new TextDecoder("utf-8", { fatal: true }).decode(arrival.payload).trim();
@@ -67,31 +77,28 @@ export function parseCommandPayload(arrival: CommandMessage, bareValues: boolean
   } catch {
     return refuse("unreadable", "The message is neither a bare value nor JSON.");
   }
-  if (typeof value !== "object" || value === null) return parseBareTagValue(value, arrival, bareValues);
-  return parseJsonCommand(value, arrival);
+  if (typeof value !== "object" || value === null) return parseBareTagValue(value, arrival, findKnownId);
+  return parseJsonCommand(value, arrival, findKnownId);
 }
 
-function parseBareTagValue(value: unknown, arrival: CommandMessage, allowed: boolean): ParsedCommandPayload {
+function parseBareTagValue(value: unknown, arrival: CommandMessage, findKnownId: FindKnownId): ParsedCommandPayload {
   if (isPublishedByPlenum(arrival)) return refuse("loop", OWN_MESSAGE_REFUSAL_TEXT);
   const parsedTagValue = ValueSchema.safeParse(value);
   if (!parsedTagValue.success) return refuse("invalid", "A bare value must be a number, true or false.");
-  if (!allowed) return refuse("invalid", "Bare values are switched off (commands.bare_values); send JSON with an id.");
   if (arrival.tagId === null) return refuse("invalid", "A bare value needs the topic of its tag.");
-  const id = commandIdInProperties(arrival);
-  if (id === null && arrival.duplicate)
-    return refuse("duplicate", "A repeated delivery of a bare value cannot be told from a new one; send an id.");
+  const id = commandIdInProperties(arrival) ?? makeCommandId(arrival, findKnownId);
   const { source, tagId } = arrival;
-  const defaultFields = { issuedAtMs: null, ttlMs: null, forMs: null, expect: null };
-  return { requests: [{ id: id ?? digestId(arrival), source, tagId, value: parsedTagValue.data, ...defaultFields }] };
+  const defaultFields = { issuedAtMs: null, ttlMs: null, forMs: null, expect: null, isPlain: true } as const;
+  return { messageId: id, requests: [{ id, source, tagId, value: parsedTagValue.data, ...defaultFields }] };
 }
 
-function parseJsonCommand(value: object, arrival: CommandMessage): ParsedCommandPayload {
+function parseJsonCommand(value: object, arrival: CommandMessage, findKnownId: FindKnownId): ParsedCommandPayload {
   const id = commandIdInBody(value) ?? commandIdInProperties(arrival);
   const refuseMessage = (message: string) => refuse("invalid", message, id);
   if (isPublishedByPlenum(arrival) || isPlenumEventBody(value, id)) return refuse("loop", OWN_MESSAGE_REFUSAL_TEXT, id);
   if ("stop" in value) {
     if (!StopWritingSchema.safeParse(value).success) return refuseMessage('To stop all writing, send {"stop": true}.');
-    return { stop: { id: id ?? digestId(arrival) } };
+    return { stop: { id: id ?? makeCommandId(arrival, findKnownId) } };
   }
   if (arrival.purpose === "second") {
     const secondMessage = SecondApprovalSchema.safeParse(value);
@@ -115,7 +122,7 @@ function parseJsonCommand(value: object, arrival: CommandMessage): ParsedCommand
     if (tagId === null) return refuseMessage("The command names no tag.");
     if (arrival.tagId !== null && tagId !== arrival.tagId)
       return refuseMessage("The command names another tag than its topic.");
-    return { requests: [{ id, tagId, value: wanted, expect, ...sharedRequestFields }] };
+    return { messageId: id, requests: [{ id, tagId, value: wanted, expect, ...sharedRequestFields }] };
   }
   if (arrival.tagId !== null) return refuseMessage("Send a command for several tags to the topic that names no tag.");
   if (new Set(commandBody.writes.map((write) => write.tag)).size < commandBody.writes.length)
@@ -123,7 +130,7 @@ function parseJsonCommand(value: object, arrival: CommandMessage): ParsedCommand
   const requests = commandBody.writes.map(({ tag, value: wanted, expect = null }) => {
     return { id: `${id}/${tag}`, tagId: tag, value: wanted, expect, ...sharedRequestFields };
   });
-  return { requests };
+  return { messageId: id, requests };
 }
 
 function formatFirstIssue(error: z.ZodError): string {
@@ -151,12 +158,12 @@ function isPlenumEventBody(value: object, id: string | null): boolean {
   return id !== null && /\.[\w-]{22}$/.test(id) && (EVENT_KINDS as readonly string[]).includes(id.slice(0, -23));
 }
 
-function digestId(arrival: CommandMessage): string {
-  const messageDigest = createHash("sha256")
-    .update(`${arrival.via}\n${arrival.topic}\n${arrival.receivedAtMs}\n`)
-    .update(arrival.payload)
-    .digest("base64url");
-  return `bare-${messageDigest.slice(0, 22)}`;
+/** Topic and payload, then the arrival. A message that the broker delivers again (DUP) has the id of its first delivery. */
+function makeCommandId(arrival: CommandMessage, findKnownId: FindKnownId): string {
+  const digest = createHash("sha256").update(`${arrival.via}\n${arrival.topic}\n`).update(arrival.payload);
+  const idStart = `bare-${digest.digest("base64url").slice(0, 22)}-`;
+  const newId = `${idStart}${arrival.receivedAtMs.toString(36)}`;
+  return arrival.duplicate ? (findKnownId(idStart) ?? newId) : newId;
 }
 
 function refuse(reason: CommandRefusal, message: string, id: string | null = null): ParsedCommandPayload {

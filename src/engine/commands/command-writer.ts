@@ -6,9 +6,17 @@ import { type CommandEnd, tagKey } from "./command.ts";
 import type { CommandEndings } from "./command-endings.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { CommandSourceContext, FreshTagValues } from "./fresh-values.ts";
-import { checkDispatch, isValueSetAlready, sameValue, tagValueIfFresh, type WriteRefusal } from "./gate.ts";
-import type { AcceptedCommand, SentCommand } from "./journal.ts";
+import {
+  checkDispatch,
+  isValueSetAlready,
+  msUntilNextWrite,
+  sameValue,
+  tagValueIfFresh,
+  type WriteRefusal,
+} from "./gate.ts";
+import type { AcceptedCommand, Scene, SentCommand } from "./journal.ts";
 import type { CommandSendResult, WriteReadBack } from "./read-back.ts";
+import type { WriteLocks } from "./write-locks.ts";
 
 /**
  * Sends the accepted commands of one source, each at most once:
@@ -22,7 +30,7 @@ export type CommandWriter = ReturnType<typeof createWriter>;
 const EXPIRED_COMMAND_ENDING: CommandEnd = {
   outcome: "expired",
   reason: "expired",
-  message: "The time to live passed before the quota let it through; nothing was written.",
+  message: "The time to live passed before the quota or min_interval let it through; nothing was written.",
 };
 const NOT_SECONDED_ENDING: CommandEnd = {
   outcome: "expired",
@@ -51,6 +59,7 @@ export function createWriter(
     readonly values: FreshTagValues;
     readonly closed: () => WriteRefusal | null;
     readonly holds: (accepted: AcceptedCommand) => boolean;
+    readonly locks: Pick<WriteLocks, "refusing">;
     readonly readBack: Pick<WriteReadBack, "add">;
     readonly endings: CommandEndings;
   },
@@ -114,6 +123,8 @@ export function createWriter(
     const endingInQueue = findEndingInQueue(accepted);
     if (endingInQueue !== null) return endingInQueue;
     const { command, entry } = accepted;
+    const lockRefusal = await options.locks.refusing(command);
+    if (lockRefusal !== null) return { outcome: "rejected", ...lockRefusal };
     const nowMs = clock.now();
     const latestValue = await values.findLatestValue(command);
     const valueBefore = tagValueIfFresh(latestValue, nowMs);
@@ -141,15 +152,55 @@ export function createWriter(
     return { outcome: "accepted-unverified", reason: "rehearsal", message, before: valueBefore, rehearsal: true };
   }
 
-  /** Commands that may share a request: approved, no unverified write of the tag, a bisection tag only singly. */
+  /** With `coalesce`, a command waits for the end of `min_interval`. */
+  function msUntilIntervalEnds({ command: { source: name, tagId }, entry }: AcceptedCommand): number {
+    return entry.coalesce ? msUntilNextWrite(entry, journal.writeCounts.ofTag(name, tagId), clock.now()) : 0;
+  }
+
+  /** Approved commands without an unverified write of their tag. A scene waits until all of its commands may leave. */
+  function allowedCommands(): readonly AcceptedCommand[] {
+    const tagsUnderWay = journal.tagsUnderWay();
+    const mayLeave = (each: AcceptedCommand) =>
+      !isAwaitingSecondPerson(each) && !tagsUnderWay.has(tagKey(each.command)) && msUntilIntervalEnds(each) === 0;
+    const commands = [...commandQueue.values()];
+    const waitingScenes = new Set<Scene | undefined>();
+    for (const each of commands) if (isUncheckedScene(each) && !mayLeave(each)) waitingScenes.add(each.scene);
+    return commands.filter((each) => mayLeave(each) && !waitingScenes.has(each.scene));
+  }
+
+  /** Commands that may share a request; a bisection tag only singly. */
   function sendableCommands(): readonly AcceptedCommand[] {
-    const groupableCommands = [...commandQueue.values()].filter(
-      (each) => !isAwaitingSecondPerson(each) && !journal.isUnderWay(each.command),
-    );
+    const groupableCommands = allowedCommands().filter((each) => !isUncheckedScene(each));
     const [first] = groupableCommands;
     const maxGroupSize = config().group_window === 0 ? 1 : TAGS_PER_REQUEST;
     if (first === undefined || bisectionTags.has(first.command.tagId)) return groupableCommands.slice(0, 1);
     return groupableCommands.filter(({ command }) => !bisectionTags.has(command.tagId)).slice(0, maxGroupSize);
+  }
+
+  /** Checks all commands of the first scene that may leave. Ends all of them if one is refused. */
+  async function checkScene(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
+    const scene = allowedCommands().find(isUncheckedScene)?.scene;
+    if (scene === undefined) return;
+    const commands = allowedCommands().filter((each) => each.scene === scene);
+    const commandsWithoutValue: AcceptedCommand[] = [];
+    for (const accepted of commands) if (await values.isMissing(accepted)) commandsWithoutValue.push(accepted);
+    // Reads 20 tags, so that other commands do not wait for all values.
+    if (commandsWithoutValue.length > 0) return values.refresh(commandsWithoutValue, stopping);
+    let writeCount = 0;
+    let refused: { readonly tagId: string; readonly end: CommandEnd } | null = null;
+    for (const accepted of commands) {
+      const end = await findEndingBeforeSending(accepted, writeCount);
+      if (end === null || end.rehearsal === true) writeCount += accepted.command.forMs === null ? 1 : 2;
+      else if (end.outcome !== "confirmed") refused ??= { tagId: accepted.command.tagId, end };
+    }
+    scene.isChecked = refused === null;
+    if (refused === null) return;
+    const { end, tagId } = refused;
+    const message = `Nothing of the message was written, because of tag ${tagId}: ${end.message}`;
+    const sceneEnd: CommandEnd = { outcome: "rejected", reason: "scene-refused", message };
+    for (const accepted of commands)
+      if (removeFromQueue(accepted))
+        await endings.end(accepted.command, accepted.command.tagId === tagId ? end : sceneEnd, cutting);
   }
 
   /** Selects and journals the commands that leave. Journaling may be slow, so expiry is checked again afterwards. */
@@ -285,9 +336,13 @@ export function createWriter(
   }
 
   async function sendNextCommandGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
-    if (sendableCommands().length === 0) return Number.POSITIVE_INFINITY;
+    if (allowedCommands().length === 0) {
+      const intervalsMs = [...commandQueue.values()].map(msUntilIntervalEnds).filter((ms) => ms > 0);
+      return Math.min(...intervalsMs);
+    }
     if (!(await sleepFor(clock, config().group_window, stopping))) return 0;
     try {
+      await checkScene(stopping, cutting);
       return await sendCommandGroup(stopping, cutting);
     } catch (error) {
       const failure = asFailure(error);
@@ -341,4 +396,8 @@ export function createWriter(
       for (const { command } of queuedCommands) await endings.end(command, WORKER_STOPPED_ENDING, cutting);
     },
   };
+}
+
+function isUncheckedScene({ scene }: AcceptedCommand): boolean {
+  return scene?.isChecked === false;
 }

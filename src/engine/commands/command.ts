@@ -12,6 +12,8 @@ export interface Command {
   readonly forMs: number | null;
   readonly needsSecond: boolean;
   readonly via: string;
+  /** Name that the sender states; it proves nothing. Commands of older states have none. */
+  readonly user?: string | null;
   /** Sender: connector instance and topic, or the operator on the command line. */
   readonly by: string;
   readonly receivedAt: string;
@@ -39,6 +41,7 @@ export const COMMAND_REFUSAL_REASONS = [
   "expired",
   "retained",
   "not-allowed",
+  "locked",
   "unknown-tag",
   "wrong-unit",
   "no-ability",
@@ -67,6 +70,7 @@ export const COMMAND_ENDING_REASONS = [
   "unreadable-device",
   "in-doubt",
   "superseded",
+  "scene-refused",
   "rules-changed",
   "stopped",
   "stop",

@@ -20,11 +20,13 @@ import { createFreshTagValues } from "./fresh-values.ts";
 import { checkClocksForWriting } from "./gate.ts";
 import { type AcceptedCommand, openCommandJournal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
+import { type PriceMessage, priceMessage, quotaWaitMs } from "./message-price.ts";
 import { createWriteReadBack, type WriteReadBack } from "./read-back.ts";
 import { createRefusals } from "./refusal-reporter.ts";
 import { createValueRestores } from "./restore-old-values.ts";
 import { openWriteArming } from "./write-arming.ts";
 import { createClosingConditions } from "./write-closing-conditions.ts";
+import { openWriteLocks, type WriteLockChange } from "./write-locks.ts";
 import type { WritingGuards } from "./writing-guards.ts";
 
 /** Executes commands that write tags: message → checks and journal → writer → read-back → result. */
@@ -37,7 +39,8 @@ export interface WriteCommandService extends WorkerService {
   expectedWaitMs(source: string | null): number;
   /** Applies new rules of writing. Ends queued commands whose tag has other rules now. */
   change(config: CommandsConfig, around: RuleSet): void;
-  writable(source: string, tagId: string): WritableTag | null;
+  writable(source: string, tagId: string): Promise<WritableTag | null>;
+  changeLock(change: WriteLockChange): Promise<void>;
 }
 
 export interface WriteCommandsStatus {
@@ -91,9 +94,17 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
   function expectedWaitMs(name: string): number {
     const sourceWriter = sourceWriters.get(name);
     if (sourceWriter === undefined) return 0;
-    return currentConfig.group_window + quotaWaitMs(sourceWriter.source, sourceWriter.writer.waiting(), clock);
+    const requestCountBefore = Math.floor(sourceWriter.writer.waiting() / TAGS_PER_REQUEST);
+    return currentConfig.group_window + quotaWaitMs(sourceWriter.source, requestCountBefore, clock);
   }
-  const journal = await openCommandJournal({ store, clock, rehearsal: currentConfig.rehearsal, expectedWaitMs });
+  const price: PriceMessage = (message) => {
+    const sourceWriter = sourceWriters.get(message[0]?.command.source ?? "");
+    if (sourceWriter === undefined) return { waitsMs: [], requests: 0, seconds: 0 };
+    const { source, writer } = sourceWriter;
+    const writeTimesMs = journal.writeCounts.ofTag;
+    return priceMessage(message, { source, waiting: writer.waiting(), config: currentConfig, writeTimesMs, clock });
+  };
+  const journal = await openCommandJournal({ store, clock, rehearsal: currentConfig.rehearsal, price });
   const approval = createWriteApprovalGuard({
     config: currentConfig.approval ?? null,
     rules: collectWriteRules(options.approved ?? currentConfig, around),
@@ -110,6 +121,7 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
   });
   const closing = createClosingConditions({ config, killSwitch, arming, approval, auditSpace, journal, clock, log });
   const view = createStoredBuildingReader(store);
+  const locks = await openWriteLocks({ store, journal, view, clock });
   const count = (outcome: string, reason: string | null) => metrics.commands.inc({ outcome, reason: reason ?? "none" });
   const dispatch = (accepted: AcceptedCommand) => sourceWriters.get(accepted.command.source)?.writer.add(accepted);
   const clockRefusal = (source: Source) => checkClocksForWriting(source.clockSkewMs(), clockDoubt.stepped());
@@ -123,7 +135,15 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
   const refusalReporter = createRefusals({ journal, clock, log });
 
   for (const { source, timeZone } of options.sources) {
-    const sourceDeps = { source, view, journal, endings: endingLog, clock, log: log.child({ source: source.name }) };
+    const sourceDeps = {
+      source,
+      view,
+      journal,
+      locks,
+      endings: endingLog,
+      clock,
+      log: log.child({ source: source.name }),
+    };
     const values = createFreshTagValues(sourceDeps);
     const readBack = createWriteReadBack({ ...sourceDeps, values, settleMs: () => currentConfig.read_back_after });
     const closed = () => closing.closed() ?? clockRefusal(source);
@@ -132,7 +152,7 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
   }
   const acceptCommandMessage = createCommandIntake({
     ...{ config, allowList, view, journal, refusals: refusalReporter, killSwitch, clock, clockDoubt, dispatch, count },
-    closed: closing.closed,
+    ...{ closed: closing.closed, locks, price },
     clockSkewMs: (name) => sourceWriters.get(name)?.source.clockSkewMs() ?? null,
     onSecond: (name) => sourceWriters.get(name)?.writer.wake(),
   });
@@ -199,11 +219,14 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
       currentConfig = next;
       for (const { writer } of sourceWriters.values()) writer.wake();
     },
-    writable(name, tagId) {
+    changeLock: locks.change,
+    async writable(name, tagId) {
       const allowedTag = allowList.entry(name, tagId);
       const sourceWriter = sourceWriters.get(name);
       if (allowedTag === undefined || sourceWriter === undefined) return null;
-      return toWritableTag(allowedTag, currentConfig.rehearsal, closing.closed() ?? clockRefusal(sourceWriter.source));
+      const operator = { source: name, siteId: allowedTag.site_id, tagId, via: "operator" };
+      const refusal = closing.closed() ?? clockRefusal(sourceWriter.source) ?? (await locks.refusing(operator));
+      return toWritableTag(allowedTag, currentConfig.rehearsal, refusal);
     },
     expectedWaitMs: (named) => expectedWaitMs(allowList.sourceOf(named) ?? ""),
     async start(signal) {
@@ -232,18 +255,4 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
       return stopPromise;
     },
   };
-}
-
-/** Upper bound of the time that the request quota delays a write behind `waiting` other writes. */
-function quotaWaitMs(source: Source, waiting: number, clock: Clock): number {
-  const { buckets, heldUntilMs } = source.quota();
-  const msUntilQuotaSlot = (untilMs: number | null) => (untilMs === null ? 0 : untilMs - clock.now());
-  const requestCountBefore = Math.floor(waiting / TAGS_PER_REQUEST);
-  const bucketWaitsMs = buckets.map((bucket) => {
-    const freeSlots = bucket.perMinute - bucket.used;
-    const slotWaitMs = freeSlots > 0 ? 0 : bucket.nextSlotInMs;
-    const queuedWaitMs = Math.max(0, requestCountBefore - Math.max(0, freeSlots - 1)) * (MINUTE_MS / bucket.perMinute);
-    return Math.max(msUntilQuotaSlot(bucket.heldUntilMs), slotWaitMs) + queuedWaitMs;
-  });
-  return Math.max(0, msUntilQuotaSlot(heldUntilMs), ...bucketWaitsMs);
 }

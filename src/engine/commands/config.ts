@@ -32,6 +32,12 @@ const CommonAllowedTagOptions = {
   second_person: z.boolean().default(false).meta({
     description: "A second person has to agree to every write of this tag before it leaves, within its time to live.",
   }),
+  plain: z.boolean().default(false).meta({
+    description: "Accept a bare value such as `21.5` or `true` on the topic of this tag, next to JSON with an id.",
+  }),
+  coalesce: z.boolean().default(false).meta({
+    description: "A command within `min_interval` waits, and the last one wins. Without it the command is rejected.",
+  }),
   from: z
     .array(z.string())
     .optional()
@@ -122,9 +128,6 @@ export const CommandsConfig = z.strictObject({
   max_payload_bytes: byteSizeSchema({ min: 64 })
     .prefault("16KiB")
     .meta({ description: "Larger command messages are refused." }),
-  bare_values: z.boolean().default(true).meta({
-    description: "Accept a bare `21.5` or `true` besides JSON. A bare value carries no id against duplicates.",
-  }),
   group_window: Duration.prefault("200ms").meta({
     description: "Commands that arrive within this time travel in one request of up to 20 tags; 0s sends each alone.",
   }),

@@ -45,6 +45,8 @@ export interface ArrivalInput extends Pick<CommandMessage, "retained" | "expiryS
   readonly entry: AllowedTag | undefined;
   readonly listed: StoredObject<Tag> | undefined;
   readonly token: TokenInfo | undefined;
+  /** Refusal because of the write lock of another owner. */
+  readonly locked: WriteRefusal | null;
   readonly past: PastTagWrites;
 }
 
@@ -95,6 +97,9 @@ function checkWriteRequest(facts: ArrivalInput): WriteRefusal | null {
   if (entry === undefined) return refuse("not-allowed", `Tag ${tagId} is not on the list of tags that may be written.`);
   if (entry.from !== undefined && !entry.from.includes(facts.via))
     return refuse("not-allowed", `Tag ${tagId} may not be written from ${facts.via}.`);
+  if (request.isPlain && !entry.plain)
+    return refuse("not-allowed", `Tag ${tagId} takes no bare value (plain: true at its entry); send JSON with an id.`);
+  if (facts.locked !== null) return facts.locked;
   if (listed === undefined || listed.siteId !== entry.site_id || listed.missingSince !== null)
     return refuse("unknown-tag", `Tag ${tagId} is not known at site ${entry.site_id}.`);
   if (entry.unit !== undefined && listed.value.unit !== entry.unit)
@@ -107,9 +112,11 @@ function checkWriteRequest(facts: ArrivalInput): WriteRefusal | null {
   if (!isValueOfTagType(value, entry)) return refuse("wrong-type", `Tag ${entry.tag_id} takes a ${entry.type}.`);
   if (entry.type === "number" && !isWithinLimits(value, entry))
     return refuse("out-of-range", `${value} is outside ${entry.min} to ${entry.max}.`);
+  const rateInput = { ...facts, entry, forMs, nowMs: facts.receivedAtMs };
   return (
     checkRestoreTime(forMs, entry, facts.maxRestoreAfterMs) ??
-    checkWriteRate({ ...facts, entry, forMs, nowMs: facts.receivedAtMs })
+    (entry.coalesce ? null : checkWriteInterval(rateInput)) ??
+    checkWriteCounts(rateInput)
   );
 }
 
@@ -140,7 +147,13 @@ export interface DispatchInput extends WriteRateInput {
 }
 
 export function checkDispatch(facts: DispatchInput): WriteRefusal | null {
-  return checkValueStep(facts) ?? checkWriteRate(facts) ?? checkHours(facts) ?? checkGateway(facts);
+  return (
+    checkValueStep(facts) ??
+    checkWriteInterval(facts) ??
+    checkWriteCounts(facts) ??
+    checkHours(facts) ??
+    checkGateway(facts)
+  );
 }
 
 export function needsFreshValue(
@@ -195,12 +208,19 @@ function checkValueStep(facts: DispatchInput): WriteRefusal | null {
   return isStepSmall ? null : refuse("step-too-large", `From ${tagValue} to ${value} is more than ${entry.max_step}.`);
 }
 
-function checkWriteRate({ entry, forMs, past, maxPerHour, nowMs }: WriteRateInput): WriteRefusal | null {
-  const lastWriteMs = past.ofTag.at(-1);
-  if (lastWriteMs !== undefined && nowMs - lastWriteMs < entry.min_interval) {
-    const seconds = Math.ceil((entry.min_interval - (nowMs - lastWriteMs)) / 1000);
-    return refuse("too-soon", `The tag was written a moment ago; try again in ${seconds} s.`);
-  }
+/** Remaining part of `min_interval` since the last write of a tag. */
+export function msUntilNextWrite(entry: AllowedTag, writeTimesMs: readonly number[], nowMs: number): number {
+  const lastWriteMs = writeTimesMs.at(-1);
+  return lastWriteMs === undefined ? 0 : Math.max(0, entry.min_interval - (nowMs - lastWriteMs));
+}
+
+function checkWriteInterval({ entry, past, nowMs }: WriteRateInput): WriteRefusal | null {
+  const waitMs = msUntilNextWrite(entry, past.ofTag, nowMs);
+  if (waitMs === 0) return null;
+  return refuse("too-soon", `The tag was written a moment ago; try again in ${Math.ceil(waitMs / 1000)} s.`);
+}
+
+function checkWriteCounts({ entry, forMs, past, maxPerHour, nowMs }: WriteRateInput): WriteRefusal | null {
   const neededWriteCount = forMs === null ? 1 : 2;
   if (past.ofTag.filter((at) => at > nowMs - DAY_MS).length + neededWriteCount > entry.max_per_day)
     return refuse("too-many", `No more than ${entry.max_per_day} writes of this tag in 24 hours.`);

@@ -16,6 +16,7 @@ import {
 import { type Command, type CommandEnd, tagKey, type WriteCommandState } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { sameValue } from "./gate.ts";
+import type { PriceMessage } from "./message-price.ts";
 import { acceptedEvent, buildCommandResultEvent, type MessageResult, messageEvent } from "./result-event.ts";
 import {
   buildNotRestoredEvent,
@@ -43,6 +44,13 @@ export type Journal = Awaited<ReturnType<typeof openCommandJournal>>;
 export interface AcceptedCommand {
   readonly command: Command;
   readonly entry: AllowedTag;
+  /** Absent for a command that puts an old value back. */
+  readonly scene?: Scene;
+}
+
+/** The commands of one message. With more than 20, all checks of all commands are made before the first leaves. */
+export interface Scene {
+  isChecked: boolean;
 }
 
 export interface SentCommand extends AcceptedCommand {
@@ -69,9 +77,9 @@ export async function openCommandJournal(options: {
   readonly store: Store;
   readonly clock: Clock;
   readonly rehearsal: boolean;
-  readonly expectedWaitMs: (source: string) => number;
+  readonly price: PriceMessage;
 }) {
-  const { store, clock, rehearsal, expectedWaitMs } = options;
+  const { store, clock, rehearsal, price } = options;
   const writeCountSet = rehearsal ? `${WRITE_COUNT_SET}-rehearsal` : WRITE_COUNT_SET;
   const openCommands = new Map<string, OpenCommandEntry>();
   const finishTimes = new Map<string, string>();
@@ -136,13 +144,14 @@ export async function openCommandJournal(options: {
         if (newCommands.length === 0) return newCommands;
         const commands = newCommands.map(({ command }) => command);
         const openEntries = buildOpenEntries(commands, "accepted", changedAt);
+        const messagePrice = price(newCommands);
         await commit(
           newCommands.map(({ command, entry }) => {
             const { replyTo: _replyTo, correlation: _correlation, id: _id, ...request } = command;
             return buildAuditEntry(command, "accepted", changedAt, { ...request, limits: entry });
           }),
           [{ set: COMMAND_SET, insert: openEntries }],
-          () => commands.map((command) => acceptedEvent(command, expectedWaitMs(command.source), changedAt)),
+          () => commands.map((command, index) => acceptedEvent(command, messagePrice, index, changedAt)),
         );
         for (const [id, entry] of openEntries) openCommands.set(id, entry);
         return newCommands;
@@ -255,13 +264,13 @@ export async function openCommandJournal(options: {
       documents: readonly DocumentChange[] = [],
     ): Promise<void> => runInTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
     knows: (id: string): boolean => openCommands.has(id) || finishTimes.has(id),
+    findKnownId: (start: string): string | undefined =>
+      [...openCommands.keys(), ...finishTimes.keys()].find((id) => id.startsWith(start)),
     entry: (id: string): OpenCommandEntry | undefined => openCommands.get(id),
     open: (): readonly OpenCommandEntry[] => [...openCommands.values()],
-    /** True while a sent write of the tag has no outcome. */
-    isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean {
-      const key = tagKey(tag);
-      return [...openCommands.values()].some((entry) => entry.state === "sending" && tagKey(entry.command) === key);
-    },
+    /** Keys of the tags whose sent write has no outcome. */
+    tagsUnderWay: (): ReadonlySet<string> =>
+      new Set([...openCommands.values()].flatMap(({ command, state }) => (state === "sending" ? tagKey(command) : []))),
     /** True if the tag's last write of this week was another value that no reading has confirmed. */
     isUnproved(command: Pick<Command, "source" | "tagId" | "value">): boolean {
       const lastSentWrite = lastSentByTag.get(tagKey(command));

@@ -2,11 +2,19 @@ import type { TagValue } from "../../core/model/building.ts";
 import type { CommandOutcome } from "../../core/model/command-event-data.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
 import type { Command, CommandEnd, CommandEndingReason } from "./command.ts";
+import type { MessagePrice } from "./message-price.ts";
 
-export function acceptedEvent(command: Command, waitMs: number, time: string): Event<"command-accepted"> {
+/** `index` is the position of the command in its message. */
+export function acceptedEvent(
+  command: Command,
+  { requests, seconds, waitsMs }: MessagePrice,
+  index: number,
+  time: string,
+): Event<"command-accepted"> {
   const { correlation, expiresAt, forMs, id: commandId, needsSecond, replyTo, tagId, value } = command;
-  const commandFields = { commandId, tagId, requested: value, waitMs: Math.round(waitMs) };
-  const data = { ...commandFields, expiresAt, forMs, needsSecond, correlation, replyTo };
+  const commandFields = { commandId, tagId, requested: value, waitMs: Math.round(waitsMs[index] ?? 0) };
+  const messageFields = { messageRequests: requests, messageSeconds: seconds };
+  const data = { ...commandFields, ...messageFields, expiresAt, forMs, needsSecond, correlation, replyTo };
   return makeEvent({ type: "command-accepted", ...resultSubject(command), time, facts: [commandId], data });
 }
 

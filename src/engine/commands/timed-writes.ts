@@ -106,6 +106,7 @@ const TEMPORARY_ENDING_REASONS: ReadonlySet<CommandEndingReason | null> = new Se
   "clock-skew",
   "no-ability",
   "value-unknown",
+  "locked",
   "too-soon",
   "too-many",
   "outside-hours",

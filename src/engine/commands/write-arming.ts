@@ -8,6 +8,7 @@ import type { WriteRefusal } from "./gate.ts";
 import type { Journal } from "./journal.ts";
 import { RESTORE_SET, UNRESTORED_SET } from "./timed-writes.ts";
 import { WRITE_COUNT_SET } from "./write-count-limit.ts";
+import { WRITE_LOCK_SET } from "./write-locks.ts";
 
 /** Only an armed state folder may write: a new or copied folder has no kill switch, counts and approvals. */
 export type WriteArming = Awaited<ReturnType<typeof openWriteArming>>;
@@ -23,7 +24,7 @@ export const ARM_WRITING_FILE = "ARM-WRITES";
 const WRITE_ARMING_SET = "command-armed";
 const WRITE_ARMING_KEY = "writing";
 
-const WRITE_LIMIT_SETS = [WRITE_ARMING_SET, WRITE_COUNT_SET, RESTORE_SET, UNRESTORED_SET];
+const WRITE_LIMIT_SETS = [WRITE_ARMING_SET, WRITE_COUNT_SET, RESTORE_SET, UNRESTORED_SET, WRITE_LOCK_SET];
 
 interface ArmedWritingState {
   readonly at: string;

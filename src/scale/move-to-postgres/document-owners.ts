@@ -27,6 +27,7 @@ const SOURCE_RULE_BY_SET: Readonly<Record<string, AssignDocumentToSource>> = {
   "command-wear-rehearsal": assignToOwnerOfTag,
   "command-restore": assignToOwnerOfTag,
   "command-not-restored": assignToOwnerOfTag,
+  "command-lock": assignToOwnerOfTag,
   "command-armed": assignToEverySource,
   "command-audit": assignToEverySource,
   silence: ({ value }, source) => {

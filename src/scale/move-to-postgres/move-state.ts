@@ -281,7 +281,13 @@ interface ArmedWritingDocument {
 const ARMED_DOCUMENT_SET = "command-armed";
 const ARMED_WRITING_KEY = "writing";
 /** Sets of documents that must be complete to enforce the write limits. */
-const WRITE_LIMIT_SETS = [ARMED_DOCUMENT_SET, "command-wear", "command-restore", "command-not-restored"];
+const WRITE_LIMIT_SETS = [
+  ARMED_DOCUMENT_SET,
+  "command-wear",
+  "command-restore",
+  "command-not-restored",
+  "command-lock",
+];
 const COMMAND_DOCUMENT_SET = "command";
 
 /** Reads documents to write instead of the stored ones, because quarantines of damaged documents exist in SQLite only. */

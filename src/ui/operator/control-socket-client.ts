@@ -14,6 +14,7 @@ import type { Alarm, Gateway, Host, Site, System, Tag, TagLog, TagTotal } from "
 import type { ReloadReport } from "../../core/model/config-change-report.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
+import type { WriteLockChange } from "../../engine/commands/write-locks.ts";
 import type { HistoryQuery, ListPage, Source, TagReadReply } from "../../engine/source/source.ts";
 import { refuseWritableByOthers } from "../../engine/store/state-folder.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
@@ -208,6 +209,14 @@ export async function sendCommand(socket: ControlSocket, command: CommandBody, s
 
 export async function sendApproval(socket: ControlSocket, second: SecondApproval, signal: AbortSignal): Promise<void> {
   await callWorker(socket, "/seconds", { body: second, signal });
+}
+
+export async function sendLockChange(
+  socket: ControlSocket,
+  change: WriteLockChange,
+  signal: AbortSignal,
+): Promise<void> {
+  await callWorker(socket, "/locks", { body: change, signal });
 }
 
 /** Makes the worker read its configuration file again; with `dryRun` it only reports the changes. */

@@ -7,6 +7,7 @@ import type { ReloadReport } from "../../core/model/config-change-report.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 import { buildOperatorSecondMessage, operatorArrival } from "../../engine/commands/operator-message.ts";
+import type { WriteLockChange } from "../../engine/commands/write-locks.ts";
 import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/status-report.ts";
 import { type SourcePlanRouteOptions, sourcePlanRoutes } from "./source-plan-routes.ts";
@@ -16,6 +17,7 @@ export interface OperatorRouteOptions {
   readonly sources: ReadonlyMap<string, Source>;
   readonly accept: AcceptCommand;
   readonly expectedWaitMs: (source: string | null) => number;
+  readonly changeLock: (change: WriteLockChange) => Promise<void>;
   readonly clock: Clock;
   readonly report: () => Promise<StatusReport>;
   /** Reason why the worker serves no requests yet or any more; null while it is ready. */
@@ -86,6 +88,12 @@ export type SecondApproval = z.input<typeof SecondApprovalRequest>;
 export type CommandBody = z.input<typeof CommandRequest>;
 const FleetWritesRequest = z.strictObject({ stopped: z.boolean(), by: z.string().max(300) });
 export type FleetWrites = z.input<typeof FleetWritesRequest>;
+const LockText = z.string().min(1).max(500);
+const LockChangeRequest = z.strictObject({
+  target: z.strictObject({ source: LockText, scope: z.enum(["tag", "system", "site"]), id: LockText }),
+  lock: z.strictObject({ owner: LockText, reason: LockText, until: z.iso.datetime() }).nullable(),
+  by: LockText,
+});
 const ReloadRequest = z.strictObject({ dryRun: z.boolean() });
 
 export function operatorRoutes(options: OperatorRouteOptions): Hono {
@@ -136,6 +144,10 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
   });
   addPostRoute("/seconds", SecondApprovalRequest, "Not a second's word.", async (second, context) => {
     await options.accept(buildOperatorSecondMessage({ ...second, receivedAtMs: options.clock.now() }));
+    return context.json({ result: {} });
+  });
+  addPostRoute("/locks", LockChangeRequest, "Not a lock.", async (change, context) => {
+    await options.changeLock(change);
     return context.json({ result: {} });
   });
   addPostRoute("/reload", ReloadRequest, "Not a reload.", async ({ dryRun }, context) => {

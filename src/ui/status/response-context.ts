@@ -41,7 +41,7 @@ export interface RunningWorker {
   /** Topics or queries of the sinks whose filters pass the event. */
   addressesOf(event: Event): readonly SinkAddress[];
   /** Null for a tag that may not be written. */
-  writable(source: string, tagId: string): TagWriteLimits | null;
+  writable(source: string, tagId: string): Promise<TagWriteLimits | null>;
   allowedPerMinute(source: string): number;
   readonly fetchHistory: FetchHistory;
 }

@@ -46,7 +46,7 @@ export async function tagResponse(context: ResponseContext, source: string, id: 
     places: live.addressesOf(sampleTagEvent(row)),
     alarms,
     commands,
-    writable: live.writable(source, id),
+    writable: await live.writable(source, id),
   };
 }
 

@@ -184,6 +184,8 @@ export const EVENT_FIELDS: {
     tagId: at("tag_id", "command.tag_id"),
     requested: at("requested", "command.requested_number"),
     waitMs: at("wait_ms", no("an estimate")),
+    messageRequests: at("message_requests", no("an estimate")),
+    messageSeconds: at("message_seconds", no("an estimate")),
     expiresAt: at("expires_at", "command.expires_at"),
     forMs: at("for_ms", no("only the command's journal needs it")),
     needsSecond: at("needs_second", no("only while it waits")),

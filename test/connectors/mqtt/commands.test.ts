@@ -85,6 +85,16 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
       expect(recorder.arrived[30]).toMatchObject({ source: "main", tagId: null });
     });
 
+    test("an empty message, which clears a retained one, is ignored", async () => {
+      const server = await mosquitto();
+      const recorder = createRecorder();
+      await listen(server.url, recorder, protocol);
+      const operator = await connectOperator(server.url);
+      for (const payload of ["", "22"]) await operator.publish("plenum/cmd/main/1/set", payload);
+      await recorder.until(1);
+      expect(recorder.arrived.map(payloadText)).toEqual(["22"]);
+    });
+
     test("the event loop runs between the commands of a burst", async () => {
       const server = await mosquitto();
       let loopTurn = 0;

@@ -137,6 +137,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
       command: own("command", "over", "foreign"),
       "command-wear": own("command-wear", "main/10042"),
       "command-not-restored": own("command-not-restored", "main/10042"),
+      "command-lock": own("command-lock", "main/tag/10042"),
       silence: own("silence", "all"),
       "plot-own": {
         ...minutes,

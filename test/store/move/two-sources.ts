@@ -36,6 +36,7 @@ export const OWN: Readonly<Record<string, Readonly<Record<string, unknown>>>> = 
     "annex/20001": { command: command("open", "annex"), before: 19, dueAt: "2026-11-02T09:00:00Z" },
   },
   "command-not-restored": { "main/10042": { source: "main", commandId: "old" } },
+  "command-lock": { "main/tag/10042": { source: "main", scope: "tag", id: "10042", owner: "anna" } },
   "command-armed": { writing: { at: "2026-11-01T08:00:00.000Z", by: "a person", damaged: 0 } },
   "command-audit": { size: { bytes: 100, through: 2 } },
   silence: { all: { id: "all", source: null, isTold: true }, one: { id: "one", source: "annex", isTold: false } },

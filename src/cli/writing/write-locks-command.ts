@@ -1,0 +1,124 @@
+import { userInfo } from "node:os";
+import { type Command, InvalidArgumentError } from "commander";
+import { ConfigError, Retryable } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { parseDuration } from "../../core/values/duration.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import {
+  formatWriteLock,
+  isInForce,
+  WRITE_LOCK_SET,
+  type WriteLock,
+  type WriteLockChange,
+  type WriteLockTarget,
+} from "../../engine/commands/write-locks.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { type StoredTagSystems, syncSet } from "../../engine/sync/snapshot.ts";
+import { sendLockChange } from "../../ui/operator/control-socket-client.ts";
+import { type CliContext, chooseSource, parseInteger, readSourceFromState } from "../shell/command-context.ts";
+import { controlSocketOfWorker } from "../shell/find-worker.ts";
+import { readState } from "../shell/open-worker-state.ts";
+import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
+
+interface TargetOptions {
+  readonly source?: string;
+  readonly tag?: string;
+  readonly system?: string;
+  readonly site?: number;
+}
+
+interface LockOptions extends TargetOptions {
+  readonly owner: string;
+  readonly reason: string;
+  readonly until?: number;
+  readonly for?: number;
+}
+
+/** Defines `plenum writes lock` and `unlock`; the worker stores a lock together with its audit record. */
+export function addLockCommands(writes: Command, context: CliContext): void {
+  addTargetOptions(writes.command("lock"))
+    .description("let only one owner write a tag, a system or a site for some time")
+    .requiredOption("--owner <name>", "whose commands pass: the name that a sender states, or a sink, or operator")
+    .requiredOption("--reason <text>", "why, shown to other senders")
+    .option("--until <time>", "end, such as 2026-12-01T08:00:00+01:00", parseEnd)
+    .option("--for <time>", "how long, such as 4h, in place of --until", parseLength)
+    .addHelpText(
+      "after",
+      '\nExample:\n  plenum writes lock --site 3 --owner anna --reason "The valve is exchanged" --for 4h',
+    )
+    .action(async ({ for: lengthMs, owner, reason, until: untilMs, ...options }: LockOptions) => {
+      if ((lengthMs === undefined) === (untilMs === undefined))
+        throw new InvalidArgumentError("State the end with either --for or --until.");
+      const until = isoUtc(untilMs ?? systemClock.now() + (lengthMs ?? 0));
+      const target = chooseTarget(context, options);
+      await readSourceFromState(context.config(), target.source, ({ store }) => refuseUnknownTarget(store, target));
+      const lock: WriteLock = { ...target, owner, reason, until };
+      await changeLock(context, target, { owner, reason, until });
+      context.terminal().object(lock, [formatWriteLock(lock)]);
+    });
+  addTargetOptions(writes.command("unlock"))
+    .description("end a lock before its time")
+    .action(async (options: TargetOptions) => {
+      const target = chooseTarget(context, options);
+      await changeLock(context, target, null);
+      context.terminal().object(target, [`The lock of ${target.scope} ${target.id} has ended.`]);
+    });
+}
+
+export async function listWriteLocks(context: CliContext): Promise<void> {
+  await readState({ config: await context.acceptedConfig() }, async (store) => {
+    const locks = [...(await store.documents<WriteLock>(WRITE_LOCK_SET)).values()].filter((lock) =>
+      isInForce(lock, systemClock.now()),
+    );
+    context.terminal().object(locks, locks.length === 0 ? ["There is no write lock."] : locks.map(formatWriteLock));
+  });
+}
+
+function addTargetOptions(command: Command): Command {
+  return command
+    .option("--tag <id>", "this tag")
+    .option("--system <id>", "the tags of this system")
+    .option("--site <id>", "the tags of this site", parseInteger)
+    .option("--source <name>", "which source, when there are several");
+}
+
+function chooseTarget(context: CliContext, { site, source, system, tag }: TargetOptions): WriteLockTarget {
+  const ids = { tag, system, site: site === undefined ? undefined : `${site}` };
+  const [chosen, ...others] = (["tag", "system", "site"] as const).flatMap((scope) => {
+    const id = ids[scope];
+    return id === undefined ? [] : [{ scope, id }];
+  });
+  if (chosen === undefined || others.length > 0)
+    throw new InvalidArgumentError("Name one of --tag, --system and --site.");
+  return { source: chooseSource(context.config(), source)[0], ...chosen };
+}
+
+async function refuseUnknownTarget(store: Store, { id, scope, source }: WriteLockTarget): Promise<void> {
+  if (scope !== "system") return refuseUnknownIds(store, [source], scope, [id]);
+  const systemsByTag = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
+  if ([...systemsByTag.values()].some(({ systemIds }) => systemIds.includes(id))) return;
+  throw new ConfigError(`The state knows no tag of a system ${id}, so a lock of it would lock nothing.`, {
+    hint: "`plenum systems` lists the systems. Their tags are known with inventory.tags_of_systems: true.",
+  });
+}
+
+async function changeLock(context: CliContext, target: WriteLockTarget, lock: WriteLockChange["lock"]): Promise<void> {
+  const { signal } = context;
+  const door = await controlSocketOfWorker({ config: context.config(), source: target.source }, signal);
+  if (door === null)
+    throw new Retryable("No worker is running on this state folder, and only a worker changes locks.", {
+      hint: "Start it with `plenum run`; without a worker nothing is written.",
+    });
+  await sendLockChange(door, { target, lock, by: userInfo().username }, signal);
+}
+
+function parseEnd(text: string): number {
+  if (/^\d{4}-\d\d-\d\dT\d\d:\d\d/.test(text) && !Number.isNaN(Date.parse(text))) return Date.parse(text);
+  throw new InvalidArgumentError("Write a time such as 2026-12-01T08:00:00+01:00.");
+}
+
+function parseLength(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === null || ms <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
+  return ms;
+}

@@ -1,0 +1,71 @@
+import type { Clock } from "../../core/runtime/clock.ts";
+import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
+import type { Command } from "./command.ts";
+import type { AllowedTag, CommandsConfig } from "./config.ts";
+import { msUntilNextWrite, needsFreshValue } from "./gate.ts";
+
+/** Expected cost of the writes of one message. */
+export interface MessagePrice {
+  /** Longest expected wait of each command, in milliseconds. */
+  readonly waitsMs: readonly number[];
+  /** Requests at most: to read values before the writes, to write, and to read back. */
+  readonly requests: number;
+  /** Seconds until the last tag is read back. */
+  readonly seconds: number;
+}
+
+interface PricedCommand {
+  readonly command: Command;
+  readonly entry: AllowedTag;
+}
+
+export type PriceMessage = (message: readonly PricedCommand[]) => MessagePrice;
+
+const MINUTE_MS = 60_000;
+
+/** Example: 50 writes without `max_step` need 3 requests to write and 3 to read back. */
+export function priceMessage(
+  message: readonly PricedCommand[],
+  facts: {
+    readonly source: Source;
+    /** Commands that wait already. */
+    readonly waiting: number;
+    readonly config: CommandsConfig;
+    readonly writeTimesMs: (source: string, tagId: string) => readonly number[];
+    readonly clock: Clock;
+  },
+): MessagePrice {
+  const { clock, config, source, waiting } = facts;
+  const groupSize = config.group_window === 0 ? 1 : TAGS_PER_REQUEST;
+  const readsBefore = Math.ceil(
+    message.filter(({ command, entry }) => needsFreshValue(entry, command)).length / TAGS_PER_REQUEST,
+  );
+  // The values for a scene are read before its first write.
+  const readsBeforeWrites = message.length > TAGS_PER_REQUEST ? readsBefore : 0;
+  const waitsMs = message.map(({ command, entry }, index) => {
+    const requestsBefore = Math.floor((waiting + index) / groupSize) + readsBeforeWrites;
+    const intervalMs = entry.coalesce
+      ? msUntilNextWrite(entry, facts.writeTimesMs(command.source, command.tagId), clock.now())
+      : 0;
+    const windowsMs = config.group_window * (Math.floor(index / groupSize) + 1);
+    return windowsMs + Math.max(quotaWaitMs(source, requestsBefore, clock), intervalMs);
+  });
+  const writes = Math.ceil(message.length / groupSize);
+  const requests = readsBefore + writes + Math.ceil(message.length / TAGS_PER_REQUEST);
+  const lastRequestMs = quotaWaitMs(source, Math.floor(waiting / groupSize) + requests - 1, clock);
+  const seconds = Math.ceil((Math.max(lastRequestMs, ...waitsMs) + config.read_back_after) / 1_000);
+  return { waitsMs, requests, seconds };
+}
+
+/** Upper bound of the time that the request quota delays a request behind others of the writes' lane. */
+export function quotaWaitMs(source: Source, requestCountBefore: number, clock: Clock): number {
+  const { buckets, heldUntilMs } = source.quota();
+  const msUntilQuotaSlot = (untilMs: number | null) => (untilMs === null ? 0 : untilMs - clock.now());
+  const bucketWaitsMs = buckets.map((bucket) => {
+    const freeSlots = bucket.perMinute - bucket.used;
+    const slotWaitMs = freeSlots > 0 ? 0 : bucket.nextSlotInMs;
+    const queuedWaitMs = Math.max(0, requestCountBefore - Math.max(0, freeSlots - 1)) * (MINUTE_MS / bucket.perMinute);
+    return Math.max(msUntilQuotaSlot(bucket.heldUntilMs), slotWaitMs) + queuedWaitMs;
+  });
+  return Math.max(0, msUntilQuotaSlot(heldUntilMs), ...bucketWaitsMs);
+}

@@ -1,0 +1,88 @@
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Store } from "../store/store.ts";
+import type { StoredBuildingReader } from "./building-reader.ts";
+import type { Command } from "./command.ts";
+import type { WriteRefusal } from "./gate.ts";
+import type { Journal } from "./journal.ts";
+
+export const WRITE_LOCK_SET = "command-lock";
+
+export interface WriteLockTarget {
+  readonly source: string;
+  readonly scope: "tag" | "system" | "site";
+  readonly id: string;
+}
+
+/** Time in which only its owner writes a tag, the tags of a system or of a site, e.g. while a technician works there. */
+export interface WriteLock extends WriteLockTarget {
+  /** Name that a sender states, or a sink: commands of this sender or through this sink pass. */
+  readonly owner: string;
+  readonly reason: string;
+  /** End of the lock, UTC. */
+  readonly until: string;
+}
+
+/** A new lock, or the end of a lock if `lock` is null. */
+export interface WriteLockChange {
+  readonly target: WriteLockTarget;
+  readonly lock: Pick<WriteLock, "owner" | "reason" | "until"> | null;
+  readonly by: string;
+}
+
+export type WriteLocks = Awaited<ReturnType<typeof openWriteLocks>>;
+
+export async function openWriteLocks(options: {
+  readonly store: Pick<Store, "documents">;
+  readonly journal: Pick<Journal, "note">;
+  readonly view: Pick<StoredBuildingReader, "systemIds">;
+  readonly clock: Clock;
+}) {
+  const { clock, journal, view } = options;
+  const locks = await options.store.documents<WriteLock>(WRITE_LOCK_SET);
+
+  return {
+    /** Returns why a command may not write its tag now: a lock of another owner. */
+    async refusing(
+      command: Pick<Command, "source" | "siteId" | "tagId" | "via" | "user">,
+    ): Promise<WriteRefusal | null> {
+      const { source, siteId, tagId, user, via } = command;
+      const otherLocks = [...locks.values()].filter(
+        (lock) => lock.source === source && isInForce(lock, clock.now()) && lock.owner !== via && lock.owner !== user,
+      );
+      const isSystemLocked = otherLocks.some(({ scope }) => scope === "system");
+      const systemIds = isSystemLocked ? await view.systemIds(source, tagId) : [];
+      const idsByScope = { tag: [tagId], site: [`${siteId}`], system: systemIds };
+      const lock = otherLocks.find(({ scope, id }) => idsByScope[scope].includes(id));
+      return lock === undefined ? null : { reason: "locked", message: formatWriteLock(lock) };
+    },
+    /** Stores the change with its audit record. Throws ConfigError if another owner holds the lock, or without a lock. */
+    async change({ by, lock, target }: WriteLockChange): Promise<void> {
+      const key = `${target.source}/${target.scope}/${target.id}`;
+      const present = locks.get(key);
+      const isLocked = present !== undefined && isInForce(present, clock.now());
+      if (lock === null ? !isLocked : isLocked && present.owner !== lock.owner) {
+        const message = isLocked ? formatWriteLock(present) : `There is no lock of ${target.scope} ${target.id}.`;
+        throw new ConfigError(message, { hint: "`plenum writes` lists the locks, `plenum writes unlock` ends one." });
+      }
+      if (lock !== null && Date.parse(lock.until) <= clock.now()) throw new ConfigError("The lock ends in the past.");
+      const overKeys = [...locks].flatMap(([each, old]) => (isInForce(old, clock.now()) ? [] : [each]));
+      const removedKeys = lock === null ? [...overKeys, key] : overKeys.filter((each) => each !== key);
+      const put = lock === null ? [] : [[key, { ...target, ...lock }] as const];
+      const step = lock === null ? "writing-unlocked" : "writing-locked";
+      await journal.note(step, { ...target, ...(lock ?? present), by }, [
+        { set: WRITE_LOCK_SET, put, remove: removedKeys },
+      ]);
+      for (const each of removedKeys) locks.delete(each);
+      for (const [each, stored] of put) locks.set(each, stored);
+    },
+  };
+}
+
+export function isInForce({ until }: WriteLock, nowMs: number): boolean {
+  return Date.parse(until) > nowMs;
+}
+
+export function formatWriteLock({ id, owner, reason, scope, until }: WriteLock): string {
+  return `${scope.charAt(0).toUpperCase()}${scope.slice(1)} ${id} is locked by ${owner} until ${until}: ${reason}`;
+}

@@ -1,0 +1,99 @@
+import { describe, expect, test } from "vitest";
+import { syncSet } from "#src/engine/sync/snapshot.ts";
+import { SITE } from "./rig.ts";
+import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
+
+const OTHER = TAGS[1] ?? "";
+const UNTIL = "2026-11-20T13:00:00.000Z";
+const LOCK = { owner: "anna", reason: "The valve is exchanged.", until: UNTIL };
+const target = (scope: "tag" | "system" | "site", id: string) => ({ source: "main", scope, id });
+const tagTarget = target("tag", TAG);
+
+async function lockRig(entry: object = {}) {
+  const limits = { min_interval: "1s", ...entry };
+  const rig = await testRig({ config: { allow: [allowed(TAG, limits), allowed(OTHER, limits)] } });
+  const lock = (where = tagTarget, lock: typeof LOCK | null = LOCK) =>
+    rig.commands.changeLock({ target: where, lock, by: "root" });
+  const outcomeOf = (id: string, tag = TAG, changes: object = {}) => rig.outcomeOf({ id, tag, value: 22 }, changes);
+  return { rig, lock, outcomeOf };
+}
+
+describe("a write lock", () => {
+  test("rejects commands of other senders with owner, end and reason, and passes the owner by name and by sink", async () => {
+    const { rig, lock, outcomeOf } = await lockRig();
+    await lock();
+    expect(await outcomeOf("a")).toBe("rejected locked");
+    const { message } = (await rig.result("a")) ?? {};
+    expect(message).toBe(`Tag ${TAG} is locked by anna until ${UNTIL}: The valve is exchanged.`);
+    expect(await outcomeOf("b", TAG, { properties: { user: "anna" } })).toBe("confirmed");
+    expect(await outcomeOf("c", OTHER)).toBe("confirmed");
+    await lock(tagTarget, null);
+    await lock(tagTarget, { ...LOCK, owner: "broker" });
+    await rig.storeLiveValue(TAG, 20);
+    expect(await outcomeOf("d")).toBe("confirmed");
+    expect(await outcomeOf("e", TAG, { via: "operator" })).toBe("rejected locked");
+  });
+
+  test.each([
+    ["site", `${SITE}`],
+    ["system", "360"],
+  ] as const)("of a %s covers its tags", async (scope, id) => {
+    const { rig, lock, outcomeOf } = await lockRig();
+    const put = [[TAG, { systemIds: ["360"], toldAt: UNTIL }]] as const;
+    await rig.store.commit({ documents: [{ set: syncSet("tag-system", "main"), put }] });
+    await lock(target(scope, id));
+    expect(await outcomeOf("a")).toBe("rejected locked");
+    expect(await outcomeOf("b", OTHER)).toBe(scope === "site" ? "rejected locked" : "confirmed");
+  });
+
+  test("holds over a restart, ends at its time and by unlocking, and is audited", async () => {
+    const { rig, lock, outcomeOf } = await lockRig();
+    await lock();
+    await rig.restart();
+    expect(await outcomeOf("a")).toBe("rejected locked");
+    await rig.clock.advance(3_600_000);
+    expect(await outcomeOf("b")).toBe("confirmed");
+    await lock(tagTarget, { ...LOCK, until: "2026-11-20T23:00:00.000Z" });
+    await lock(tagTarget, null);
+    await rig.storeLiveValue(TAG, 20);
+    expect(await outcomeOf("c")).toBe("confirmed");
+    const audit = (await rig.audit()).filter(({ step }) => step.startsWith("writing-"));
+    expect(audit.map(({ step }) => step)).toEqual(["writing-locked", "writing-locked", "writing-unlocked"]);
+    expect(audit[0]?.detail).toEqual({ ...tagTarget, ...LOCK, by: "root" });
+  });
+
+  test("rejects a command that waits when the lock begins", async () => {
+    const { rig, lock } = await lockRig({ second_person: true });
+    await rig.send({ id: "a", tag: TAG, value: 22, ttl_s: 120 });
+    await lock();
+    await rig.sendAndWait({ second: "a", value: 22 }, { purpose: "second" });
+    expect(await rig.outcomes()).toEqual(["a rejected locked"]);
+  });
+
+  test("puts off the restore of a timed write of another sender until the lock ends", async () => {
+    const { rig, lock } = await lockRig({ restore: true });
+    await rig.sendAndWait({ id: "a", tag: TAG, value: 22, for_s: 60 });
+    await lock();
+    await rig.clock.advance(600_000);
+    expect(rig.posts).toHaveLength(1);
+    expect(rig.commands.notices().join()).toMatch(/locked by anna/);
+    await rig.clock.advance(3_600_000);
+    expect(rig.posts.flat().map(({ value }) => value)).toEqual([22, 20]);
+  });
+
+  test("is refused where another owner has one, with an end in the past, and cannot be ended twice", async () => {
+    const { lock } = await lockRig();
+    await expect(lock(tagTarget, { ...LOCK, until: "2026-11-20T11:00:00.000Z" })).rejects.toThrow(/in the past/);
+    await lock();
+    await expect(lock(tagTarget, { ...LOCK, owner: "boris" })).rejects.toThrow(/locked by anna/);
+    await lock(tagTarget, { ...LOCK, reason: "It takes longer." });
+    await lock(tagTarget, null);
+    await expect(lock(tagTarget, null)).rejects.toThrow(/no lock of tag/);
+  });
+
+  test("is the reason why the status page offers no write", async () => {
+    const { rig, lock } = await lockRig();
+    await lock();
+    expect(await rig.commands.writable("main", TAG)).toMatchObject({ closed: expect.stringMatching(/locked by anna/) });
+  });
+});
