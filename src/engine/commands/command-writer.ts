@@ -179,9 +179,10 @@ export function createWriter(
 
   /** Checks all commands of the first scene that may leave. Ends all of them if one is refused. */
   async function checkScene(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
-    const scene = allowedCommands().find(isUncheckedScene)?.scene;
+    const allAllowedCommands = allowedCommands();
+    const scene = allAllowedCommands.find(isUncheckedScene)?.scene;
     if (scene === undefined) return;
-    const commands = allowedCommands().filter((each) => each.scene === scene);
+    const commands = allAllowedCommands.filter((each) => each.scene === scene);
     const commandsWithoutValue: AcceptedCommand[] = [];
     for (const accepted of commands) if (await values.isMissing(accepted)) commandsWithoutValue.push(accepted);
     // Reads 20 tags, so that other commands do not wait for all values.
