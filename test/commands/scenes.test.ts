@@ -61,6 +61,18 @@ describe("a message with more than 20 writes", () => {
     expect(await rig.audit()).toHaveLength(1);
   });
 
+  test("is rejected as expired if it needs more requests than the quota permits at once", async () => {
+    const rig = await sceneRig({}, { group_window: "0s" });
+    const reading = rig.source.read([LAST], "on-demand", new AbortController().signal);
+    await rig.clock.advance(1_000);
+    await reading;
+    await rig.sendAndWait(scene("s", {}, { ttl_s: 50 }));
+    expect(await rig.result("s")).toMatchObject({
+      outcome: "expired",
+      message: expect.stringMatching(/after 6\d s.* is 50 s/),
+    });
+  });
+
   test("is rejected if a tag needs a second person, or if max_per_hour permits only some of its writes", async () => {
     const second = await sceneRig({ second_person: true });
     await second.send(scene("s"));

@@ -64,7 +64,10 @@ export function quotaWaitMs(source: Source, requestCountBefore: number, clock: C
   const bucketWaitsMs = buckets.map((bucket) => {
     const freeSlots = bucket.perMinute - bucket.used;
     const slotWaitMs = freeSlots > 0 ? 0 : bucket.nextSlotInMs;
-    const queuedWaitMs = Math.max(0, requestCountBefore - Math.max(0, freeSlots - 1)) * (MINUTE_MS / bucket.perMinute);
+    // Example with 20 requests a minute: request 25 leaves a minute after the first, even if all slots are free now.
+    const fullMinutesBefore = Math.floor(requestCountBefore / bucket.perMinute);
+    const queuedRequestCount = Math.max(0, requestCountBefore - Math.max(0, freeSlots - 1));
+    const queuedWaitMs = Math.max(fullMinutesBefore * MINUTE_MS, queuedRequestCount * (MINUTE_MS / bucket.perMinute));
     return Math.max(msUntilQuotaSlot(bucket.heldUntilMs), slotWaitMs) + queuedWaitMs;
   });
   return Math.max(0, msUntilQuotaSlot(heldUntilMs), ...bucketWaitsMs);
