@@ -3,7 +3,7 @@ import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { byteSizeSchema } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { findPrefixError, findTemplateError } from "./topics.ts";
+import { DEFAULT_LAYOUT, findPrefixError, findTemplateError } from "./topics.ts";
 
 const OptionalText = z.string().min(1).optional();
 
@@ -66,9 +66,10 @@ export const MqttConfig = z
     }),
     tls: TlsOptions.prefault({}).meta({ description: "For mqtts:// only; certificates are always checked." }),
     prefix: createTextSchema(findPrefixError).default("plenum").meta({ description: "First part of every topic." }),
-    topic: createTextSchema(findTemplateError)
-      .default("{prefix}/{source}/{site}/{kind}/{id}/{aspect}")
-      .meta({ description: "Layout of the topics. Leave out {source} or {site} only where there is just one." }),
+    topic: createTextSchema(findTemplateError).default(DEFAULT_LAYOUT).meta({
+      description:
+        "Layout of the topics. Leave out {source} or {site} only where there is just one. Names are possible too: {site_name}, {system}, {gateway}, {tag} (id) and {tag_name}; a layout without {kind} and {id} is for tags only.",
+    }),
     payload: z.enum(["json", "plain", "both"]).default("json").meta({
       description:
         "Form of live values. `plain` publishes the bare value, such as `20.0`, instead of JSON; `both` publishes it as `value/plain` next to the JSON. Both add the topic `quality`.",

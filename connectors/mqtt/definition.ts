@@ -8,8 +8,11 @@ export const mqtt = {
   summary: "Values, alarms and events as topics at an MQTT broker; commands from there.",
   Config: MqttConfig,
   carriesSequence: true,
-  locateEvent: (config, event) =>
-    buildMessages(event, createTopics(config.prefix, config.topic), config)[0]?.topic ?? null,
+  locateEvent(config, event) {
+    const topics = createTopics(config.prefix, config.topic);
+    const [message] = buildMessages(event, topics, config);
+    return message === undefined || topics.dependsOnNames(event) ? null : message.topic;
+  },
   sink: async (config, context) => (await import("./sink.ts")).createMqttSink(config, context),
   commands: async (config, context) => (await import("./commands.ts")).createMqttCommands(config, context),
 } satisfies ConnectorDefinition<MqttConfig>;

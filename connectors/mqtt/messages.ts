@@ -22,7 +22,7 @@ import type {
 } from "./message-schemas.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 import type { Topics } from "./topics.ts";
-import { buildValueMessages, withDecimal, withDecimals } from "./value-messages.ts";
+import { buildValueMessages, formatMeasurements, withDecimals } from "./value-messages.ts";
 
 export type MessageOptions = Pick<MqttConfig, "payload" | "retain">;
 
@@ -57,6 +57,8 @@ type InventoryEvent = Extract<
   { type: `${ObjectKind}-${"added" | "changed" | "removed" | "online" | "offline"}` }
 >;
 type ObjectKind = "site" | "gateway" | "host" | "system" | "tag";
+/** Kinds of objects that have retained topics. */
+export type RetainedKind = ObjectKind | "alarm";
 
 const INVENTORY_ASPECTS: Readonly<Record<ObjectKind, readonly string[]>> = {
   site: ["inventory"],
@@ -73,7 +75,7 @@ const VALUE_ASPECTS: Readonly<Record<MessageOptions["payload"], readonly string[
 };
 
 /** Returns the aspects of an object that the broker retains with these options. */
-function listRetainedAspects(kind: ObjectKind | "alarm", { payload, retain }: MessageOptions): readonly string[] {
+export function listRetainedAspects(kind: RetainedKind, { payload, retain }: MessageOptions): readonly string[] {
   if (kind === "alarm") return retain.alarms ? ["state"] : [];
   return [
     ...(retain.inventory ? INVENTORY_ASPECTS[kind] : []),
@@ -94,7 +96,7 @@ function buildStateMessages(
     topics.buildTopic({ source, site, kind, id: String(id), aspect });
   const toJson = (topic: string, body: MessageBody, retain: boolean): MqttMessage => ({
     topic,
-    payload: JSON.stringify(body),
+    payload: formatMeasurements(body),
     retain,
     contentType: "application/json",
     properties,
@@ -102,7 +104,7 @@ function buildStateMessages(
   if (event.type === "tag-value")
     return buildValueMessages(event, (aspect) => formatTopic("tag", event.data.tag.id, aspect), options, properties);
   const withTimeAndId = (fields: object): MessageBody => ({ ts: event.time, ...fields, id: event.id });
-  const deleteRetained = (kind: ObjectKind | "alarm", id: string | number): MqttMessage[] =>
+  const deleteRetained = (kind: RetainedKind, id: string | number): MqttMessage[] =>
     listRetainedAspects(kind, options).map((aspect) => ({
       ...toJson(formatTopic(kind, id, aspect), {}, true),
       payload: "",
@@ -163,34 +165,22 @@ function buildStateMessages(
     }
 
     case "command-accepted": {
-      const { replyTo, requested, ...fields } = event.data;
-      const body: CommandAcceptedMessage = {
-        ts: event.time,
-        requested: withDecimal(requested),
-        ...fields,
-        id: event.id,
-      };
+      const { replyTo, ...fields } = event.data;
+      const body: CommandAcceptedMessage = { ts: event.time, ...fields, id: event.id };
       const message = toJson(formatTopic("tag", fields.tagId, "accepted"), body, false);
       // A subtopic, because a requester expects a single response on the reply topic: the result.
       return buildReplies(message, fields.correlation, replyTo === null ? null : `${replyTo}/accepted`);
     }
     case "command-result": {
       const { replyTo, ...fields } = event.data;
-      const { before, commandId, correlation, readBack, requested, tagId } = fields;
-      const values = {
-        requested: withDecimal(requested),
-        before: withDecimal(before),
-        readBack: withDecimal(readBack),
-      };
-      const body: CommandResultMessage = { ts: event.time, ...fields, ...values, id: event.id };
+      const { commandId, correlation, tagId } = fields;
+      const body: CommandResultMessage = { ts: event.time, ...fields, id: event.id };
       const topic = tagId === null ? formatTopic("command", commandId, "result") : formatTopic("tag", tagId, "result");
       return buildReplies(toJson(topic, body, false), correlation, replyTo);
     }
     case "command-not-restored": {
-      const { inForce, tagId, wanted } = event.data;
-      const values = { inForce: withDecimal(inForce), wanted: withDecimal(wanted) };
-      const body: CommandNotRestoredMessage = { ts: event.time, ...event.data, ...values, id: event.id };
-      return [toJson(formatTopic("tag", tagId, "not-restored"), body, false)];
+      const body: CommandNotRestoredMessage = { ts: event.time, ...event.data, id: event.id };
+      return [toJson(formatTopic("tag", event.data.tagId, "not-restored"), body, false)];
     }
 
     case "site-status-changed": {
@@ -257,7 +247,7 @@ function formatHistoryPayload(
 function buildTotalBody(event: Event<"tag-total">, source: string | null): TotalMessage {
   const { from, to, total, reset } = event.data;
   const fields = buildSeriesFields(event, event.data, source);
-  return { ...fields, from, to, total: withDecimal(total), reset, id: event.id };
+  return { ...fields, from, to, total, reset, id: event.id };
 }
 
 /** Builds the state of an alarm. For `alarm-out-of-scope`: the last known state with `inScope` false. */

@@ -9,6 +9,7 @@ import type { BrokerLink } from "./link.ts";
 import { buildMessages } from "./messages.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 import { packetBytesIfOver } from "./publish-packets.ts";
+import { createPublishedTopics } from "./published-topics.ts";
 import { detectServerInstance, readBrokerUptime } from "./server-instance.ts";
 import { createTopics } from "./topics.ts";
 
@@ -23,9 +24,21 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       if (present === false) sessionLost = true;
     },
   });
+  const published = createPublishedTopics(config, context, topics);
   let sessionLost = false;
   const runId = randomUUID();
   let lastCheck: { readonly link: BrokerLink; readonly instanceId: string } | null = null;
+
+  async function publishMoves(link: BrokerLink, options: DeliveryOptions): Promise<void> {
+    for (;;) {
+      const moves = await published.nextMoves();
+      if (moves.length === 0) return;
+      const { rejected, retry } = await deliverBatch(link, moves, ({ messages }) => messages, options);
+      if (retry !== undefined) throw retry.error;
+      if (rejected.length > 0) context.log.warn({ rejected }, "the broker refused to move topics");
+      await published.settleMoves(moves);
+    }
+  }
 
   return {
     maxBatch: 100,
@@ -54,15 +67,22 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       signal.throwIfAborted();
       const link = connection.link();
       if (link === null) throw new Retryable("There is no connection to the broker.");
-      const messages = (event: Event, index: number) => buildMessages(event, topics, config, offer?.sequences?.[index]);
-      return rejectPendingOnAbort(link, signal, () =>
-        deliverBatch(link, batch, messages, {
-          maxInFlight: Math.min(config.max_in_flight, link.limits.receiveMaximum),
-          maxBytes: config.max_message_bytes,
-          signal,
-          onBestEffortRejected: (error) => context.log.warn({ err: error }, "reply not delivered"),
-        }),
-      );
+      const messages = (event: Event, index: number) =>
+        buildMessages(event, published.topics, config, offer?.sequences?.[index]);
+      const options = {
+        maxInFlight: Math.min(config.max_in_flight, link.limits.receiveMaximum),
+        maxBytes: config.max_message_bytes,
+        signal,
+        onBestEffortRejected: (error: unknown) => context.log.warn({ err: error }, "reply not delivered"),
+      };
+      return rejectPendingOnAbort(link, signal, async () => {
+        const preparation = published.prepare(batch);
+        if (preparation === null) return deliverBatch(link, batch, messages, options);
+        await preparation;
+        await publishMoves(link, options);
+        const receipt = await deliverBatch(link, batch, messages, options);
+        return receipt.retry === undefined ? { ...receipt, ...published.settleRemoved() } : receipt;
+      });
     },
   };
 }
@@ -75,10 +95,10 @@ interface DeliveryOptions {
 }
 
 /** Sends a batch. Stops at an abort or retryable failure; the receipt keeps the failed event and all later events. */
-export async function deliverBatch(
+export async function deliverBatch<Item>(
   link: Pick<BrokerLink, "send">,
-  batch: readonly Event[],
-  buildMessages: (event: Event, index: number) => readonly MqttMessage[],
+  batch: readonly Item[],
+  buildMessages: (item: Item, index: number) => readonly MqttMessage[],
   options: DeliveryOptions,
 ): Promise<Receipt> {
   const { maxBytes, maxInFlight, signal } = options;

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import type { CommandMessage } from "../../src/core/connector.ts";
+import type { Event } from "../../src/core/model/event.ts";
 
 export interface TopicParts {
   readonly source: string | null;
@@ -10,8 +11,21 @@ export interface TopicParts {
   readonly aspect?: string;
 }
 
+/** Names for the placeholders of a layout, and the path of a tag, which replaces the layout. */
+export interface TopicNames {
+  readonly siteName?: string | undefined;
+  readonly system?: string | undefined;
+  readonly gateway?: string | undefined;
+  readonly tagName?: string | undefined;
+  readonly path?: string | undefined;
+}
+
+export const DEFAULT_LAYOUT = "{prefix}/{source}/{site}/{kind}/{id}/{aspect}";
+
 const RESERVED_LEVELS = new Set(["cmd", "status", "reply", "worker"]);
-const TOPIC_PLACEHOLDERS = ["{prefix}", "{source}", "{site}", "{kind}", "{id}", "{aspect}"] as const;
+const NAME_PLACEHOLDERS: ReadonlySet<string> = new Set(["{site_name}", "{system}", "{gateway}", "{tag_name}"]);
+const ID_PLACEHOLDERS = ["{prefix}", "{source}", "{site}", "{tag}", "{kind}", "{id}", "{aspect}"];
+const TOPIC_PLACEHOLDERS = [...ID_PLACEHOLDERS, ...NAME_PLACEHOLDERS];
 const LITERAL_LEVEL_PATTERN = /^[\w.:@-]{1,64}$/;
 
 const MAX_SEGMENT_LENGTH = 128;
@@ -25,9 +39,31 @@ export type Topics = ReturnType<typeof createTopics>;
  */
 export function createTopics(prefix: string, template: string, source?: string) {
   const layout = template.split("/");
+  const isLayoutOfEveryKind = layout.includes("{kind}") && layout.includes("{id}");
+  const otherLayout = isLayoutOfEveryKind ? layout : DEFAULT_LAYOUT.split("/");
   const status = source === undefined ? `${prefix}/status` : `${prefix}/status/source/${encodeSegment(source)}`;
   const commandTree = `${prefix}/cmd/`;
   const isOwnTopic = createOwnTopicMatcher(prefix, layout);
+  const isOtherTopic = createOwnTopicMatcher(prefix, otherLayout);
+
+  /** Builds a topic with `{aspect}` in place of the aspect. */
+  function buildPattern(parts: TopicParts, names: TopicNames = {}): string {
+    const { path } = names;
+    const appendName = (topic: string, name: string) => {
+      const level = cleanLevel(name);
+      // A site with the name `cmd` right after the prefix must not make a command topic.
+      return `${topic}/${topic === prefix && RESERVED_LEVELS.has(level) ? "_" : ""}${level}`;
+    };
+    if (path !== undefined) return `${path.split("/").reduce(appendName, prefix)}/{aspect}`;
+    let pattern = "";
+    for (const level of parts.kind === "tag" ? layout : otherLayout) {
+      const name = findName(level, parts, names);
+      if (name !== null) pattern = appendName(pattern, name);
+      else pattern += `/${level.startsWith("{") ? resolvePlaceholder(level, prefix, parts) : level}`;
+      if (pattern.startsWith("/")) pattern = pattern.slice(1);
+    }
+    return pattern;
+  }
 
   return {
     status,
@@ -41,14 +77,17 @@ export function createTopics(prefix: string, template: string, source?: string) 
     siteStatus: (source: string | null, siteId: string) =>
       `${prefix}/${source === null ? "worker" : encodeSegment(source)}/${encodeSegment(siteId)}/status`,
 
-    buildTopic(parts: TopicParts): string {
-      let topic = "";
-      for (const level of layout) {
-        const topicLevel = level.startsWith("{") ? resolvePlaceholder(level, prefix, parts) : level;
-        if (topicLevel !== undefined) topic += topic === "" ? topicLevel : `/${topicLevel}`;
-      }
-      return topic;
-    },
+    buildTopic: (parts: TopicParts, names?: TopicNames) => formatTopic(buildPattern(parts, names), parts.aspect),
+    buildPattern,
+    /** Returns true if the topics of objects contain this placeholder, e.g. `{site_name}`. */
+    uses: (placeholder: string) => layout.includes(placeholder),
+    /** Returns true if the topics of an event depend on names, so that only the sink knows them. */
+    dependsOnNames: ({ data }: Pick<Event, "data">) =>
+      layout.some((level) => NAME_PLACEHOLDERS.has(level)) || ("tag" in data && data.tag.path !== undefined),
+    /** False if tags may have equal topics, because the layout contains names instead of ids. */
+    isLayoutOfEveryKind,
+    /** Returns true for the pattern of a named tag that could equal a topic of another object. */
+    isReserved: (pattern: string) => isOtherTopic(formatTopic(pattern, "value")),
 
     /** Returns the source and tag in a command topic; null for another topic. */
     parseCommand(topic: string): Pick<CommandMessage, "source" | "tagId" | "purpose"> | null {
@@ -71,7 +110,45 @@ export function createTopics(prefix: string, template: string, source?: string) 
   };
 }
 
-function resolvePlaceholder(placeholder: string, prefix: string, parts: TopicParts): string | undefined {
+/** Returns the topic of one aspect of a pattern; without an aspect, its level is left out. */
+export function formatTopic(pattern: string, aspect: string | undefined): string {
+  if (aspect !== undefined) return pattern.replace("{aspect}", aspect);
+  return pattern
+    .split("/")
+    .filter((level) => level !== "{aspect}")
+    .join("/");
+}
+
+/** Appends the id of a tag to the last level before the aspect. */
+export function appendTagId(pattern: string, tagId: string): string {
+  const suffix = `-${encodeSegment(tagId)}`;
+  return pattern.endsWith("/{aspect}") ? pattern.replace("/{aspect}", `${suffix}/{aspect}`) : pattern + suffix;
+}
+
+/** Returns a name as one level with letters, digits, `_`, `.` and `-` only; names are cut after 128 characters. */
+function cleanLevel(name: string): string {
+  const characters = [...name.normalize("NFC").trim()].slice(0, MAX_SEGMENT_LENGTH).join("");
+  const level = characters.replace(/[^\p{L}\p{M}\p{N}_.-]/gu, "_");
+  return level === "" ? "_" : level;
+}
+
+/** Returns the name for a placeholder; null for placeholders of ids and for words. An unknown name is the id. */
+function findName(placeholder: string, { id, kind, site }: TopicParts, names: TopicNames): string | null {
+  switch (placeholder) {
+    case "{site_name}":
+      return names.siteName ?? site ?? "";
+    case "{system}":
+      return names.system ?? "";
+    case "{gateway}":
+      return names.gateway ?? "";
+    case "{tag_name}":
+      return kind === "tag" ? (names.tagName ?? id) : "";
+    default:
+      return null;
+  }
+}
+
+function resolvePlaceholder(placeholder: string, prefix: string, parts: TopicParts): string {
   switch (placeholder) {
     case "{prefix}":
       return prefix;
@@ -79,12 +156,14 @@ function resolvePlaceholder(placeholder: string, prefix: string, parts: TopicPar
       return parts.source === null ? "worker" : encodeSegment(parts.source);
     case "{site}":
       return parts.site === null ? "_" : encodeSegment(parts.site);
+    case "{tag}":
+      return parts.kind === "tag" ? encodeSegment(parts.id) : "_";
     case "{kind}":
       return encodeSegment(parts.kind);
     case "{id}":
       return encodeSegment(parts.id);
     default:
-      return parts.aspect;
+      return placeholder;
   }
 }
 
@@ -121,6 +200,7 @@ function createOwnTopicMatcher(prefix: string, layout: readonly string[]): (topi
   const levelPatterns = layout.map((part) => {
     if (part === "{prefix}") return `${RegExp.escape(prefix)}/`;
     if (part === "{aspect}") return "(.+/)?";
+    if (part === "{kind}") return "(site|gateway|host|system|tag|alarm|event|command)/";
     return part.startsWith("{") ? "[^/]+/" : `${RegExp.escape(part)}/`;
   });
   const pattern = new RegExp(`^${levelPatterns.join("")}$`, "s");
@@ -137,13 +217,15 @@ export function findPrefixError(prefix: string): string | null {
 export function findTemplateError(template: string): string | null {
   const levels = template.split("/");
   for (const level of levels) {
-    const isPlaceholder = (TOPIC_PLACEHOLDERS as readonly string[]).includes(level);
+    const isPlaceholder = TOPIC_PLACEHOLDERS.includes(level);
     if (!isPlaceholder && !LITERAL_LEVEL_PATTERN.test(level))
       return `Each level is a word or one of ${TOPIC_PLACEHOLDERS.join(" ")}; \`${level}\` is neither.`;
     if (!isPlaceholder && RESERVED_LEVELS.has(level)) return `\`${level}\` is taken; choose another word.`;
     if (isPlaceholder && levels.indexOf(level) !== levels.lastIndexOf(level)) return `${level} stands there twice.`;
   }
-  const missingLevel = ["{kind}", "{id}", "{aspect}"].find((level) => !levels.includes(level));
+  const identifiesTags = levels.includes("{tag}") || levels.includes("{tag_name}");
+  const neededLevels = identifiesTags ? ["{aspect}"] : ["{kind}", "{id}", "{aspect}"];
+  const missingLevel = neededLevels.find((level) => !levels.includes(level));
   if (missingLevel === undefined) return null;
   return `The layout needs ${missingLevel}, or different things would share a topic.`;
 }

@@ -107,6 +107,7 @@ export interface BuildingView {
   /** Systems that list the tag; empty when none does or when tags of systems are not read. */
   systemsOf(source: string, tagId: string): Promise<readonly System[]>;
   values(): Promise<readonly TagValueView[]>;
+  findValue(source: string, tagId: string): Promise<TagValueView | undefined>;
   /** Systems of each tag that has one; empty without `inventory.tags_of_systems`. */
   tagSystems(): Promise<readonly TagSystemsView[]>;
   /** Last emitted status of each site. */

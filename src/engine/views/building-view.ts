@@ -120,15 +120,27 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
       const tags = new Map(
         (await mapStoredDocuments("tag", toListedObject<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
       );
-      return mapStoredDocuments("value", (source, id, held: StoredValue): TagValueView | undefined => {
-        const tag = tags.get(`${source} ${id}`);
-        if (tag === undefined) return undefined;
-        const { quality, staleReason, time, value } = held;
-        const fields = { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood: lastGoodOf(held) };
-        return staleReason === undefined ? fields : { ...fields, staleReason };
-      });
+      return mapStoredDocuments("value", (source, id, held: StoredValue) =>
+        toTagValueView(source, tags.get(`${source} ${id}`), held),
+      );
+    },
+    async findValue(source, tagId) {
+      const tag = await store.document<StoredObject<Tag>>(documentSet("tag", source), tagId);
+      const held = await store.document<StoredValue>(documentSet("value", source), tagId);
+      return held === undefined ? undefined : toTagValueView(source, tag, held);
     },
   };
+}
+
+function toTagValueView(
+  source: string,
+  tag: Pick<StoredObject<Tag>, "siteId" | "value"> | undefined,
+  held: StoredValue,
+): TagValueView | undefined {
+  if (tag === undefined) return undefined;
+  const { quality, staleReason, time, value } = held;
+  const fields = { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood: lastGoodOf(held) };
+  return staleReason === undefined ? fields : { ...fields, staleReason };
 }
 
 function toAlarmView(source: string, { alarm, episode, state }: StoredAlarm): AlarmView {

@@ -65,6 +65,37 @@ describe("MQTT topics", () => {
     expect(fleet.buildTopic(topicParts)).toBe(topics.buildTopic(topicParts));
   });
 
+  test.each([
+    ["VS1-GT11_a.b", "VS1-GT11_a.b"],
+    ["a/b+c#d", "a_b_c_d"],
+    ["tab\tand\u0000", "tab_and_"],
+    ["Källare 2", "Källare_2"],
+    ["Ka\u0308llare", "Källare"],
+    ["  ", "_"],
+    ["$SYS", "_SYS"],
+    ["lone \ud800", "lone__"],
+    ["x".repeat(300), "x".repeat(128)],
+  ])("contain the name %j as the level %j", (tagName, level) => {
+    const named = createTopics("plenum", "{prefix}/{tag_name}/{aspect}");
+    expect(named.buildTopic(topicParts, { tagName })).toBe(`plenum/${level}/value`);
+  });
+
+  test("contain only legal levels for any name, and are never command or status topics", () => {
+    const named = createTopics("plenum", "{prefix}/{site_name}/{tag_name}/{aspect}");
+    for (const text of ["cmd", "status", "reply", "plenum", ...hostileTexts()]) {
+      const topic = named.buildTopic(topicParts, { siteName: text, tagName: text });
+      expect(topic).toMatch(/^plenum(\/[\p{L}\p{M}\p{N}_.-]+){2}\/value$/u);
+      expect(topic).not.toMatch(/^plenum\/(cmd|status|reply|worker)\//);
+      expect(named.buildTopic(topicParts, { path: `${text}/x` })).not.toMatch(/^plenum\/(cmd|status|reply|worker)\//);
+    }
+  });
+
+  test("of a layout without kinds are for tags only; other objects have the default layout", () => {
+    const named = createTopics("plenum", "{prefix}/{site_name}/{tag}/{aspect}");
+    expect(named.buildTopic(topicParts)).toBe("plenum/1/10001/value");
+    expect(named.buildTopic({ ...topicParts, kind: "gateway" })).toBe("plenum/main/1/gateway/10001/value");
+  });
+
   test("omit the aspect when there is none", () => {
     const { aspect: _, ...event } = { ...topicParts, kind: "event", id: "alarm-raised" };
     expect(topics.buildTopic(event)).toBe("plenum/main/1/event/alarm-raised");
@@ -137,6 +168,8 @@ describe("the configured MQTT prefix and topic layout", () => {
     ["{prefix}/{name}/{kind}/{id}/{aspect}", "neither"],
     ["{prefix}/+/{kind}/{id}/{aspect}", "neither"],
     ["$x/{kind}/{id}/{aspect}", "neither"],
+    ["{prefix}/{site_name}/{aspect}", "{kind}"],
+    ["{prefix}/{tag_name}", "{aspect}"],
   ])("the layout %s is refused", (layout, because) => {
     expect(findTemplateError(layout)).toContain(because);
   });

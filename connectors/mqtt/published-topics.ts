@@ -1,0 +1,334 @@
+import type { ConnectorContext, Receipt } from "../../src/core/connector.ts";
+import type { Site, Tag } from "../../src/core/model/building.ts";
+import { type AnyEvent, type Event, eventSourceName, isTelemetry } from "../../src/core/model/event.ts";
+import { yieldToEventLoop } from "../../src/core/runtime/waiting.ts";
+import { isoUtc } from "../../src/core/values/iso-utc.ts";
+import type { MqttConfig } from "./config.ts";
+import { buildMessages, listRetainedAspects, type RetainedKind } from "./messages.ts";
+import { buildStateEvents, createNameLookup } from "./object-names.ts";
+import type { MqttMessage } from "./publish-packets.ts";
+import { appendTagId, formatTopic, type TopicNames, type TopicParts, type Topics } from "./topics.ts";
+
+/** Retained topics: a topic with `{aspect}` in place of the aspect, and the aspects. */
+interface RetainedTopics {
+  readonly pattern: string;
+  readonly aspects: readonly string[];
+}
+
+/** Document of an object in the sink state, stored before the first message on its topics is published. */
+interface StoredTopics extends RetainedTopics {
+  readonly site: string | null;
+  /** Pattern of a named tag without its id. */
+  readonly wanted?: string;
+  /** Topics that may still have retained messages and must be emptied. */
+  readonly former?: readonly RetainedTopics[];
+}
+
+interface ObjectTopics {
+  readonly kind: RetainedKind;
+  readonly source: string;
+  readonly id: string;
+  site: string | null;
+  /** Names with which the pattern was built; undefined after a start until the first event. */
+  tag: { readonly displayName: string; readonly path: string | undefined } | undefined;
+  /** Pattern without the id of the tag, of a tag whose names make the topic; undefined where ids make it unique. */
+  wanted: string | undefined;
+  /** Empty before the topics are built. */
+  pattern: string;
+  aspects: readonly string[];
+  former: readonly RetainedTopics[];
+  isRemoved: boolean;
+}
+
+/** Messages that publish the state of an object on its new topics and empty its former topics. */
+interface TopicMove {
+  readonly object: ObjectTopics;
+  readonly messages: readonly MqttMessage[];
+}
+
+const LAYOUT_KEY = "layout";
+const MAX_DOCUMENTS_PER_COMMIT = 250;
+const MOVES_PER_BATCH = 100;
+
+/**
+ * Knows the retained topics of each object, also after a restart. After a change of a name, a site, a path or the
+ * configuration, the object moves: its state is published on the new topics, and the former topics are emptied.
+ */
+export function createPublishedTopics(config: MqttConfig, context: ConnectorContext, topics: Topics) {
+  const { assignment, building, clock, log, sinkState } = context;
+  const lookup = createNameLookup(topics, building);
+  const objectsByKind = new Map<RetainedKind, Map<string, Map<string, ObjectTopics>>>();
+  /** Named tags by each pattern that they may use, in lower case. A tag uses a pattern only if no other tag may. */
+  const claims = new Map<string, Set<ObjectTopics>>();
+  const aspectsByKind = new Map<RetainedKind, readonly string[]>();
+  const moving = new Set<ObjectTopics>();
+  const removed = new Set<ObjectTopics>();
+  const takesTagName = topics.uses("{tag_name}");
+  /** Objects whose names or whose layout may have changed. */
+  const outdated = new Set<ObjectTopics>();
+  /** Objects whose documents are not stored yet. */
+  const unstored = new Set<ObjectTopics>();
+  const { payload, prefix, retain, topic } = config;
+  const layout = JSON.stringify({ payload, prefix, retain, topic });
+  let isLoaded = false;
+
+  const namedTopics: Topics = {
+    ...topics,
+    buildTopic(parts: TopicParts): string {
+      const object = parts.source === null ? undefined : findObject(parts.kind as RetainedKind, parts.source, parts.id);
+      if (object !== undefined) return formatTopic(object.pattern, parts.aspect);
+      return topics.buildTopic(parts, { siteName: lookup.knownSiteName(parts.source, parts.site) });
+    },
+  };
+
+  const findObject = (kind: RetainedKind, source: string, id: string) => objectsByKind.get(kind)?.get(source)?.get(id);
+
+  function addObject(object: ObjectTopics): void {
+    const bySource = objectsByKind.get(object.kind) ?? new Map<string, Map<string, ObjectTopics>>();
+    const byId = bySource.get(object.source) ?? new Map<string, ObjectTopics>();
+    objectsByKind.set(object.kind, bySource.set(object.source, byId.set(object.id, object)));
+  }
+
+  function getAspects(kind: RetainedKind): readonly string[] {
+    const aspects = aspectsByKind.get(kind) ?? listRetainedAspects(kind, config);
+    aspectsByKind.set(kind, aspects);
+    return aspects;
+  }
+
+  async function load(): Promise<void> {
+    const documents = await sinkState.all<StoredTopics | string>();
+    const isSameLayout = documents.get(LAYOUT_KEY) === layout;
+    for (const [key, stored] of documents) {
+      const [kind, source, id] = JSON.parse(key.startsWith("[") ? key : "[]") as [RetainedKind?, string?, string?];
+      if (typeof stored === "string" || kind === undefined || source === undefined || id === undefined) continue;
+      if (assignment !== undefined && source !== assignment.source) continue;
+      const { aspects, former = [], pattern, site, wanted } = stored;
+      const object = { kind, source, id, site, tag: undefined, wanted, pattern, aspects, former, isRemoved: false };
+      addObject(object);
+      changeClaims(object, "add");
+      if (!isSameLayout) outdated.add(object);
+      if (former.length > 0) moving.add(object);
+    }
+    isLoaded = true;
+  }
+
+  /** Adds or deletes the claims of a tag. Returns the tags whose topics may change. */
+  function changeClaims(object: ObjectTopics, change: "add" | "delete"): readonly ObjectTopics[] {
+    if (object.wanted === undefined) return [];
+    const affected: ObjectTopics[] = [];
+    for (const pattern of [object.wanted, appendTagId(object.wanted, object.id)]) {
+      const key = pattern.toLowerCase();
+      const claimants = claims.get(key) ?? new Set();
+      claims.set(key, claimants);
+      claimants[change](object);
+      affected.push(...claimants);
+      if (claimants.size === 0) claims.delete(key);
+    }
+    return affected;
+  }
+
+  function choosePattern({ id, source, wanted = "" }: ObjectTopics): string {
+    const isFree = (pattern: string) => claims.get(pattern.toLowerCase())?.size === 1;
+    if (isFree(wanted) && !topics.isReserved(wanted)) return wanted;
+    const withId = appendTagId(wanted, id);
+    return isFree(withId) ? withId : appendTagId(wanted, `${source}-${id}`);
+  }
+
+  function isKnown(event: Event): boolean {
+    if (!isTelemetry(event.type)) return false;
+    const { tag } = (event as Event<"tag-value">).data;
+    const object = findObject("tag", eventSourceName(event) ?? "", tag.id);
+    if (object === undefined || object.isRemoved || object.tag === undefined) return false;
+    const isSameName = !takesTagName || object.tag.displayName === tag.displayName;
+    return isSameName && object.tag.path === tag.path && object.site === (event.siteid ?? null);
+  }
+
+  async function resolveTopics(batch: readonly AnyEvent[]): Promise<void> {
+    const isFirst = !isLoaded;
+    if (isFirst) await load();
+    for (const event of batch) for (const object of await noteEvent(event)) outdated.add(object);
+    const affected = new Set<ObjectTopics>();
+    let steps = 0;
+    for (const object of outdated) {
+      for (const other of changeClaims(object, "delete")) affected.add(other);
+      if (!object.isRemoved || object.pattern === "") {
+        const names = await findNames(object);
+        const pattern = topics.buildPattern(object, names);
+        const isNamed = object.kind === "tag" && (names.path !== undefined || !topics.isLayoutOfEveryKind);
+        object.wanted = isNamed ? pattern : undefined;
+        if (object.isRemoved) object.pattern = pattern;
+        else if (isNamed) for (const other of changeClaims(object, "add")) affected.add(other);
+        else updateTopics(object, pattern);
+      } else updateTopics(object, object.pattern);
+      steps += 1;
+      if (steps % MAX_DOCUMENTS_PER_COMMIT === 0) await yieldToEventLoop();
+    }
+    for (const object of affected)
+      if (!object.isRemoved && object.wanted !== undefined) updateTopics(object, choosePattern(object));
+    outdated.clear();
+    await storeDocuments();
+    if (isFirst) await sinkState.put(new Map([[LAYOUT_KEY, layout]]));
+  }
+
+  /** Returns the objects whose names an event may have changed. */
+  async function noteEvent(event: AnyEvent): Promise<readonly ObjectTopics[]> {
+    const source = eventSourceName(event);
+    if (source === null) return [];
+    const site = event.siteid ?? null;
+    await lookup.noteEvent(event.type, source, site);
+    const objectsOfSite = lookup.changesNamesOfSite(event.type) ? listObjectsOfSite(source, site) : [];
+    const subject = findSubject(event);
+    if (subject === null) return objectsOfSite;
+    const { id, kind, tag } = subject;
+    const isRemoved = event.type.endsWith("-removed") || event.type === "alarm-vanished";
+    let object = findObject(kind, source, id);
+    if (kind === "tag" && tag === undefined) {
+      // A rejected command may name any tag, so its topics are stored only if the tag exists.
+      if (object !== undefined || (await building.findObject("tag", source, id)) === undefined) return objectsOfSite;
+    }
+    if (object === undefined) {
+      object = {
+        kind,
+        source,
+        id,
+        site,
+        tag: undefined,
+        wanted: undefined,
+        pattern: "",
+        aspects: [],
+        former: [],
+        isRemoved,
+      };
+      addObject(object);
+    }
+    object.isRemoved = isRemoved;
+    if (isRemoved) removed.add(object);
+    else removed.delete(object);
+    if (tag !== undefined) object.tag = { displayName: takesTagName ? tag.displayName : "", path: tag.path };
+    object.site = site;
+    return [...objectsOfSite, object];
+  }
+
+  function listObjectsOfSite(source: string, site: string | null): readonly ObjectTopics[] {
+    return [...objectsByKind.values()].flatMap((bySource) =>
+      [...(bySource.get(source)?.values() ?? [])].filter((object) => object.site === site && !object.isRemoved),
+    );
+  }
+
+  async function findNames(object: ObjectTopics): Promise<TopicNames> {
+    const { id, kind, source } = object;
+    if (kind === "tag" && object.tag === undefined) {
+      const tag = await building.findObject("tag", source, id);
+      object.tag = { displayName: takesTagName ? (tag?.displayName ?? id) : "", path: tag?.path };
+    }
+    return { ...(await lookup.findNames(object)), tagName: object.tag?.displayName, path: object.tag?.path };
+  }
+
+  /** Moves an object to its current topics, where they differ. */
+  function updateTopics(object: ObjectTopics, pattern: string): void {
+    const aspects = getAspects(object.kind);
+    const isNew = object.pattern === "";
+    const left =
+      pattern === object.pattern ? object.aspects.filter((aspect) => !aspects.includes(aspect)) : object.aspects;
+    if (!isNew && pattern === object.pattern && left.length === 0 && aspects.length === object.aspects.length) return;
+    if (!isNew && left.length > 0) {
+      object.former = [...object.former, { pattern: object.pattern, aspects: left }];
+      moving.add(object);
+    }
+    if (object.wanted !== undefined && pattern !== object.wanted)
+      log.warn(
+        { tag: object.id, topic: pattern },
+        "another object has the same topic, so the id of the tag is appended",
+      );
+    object.pattern = pattern;
+    object.aspects = aspects;
+    unstored.add(object);
+  }
+
+  async function storeDocuments(): Promise<void> {
+    while (unstored.size > 0) {
+      const objects = [...unstored].slice(0, MAX_DOCUMENTS_PER_COMMIT);
+      await sinkState.put(new Map(objects.map((object) => [keyOf(object), documentOf(object)])));
+      for (const object of objects) unstored.delete(object);
+    }
+  }
+
+  /** Returns true if an object is on this topic now, so that it must not be emptied. */
+  function isInUse(object: ObjectTopics, pattern: string, aspect: string): boolean {
+    const users = [object, ...(claims.get(pattern.toLowerCase()) ?? [])];
+    return users.some((user) => !user.isRemoved && user.pattern === pattern && user.aspects.includes(aspect));
+  }
+
+  async function buildMove(object: ObjectTopics): Promise<TopicMove> {
+    const events = object.isRemoved ? [] : await buildStateEvents(building, object, isoUtc(clock.now()));
+    const states = events.flatMap((event) => buildMessages(event, namedTopics, config)).filter(({ retain }) => retain);
+    const emptied = object.former.flatMap(({ aspects, pattern }) =>
+      aspects.filter((aspect) => !isInUse(object, pattern, aspect)).map((aspect) => formatTopic(pattern, aspect)),
+    );
+    return { object, messages: [...states, ...emptied.map(buildEmptyMessage)] };
+  }
+
+  return {
+    topics: namedTopics,
+
+    /** Prepares the topics of a batch. Returns null when they are known, as for nearly all batches of live values. */
+    prepare(batch: readonly Event[]): Promise<void> | null {
+      if (isLoaded && moving.size + outdated.size + unstored.size === 0 && batch.every(isKnown)) return null;
+      return resolveTopics(batch as readonly AnyEvent[]);
+    },
+
+    /** Returns the next moves, which must be published before the batch; empty when there are none. */
+    async nextMoves(): Promise<readonly TopicMove[]> {
+      const moves: TopicMove[] = [];
+      for (const object of [...moving].slice(0, MOVES_PER_BATCH)) moves.push(await buildMove(object));
+      return moves;
+    },
+
+    /** Forgets the former topics of objects after the broker has acknowledged their moves. */
+    async settleMoves(moves: readonly TopicMove[]): Promise<void> {
+      for (const { object } of moves) {
+        object.former = [];
+        unstored.add(object);
+      }
+      await storeDocuments();
+      for (const { object } of moves) moving.delete(object);
+    },
+
+    /** Forgets objects after the broker has acknowledged the messages that empty their topics. */
+    settleRemoved(): Pick<Receipt, "stateChanges"> {
+      if (removed.size === 0) return {};
+      const changes = new Map([...removed].map((object) => [keyOf(object), null] as const));
+      for (const { id, kind, source } of removed) objectsByKind.get(kind)?.get(source)?.delete(id);
+      removed.clear();
+      return { stateChanges: changes };
+    },
+  };
+}
+
+const keyOf = ({ id, kind, source }: ObjectTopics) => JSON.stringify([kind, source, id]);
+
+function documentOf({ aspects, former, pattern, site, wanted }: ObjectTopics): StoredTopics {
+  return {
+    pattern,
+    aspects,
+    site,
+    ...(wanted === undefined ? {} : { wanted }),
+    ...(former.length === 0 ? {} : { former }),
+  };
+}
+
+function buildEmptyMessage(topic: string): MqttMessage {
+  return { topic, payload: "", retain: true, contentType: "application/json", properties: {} };
+}
+
+/** Returns the object whose state an event publishes; null for events that publish none. */
+function findSubject({ data, type }: AnyEvent): { kind: RetainedKind; id: string; tag?: Tag } | null {
+  if (!/^(?:tag|alarm|gateway|host|system|site|command)-/.test(type)) return null;
+  if ("tag" in data) return { kind: "tag", id: data.tag.id, tag: data.tag };
+  if ("tagId" in data) return data.tagId === null ? null : { kind: "tag", id: data.tagId };
+  if ("alarm" in data) return { kind: "alarm", id: data.alarm.id };
+  if ("gateway" in data) return { kind: "gateway", id: data.gateway.id };
+  if ("host" in data) return { kind: "host", id: data.host.id };
+  if ("system" in data) return { kind: "system", id: data.system.id };
+  return "site" in data && data.site !== null ? { kind: "site", id: String((data.site as Site).id) } : null;
+}
