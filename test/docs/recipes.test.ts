@@ -1,6 +1,5 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { connectAsync } from "mqtt";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { parse } from "yaml";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
@@ -15,15 +14,9 @@ import { askAt, connectTo } from "../ask-postgres.ts";
 import { nodeRedProgram } from "../bench/cost/node-red.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { optionsFor, write } from "../connectors/postgres/test-database.ts";
+import { recipeBlock, startBuilding, WRITTEN_TAG } from "../integration/building.ts";
 import { runProgram } from "../plenum-process.ts";
-import {
-  absent,
-  startInflux,
-  startMosquitto,
-  startPostgres,
-  startVictoriaMetrics,
-  temporaryFolder,
-} from "../real-servers.ts";
+import { absent, freePort, startInflux, startPostgres, startVictoriaMetrics } from "../real-servers.ts";
 import { SITE, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { blocksIn, type Page, pages } from "./markdown.ts";
@@ -57,11 +50,23 @@ test("every configuration in the recipes is valid together with a source", () =>
   }
 });
 
+test.each(["node-red", "fuxa", "home-assistant", "ignition", "niagara"])(
+  "the recipe %s has at most 300 words",
+  (name) => {
+    const prose = blocksIn(recipe(name)).reduce((text, block) => text.replace(block.text, ""), recipe(name).text);
+    expect(prose.match(/\w+/g)?.length).toBeLessThan(300);
+  },
+);
+
 test("every MQTT topic in the recipes is a topic of the connector", () => {
-  const topics = createTopics("plenum", MQTT_OPTIONS.topic);
+  const layouts = configurations.flatMap(({ text }) => parse(text).sinks?.broker?.mqtt?.topic ?? []);
   const ownTopics = [
-    ...EVENTS.flatMap((event) => buildMessages(event, topics, MQTT_OPTIONS)).map(({ topic }) => topic),
-    topics.status,
+    ...[MQTT_OPTIONS.topic, ...layouts].flatMap((layout) => {
+      const topics = createTopics("plenum", layout);
+      const options = [MQTT_OPTIONS, { ...MQTT_OPTIONS, payload: "both" as const }];
+      const messages = EVENTS.flatMap((event) => options.flatMap((each) => buildMessages(event, topics, each)));
+      return [topics.status, ...messages.map(({ topic }) => topic)];
+    }),
     "plenum/cmd/main/10042/set",
   ].map((topic) => topic.split("/"));
   const namedTopics = recipes.flatMap(({ text }) => text.match(/plenum\/(main|status|cmd|\+)[\w+/.-]*/g) ?? []);
@@ -159,42 +164,50 @@ test.skipIf(absent("postgres"))(
 );
 
 describe("the Node-RED flow in the recipes", () => {
-  const [block] = blocks.filter(({ mark }) => mark === "flow");
-  const nodes = JSON.parse(block?.text ?? "[]") as { readonly id: string; readonly wires?: readonly string[][] }[];
+  const flow = recipeBlock("node-red", "flow");
+  const nodes = JSON.parse(flow) as readonly {
+    readonly id: string;
+    readonly type: string;
+    readonly wires?: string[][];
+  }[];
 
-  test("connects its wires to existing nodes", () => {
+  test("connects its wires to existing nodes and has no function node", () => {
     const ids = new Set(nodes.map(({ id }) => id));
     const wiredIds = nodes.flatMap(({ wires = [] }) => wires.flat());
-    expect(nodes.length).toBe(6);
     expect(wiredIds.filter((id) => !ids.has(id))).toEqual([]);
+    expect(new Set(nodes.map(({ type }) => type))).not.toContain("function");
   });
   const program = nodeRedProgram();
   test.skipIf(program === null || absent("mosquitto"))(
-    "displays a retained value, and no value for an unreadable tag",
+    "displays values with names, writes a set-point, displays its result and displays stale values",
     async () => {
-      const broker = await startMosquitto();
-      onTestFinished(() => broker.stop());
-      const topics = createTopics("plenum", MQTT_OPTIONS.topic);
-      const client = await connectAsync(broker.url);
-      for (const event of [valueEvent(1, "1", null), valueEvent(2, "2", 42.5)]) {
-        for (const { topic, payload } of buildMessages(event, topics, MQTT_OPTIONS))
-          await client.publishAsync(topic, payload, { qos: 1, retain: true });
-      }
-      await client.endAsync();
-      const folder = temporaryFolder("node-red");
-      mkdirSync(folder, { recursive: true });
-      const settings = join(folder, "settings.js");
+      const building = await startBuilding("node-red");
+      onTestFinished(() => building.close());
+      const worker = await building.startWorker();
+      const userFolder = join(building.folder, "node-red");
+      mkdirSync(userFolder);
+      const settings = join(userFolder, "settings.js");
+      const uiPort = await freePort();
       writeFileSync(
         settings,
-        `module.exports = { flowFile: "flows.json", httpAdminRoot: false, httpNodeRoot: false, disableEditor: true, telemetry: { enabled: false, updateNotification: false } };\n`,
+        `module.exports = { flowFile: "flows.json", uiHost: "127.0.0.1", uiPort: ${uiPort}, disableEditor: true, telemetry: { enabled: false, updateNotification: false } };\n`,
       );
-      const flows = JSON.stringify(nodes).replace('"1883"', `"${new URL(broker.url).port}"`);
-      writeFileSync(join(folder, "flows.json"), flows);
-      const nodeRed = runProgram(process.execPath, [program ?? "", "--userDir", folder, "--settings", settings]);
+      writeFileSync(join(userFolder, "flows.json"), flow.replace('"1883"', `"${building.broker.port}"`));
+      const nodeRed = runProgram(process.execPath, [program ?? "", "--userDir", userFolder, "--settings", settings]);
       onTestFinished(async () => void (await nodeRed.end("SIGTERM")));
-      await nodeRed.says("value: 42.5");
-      expect(nodeRed.output()).toContain("[debug:shown]");
-      expect(nodeRed.output()).not.toContain("value: null");
+      await nodeRed.says(/value: [\d.]+,\s+quality: 'good',[^}]*name: '.+'/, 60_000);
+      await nodeRed.says(/value: 20,\s+quality: 'good'/, 60_000);
+      await fetch(`http://127.0.0.1:${uiPort}/inject/setpoint`, { method: "POST" });
+      await nodeRed.says("outcome: 'confirmed'", 60_000);
+      expect(building.simulator.truth.value(WRITTEN_TAG, Date.now())).toBe(21.5);
+      building.changeToken({ sites: [1] });
+      await nodeRed.says(
+        /value: null,\s+quality: 'stale',[^}]*lastGoodValue: [\d.]+,[^}]*staleReason: 'out-of-scope'/,
+        60_000,
+      );
+      await worker.end("SIGKILL");
+      await nodeRed.says("status: 'offline'");
     },
+    240_000,
   );
 });
