@@ -26,13 +26,14 @@ function planText(more: { readonly comfortMs?: number } = {}): string {
     nowMs: Date.parse("2026-11-21T09:00:00Z"),
     sites: 12,
     tags: everyTag,
-    classes: read.map(({ name, every, firm, importance }) => ({
+    classes: read.map(({ name, every, firm, importance, fresher }) => ({
       name,
       tags: TAGS[name] ?? 0,
       allTags: TAGS[name] ?? 0,
       everyMs: name === "comfort" ? (more.comfortMs ?? every) : every,
       firm,
       importance,
+      fresher,
       measuredMs: null,
     })),
     history: history.map(({ name, resolution, total, every }) => {

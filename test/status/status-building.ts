@@ -57,8 +57,8 @@ export const PLAN_FACTS: PollingPlanFacts = {
   sites: 1,
   tags: 2_000,
   classes: [
-    { name: "comfort", tags: 100, allTags: 100, everyMs: 60_000, firm: false, importance: 1, measuredMs: 58_700 },
-    { name: "meters", tags: 900, allTags: 900, everyMs: 900_000, firm: false, importance: 1, measuredMs: null },
+    { name: "comfort", tags: 100, allTags: 100, everyMs: 60_000, firm: false, importance: 1, fresher: false, measuredMs: 58_700 },
+    { name: "meters", tags: 900, allTags: 900, everyMs: 900_000, firm: false, importance: 1, fresher: false, measuredMs: null },
   ],
   history: [{ name: "all", resolution: "5m", total: false, everyMs: 3_600_000, tags: 2_000, withoutLog: 12 }],
   backfill: { requestsLeft: 1_234, requestsAtBest: 230, paused: false },

@@ -5,7 +5,8 @@ import { type PollingPlanFacts, type ReadClassFacts, reportPlan } from "#src/eng
 const NOW_MS = Date.parse("2026-11-02T06:00:00Z");
 
 const readClass = (name: string, tags: number, everyS: number, more: Partial<ReadClassFacts> = {}): ReadClassFacts => ({
-  ...{ name, tags, allTags: tags, everyMs: everyS * 1_000, firm: false, importance: 1, measuredMs: null },
+  ...{ name, tags, allTags: tags, everyMs: everyS * 1_000, firm: false, importance: 1, fresher: true },
+  measuredMs: null,
   ...more,
 });
 

@@ -18,6 +18,8 @@ export interface PlannedTag {
   readonly timing?: RequestIsolation["timing"];
   readonly siteRequestedMs?: number | undefined;
   readonly underWay?: boolean;
+  /** True by default: may be read early. */
+  readonly fresher?: boolean;
 }
 
 export function columnsOf(tags: readonly PlannedTag[], nowMs: number): PlannedTags {
@@ -28,6 +30,7 @@ export function columnsOf(tags: readonly PlannedTag[], nowMs: number): PlannedTa
     lastMs: Float64Array.from(tags, ({ lastMs }) => lastMs ?? NEVER_READ_MS),
     sinceMs: Float64Array.from(tags, ({ sinceMs }) => sinceMs ?? nowMs),
     underWay: Uint8Array.from(tags, ({ underWay }) => (underWay === true ? 1 : 0)),
+    fresher: Uint8Array.from(tags, ({ fresher }) => (fresher === false ? 0 : 1)),
     isolated: new Map(
       tags.flatMap(({ label, timing = null, siteRequestedMs = NEVER_READ_MS }, row) =>
         label === null ? [] : [[row, { label, timing, siteRequestedMs }] as const],
@@ -45,4 +48,4 @@ export const demandOf = (
   tags: number,
   seconds: number,
   more: Partial<ReadClassDemand> = {},
-): ReadClassDemand => ({ ...{ name, tags, everyMs: seconds * 1_000, firm: false, importance: 1 }, ...more });
+): ReadClassDemand => ({ ...{ name, tags, everyMs: seconds * 1_000, firm: false, importance: 1, fresher: true }, ...more });

@@ -30,6 +30,7 @@ function listRows(planned: PlannedTags) {
     lastMs: planned.lastMs[row],
     sinceMs: planned.sinceMs[row],
     underWay: planned.underWay[row],
+    fresher: planned.fresher[row],
     isolation: planned.isolated.get(row) ?? null,
   }));
 }
@@ -79,6 +80,7 @@ test(`the tag schedule after small updates equals the tag schedule rebuilt from 
     const contextOf = (writesAll: boolean): TagScheduleContext => ({
       gatewayOffline: (site) => around.offline.has(site),
       sees: (site) => !around.unseen.has(site),
+      wallOffsetMs: () => 1_767_225_600_000,
       anyIsolated: () => writesAll || around.isolated.size > 0,
       isolationOf(id) {
         const notBeforeMs = around.isolated.get(id);

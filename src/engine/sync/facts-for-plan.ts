@@ -183,11 +183,11 @@ function buildReadClassFacts(
 ): readonly ReadClassFacts[] {
   const tagsByClass = Map.groupBy(tags, createClassFinder(read));
   return read.map((readClass) => {
-    const { name, every, firm, importance } = readClass;
+    const { name, every, firm, importance, fresher } = readClass;
     const tagsOfClass = tagsByClass.get(readClass) ?? [];
     const silentTagCount = tagsOfClass.filter(({ tag }) => silent.has(tag.id)).length;
     return {
-      ...{ name, everyMs: every, firm, importance },
+      ...{ name, everyMs: every, firm, importance, fresher },
       tags: tagsOfClass.length - silentTagCount * (1 - SILENT_TAG_WEIGHT),
       allTags: tagsOfClass.length,
       measuredMs: freshness.find((each) => each.name === name)?.achievedMs ?? null,

@@ -52,7 +52,7 @@ export function simulate(
 ) {
   const planRules = { slotMs: SLOT_MS, size: GROUP_SIZE, leadMs: 0, eager: options.eager };
   const intervalWishes = classes.map(([tags, seconds], which) => {
-    return { name: String(which), tags, everyMs: seconds * 1_000, firm: false, importance: 1 };
+    return { name: String(which), tags, everyMs: seconds * 1_000, firm: false, importance: 1, fresher: true };
   });
   const { factors } = computeQuotaOverload(intervalWishes, SLOT_MS, GROUP_SIZE);
   const factor = (which: number) => (options.policy === undefined ? (factors.get(String(which)) ?? 1) : 1);

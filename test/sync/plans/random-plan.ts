@@ -41,6 +41,7 @@ function situationOf(random: SeededRandom): Situation {
   }));
   const isAnyUnderWay = random.chance(0.5);
   const tags = Array.from({ length: classes }, (_, which) => {
+    const isFresher = random.chance(0.5);
     const slots = 2 + random.below(59);
     const intervalMs = slots * rules.slotMs + random.below(rules.slotMs);
     const count = Math.ceil((load / classes) * rules.size * slots);
@@ -53,6 +54,7 @@ function situationOf(random: SeededRandom): Situation {
         lastMs: random.chance(0.002) ? null : nowMs - ageMs,
         label: isolation?.label ?? null,
         timing: isolation?.timing ?? null,
+        fresher: isFresher,
         siteRequestedMs: random.chance(0.2) ? NEVER_READ_MS : nowMs - random.below(600_000),
         underWay: isAnyUnderWay && random.chance(0.05),
       };
@@ -76,7 +78,9 @@ function complaints({ tags, nowMs, rules }: Situation, group: readonly string[])
   if (group.length === 0) return due === undefined ? found : [...found, `empty, and ${due.id} is due`];
 
   const [label] = labels;
-  const companions = free.filter((tag) => tag.label === label);
+  const companions = free.filter((tag) => tag.label === label && (label !== null || mayBeRead(tag, nowMs, rules)));
+  if (chosen.some((tag) => tag !== undefined && tag.label === null && !mayBeRead(tag, nowMs, rules)))
+    found.push("a tag is read before its last slot");
   if (group.length < Math.min(rules.size, companions.length)) found.push("a place is left empty");
   if (label === null && free.some((tag) => isStarving(tag, nowMs))) found.push("an isolated tag starves");
   const late = companions.filter((tag) => label === null && isLateSoon(tag, nowMs, rules));
@@ -94,6 +98,9 @@ function isDue(tag: PlannedTag, isAnyUnderWay: boolean, nowMs: number, rules: Re
   // Tags under way may need the slot when their interval ends.
   return age >= 1 && !isAnyUnderWay;
 }
+
+const mayBeRead = (tag: PlannedTag, nowMs: number, rules: ReadPlanRules) =>
+  tag.fresher !== false || tag.lastMs === null || isLateSoon(tag, nowMs, rules);
 
 function isStarving({ label, timing, lastMs, intervalMs }: PlannedTag, nowMs: number): boolean {
   return label !== null && timing !== "patient" && lastMs !== null && nowMs - lastMs >= 2 * intervalMs;

@@ -3,9 +3,12 @@ export interface PlannedTags {
   readonly count: number;
   readonly ids: readonly string[];
   readonly intervalMs: Float64Array;
+  /** Time from which the age counts: the nominal time of the last reading, for a fresher tag its actual time. */
   readonly lastMs: Float64Array;
   readonly sinceMs: Float64Array;
   readonly underWay: Uint8Array;
+  /** 1 if the tag may be read at any time, 0 if only within the last slot of its interval. */
+  readonly fresher: Uint8Array;
   /** Rows of the tags that are each read alone, because such a tag may delay others; ascending. */
   readonly isolated: ReadonlyMap<number, IsolatedTag>;
 }
@@ -58,6 +61,7 @@ interface TagUrgencies {
   readonly periodSlots: Float64Array;
   readonly age: Float64Array;
   readonly ordinary: TagRows;
+  readonly readable: TagRows;
   readonly underWay: TagRows;
 }
 let tagUrgencies = createTagUrgencies(0);
@@ -66,7 +70,7 @@ const tagsDuePerSlot = new Float64Array(PLANNED_REQUEST_SLOTS);
 /**
  * Chooses the tags of the next live read, one request of `size` tags per slot. First the tags that make later slots
  * exceed their capacity if this slot is left out, then the largest relative ages. Without such tags the slot is left to
- * history, or with `eager` spent on the largest ages.
+ * history, or with `eager` spent on the largest ages. Only unread and fresher tags are read before their last slot.
  */
 export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPlanRules): LiveReadPlan {
   if (tags.count === 0) return { group: [] };
@@ -74,18 +78,31 @@ export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPl
   computeTagUrgencies(tags, nowMs, rules);
   const ordinary = tagUrgencies.ordinary.subarray(0, fillOrdinaryTagRows(tagUrgencies.ordinary, tags));
   const underWayTagRows = tagUrgencies.underWay.subarray(0, fillUnderWayTagRows(tagUrgencies.underWay, tags));
-  const slotNeeds = countTagsNeededBySlot(ordinary, underWayTagRows, rules);
-  const order = createTagRowOrder(tags.ids);
+  const readable = tagUrgencies.readable.subarray(0, fillReadableTagRows(tagUrgencies.readable, ordinary, tags));
+  const slotNeeds = readable.length === 0 ? [] : countTagsNeededBySlot(ordinary, underWayTagRows, rules);
+  const order = createTagRowOrder(tags);
   const isolatedGroup = chooseIsolatedTagGroup(tags, ordinary, slotNeeds.length > 0, rules);
   if (isolatedGroup !== null) {
     const { rows, ...how } = isolatedGroup;
     return { group: pickRows(rows, [], rules.size, order), ...how };
   }
   if (slotNeeds.length > 0)
-    return { group: pickRows(ordinary, slotNeeds, rules.size, order, rules.eager ? order.isOlder : order.isCheaper) };
+    return { group: pickRows(readable, slotNeeds, rules.size, order, rules.eager ? order.isOlder : order.isCheaper) };
   // A tag without a value takes any slot that no interval needs.
-  const isSlotWanted = ordinary.length > 0 && (rules.eager || findWorstAge(ordinary) === Number.POSITIVE_INFINITY);
-  return { group: isSlotWanted ? pickRows(ordinary, [], rules.size, order) : [] };
+  const isSlotWanted = readable.length > 0 && (rules.eager || findWorstAge(readable) === Number.POSITIVE_INFINITY);
+  return { group: isSlotWanted ? pickRows(readable, [], rules.size, order) : [] };
+}
+
+/** Milliseconds until the last slot of an interval begins, at most one slot. */
+export function msUntilNextDue(tags: PlannedTags, nowMs: number, { slotMs, leadMs }: ReadPlanRules): number {
+  let untilMs = slotMs;
+  for (let row = 0; row < tags.count; row++) {
+    if (tags.underWay[row] === 1) continue;
+    const ageMs = nowMs - (tags.lastMs[row] as number);
+    const rowUntilMs = (tags.intervalMs[row] as number) - leadMs - ageMs - slotMs;
+    if (rowUntilMs >= 0 && rowUntilMs < untilMs) untilMs = rowUntilMs;
+  }
+  return untilMs + 1;
 }
 
 function createTagUrgencies(count: number): TagUrgencies {
@@ -94,12 +111,13 @@ function createTagUrgencies(count: number): TagUrgencies {
     periodSlots: new Float64Array(count),
     age: new Float64Array(count),
     ordinary: new Uint32Array(count),
+    readable: new Uint32Array(count),
     underWay: new Uint32Array(count),
   };
 }
 
 function computeTagUrgencies(tags: PlannedTags, nowMs: number, rules: ReadPlanRules) {
-  const { count, intervalMs, lastMs, sinceMs, underWay } = tags;
+  const { count, intervalMs, lastMs, sinceMs, underWay, fresher } = tags;
   const { slotsLeft, periodSlots, age } = tagUrgencies;
   const { slotMs, leadMs } = rules;
   for (let row = 0; row < count; row++) {
@@ -110,7 +128,11 @@ function computeTagUrgencies(tags: PlannedTags, nowMs: number, rules: ReadPlanRu
     // Keep this expression: choosing between one and `nowMs` made V8 allocate an object for each tag.
     const firstRoundAgeMs = Math.max(0, nowMs - (sinceMs[row] as number) - FIRST_READ_ROUND_MS);
     const valueAgeMs = isTagUnderWay ? 0 : isTagNew ? firstRoundAgeMs : nowMs - lastReadMs;
-    periodSlots[row] = Math.max(1, Math.floor((tagIntervalMs - leadMs) / slotMs));
+    // Ages of fresher tags count from the actual reading, so each reading in whole slots moves the next one forward.
+    periodSlots[row] =
+      fresher[row] === 1
+        ? Math.max(1, Math.floor((tagIntervalMs - leadMs) / slotMs))
+        : Math.max(1, tagIntervalMs / slotMs);
     slotsLeft[row] = Math.max(0, Math.floor((tagIntervalMs - leadMs - valueAgeMs) / slotMs));
     age[row] = isTagNew ? Number.POSITIVE_INFINITY : valueAgeMs / tagIntervalMs;
   }
@@ -122,6 +144,18 @@ function fillOrdinaryTagRows(into: TagRows, { count, underWay, isolated }: Plann
   let rowCount = 0;
   for (let row = 0; row < count; row++) {
     if (underWay[row] === 1 || (hasIsolatedTags && isolated.has(row))) continue;
+    into[rowCount] = row;
+    rowCount += 1;
+  }
+  return rowCount;
+}
+
+function fillReadableTagRows(into: TagRows, ordinary: TagRows, { fresher }: PlannedTags): number {
+  const { slotsLeft, age } = tagUrgencies;
+  let rowCount = 0;
+  for (let n = 0; n < ordinary.length; n++) {
+    const row = ordinary[n] as number;
+    if (fresher[row] === 0 && slotsLeft[row] !== 0 && age[row] !== Number.POSITIVE_INFINITY) continue;
     into[rowCount] = row;
     rowCount += 1;
   }
@@ -175,7 +209,7 @@ function addTagsDuePerSlot(rows: TagRows): void {
     )
       nextRow++;
     for (let slot = firstSlotsLeft; slot < PLANNED_REQUEST_SLOTS; slot += firstPeriodSlots)
-      tagsDuePerSlot[slot] = (tagsDuePerSlot[slot] as number) + nextRow - firstRow;
+      tagsDuePerSlot[Math.floor(slot)] = (tagsDuePerSlot[Math.floor(slot)] as number) + nextRow - firstRow;
   }
 }
 
@@ -187,7 +221,7 @@ function pickRows(rows: TagRows, needs: readonly SlotNeed[], size: number, order
     missingRows = Math.min(missingRows, size - chosenTagRows.size);
     if (missingRows <= 0) continue;
     const helpsNow = (row: number) => !chosenTagRows.has(row) && savesLaterReading(row, slotsLeft);
-    const pickLateTagRows = () => alternateTagIntervals(rows, order).filter(helpsNow).slice(0, missingRows);
+    const pickLateTagRows = () => sortLateTagRows(rows, order).filter(helpsNow).slice(0, missingRows);
     const helpfulTagRows = slotsLeft === 0 ? pickLateTagRows() : firstRows(rows, missingRows, order.isOlder, helpsNow);
     for (const row of helpfulTagRows) chosenTagRows.add(row);
   }
@@ -195,10 +229,19 @@ function pickRows(rows: TagRows, needs: readonly SlotNeed[], size: number, order
   return [...chosenTagRows, ...fillingTagRows].map(order.idOf);
 }
 
+/** Puts tags with a fixed time first, the longest due before others, so that tags of one group stay together. */
+function sortLateTagRows(rows: TagRows, order: RowOrder): readonly number[] {
+  const lateTagRows = [...rows.filter((row) => tagUrgencies.slotsLeft[row] === 0)];
+  const fixedTagRows = lateTagRows
+    .filter((row) => !order.isFresher(row))
+    .sort((a, b) => (order.isDueBefore(a, b) ? -1 : 1));
+  return [...fixedTagRows, ...alternateTagIntervals(lateTagRows.filter(order.isFresher), order)];
+}
+
 /** Takes one tag of each interval in turn: of 15 tags of 60 s and 15 of 120 s, 10 of each fill a request. */
-function alternateTagIntervals(rows: TagRows, { isOlder }: RowOrder): readonly number[] {
-  const { slotsLeft, periodSlots } = tagUrgencies;
-  const lateTagRows = [...rows.filter((row) => slotsLeft[row] === 0)].sort((a, b) => (isOlder(a, b) ? -1 : 1));
+function alternateTagIntervals(rows: readonly number[], { isOlder }: RowOrder): readonly number[] {
+  const { periodSlots } = tagUrgencies;
+  const lateTagRows = rows.toSorted((a, b) => (isOlder(a, b) ? -1 : 1));
   const lateTagRowsByPeriod = Map.groupBy(lateTagRows, (row) => periodSlots[row] as number);
   return [...lateTagRowsByPeriod]
     .flatMap(([period, same]) => same.map((row, turn) => ({ row, turn, period })))
@@ -221,10 +264,12 @@ interface RowOrder {
   readonly isOlder: IsBefore;
   /** Puts tags without a value first, then the least early; tags before half of their interval come last, by age. */
   readonly isCheaper: IsBefore;
+  readonly isDueBefore: IsBefore;
+  readonly isFresher: (row: number) => boolean;
   readonly idOf: (row: number) => string;
 }
 
-function createTagRowOrder(ids: readonly string[]): RowOrder {
+function createTagRowOrder({ ids, lastMs, intervalMs, fresher }: PlannedTags): RowOrder {
   const { age, periodSlots } = tagUrgencies;
   const tagIdOfRow = (row: number) => ids[row] as string;
   const hasOlderValue: IsBefore = (a, b) => {
@@ -240,7 +285,10 @@ function createTagRowOrder(ids: readonly string[]): RowOrder {
     const earlinessOfOtherTag = computeTagEarliness(b);
     return earlinessOfTag === earlinessOfOtherTag ? hasOlderValue(a, b) : earlinessOfTag < earlinessOfOtherTag;
   };
-  return { idOf: tagIdOfRow, isOlder: hasOlderValue, isCheaper: isCheaperToRead };
+  const dueMsOf = (row: number) => (lastMs[row] as number) + (intervalMs[row] as number);
+  const isDueBefore: IsBefore = (a, b) => (dueMsOf(a) === dueMsOf(b) ? hasOlderValue(a, b) : dueMsOf(a) < dueMsOf(b));
+  const isFresher = (row: number) => fresher[row] === 1;
+  return { idOf: tagIdOfRow, isOlder: hasOlderValue, isCheaper: isCheaperToRead, isDueBefore, isFresher };
 }
 
 /** Slots left / period^0.75, found by simulation: with 10 slots left 0.05 for an hourly tag, 1.06 for a minute tag. */
@@ -253,7 +301,7 @@ function computeTagEarliness(row: number): number {
 type IsolatedTagGroup = readonly (readonly [row: number, tag: IsolatedTag])[];
 
 function chooseIsolatedTagGroup(
-  { isolated, underWay, lastMs }: PlannedTags,
+  { isolated, underWay, lastMs, fresher }: PlannedTags,
   ordinary: TagRows,
   needsSlot: boolean,
   rules: ReadPlanRules,
@@ -278,7 +326,9 @@ function chooseIsolatedTagGroup(
     const isPunctualGroupDue =
       isolationTiming === "punctual" && !isUnread && ((isLastSlot && maxAge >= worstOrdinaryTagAge) || isSoonDue);
     // In a spare slot, read the oldest values, and find slow tags before the next interval is due.
-    const isOldestGroup = rules.eager && isSoonDue && maxAge >= worstOrdinaryTagAge && isolationTiming !== "patient";
+    const isFresher = tagRowsOfGroup.some((row) => fresher[row] === 1);
+    const isOldestGroup =
+      rules.eager && isFresher && isSoonDue && maxAge >= worstOrdinaryTagAge && isolationTiming !== "patient";
     const mayDisplace = !needsSlot || rules.mayDisplace !== false;
     const isStarving = maxAge >= STARVING_RELATIVE_AGE && !isUnread && isolationTiming !== "patient" && mayDisplace;
     const isGroupDue = maxAge >= 1 || (isLastSlot && isolationTiming !== "patient");

@@ -7,6 +7,8 @@ export interface ReadClassDemand {
   readonly firm: boolean;
   /** A class of importance 2 stretches half as much as one of 1. */
   readonly importance: number;
+  /** True if spare requests read the class again, so that ages count from actual readings in whole slots. */
+  readonly fresher: boolean;
 }
 
 export type QuotaOverload = ReturnType<typeof computeQuotaOverload>;
@@ -39,15 +41,17 @@ export function computeQuotaOverload(
   return { demand: totalDemand, factors: new Map(classes.map((each) => [each.name, classFactor(scale)(each)])) };
 }
 
-/** Requests of a class per slot: 400 tags every 60 s, replies of 1 s, slots of 3 s: 400 / (19 × 20) = 1.05. */
+/** Requests of a class per slot: 400 tags every 60 s in slots of 3 s need 1, fresher with replies of 1 s 400 / 380. */
 export function requestsPerSlot(
-  { tags, everyMs }: ReadClassDemand,
+  { tags, everyMs, fresher }: ReadClassDemand,
   factor: number,
   slotMs: number,
   size: number,
   replyMs = 0,
 ): number {
-  return tags / (Math.max(1, Math.floor((everyMs * factor - replyMs) / slotMs)) * size);
+  const intervalMs = everyMs * factor;
+  const intervalSlots = fresher ? Math.floor((intervalMs - replyMs) / slotMs) : intervalMs / slotMs;
+  return tags / (Math.max(1, intervalSlots) * size);
 }
 
 function findSmallestScale(demandAt: (scale: number) => number, share: number): number {

@@ -1,5 +1,6 @@
 import { formatDuration, secondsText } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
+import { cadenceRequestsPerMinute } from "./cadence.ts";
 import {
   bisectFit,
   computeQuotaOverload,
@@ -57,6 +58,9 @@ export type PlanReport = ReturnType<typeof reportPlan>;
 
 const MIN_BACKFILL_QUOTA_SHARE = 0.03;
 const ASSUMED_REPLY_MS = 200;
+const DAY_MS = 86_400_000;
+/** Slots by which a value may come after its interval; a slot of a quota that is used up may last 1.4 slots. */
+const CADENCE_SLOTS = 1.5;
 
 export function reportPlan(facts: PollingPlanFacts) {
   const { source, basis, nowMs, sites, tags, quota, classes, history, toLearn = 0, backfill } = facts;
@@ -66,9 +70,25 @@ export function reportPlan(facts: PollingPlanFacts) {
   const classDemands = classes.filter((each) => each.tags > 0);
   const overload = computeQuotaOverload(classDemands, slotMs, quota.size, liveShare, ASSUMED_REPLY_MS);
   const classFactor = ({ name }: ReadClassDemand) => overload.factors.get(name) ?? 1;
-  const classRequestsPerMinute = (each: ReadClassDemand) =>
+  const fractionalRequestsPerMinute = (each: ReadClassDemand) =>
     requestsPerSlot(each, classFactor(each), slotMs, quota.size, ASSUMED_REPLY_MS) * quota.polls;
-  const liveRate = classDemands.reduce((sum, each) => sum + classRequestsPerMinute(each), 0);
+  const cadenceRates = cadenceRequestsPerMinute(
+    classDemands
+      .filter(({ fresher }) => !fresher)
+      .map((each) => {
+        return { name: each.name, intervalMs: each.everyMs * classFactor(each), tags: Math.ceil(each.tags) };
+      }),
+    quota.size,
+  );
+  const sumRates = (rateOf: (each: ReadClassDemand) => number) =>
+    classDemands.reduce((sum, each) => sum + rateOf(each), 0);
+  const requestRateOfGroups = (each: ReadClassDemand) =>
+    cadenceRates.get(each.name) ?? fractionalRequestsPerMinute(each);
+  // With more groups than slots, tags that wait fill up the requests.
+  const areGroupsTooMany = sumRates(requestRateOfGroups) > quota.polls * liveShare;
+  const classRequestsPerMinute = areGroupsTooMany ? fractionalRequestsPerMinute : requestRateOfGroups;
+  const liveRate = sumRates(classRequestsPerMinute);
+  const fresherRate = sumRates((each) => (each.fresher ? classRequestsPerMinute(each) : 0));
   const idleRate = Math.max(0, quota.polls - liveRate - (quota.shared ? historyRequestRate : 0));
   const freeBackfillRate = quota.shared ? idleRate : quota.polls - historyRequestRate;
   const backfillRequestRate = Math.max(quota.polls * MIN_BACKFILL_QUOTA_SHARE, freeBackfillRate);
@@ -100,8 +120,9 @@ export function reportPlan(facts: PollingPlanFacts) {
     load: roundTo(overload.demand / liveShare, 4),
     classes: classes.map((each) => {
       const promisedMs = each.everyMs * classFactor(each);
-      // If reads use the spare slots too, each age shrinks by the load, to one slot at least.
-      const bestIntervalMs = Math.min(promisedMs, Math.max(slotMs, (promisedMs * liveRate) / (liveRate + idleRate)));
+      // If a fresher class uses the spare slots too, each age shrinks by the load, to one slot at least.
+      const fresherMs = Math.max(slotMs, (promisedMs * fresherRate) / (fresherRate + idleRate));
+      const bestIntervalMs = each.fresher ? Math.min(promisedMs, fresherMs) : promisedMs;
       return {
         name: each.name,
         tags: each.allTags,
@@ -109,9 +130,11 @@ export function reportPlan(facts: PollingPlanFacts) {
         promisedSeconds: roundTo(promisedMs / 1_000),
         atBestSeconds: roundTo(bestIntervalMs / 1_000),
         measuredSeconds: each.measuredMs === null ? null : roundTo(each.measuredMs / 1_000),
-        olderThanWished: isMeasuredAgeTooHigh(each.measuredMs, each.everyMs),
+        olderThanWished: isMeasuredAgeTooHigh(each.measuredMs, each.everyMs, each.fresher ? 0 : slotMs),
         stretch: roundTo(classFactor(each), 4),
         requestsPerMinute: roundTo(each.tags === 0 ? 0 : classRequestsPerMinute(each)),
+        /** Rows that a lake stores, one per value: 20 tags every 30 s are 57,600. Less with `on_change`. */
+        rowsPerDay: Math.round((each.allTags * DAY_MS) / bestIntervalMs),
       };
     }),
     fullSweepSeconds: roundTo((Math.ceil(readTagCount / quota.size) * slotMs) / 1_000),
@@ -138,8 +161,9 @@ function describeAlarmInterval({ alarms, pages, everyMs, listsPerMinute }: Alarm
   return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${secondsText(expectedPollIntervalMs / 1_000)} instead of every ${secondsText(everyMs / 1_000)}.`;
 }
 
-function isMeasuredAgeTooHigh(measuredMs: number | null, targetMs: number): boolean {
-  if (measuredMs === null || measuredMs <= targetMs) return false;
+/** Values with a fixed cadence are one interval apart, give or take a slot. */
+function isMeasuredAgeTooHigh(measuredMs: number | null, targetMs: number, slotMs: number): boolean {
+  if (measuredMs === null || measuredMs <= targetMs + slotMs * CADENCE_SLOTS) return false;
   return secondsText(roundTo(measuredMs / 1_000)) !== secondsText(targetMs / 1_000);
 }
 

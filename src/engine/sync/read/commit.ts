@@ -83,7 +83,9 @@ export function createLiveReadCommit(
     const isReplyInDoubt = isClockUncertain || haveManyTypesChanged(readings);
     const valueOutcomes = checkedReadings.map(({ id, watched, value, before, type }) => {
       const behindGateway = value === null ? offlineGatewayOf(watched.siteId) : null;
-      const valueEventContext = { source: source.name, inDoubt: isReplyInDoubt, behindGateway };
+      const isNewInterval = (emittedAt: string) =>
+        schedule.isNewInterval(id, reply.receivedAtMs, Date.parse(emittedAt));
+      const valueEventContext = { source: source.name, inDoubt: isReplyInDoubt, behindGateway, isNewInterval };
       return { id, ...buildValueEvent(watched, value, before, reply, type, valueEventContext) };
     });
     const unreadableTagsChange = await leftOutTags.change(requested, values, reply);

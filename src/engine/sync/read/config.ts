@@ -13,7 +13,14 @@ export const ReadClass = z
     select: readClassSelection,
     every: Duration.refine((ms) => ms >= 3_000, {
       message: "Write 3s or more: 20 requests a minute are one every 3 s, so a shorter interval cannot be kept.",
-    }).meta({ description: "How old a value may become, at least 3s." }),
+    }).meta({
+      description:
+        "How often each tag yields a value, and how old a value may become; at least 3s. Values are one interval apart, give or take 3 s.",
+    }),
+    fresher: z.boolean().default(false).meta({
+      description:
+        "For live screens: read the tags again in requests that nothing else needs, and emit each of these values. A lake then stores up to ten times as many rows.",
+    }),
     firm: z.boolean().default(false).meta({
       description:
         "Keep this interval even when the wishes together exceed the quota; the other classes stretch. Firm classes together get at most 80 % of it.",

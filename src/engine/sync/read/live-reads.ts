@@ -3,7 +3,7 @@ import { OrderlyStop } from "../../../core/runtime/lifecycle.ts";
 import { createWakeup } from "../../../core/runtime/waiting.ts";
 import { type QueueLane, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Follower, FollowerRun } from "../job.ts";
-import { type PlannedTags, planNextLiveRead } from "../plan/group.ts";
+import { msUntilNextDue, type PlannedTags, planNextLiveRead } from "../plan/group.ts";
 import type { StoredLeftOut } from "../snapshot.ts";
 import type { TokenScope } from "../token-scope.ts";
 import { keepRequestsWaiting } from "../waiting-requests.ts";
@@ -55,6 +55,7 @@ export function createLiveReads(options: LiveReadOptions) {
     sees: (siteId) => scope.sees(siteId),
     anyIsolated: () => slowTags.any() || isBisectingTags(),
     isolationOf: findTagIsolation,
+    wallOffsetMs: () => clock.now() - clock.monotonic(),
   });
   const readCommit = createLiveReadCommit(options, schedule, (...reading) => staleValues.readingCommitted(...reading));
   const { leftOut } = readCommit;
@@ -103,8 +104,7 @@ export function createLiveReads(options: LiveReadOptions) {
       return bisectionGroup;
     }
     const mayDisplace = nowMs - slotUse.displacedAtMs >= DISPLACEMENT_SLOT_INTERVAL * spacingMs;
-    const replyTimeMs = scheduleRefresh.replyMs(spacingMs);
-    const groupPlanRules = { slotMs: spacingMs, size: TAGS_PER_REQUEST, leadMs: replyTimeMs, mayDisplace };
+    const groupPlanRules = { ...planRules(spacingMs), mayDisplace };
     const due = planNextLiveRead(plannedTags, nowMs, { ...groupPlanRules, eager: false });
     if (due.displaces === true) slotUse.displacedAtMs = nowMs;
     if (due.group.length > 0 && due.isSearch !== true) return due.group;
@@ -116,6 +116,15 @@ export function createLiveReads(options: LiveReadOptions) {
     if (group.length > 0) return group;
     const quarantinedTag = schedule.nextProbe(nowMs);
     return quarantinedTag === undefined ? [] : [quarantinedTag];
+  }
+
+  const planRules = (slotMs: number) => ({ slotMs, size: TAGS_PER_REQUEST, leadMs: scheduleRefresh.replyMs(slotMs) });
+
+  /** Time until a tag may become due; at the beginning of its last slot, so that values are one interval apart. */
+  function msUntilNextChoice(spacingMs: number): number {
+    if (schedule.size() === 0) return Math.min(spacingMs, EMPTY_WAIT_MS);
+    const nowMs = clock.monotonic();
+    return msUntilNextDue(schedule.planned(nowMs), nowMs, { ...planRules(spacingMs), eager: false });
   }
 
   /** History gets its planned share of the slots while tags are read for the first time, which may take 15 minutes. */
@@ -145,7 +154,7 @@ export function createLiveReads(options: LiveReadOptions) {
       const spacingMs = scheduleRefresh.slotMs();
       group = selectTagsForSlot(lane === "spare", spacingMs);
       if (group.length > 0 && lane === "live" && leavesSlotToHistory(group)) group = [];
-      if (group.length === 0) return { passMs: schedule.size() === 0 ? Math.min(spacingMs, EMPTY_WAIT_MS) : spacingMs };
+      if (group.length === 0) return { passMs: msUntilNextChoice(spacingMs) };
       requestStartedAtMs = clock.monotonic();
       schedule.sent(group, requestStartedAtMs);
       begun();

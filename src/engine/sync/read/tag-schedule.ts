@@ -1,3 +1,4 @@
+import { assignGroupPhases, nominalReadMs } from "../plan/cadence.ts";
 import { type IsolatedTag, NEVER_READ_MS, type PlannedTags } from "../plan/group.ts";
 import { backOffInterval, computeQuotaOverload, type QuotaOverload } from "../plan/overload.ts";
 import { readingTimeOf, type StoredTagQuarantine, type StoredValue } from "../snapshot.ts";
@@ -9,6 +10,8 @@ export interface TagScheduleContext {
   sees(siteId: number): boolean;
   anyIsolated(): boolean;
   isolationOf(id: string): TagIsolation | null;
+  /** Wall time minus monotonic time; the grid of each tag is one of wall time, so that a restart keeps it. */
+  wallOffsetMs(): number;
 }
 
 export interface StoredTagReads {
@@ -31,6 +34,8 @@ interface ScheduledTag {
   row: number;
   watched: WatchedTag;
   lastMs: number | null;
+  /** Offset of the tag's grid in its stretched interval; null for a tag without a grid, which is fresher. */
+  phaseMs: number | null;
   readonly countedMs: number | null;
   readonly sinceMs: number;
   nulls: number;
@@ -58,6 +63,9 @@ type TagScheduleColumns = { count: number } & Omit<PlannedTags, "count" | "ids" 
 /** Nulls in a row after which a tag no longer counts for the freshness of its read class. */
 const NULLS_OF_SILENT_TAG_MIN = 3;
 const FAILED_TAG_RETRY_WAIT_MS = 15_000;
+/** Changes of a slot's length and of a stretch factor below which the tags keep their grid. */
+const SLOT_CHANGE_MIN = 0.15;
+const STRETCH_CHANGE_MIN = 0.05;
 
 export type TagSchedule = ReturnType<typeof createTagSchedule>;
 export type ScheduledTagState = NonNullable<ReturnType<TagSchedule["known"]>>;
@@ -66,13 +74,23 @@ export type ScheduledTagState = NonNullable<ReturnType<TagSchedule["known"]>>;
 export function createTagSchedule(context: TagScheduleContext) {
   let scheduledTags = new Map<string, ScheduledTag>();
   let quarantinedTagIds = new Set<string>();
-  let stretchFactors: ReadonlyMap<string, number> = new Map();
+  let stretchFactors: Map<string, number> = new Map();
   const siteRequestedMs = new Map<number, number>();
   /** Largest age at which a value was replaced, by read class, in this minute and in the minute before. */
   let replacedAgesMs = { now: new Map<string, number>(), before: new Map<string, number>() };
   let columns = createScheduleColumns(0);
   let writtenSiteStates = { isCurrent: false, sites: new Map<number, SiteState>() as ReadonlyMap<number, SiteState> };
   const changedTags = new Set<ScheduledTag>();
+  /** Tag ids by class: positions 0 to 19 are read together, then 20 to 39. */
+  let orderByClass = new Map<string, readonly string[]>();
+  const grid = {
+    slotMs: 3_000,
+    groupSize: 20,
+    wallOffsetMs: 0,
+    inputs: "",
+    isFirstRound: false,
+    firstRoundEndMs: Number.NEGATIVE_INFINITY,
+  };
 
   const readSiteState = (siteId: number): SiteState => ({
     offline: context.gatewayOffline(siteId),
@@ -109,7 +127,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     const storedReadMs = storedValue === undefined ? null : stored.toMonotonic(readingTimeOf(storedValue));
     const isStoredTimeAhead = storedReadMs !== null && storedReadMs > stored.nowMs;
     return {
-      ...{ id, row: -1, watched },
+      ...{ id, row: -1, watched, phaseMs: null },
       lastMs: isStoredTimeAhead ? null : storedReadMs,
       countedMs: isStoredTimeAhead ? stored.nowMs : null,
       sinceMs: stored.nowMs,
@@ -126,13 +144,73 @@ export function createTagSchedule(context: TagScheduleContext) {
     };
   }
 
+  /** Groups the tags of each class: new tags fill holes or come last, and the last tags fill the other holes. */
+  function orderTags(): void {
+    const tagsByClass = Map.groupBy(scheduledTags.values(), ({ watched }) => watched.readClass.name);
+    orderByClass = new Map(
+      [...tagsByClass].map(([name, tags]) => {
+        const idsBefore = orderByClass.get(name) ?? [];
+        const ids = new Set(tags.map(({ id }) => id));
+        const newIds = ids.difference(new Set(idsBefore));
+        return [name, fillHoles(idsBefore, (id) => ids.has(id), [...newIds])];
+      }),
+    );
+    grid.inputs = "";
+  }
+
+  function assignTagPhases(): void {
+    const cadenceClasses = [...orderByClass].flatMap(([name, ids]) => {
+      const [first] = ids.flatMap((id) => scheduledTags.get(id) ?? []);
+      if (first === undefined) return [];
+      const { fresher } = first.watched.readClass;
+      return [{ name, ids, fresher, intervalMs: stretchedIntervalMsOf(first), tags: ids.length }];
+    });
+    const inputs = JSON.stringify([grid.slotMs, cadenceClasses.map(({ ids: _, ...each }) => each)]);
+    if (inputs === grid.inputs) return;
+    grid.inputs = inputs;
+    const classesWithGrid = cadenceClasses.filter(({ fresher }) => !fresher);
+    const phases = assignGroupPhases(classesWithGrid, grid.slotMs, grid.groupSize);
+    for (const { name, ids } of cadenceClasses)
+      for (const [position, id] of ids.entries()) {
+        const tag = scheduledTags.get(id);
+        if (tag !== undefined) tag.phaseMs = phases.get(name)?.[Math.floor(position / grid.groupSize)] ?? null;
+      }
+  }
+
+  const nominalMsOf = ({ phaseMs }: ScheduledTag, readMs: number, intervalMs: number) =>
+    phaseMs === null ? readMs : nominalReadMs(readMs, phaseMs - grid.wallOffsetMs, intervalMs, grid.slotMs);
+
+  /**
+   * Time from which the age of a tag counts. Until all tags have a value it is the actual reading, which leaves more
+   * slots to first values; a tag whose grid time passed meanwhile has the rest of its interval for the next reading.
+   */
+  function countedReadMs(tag: ScheduledTag, intervalMs: number): number {
+    const readMs = tag.lastMs ?? tag.countedMs;
+    if (readMs === null) return NEVER_READ_MS;
+    const nominalMs = nominalMsOf(tag, readMs, intervalMs);
+    return grid.isFirstRound || nominalMs + intervalMs <= grid.firstRoundEndMs ? readMs : nominalMs;
+  }
+
+  const awaitsFirstValue = (tag: ScheduledTag) => tag.lastMs === null && tag.countedMs === null && tag.failures === 0;
+
+  function isInFirstRound(siteOf: (siteId: number) => SiteState): boolean {
+    const isAnyTagIsolated = context.anyIsolated();
+    for (const tag of scheduledTags.values()) {
+      if (!awaitsFirstValue(tag) || tag.quarantinedUntilMs !== null || !siteOf(tag.watched.siteId).inSight) continue;
+      if (!isAnyTagIsolated || context.isolationOf(tag.id) === null) return true;
+    }
+    return false;
+  }
+
   function writeScheduleRow(tag: ScheduledTag, site: SiteState, nowMs: number): void {
     const isGatewayOffline = site.offline && !tag.answersOffline;
     if (tag.gatewayWasOffline && !isGatewayOffline) tag.nulls = 0;
     tag.gatewayWasOffline = isGatewayOffline;
     const isRetryPending = tag.retryMs > nowMs;
-    columns.intervalMs[tag.row] = intervalMsOf(tag, site);
-    columns.lastMs[tag.row] = tag.lastMs ?? tag.countedMs ?? NEVER_READ_MS;
+    const intervalMs = intervalMsOf(tag, site);
+    columns.intervalMs[tag.row] = intervalMs;
+    columns.lastMs[tag.row] = countedReadMs(tag, intervalMs);
+    columns.fresher[tag.row] = tag.phaseMs === null ? 1 : 0;
     columns.sinceMs[tag.row] = tag.sinceMs;
     columns.underWay[tag.row] = tag.underWay || isRetryPending ? 1 : 0;
     if (isRetryPending) changedTags.add(tag);
@@ -153,6 +231,9 @@ export function createTagSchedule(context: TagScheduleContext) {
     changedTags.clear();
     const { sites, siteOf } = createSiteStateCache();
     const isAnyTagIsolated = context.anyIsolated();
+    const wasFirstRound = grid.isFirstRound;
+    grid.isFirstRound = isInFirstRound(siteOf);
+    if (wasFirstRound && !grid.isFirstRound) grid.firstRoundEndMs = nowMs;
     let plannedTagCount = 0;
     for (const tag of scheduledTags.values()) {
       const site = siteOf(tag.watched.siteId);
@@ -183,6 +264,9 @@ export function createTagSchedule(context: TagScheduleContext) {
         nextTags.set(tag.id, tag);
       }
       scheduledTags = nextTags;
+      grid.wallOffsetMs = context.wallOffsetMs();
+      orderTags();
+      assignTagPhases();
       const quarantinedTags = [...scheduledTags.values()].filter((tag) => tag.quarantinedUntilMs !== null);
       quarantinedTagIds = new Set(quarantinedTags.map(({ id }) => id));
       writtenSiteStates.isCurrent = false;
@@ -237,6 +321,7 @@ export function createTagSchedule(context: TagScheduleContext) {
       changeScheduledTags([id], (tag) => {
         const { name } = tag.watched.readClass;
         const site = readSiteState(tag.watched.siteId);
+        if (awaitsFirstValue(tag)) writtenSiteStates.isCurrent = false;
         if (tag.lastMs !== null && countsForFreshness(tag, site))
           replacedAgesMs.now.set(name, Math.max(replacedAgesMs.now.get(name) ?? 0, nowMs - tag.lastMs));
         tag.lastMs = nowMs;
@@ -254,6 +339,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     /** Notes a failed request. Only the failure of a request for a single tag delays the next request for the tag. */
     failed(ids: readonly string[], nowMs: number): void {
       changeScheduledTags(ids, (tag) => {
+        if (awaitsFirstValue(tag)) writtenSiteStates.isCurrent = false;
         const retryWaitMs = ids.length > 1 ? 0 : FAILED_TAG_RETRY_WAIT_MS * 2 ** Math.min(tag.failures, 10);
         tag.failures += 1;
         const intervalMs = intervalMsOf(tag, readSiteState(tag.watched.siteId));
@@ -290,13 +376,28 @@ export function createTagSchedule(context: TagScheduleContext) {
         const { readClass } = tag.watched;
         counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedIntervalMsOf(tag) / intervalMsOf(tag, site));
       }
-      const readClassDemands = [...counts].map(([{ name, every, firm, importance }, count]) => ({
-        ...{ name, tags: count, everyMs: every, firm, importance },
+      const readClassDemands = [...counts].map(([{ name, every, firm, importance, fresher }, count]) => ({
+        ...{ name, tags: count, everyMs: every, firm, importance, fresher },
       }));
       const overload = computeQuotaOverload(readClassDemands, slotMs, size, share, replyMs);
-      stretchFactors = overload.factors;
+      stretchFactors = keepSimilarFactors(stretchFactors, overload.factors);
+      grid.groupSize = size;
+      grid.wallOffsetMs = context.wallOffsetMs();
+      if (Math.abs(slotMs / grid.slotMs - 1) > SLOT_CHANGE_MIN) grid.slotMs = 60_000 / Math.round(60_000 / slotMs);
+      assignTagPhases();
       writtenSiteStates.isCurrent = false;
-      return overload;
+      return { ...overload, factors: stretchFactors };
+    },
+
+    /** True if a reading at a wall time is the first one of its interval in the tag's grid since the emitted one. */
+    isNewInterval(id: string, readAtMs: number, emittedAtMs: number): boolean {
+      const tag = scheduledTags.get(id);
+      if (tag === undefined || tag.phaseMs === null) return true;
+      const { phaseMs } = tag;
+      const intervalMs = intervalMsOf(tag, readSiteState(tag.watched.siteId));
+      if (grid.isFirstRound && readAtMs - emittedAtMs >= intervalMs - grid.slotMs) return true;
+      const nominalMs = (ms: number) => nominalReadMs(ms, phaseMs, intervalMs, grid.slotMs);
+      return nominalMs(readAtMs) !== nominalMs(emittedAtMs);
     },
 
     freshness(nowMs: number): readonly ReadClassFreshness[] {
@@ -345,8 +446,28 @@ function createScheduleColumns(rows: number): TagScheduleColumns {
   return {
     ...{ count: 0, ids: [], isolated: new Map() },
     intervalMs: new Float64Array(rows),
+    fresher: new Uint8Array(rows),
     lastMs: new Float64Array(rows),
     sinceMs: new Float64Array(rows),
     underWay: new Uint8Array(rows),
   };
+}
+
+function fillHoles(idsBefore: readonly string[], isPresent: (id: string) => boolean, newIds: string[]): string[] {
+  const presentIds = idsBefore.filter(isPresent);
+  const places = idsBefore.slice(0, presentIds.length + newIds.length);
+  const idsToPlace = [...newIds, ...idsBefore.slice(places.length).filter(isPresent).toReversed()];
+  const filled = places.map((id) => (isPresent(id) ? id : (idsToPlace.shift() as string)));
+  return [...filled, ...idsToPlace];
+}
+
+/** Keeps factors that are still sufficient, because each new factor moves the grid of all tags of the class. */
+function keepSimilarFactors(before: ReadonlyMap<string, number>, needed: ReadonlyMap<string, number>) {
+  return new Map(
+    [...needed].map(([name, factor]) => {
+      const factorBefore = before.get(name) ?? 1;
+      const isSimilar = factor > 1 && factorBefore >= factor && factorBefore <= factor * (1 + STRETCH_CHANGE_MIN);
+      return [name, isSimilar ? factorBefore : factor];
+    }),
+  );
 }

@@ -12,6 +12,14 @@ export interface WatchedTag extends SiteTag {
   readonly readClass: ReadClass;
 }
 
+interface ValueEventContext {
+  readonly source: string;
+  readonly inDoubt: boolean;
+  readonly behindGateway: string | null;
+  /** False if a value was already emitted for this interval of the tag: the tag was read more often than planned. */
+  isNewInterval(emittedAt: string): boolean;
+}
+
 /** Quality of a value: null is `bad`; an unverified type, or a reply that is `inDoubt`, is `uncertain`. */
 export function buildValueEvent(
   { tag, siteId, readClass }: WatchedTag,
@@ -19,7 +27,7 @@ export function buildValueEvent(
   before: StoredValue | undefined,
   reply: Pick<TagReadReply, "receivedAtMs" | "latencyMs">,
   type: Pick<ValueTypeJudgement, "doubt" | "fact">,
-  { source, inDoubt, behindGateway }: { source: string; inDoubt: boolean; behindGateway: string | null },
+  { source, inDoubt, behindGateway, isNewInterval }: ValueEventContext,
 ): { readonly stored: StoredValue; readonly event: Event<"tag-value"> | null } {
   const readAt = isoUtc(reply.receivedAtMs);
   const lastGoodBefore = before === undefined ? null : lastGoodOf(before);
@@ -32,7 +40,7 @@ export function buildValueEvent(
     ...(value === null && behindGateway !== null && { behindGateway }),
   };
   const lastEmitted = before === undefined ? undefined : lastEmittedOf(before);
-  if (lastEmitted !== undefined && !isValueWorthEmitting(readClass, valueReading, lastEmitted))
+  if (lastEmitted !== undefined && !isValueWorthEmitting(readClass, valueReading, lastEmitted, isNewInterval))
     return { stored: { ...valueReading, told: lastEmitted }, event: null };
   const latencyMs = Math.round(reply.latencyMs);
   const valueFact: TagValueFact = {
@@ -44,14 +52,15 @@ export function buildValueEvent(
   return { stored: { ...valueReading, told: "this" }, event };
 }
 
-/** True for every value by default; with `on_change`, only for changed values and after `max_silence`. */
+/** True for the first value of each interval; with `on_change`, only for changed values and after `max_silence`. */
 function isValueWorthEmitting(
   readClass: ReadClass,
   reading: Pick<StoredValue, "value" | "quality" | "time" | "behindGateway">,
   emitted: EmittedReading,
+  isNewInterval: ValueEventContext["isNewInterval"],
 ): boolean {
-  if (!readClass.on_change || reading.quality !== emitted.quality) return true;
-  if (reading.behindGateway !== emitted.behindGateway) return true;
+  if (reading.quality !== emitted.quality || reading.behindGateway !== emitted.behindGateway) return true;
+  if (!readClass.on_change) return isNewInterval(emitted.time);
   const silentMs = Date.parse(reading.time) - Date.parse(emitted.time);
   if (silentMs < 0 || silentMs >= readClass.max_silence) return true;
   if (typeof reading.value === "number" && typeof emitted.value === "number")

@@ -1,0 +1,215 @@
+import { beforeEach, describe, expect, test } from "vitest";
+import type { TagReading } from "#src/core/model/building.ts";
+import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
+import { Duration } from "#src/core/values/duration.ts";
+import type { RequestChooser } from "#src/engine/source/source.ts";
+import type { Store } from "#src/engine/store/store.ts";
+import { reportPlan } from "#src/engine/sync/plan/report.ts";
+import { createGroupCommit, type GroupCommit } from "#src/engine/sync/read/commit.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+import {
+  createTrialQuota,
+  createTrialReads,
+  inventory,
+  openStage,
+  partialSource,
+  runFollower,
+  tagNamed,
+} from "./trial-building.ts";
+
+const START = Date.parse("2026-11-02T06:00:00Z");
+const HOUR_MS = 3_600_000;
+const SLOT_MS = 3_000.6;
+
+let clock: VirtualClock;
+let store: Store;
+/** Times of the emitted values by tag, in milliseconds since the start. */
+let emitted: Map<string, number[]>;
+
+beforeEach(async () => {
+  ({ clock, store } = await openStage(START));
+  emitted = new Map();
+});
+
+interface TrialClass {
+  readonly name: string;
+  readonly every: string;
+  readonly tags: number;
+  readonly fresher?: boolean;
+}
+
+/** Reads the tags of the classes; busy history takes every slot that they leave. Returns the times of requests. */
+async function readFor(
+  classes: readonly TrialClass[],
+  ms: number,
+  history: "busy" | "idle",
+): Promise<readonly number[]> {
+  const requestTimes: number[] = [];
+  const quota = createTrialQuota(clock);
+  let requests = 0;
+  const reply = async (signal: AbortSignal) => {
+    requests += 1;
+    const latencyMs = 40 + ((requests * 37) % 200);
+    await clock.sleep(latencyMs, signal);
+    return latencyMs;
+  };
+  const source = partialSource({
+    quota: quota.status,
+    read: (chosen, lane, signal) =>
+      quota.run(lane, "read", chosen, signal, async (group) => {
+        requestTimes.push(clock.now() - START);
+        const latencyMs = await reply(signal);
+        const readings: TagReading[] = group.map((id) => ({ ...tagNamed(id), value: 1 }));
+        return { readings, receivedAtMs: clock.now(), latencyMs };
+      }),
+  });
+  await inventory(
+    store,
+    "trial",
+    classes.flatMap(({ name, tags }) => tagIds(name, tags).map((id) => tagNamed(id))),
+  );
+  const readClasses = classes.map(({ name, tags, ...more }) => ({
+    ...more,
+    name,
+    select: { ids: tagIds(name, tags) },
+  }));
+  const reads = createTrialReads(readClasses, { source, store, clock, groupCommit: recordingCommit() });
+  const historyEnded = new AbortController();
+  const takeRest = async () => {
+    await quota.started;
+    while (history === "busy" && !historyEnded.signal.aborted)
+      await quota
+        .run("history", "history", leaveOwnSlots, historyEnded.signal, () => reply(historyEnded.signal))
+        .catch(() => undefined);
+  };
+  const rest = takeRest();
+  await runFollower(clock, reads, ms);
+  historyEnded.abort(new OrderlyStop());
+  await rest;
+  return requestTimes;
+}
+
+function recordingCommit(): GroupCommit {
+  const groupCommit = createGroupCommit({ store, clock, sources: 1 });
+  return {
+    commit(source, change, hurry) {
+      const recordedChange = async () => {
+        const { events = [], ...rest } = await change();
+        for (const { subject, time } of events) {
+          const id = subject.split("/").at(-1) ?? "";
+          const times = emitted.get(id);
+          if (times === undefined) emitted.set(id, [Date.parse(time) - START]);
+          else times.push(Date.parse(time) - START);
+        }
+        return rest;
+      };
+      return groupCommit.commit(source, recordedChange, hurry);
+    },
+  };
+}
+
+/** History that no live read has to leave a slot to. */
+const leaveOwnSlots: RequestChooser<readonly string[]> = ({ isOwnSlot }) =>
+  isOwnSlot ? { passMs: 3_000 } : { ask: ["past"] };
+
+const tagIds = (className: string, count: number) => Array.from({ length: count }, (_, n) => `${className}-${n}`);
+
+/** Differences between an interval and the times between consecutive values, in slots, ascending. */
+function deviations(className: string, everyS: number, fromMs: number): readonly number[] {
+  const found = [...emitted].flatMap(([id, times]) => {
+    if (!id.startsWith(`${className}-`)) return [];
+    const laterTimes = times.filter((time) => time >= fromMs);
+    return laterTimes
+      .slice(1)
+      .map((time, n) => Math.abs(time - (laterTimes[n] ?? Number.NaN) - everyS * 1_000) / SLOT_MS);
+  });
+  expect(found.length).toBeGreaterThan(0);
+  return found.toSorted((a, b) => a - b);
+}
+
+const worstDeviation = (...[className, everyS, fromMs]: Parameters<typeof deviations>) =>
+  deviations(className, everyS, fromMs).at(-1);
+
+function medianDeviation(className: string, everyS: number, fromMs: number): number | undefined {
+  const sorted = deviations(className, everyS, fromMs);
+  return sorted[Math.floor(sorted.length / 2)];
+}
+
+function plannedRequestsPerMinute(classes: readonly TrialClass[]): number {
+  const plan = reportPlan({
+    ...{ source: "trial", basis: "state", nowMs: START, sites: 1, tags: 0, history: [] },
+    backfill: { requestsLeft: 0, requestsAtBest: 0, paused: false },
+    quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
+    classes: classes.map(({ name, every, tags }) => ({
+      ...{ name, tags, allTags: tags, everyMs: Duration.parse(every), fresher: false },
+      ...{ firm: false, importance: 1, measuredMs: null },
+    })),
+  });
+  return plan.lanes.find(({ lane }) => lane === "live")?.requestsPerMinute ?? Number.NaN;
+}
+
+describe("values at the interval that a class asks for", () => {
+  test("20 tags every 30 s yield 11 values each in 330 s, one interval apart", async () => {
+    await readFor([{ name: "a", every: "30s", tags: 20 }], 330_000, "idle");
+    expect(emitted.size).toBe(20);
+    for (const times of emitted.values()) expect(Math.abs(times.length - 11)).toBeLessThanOrEqual(1);
+    expect(worstDeviation("a", 30, 3_000)).toBeLessThan(0.5);
+  });
+
+  test("a fresher class is read again in free slots, and each of its values is emitted", async () => {
+    await readFor([{ name: "a", every: "30s", tags: 20, fresher: true }], 330_000, "idle");
+    for (const times of emitted.values()) expect(times.length).toBeGreaterThan(100);
+  });
+
+  test.each([
+    [0.5, "idle", 0.5],
+    [0.9, "idle", 0.5],
+    [0.5, "busy", 2],
+    [0.9, "busy", 2],
+  ] as const)(
+    "at %d of the quota and history %s, each tag yields 3600 / every values an hour at a steady interval",
+    async (load, history, deviationMax) => {
+      const classes: readonly TrialClass[] = [
+        { name: "a", every: "30s", tags: Math.round(60 * load) },
+        { name: "b", every: "60s", tags: Math.round(120 * load) },
+        { name: "c", every: "5m", tags: Math.round(500 * load) },
+        { name: "d", every: "15m", tags: Math.round(800 * load) },
+      ];
+      const requestTimes = await readFor(classes, 2 * HOUR_MS, history);
+      for (const { name, every, tags } of classes) {
+        const everyMs = Duration.parse(every);
+        const times = [...emitted].filter(([id]) => id.startsWith(`${name}-`)).map(([, each]) => each);
+        expect(times).toHaveLength(tags);
+        for (const each of times) {
+          const inSecondHour = each.filter((time) => time >= HOUR_MS && time < 2 * HOUR_MS).length;
+          expect(Math.abs(inSecondHour - HOUR_MS / everyMs), name).toBeLessThanOrEqual(1);
+        }
+        expect(worstDeviation(name, everyMs / 1_000, HOUR_MS), name).toBeLessThan(deviationMax);
+        expect(medianDeviation(name, everyMs / 1_000, HOUR_MS), name).toBeLessThan(0.6);
+      }
+      const perMinute = requestTimes.filter((time) => time >= HOUR_MS).length / 60;
+      const planned = plannedRequestsPerMinute(classes);
+      expect(Math.abs(perMinute / planned - 1), `${perMinute} instead of ${planned}`).toBeLessThan(0.05);
+    },
+    60_000,
+  );
+
+  test("a restart keeps the times of each tag", async () => {
+    const classes: readonly TrialClass[] = [
+      { name: "a", every: "60s", tags: 110 },
+      { name: "b", every: "5m", tags: 300 },
+    ];
+    await readFor(classes, 1_500_000, "idle");
+    await readFor(classes, 1_500_000, "idle");
+    expect(worstDeviation("a", 60, 600_000)).toBeLessThan(1.5);
+    expect(worstDeviation("b", 300, 600_000)).toBeLessThan(1.5);
+    for (const times of emitted.values()) expect(times.length).toBeLessThanOrEqual(53);
+  });
+
+  test("intervals that exceed the quota are stretched, and values keep the longer interval", async () => {
+    await readFor([{ name: "a", every: "30s", tags: 300 }], HOUR_MS, "idle");
+    const everyS = (30 * 1.5) / 0.97;
+    expect(medianDeviation("a", everyS, 600_000)).toBeLessThan(0.5);
+    expect(worstDeviation("a", everyS, 600_000)).toBeLessThan(2);
+  });
+});
