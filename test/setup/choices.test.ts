@@ -124,22 +124,25 @@ describe("the texts of a plan", () => {
   });
 
   test("state the result of each choice", () => {
-    expect(planLines(planFor({}))).toEqual(["everything: 200 tags, at most 60 s old"]);
+    expect(planLines(planFor({}))).toEqual([
+      "everything: 200 tags, a value every 60 s",
+      "A database or data lake stores 288000 rows of values a day",
+    ]);
     const slowPlan = planFor({ every: { readings: 10_000, meters: null, rest: null } }, 1_000);
-    expect(planLines(slowPlan)[0]).toMatch(/^everything: 1000 tags, at most .+ old, more than wished$/);
+    expect(planLines(slowPlan)[0]).toMatch(/^everything: 1000 tags, a value every .+, less often than wished$/);
     const [everything] = slowPlan.classes;
     if (everything === undefined) throw new Error("There is one class.");
     const stretchedLine = (stretch: number) => planLines({ ...slowPlan, classes: [{ ...everything, stretch }] })[0];
-    expect(stretchedLine(1)).not.toContain("more than wished");
-    expect(stretchedLine(1.01)).toContain("more than wished");
+    expect(stretchedLine(1)).not.toContain("less often than wished");
+    expect(stretchedLine(1.01)).toContain("less often than wished");
     const plan = planFor({ history: HISTORY });
-    expect(planLines(plan)[1]).toMatch(/^history log: 200 tags at 1h, its past fetched in /);
+    expect(planLines(plan)[2]).toMatch(/^history log: 200 tags at 1h, its past fetched in /);
     const backfill = plan.backfill;
     if (backfill === null) throw new Error("There is a past to fetch.");
     const backfillLine = (requestsLeft: number, requestsPerMinute: number) =>
-      planLines({ ...plan, backfill: { ...backfill, requestsLeft, requestsPerMinute } })[1];
+      planLines({ ...plan, backfill: { ...backfill, requestsLeft, requestsPerMinute } })[2];
     expect(backfillLine(20, 10)).toMatch(/fetched in 2 min$/);
     expect(backfillLine(21, 10)).toMatch(/fetched in 3 min$/);
-    expect(planLines({ ...plan, backfill: null })[1]).toBe("history log: 200 tags at 1h");
+    expect(planLines({ ...plan, backfill: null })[2]).toBe("history log: 200 tags at 1h");
   });
 });

@@ -114,6 +114,32 @@ describe("the figures of a plan", () => {
   });
 });
 
+describe("a plan of classes with a fixed cadence", () => {
+  const cadence = (name: string, tags: number, everyS: number, more: Partial<ReadClassFacts> = {}) =>
+    readClass(name, tags, everyS, { fresher: false, ...more });
+
+  test("counts the requests of groups of 20, and nothing for a remainder that rides with another class", () => {
+    const plan = reportPlan(facts([cadence("half", 28, 30), cadence("one", 52, 60), cadence("odd", 5, 45)]));
+    const [half, one, odd] = plan.classes.map(({ requestsPerMinute }) => requestsPerMinute);
+    expect([half, one, odd]).toEqual([4, 2, 1.33]);
+    expect(plan.lanes.find(({ lane }) => lane === "live")?.requestsPerMinute).toBeCloseTo(7.33, 2);
+  });
+
+  test("states the rows a day: one per tag and interval, more only with fresher", () => {
+    const rowsPerDay = (classFacts: ReadClassFacts) => reportPlan(facts([classFacts])).classes[0]?.rowsPerDay;
+    expect(rowsPerDay(cadence("all", 20, 30))).toBe(57_600);
+    expect(rowsPerDay(readClass("all", 20, 30))).toBe(518_400);
+    expect(rowsPerDay(cadence("all", 800, 60))).toBe(Math.round((800 * 1_440) / (2 / 0.97)));
+    expect(planLines(reportPlan(facts([cadence("all", 20, 30)]))).join("\n")).toMatch(/rows a day.*\n.* 57600 /);
+  });
+
+  test("takes a value for too old only when it came more than one slot after its interval", () => {
+    const olderThanWished = (measuredMs: number) =>
+      reportPlan(facts([cadence("all", 20, 60, { measuredMs })])).classes[0]?.olderThanWished;
+    expect([63_000, 64_400, 64_600, 80_000].map(olderThanWished)).toEqual([false, false, true, true]);
+  });
+});
+
 describe("a plan that does not fit", () => {
   const classes = [readClass("fast", 40, 10), readClass("minute", 130, 60), readClass("rest", 3_600, 3_600)];
   const plan = reportPlan(facts(classes));

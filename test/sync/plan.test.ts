@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import type { ReadPlanRules } from "#src/engine/sync/plan/group.ts";
+import { msUntilNextDue, type ReadPlanRules } from "#src/engine/sync/plan/group.ts";
 import { backOffInterval, computeQuotaOverload } from "#src/engine/sync/plan/overload.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
-import { demandOf, type PlannedTag, planGroup } from "./planned-tags.ts";
+import { columnsOf, demandOf, type PlannedTag, planGroup } from "./planned-tags.ts";
 
 const RULES: ReadPlanRules = { slotMs: 3_000, size: 20, leadMs: 0, eager: false };
 
@@ -140,6 +140,38 @@ describe("the plan of the next read request", () => {
     const after = { ...RULES, mayDisplace: false };
     expect(planGroup([starving, ...inNeed], 0, after)).toEqual({ group: inNeed.map(({ id }) => id) });
     expect(planGroup([starving, ...crowd(5, 10_000, 60_000)], 0, after)).toEqual({ group: ["s1"] });
+  });
+});
+
+describe("tags with a fixed time", () => {
+  const fixed = (id: string, ageMs: number | null, intervalMs: number) => ({
+    ...tag(id, ageMs, intervalMs),
+    fresher: false,
+  });
+  const fixedCrowd = (count: number, ageMs: number, intervalMs: number, prefix = "x") =>
+    crowd(count, ageMs, intervalMs, prefix).map((each) => ({ ...each, fresher: false }));
+
+  test("are read only in the last slot of their interval, and do not fill requests before it", () => {
+    const early = fixed("early", 56_000, 60_000);
+    for (const eager of [false, true]) expect(planGroup([early], 0, { ...RULES, eager }).group).toEqual([]);
+    expect(planGroup([fixed("due", 57_500, 60_000), early], 0, RULES).group).toEqual(["due"]);
+    expect(planGroup([tag("fresher", 57_500, 60_000), early], 0, { ...RULES, eager: true }).group).toEqual(["fresher"]);
+    expect(planGroup([fixed("due", 57_500, 60_000), fixed("new", null, 60_000)], 0, RULES).group).toEqual([
+      "due",
+      "new",
+    ]);
+  });
+
+  test("of one group stay together when two groups are due in the same slot", () => {
+    const groups = [...fixedCrowd(20, 60_000, 60_000, "b"), ...fixedCrowd(20, 300_500, 300_000, "a")];
+    expect(planGroup(groups, 0, RULES).group.every((id) => id.startsWith("a"))).toBe(true);
+  });
+
+  test("make the wait for the next choice end when their last slot begins", () => {
+    const until = (...tags: readonly PlannedTag[]) => msUntilNextDue(columnsOf(tags, 0), 0, RULES);
+    expect(until(fixed("soon", 56_000, 60_000), fixed("late", 61_000, 60_000))).toBe(1_001);
+    expect(until(fixed("later", 10_000, 60_000))).toBe(3_001);
+    expect(until({ ...fixed("away", 56_000, 60_000), underWay: true })).toBe(3_001);
   });
 });
 

@@ -48,4 +48,7 @@ export const demandOf = (
   tags: number,
   seconds: number,
   more: Partial<ReadClassDemand> = {},
-): ReadClassDemand => ({ ...{ name, tags, everyMs: seconds * 1_000, firm: false, importance: 1, fresher: true }, ...more });
+): ReadClassDemand => ({
+  ...{ name, tags, everyMs: seconds * 1_000, firm: false, importance: 1, fresher: true },
+  ...more,
+});

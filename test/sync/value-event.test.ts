@@ -12,23 +12,49 @@ interface Reading {
   readonly behindGateway?: string | null;
 }
 
+interface OutcomeOptions {
+  readonly unit?: string | null;
+  readonly onChange?: boolean;
+  readonly isNewInterval?: (emittedAt: string) => boolean;
+}
+
 /** Documents pass through JSON, as in the store. */
 function outcomes(
   readings: readonly Reading[],
-  { unit = "°C", onChange = false }: { unit?: string | null; onChange?: boolean },
+  { unit = "°C", onChange = false, isNewInterval = () => true }: OutcomeOptions,
 ) {
   const readClass = ReadClass.parse({ name: "all", every: "3s", on_change: onChange });
   const tag = { id: "7", displayName: "Supply", description: null, unit };
   let before: StoredValue | undefined;
   return readings.map(({ value, behindGateway = null }, n) => {
     const reply = { receivedAtMs: AT + n * 1_000, latencyMs: 80 };
-    const context = { source: "main", inDoubt: false, behindGateway, isNewInterval: () => true };
+    const context = { source: "main", inDoubt: false, behindGateway, isNewInterval };
     const watched = { tag, siteId: 1, systemIds: [], readClass };
     const { stored, event } = buildValueEvent(watched, value, before, reply, judgeType(unit, before, value), context);
     before = JSON.parse(JSON.stringify(stored)) as StoredValue;
     return { stored: before, event };
   });
 }
+
+describe("a second reading within an interval", () => {
+  const emitted = (values: readonly TagValue[], onChange = false) =>
+    outcomes(
+      values.map((value) => ({ value })),
+      { onChange, isNewInterval: (emittedAt) => emittedAt < iso(0) },
+    ).map(({ event }) => event?.data.value);
+
+  test("is stored and not emitted, unless its quality differs", () => {
+    expect(emitted([20, 21, 22])).toEqual([20, undefined, undefined]);
+    expect(emitted([20, null, null, 21])).toEqual([20, null, undefined, 21]);
+    const options = { isNewInterval: (emittedAt: string) => emittedAt !== iso(0) };
+    const [, stored] = outcomes([{ value: 20 }, { value: 21 }], options).map((each) => each.stored);
+    expect(stored).toMatchObject({ value: 21, time: iso(1), told: { value: 20, time: iso(0) } });
+  });
+
+  test("is emitted with on_change if the value changed", () => {
+    expect(emitted([20, 21, 21], true)).toEqual([20, 21, undefined]);
+  });
+});
 
 describe("the stored document of a live value", () => {
   const storedAfter = (values: readonly TagValue[], onChange = false) =>

@@ -117,7 +117,7 @@ export function quotaPlanLines(plan: PlanReport): readonly string[] {
 
 function readClassTable(classes: PlanReport["classes"]): readonly string[] {
   return indentTable(
-    ["class", "tags", "wished", "promised", "at best", "measured", "requests a minute"],
+    ["class", "tags", "wished", "promised", "at best", "measured", "rows a day", "requests a minute"],
     classes.map((each) => [
       each.name,
       String(each.tags),
@@ -125,6 +125,7 @@ function readClassTable(classes: PlanReport["classes"]): readonly string[] {
       secondsText(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
       secondsText(each.atBestSeconds),
       each.measuredSeconds === null ? "–" : secondsText(each.measuredSeconds),
+      String(each.rowsPerDay),
       each.requestsPerMinute.toFixed(2),
     ]),
   );

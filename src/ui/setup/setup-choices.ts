@@ -127,9 +127,12 @@ export function planMessages({ classes, history, backfill }: PlanReport): readon
     ...classes.map(({ name, tags, promisedSeconds, stretch }) => {
       const values = { name, tags, age: secondsText(promisedSeconds) };
       return stretch > 1
-        ? message("{name}: {tags} tags, at most {age} old, more than wished", values)
-        : message("{name}: {tags} tags, at most {age} old", values);
+        ? message("{name}: {tags} tags, a value every {age}, less often than wished", values)
+        : message("{name}: {tags} tags, a value every {age}", values);
     }),
+    ...(classes.length === 0
+      ? []
+      : [message("A database or data lake stores {rows} rows of values a day", { rows: sumOfRowsPerDay(classes) })]),
     ...history.map(({ name, tags, resolution }) => {
       const values = { name, tags, resolution };
       if (backfill === null) return message("history {name}: {tags} tags at {resolution}", values);
@@ -139,6 +142,9 @@ export function planMessages({ classes, history, backfill }: PlanReport): readon
     }),
   ];
 }
+
+const sumOfRowsPerDay = (classes: PlanReport["classes"]) =>
+  classes.reduce((sum, { rowsPerDay }) => sum + rowsPerDay, 0);
 
 function percentText(share: number): string {
   return `${Math.max(share > 0 ? 1 : 0, Math.round(share * 100))} %`;

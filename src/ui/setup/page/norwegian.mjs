@@ -80,9 +80,11 @@ export const NORWEGIAN = {
     "Disse ønskene tar {share} av kvoten ({count} forespørsler i minuttet).",
   "These wishes need {share} of the quota ({count} requests a minute), so values become older than wished.":
     "Disse ønskene trenger {share} av kvoten ({count} forespørsler i minuttet), så verdier blir eldre enn ønsket.",
-  "{name}: {tags} tags, at most {age} old": "{name}: {tags} tagger, høyst {age} gamle",
-  "{name}: {tags} tags, at most {age} old, more than wished":
-    "{name}: {tags} tagger, høyst {age} gamle, mer enn ønsket",
+  "{name}: {tags} tags, a value every {age}": "{name}: {tags} tagger, en verdi per {age}",
+  "{name}: {tags} tags, a value every {age}, less often than wished":
+    "{name}: {tags} tagger, en verdi per {age}, sjeldnere enn ønsket",
+  "A database or data lake stores {rows} rows of values a day":
+    "En database eller datasjø lagrer {rows} rader med verdier om dagen",
   "history {name}: {tags} tags at {resolution}": "historikk {name}: {tags} tagger per {resolution}",
   "history {name}: {tags} tags at {resolution}, its past fetched in {time}":
     "historikk {name}: {tags} tagger per {resolution}, fortiden hentet på {time}",
