@@ -22,7 +22,7 @@ sources:
     base_url: http://127.0.0.1:${ports.service}
     token: {env: TOKEN}
     time_zone: Europe/Oslo
-    read: [{name: all, every: 10s}]
+    read: [{name: all, every: 10s, fresher: true}]
     history: [{name: five, resolution: 5m, backfill: 30d}]
 `,
 );

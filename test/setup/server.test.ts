@@ -181,7 +181,7 @@ describe("the server of the setup page", () => {
     const every = { readings: 15_000, meters: 15_000, rest: null };
     const { body: more } = await request("/api/plan", { ...looked.wishes, every }, key);
     expect(more.load).toBeGreaterThan(looked.plan.load);
-    expect([more.fits, more.lines]).toMatchObject([true, { length: 3 }]);
+    expect([more.fits, more.lines]).toMatchObject([true, { length: 4 }]);
     building = buildingWith({ "°C": 3_000 });
     await request("/api/look", ADDRESS, key);
     const excessiveChoices = { ...CHOICES, every: { ...CHOICES.every, readings: 3_000 } };

@@ -18,7 +18,7 @@ const SIMULATOR = { sites: [4], alarms: { recorded: false } };
 async function followSimulator(more: Partial<Parameters<typeof startVirtualWorker>[0]> = {}) {
   const started = await startVirtualWorker({
     simulator: SIMULATOR,
-    source: { read: [{ name: "all", every: "2m" }] },
+    source: { read: [{ name: "all", every: "2m", fresher: true }] },
     ...more,
   });
   onTestFinished(() => started.clear());
@@ -42,7 +42,7 @@ describe("a worker that has run for a while", () => {
     timeout: 120_000,
   }, async () => {
     const { answer, clock, firstTag, started } = await followSimulator({
-      source: { quota: { requests_per_minute: 2 }, read: [{ name: "all", every: "2m" }] },
+      source: { quota: { requests_per_minute: 2 }, read: [{ name: "all", every: "2m", fresher: true }] },
     });
     await clock.advance(65 * MINUTE);
     const id = await firstTag();

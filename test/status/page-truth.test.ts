@@ -123,7 +123,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     await expect
       .poll(() => plainText(page, ".plan"))
       .toContain(
-        "It fits: the target intervals need 47 % of the available requests. Measured values were older than their target: comfort 78 s instead of 60 s.",
+        "It fits: the target intervals need 45 % of the available requests. Measured values were older than their target: comfort 78 s instead of 60 s.",
       );
   });
 });

@@ -130,7 +130,7 @@ describe("a plan of classes with a fixed cadence", () => {
     expect(rowsPerDay(cadence("all", 20, 30))).toBe(57_600);
     expect(rowsPerDay(readClass("all", 20, 30))).toBe(518_400);
     expect(rowsPerDay(cadence("all", 800, 60))).toBe(Math.round((800 * 1_440) / (2 / 0.97)));
-    expect(planLines(reportPlan(facts([cadence("all", 20, 30)]))).join("\n")).toMatch(/rows a day.*\n.* 57600 /);
+    expect(quotaPlanLines(reportPlan(facts([cadence("all", 20, 30)]))).join("\n")).toMatch(/rows a day.*\n.* 57600 /);
   });
 
   test("takes a value for too old only when it came more than one slot after its interval", () => {

@@ -146,7 +146,12 @@ async function start(folder: string, scenario: Scenario, servers: Servers): Prom
 
 function workerConfig(folder: string, scenario: Scenario, url: string, servers: Servers) {
   const { every, steady, receivers = 0, sources, schedules } = scenario;
-  const readClass = { name: "all", every, ...(steady ? { on_change: true, max_silence: "7d" } : {}) };
+  const readClass = {
+    name: "all",
+    every,
+    fresher: every === FULL_LOAD.every,
+    ...(steady ? { on_change: true, max_silence: "7d" } : {}),
+  };
   const servicenow = {
     ...{ url: new URL(url).origin, user: "bench", password: { env: "BENCH_PASSWORD" } },
     ...{ close_code: "Solved", initial: true, allow_networks: ["127.0.0.0/8"] },

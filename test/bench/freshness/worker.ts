@@ -105,7 +105,7 @@ export async function driveWorker(
   const readConfig = ReadConfig.parse(
     classes.map(([, seconds], which) => ({
       ...{ name: `class ${which}`, every: `${seconds}s`, select: { ids: ids[which] } },
-      ...{ on_change: true, max_silence: "30d" },
+      ...{ fresher: true, on_change: true, max_silence: "30d" },
     })),
   );
   const quotaDemand = createHistoryDemand();

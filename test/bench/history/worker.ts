@@ -50,7 +50,9 @@ export async function driveBackfill(wanted: BackfillCase) {
     { name: "past", resolution: "5m", every: "30d", backfill: `${wanted.days}d`, look_back: "1h" },
   ]);
   const readConfig = ReadConfig.parse(
-    everyMs === 0 ? [] : [{ name: "all", every: `${everyMs / 1_000}s`, on_change: true, max_silence: "30d" }],
+    everyMs === 0
+      ? []
+      : [{ name: "all", every: `${everyMs / 1_000}s`, fresher: true, on_change: true, max_silence: "30d" }],
   );
 
   const startWorker = (): { pull: HistoryPull; reads: LiveReads; stop: () => Promise<void> } => {

@@ -30,7 +30,7 @@ export const ReadClass = z
     }),
     on_change: z.boolean().default(false).meta({
       description:
-        "Tell a value only when it or its quality differs from the one told last. The default tells every sample.",
+        "Emit a value only when it or its quality differs from the last emitted one. The default emits one per interval.",
     }),
     deadband: z
       .number()
