@@ -174,7 +174,7 @@ describe("the settings of a source at a reload", () => {
 
 describe("the request quota at a reload", () => {
   test("shrinks at once, and grows only as far as the current minute allows", async () => {
-    await startSource({ schedules: RARE_SCHEDULES, read: [{ name: "all", every: "10s" }] });
+    await startSource({ schedules: RARE_SCHEDULES, read: [{ name: "all", every: "10s", fresher: true }] });
     await virtual.clock.advance(10 * MINUTE_MS);
     const countRequests = (fromMs: number) => requestsSince(fromMs).filter(isTagRequest).length;
     await virtual.reload((file) => (file.sources.main.quota = { requests_per_minute: 5 }));

@@ -75,7 +75,7 @@ async function start(folder: string, scenario: Scenario, servers: Servers): Prom
     state: members === 0 ? {} : { postgres },
     sources: sourcesConfig(service.url, sources, {
       schedules: { hosts: false, systems: false },
-      read: [{ name: "all", every: READ_INTERVAL }],
+      read: [{ name: "all", every: READ_INTERVAL, fresher: true }],
     }),
     sinks: {
       broker: { mqtt: { url: servers.mqtt, prefix: folder.replaceAll(/\W/g, "_") }, filter },

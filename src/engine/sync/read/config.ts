@@ -14,8 +14,7 @@ export const ReadClass = z
     every: Duration.refine((ms) => ms >= 3_000, {
       message: "Write 3s or more: 20 requests a minute are one every 3 s, so a shorter interval cannot be kept.",
     }).meta({
-      description:
-        "How often each tag yields a value, and how old a value may become; at least 3s. Values are one interval apart, give or take 3 s.",
+      description: "How often each tag yields a value, and how old a value may become; at least 3s.",
     }),
     fresher: z.boolean().default(false).meta({
       description:
