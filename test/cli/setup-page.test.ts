@@ -64,7 +64,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     await page.getByLabel("Meters").focus();
     await pressKeys("End");
     expect(await page.getByLabel("Meters").getAttribute("aria-valuetext")).toBe("not read");
-    await expect.poll(() => page.locator(".plan li").allTextContents()).toHaveLength(3);
+    await expect.poll(() => page.locator(".plan li").allTextContents()).toHaveLength(4);
     await page.reload();
     await heading("Inspection result");
     await page.getByLabel("Time zone of the buildings").fill("Oslo");

@@ -34,6 +34,8 @@ interface ScheduledTag {
   row: number;
   watched: WatchedTag;
   lastMs: number | null;
+  /** Time of the last reading that was not a second one within its interval; freshness counts from it. */
+  freshMs: number | null;
   /** Offset of the tag's grid in its stretched interval; null for a tag without a grid, which is fresher. */
   phaseMs: number | null;
   readonly countedMs: number | null;
@@ -129,6 +131,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     return {
       ...{ id, row: -1, watched, phaseMs: null },
       lastMs: isStoredTimeAhead ? null : storedReadMs,
+      freshMs: isStoredTimeAhead ? null : storedReadMs,
       countedMs: isStoredTimeAhead ? stored.nowMs : null,
       sinceMs: stored.nowMs,
       nulls: storedValue?.nulls ?? 0,
@@ -189,6 +192,14 @@ export function createTagSchedule(context: TagScheduleContext) {
     if (readMs === null) return NEVER_READ_MS;
     const nominalMs = nominalMsOf(tag, readMs, intervalMs);
     return grid.isFirstRound || nominalMs + intervalMs <= grid.firstRoundEndMs ? readMs : nominalMs;
+  }
+
+  /** True if a reading is not a second one within the interval of an earlier one. Times are monotonic. */
+  function startsInterval(tag: ScheduledTag, readMs: number, earlierMs: number): boolean {
+    if (tag.phaseMs === null) return true;
+    const intervalMs = intervalMsOf(tag, readSiteState(tag.watched.siteId));
+    if (grid.isFirstRound && readMs - earlierMs >= intervalMs - grid.slotMs) return true;
+    return nominalMsOf(tag, readMs, intervalMs) !== nominalMsOf(tag, earlierMs, intervalMs);
   }
 
   const awaitsFirstValue = (tag: ScheduledTag) => tag.lastMs === null && tag.countedMs === null && tag.failures === 0;
@@ -322,8 +333,11 @@ export function createTagSchedule(context: TagScheduleContext) {
         const { name } = tag.watched.readClass;
         const site = readSiteState(tag.watched.siteId);
         if (awaitsFirstValue(tag)) writtenSiteStates.isCurrent = false;
-        if (tag.lastMs !== null && countsForFreshness(tag, site))
-          replacedAgesMs.now.set(name, Math.max(replacedAgesMs.now.get(name) ?? 0, nowMs - tag.lastMs));
+        if (tag.freshMs !== null && countsForFreshness(tag, site))
+          replacedAgesMs.now.set(name, Math.max(replacedAgesMs.now.get(name) ?? 0, nowMs - tag.freshMs));
+        const isExtra =
+          tag.lastMs !== null && !tag.watched.readClass.on_change && !startsInterval(tag, nowMs, tag.lastMs);
+        if (!isExtra) tag.freshMs = nowMs;
         tag.lastMs = nowMs;
         tag.answersOffline = answer === "value" && site.offline;
         if (answer === "value") tag.nulls = 0;
@@ -392,12 +406,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     /** True if a reading at a wall time is the first one of its interval in the tag's grid since the emitted one. */
     isNewInterval(id: string, readAtMs: number, emittedAtMs: number): boolean {
       const tag = scheduledTags.get(id);
-      if (tag === undefined || tag.phaseMs === null) return true;
-      const { phaseMs } = tag;
-      const intervalMs = intervalMsOf(tag, readSiteState(tag.watched.siteId));
-      if (grid.isFirstRound && readAtMs - emittedAtMs >= intervalMs - grid.slotMs) return true;
-      const nominalMs = (ms: number) => nominalReadMs(ms, phaseMs, intervalMs, grid.slotMs);
-      return nominalMs(readAtMs) !== nominalMs(emittedAtMs);
+      return tag === undefined || startsInterval(tag, readAtMs - grid.wallOffsetMs, emittedAtMs - grid.wallOffsetMs);
     },
 
     freshness(nowMs: number): readonly ReadClassFreshness[] {
@@ -415,7 +424,7 @@ export function createTagSchedule(context: TagScheduleContext) {
         const firstValueWaitMs = nowMs - tag.sinceMs;
         // A tag without a value counts only when its first value is late.
         const lateFirstValueMs = firstValueWaitMs > promisedMs ? firstValueWaitMs : null;
-        const valueAgeMs = tag.lastMs === null ? lateFirstValueMs : Math.max(nowMs - tag.lastMs, replacedValueAgeMs);
+        const valueAgeMs = tag.freshMs === null ? lateFirstValueMs : Math.max(nowMs - tag.freshMs, replacedValueAgeMs);
         if (valueAgeMs !== null) classFreshness.achievedMs = Math.max(valueAgeMs, classFreshness.achievedMs ?? 0);
       }
       return [...classStates.values()];
