@@ -29,7 +29,7 @@ describe("plenum plan without a worker", () => {
     expect(stderr.replaceAll(/^Planning … \d+ s\n/gm, "")).toBe("");
     expect(stdout).toMatch(/^source main: 2 sites, 141 tags, as the service lists them\n/);
     expect(stdout).toMatch(/^ +live +\d+\.\d\d +\d+\.\d %$/m);
-    expect(stdout).toMatch(/^ +comfort +\d+ +60 s +60 s +[\d.]+ s +– +\d+\.\d\d$/m);
+    expect(stdout).toMatch(/^ +comfort +\d+ +60 s +60 s +[\d.]+ s +– +\d+ +\d+\.\d\d$/m);
     expect(stdout).toMatch(/^ +rest +\d+ +15 min +15 min /m);
     expect(stdout).toMatch(/^Reading every one of them once takes \d+ s\.$/m);
     expect(stdout).toMatch(/^ +log +141 +5m +\d\.\d{3} +0$/m);

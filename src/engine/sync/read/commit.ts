@@ -103,9 +103,11 @@ export function createLiveReadCommit(
       unreadableTagsChange.committed();
       for (const id of releasedTagIds) schedule.release(id);
       const countsByQuality = new Map<TagValueQuality, number>();
-      for (const { id, stored } of valueOutcomes) {
+      for (const { id, stored, event } of valueOutcomes) {
         cacheTagValue(id, stored);
-        onReadingCommitted(id, stored.quality, nowMs);
+        // Sinks do not know of a second reading within an interval, so their value becomes stale as if it did not exist.
+        const isConfirmedForSinks = event !== null || schedule.watched(id)?.readClass.on_change === true;
+        if (isConfirmedForSinks) onReadingCommitted(id, stored.quality, nowMs);
         countsByQuality.set(stored.quality, (countsByQuality.get(stored.quality) ?? 0) + 1);
       }
       for (const [quality, count] of countsByQuality) metrics.tagsRead.inc({ source: source.name, quality }, count);
