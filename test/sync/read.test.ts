@@ -392,7 +392,10 @@ describe("a stale value of a tag that cannot be read", () => {
   async function runWithStaleValues(reads: ReturnType<typeof createLiveReads>, ms: number) {
     const ended = new AbortController();
     const watch = reads.watchStaleValues(ended.signal);
+    const endMs = clock.monotonic() + ms;
     await runReads(reads, ms, { history: false });
+    // Failed reads end before.
+    await clock.advance(Math.max(0, endMs - clock.monotonic()));
     ended.abort(new OrderlyStop());
     await watch;
     return (await emittedValues()).filter(({ data }) => data.quality === "stale");

@@ -53,6 +53,19 @@ export function cadenceRequestsPerMinute(classes: readonly CadenceClass[], size:
   );
 }
 
+/** Keeps the positions of tags in their class: new tags and the last ones fill the holes of removed tags. */
+export function keepPositions(
+  idsBefore: readonly string[],
+  isPresent: (id: string) => boolean,
+  newIds: string[],
+): string[] {
+  const presentIds = idsBefore.filter(isPresent);
+  const places = idsBefore.slice(0, presentIds.length + newIds.length);
+  const idsToPlace = [...newIds, ...idsBefore.slice(places.length).filter(isPresent).toReversed()];
+  const filled = places.map((id) => (isPresent(id) ? id : (idsToPlace.shift() as string)));
+  return [...filled, ...idsToPlace];
+}
+
 /** Time of the grid for which a reading counts, e.g. 10:00:20 for 10:00:18.5 in a grid of 30 s with offset 20 s. */
 export function nominalReadMs(readMs: number, gridMs: number, intervalMs: number, slotMs: number): number {
   const earlyMs = Math.min(EARLY_SLOTS_MAX * slotMs, intervalMs / 2);

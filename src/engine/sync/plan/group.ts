@@ -27,6 +27,23 @@ export interface IsolatedTag extends RequestIsolation {
 /** Time of a tag that was never read; finite, so that the difference of two times is a number. */
 export const NEVER_READ_MS = -Number.MAX_SAFE_INTEGER;
 
+/** The same columns while they are filled. */
+export type WritablePlannedTags = { count: number } & Omit<PlannedTags, "count" | "ids" | "isolated"> & {
+    readonly ids: string[];
+    readonly isolated: Map<number, IsolatedTag>;
+  };
+
+export function createPlannedTags(rows: number): WritablePlannedTags {
+  return {
+    ...{ count: 0, ids: [], isolated: new Map() },
+    intervalMs: new Float64Array(rows),
+    fresher: new Uint8Array(rows),
+    lastMs: new Float64Array(rows),
+    sinceMs: new Float64Array(rows),
+    underWay: new Uint8Array(rows),
+  };
+}
+
 export interface ReadPlanRules {
   readonly slotMs: number;
   readonly size: number;

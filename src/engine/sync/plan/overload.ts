@@ -41,6 +41,20 @@ export function computeQuotaOverload(
   return { demand: totalDemand, factors: new Map(classes.map((each) => [each.name, classFactor(scale)(each)])) };
 }
 
+/** Change of a stretch factor below which the tags keep their grid. */
+const STRETCH_CHANGE_MIN = 0.05;
+
+/** Keeps factors that are still sufficient, because each new factor moves the grid of all tags of the class. */
+export function keepSimilarFactors(before: ReadonlyMap<string, number>, needed: ReadonlyMap<string, number>) {
+  return new Map(
+    [...needed].map(([name, factor]) => {
+      const factorBefore = before.get(name) ?? 1;
+      const isSimilar = factor > 1 && factorBefore >= factor && factorBefore <= factor * (1 + STRETCH_CHANGE_MIN);
+      return [name, isSimilar ? factorBefore : factor];
+    }),
+  );
+}
+
 /** Requests of a class per slot: 400 tags every 60 s in slots of 3 s need 1, fresher with replies of 1 s 400 / 380. */
 export function requestsPerSlot(
   { tags, everyMs, fresher }: ReadClassDemand,

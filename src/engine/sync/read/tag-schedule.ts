@@ -1,6 +1,6 @@
-import { assignGroupPhases, nominalReadMs } from "../plan/cadence.ts";
-import { type IsolatedTag, NEVER_READ_MS, type PlannedTags } from "../plan/group.ts";
-import { backOffInterval, computeQuotaOverload, type QuotaOverload } from "../plan/overload.ts";
+import { assignGroupPhases, keepPositions, nominalReadMs } from "../plan/cadence.ts";
+import { createPlannedTags, NEVER_READ_MS, type PlannedTags } from "../plan/group.ts";
+import { backOffInterval, computeQuotaOverload, keepSimilarFactors, type QuotaOverload } from "../plan/overload.ts";
 import { readingTimeOf, type StoredTagQuarantine, type StoredValue } from "../snapshot.ts";
 import { type TagIsolation, tagQuarantineMs } from "./bisection.ts";
 import type { WatchedTag } from "./value-event.ts";
@@ -57,17 +57,11 @@ interface SiteState {
   readonly inSight: boolean;
 }
 
-type TagScheduleColumns = { count: number } & Omit<PlannedTags, "count" | "ids" | "isolated"> & {
-    readonly ids: string[];
-    readonly isolated: Map<number, IsolatedTag>;
-  };
-
 /** Nulls in a row after which a tag no longer counts for the freshness of its read class. */
 const NULLS_OF_SILENT_TAG_MIN = 3;
 const FAILED_TAG_RETRY_WAIT_MS = 15_000;
-/** Changes of a slot's length and of a stretch factor below which the tags keep their grid. */
+/** Change of a slot's length below which the tags keep their grid. */
 const SLOT_CHANGE_MIN = 0.15;
-const STRETCH_CHANGE_MIN = 0.05;
 
 export type TagSchedule = ReturnType<typeof createTagSchedule>;
 export type ScheduledTagState = NonNullable<ReturnType<TagSchedule["known"]>>;
@@ -80,7 +74,7 @@ export function createTagSchedule(context: TagScheduleContext) {
   const siteRequestedMs = new Map<number, number>();
   /** Largest age at which a value was replaced, by read class, in this minute and in the minute before. */
   let replacedAgesMs = { now: new Map<string, number>(), before: new Map<string, number>() };
-  let columns = createScheduleColumns(0);
+  let columns = createPlannedTags(0);
   let writtenSiteStates = { isCurrent: false, sites: new Map<number, SiteState>() as ReadonlyMap<number, SiteState> };
   const changedTags = new Set<ScheduledTag>();
   /** Tag ids by class: positions 0 to 19 are read together, then 20 to 39. */
@@ -155,7 +149,7 @@ export function createTagSchedule(context: TagScheduleContext) {
         const idsBefore = orderByClass.get(name) ?? [];
         const ids = new Set(tags.map(({ id }) => id));
         const newIds = ids.difference(new Set(idsBefore));
-        return [name, fillHoles(idsBefore, (id) => ids.has(id), [...newIds])];
+        return [name, keepPositions(idsBefore, (id) => ids.has(id), [...newIds])];
       }),
     );
     grid.inputs = "";
@@ -237,7 +231,7 @@ export function createTagSchedule(context: TagScheduleContext) {
   }
 
   function writeScheduleColumns(nowMs: number): void {
-    if (columns.underWay.length < scheduledTags.size) columns = createScheduleColumns(scheduledTags.size);
+    if (columns.underWay.length < scheduledTags.size) columns = createPlannedTags(scheduledTags.size);
     columns.isolated.clear();
     changedTags.clear();
     const { sites, siteOf } = createSiteStateCache();
@@ -449,34 +443,4 @@ export function createTagSchedule(context: TagScheduleContext) {
       };
     },
   };
-}
-
-function createScheduleColumns(rows: number): TagScheduleColumns {
-  return {
-    ...{ count: 0, ids: [], isolated: new Map() },
-    intervalMs: new Float64Array(rows),
-    fresher: new Uint8Array(rows),
-    lastMs: new Float64Array(rows),
-    sinceMs: new Float64Array(rows),
-    underWay: new Uint8Array(rows),
-  };
-}
-
-function fillHoles(idsBefore: readonly string[], isPresent: (id: string) => boolean, newIds: string[]): string[] {
-  const presentIds = idsBefore.filter(isPresent);
-  const places = idsBefore.slice(0, presentIds.length + newIds.length);
-  const idsToPlace = [...newIds, ...idsBefore.slice(places.length).filter(isPresent).toReversed()];
-  const filled = places.map((id) => (isPresent(id) ? id : (idsToPlace.shift() as string)));
-  return [...filled, ...idsToPlace];
-}
-
-/** Keeps factors that are still sufficient, because each new factor moves the grid of all tags of the class. */
-function keepSimilarFactors(before: ReadonlyMap<string, number>, needed: ReadonlyMap<string, number>) {
-  return new Map(
-    [...needed].map(([name, factor]) => {
-      const factorBefore = before.get(name) ?? 1;
-      const isSimilar = factor > 1 && factorBefore >= factor && factorBefore <= factor * (1 + STRETCH_CHANGE_MIN);
-      return [name, isSimilar ? factorBefore : factor];
-    }),
-  );
 }
