@@ -25,11 +25,13 @@ import {
   commandsEndOnce,
   type Deliveries,
   littleIsRepeated,
+  noOldValueIsGood,
   nothingIsAltered,
   nothingIsLost,
   orderIsKept,
   pictureIsRight,
   unreadableIsFetchedOrNamed,
+  type WorkerStart,
 } from "./judge.ts";
 import { createSimulatedSink, isRejectedId, SINK_MOODS, type SimulatedSink } from "./simulated-sinks.ts";
 
@@ -56,6 +58,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   ) as Record<keyof typeof FILTERS, SimulatedSink>;
   const tags = writable(seed);
   const replied = new Map<string, Set<string>>();
+  const readMs = new Map<string, number[]>();
   const commanders = createCommanders(
     tags.map(({ id }) => id),
     () => stage.virtual.clock,
@@ -69,9 +72,15 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
     return async (request, signal) => {
       commanders.left(request);
       const reply = await transport(request, signal);
-      if (request.path.includes("/tags/read")) noteValues(replied, reply.body);
+      if (request.path.includes("/tags/read"))
+        noteValues(replied, reply.body, (id) => noteReading(id, stage.virtual.clock.monotonic()));
       return reply;
     };
+  };
+  const noteReading = (id: string, atMs: number) => {
+    const times = readMs.get(id);
+    if (times === undefined) readMs.set(id, [atMs]);
+    else times.push(atMs);
   };
   let flips: string[] = [];
   const damaged = { events: new Set<string>(), sets: new Set<string>() };
@@ -114,6 +123,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   const story: string[] = [];
   const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
   const raised: string[] = [];
+  const workerStarts: WorkerStart[] = [];
   let crashes = 0;
 
   let known = 0;
@@ -181,7 +191,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
     async () => {
       await look();
       tell("a stop and a start");
-      await stage.restart("stop");
+      await restart("stop");
     },
     crash,
     crash,
@@ -232,7 +242,13 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
     await look();
     crashes += 1;
     tell("a kill and a start");
-    await stage.restart("crash");
+    await restart("crash");
+  }
+
+  async function restart(how: "stop" | "crash"): Promise<void> {
+    await stage.restart(how);
+    const offsetMs = clock.now() - START_MS - clock.monotonic();
+    workerStarts.push({ atMs: clock.monotonic(), isClockWrong: Math.abs(offsetMs) > SECOND });
   }
 
   // Start with several alarms, because the worker verifies mass changes more slowly.
@@ -283,6 +299,17 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
     note("little is repeated", littleIsRepeated(deliveries));
     const unwelcome = [...deadLetters].filter((id) => !isRejectedId(id));
     if (unwelcome.length > 0) note("no dead letter without a refusal", [`${name}: ${unwelcome.join(", ")}`]);
+  }
+  // Damaged documents of values are lost, so the worker does not know that a sink has them.
+  if (![...damaged.sets].some((set) => /value|tag|site/.test(set))) {
+    const values = {
+      readMs,
+      promiseMs: (id: string) => promiseOf(stage, id),
+      starts: workerStarts,
+      endMs: clock.monotonic(),
+    };
+    note("no old value is good", noOldValueIsGood({ ...values, end: ends.steady }, { onlyAtEnd: false }));
+    note("no old value is good", noOldValueIsGood({ ...values, end: ends.moody }, { onlyAtEnd: true }));
   }
   const gaps = await store.outbox.gaps();
   note(
@@ -348,7 +375,13 @@ function replayedMost(end: SimulatedSink, damagedSets: ReadonlySet<string>, even
   return end.name === "steady" && !damagedSets.has("sink") ? 0 : 20 * events;
 }
 
-function noteValues(replied: Map<string, Set<string>>, body: Uint8Array): void {
+/** Interval of the first class that selects the tag, plus one slot at half of the quota. */
+function promiseOf({ world }: Stage, tagId: string): number {
+  const readClass = world.read.find(({ select: { ids } }) => ids === undefined || ids.includes(tagId));
+  return (readClass?.every ?? 0) + 6 * SECOND;
+}
+
+function noteValues(replied: Map<string, Set<string>>, body: Uint8Array, onReading: (id: string) => void): void {
   let parsed: unknown;
   try {
     parsed = JSON.parse(new TextDecoder().decode(body));
@@ -365,6 +398,7 @@ function noteValues(replied: Map<string, Set<string>>, body: Uint8Array): void {
     const read = typeof value === "string" && value.trim() !== "" ? Number(value) : value;
     const values = replied.get(id) ?? new Set();
     replied.set(id, values.add(String(read)));
+    if (typeof read === "boolean" || (typeof read === "number" && !Number.isNaN(read))) onReading(id);
   }
 }
 

@@ -112,6 +112,68 @@ export function changedTypesAreUncertain(
   return good.length === 0 ? [] : [`${good.length} values are good, as ${good[0]}`];
 }
 
+export interface ShownValues {
+  readonly end: SimulatedSink;
+  /** Times of the replies with a usable value of each tag, monotonic milliseconds, ascending. */
+  readonly readMs: ReadonlyMap<string, readonly number[]>;
+  /** Interval of the tag's class plus one request slot, milliseconds. */
+  readonly promiseMs: (tagId: string) => number;
+  readonly starts: readonly WorkerStart[];
+  readonly endMs: number;
+}
+
+export interface WorkerStart {
+  readonly atMs: number;
+  /** Ages of stored values are unknown at a start with a wrong wall clock, so they count from the start. */
+  readonly isClockWrong: boolean;
+}
+
+/** Time for the bucket of due times, the transaction and the delivery. */
+const STALE_DELIVERY_MS = 5_000;
+const STALE_START_MS = 30_000;
+
+/** "No sink shows `good` for a value that is older than its interval plus one request slot." */
+export function noOldValueIsGood(
+  { end, readMs, promiseMs, starts, endMs }: ShownValues,
+  { onlyAtEnd }: { readonly onlyAtEnd: boolean },
+): string[] {
+  const shown = new Map<string, { readonly fromMs: number; readonly tagId: string; readonly isUsable: boolean }>();
+  const problems: string[] = [];
+
+  function check({ fromMs, tagId, isUsable }: { fromMs: number; tagId: string; isUsable: boolean }, untilMs: number) {
+    if (!isUsable) return;
+    const readings = readMs.get(tagId) ?? [];
+    const first = readings.findLastIndex((atMs) => atMs <= fromMs);
+    const bases = [...readings.slice(Math.max(0, first)).filter((atMs) => atMs < untilMs), untilMs];
+    for (const [index, readAtMs] of bases.slice(0, -1).entries()) {
+      const replacedMs = Math.max(fromMs, bases[index + 1] ?? untilMs);
+      const wrongStart = starts.findLast(
+        ({ atMs, isClockWrong }) => isClockWrong && readAtMs < atMs && atMs < replacedMs,
+      );
+      const dueMs = (wrongStart?.atMs ?? readAtMs) + promiseMs(tagId) + STALE_DELIVERY_MS;
+      const hasJustStarted = starts.some(
+        ({ atMs }) => atMs > readAtMs && atMs < replacedMs && replacedMs - atMs < STALE_START_MS,
+      );
+      if (replacedMs > dueMs && !hasJustStarted)
+        problems.push(
+          `${end.name} shows ${tagId} as good ${Math.round((replacedMs - readAtMs) / 1_000)} s after its reading`,
+        );
+    }
+  }
+
+  for (const { atMs, json, subject } of onlyAtEnd ? end.kept : end.taken) {
+    if (!subject.includes("/tag/")) continue;
+    const event = JSON.parse(json) as AnyEvent;
+    if (event.type !== "tag-value") continue;
+    const { quality, tag } = event.data;
+    const before = shown.get(tag.id);
+    if (before !== undefined && !onlyAtEnd) check(before, atMs);
+    shown.set(tag.id, { fromMs: atMs, tagId: tag.id, isUsable: quality === "good" || quality === "uncertain" });
+  }
+  for (const last of shown.values()) check(onlyAtEnd ? { ...last, fromMs: endMs } : last, endMs);
+  return problems.length === 0 ? [] : [`${problems.length} times, as ${problems[0]}`];
+}
+
 /** Buckets that count as absent do not exist at the service, unless samples arrive late. */
 export function absenceIsTrue(stage: Stage, events: readonly AnyEvent[]): readonly string[] {
   if (stage.world.lateMs > 0) return [];
