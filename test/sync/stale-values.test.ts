@@ -1,7 +1,17 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
+import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { createWakeup } from "#src/core/runtime/waiting.ts";
+import { createGroupCommit, createLiveReadCommit } from "#src/engine/sync/read/commit.ts";
+import { ReadConfig } from "#src/engine/sync/read/config.ts";
+import { createStaleValues, type StaleValues } from "#src/engine/sync/read/stale-values.ts";
+import { createTagSchedule } from "#src/engine/sync/read/tag-schedule.ts";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
-import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+import { effortOf } from "../effort.ts";
+import { START_MS, startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+import { openStage, partialSource, tagNamed } from "./trial-building.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -116,6 +126,72 @@ describe("a value that is not read again", () => {
     await virtual.clock.advance(5 * MINUTE);
     expect((await staleCounts(virtual))["source-unavailable"]).toBe(0);
   });
+});
+
+test("10,000 values that become stale at once cost at most as much as 1.2 times as many readings", async () => {
+  const { clock, store } = await openStage(START_MS);
+  const log = createLog({ level: "silent" });
+  const metrics = createMetrics();
+  const changes = createWakeup();
+  let isInSight = true;
+  const [readClass] = ReadConfig.parse([{ name: "all", every: "1h" }]);
+  if (readClass === undefined) throw new Error("There is no class.");
+  const tags = Array.from({ length: 10_000 }, (_, n) => ({
+    tag: tagNamed(String(10_001 + n)),
+    siteId: 1,
+    systemIds: [],
+  }));
+  const schedule = createTagSchedule({
+    ...{ gatewayOffline: () => false, sees: () => isInSight, anyIsolated: () => false, isolationOf: () => null },
+  });
+  const stored = { values: new Map(), quarantines: new Map(), nowMs: clock.monotonic(), toMonotonic: Date.parse };
+  schedule.watch(
+    tags.map((siteTag) => ({ ...siteTag, readClass })),
+    stored,
+  );
+  const groupCommit = createGroupCommit({ store, clock, sources: 1 });
+  const commitOptions = { ...{ source: partialSource({}), store, clock, log, metrics }, groupCommit };
+  const readCommit = createLiveReadCommit(commitOptions, schedule, (...reading) =>
+    staleValues.readingCommitted(...reading),
+  );
+  let staleCount = 0;
+  let areAllStale = Promise.withResolvers<void>();
+  const staleValues: StaleValues = createStaleValues({
+    ...{ source: "trial", schedule, clock, log, metrics, slotMs: () => SLOT_MS, refresh: async () => {} },
+    scope: { hasAbility: () => true, changes },
+    async commit(ids, judge) {
+      const committed = await readCommit.stale(ids, judge);
+      staleCount += committed.size;
+      if (staleCount % tags.length === 0) areAllStale.resolve();
+      return committed;
+    },
+  });
+  const readings = tags.map(({ tag }) => ({ ...tag, value: 20.5 }));
+  const noWait = AbortSignal.abort();
+  async function readAllTags(): Promise<void> {
+    isInSight = true;
+    for (let start = 0; start < readings.length; start += 20) {
+      const reply = { readings: readings.slice(start, start + 20), receivedAtMs: clock.now(), latencyMs: 50 };
+      const ids = reply.readings.map(({ id }) => id);
+      await readCommit.values(ids, reply, noWait);
+    }
+  }
+  async function loseSite(): Promise<void> {
+    isInSight = false;
+    areAllStale = Promise.withResolvers();
+    changes.wakeUp();
+    await areAllStale.promise;
+  }
+  const ended = new AbortController();
+  const watch = staleValues.run(ended.signal);
+  await readAllTags();
+  await loseSite();
+  await clock.advance(MINUTE);
+  const readEffort = await effortOf(readAllTags);
+  const staleEffort = await effortOf(loseSite);
+  ended.abort(new OrderlyStop());
+  await watch;
+  expect(staleEffort / readEffort).toBeLessThanOrEqual(1.2);
 });
 
 async function siteLoss(virtual: VirtualWorker) {

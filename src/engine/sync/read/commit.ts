@@ -30,6 +30,8 @@ export interface LiveReadCommitOptions {
 }
 
 const CACHED_VALUES_MAX = 1_000;
+/** Stale values do not wait for the next transaction of other sources. */
+const WITHOUT_WAIT = AbortSignal.abort();
 const CLOCK_SKEW_MAX_MS = 300_000;
 
 /** Commits the replies of live reads, then updates the tag schedule. */
@@ -141,7 +143,7 @@ export function createLiveReadCommit(
       }
     },
 
-    stale: (async (ids, judge, hurry) => {
+    stale: (async (ids, judge) => {
       let committed: readonly { readonly id: string; readonly stored: StoredValue }[] = [];
       const prepareChange = async () => {
         const uncachedTagValues = await readUncachedValues(ids);
@@ -160,7 +162,7 @@ export function createLiveReadCommit(
         const put = outcomes.map(({ id, stored }) => [id, stored] as const);
         return { documents: [{ set: valueDocumentSet, put }], events: outcomes.map(({ event }) => event) };
       };
-      await options.groupCommit.commit(source.name, prepareChange, hurry);
+      await options.groupCommit.commit(source.name, prepareChange, WITHOUT_WAIT);
       for (const { id, stored } of committed) cacheTagValue(id, stored);
       return new Map(committed.flatMap(({ id, stored: { staleReason } }) => (staleReason ? [[id, staleReason]] : [])));
     }) satisfies CommitStaleValues,

@@ -19,7 +19,6 @@ export interface StaleTag {
 export type CommitStaleValues = (
   ids: readonly string[],
   judge: (id: string) => StaleTag | null,
-  hurry: AbortSignal,
 ) => Promise<ReadonlyMap<string, StaleReason>>;
 
 export interface StaleValueOptions {
@@ -144,8 +143,8 @@ export function createStaleValues(options: StaleValueOptions) {
     for (const [id, { readMs }] of trackedValues) if (readMs !== null && reasonAtOnce(id) !== null) overdueIds.add(id);
   }
 
-  async function commitPart(ids: readonly string[], signal: AbortSignal): Promise<void> {
-    const stored = await options.commit(ids, judgeTag, signal);
+  async function commitPart(ids: readonly string[]): Promise<void> {
+    const stored = await options.commit(ids, judgeTag);
     for (const id of ids) {
       overdueIds.delete(id);
       const reason = stored.get(id);
@@ -160,7 +159,7 @@ export function createStaleValues(options: StaleValueOptions) {
     }
   }
 
-  async function emitStaleValues(signal: AbortSignal): Promise<number> {
+  async function emitStaleValues(): Promise<number> {
     sleepsUntilBucket = 0;
     if (!areTagsChecked) {
       areTagsChecked = true;
@@ -172,7 +171,7 @@ export function createStaleValues(options: StaleValueOptions) {
       const parts = Array.from({ length: Math.ceil(ids.length / STALE_VALUES_PER_COMMIT) }, (_, part) =>
         ids.slice(part * STALE_VALUES_PER_COMMIT, (part + 1) * STALE_VALUES_PER_COMMIT),
       );
-      const outcomes = await Promise.allSettled(parts.map((part) => commitPart(part, signal)));
+      const outcomes = await Promise.allSettled(parts.map((part) => commitPart(part)));
       showCounts();
       const failedOutcome = outcomes.find((outcome) => outcome.status === "rejected");
       if (failedOutcome !== undefined) throw failedOutcome.reason;
@@ -258,7 +257,7 @@ export function createStaleValues(options: StaleValueOptions) {
           isRefreshed = true;
           if (scope.changes.wakeups() !== scopeChangesChecked) areTagsChecked = false;
           scopeChangesChecked = scope.changes.wakeups();
-          return emitStaleValues(signal);
+          return emitStaleValues();
         },
         fault: (error, inMs) => log.warn({ err: error, inMs }, "stale values could not be stored; this is tried again"),
       });
