@@ -143,6 +143,7 @@ test("10,000 values that become stale at once cost at most as much as 1.2 times 
   }));
   const schedule = createTagSchedule({
     ...{ gatewayOffline: () => false, sees: () => isInSight, anyIsolated: () => false, isolationOf: () => null },
+    wallOffsetMs: () => 0,
   });
   const stored = { values: new Map(), quarantines: new Map(), nowMs: clock.monotonic(), toMonotonic: Date.parse };
   schedule.watch(
