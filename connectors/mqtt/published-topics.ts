@@ -121,7 +121,8 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
       const claimants = claims.get(key) ?? new Set();
       claims.set(key, claimants);
       claimants[change](object);
-      affected.push(...claimants);
+      // With more claimants, none of them may use the pattern, before and after the change.
+      if (claimants.size === (change === "add" ? 2 : 1)) affected.push(...claimants);
       if (claimants.size === 0) claims.delete(key);
     }
     return affected;
@@ -157,7 +158,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
         const isNamed = object.kind === "tag" && (names.path !== undefined || !topics.isLayoutOfEveryKind);
         object.wanted = isNamed ? pattern : undefined;
         if (object.isRemoved) object.pattern = pattern;
-        else if (isNamed) for (const other of changeClaims(object, "add")) affected.add(other);
+        else if (isNamed) for (const other of [object, ...changeClaims(object, "add")]) affected.add(other);
         else updateTopics(object, pattern);
       } else updateTopics(object, object.pattern);
       steps += 1;
