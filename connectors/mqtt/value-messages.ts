@@ -36,21 +36,11 @@ export function buildValueMessages(
   ];
 }
 
-/** Formats the message of a live value. Looks for whole numbers only where there are some, because this costs 10 %. */
+/** Formats the message of a live value. A value that is `bad` or `stale` is null, never 0. */
 function formatValueMessage(event: Event<"tag-value">): string {
-  const json = JSON.stringify(buildValueBody(event));
-  const { lastGood, value } = event.data;
-  return isWhole(value) || isWhole(lastGood?.value ?? null) ? withDecimals(json) : json;
-}
-
-const isWhole = (value: TagValue) => typeof value === "number" && !String(value).includes(".");
-
-/** Builds the message of a live value. A value that is `bad` or `stale` is null, never 0. */
-function buildValueBody(event: Event<"tag-value">): ValueMessage {
   const { tag, value, quality, time, latencyMs, lastGood, behindGateway, staleReason, type } = event.data;
-  return {
+  const fields: Omit<ValueMessage, "value" | "lastGoodValue"> = {
     ts: time,
-    value,
     quality,
     unit: tag.unit,
     name: tag.displayName,
@@ -59,7 +49,6 @@ function buildValueBody(event: Event<"tag-value">): ValueMessage {
     tag: tag.id,
     source: eventSourceName(event),
     site: event.siteid ?? null,
-    lastGoodValue: lastGood === null ? null : lastGood.value,
     lastGoodTime: lastGood === null ? null : lastGood.time,
     staleReason: staleReason ?? null,
     behindGateway,
@@ -68,10 +57,15 @@ function buildValueBody(event: Event<"tag-value">): ValueMessage {
     latencyMs,
     id: event.id,
   };
+  const lastGoodText = formatPlain(lastGood === null ? null : lastGood.value);
+  // A search for whole numbers in the JSON would take a third of the time that it takes to build it.
+  return `{"value":${formatPlain(value)},"lastGoodValue":${lastGoodText},${JSON.stringify(fields).slice(1)}`;
 }
 
-function formatPlain(value: number | boolean): string {
-  return typeof value === "number" ? String(value).replace(/^-?\d+(?=e|$)/, "$&.0") : String(value);
+function formatPlain(value: TagValue): string {
+  if (Number.isSafeInteger(value)) return `${value}.0`;
+  const text = String(value);
+  return typeof value !== "number" || text.includes(".") ? text : text.replace(/^-?\d+(?=e|$)/, "$&.0");
 }
 
 /** A measured number without a decimal point. Texts cannot match, because their quotes are escaped. */
