@@ -7,6 +7,7 @@ const PAST_RANGE = "--from 2d --to 1d";
 const NO_SOURCE = /^There is no source nowhere; known are: main\.$/;
 const NO_SINK = /^There is no sink nowhere; known are: files\.$/;
 const NO_TAG = /^The state knows no tag 99999999 of main\. `plenum tags` lists the tags\.$/;
+const LOCK = "--owner anna --reason x --for 1h";
 const NO_SITE = /^The state knows no site 999 of main\. `plenum sites` lists the sites\.$/;
 const NOT_SEEN = /^The token sees no site 999; it sees 1 \(.*\), 6 \(.*\)\. `plenum sites` lists them\.$/;
 const UNLISTED = /^Tag 99999999 is not among the 141 tags of main, .*; nothing was asked\./;
@@ -65,6 +66,14 @@ const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])
   ["writes approval", 78, /^There is no two-person rule\. Name approvers under commands\.approval\.$/],
   ["writes approve nobody --key token", 78, /^There is no two-person rule\./],
   ["writes second nosuch 1 --source nowhere", 78, NO_SOURCE],
+  [`writes lock --tag 99999999 ${LOCK}`, 78, NO_TAG],
+  [`writes lock --site 999 ${LOCK}`, 78, NO_SITE],
+  [`writes lock --system nosuch ${LOCK}`, 78, /^The state knows no tag of a system nosuch, so a lock of it/],
+  [`writes lock --site 1 --source nowhere ${LOCK}`, 78, NO_SOURCE],
+  ["writes unlock --tag 99999999", 78, /^There is no lock/],
+  ["writes unlock --site 999", 78, /^There is no lock/],
+  ["writes unlock --system nosuch", 78, /^There is no lock/],
+  ["writes unlock --site 1 --source nowhere", 78, NO_SOURCE],
   ["audit show --source nowhere", 78, NO_SOURCE],
   ["audit show --command nosuch", 78, /^The audit log has no record of a command nosuch\.$/],
   ["audit show --tag 88888888", 78, /^The audit log has no record about a tag 88888888\.$/],
@@ -111,7 +120,7 @@ const WITHOUT_WORKER: typeof CASES = [
 test("the tables of this test contain every command that takes a name", async () => {
   const names = /^<?(id|name|tag|sink|shell|letters?|unit|status|size|file|pattern|format|of)[.>]*>?$/;
   const newNames =
-    /^(init|demo|doctor|run|simulate|check|audit verify|state move)\b|export --(site|name|unit)|silence add --name|write --id|--log|--ca-file|--key/;
+    /^(init|demo|doctor|run|simulate|check|audit verify|state move)\b|export --(site|name|unit)|silence add --name|writes lock --owner|write --id|--log|--ca-file|--key/;
   const lines = [...CASES, ...WITH_WORKER, ...WITHOUT_WORKER].map(([line]) => line);
   const untested: string[] = [];
   const checkCommands = (command: Awaited<ReturnType<typeof wholeProgram>>, before: string) => {

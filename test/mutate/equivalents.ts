@@ -178,7 +178,6 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["highScale, «40 → (40 * 2)», (scale)", "Bisection has converged long before."],
   ],
   "src/engine/sync/plan/report.ts": [
-    ["|| measuredMs «<= → <» targetMs)", "Equal values print the same text."],
     ["Math.ceil((ms - «1e-6 → (1e-6 * 2)») / intervalStepMs", "Tolerance for the rest that bisection leaves."],
     ["STRETCH_FACTOR, «50 → (50 * 2)», (ms)", "Bisection has converged long before."],
   ],

@@ -3,7 +3,7 @@ import type { Resolution, Site, System, Tag, TagValue } from "./building.ts";
 /**
  * `bad`: the gateway could not read the value (null). `uncertain`: our own clock is in doubt, the type of the value is (see
  * `TagValueFact.type`), or more than a third of the values of the same reply changed their type. `stale`: the last good
- * value is older than its interval plus one request slot (null).
+ * value is older than its interval plus two request slots (null).
  */
 export type TagValueQuality = "good" | "uncertain" | "bad" | "stale";
 
@@ -22,7 +22,7 @@ export interface TagValueFact {
   readonly value: TagValue;
   /**
    * `bad`: could not be read. `uncertain`: our clock is in doubt, the type is (`type`), or more than a third of the values of
-   * the same reply changed their type. `stale`: not read again within its interval plus one request slot. Else `good`.
+   * the same reply changed their type. `stale`: not read again within its interval plus two request slots. Else `good`.
    */
   readonly quality: TagValueQuality;
   /** When the reply arrived, or when the value became stale, UTC; the service states no time of its own for a read. */

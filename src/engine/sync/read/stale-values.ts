@@ -44,6 +44,8 @@ interface TrackedValue {
 const READ_TAGS_ABILITY = "read:tags";
 /** Width of a bucket of due times: a value becomes stale up to one second after its due time. */
 const DUE_BUCKET_MS = 1_000;
+/** While a backfill uses every slot, a reading comes up to 1.7 slots late. */
+const LATE_SLOTS_MAX = 2;
 const STALE_VALUES_PER_COMMIT = 250;
 const STALE_REASONS = Object.keys({
   "source-unavailable": 1,
@@ -57,7 +59,7 @@ const STALE_REASONS = Object.keys({
 export type StaleValues = ReturnType<typeof createStaleValues>;
 
 /**
- * Emits a `stale` value for each tag whose good value was not read again within its interval plus one request slot, and
+ * Emits a `stale` value for each tag whose good value was not read again within its interval plus two request slots, and
  * at once when the token loses the tag's site or the ability. A reading only stores its time. A due bucket moves the tags that
  * were read meanwhile to later buckets, so that 50,000 tags cost one move per tag and interval.
  */
@@ -79,7 +81,7 @@ export function createStaleValues(options: StaleValueOptions) {
 
   function dueMsOf(id: string, readMs: number): number {
     const tag = schedule.known(id);
-    return tag === undefined ? readMs : readMs + tag.stretchedMs + options.slotMs();
+    return tag === undefined ? readMs : readMs + tag.stretchedMs + LATE_SLOTS_MAX * options.slotMs();
   }
 
   function putIntoBucket(id: string, tracked: TrackedValue, readMs: number): void {
