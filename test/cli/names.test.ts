@@ -39,6 +39,9 @@ test("plenum names writes the names file, keeps its entries, and checks it", asy
     "Line 4: The source has no tag 99.",
   ]);
   expect(await cli.refusal("names")).toContain("78 The names file has mistakes. Line 2:");
+  expect((await cli.plenum("check", "--no-lists")).stdout).toMatch(
+    /names of main +warning .*Line 3: The path A is already in line 2/,
+  );
   expect(tagRequests(service)).toEqual([]);
 
   chmodSync(file, 0o666);

@@ -3,6 +3,7 @@ import type { Config } from "../../app/config/config.ts";
 import { findSinkConnector } from "../../app/config/config-sections.ts";
 import { ALLOW_WRITABLE_FLAG, refuseUntrustedConfigFile } from "../../app/config/file-permission-check.ts";
 import { locateOptionsInFile } from "../../app/config/yaml-variables-and-errors.ts";
+import { readNamesFile } from "../../app/reload/names-file-follower.ts";
 import type { Sink } from "../../core/connector.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
@@ -73,6 +74,7 @@ async function runChecks(
     checkConfigFile(context.configFile(), allowWritableConfig),
     ...(await checkLocalMachine(config, context.configFile(), places, signal)),
     ...checkPagePasswords(config),
+    ...checkNamesFiles(config, places),
     ...(await checkWritingApproval(config)),
   ];
   const writingBlockers = await checkTagWriting(config, places, signal);
@@ -127,6 +129,16 @@ function checkPagePasswords({ status }: Config): readonly CheckResult[] {
   } catch (error) {
     return [failedCheck("status", error)];
   }
+}
+
+function checkNamesFiles({ sources }: Config, places: ReturnType<typeof locateOptionsInFile>): readonly CheckResult[] {
+  return Object.entries(sources).flatMap(([source, { names: file }]) => {
+    if (file === undefined) return [];
+    const { entries, problems } = readNamesFile(file, new Set());
+    const place = places(["sources", source, "names"]);
+    if (problems.length > 0) return problems.map((problem) => warnedCheck(`names of ${source}`, problem, place));
+    return [passedCheck(`names of ${source}`, `${file} names ${formatCount(entries.size, "tag")}`)];
+  });
 }
 
 async function checkWritingApproval(config: Config): Promise<readonly CheckResult[]> {
