@@ -1,5 +1,6 @@
 import { mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { expect, test } from "vitest";
+import { connectAsync } from "mqtt";
+import { expect, onTestFinished, test } from "vitest";
 import { workplace } from "./plenum.ts";
 
 test("commands find the running demo with --demo or without a configuration", async () => {
@@ -17,6 +18,14 @@ test("commands find the running demo with --demo or without a configuration", as
   const tags = () => cli.plenum("tags", "--demo", "--json");
   await expect.poll(async () => JSON.parse((await tags()).stdout || "[]").length, { timeout: 60_000 }).toBe(186);
   expect((await cli.plenum("check", "--demo")).code).toBe(0);
+  const [, host, port, topic = ""] = / mosquitto_pub -h (\S+) -p (\d+) -q 1 -t (\S+) -m 75\n/.exec(demoOutput) ?? [];
+  const client = await connectAsync(`mqtt://${host}:${port}`);
+  onTestFinished(() => client.endAsync());
+  const outcomes: string[] = [];
+  client.on("message", (_, payload) => outcomes.push(JSON.parse(payload.toString()).outcome));
+  await client.subscribeAsync("plenum/demo/+/tag/10169/result");
+  await client.publishAsync(topic, "75", { qos: 1 });
+  await expect.poll(() => outcomes, { timeout: 60_000 }).toEqual(["confirmed"]);
   const status = await cli.plenum("status", "--demo");
   expect([status.code, status.stderr]).toEqual([0, ""]);
   expect((await cli.plenum("run", "--demo")).stderr).toContain("plenum run takes no --demo.");
