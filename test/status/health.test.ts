@@ -166,7 +166,7 @@ test("/healthz and /readyz report a healthy worker that is not ready while commi
   let isAway = false;
   const virtual = await startVirtualWorker({
     simulator: { sites: [3], alarms: { recorded: false } },
-    source: { schedules: { alarms: "*/30 * * * * *" }, read: [{ name: "all", every: "1m" }] },
+    source: { schedules: { alarms: "*/30 * * * * *" }, read: [{ name: "all", every: "1m", fresher: true }] },
     eventsFolder: null,
     around: (transport) => (request, signal) => {
       if (isAway) throw new Retryable("The service cannot be reached.");
