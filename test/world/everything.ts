@@ -375,10 +375,10 @@ function replayedMost(end: SimulatedSink, damagedSets: ReadonlySet<string>, even
   return end.name === "steady" && !damagedSets.has("sink") ? 0 : 20 * events;
 }
 
-/** Interval of the first class that selects the tag, plus one slot at half of the quota. */
+/** Interval of the first class that selects the tag, plus two slots at half of the quota. */
 function promiseOf({ world }: Stage, tagId: string): number {
   const readClass = world.read.find(({ select: { ids } }) => ids === undefined || ids.includes(tagId));
-  return (readClass?.every ?? 0) + 6 * SECOND;
+  return (readClass?.every ?? 0) + 12 * SECOND;
 }
 
 function noteValues(replied: Map<string, Set<string>>, body: Uint8Array, onReading: (id: string) => void): void {

@@ -116,7 +116,7 @@ export interface ShownValues {
   readonly end: SimulatedSink;
   /** Times of the replies with a usable value of each tag, monotonic milliseconds, ascending. */
   readonly readMs: ReadonlyMap<string, readonly number[]>;
-  /** Interval of the tag's class plus one request slot, milliseconds. */
+  /** Interval of the tag's class plus two request slots, milliseconds. */
   readonly promiseMs: (tagId: string) => number;
   readonly starts: readonly WorkerStart[];
   readonly endMs: number;
@@ -132,7 +132,7 @@ export interface WorkerStart {
 const STALE_DELIVERY_MS = 5_000;
 const STALE_START_MS = 30_000;
 
-/** "No sink shows `good` for a value that is older than its interval plus one request slot." */
+/** "No sink shows `good` for a value that is older than its interval plus two request slots." */
 export function noOldValueIsGood(
   { end, readMs, promiseMs, starts, endMs }: ShownValues,
   { onlyAtEnd }: { readonly onlyAtEnd: boolean },
