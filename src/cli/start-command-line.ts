@@ -32,6 +32,7 @@ export async function runCommandLine(): Promise<never> {
   // Exits even if a library has left a timer behind.
   setTimeout(() => process.exit(), EXIT_TIMEOUT_MS).unref();
   for (const stream of [process.stdout, process.stderr])
-    if (stream.writableLength > 0) await new Promise((resolve) => stream.once("drain", resolve).once("close", resolve));
+    // `drain` follows only a write that exceeded the buffer; an empty write ends after all others.
+    if (stream.writableLength > 0) await new Promise((resolve) => stream.once("close", resolve).write("", resolve));
   process.exit();
 }
