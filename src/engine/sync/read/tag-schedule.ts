@@ -80,12 +80,8 @@ export function createTagSchedule(context: TagScheduleContext) {
   /** Tag ids by class: positions 0 to 19 are read together, then 20 to 39. */
   let orderByClass = new Map<string, readonly string[]>();
   const grid = {
-    slotMs: 3_000,
-    groupSize: 20,
-    wallOffsetMs: 0,
-    inputs: "",
-    isFirstRound: false,
-    firstRoundEndMs: Number.NEGATIVE_INFINITY,
+    ...{ slotMs: 3_000, groupSize: 20, wallOffsetMs: 0, inputs: "" },
+    ...{ isFirstRound: false, awaitedTags: 0, firstRoundEndMs: Number.NEGATIVE_INFINITY },
   };
 
   const readSiteState = (siteId: number): SiteState => ({
@@ -127,11 +123,8 @@ export function createTagSchedule(context: TagScheduleContext) {
       lastMs: isStoredTimeAhead ? null : storedReadMs,
       freshMs: isStoredTimeAhead ? null : storedReadMs,
       countedMs: isStoredTimeAhead ? stored.nowMs : null,
-      sinceMs: stored.nowMs,
-      nulls: storedValue?.nulls ?? 0,
-      nullAtMs: Number.NEGATIVE_INFINITY,
-      failures: 0,
-      retryMs: Number.NEGATIVE_INFINITY,
+      ...{ sinceMs: stored.nowMs, nulls: storedValue?.nulls ?? 0, failures: 0 },
+      ...{ nullAtMs: Number.NEGATIVE_INFINITY, retryMs: Number.NEGATIVE_INFINITY },
       // Older versions, which stored no count, could quarantine a readable tag: request the tag again.
       quarantinedUntilMs:
         quarantine?.times === undefined
@@ -159,14 +152,14 @@ export function createTagSchedule(context: TagScheduleContext) {
     const cadenceClasses = [...orderByClass].flatMap(([name, ids]) => {
       const [first] = ids.flatMap((id) => scheduledTags.get(id) ?? []);
       if (first === undefined) return [];
-      const { fresher } = first.watched.readClass;
-      return [{ name, ids, fresher, intervalMs: stretchedIntervalMsOf(first), tags: ids.length }];
+      const isFresher = first.watched.readClass.fresher;
+      return [{ name, ids, isFresher, intervalMs: stretchedIntervalMsOf(first), tags: ids.length }];
     });
     const inputs = JSON.stringify([grid.slotMs, cadenceClasses.map(({ ids: _, ...each }) => each)]);
     if (inputs === grid.inputs) return;
     grid.inputs = inputs;
-    const classesWithGrid = cadenceClasses.filter(({ fresher }) => !fresher);
-    const phases = assignGroupPhases(classesWithGrid, grid.slotMs, grid.groupSize);
+    const fixedClasses = cadenceClasses.filter(({ isFresher }) => !isFresher);
+    const phases = assignGroupPhases(fixedClasses, grid.slotMs, grid.groupSize);
     for (const { name, ids } of cadenceClasses)
       for (const [position, id] of ids.entries()) {
         const tag = scheduledTags.get(id);
@@ -198,13 +191,21 @@ export function createTagSchedule(context: TagScheduleContext) {
 
   const awaitsFirstValue = (tag: ScheduledTag) => tag.lastMs === null && tag.countedMs === null && tag.failures === 0;
 
-  function isInFirstRound(siteOf: (siteId: number) => SiteState): boolean {
+  function countAwaitedTags(siteOf: (siteId: number) => SiteState): number {
     const isAnyTagIsolated = context.anyIsolated();
-    for (const tag of scheduledTags.values()) {
-      if (!awaitsFirstValue(tag) || tag.quarantinedUntilMs !== null || !siteOf(tag.watched.siteId).inSight) continue;
-      if (!isAnyTagIsolated || context.isolationOf(tag.id) === null) return true;
-    }
-    return false;
+    const isAwaited = (tag: ScheduledTag) =>
+      awaitsFirstValue(tag) &&
+      tag.quarantinedUntilMs === null &&
+      siteOf(tag.watched.siteId).inSight &&
+      !(isAnyTagIsolated && context.isolationOf(tag.id) !== null);
+    return scheduledTags.values().reduce((count, tag) => count + (isAwaited(tag) ? 1 : 0), 0);
+  }
+
+  /** Writes all rows again when the last first value arrives or fails, because ages then count from nominal times. */
+  function noteFirstReading(tag: ScheduledTag): void {
+    if (!awaitsFirstValue(tag)) return;
+    grid.awaitedTags -= 1;
+    if (grid.awaitedTags <= 0) writtenSiteStates.isCurrent = false;
   }
 
   function writeScheduleRow(tag: ScheduledTag, site: SiteState, nowMs: number): void {
@@ -237,7 +238,8 @@ export function createTagSchedule(context: TagScheduleContext) {
     const { sites, siteOf } = createSiteStateCache();
     const isAnyTagIsolated = context.anyIsolated();
     const wasFirstRound = grid.isFirstRound;
-    grid.isFirstRound = isInFirstRound(siteOf);
+    grid.awaitedTags = countAwaitedTags(siteOf);
+    grid.isFirstRound = grid.awaitedTags > 0;
     if (wasFirstRound && !grid.isFirstRound) grid.firstRoundEndMs = nowMs;
     let plannedTagCount = 0;
     for (const tag of scheduledTags.values()) {
@@ -326,7 +328,7 @@ export function createTagSchedule(context: TagScheduleContext) {
       changeScheduledTags([id], (tag) => {
         const { name } = tag.watched.readClass;
         const site = readSiteState(tag.watched.siteId);
-        if (awaitsFirstValue(tag)) writtenSiteStates.isCurrent = false;
+        noteFirstReading(tag);
         if (tag.freshMs !== null && countsForFreshness(tag, site))
           replacedAgesMs.now.set(name, Math.max(replacedAgesMs.now.get(name) ?? 0, nowMs - tag.freshMs));
         const isExtra =
@@ -347,7 +349,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     /** Notes a failed request. Only the failure of a request for a single tag delays the next request for the tag. */
     failed(ids: readonly string[], nowMs: number): void {
       changeScheduledTags(ids, (tag) => {
-        if (awaitsFirstValue(tag)) writtenSiteStates.isCurrent = false;
+        noteFirstReading(tag);
         const retryWaitMs = ids.length > 1 ? 0 : FAILED_TAG_RETRY_WAIT_MS * 2 ** Math.min(tag.failures, 10);
         tag.failures += 1;
         const intervalMs = intervalMsOf(tag, readSiteState(tag.watched.siteId));
