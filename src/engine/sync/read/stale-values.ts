@@ -46,6 +46,8 @@ const READ_TAGS_ABILITY = "read:tags";
 const DUE_BUCKET_MS = 1_000;
 /** While a backfill uses every slot, a reading comes up to 1.7 slots late. */
 const LATE_SLOTS_MAX = 2;
+/** A value from further in the future was read with a wrong wall clock: its age is unknown, so it is stale at a start. */
+const CLOCK_CORRECTION_MAX_MS = 60_000;
 const STALE_VALUES_PER_COMMIT = 250;
 const STALE_REASONS = Object.keys({
   "source-unavailable": 1,
@@ -213,7 +215,9 @@ export function createStaleValues(options: StaleValueOptions) {
         if (tracked !== undefined) nextTrackedValues.set(id, tracked);
         else if (staleReason !== undefined) nextStaleReasons.set(id, staleReason);
         else if (isUsable(storedValue.quality)) {
-          const readMs = Math.min(stored.nowMs, stored.toMonotonic(readingTimeOf(storedValue)));
+          const storedMs = stored.toMonotonic(readingTimeOf(storedValue));
+          const isAgeUnknown = storedMs > stored.nowMs + CLOCK_CORRECTION_MAX_MS;
+          const readMs = isAgeUnknown ? Number.NEGATIVE_INFINITY : Math.min(stored.nowMs, storedMs);
           nextTrackedValues.set(id, { readMs, bucket: -1 });
         }
       }
