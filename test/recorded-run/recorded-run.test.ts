@@ -18,6 +18,8 @@ const LAST_POLLS_MS = 25_000;
 /** One request brings 12 hours of up to 20 tags: the kill comes after the first and before the last. */
 const POINTS_BEFORE_KILL = 1_000;
 const POINTS_AT_END = 5_000;
+/** The first round of values, the log discovery and the newest interval of 145 tags take up to two minutes. */
+const WAIT_MAX_S = 180;
 
 interface Transition {
   readonly atMs: number;
@@ -70,7 +72,7 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
     await store.close();
     firstPollMs = Math.min(...committed.filter((e) => e.type === "site-added").map((e) => Date.parse(e.time))) + 2_000;
     transitions = everTransitions.filter(({ atMs }) => atMs > firstPollMs && atMs <= endMs);
-  }, 400_000);
+  }, 600_000);
 
   afterAll(() => stage?.clear());
 
@@ -226,7 +228,7 @@ function historyPoints(stage: Stage): number {
 }
 
 async function waitUntil(what: string, holds: () => Promise<boolean>): Promise<void> {
-  for (let attempt = 0; attempt < 90; attempt += 1) {
+  for (let attempt = 0; attempt < WAIT_MAX_S; attempt += 1) {
     if (await holds()) return;
     await pause(1_000);
   }
