@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Registry } from "@prometheus-io/client";
 import { expect, test } from "vitest";
-import { addEventLoopMetrics } from "#src/core/runtime/metrics.ts";
+import { addEventLoopMetrics, createMetrics, metricsText } from "#src/core/runtime/metrics.ts";
 
 const registry = new Registry();
 addEventLoopMetrics(registry);
@@ -38,4 +38,20 @@ test("the event loop metrics report a block of 100 ms in the next scrape only", 
     idle.push((await scrape()).max ?? Number.NaN);
   }
   expect(Math.min(...idle)).toBeLessThan(max);
+});
+
+test("metricsText returns the text of the registry and lets other work run after each metric", async () => {
+  const { registry: workerRegistry, apiRequests } = createMetrics();
+  apiRequests.inc({ source: "main", endpoint: "read", outcome: "ok" });
+  let turns = 0;
+  let isRendering = true;
+  const countTurns = () => {
+    turns += 1;
+    if (isRendering) setImmediate(countTurns);
+  };
+  setImmediate(countTurns);
+  const text = await metricsText(workerRegistry);
+  isRendering = false;
+  expect(text).toBe(await workerRegistry.metrics());
+  expect(turns).toBeGreaterThanOrEqual(workerRegistry.getMetricsAsArray().length - 1);
 });

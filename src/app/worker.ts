@@ -3,7 +3,7 @@ import { type Clock, systemClock } from "../core/runtime/clock.ts";
 import { createClockCheck, createClockWatchService } from "../core/runtime/clock-check.ts";
 import { createServiceRun, orderServices } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
-import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
+import { addProcessMetrics, createMetrics, metricsText } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { createFolderWritingGuards } from "../engine/commands/writing-guards.ts";
@@ -110,7 +110,8 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
   });
   const controlSocket = createControlSocket({ stateFolder: config.state.folder, routes: operatorRoutesByPath });
   const pageServer = createStatusServer({
-    ...{ config: config.status, clock, log, status, answers, outbox: store.outbox, metrics: metrics.registry },
+    ...{ config: config.status, clock, log, status, answers, outbox: store.outbox },
+    metrics: { contentType: metrics.registry.contentType, metrics: () => metricsText(metrics.registry) },
     get credentials() {
       return pageSettings.credentials;
     },

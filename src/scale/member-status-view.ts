@@ -2,6 +2,7 @@ import type { Pipeline } from "../app/build-pipeline.ts";
 import { Retryable } from "../core/errors/errors.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import { VERSION } from "../core/runtime/version.ts";
+import { mapInSlices } from "../core/runtime/waiting.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { endSilence, SILENCE_SET, shortenSilence } from "../engine/silence/alarm-silences.ts";
 import { joinSourceStores } from "../engine/store/joined-stores.ts";
@@ -36,7 +37,7 @@ export function createMemberStatusView(options: {
   const cache = createValueCache(clock);
   const maxAgeMs = () => pipelines.size * STATUS_CACHE_AGE_PER_SOURCE_MS;
   const joinedStore = () => joinSourceStores([...pipelines].map(([source, { store }]) => ({ source, store })));
-  const askPipelines = <T>(ask: (pipeline: Pipeline) => Promise<T>) => Promise.all([...pipelines.values()].map(ask));
+  const askPipelines = <T>(ask: (pipeline: Pipeline) => Promise<T>) => mapInSlices([...pipelines.values()], ask);
 
   function findSourceResponses(source: string): PageApi {
     const heldPipeline = pipelines.get(source);

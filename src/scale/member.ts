@@ -13,7 +13,7 @@ import { createServiceRun, orderServices } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
 import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
-import { endsWithin } from "../core/runtime/waiting.ts";
+import { endsWithin, mapInSlices } from "../core/runtime/waiting.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { approvalsFilePath } from "../engine/commands/approval/approval-guard.ts";
 import type { Source } from "../engine/source/source.ts";
@@ -214,7 +214,7 @@ async function buildMember(
       contentType: metrics.registry.contentType,
       async metrics() {
         const all = [metrics, ...[...pipelines.values()].map((each) => each.metrics)];
-        return joinMetricTexts(await Promise.all(all.map(({ registry }) => registry.metrics())));
+        return joinMetricTexts(await mapInSlices(all, ({ registry }) => registry.metrics()));
       },
     },
     readiness: () => memberReadiness(ownReadiness, fleetStatus),

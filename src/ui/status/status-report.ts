@@ -1,5 +1,6 @@
 import type { ConfigurationState } from "../../core/model/config-change-report.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
+import { mapInSlices } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { getSilences } from "../../engine/silence/alarm-silences.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
@@ -87,7 +88,7 @@ export function createStatus(options: StatusOptions): Status {
   const started = live && { atMs: live.startedAtMs, monotonicMs: clock.monotonic() - clock.now() + live.startedAtMs };
   const sourceNames = options.sources.map((source) => source.name);
   const mapSources = <T>(report: (source: ConfiguredSource, liveSource: RunningSource | null) => Promise<T>) =>
-    Promise.all(options.sources.map((source) => report(source, live?.source(source.name) ?? null)));
+    mapInSlices(options.sources, (source) => report(source, live?.source(source.name) ?? null));
   async function readSinkReports(): Promise<readonly SinkReport[]> {
     // Counting filtered events is expensive, so all open pages share one result.
     const sinkLags = await cache.computed("lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(options.filterBySink));
