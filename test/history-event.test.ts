@@ -8,7 +8,7 @@ import {
   splitHistoryEvent,
   splitPackedPointsByDay,
 } from "#src/core/codec/history-event.ts";
-import { PointReader } from "#src/core/codec/point-reader.ts";
+import { PointReader } from "#src/core/codec/history-point-reader.ts";
 import { TagPoints } from "#src/core/codec/points.ts";
 import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
 import type { Measurement, TagValue } from "#src/core/model/building.ts";

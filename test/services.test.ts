@@ -8,8 +8,8 @@ import { createCommandListeners } from "#src/app/build-sinks.ts";
 import { buildSensorWatch } from "#src/app/build-sync.ts";
 import { Config } from "#src/app/config/config.ts";
 import { watchFile } from "#src/app/reload/file-watch.ts";
-import { createNamesFileFollower } from "#src/app/reload/names-file-follower.ts";
 import { createReloader } from "#src/app/reload/reloader.ts";
+import { createNamesFileFollower } from "#src/app/reload/tag-names-file-watch.ts";
 import type { CommandSource } from "#src/core/connector.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { startServiceOnce, type WorkerService } from "#src/core/runtime/lifecycle.ts";
@@ -51,7 +51,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/scale/fleet/fleet.ts": "fleet/virtual-faults.test.ts",
   "src/scale/fleet/kill-switch.ts": "fleet/kill-switch.test.ts",
   "src/app/reload/file-watch.ts": "services.test.ts",
-  "src/app/reload/names-file-follower.ts": "services.test.ts",
+  "src/app/reload/tag-names-file-watch.ts": "services.test.ts",
   "src/app/reload/reloader.ts": "services.test.ts",
   "src/engine/silence/alarm-silences.ts": "silence.test.ts",
   "src/ui/operator/control-socket-server.ts": "services.test.ts",

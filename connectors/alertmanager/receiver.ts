@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected } from "../../src/core/errors/errors.ts";
-import { isHtmlPage } from "../../src/core/http/html-page.ts";
+import { isHtmlPage } from "../../src/core/http/html-page-detection.ts";
 import { createHttpClient, sendRequest } from "../../src/core/http/outbound/request.ts";
 import { secretHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
 import type { AlarmReceiver, IncidentMessage } from "../shared/receiver/receiver-interface.ts";

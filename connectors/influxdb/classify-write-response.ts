@@ -1,7 +1,7 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import { asksForTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
-import { isHtmlPage } from "../../src/core/http/html-page.ts";
+import { isHtmlPage } from "../../src/core/http/html-page-detection.ts";
 import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import { Point } from "@influxdata/influxdb-client";
 import { splitHistoryEvent } from "../../src/core/codec/history-event.ts";
-import { PointReader } from "../../src/core/codec/point-reader.ts";
+import { PointReader } from "../../src/core/codec/history-point-reader.ts";
 import type { TagValue } from "../../src/core/model/building.ts";
 import type { Event } from "../../src/core/model/event.ts";
 

@@ -4,7 +4,7 @@ import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink 
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import { brokenLinkError, fileErrorToFailure, findBrokenLink } from "../../src/core/errors/folder-problem.ts";
-import { systemErrorCode } from "../../src/core/errors/machine-failure.ts";
+import { systemErrorCode } from "../../src/core/errors/local-machine-failure.ts";
 import { type Clock, systemClock } from "../../src/core/runtime/clock.ts";
 import { compareInUtf8Order, type ObjectStore, type StoredLakeFile } from "./object-store.ts";
 

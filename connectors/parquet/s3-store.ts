@@ -3,7 +3,7 @@ import { AwsV4Signer } from "aws4fetch";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import { asksForTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
-import { isHtmlPage } from "../../src/core/http/html-page.ts";
+import { isHtmlPage } from "../../src/core/http/html-page-detection.ts";
 import { hostAndPortOfUrl, openProxy } from "../../src/core/http/proxy.ts";
 import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";

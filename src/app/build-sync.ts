@@ -28,7 +28,7 @@ import { createEmptyClassLogger, type TagClassLists } from "../engine/sync/visib
 import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
 import type { BuiltSource } from "./build-source.ts";
 import type { SourceConfigEntry } from "./config/config.ts";
-import { createNamesFileFollower } from "./reload/names-file-follower.ts";
+import { createNamesFileFollower } from "./reload/tag-names-file-watch.ts";
 
 export interface BuiltSourceSync {
   readonly service: WorkerService;

@@ -31,8 +31,8 @@ export async function runCommandLine(): Promise<never> {
   }
   // Exits even if a library has left a timer behind.
   setTimeout(() => process.exit(), EXIT_TIMEOUT_MS).unref();
+  // `drain` follows only a write that exceeded the buffer; an empty write ends after all others.
   for (const stream of [process.stdout, process.stderr])
-    // `drain` follows only a write that exceeded the buffer; an empty write ends after all others.
     if (stream.writableLength > 0) await new Promise((resolve) => stream.once("close", resolve).write("", resolve));
   process.exit();
 }

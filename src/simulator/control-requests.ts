@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { INVENTORY_KINDS } from "./response-records.ts";
+import { INVENTORY_KINDS } from "./build-response-records.ts";
 import type { Simulator } from "./simulator.ts";
 import { HISTORY_RESOLUTIONS } from "./tag-history.ts";
 

@@ -1,4 +1,5 @@
 import type { AccessToken, AccessTokens } from "./access-tokens.ts";
+import { utc } from "./build-response-records.ts";
 import type { ApiCall, Endpoint, SimulatedServiceContext } from "./endpoints/endpoint.ts";
 import { createQueryParameterReader } from "./endpoints/endpoint.ts";
 import { alarms, gateways, hosts, listVisibleSites, sites, systems, tags } from "./endpoints/paginated-lists.ts";
@@ -18,7 +19,6 @@ import {
   tooManyRequestsReply,
 } from "./reply-bodies.ts";
 import type { LoggedRequest } from "./request-log.ts";
-import { utc } from "./response-records.ts";
 
 // Handles a request: proxy faults, token, rate limit, service faults, permissions, endpoint, reply faults.
 

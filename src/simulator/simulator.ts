@@ -1,12 +1,12 @@
 import { createAccessTokens } from "./access-tokens.ts";
 import { createAlarmStore } from "./alarms.ts";
+import { createSimulatedInventory } from "./build-response-records.ts";
 import { createSimulatedDevices, fromRawTagValue } from "./devices.ts";
 import { createFaultPlan } from "./fault-plan.ts";
 import { SimulatorOptions, type SimulatorOptionsInput } from "./options.ts";
 import { loadBuildingRecording } from "./recorded-buildings.ts";
 import { createRequestHandler } from "./request-handler.ts";
 import { createRequestLog } from "./request-log.ts";
-import { createSimulatedInventory } from "./response-records.ts";
 import { createSeededRandom } from "./seeded-random.ts";
 import { buildSites, type Tag } from "./simulated-sites.ts";
 import { createSimulatorControl } from "./simulator-control.ts";

@@ -2,7 +2,7 @@ import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { createNamesFileFollower } from "#src/app/reload/names-file-follower.ts";
+import { createNamesFileFollower } from "#src/app/reload/tag-names-file-watch.ts";
 import type { TagNamesById } from "#src/engine/sync/inventory/tag-naming.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

@@ -4,8 +4,8 @@ import { parse } from "yaml";
 import { z } from "zod";
 import { Duration } from "#src/core/values/duration.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
+import { INVENTORY_KINDS } from "#src/simulator/build-response-records.ts";
 import { SimulatorOptions } from "#src/simulator/options.ts";
-import { INVENTORY_KINDS } from "#src/simulator/response-records.ts";
 
 const NamedAlarm = z.strictObject({ name: z.string(), site: z.int().default(3), tag: z.string().optional() });
 

@@ -1,5 +1,5 @@
 import { splitHistoryEvent } from "../../../src/core/codec/history-event.ts";
-import { PointReader } from "../../../src/core/codec/point-reader.ts";
+import { PointReader } from "../../../src/core/codec/history-point-reader.ts";
 import type { Alarm, TagValue } from "../../../src/core/model/building.ts";
 import type { AnyEvent, Event, EventData, EventKind } from "../../../src/core/model/event.ts";
 import { eventSourceName } from "../../../src/core/model/event.ts";

@@ -1,5 +1,5 @@
 import { type Failure, Rejected, Retryable } from "../../../src/core/errors/errors.ts";
-import { isHtmlPage } from "../../../src/core/http/html-page.ts";
+import { isHtmlPage } from "../../../src/core/http/html-page-detection.ts";
 import type { ReceiverRequest, ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import { printableLine } from "../../../src/core/values/printable-text.ts";
 import type {

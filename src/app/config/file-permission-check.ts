@@ -1,7 +1,7 @@
 import { accessSync, constants, lstatSync, readlinkSync, type Stats, statSync } from "node:fs";
 import { dirname, join, parse, resolve, sep } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { systemErrorCode } from "../../core/errors/machine-failure.ts";
+import { systemErrorCode } from "../../core/errors/local-machine-failure.ts";
 
 export const ALLOW_WRITABLE_FLAG = "--allow-writable-config";
 

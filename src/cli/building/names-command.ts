@@ -1,6 +1,6 @@
 import { existsSync, renameSync, writeFileSync } from "node:fs";
 import type { Command } from "commander";
-import { readNamesFile } from "../../app/reload/names-file-follower.ts";
+import { readNamesFile } from "../../app/reload/tag-names-file-watch.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag, TagNames } from "../../core/model/building.ts";
 import { formatCount } from "../../core/values/plural.ts";

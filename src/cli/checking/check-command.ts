@@ -3,7 +3,7 @@ import type { Config } from "../../app/config/config.ts";
 import { findSinkConnector } from "../../app/config/config-sections.ts";
 import { ALLOW_WRITABLE_FLAG, refuseUntrustedConfigFile } from "../../app/config/file-permission-check.ts";
 import { locateOptionsInFile } from "../../app/config/yaml-variables-and-errors.ts";
-import { readNamesFile } from "../../app/reload/names-file-follower.ts";
+import { readNamesFile } from "../../app/reload/tag-names-file-watch.ts";
 import type { Sink } from "../../core/connector.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";

@@ -4,7 +4,7 @@ import { Config } from "../../app/config/config.ts";
 import { loadYamlConfig } from "../../app/config/load.ts";
 import { createWorker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { systemErrorCode } from "../../core/errors/machine-failure.ts";
+import { systemErrorCode } from "../../core/errors/local-machine-failure.ts";
 import { SERVICE_TOKEN } from "../../simulator/options.ts";
 import type { SimulatorState } from "../../simulator/simulator.ts";
 import { findFreePort } from "../shell/free-port.ts";

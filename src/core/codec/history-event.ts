@@ -3,7 +3,7 @@ import type { Resolution, Tag } from "../model/building.ts";
 import { type Event, toCloudEvent } from "../model/event.ts";
 import type { TagHistoryFact } from "../model/history-event-data.ts";
 import { isoUtc } from "../values/iso-utc.ts";
-import { PointReader } from "./point-reader.ts";
+import { PointReader } from "./history-point-reader.ts";
 import { COMMA_CODE, MAX_POINT_BYTES, PackedTimes, type TagPoints, VALUE_BY_LETTER, valueLetter } from "./points.ts";
 
 /** Facts of a history event. Its JSON is written directly from columns, because a backfill has millions of points. */

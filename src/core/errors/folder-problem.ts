@@ -1,7 +1,7 @@
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { asFailure, ConfigError, type Failure, Retryable } from "./errors.ts";
-import { systemErrorCode } from "./machine-failure.ts";
+import { systemErrorCode } from "./local-machine-failure.ts";
 
 const FOLDER_ERROR_HINTS: Readonly<Record<string, string>> = {
   EACCES: "Give the user that runs Plenum the right to write there.",

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import type { Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { asFailure, ConfigError, type Failure, Malformed, Retryable } from "../errors/errors.ts";
-import { findMachineFailure } from "../errors/machine-failure.ts";
+import { findMachineFailure } from "../errors/local-machine-failure.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
 /** Words for messages about failed connections to one server. */

@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import { ConfigError, LocalFailure } from "../errors/errors.ts";
 import { resolveFolderLinks } from "../errors/folder-problem.ts";
-import { findMachineFailure, systemErrorCode } from "../errors/machine-failure.ts";
+import { findMachineFailure, systemErrorCode } from "../errors/local-machine-failure.ts";
 import { recordSecretPlace, registerSecret } from "../values/secret-masking.ts";
 import type { Clock } from "./clock.ts";
 import { Secret } from "./log.ts";

@@ -1,5 +1,5 @@
 import { asFailure, errorText, type Failure, LocalFailure } from "../../core/errors/errors.ts";
-import { MACHINE_RETRY_MS } from "../../core/errors/machine-failure.ts";
+import { MACHINE_RETRY_MS } from "../../core/errors/local-machine-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 import type { DeliveryConfig } from "./config.ts";

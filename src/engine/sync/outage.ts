@@ -1,5 +1,5 @@
 import { asFailure, ConfigError, errorText, type Failure, LocalFailure, Throttled } from "../../core/errors/errors.ts";
-import { MACHINE_RETRY_MS } from "../../core/errors/machine-failure.ts";
+import { MACHINE_RETRY_MS } from "../../core/errors/local-machine-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";

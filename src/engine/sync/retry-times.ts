@@ -1,5 +1,5 @@
 import { ConfigError, type Failure, LocalFailure, Throttled } from "../../core/errors/errors.ts";
-import { MACHINE_RETRY_MS } from "../../core/errors/machine-failure.ts";
+import { MACHINE_RETRY_MS } from "../../core/errors/local-machine-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 
 const JOB_RETRY_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };

@@ -1,12 +1,12 @@
 import { IANAZone } from "luxon";
 import type { AccessToken } from "../access-tokens.ts";
 import type { AlarmStore } from "../alarms.ts";
+import type { SimulatedInventory } from "../build-response-records.ts";
 import type { Devices } from "../devices.ts";
 import type { ApiEndpointName } from "../fault-plan.ts";
 import type { SimulatorOptions } from "../options.ts";
 import type { InvalidRequestField, ServiceReply, ServiceRequest } from "../reply-bodies.ts";
 import type { RequestLog } from "../request-log.ts";
-import type { SimulatedInventory } from "../response-records.ts";
 import type { Random } from "../seeded-random.ts";
 import type { SimulatedSites } from "../simulated-sites.ts";
 import type { HistoryBuckets, TagHistory } from "../tag-history.ts";

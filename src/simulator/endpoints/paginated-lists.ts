@@ -1,6 +1,5 @@
 import { tokenSeesSite } from "../access-tokens.ts";
 import type { Alarm } from "../alarms.ts";
-import { forbiddenReply, invalidFieldsReply, listPageReply, type ServiceReply } from "../reply-bodies.ts";
 import {
   buildAlarmRecord,
   buildGatewayRecord,
@@ -9,7 +8,8 @@ import {
   buildSystemRecord,
   buildTagRecord,
   buildTriggerRecord,
-} from "../response-records.ts";
+} from "../build-response-records.ts";
+import { forbiddenReply, invalidFieldsReply, listPageReply, type ServiceReply } from "../reply-bodies.ts";
 import type { Tag } from "../simulated-sites.ts";
 import type { ApiCall, Endpoint } from "./endpoint.ts";
 

@@ -1,4 +1,5 @@
 import { tokenSeesSite } from "../access-tokens.ts";
+import { buildTagRecord, utc } from "../build-response-records.ts";
 import { fromRawTagValue, toRawTagValue } from "../devices.ts";
 import {
   errorReply,
@@ -11,7 +12,6 @@ import {
   UNEXPECTED_ERROR_MESSAGE,
 } from "../reply-bodies.ts";
 import type { LoggedTagWrite } from "../request-log.ts";
-import { buildTagRecord, utc } from "../response-records.ts";
 import type { Tag } from "../simulated-sites.ts";
 import { HISTORY_RESOLUTIONS, type HistoryPeriod } from "../tag-history.ts";
 import { type ApiCall, type Endpoint, MAX_TAGS, requiredFieldMessage } from "./endpoint.ts";

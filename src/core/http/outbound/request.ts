@@ -6,7 +6,7 @@ import { readCertificateFile } from "../../runtime/secret.ts";
 import { USER_AGENT } from "../../runtime/version.ts";
 import { abortAfter } from "../../runtime/waiting.ts";
 import { asksForTls, detectTlsPort, failureOfConnection, type ServerInfo, tlsRequired } from "../connection-problem.ts";
-import { isHtmlPage } from "../html-page.ts";
+import { isHtmlPage } from "../html-page-detection.ts";
 import { openProxy } from "../proxy.ts";
 import { parseHeaderSeconds, parseRetryAfterMs } from "../retry-after.ts";
 import type { OutboundHttpConfig } from "./config.ts";
