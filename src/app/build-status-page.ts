@@ -4,7 +4,7 @@ import type { Event } from "../core/model/event.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
-import { operatorArrival } from "../engine/commands/operator-message.ts";
+import { operatorArrival } from "../engine/commands/operator-command-message.ts";
 import { matchesFilter } from "../engine/delivery/filter.ts";
 import type { TracedRequest } from "../engine/source/request-trace.ts";
 import { LANES } from "../engine/source/source.ts";

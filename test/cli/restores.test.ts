@@ -1,6 +1,11 @@
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { RESTORE_SET, type Restore, UNRESTORED_SET, type UnrestoredValue } from "#src/engine/commands/timed-writes.ts";
+import {
+  RESTORE_SET,
+  type Restore,
+  UNRESTORED_SET,
+  type UnrestoredValue,
+} from "#src/engine/commands/pending-restores.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { workplace } from "./plenum.ts";
 

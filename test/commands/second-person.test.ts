@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { CommandMessage } from "#src/core/connector.ts";
-import { buildOperatorSecondMessage, operatorArrival } from "#src/engine/commands/operator-message.ts";
+import { buildOperatorSecondMessage, operatorArrival } from "#src/engine/commands/operator-command-message.ts";
 import { allowed, TAGS, testRig } from "./test-rig.ts";
 
 const SECOND: Partial<CommandMessage> = { purpose: "second", topic: "plenum/cmd/main/second" };

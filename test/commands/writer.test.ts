@@ -4,7 +4,7 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { Command } from "#src/engine/commands/command.ts";
 import { createWriter } from "#src/engine/commands/command-writer.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
-import type { FreshTagValues } from "#src/engine/commands/fresh-values.ts";
+import type { FreshTagValues } from "#src/engine/commands/fresh-tag-values.ts";
 import { openCommandJournal, type SentCommand } from "#src/engine/commands/journal.ts";
 import { createRig, SITE, START_MS, tagsOf } from "./rig.ts";
 

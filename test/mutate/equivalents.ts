@@ -119,7 +119,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["MAX_COUNTED_MS = «2 → (2 * 2)» * EVENT_LOG_PRUNE_INTERVAL_MS", ANY_BOUND],
     ["onlyChecks: «true → false»,", FIRST_CHECK],
   ],
-  "src/engine/delivery/restart-watch.ts": [
+  "src/engine/delivery/server-restart-watch.ts": [
     ["findLast(({ atMs }) => atMs «<= → <» sinceMs) ?? points", "One millisecond of a window of at least a minute."],
     ["atMs }) => atMs «> → >=» windowStartMs).", "One millisecond of a window of at least a minute."],
     ["const MAX_CURSOR_POINTS = «500 → (500 * 2)»;", ANY_BOUND],
@@ -137,7 +137,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
       "A snapshot is not in the log, so its position settles nothing.",
     ],
   ],
-  "src/engine/delivery/snapshot.ts": [
+  "src/engine/delivery/state-snapshot.ts": [
     ["parse(askedAt) «> → >=» MAX_COMPLETE_LISTS_WAIT_MS |", "One millisecond of ten minutes."],
   ],
   "src/engine/silence/alarm-silences.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
@@ -151,7 +151,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["clockJumps += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
     ["const CLOCK_STEP_MIN_MS = «100 → (100 * 2)»;", ANY_BOUND],
   ],
-  "src/engine/store/outbox-rules.ts": [["value }).slice(«1 → (1 * 2)», -1);", "No other field ends in this word."]],
+  "src/engine/store/event-log-rows.ts": [["value }).slice(«1 → (1 * 2)», -1);", "No other field ends in this word."]],
   "src/engine/sync/completeness/bucket-counts-of-day.ts": [
     ["else if (pending «> → >=» 0 && ledger", "With no bucket, none is refused."],
   ],

@@ -60,7 +60,7 @@ export const TARGETS: readonly MutationTarget[] = [
   }),
   mutate("dispatcher", "src/engine/delivery/!(config).ts", {
     "test/delivery":
-      "filter filtered-events failure-policy batches back-pressure pruning lag dispatcher sink-changes deadline restart-watch sink-state buffered-events snapshot",
+      "filter filtered-events failure-policy batches back-pressure pruning lag dispatcher sink-changes deadline server-restart-watch sink-state buffered-events state-snapshot",
     "test/status": "notices",
   }),
   mutate("postgres-store", "src/scale/postgres/*.ts", {

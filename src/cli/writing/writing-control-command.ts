@@ -20,7 +20,7 @@ import {
   restoreCommandId,
   UNRESTORED_SET,
   type UnrestoredValue,
-} from "../../engine/commands/timed-writes.ts";
+} from "../../engine/commands/pending-restores.ts";
 import { requestWriteArming } from "../../engine/commands/write-arming.ts";
 import { readFleetDocument } from "../../scale/fleet/fleet-document.ts";
 import { APPROVERS_DOCUMENT_KEY, armWritingHere } from "../../scale/member-writing-guards.ts";

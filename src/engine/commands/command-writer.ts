@@ -5,7 +5,7 @@ import { TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
 import { type CommandEnd, tagKey } from "./command.ts";
 import type { CommandEndings } from "./command-endings.ts";
 import type { CommandsConfig } from "./config.ts";
-import type { CommandSourceContext, FreshTagValues } from "./fresh-values.ts";
+import type { CommandSourceContext, FreshTagValues } from "./fresh-tag-values.ts";
 import {
   checkDispatch,
   isValueSetAlready,

@@ -11,21 +11,21 @@ import { createTagAllowList, toWritableTag, type WritableTag } from "./allow-lis
 import { createWriteApprovalGuard } from "./approval/approval-guard.ts";
 import { collectWriteRules, type RuleSet } from "./approval/check-approval.ts";
 import { createAuditLogSpace } from "./audit/audit-log-space.ts";
-import { createStoredBuildingReader } from "./building-reader.ts";
 import { createCommandEndingRecorder } from "./command-endings.ts";
 import { createCommandIntake } from "./command-intake.ts";
 import { type CommandWriter, createWriter, WORKER_STOPPED_ENDING } from "./command-writer.ts";
 import type { CommandsConfig } from "./config.ts";
-import { createFreshTagValues } from "./fresh-values.ts";
+import { createFreshTagValues } from "./fresh-tag-values.ts";
 import { checkClocksForWriting } from "./gate.ts";
 import { type AcceptedCommand, openCommandJournal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
-import { type PriceMessage, priceMessage, quotaWaitMs } from "./message-price.ts";
+import { type PriceMessage, priceMessage, quotaWaitMs } from "./message-cost-estimate.ts";
 import { createWriteReadBack, type WriteReadBack } from "./read-back.ts";
 import { createRefusals } from "./refusal-reporter.ts";
 import { createValueRestores } from "./restore-old-values.ts";
+import { createStoredBuildingReader } from "./stored-building-reader.ts";
 import { openWriteArming } from "./write-arming.ts";
-import { createClosingConditions } from "./write-closing-conditions.ts";
+import { createClosingConditions } from "./write-blocking-conditions.ts";
 import { openWriteLocks, type WriteLockChange } from "./write-locks.ts";
 import type { WritingGuards } from "./writing-guards.ts";
 

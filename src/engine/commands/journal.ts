@@ -16,8 +16,7 @@ import {
 import { type Command, type CommandEnd, tagKey, type WriteCommandState } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { sameValue } from "./gate.ts";
-import type { PriceMessage } from "./message-price.ts";
-import { acceptedEvent, buildCommandResultEvent, type MessageResult, messageEvent } from "./result-event.ts";
+import type { PriceMessage } from "./message-cost-estimate.ts";
 import {
   buildNotRestoredEvent,
   createRestore,
@@ -32,7 +31,8 @@ import {
   toUnrestored,
   UNRESTORED_SET,
   type UnrestoredValue,
-} from "./timed-writes.ts";
+} from "./pending-restores.ts";
+import { acceptedEvent, buildCommandResultEvent, type MessageResult, messageEvent } from "./result-event.ts";
 import { createWriteCountLimit, WRITE_COUNT_SET, type WriteTimes } from "./write-count-limit.ts";
 
 /**

@@ -4,7 +4,7 @@ import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Command, CommandEnd } from "./command.ts";
 import type { CommandEndings } from "./command-endings.ts";
-import type { CommandSourceContext, FreshTagValues } from "./fresh-values.ts";
+import type { CommandSourceContext, FreshTagValues } from "./fresh-tag-values.ts";
 import { sameValue } from "./gate.ts";
 
 /**

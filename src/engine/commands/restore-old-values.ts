@@ -4,7 +4,6 @@ import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TagAllowList } from "./allow-list.ts";
-import type { StoredBuildingReader } from "./building-reader.ts";
 import { type Command, type CommandEnd, tagKey } from "./command.ts";
 import type { CommandEndings } from "./command-endings.ts";
 import { isWithinLimits, sameValue } from "./gate.ts";
@@ -18,7 +17,8 @@ import {
   type Restore,
   restoreCommandId,
   type UnrestoredValue,
-} from "./timed-writes.ts";
+} from "./pending-restores.ts";
+import type { StoredBuildingReader } from "./stored-building-reader.ts";
 
 const VALUE_RESTORE_BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
 const RESTORE_CHECK_INTERVAL_MS = 30_000;

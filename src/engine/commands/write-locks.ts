@@ -1,10 +1,10 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Store } from "../store/store.ts";
-import type { StoredBuildingReader } from "./building-reader.ts";
 import type { Command } from "./command.ts";
 import type { WriteRefusal } from "./gate.ts";
 import type { Journal } from "./journal.ts";
+import type { StoredBuildingReader } from "./stored-building-reader.ts";
 
 export const WRITE_LOCK_SET = "command-lock";
 

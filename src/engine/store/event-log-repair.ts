@@ -5,7 +5,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { beginSequenceEpoch } from "./damage-quarantine.ts";
 import { DAMAGED_EVENT_REASON, type EventLog } from "./event-log.ts";
-import { lastPositionWithinBytes } from "./outbox-rules.ts";
+import { lastPositionWithinBytes } from "./event-log-rows.ts";
 import { type Database, type DatabaseDamageRepair, StateDamaged } from "./sqlite.ts";
 
 /** Rows and bytes that are compared at once, so that other work waits a few milliseconds at most. */

@@ -3,7 +3,6 @@ import { type Event, type EventKind, isTelemetry, isUrgentKind } from "../../cor
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { beginSequenceEpoch, type DamagedRowQuarantine } from "./damage-quarantine.ts";
-import type { EventLogTail } from "./event-log-tail.ts";
 import {
   IS_URGENT_EVENT_SQL,
   jsonFieldText,
@@ -17,8 +16,9 @@ import {
   storedBytes,
   subjectSearchTexts,
   toLoggedEvent,
-} from "./outbox-rules.ts";
-import type { RemovedEvent } from "./retention.ts";
+} from "./event-log-rows.ts";
+import type { EventLogTail } from "./event-log-tail.ts";
+import type { RemovedEvent } from "./event-retention.ts";
 import type { SqlSteps } from "./sql-driver.ts";
 import { type Database, eventChecksum, isDamagedSql, rowChecksum, StateDamaged } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent, RecentEventBounds } from "./store.ts";

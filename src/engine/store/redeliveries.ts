@@ -2,8 +2,14 @@ import { parseEvent } from "../../core/codec/stored-event.ts";
 import type { EventKind } from "../../core/model/event.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { StoredEventText } from "./outbox-rules.ts";
-import { IS_URGENT_EVENT_SQL, IS_URGENT_KIND_SQL, MAX_BATCH_BYTES, offeredSql, toLoggedEvent } from "./outbox-rules.ts";
+import type { StoredEventText } from "./event-log-rows.ts";
+import {
+  IS_URGENT_EVENT_SQL,
+  IS_URGENT_KIND_SQL,
+  MAX_BATCH_BYTES,
+  offeredSql,
+  toLoggedEvent,
+} from "./event-log-rows.ts";
 import { runSql, type SqlDriver, type SqlStatement, type SqlValue } from "./sql-driver.ts";
 import type { DeadLetter, LoggedEvent, RejectedEvent } from "./store.ts";
 

@@ -1,7 +1,7 @@
 import { parseEvent } from "../../core/codec/stored-event.ts";
 import { EVENT_KINDS, type EventKind, isTelemetry } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { IS_URGENT_KIND_SQL, type StoredEventText } from "./outbox-rules.ts";
+import { IS_URGENT_KIND_SQL, type StoredEventText } from "./event-log-rows.ts";
 import type { SqlDriver } from "./sql-driver.ts";
 import { type LagFilter, type SinkLag, type SinkPosition, sinkStateSet } from "./store.ts";
 

@@ -3,7 +3,6 @@ import { assignEventToWorker, type Event, type EventKind, isTelemetry, isUrgentK
 import type { SqlValues } from "../../core/postgres/session.ts";
 import { arrayText, textArray } from "../../core/postgres/sql-quoting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { createEventLogTail } from "../../engine/store/event-log-tail.ts";
 import {
   IS_URGENT_EVENT_SQL,
   jsonFieldText,
@@ -16,8 +15,9 @@ import {
   storedBytes,
   subjectSearchTexts,
   toLoggedEvent,
-} from "../../engine/store/outbox-rules.ts";
-import type { RemovedEvent } from "../../engine/store/retention.ts";
+} from "../../engine/store/event-log-rows.ts";
+import { createEventLogTail } from "../../engine/store/event-log-tail.ts";
+import type { RemovedEvent } from "../../engine/store/event-retention.ts";
 import type { SqlStatement, SqlSteps } from "../../engine/store/sql-driver.ts";
 import type { EventsAbout, LoggedEvent, RecentEventBounds } from "../../engine/store/store.ts";
 import { encodeKeyForPostgres, type RunPostgresQuery } from "./documents.ts";

@@ -6,7 +6,7 @@ import { asFailure, type ConfigErrorReason, errorText, type Failure } from "../.
 import type { ReloadReport } from "../../core/model/config-change-report.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
-import { buildOperatorSecondMessage, operatorArrival } from "../../engine/commands/operator-message.ts";
+import { buildOperatorSecondMessage, operatorArrival } from "../../engine/commands/operator-command-message.ts";
 import type { WriteLockChange } from "../../engine/commands/write-locks.ts";
 import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/status-report.ts";

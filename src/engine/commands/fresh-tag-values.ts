@@ -3,10 +3,10 @@ import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type Source, TAGS_PER_REQUEST, type TagReadReply } from "../source/source.ts";
-import type { StoredBuildingReader } from "./building-reader.ts";
 import type { Command } from "./command.ts";
 import { isFromFuture, MAX_TAG_VALUE_AGE_MS, needsFreshValue, type TimedTagValue, tagValueIfFresh } from "./gate.ts";
 import type { AcceptedCommand, Journal } from "./journal.ts";
+import type { StoredBuildingReader } from "./stored-building-reader.ts";
 
 /** Provides tag values of at most one minute: from live reads or, if those are older, by a request. */
 export type FreshTagValues = ReturnType<typeof createFreshTagValues>;

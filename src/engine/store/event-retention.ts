@@ -3,7 +3,7 @@ import { type Event, isUrgentKind, makeEvent } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { lastPositionWithinBytes, type StoredEventText } from "./outbox-rules.ts";
+import { lastPositionWithinBytes, type StoredEventText } from "./event-log-rows.ts";
 import { removeOrphanedMarks } from "./redeliveries.ts";
 import type { SinkCursors } from "./sink-cursors.ts";
 import { runSql, type SqlDriver, type SqlSteps } from "./sql-driver.ts";
