@@ -54,7 +54,7 @@ test.each([
   [
     "messages that were acknowledged",
     "createInFlightQueue",
-    "connectors/mqtt/in-flight.ts",
+    "connectors/mqtt/unacknowledged-messages.ts",
     `const { add, take } = createInFlightQueue(); ${IN_FLIGHT}`,
     `const map = new Map(); const add = (thing) => map.set(thing.id, thing); const take = (id) => map.delete(id); ${IN_FLIGHT}`,
   ],

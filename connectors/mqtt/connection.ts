@@ -2,9 +2,9 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import { rejectOnAbort, runLoop, sleepFor } from "../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
+import { type BrokerLink, type LinkOptions, openBrokerLink } from "./broker-link.ts";
 import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
-import { type BrokerLink, type LinkOptions, openBrokerLink } from "./link.ts";
 import type { CheckMessage, WorkerStatusMessage } from "./message-schemas.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 

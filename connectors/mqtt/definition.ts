@@ -1,6 +1,6 @@
 import type { ConnectorDefinition } from "../../src/core/connector.ts";
 import { MqttConfig } from "./config.ts";
-import { buildMessages } from "./messages.ts";
+import { buildMessages } from "./event-messages.ts";
 import { createTopics } from "./topics.ts";
 
 export const mqtt = {

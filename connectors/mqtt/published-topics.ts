@@ -4,8 +4,8 @@ import { type AnyEvent, type Event, eventSourceName, isTelemetry } from "../../s
 import { yieldToEventLoop } from "../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import type { MqttConfig } from "./config.ts";
-import { buildMessages, listRetainedAspects, type RetainedKind } from "./messages.ts";
-import { buildStateEvents, createNameLookup } from "./object-names.ts";
+import { buildMessages, listRetainedAspects, type RetainedKind } from "./event-messages.ts";
+import { buildStateEvents, createNameLookup } from "./names-for-topics.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 import { appendTagId, formatTopic, type TopicNames, type TopicParts, type Topics } from "./topics.ts";
 

@@ -2,15 +2,15 @@ import { randomUUID } from "node:crypto";
 import { buildReceipt, type ConnectorContext, type Receipt, type Sink } from "../../src/core/connector.ts";
 import { asFailure, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
+import type { BrokerLink } from "./broker-link.ts";
+import { detectServerInstance, readBrokerUptime } from "./broker-restart.ts";
 import { buildClientId } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { createConnection, rejectPendingOnAbort, testConnection } from "./connection.ts";
-import type { BrokerLink } from "./link.ts";
-import { buildMessages } from "./messages.ts";
+import { buildMessages } from "./event-messages.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 import { packetBytesIfOver } from "./publish-packets.ts";
 import { createPublishedTopics } from "./published-topics.ts";
-import { detectServerInstance, readBrokerUptime } from "./server-instance.ts";
 import { createTopics } from "./topics.ts";
 
 /** Creates the MQTT sink. Accepts an event when the broker has acknowledged all its messages (PUBACK, reason < 128). */

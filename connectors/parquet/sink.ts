@@ -13,11 +13,11 @@ import type { Clock } from "../../src/core/runtime/clock.ts";
 import { yieldIfBusy } from "./columnar-rows.ts";
 import { type ParquetConfig, resolveS3Endpoint } from "./config.ts";
 import { finalizeDay, writeUnaccountedManifest } from "./day-manifest.ts";
-import { createDeltaTableFormat } from "./delta-format.ts";
+import { createDeltaTableFormat } from "./delta-table-format.ts";
 import { createFolderStore, probeFolder } from "./folder-store.ts";
 import { createHourlyCompaction, type HourlyCompaction } from "./hourly-compaction.ts";
 import { updateLakeSchemas } from "./lake-schemas.ts";
-import { createPlainTableFormat } from "./plain-format.ts";
+import { createPlainTableFormat } from "./plain-table-format.ts";
 import { createRowBuffer, UnmappableEventError } from "./row-buffer.ts";
 import { createS3Store } from "./s3-store.ts";
 import {

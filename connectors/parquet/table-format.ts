@@ -10,7 +10,7 @@ export interface LakeFileReader {
   read(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
 }
 
-/** Decides which files belong to a table: files in the folder (plain-format.ts) or in the log (delta-format.ts). */
+/** Decides which files belong to a table: files in the folder (plain-table-format.ts) or in the log (delta-table-format.ts). */
 export interface LakeTableFormat extends LakeFileReader {
   readonly name: "plain" | "delta";
   /** Throws ConfigError if the table's folder has files of another program. */

@@ -5,7 +5,7 @@ import { parse } from "yaml";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { buildMessages } from "#connectors/mqtt/messages.ts";
+import { buildMessages } from "#connectors/mqtt/event-messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";

@@ -3,7 +3,7 @@ import { KafkaConfig } from "../../connectors/kafka/config.ts";
 import { buildKafkaRecord } from "../../connectors/kafka/event-records.ts";
 import { createTopicTemplate as createKafkaTopics } from "../../connectors/kafka/topic-template.ts";
 import { MqttConfig } from "../../connectors/mqtt/config.ts";
-import { buildMessages } from "../../connectors/mqtt/messages.ts";
+import { buildMessages } from "../../connectors/mqtt/event-messages.ts";
 import type { MqttMessage } from "../../connectors/mqtt/publish-packets.ts";
 import { createTopics } from "../../connectors/mqtt/topics.ts";
 import { emitEventRows } from "../../connectors/shared/lake/event-rows.ts";

@@ -1,6 +1,6 @@
 import { encodeEventLines } from "#connectors/influxdb/event-points.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { buildMessages } from "#connectors/mqtt/messages.ts";
+import { buildMessages } from "#connectors/mqtt/event-messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { emitEventRows } from "#connectors/shared/lake/event-rows.ts";
 import type { Event } from "#src/core/model/event.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { BrokerLink } from "#connectors/mqtt/link.ts";
+import type { BrokerLink } from "#connectors/mqtt/broker-link.ts";
 import type { MqttMessage } from "#connectors/mqtt/publish-packets.ts";
 import { deliverBatch } from "#connectors/mqtt/sink.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { buildMessages } from "#connectors/mqtt/messages.ts";
+import { buildMessages } from "#connectors/mqtt/event-messages.ts";
 import type { MqttMessage } from "#connectors/mqtt/publish-packets.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import type { Event } from "#src/core/model/event.ts";

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { createPlainTableFormat } from "#connectors/parquet/plain-format.ts";
+import { createPlainTableFormat } from "#connectors/parquet/plain-table-format.ts";
 import { loadSinkState, type StagedCommit } from "#connectors/parquet/sink-state.ts";
 import { createStagedCommits } from "#connectors/parquet/staged-commits.ts";
 import { valueEvent } from "../../sample-events.ts";

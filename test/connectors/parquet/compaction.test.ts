@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { S3Config } from "#connectors/parquet/config.ts";
 import { dayPartition } from "#connectors/parquet/lake-paths.ts";
-import { createPlainTableFormat } from "#connectors/parquet/plain-format.ts";
+import { createPlainTableFormat } from "#connectors/parquet/plain-table-format.ts";
 import { createS3Store } from "#connectors/parquet/s3-store.ts";
 import { loadSinkState } from "#connectors/parquet/sink-state.ts";
 import { TAG_VALUE_TABLE } from "#connectors/shared/lake/tables.ts";

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { createDeltaTableFormat, createVacuumSchedule } from "#connectors/parquet/delta-format.ts";
+import { createDeltaTableFormat, createVacuumSchedule } from "#connectors/parquet/delta-table-format.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import { buildUndividedPartition, dayPartition } from "#connectors/parquet/lake-paths.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";

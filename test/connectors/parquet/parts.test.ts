@@ -11,7 +11,7 @@ import { finalizeDay } from "#connectors/parquet/day-manifest.ts";
 import { updateLakeSchemas } from "#connectors/parquet/lake-schemas.ts";
 import { encodeParquet, readRowCount } from "#connectors/parquet/parquet-file.ts";
 import { readTableRows } from "#connectors/parquet/partition-files.ts";
-import { createPlainTableFormat } from "#connectors/parquet/plain-format.ts";
+import { createPlainTableFormat } from "#connectors/parquet/plain-table-format.ts";
 import { toS3Failure } from "#connectors/parquet/s3-store.ts";
 import type { LakeRow, LakeTable } from "#connectors/shared/lake/table-model.ts";
 import { LAKE_TABLES } from "#connectors/shared/lake/tables.ts";

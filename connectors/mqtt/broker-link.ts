@@ -1,7 +1,6 @@
 import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClient } from "mqtt";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import { endsWithin, rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../src/core/runtime/waiting.ts";
-import { buildClientOptions, type ConfiguredBroker, getBrokerAddress, type SessionOptions } from "./client-options.ts";
 import {
   addSizeHint,
   BrokerHungUp,
@@ -10,10 +9,11 @@ import {
   mapDisconnectReason,
   mapPublishRejection,
   mapSubscribeError,
-} from "./failures.ts";
-import { createAcknowledgementFlush, createInFlightQueue } from "./in-flight.ts";
+} from "./broker-failures.ts";
+import { buildClientOptions, type ConfiguredBroker, getBrokerAddress, type SessionOptions } from "./client-options.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 import { createPublisher, NO_PACKET_LISTENER, openBrokerSocket, packetBytesIfOver } from "./publish-packets.ts";
+import { createAcknowledgementFlush, createInFlightQueue } from "./unacknowledged-messages.ts";
 
 /** One connection to the broker. The library never reconnects, so it cannot resend messages of a lost connection. */
 export type BrokerLink = ReturnType<typeof createBrokerLink>["link"];

@@ -7,7 +7,7 @@ import {
   makeEvent,
   sourceUri,
 } from "../../src/core/model/event.ts";
-import type { RetainedKind } from "./messages.ts";
+import type { RetainedKind } from "./event-messages.ts";
 import type { TopicNames, Topics } from "./topics.ts";
 
 interface PublishedObject {

@@ -1,9 +1,9 @@
 import type { ConnectorContext, ServerInstance } from "../../src/core/connector.ts";
 import type { TimeSinceBoot } from "../../src/core/runtime/clock.ts";
 import { rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../src/core/runtime/waiting.ts";
+import { openBrokerLink } from "./broker-link.ts";
 import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
-import { openBrokerLink } from "./link.ts";
 
 /** State of the broker at the last check. A lost session or a short uptime reveals a restart of the broker. */
 interface StoredBrokerState {

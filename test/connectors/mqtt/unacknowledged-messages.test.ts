@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { createInFlightQueue } from "#connectors/mqtt/in-flight.ts";
+import { createInFlightQueue } from "#connectors/mqtt/unacknowledged-messages.ts";
 
 type QueueStep =
   | { readonly do: "add" }
