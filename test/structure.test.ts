@@ -50,7 +50,7 @@ describe("imports of the sources", () => {
     ["src/ui/status/page/app.mjs", "src/core/values/duration.ts"],
     ["src/app/worker.ts", "src/cli/running/run-command.ts"],
     ["src/app/build-sinks.ts", "connectors/mqtt/sink.ts"],
-    ["src/scale/member.ts", "connectors/mqtt/sink.ts"],
+    ["src/scale/fleet-member.ts", "connectors/mqtt/sink.ts"],
     ["src/simulator/server.ts", "src/core/errors/errors.ts"],
   ])("%s must not import %s", (file, target) => {
     expect(violations(packages, new Map([[file, [target]]]))).toHaveLength(1);

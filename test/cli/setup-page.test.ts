@@ -104,14 +104,14 @@ describe("the setup page in Norwegian", () => {
   const setup = join(import.meta.dirname, "../../src/ui/setup");
   const readTexts = (folder: string, ending: string) =>
     readdirSync(folder)
-      .filter((name) => name.endsWith(ending) && name !== "norwegian.mjs")
+      .filter((name) => name.endsWith(ending) && name !== "norwegian-texts.mjs")
       .map((name) => readFileSync(join(folder, name), "utf8"))
       .join("\n");
   const quotedTexts = (pattern: RegExp, source: string) =>
     [...source.matchAll(pattern)].map(([, double, single]) => double ?? single ?? "");
 
   test("has a translation with the same placeholders for every text of the page and of the worker", async () => {
-    const table = import("#src/ui/setup/page/norwegian.mjs" as string) as Promise<{
+    const table = import("#src/ui/setup/page/norwegian-texts.mjs" as string) as Promise<{
       readonly NORWEGIAN: Readonly<Record<string, string>>;
     }>;
     const { NORWEGIAN } = await table;

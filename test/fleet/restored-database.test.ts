@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { SqlResult, SqlValues } from "#src/core/postgres/session.ts";
-import { detectBackupRestore } from "#src/scale/member-databases.ts";
+import { detectBackupRestore } from "#src/scale/fleet-member-databases.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 const AT = "2026-11-02T06:00:00.000Z";

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createMemberConfigFile } from "#src/scale/member-config-file.ts";
+import { createMemberConfigFile } from "#src/scale/fleet-member-config-file.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 function configWith(level: string): Config {

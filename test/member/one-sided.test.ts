@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { FleetMember } from "#src/scale/member.ts";
+import type { FleetMember } from "#src/scale/fleet-member.ts";
 import { startMemberProxy } from "./member-proxy.ts";
 import { describeWithServers, expectQuotaKept, holds, POLL, setStage } from "./stage.ts";
 

@@ -4,7 +4,7 @@ import { describe, expect, onTestFinished } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog, type Log } from "#src/core/runtime/log.ts";
-import { createFleetMember, type FleetMember } from "#src/scale/member.ts";
+import { createFleetMember, type FleetMember } from "#src/scale/fleet-member.ts";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";

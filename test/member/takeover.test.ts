@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { FleetMember } from "#src/scale/member.ts";
+import type { FleetMember } from "#src/scale/fleet-member.ts";
 import { describeWithServers, expectQuotaKept, holds, POLL, type Service, setStage } from "./stage.ts";
 
 const SOURCES = ["east", "north", "south", "west"];

@@ -199,8 +199,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["= randomBytes(«8 → (8 * 2)»).toString", "A unique name; its length does not matter."],
     ["found] = (rows[0]« ?? [] → »).map((cell", TYPES_ONLY],
   ],
-  "src/scale/member-databases.ts": [['String(here[0]?.[0]« ?? "" → »));', TYPES_ONLY]],
-  "src/scale/member-writing-guards.ts": [["stats.isFile() «|| → &&» stats.size", "The content is compared as well."]],
+  "src/scale/fleet-member-databases.ts": [['String(here[0]?.[0]« ?? "" → »));', TYPES_ONLY]],
+  "src/scale/fleet-writing-guards.ts": [["stats.isFile() «|| → &&» stats.size", "The content is compared as well."]],
   "src/scale/postgres/open-state-database.ts": [
     ["MIGRATION_TIMEOUT_MS = «10 → (10 * 2)» * 60_000;", ANY_BOUND],
     ["MIGRATION_TIMEOUT_MS = 10 * «60_000 → (60_000 * 2)»;", ANY_BOUND],

@@ -11,7 +11,7 @@ import {
   createRaisedAlarmCounts,
   createRefusedRequests,
   DAY_MINUTES,
-} from "#src/ui/plots/worker-series.ts";
+} from "#src/ui/plots/worker-time-series.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { emptyStore } from "../status/status-building.ts";
 import { describeService } from "../suites/service-suite.ts";

@@ -74,7 +74,7 @@ describe("the server of the setup page", () => {
 
   test("serves the page and its files without the session key, and no other file", async () => {
     expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
-    const scripts = ["/setup.mjs", "/language.mjs", "/norwegian.mjs", "/htm.mjs"].map((path) => [
+    const scripts = ["/setup.mjs", "/language.mjs", "/norwegian-texts.mjs", "/htm.mjs"].map((path) => [
       path,
       "text/javascript",
     ]);

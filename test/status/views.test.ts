@@ -327,10 +327,10 @@ describe.skipIf(absent("chromium"))("a change from the status page", () => {
 describe("the Norwegian translation", () => {
   const folder = join(import.meta.dirname, "../../src/ui/status/page");
   const sources = readdirSync(folder)
-    .filter((name) => name.endsWith(".mjs") && name !== "norwegian.mjs")
+    .filter((name) => name.endsWith(".mjs") && name !== "norwegian-texts.mjs")
     .map((name) => readFileSync(join(folder, name), "utf8"))
     .join("\n");
-  const table = import("#src/ui/status/page/norwegian.mjs" as string) as Promise<{
+  const table = import("#src/ui/status/page/norwegian-texts.mjs" as string) as Promise<{
     readonly NORWEGIAN: Readonly<Record<string, string>>;
   }>;
 

@@ -15,8 +15,8 @@ import {
   readVisibleBuilding,
   type WantedBuildingParts,
 } from "../../engine/sync/visible-building.ts";
+import { useStandaloneSource } from "../shell/connect-without-worker.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
-import { useStandaloneSource } from "../shell/source-without-worker.ts";
 import { checkQuota, compareSourceWithBuilding, findWritableTags } from "./check-building.ts";
 import {
   type CheckResult,

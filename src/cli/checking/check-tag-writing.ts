@@ -12,7 +12,7 @@ import type { Store } from "../../engine/store/store.ts";
 import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
 import { readFleetDocument } from "../../scale/fleet/fleet-document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
-import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmedToWrite } from "../../scale/member-writing-guards.ts";
+import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmedToWrite } from "../../scale/fleet-writing-guards.ts";
 import { findWorkerOfConfig } from "../shell/find-worker.ts";
 import { readSourceStores, readStateIfAny, useStateDatabase } from "../shell/open-worker-state.ts";
 import { type CheckResult, failedCheck, passedCheck, warnedCheck } from "./check-result-line.ts";

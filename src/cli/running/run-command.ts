@@ -9,7 +9,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog, createRecentLogLines, type Log } from "../../core/runtime/log.ts";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
-import type { FleetMemberOptions } from "../../scale/member.ts";
+import type { FleetMemberOptions } from "../../scale/fleet-member.ts";
 import { type CliContext, waitUntilAborted } from "../shell/command-context.ts";
 import { redirectStandardError } from "../shell/uncaught-errors.ts";
 import { writePointerFile } from "../shell/worker-pointer-file.ts";
@@ -118,7 +118,7 @@ function memberNameAndFolder({ state }: Config, givenName: string | undefined) {
 }
 
 async function runMember(options: FleetMemberOptions, feed: TerminalFeed | null, signal: AbortSignal): Promise<void> {
-  const { createFleetMember: createMember } = await import("../../scale/member.ts");
+  const { createFleetMember: createMember } = await import("../../scale/fleet-member.ts");
   const member = await createMember(options);
   const { reload } = member;
   if (process.stdin.isTTY !== true) reloadOnHangup(() => void reload?.("signal", false));

@@ -6,8 +6,8 @@ import { joinSourceStores, type SourceStore } from "../../engine/store/joined-st
 import { openStore } from "../../engine/store/open.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { openStateDatabase } from "../../scale/postgres/open-state-database.ts";
+import { openSourceState } from "../../scale/postgres/source-state.ts";
 import type { StateDatabase } from "../../scale/postgres/state-database.ts";
-import { openSourceState } from "../../scale/postgres/store.ts";
 
 type PostgresConfig = NonNullable<Config["state"]["postgres"]>;
 

@@ -23,7 +23,7 @@ import {
 } from "../../engine/commands/pending-restores.ts";
 import { requestWriteArming } from "../../engine/commands/write-arming.ts";
 import { readFleetDocument } from "../../scale/fleet/fleet-document.ts";
-import { APPROVERS_DOCUMENT_KEY, armWritingHere } from "../../scale/member-writing-guards.ts";
+import { APPROVERS_DOCUMENT_KEY, armWritingHere } from "../../scale/fleet-writing-guards.ts";
 import type { CliContext } from "../shell/command-context.ts";
 import { readState, useStateDatabase } from "../shell/open-worker-state.ts";
 import { findKillSwitches } from "./kill-switch-controls.ts";

@@ -2,8 +2,8 @@ import { eventSourceName } from "../../core/model/event.ts";
 import { quoteSqlText } from "../../core/postgres/sql-quoting.ts";
 import { createEpoch } from "../../engine/store/damage-quarantine.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
-import { encodeDocumentBody, encodeKeyForPostgres, encodePostgresText } from "../postgres/documents.ts";
-import { assignDocuments, sourceInSetName } from "./document-owners.ts";
+import { encodeDocumentBody, encodeKeyForPostgres, encodePostgresText } from "../postgres/document-store.ts";
+import { assignDocuments, sourceInSetName } from "./assign-documents-to-sources.ts";
 import type { MovedRow } from "./moved-rows.ts";
 
 export interface UnmovedRows {

@@ -8,7 +8,7 @@ import type {
   SqlValue,
   StateTable,
 } from "../../engine/store/sql-driver.ts";
-import { buildDocumentChanges, encodePostgresText, type RunPostgresQuery } from "./documents.ts";
+import { buildDocumentChanges, encodePostgresText, type RunPostgresQuery } from "./document-store.ts";
 import type { SourceStateWriter } from "./transaction-writer.ts";
 
 /** SQL driver for the rows of one source. A commit passes the changed document sets to `changed`. */

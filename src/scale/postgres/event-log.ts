@@ -20,7 +20,7 @@ import { createEventLogTail } from "../../engine/store/event-log-tail.ts";
 import type { RemovedEvent } from "../../engine/store/event-retention.ts";
 import type { SqlStatement, SqlSteps } from "../../engine/store/sql-driver.ts";
 import type { EventsAbout, LoggedEvent, RecentEventBounds } from "../../engine/store/store.ts";
-import { encodeKeyForPostgres, type RunPostgresQuery } from "./documents.ts";
+import { encodeKeyForPostgres, type RunPostgresQuery } from "./document-store.ts";
 import { toRowObjects } from "./driver.ts";
 
 const EVENT_SEARCH_TIMEOUT_MS = 60_000;

@@ -10,7 +10,7 @@ import { readCertificateFile, secretReader } from "../../core/runtime/secret.ts"
 import { createWakeup, runLoop, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import { FencedError } from "../../engine/store/fenced-store.ts";
 import { DocumentKeyConflict } from "../../engine/store/store.ts";
-import { decodeKeyFromPostgres } from "./documents.ts";
+import { decodeKeyFromPostgres } from "./document-store.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import type { StateDatabase, StateDatabaseOptions } from "./state-database.ts";
 

@@ -12,7 +12,7 @@ import {
   createRefusedRequests,
   type PackedMinuteSeries,
   type RefusedRequests,
-} from "./worker-series.ts";
+} from "./worker-time-series.ts";
 
 export type Plots = ReturnType<typeof createPlots>;
 

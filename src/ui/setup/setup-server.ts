@@ -77,7 +77,7 @@ const SETUP_PAGE_FILES: readonly (readonly [path: string, file: string, type: st
   ["/", "./page/setup.html", "text/html; charset=utf-8"],
   ["/setup.mjs", "./page/setup.mjs", SCRIPT_CONTENT_TYPE],
   ["/language.mjs", "../status/page/language.mjs", SCRIPT_CONTENT_TYPE],
-  ["/norwegian.mjs", "./page/norwegian.mjs", SCRIPT_CONTENT_TYPE],
+  ["/norwegian-texts.mjs", "./page/norwegian-texts.mjs", SCRIPT_CONTENT_TYPE],
   ["/htm.mjs", import.meta.resolve("htm/preact/standalone"), SCRIPT_CONTENT_TYPE],
   ["/colours.css", "../status/page/colours.css", STYLE_CONTENT_TYPE],
   ["/setup.css", "./page/setup.css", STYLE_CONTENT_TYPE],

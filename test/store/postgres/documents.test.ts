@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createDocumentStore } from "#src/scale/postgres/documents.ts";
+import { createDocumentStore } from "#src/scale/postgres/document-store.ts";
 
 function server(fails = false) {
   const asked: string[][] = [];

@@ -2,7 +2,7 @@ import { setNeedsPassword } from "/components.mjs";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "/htm.mjs";
 import { agoText, at, countText, hourAndMinute, LanguageButton, loadLanguage, t, valueText } from "/language.mjs";
 import { Overview, sitesOfSources } from "/overview.mjs";
-import { TagsPanel, tagListQuery } from "/tags.mjs";
+import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, useViewAddress } from "/view-address.mjs";
 import { CurrentTimeText, setWorkerClock } from "/worker-clock.mjs";
 import { lostWorkerSince, usePolledData, useReportChangeTime } from "/worker-requests.mjs";
@@ -11,13 +11,13 @@ const STATUS_POLL_MS = 2000;
 const WORKER_CHECK_MS = 1000;
 
 const VIEW_LOADERS = {
-  tag: () => import("/tag.mjs"),
-  alarm: () => import("/alarm.mjs"),
-  site: () => import("/site.mjs"),
-  sink: () => import("/sink.mjs"),
-  source: () => import("/source.mjs"),
-  commands: () => import("/commands.mjs"),
-  fleet: () => import("/fleet.mjs"),
+  tag: () => import("/tag-view.mjs"),
+  alarm: () => import("/alarm-view.mjs"),
+  site: () => import("/site-view.mjs"),
+  sink: () => import("/sink-view.mjs"),
+  source: () => import("/source-view.mjs"),
+  commands: () => import("/commands-view.mjs"),
+  fleet: () => import("/fleet-view.mjs"),
 };
 
 function useLostWorker(status, movedAtMs) {

@@ -29,7 +29,7 @@ function preferredLanguage() {
 }
 
 export async function loadLanguage(wanted = preferredLanguage()) {
-  translations = wanted === "nb" ? (await import("/norwegian.mjs")).NORWEGIAN : {};
+  translations = wanted === "nb" ? (await import("/norwegian-texts.mjs")).NORWEGIAN : {};
   language = wanted;
   region = wanted === "nb" ? "nb-NO" : "en-GB";
   document.documentElement.lang = wanted;

@@ -1,4 +1,4 @@
-import { ActiveAlarms, AllSitesAlarmDays, SilencesPanel, usePolledAlarms } from "/alarms.mjs";
+import { ActiveAlarms, AllSitesAlarmDays, SilencesPanel, usePolledAlarms } from "/alarm-panels.mjs";
 import {
   ConfirmButton,
   Panel,
@@ -11,8 +11,8 @@ import {
 } from "/components.mjs";
 import { html } from "/htm.mjs";
 import { agoText, countText, t, unreliableCountReason, valueText } from "/language.mjs";
-import { QuotaPlanPanel, SourcePanel } from "/sources.mjs";
-import { TagsPanel, tagListQuery } from "/tags.mjs";
+import { QuotaPlanPanel, SourcePanel } from "/source-panels.mjs";
+import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, viewAddress } from "/view-address.mjs";
 import { Age, At, CurrentTimeText, nowMs } from "/worker-clock.mjs";
 import { post, usePolledData } from "/worker-requests.mjs";

@@ -35,11 +35,11 @@ import { describeSourceHolder, type FleetStatus } from "./fleet/fleet-status.ts"
 import { digestSharedConfig } from "./fleet/fleet-tables.ts";
 import type { HeldSource, Lease } from "./fleet/held-sources.ts";
 import { createFleetKillSwitch, releaseFleetKillSwitch } from "./fleet/kill-switch.ts";
-import { createMemberConfigFile } from "./member-config-file.ts";
-import { detectBackupRestore, type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
-import { runSource } from "./member-source.ts";
-import { createMemberStatusView, endSilenceOfFleet } from "./member-status-view.ts";
-import { openFleetWritingGuards } from "./member-writing-guards.ts";
+import { createMemberConfigFile } from "./fleet-member-config-file.ts";
+import { detectBackupRestore, type MemberDatabases, openMemberDatabases } from "./fleet-member-databases.ts";
+import { createMemberStatusView, endSilenceOfFleet } from "./fleet-member-status.ts";
+import { openFleetWritingGuards } from "./fleet-writing-guards.ts";
+import { runSource } from "./leased-source.ts";
 
 export interface FleetMemberOptions {
   readonly config: Config;

@@ -19,8 +19,8 @@ import type { Store } from "../engine/store/store.ts";
 import type { CronTicker } from "../engine/sync/cron-schedule.ts";
 import { type DatabaseTime, storeQuotaInSteadyTime } from "./database-time.ts";
 import type { Lease } from "./fleet/held-sources.ts";
+import { openSourceState } from "./postgres/source-state.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";
-import { openSourceState } from "./postgres/store.ts";
 
 /** Longest delay from a quota slot to its send, so that a suspended machine does not send in another quota minute. */
 const MAX_SEND_DELAY_MS = 2_000;

@@ -1,8 +1,8 @@
-import { ActiveAlarms, AlarmDaysPanel, BeginSilenceForm, SilencesPanel, usePolledAlarms } from "/alarms.mjs";
+import { ActiveAlarms, AlarmDaysPanel, BeginSilenceForm, SilencesPanel, usePolledAlarms } from "/alarm-panels.mjs";
 import { CopyAddress, NotFound, Panel, StaleWarning, Table, unknownMark, ViewTitle } from "/components.mjs";
 import { html } from "/htm.mjs";
 import { countText, t, valueText } from "/language.mjs";
-import { TagsPanel, tagListQuery } from "/tags.mjs";
+import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, viewAddress } from "/view-address.mjs";
 import { usePolledData } from "/worker-requests.mjs";
 

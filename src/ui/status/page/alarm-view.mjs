@@ -1,4 +1,4 @@
-import { AlarmSummaryList, acknowledgementText, BeginSilenceForm } from "/alarms.mjs";
+import { AlarmSummaryList, acknowledgementText, BeginSilenceForm } from "/alarm-panels.mjs";
 import { TagPlot } from "/chart.mjs";
 import {
   CopyAddress,

@@ -1,10 +1,10 @@
-import { AlarmSummaryList } from "/alarms.mjs";
+import { AlarmSummaryList } from "/alarm-panels.mjs";
 import { TagPlot } from "/chart.mjs";
-import { CommandRows } from "/commands.mjs";
+import { CommandRows } from "/commands-view.mjs";
 import { CopyAddress, CopyButton, NotFound, Panel, StaleWarning, siteAddress, Table, ViewTitle } from "/components.mjs";
 import { html, useState } from "/htm.mjs";
 import { at, intervalText, t, valueText } from "/language.mjs";
-import { valueProblem } from "/tags.mjs";
+import { valueProblem } from "/tags-panel.mjs";
 import { viewAddress } from "/view-address.mjs";
 import { Age, nowMs, TimeUntil } from "/worker-clock.mjs";
 import { post, usePolledData } from "/worker-requests.mjs";

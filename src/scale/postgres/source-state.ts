@@ -4,7 +4,7 @@ import { createOutbox } from "../../engine/store/outbox.ts";
 import { createQuotaStore } from "../../engine/store/quota-store.ts";
 import type { SqlDriver } from "../../engine/store/sql-driver.ts";
 import type { BootClockMark, QuotaStore, Store } from "../../engine/store/store.ts";
-import { appendRecords, buildDocumentChanges, createDocumentStore, type RunPostgresQuery } from "./documents.ts";
+import { appendRecords, buildDocumentChanges, createDocumentStore, type RunPostgresQuery } from "./document-store.ts";
 import { bindStatement, createPostgresDriver, toRowObjects } from "./driver.ts";
 import { createEventLog, type EventAppendReplyRow } from "./event-log.ts";
 import { unknownSourceError } from "./open-state-database.ts";

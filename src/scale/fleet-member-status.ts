@@ -15,8 +15,8 @@ import type { PlotColumns, SinkReport, SinkResponse } from "../ui/status/sink-re
 import type { AlarmDayCounts } from "../ui/status/site-responses.ts";
 import type { Status, StatusReport } from "../ui/status/status-report.ts";
 import { createTagIndex } from "../ui/status/tag-index.ts";
+import { openSourceState } from "./postgres/source-state.ts";
 import type { SourceStateOptions, StateDatabase } from "./postgres/state-database.ts";
-import { openSourceState } from "./postgres/store.ts";
 
 /** Cache age of a view per held source, to limit queries of open pages: 20 ms with 2 sources, 3 s with 300. */
 const STATUS_CACHE_AGE_PER_SOURCE_MS = 10;

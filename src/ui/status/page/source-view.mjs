@@ -2,7 +2,7 @@ import { Chart, pointTimeText } from "/chart.mjs";
 import { CopyAddress, NotFound, Panel, StaleWarning, Table, ViewTitle } from "/components.mjs";
 import { html, useMemo } from "/htm.mjs";
 import { t, valueText } from "/language.mjs";
-import { QuotaPlanPanel, SourcePanel } from "/sources.mjs";
+import { QuotaPlanPanel, SourcePanel } from "/source-panels.mjs";
 import { At } from "/worker-clock.mjs";
 import { usePolledData } from "/worker-requests.mjs";
 
