@@ -16,14 +16,14 @@ import { startServiceOnce, type WorkerService } from "#src/core/runtime/lifecycl
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { Source } from "#src/engine/source/source.ts";
-import { createServiceAvailability } from "#src/engine/sync/availability.ts";
 import { createCronTicker } from "#src/engine/sync/cron-schedule.ts";
 import { createHeartbeat } from "#src/engine/sync/heartbeat.ts";
 import type { SyncJob } from "#src/engine/sync/job.ts";
-import { createServiceOutage } from "#src/engine/sync/outage.ts";
-import { createJobScheduler } from "#src/engine/sync/scheduler.ts";
+import { createJobScheduler } from "#src/engine/sync/job-scheduler.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
-import { createSensorWatch } from "#src/engine/sync/sensors/sensor-watch.ts";
+import { createSensorWatch } from "#src/engine/sync/sensors/silent-sensor-watch.ts";
+import { createServiceAvailability } from "#src/engine/sync/service-availability.ts";
+import { createServiceOutage } from "#src/engine/sync/service-outage.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { createTokenScope } from "#src/engine/sync/token-scope.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket-server.ts";
@@ -59,8 +59,8 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/ui/status/connection-limits.ts": "services.test.ts",
   "src/ui/status/status-server.ts": "services.test.ts",
   "src/engine/sync/heartbeat.ts": "services.test.ts",
-  "src/engine/sync/scheduler.ts": "services.test.ts",
-  "src/engine/sync/sensors/sensor-watch.ts": "services.test.ts",
+  "src/engine/sync/job-scheduler.ts": "services.test.ts",
+  "src/engine/sync/sensors/silent-sensor-watch.ts": "services.test.ts",
   "src/engine/sync/sync.ts": "services.test.ts",
 };
 

@@ -152,7 +152,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["const CLOCK_STEP_MIN_MS = «100 → (100 * 2)»;", ANY_BOUND],
   ],
   "src/engine/store/event-log-rows.ts": [["value }).slice(«1 → (1 * 2)», -1);", "No other field ends in this word."]],
-  "src/engine/sync/completeness/bucket-counts-of-day.ts": [
+  "src/engine/sync/completeness/daily-bucket-counts.ts": [
     ["else if (pending «> → >=» 0 && ledger", "With no bucket, none is refused."],
   ],
   "src/engine/sync/completeness/finalized-days.ts": [
@@ -181,8 +181,10 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["Math.ceil((ms - «1e-6 → (1e-6 * 2)») / intervalStepMs", "Tolerance for the rest that bisection leaves."],
     ["STRETCH_FACTOR, «50 → (50 * 2)», (ms)", "Bisection has converged long before."],
   ],
-  "src/engine/sync/sensors/findings.ts": [['side = unusualLagMs «> → >=» 0 ? "behind', "A lag of 0 is no finding."]],
-  "src/engine/sync/sensors/sensor-table.ts": [
+  "src/engine/sync/sensors/sensor-findings.ts": [
+    ['side = unusualLagMs «> → >=» 0 ? "behind', "A lag of 0 is no finding."],
+  ],
+  "src/engine/sync/sensors/sensor-statistics.ts": [
     ["round(shiftedValue)) «< → <=» 1e-6) return", "A tolerance; no measured value is exactly at its edge."],
   ],
   "src/scale/fleet/fleet-document.ts": [

@@ -31,7 +31,7 @@ export const TARGETS: readonly MutationTarget[] = [
     "test/sync": "plan-report plan-advice plan",
     "test/sync/plans": "plans",
   }),
-  mutate("ledger", "src/engine/sync/history/{ledger,series,ledger-ranges,buckets}.ts", {
+  mutate("ledger", "src/engine/sync/history/{ledger,series-registry,ledger-ranges,buckets}.ts", {
     "test/sync": "history-spans history-ledger history-buckets",
   }),
   mutate(

@@ -9,11 +9,11 @@ import type {
   SiteCompleteFact,
 } from "#src/core/model/history-event-data.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import { countSeriesDay } from "#src/engine/sync/completeness/bucket-counts-of-day.ts";
 import { dateToDay, loadCount, utcDay } from "#src/engine/sync/completeness/complete-days.ts";
+import { countSeriesDay } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { createSeriesSelector } from "#src/engine/sync/history/series.ts";
+import { createSeriesSelector } from "#src/engine/sync/history/series-registry.ts";
 import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { countSeriesDay, type ServiceStatement } from "#src/engine/sync/completeness/bucket-counts-of-day.ts";
 import { dateToDay } from "#src/engine/sync/completeness/complete-days.ts";
+import { countSeriesDay, type ServiceStatement } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredLedger, StoredRange } from "#src/engine/sync/snapshot.ts";
 

@@ -31,7 +31,11 @@ import {
   targetPastRange,
 } from "#src/engine/sync/history/ledger.ts";
 import { fetchedRanges, isFetched, mergeIntoLedgerRanges, toRanges } from "#src/engine/sync/history/ledger-ranges.ts";
-import { type LegacyHistoryLedger, prepareLedger, upgradeLegacyLedger } from "#src/engine/sync/history/series.ts";
+import {
+  type LegacyHistoryLedger,
+  prepareLedger,
+  upgradeLegacyLedger,
+} from "#src/engine/sync/history/series-registry.ts";
 import { isSeriesComplete, type StoredLedger } from "#src/engine/sync/snapshot.ts";
 import { DAY_MS, FIVE_MS, HOUR_MS, MINUTE_MS, START, seriesWith } from "./trial-history.ts";
 

@@ -4,11 +4,11 @@ import { ConfigError, Malformed, Retryable, Throttled } from "#src/core/errors/e
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import type { Source } from "#src/engine/source/source.ts";
-import { createServiceAvailability } from "#src/engine/sync/availability.ts";
 import { createCronTicker } from "#src/engine/sync/cron-schedule.ts";
 import type { Follower, SyncJob } from "#src/engine/sync/job.ts";
-import { createServiceOutage } from "#src/engine/sync/outage.ts";
-import { createJobScheduler } from "#src/engine/sync/scheduler.ts";
+import { createJobScheduler } from "#src/engine/sync/job-scheduler.ts";
+import { createServiceAvailability } from "#src/engine/sync/service-availability.ts";
+import { createServiceOutage } from "#src/engine/sync/service-outage.ts";
 import type { StoredPoll } from "#src/engine/sync/snapshot.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { createTokenScope } from "#src/engine/sync/token-scope.ts";

@@ -6,8 +6,8 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkClocksForWriting } from "../../engine/commands/gate.ts";
 import type { Source } from "../../engine/source/source.ts";
-import { countActiveAlarms, factsFromState, planFactsFromTags } from "../../engine/sync/facts-for-plan.ts";
 import { reportPlan } from "../../engine/sync/plan/report.ts";
+import { countActiveAlarms, factsFromState, planFactsFromTags } from "../../engine/sync/polling-plan-facts.ts";
 import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
 import {
   describeListProgress,

@@ -9,9 +9,9 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { areSinksBehind } from "../../engine/delivery/back-pressure.ts";
 import type { StateConfig } from "../../engine/store/state-config.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { factsFromState, historyProgressFromStore, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
-import { hasBackfillEnded } from "../../engine/sync/history/series.ts";
+import { hasBackfillEnded } from "../../engine/sync/history/series-registry.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
+import { factsFromState, historyProgressFromStore, type PlanSettings } from "../../engine/sync/polling-plan-facts.ts";
 import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
 import {

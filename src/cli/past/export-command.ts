@@ -9,7 +9,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { bucketStart } from "../../engine/sync/history/buckets.ts";
 import { closedUntilMs } from "../../engine/sync/history/ledger.ts";
-import { backfillRules } from "../../engine/sync/history/series.ts";
+import { backfillRules } from "../../engine/sync/history/series-registry.ts";
 import { findWorker } from "../../ui/operator/control-socket-client.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
 import {

@@ -10,9 +10,8 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
-import { buildDayFact, createSiteDay } from "../../engine/sync/completeness/bucket-counts-of-day.ts";
 import { isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
-import { loadRequestLedgers } from "../../engine/sync/facts-for-plan.ts";
+import { buildDayFact, createSiteDay } from "../../engine/sync/completeness/daily-bucket-counts.ts";
 import { DAY_MS } from "../../engine/sync/history/buckets.ts";
 import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import {
@@ -21,7 +20,8 @@ import {
   historySeriesKey,
   parseStoredBackfill,
   type SeriesLedger,
-} from "../../engine/sync/history/series.ts";
+} from "../../engine/sync/history/series-registry.ts";
+import { loadRequestLedgers } from "../../engine/sync/polling-plan-facts.ts";
 import { type StoredBackfill, type StoredObject, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
 import { TagSelection } from "../../engine/sync/tag-selection.ts";
 import { requestStatus } from "../../ui/operator/control-socket-client.ts";

@@ -9,10 +9,10 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import { cronMatcher } from "../../engine/sync/cron-schedule.ts";
-import { historyProgressFromStore } from "../../engine/sync/facts-for-plan.ts";
 import { listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import { fetchedSinceMs } from "../../engine/sync/history/ledger.ts";
-import { historySeriesKey } from "../../engine/sync/history/series.ts";
+import { historySeriesKey } from "../../engine/sync/history/series-registry.ts";
+import { historyProgressFromStore } from "../../engine/sync/polling-plan-facts.ts";
 import {
   type StoredAlarm,
   type StoredLeftOut,

@@ -5,7 +5,7 @@ import type { ActiveAlarmCounts } from "./alarms/stored-alarms.ts";
 import type { PollTime } from "./job.ts";
 import type { LiveReads } from "./read/live-reads.ts";
 
-export type { FirstInventoryReport } from "./first-inventory.ts";
+export type { FirstInventoryReport } from "./first-inventory-progress.ts";
 export type { PollTime } from "./job.ts";
 export type { SuddenValueChange as SuddenChange } from "./read/unusual-replies.ts";
 

@@ -18,9 +18,9 @@ import {
 } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet } from "../store/store.ts";
-import type { ServiceAvailability } from "./availability.ts";
 import { presentObjects } from "./inventory/gateways.ts";
-import type { ServiceOutage } from "./outage.ts";
+import type { ServiceAvailability } from "./service-availability.ts";
+import type { ServiceOutage } from "./service-outage.ts";
 import {
   type StoredObject,
   type StoredSiteStatus,

@@ -319,7 +319,7 @@ export interface StoredSensorPeriod {
 export interface StoredSensors {
   readonly from: string;
   readonly ids: readonly string[];
-  /** Rows of the tags one after the other, with the columns of src/engine/sync/sensors/sensor-table.ts. */
+  /** Rows of the tags one after the other, with the columns of src/engine/sync/sensors/sensor-statistics.ts. */
   readonly numbers: readonly number[];
 }
 

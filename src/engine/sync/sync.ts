@@ -8,12 +8,11 @@ import { serialRunner } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store, type StoreChange } from "../store/store.ts";
 import { createAlarmPoll } from "./alarms/poll.ts";
-import { createResolvedSweep } from "./alarms/resolved-sweep.ts";
+import { createResolvedSweep } from "./alarms/resolved-alarm-sweep.ts";
 import { createActiveAlarmCounts } from "./alarms/stored-alarms.ts";
-import { createServiceAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
 import { type CronTicker, cronIntervalMs, cronMatcher } from "./cron-schedule.ts";
-import { createFirstInventoryProgress } from "./first-inventory.ts";
+import { createFirstInventoryProgress } from "./first-inventory-progress.ts";
 import { createGatewayRecheck } from "./inventory/gateway-recheck.ts";
 import { createOfflineGateways, type OfflineGateways } from "./inventory/gateways.ts";
 import {
@@ -26,9 +25,10 @@ import {
 import { createTagNaming } from "./inventory/tag-naming.ts";
 import { createTagPoll } from "./inventory/tag-poll.ts";
 import type { Follower, PollTime, RunnableJob, SyncJob } from "./job.ts";
-import { createServiceOutage } from "./outage.ts";
-import type { PollContext } from "./poll-dependencies.ts";
-import { createJobScheduler, type JobScheduler } from "./scheduler.ts";
+import { createJobScheduler, type JobScheduler } from "./job-scheduler.ts";
+import type { PollContext } from "./poll-context.ts";
+import { createServiceAvailability } from "./service-availability.ts";
+import { createServiceOutage } from "./service-outage.ts";
 import { watchLostSites, watchSiteStatuses } from "./site-availability.ts";
 import { type StoredAlarm, type StoredObject, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
 import { createSyncState, storeWithSyncState } from "./sync-state.ts";

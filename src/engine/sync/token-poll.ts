@@ -3,7 +3,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../store/store.ts";
 import { parseUtcMs } from "./alarms/alarm-times.ts";
 import { JOB_OUTCOME_OK, type JobOutcome } from "./job.ts";
-import type { PollContext } from "./poll-dependencies.ts";
+import type { PollContext } from "./poll-context.ts";
 import type { StoredToken } from "./snapshot.ts";
 
 const TOKEN_EXPIRY_WARNING_DAYS = [30, 14, 7, 1] as const;

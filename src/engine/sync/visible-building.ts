@@ -3,7 +3,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { yieldIfManyObjects } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import { estimateMinutesLeft } from "./first-inventory.ts";
+import { estimateMinutesLeft } from "./first-inventory-progress.ts";
 import { compareTagIds, loadRequestableTags, loadVisibleSites, type SiteTag } from "./inventory/requestable-tags.ts";
 import {
   compareTagClasses,

@@ -2,8 +2,8 @@ import { z } from "zod";
 import type { Config } from "../../app/config/config.ts";
 import { RESOLUTIONS } from "../../core/model/building.ts";
 import { secondsText } from "../../core/values/duration.ts";
-import { type PlanSettings, planFactsFromTags } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
+import { type PlanSettings, planFactsFromTags } from "../../engine/sync/polling-plan-facts.ts";
 import { type BuildingSummary, tagsForPlan, type UnitTagCount } from "./building-inspection.ts";
 import { englishText, message, type PageMessage } from "./building-messages.ts";
 

@@ -1,4 +1,4 @@
-import { createGroupTesting } from "#src/engine/sync/history/log-discovery.ts";
+import { createGroupTesting } from "#src/engine/sync/history/find-tags-with-history.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 
 export const TAGS = 3_000;

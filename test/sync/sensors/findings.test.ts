@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { TagPoints } from "#src/core/codec/points.ts";
 import type { Resolution, TagValue } from "#src/core/model/building.ts";
-import { findSensorFindings } from "#src/engine/sync/sensors/findings.ts";
-import { createSensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
+import { findSensorFindings } from "#src/engine/sync/sensors/sensor-findings.ts";
+import { createSensorTable } from "#src/engine/sync/sensors/sensor-statistics.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 import { TAG } from "../../sample-events.ts";
 import { replay, seed } from "../../seed.ts";

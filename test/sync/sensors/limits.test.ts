@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { findSensorFindings, hasEnoughReadings } from "#src/engine/sync/sensors/findings.ts";
-import type { SensorRow } from "#src/engine/sync/sensors/sensor-table.ts";
+import { findSensorFindings, hasEnoughReadings } from "#src/engine/sync/sensors/sensor-findings.ts";
+import type { SensorRow } from "#src/engine/sync/sensors/sensor-statistics.ts";
 
 type LogOf = NonNullable<SensorRow["log"]>;
 

@@ -3,8 +3,8 @@ import { TagPoints } from "#src/core/codec/points.ts";
 import type { Resolution, TagValue } from "#src/core/model/building.ts";
 import type { SensorFinding } from "#src/core/model/tag-event-data.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
-import { createSensorTable, distanceFromBuckets } from "#src/engine/sync/sensors/sensor-table.ts";
-import { splitReport } from "#src/engine/sync/sensors/sensor-watch.ts";
+import { createSensorTable, distanceFromBuckets } from "#src/engine/sync/sensors/sensor-statistics.ts";
+import { splitReport } from "#src/engine/sync/sensors/silent-sensor-watch.ts";
 import { SITE, TAG } from "../../sample-events.ts";
 
 const MINUTE = 60_000;

@@ -11,12 +11,12 @@ import {
   readPages,
   readTwice,
 } from "../listing.ts";
-import type { PollContext } from "../poll-dependencies.ts";
-import { visitSites } from "../site-visits.ts";
+import type { PollContext } from "../poll-context.ts";
+import { visitSites } from "../poll-each-site.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import type { SiteCoverage } from "./diff-alarms.ts";
-import { createListPageTrust } from "./list-page-faults.ts";
 import { alarmState, createSiteListReader, getAlarmId, type ListLimits, type ListOptions } from "./site-alarm-list.ts";
+import { createListPageTrust } from "./unreliable-list-pages.ts";
 
 export interface ActiveAlarmList {
   readonly listed: readonly Alarm[];

@@ -4,7 +4,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { AlarmFilter } from "../../source/source.ts";
 import { fingerprint, joinItemsById, type Listing, listItems } from "../listing.ts";
-import { isFailureOfAllSites } from "../site-visits.ts";
+import { isFailureOfAllSites } from "../poll-each-site.ts";
 import { episodeKey } from "./episode.ts";
 
 type ListPart = Pick<AlarmFilter, "priority" | "acknowledged">;

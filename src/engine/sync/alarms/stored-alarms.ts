@@ -1,7 +1,7 @@
 import type { Gateway, Host } from "../../../core/model/building.ts";
 import { documentSet } from "../../store/store.ts";
 import { createOfflineGatewayFinder } from "../inventory/gateways.ts";
-import type { PollContext } from "../poll-dependencies.ts";
+import type { PollContext } from "../poll-context.ts";
 import { type StoredAlarm, type StoredAlarmSite, type StoredObject, type StoredSweep, syncSet } from "../snapshot.ts";
 import { latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";

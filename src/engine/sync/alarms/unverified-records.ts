@@ -1,5 +1,5 @@
 import type { Alarm } from "../../../core/model/building.ts";
-import type { PollContext } from "../poll-dependencies.ts";
+import type { PollContext } from "../poll-context.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import { fillRecord, type SiteCoverage } from "./diff-alarms.ts";

@@ -8,7 +8,7 @@ import { type DocumentChange, documentSet, type Store } from "../../store/store.
 import { DAY_MS, subtractRanges, type TimeRange } from "../history/buckets.ts";
 import { closedUntilMs } from "../history/ledger.ts";
 import { fetchedRanges } from "../history/ledger-ranges.ts";
-import type { Series } from "../history/series.ts";
+import type { Series } from "../history/series-registry.ts";
 import {
   type FinalizedDay,
   type StoredCompleteness,
@@ -18,14 +18,6 @@ import {
   type StoredObject,
   syncSet,
 } from "../snapshot.ts";
-import {
-  buildDayFact,
-  buildHistoryCompleteEvent,
-  countSeriesDay,
-  createSiteDay,
-  type SiteDayCounts,
-  seriesResolutionKey,
-} from "./bucket-counts-of-day.ts";
 import {
   addCounts,
   allDayCounts,
@@ -45,6 +37,14 @@ import {
   splitDayCounts,
   utcDay,
 } from "./complete-days.ts";
+import {
+  buildDayFact,
+  buildHistoryCompleteEvent,
+  countSeriesDay,
+  createSiteDay,
+  type SiteDayCounts,
+  seriesResolutionKey,
+} from "./daily-bucket-counts.ts";
 
 export type FinalizedDays = ReturnType<typeof createFinalizedDays>;
 

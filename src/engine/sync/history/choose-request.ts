@@ -9,7 +9,7 @@ import {
   type SeriesRules,
   targetPastRange,
 } from "./ledger.ts";
-import { type BackfillRequest, coversSeries, pastBackfillRange, type Series } from "./series.ts";
+import { type BackfillRequest, coversSeries, pastBackfillRange, type Series } from "./series-registry.ts";
 
 export interface HistoryRequest {
   /** `following`: recent buckets. `backfill`: the configured past. `ordered`: requested by `plenum backfill`. */

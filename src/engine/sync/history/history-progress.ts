@@ -13,7 +13,7 @@ import {
   coversSeries,
   pendingRanges,
   type SeriesLedger,
-} from "./series.ts";
+} from "./series-registry.ts";
 
 export interface HistoryProgress {
   readonly resolutions: readonly ResolutionProgress[];

@@ -12,11 +12,11 @@ import { type HistoryDemand, historyRequestsPerMinute, logDiscoveryPerMinute } f
 import { keepRequestsWaiting } from "../waiting-requests.ts";
 import { chooseBackfill, chooseFollowing, chooseTotals, chooseUserBackfill } from "./choose-request.ts";
 import type { HistoryConfig } from "./config.ts";
+import { createTagLogDiscovery } from "./find-tags-with-history.ts";
 import { computeProgress, type HistoryProgress, setHistorySeriesGauge } from "./history-progress.ts";
-import { createTagLogDiscovery } from "./log-discovery.ts";
 import { createHistoryRequests, type HistoryTask } from "./request.ts";
 import { createLearnedRequestSize, createShortHistoryResponses } from "./request-size.ts";
-import { countFollowedSeries, createHistorySeriesRegistry, type HistoryScope, type Series } from "./series.ts";
+import { countFollowedSeries, createHistorySeriesRegistry, type HistoryScope, type Series } from "./series-registry.ts";
 import { createHistoryReplySettlement, type OnLoggedPoints } from "./settle.ts";
 
 /**

@@ -15,7 +15,7 @@ import {
   type SeriesCandidate,
 } from "./choose-request.ts";
 import { pointsOfTagLog } from "./ledger-ranges.ts";
-import type { Series } from "./series.ts";
+import type { Series } from "./series-registry.ts";
 
 /**
  * Learns how many values one request may have: the number doubles after two full responses and halves between the best

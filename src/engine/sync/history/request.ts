@@ -8,11 +8,11 @@ import type { HistoryQuery, OfferedSlot, RequestChooser, Source } from "../../so
 import type { StoredLedger } from "../snapshot.ts";
 import { parseTime, type TimeRange, totalLengthMs } from "./buckets.ts";
 import { buildSeriesQuery, describeHistoryRequest, type HistoryRequest } from "./choose-request.ts";
+import type { LogDiscoveryRequest, TagLogDiscovery } from "./find-tags-with-history.ts";
 import { addLedgerRanges, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
 import { fetchedRanges, unreadableMessagesById } from "./ledger-ranges.ts";
-import type { LogDiscoveryRequest, TagLogDiscovery } from "./log-discovery.ts";
 import type { LearnedRequestSize, ShortHistoryResponses } from "./request-size.ts";
-import type { HistoryScope, HistorySeriesRegistry, Series } from "./series.ts";
+import type { HistoryScope, HistorySeriesRegistry, Series } from "./series-registry.ts";
 import type { HistoryReplySettlement } from "./settle.ts";
 
 export type HistoryTask = { readonly request: HistoryRequest } | { readonly discovery: LogDiscoveryRequest };

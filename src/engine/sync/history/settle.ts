@@ -27,7 +27,7 @@ import {
   rangesFromPoints,
   selectReadablePoints,
 } from "./ledger-ranges.ts";
-import type { Series } from "./series.ts";
+import type { Series } from "./series-registry.ts";
 
 const POINTS_PER_EVENT = 500;
 const POINTS_PER_COMMIT = 8_000;

@@ -9,8 +9,8 @@ import type { ListPage, FindRecord as StoredObjects } from "../../source/source.
 import { documentSet } from "../../store/store.ts";
 import { incompleteJobOutcome, type JobOutcome, type RunnableJob } from "../job.ts";
 import { type Listing, listItems, readPages } from "../listing.ts";
-import type { PollContext } from "../poll-dependencies.ts";
-import { buildJobOutcome, visitSites } from "../site-visits.ts";
+import type { PollContext } from "../poll-context.ts";
+import { buildJobOutcome, visitSites } from "../poll-each-site.ts";
 import { type StoredObject, type StoredTagListTimes, type StoredTagSystems, syncSet } from "../snapshot.ts";
 import {
   compareInventory,

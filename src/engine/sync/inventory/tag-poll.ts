@@ -3,8 +3,8 @@ import { rejectOnAbort, yieldUnlessAborted } from "../../../core/runtime/waiting
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { JobOutcome, RunnableJob } from "../job.ts";
 import { type Listing, listItems } from "../listing.ts";
-import type { PollContext } from "../poll-dependencies.ts";
-import { buildJobOutcome, visitSites } from "../site-visits.ts";
+import type { PollContext } from "../poll-context.ts";
+import { buildJobOutcome, visitSites } from "../poll-each-site.ts";
 import {
   commitListTimes,
   createInventoryPoll,

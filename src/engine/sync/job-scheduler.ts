@@ -6,11 +6,11 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { endsWithin, rejectOnAbort, runLoop, serialRunner, sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { ServiceAvailability } from "./availability.ts";
 import { type CronTicker, cronIntervalMs } from "./cron-schedule.ts";
 import type { Follower, SyncJob } from "./job.ts";
-import type { ServiceOutage } from "./outage.ts";
 import { followerRetryMs, jobRetryPauseMs, UNEXPLAINED_RETRY_MS, unexplainedRefusalRetryMs } from "./retry-times.ts";
+import type { ServiceAvailability } from "./service-availability.ts";
+import type { ServiceOutage } from "./service-outage.ts";
 import type { StoredPoll } from "./snapshot.ts";
 import type { TokenScope } from "./token-scope.ts";
 

@@ -12,7 +12,7 @@ import {
   loadBackfills,
   prepareLedger,
   type SeriesLedger,
-} from "./history/series.ts";
+} from "./history/series-registry.ts";
 import { loadRequestableTags, loadVisibleSites, type SiteTag } from "./inventory/requestable-tags.ts";
 import type { HistoryClassFacts, PollingPlanFacts, QuotaFacts, ReadClassFacts } from "./plan/report.ts";
 import type { ReadConfig } from "./read/config.ts";

@@ -11,7 +11,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { countBuckets, DAY_MS, parseTime, type TimeRange } from "../history/buckets.ts";
 import { closedUntilMs } from "../history/ledger.ts";
 import { type LedgerRange, toRanges } from "../history/ledger-ranges.ts";
-import type { Series } from "../history/series.ts";
+import type { Series } from "../history/series-registry.ts";
 import {
   type DayCount,
   type DayPointCounts,

@@ -5,7 +5,7 @@ import type { StoredLedger } from "../snapshot.ts";
 import { bucketBefore, bucketStart, DAY_MS, formatUtc, parseTime } from "./buckets.ts";
 import { addLedgerRanges, isBackingOff, recordNoLog, recordRefusal } from "./ledger.ts";
 import { pointsOfTagLog } from "./ledger-ranges.ts";
-import type { HistorySeriesRegistry, Series } from "./series.ts";
+import type { HistorySeriesRegistry, Series } from "./series-registry.ts";
 
 export type TagLogDiscovery = ReturnType<typeof createTagLogDiscovery>;
 

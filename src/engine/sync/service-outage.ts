@@ -6,9 +6,9 @@ import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
-import type { ServiceAvailability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";
 import { MAX_ORDERED_RETRY_MS } from "./retry-times.ts";
+import type { ServiceAvailability } from "./service-availability.ts";
 import type { StoredServiceHealth } from "./snapshot.ts";
 import type { TokenScope } from "./token-scope.ts";
 

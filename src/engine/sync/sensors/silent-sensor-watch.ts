@@ -18,8 +18,8 @@ import { loadRequestableTags, loadVisibleSites, type SiteTag } from "../inventor
 import { type StoredSensorPeriod, type StoredSensors, syncSet } from "../snapshot.ts";
 import { createTagFilter } from "../tag-selection.ts";
 import type { SensorSelection, SilentSensorsConfig } from "./config.ts";
-import { findSensorFindings, hasEnoughReadings } from "./findings.ts";
-import { createSensorTable } from "./sensor-table.ts";
+import { findSensorFindings, hasEnoughReadings } from "./sensor-findings.ts";
+import { createSensorTable } from "./sensor-statistics.ts";
 
 /** Reports once per period which sensors seem dead. Counts only hours in which the worker was running. */
 export interface SensorWatch extends WorkerService {

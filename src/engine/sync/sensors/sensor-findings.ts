@@ -2,7 +2,7 @@ import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 import type { SensorFinding, SensorFindingKind } from "../../../core/model/tag-event-data.ts";
 import { secondsText } from "../../../core/values/duration.ts";
 import type { SiteTag } from "../inventory/requestable-tags.ts";
-import type { SensorRow } from "./sensor-table.ts";
+import type { SensorRow } from "./sensor-statistics.ts";
 
 export interface WatchedSensor {
   readonly located: SiteTag;

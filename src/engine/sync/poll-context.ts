@@ -4,7 +4,7 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { Source } from "../source/source.ts";
 import type { StoreChange } from "../store/store.ts";
 import type { SyncConfig } from "./config.ts";
-import type { FirstInventoryProgress } from "./first-inventory.ts";
+import type { FirstInventoryProgress } from "./first-inventory-progress.ts";
 import type { TagNaming } from "./inventory/tag-naming.ts";
 import type { SyncState } from "./sync-state.ts";
 import type { TokenScope } from "./token-scope.ts";

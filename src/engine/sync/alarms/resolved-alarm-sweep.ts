@@ -6,7 +6,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ListPage } from "../../source/source.ts";
 import type { DocumentChange } from "../../store/store.ts";
 import { incompleteJobOutcome, JOB_OUTCOME_OK, type JobOutcome } from "../job.ts";
-import type { PollContext } from "../poll-dependencies.ts";
+import type { PollContext } from "../poll-context.ts";
 import type { StoredAlarmSite, StoredSweep } from "../snapshot.ts";
 import { alarmEndOrStartMs, latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
