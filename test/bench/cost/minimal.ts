@@ -31,7 +31,7 @@ const addEvent = database.prepare(insertEvent);
 const upsertDocument = "INSERT INTO document VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body";
 const putDocument = database.prepare(upsertDocument);
 
-const broker = await mqtt.connectAsync(options.mqtt, { clientId: "minimal", protocolVersion: 5 });
+const broker = await mqtt.connectAsync(options.mqtt, { clientId: `minimal-${process.pid}`, protocolVersion: 5 });
 
 interface ReadResponse {
   readonly data: readonly { readonly id: string; readonly value: number; readonly attributes: object }[];
