@@ -58,7 +58,7 @@ type InventoryEvent = Extract<
 >;
 type ObjectKind = "site" | "gateway" | "host" | "system" | "tag";
 /** Kinds of objects that have retained topics. */
-export type RetainedKind = ObjectKind | "alarm";
+export type RetainedKind = ObjectKind | "alarm" | "site-status";
 
 const INVENTORY_ASPECTS: Readonly<Record<ObjectKind, readonly string[]>> = {
   site: ["inventory"],
@@ -77,6 +77,7 @@ const VALUE_ASPECTS: Readonly<Record<MessageOptions["payload"], readonly string[
 /** Returns the aspects of an object that the broker retains with these options. */
 export function listRetainedAspects(kind: RetainedKind, { payload, retain }: MessageOptions): readonly string[] {
   if (kind === "alarm") return retain.alarms ? ["state"] : [];
+  if (kind === "site-status") return retain.inventory ? ["status"] : [];
   return [
     ...(retain.inventory ? INVENTORY_ASPECTS[kind] : []),
     ...(kind === "tag" && retain.values ? VALUE_ASPECTS[payload] : []),
@@ -119,9 +120,7 @@ function buildStateMessages(
   function buildInventoryMessages({ type, data }: InventoryEvent): readonly MqttMessage[] {
     const [kind, object] = getInventoryObject(data);
     if (type.endsWith("-removed")) {
-      const deletions = deleteRetained(kind, object.id);
-      if (kind !== "site" || !retained.inventory) return deletions;
-      return [...deletions, { ...toJson(topics.siteStatus(source, String(object.id)), {}, true), payload: "" }];
+      return [...deleteRetained(kind, object.id), ...(kind === "site" ? deleteRetained("site-status", object.id) : [])];
     }
     const body = withTimeAndId({ object: kind === "tag" ? { ...NO_TAG_NAMES, ...object } : object });
     const inventory = toJson(formatTopic(kind, object.id, "inventory"), body, retained.inventory);
@@ -188,7 +187,7 @@ function buildStateMessages(
       const siteId = String(statusSite.id);
       const siteFields = { site: siteId, name: statusSite.displayName };
       const body: SiteStatusMessage = { status, reason, since, ...siteFields, ts: event.time, id: event.id };
-      return [toJson(topics.siteStatus(source, siteId), body, retained.inventory)];
+      return [toJson(formatTopic("site-status", siteId, "status"), body, retained.inventory)];
     }
 
     case "series-break":

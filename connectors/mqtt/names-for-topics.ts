@@ -82,7 +82,7 @@ export async function buildStateEvents(
   { id, kind, site, source }: PublishedObject,
   now: string,
 ): Promise<readonly Event[]> {
-  const subject = eventSubject(kind, site, id);
+  const subject = eventSubject(kind === "site-status" ? "site" : kind, site, id);
   const build = <K extends EventKind>(type: K, data: EventData[K], time = now): Event =>
     makeEvent({ type, source: sourceUri(source), subject, siteId: site, time, data, facts: ["moved", time] });
   if (kind === "alarm") {
@@ -92,6 +92,12 @@ export async function buildStateEvents(
     if (view.state === "out-of-scope") return [build("alarm-out-of-scope", fact)];
     if (view.state === "resolved") return [build("alarm-resolved", fact)];
     return [build("alarm-raised", { ...fact, initial: true }, view.alarm.triggeredAt)];
+  }
+  if (kind === "site-status") {
+    const view = await building.findSiteStatus(source, id);
+    if (view === undefined) return [];
+    const { source: _source, ...fact } = view;
+    return [build("site-status-changed", fact)];
   }
   if (kind !== "tag") {
     const object = await building.findObject(kind, source, id);

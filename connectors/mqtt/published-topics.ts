@@ -1,4 +1,4 @@
-import type { ConnectorContext, Receipt } from "../../src/core/connector.ts";
+import type { ConnectorContext, Receipt, SinkState } from "../../src/core/connector.ts";
 import type { Site, Tag } from "../../src/core/model/building.ts";
 import { type AnyEvent, type Event, eventSourceName, isTelemetry } from "../../src/core/model/event.ts";
 import { yieldToEventLoop } from "../../src/core/runtime/waiting.ts";
@@ -7,7 +7,7 @@ import type { MqttConfig } from "./config.ts";
 import { buildMessages, listRetainedAspects, type RetainedKind } from "./event-messages.ts";
 import { buildStateEvents, createNameLookup } from "./names-for-topics.ts";
 import type { MqttMessage } from "./publish-packets.ts";
-import { appendTagId, formatTopic, type TopicNames, type TopicParts, type Topics } from "./topics.ts";
+import { appendTagId, createTopics, formatTopic, type TopicNames, type TopicParts, type Topics } from "./topics.ts";
 
 /** Retained topics: a topic with `{aspect}` in place of the aspect, and the aspects. */
 interface RetainedTopics {
@@ -178,36 +178,28 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     const site = event.siteid ?? null;
     await lookup.noteEvent(event.type, source, site);
     const objectsOfSite = lookup.changesNamesOfSite(event.type) ? listObjectsOfSite(source, site) : [];
-    const subject = findSubject(event);
-    if (subject === null) return objectsOfSite;
-    const { id, kind, tag } = subject;
     const isRemoved = event.type.endsWith("-removed") || event.type === "alarm-vanished";
-    let object = findObject(kind, source, id);
-    if (kind === "tag" && tag === undefined) {
-      // A rejected command may name any tag, so its topics are stored only if the tag exists.
-      if (object !== undefined || (await building.findObject("tag", source, id)) === undefined) return objectsOfSite;
+    const subjects = findSubjects(event);
+    const objects: ObjectTopics[] = [];
+    for (const { id, kind, tag } of subjects) {
+      let object = findObject(kind, source, id);
+      if (kind === "tag" && tag === undefined) {
+        // A rejected command may name any tag, so its topics are stored only if the tag exists.
+        if (object !== undefined || (await building.findObject("tag", source, id)) === undefined) continue;
+      }
+      if (object === undefined) {
+        const noTopics = { tag: undefined, wanted: undefined, pattern: "", aspects: [], former: [] };
+        object = { kind, source, id, site, isRemoved, ...noTopics };
+        addObject(object);
+      }
+      object.isRemoved = isRemoved;
+      if (isRemoved) removed.add(object);
+      else removed.delete(object);
+      if (tag !== undefined) object.tag = { displayName: takesTagName ? tag.displayName : "", path: tag.path };
+      object.site = site;
+      objects.push(object);
     }
-    if (object === undefined) {
-      object = {
-        kind,
-        source,
-        id,
-        site,
-        tag: undefined,
-        wanted: undefined,
-        pattern: "",
-        aspects: [],
-        former: [],
-        isRemoved,
-      };
-      addObject(object);
-    }
-    object.isRemoved = isRemoved;
-    if (isRemoved) removed.add(object);
-    else removed.delete(object);
-    if (tag !== undefined) object.tag = { displayName: takesTagName ? tag.displayName : "", path: tag.path };
-    object.site = site;
-    return [...objectsOfSite, object];
+    return [...objectsOfSite, ...objects];
   }
 
   function listObjectsOfSite(source: string, site: string | null): readonly ObjectTopics[] {
@@ -306,7 +298,8 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
   };
 }
 
-const keyOf = ({ id, kind, source }: ObjectTopics) => JSON.stringify([kind, source, id]);
+const keyOf = ({ id, kind, source }: Pick<ObjectTopics, "id" | "kind" | "source">) =>
+  JSON.stringify([kind, source, id]);
 
 function documentOf({ aspects, former, pattern, site, wanted }: ObjectTopics): StoredTopics {
   return {
@@ -322,14 +315,40 @@ function buildEmptyMessage(topic: string): MqttMessage {
   return { topic, payload: "", retain: true, contentType: "application/json", properties: {} };
 }
 
-/** Returns the object whose state an event publishes; null for events that publish none. */
-function findSubject({ data, type }: AnyEvent): { kind: RetainedKind; id: string; tag?: Tag } | null {
-  if (!/^(?:tag|alarm|gateway|host|system|site|command)-/.test(type)) return null;
-  if ("tag" in data) return { kind: "tag", id: data.tag.id, tag: data.tag };
-  if ("tagId" in data) return data.tagId === null ? null : { kind: "tag", id: data.tagId };
-  if ("alarm" in data) return { kind: "alarm", id: data.alarm.id };
-  if ("gateway" in data) return { kind: "gateway", id: data.gateway.id };
-  if ("host" in data) return { kind: "host", id: data.host.id };
-  if ("system" in data) return { kind: "system", id: data.system.id };
-  return "site" in data && data.site !== null ? { kind: "site", id: String((data.site as Site).id) } : null;
+interface Subject {
+  readonly kind: RetainedKind;
+  readonly id: string;
+  readonly tag?: Tag;
+}
+
+/** Returns the objects whose states an event publishes. */
+function findSubjects({ data, type }: AnyEvent): readonly Subject[] {
+  if (!/^(?:tag|alarm|gateway|host|system|site|command)-/.test(type)) return [];
+  if ("tag" in data) return [{ kind: "tag", id: data.tag.id, tag: data.tag }];
+  if ("tagId" in data) return data.tagId === null ? [] : [{ kind: "tag", id: data.tagId }];
+  if ("alarm" in data) return [{ kind: "alarm", id: data.alarm.id }];
+  if ("gateway" in data) return [{ kind: "gateway", id: data.gateway.id }];
+  if ("host" in data) return [{ kind: "host", id: data.host.id }];
+  if ("system" in data) return [{ kind: "system", id: data.system.id }];
+  if (!("site" in data) || data.site === null) return [];
+  const id = String((data.site as Site).id);
+  const status: Subject = { kind: "site-status", id };
+  if (type === "site-status-changed") return [status];
+  return type === "site-removed" ? [{ kind: "site", id }, status] : [{ kind: "site", id }];
+}
+
+/** Returns the topic of an event of an object; null before the sink has published the object. */
+export async function findPublishedTopic(
+  config: MqttConfig,
+  event: Event,
+  sinkState: Pick<SinkState, "get">,
+): Promise<string | null> {
+  const [subject] = findSubjects(event as AnyEvent);
+  if (subject === undefined) return null;
+  const key = keyOf({ ...subject, source: eventSourceName(event) ?? "" });
+  const stored = await sinkState.get<StoredTopics>(key);
+  if (stored === undefined) return null;
+  const buildTopic = ({ aspect }: TopicParts) => formatTopic(stored.pattern, aspect);
+  const topics = { ...createTopics(config.prefix, config.topic), buildTopic };
+  return buildMessages(event, topics, config)[0]?.topic ?? null;
 }

@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto";
 import type { CommandMessage } from "../../src/core/connector.ts";
-import type { Event } from "../../src/core/model/event.ts";
 
 export interface TopicParts {
   readonly source: string | null;
@@ -55,6 +54,9 @@ export function createTopics(prefix: string, template: string, source?: string) 
       return `${topic}/${topic === prefix && RESERVED_LEVELS.has(level) ? "_" : ""}${level}`;
     };
     if (path !== undefined) return `${path.split("/").reduce(appendName, prefix)}/{aspect}`;
+    // The status of a site is on the same topic with every layout.
+    if (parts.kind === "site-status")
+      return `${prefix}/${encodeSegment(parts.source ?? "")}/${encodeSegment(parts.id)}/{aspect}`;
     let pattern = "";
     for (const level of parts.kind === "tag" ? layout : otherLayout) {
       const name = findName(level, parts, names);
@@ -73,17 +75,10 @@ export function createTopics(prefix: string, template: string, source?: string) 
       (rest) => `${commandTree}${source === undefined ? "+" : encodeSegment(source)}/${rest}`,
     ),
 
-    /** Retained status of a site. Its place does not depend on the template. */
-    siteStatus: (source: string | null, siteId: string) =>
-      `${prefix}/${source === null ? "worker" : encodeSegment(source)}/${encodeSegment(siteId)}/status`,
-
     buildTopic: (parts: TopicParts, names?: TopicNames) => formatTopic(buildPattern(parts, names), parts.aspect),
     buildPattern,
     /** Returns true if the topics of objects contain this placeholder, e.g. `{site_name}`. */
     uses: (placeholder: string) => layout.includes(placeholder),
-    /** Returns true if the topics of an event depend on names, so that only the sink knows them. */
-    dependsOnNames: ({ data }: Pick<Event, "data">) =>
-      layout.some((level) => NAME_PLACEHOLDERS.has(level)) || ("tag" in data && data.tag.path !== undefined),
     /** False if tags may have equal topics, because the layout contains names instead of ids. */
     isLayoutOfEveryKind,
     /** Returns true for the pattern of a named tag that could equal a topic of another object. */

@@ -202,7 +202,7 @@ export async function buildPipeline(options: PipelineOptions) {
       reading: (source, id) => workBySource.get(source)?.reading(id) ?? null,
       tag: (source, id) => workBySource.get(source)?.tag(id) ?? null,
       sinks: dispatcher.status,
-      addressesOf: (event) => listSinkAddresses(page.entries, event),
+      addressesOf: (event) => listSinkAddresses(page.entries, event, store),
       writable: commands.writable,
       allowedPerMinute(source) {
         const quotaBuckets = sources.get(source)?.quota().buckets ?? [];

@@ -5,6 +5,7 @@ import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
 import { operatorArrival } from "../engine/commands/operator-command-message.ts";
+import { createSinkState } from "../engine/delivery/batches.ts";
 import { matchesFilter } from "../engine/delivery/filter.ts";
 import type { TracedRequest } from "../engine/source/request-trace.ts";
 import { LANES } from "../engine/source/source.ts";
@@ -19,7 +20,7 @@ import {
   type WorkerPlotNumbers,
 } from "../ui/plots/plot-storage.ts";
 import type { PageActions } from "../ui/status/page-api.ts";
-import type { RunningWorker } from "../ui/status/response-context.ts";
+import type { SinkAddress } from "../ui/status/response-context.ts";
 import type { Status } from "../ui/status/status-report.ts";
 import type { Config } from "./config/config.ts";
 import { findSinkConnector } from "./config/config-sections.ts";
@@ -39,13 +40,16 @@ export function buildPageActions(options: {
 }
 
 /** Lists where an event goes: topics or queries of each sink whose filter passes the event. */
-export function listSinkAddresses(sinks: Config["sinks"], event: Event): ReturnType<RunningWorker["addressesOf"]> {
-  return Object.entries(sinks).flatMap(([sink, entry]) => {
-    if (!entry.enabled || !matchesFilter(entry.filter, event)) return [];
+export async function listSinkAddresses(sinks: Config["sinks"], event: Event, store: Store): Promise<SinkAddress[]> {
+  const addresses: SinkAddress[] = [];
+  for (const [sink, entry] of Object.entries(sinks)) {
+    if (!entry.enabled || !matchesFilter(entry.filter, event)) continue;
     const connector = findSinkConnector(entry);
-    const sinkAddressText = getConnector(connector).locateEvent?.(entry[connector], event) ?? null;
-    return sinkAddressText === null ? [] : [{ sink, connector, text: sinkAddressText }];
-  });
+    const locateEvent = getConnector(connector).locateEvent;
+    const text = (await locateEvent?.(entry[connector], event, createSinkState(sink, store))) ?? null;
+    if (text !== null) addresses.push({ sink, connector, text });
+  }
+  return addresses;
 }
 
 /** Builds the time series for the plots of the status page. If plots are off, deletes stored time series. */

@@ -112,6 +112,7 @@ export interface BuildingView {
   tagSystems(): Promise<readonly TagSystemsView[]>;
   /** Last emitted status of each site. */
   siteStatuses(): Promise<readonly SiteStatusView[]>;
+  findSiteStatus(source: string, siteId: string): Promise<SiteStatusView | undefined>;
   /** Values of the alarm's tag and up to 19 other tags of its systems, from the newest 75,000 events of the log. */
   timeSeries(source: string, alarm: Alarm, range: TimeRange): Promise<readonly TimeSeries[]>;
   silences(): Promise<readonly SilenceView[]>;
@@ -295,7 +296,7 @@ export interface ConnectorDefinition<C = unknown> {
   /** The sink sends `BatchInfo.sequences`. Otherwise the configuration rejects `sequence: true`. */
   readonly carriesSequence?: true;
   /** Topic or query with which a person finds the event at the server; null when the server does not store it. */
-  locateEvent?(config: C, event: Event): string | null;
+  locateEvent?(config: C, event: Event, sinkState: Pick<SinkState, "get">): string | null | Promise<string | null>;
   /** Names a resource that two sinks must not share, such as a folder; null when they share nothing. */
   shared?(one: C, other: C): StoreSharedBySinks | null;
   /** Returns a promise if the connector loads its libraries only when it is configured. */

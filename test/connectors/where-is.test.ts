@@ -10,13 +10,11 @@ import { buildParquetQuery, ParquetConfig } from "#connectors/parquet/config.ts"
 import { buildTagValueQuery, PostgresConfig } from "#connectors/postgres/config.ts";
 import { sampleEvent } from "../sample-events.ts";
 
-const { file, influxdb, kafka, mqtt } = CONNECTORS;
+const { file, influxdb, kafka } = CONNECTORS;
 const VALUE = sampleEvent("tag-value");
 const ALARM = sampleEvent("alarm-raised");
 
-test("for MQTT and Kafka, locateEvent returns the topic of the event", () => {
-  const mqttConfig = mqtt.Config.parse({ url: "mqtts://broker.example" });
-  expect(mqtt.locateEvent(mqttConfig, VALUE)).toBe("plenum/main/1/tag/10042/value");
+test("for Kafka, locateEvent returns the topic of the event", () => {
   const kafkaConfig = kafka.Config.parse({ brokers: ["kafka.example:9093"], topic: "plenum.{noun}" });
   expect(kafka.locateEvent(kafkaConfig, VALUE)).toBe("plenum.tag");
 });

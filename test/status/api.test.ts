@@ -107,7 +107,7 @@ describe("a tag", () => {
     const { answer, store } = await openApi({
       things: {
         tag: () => ({ ...reading, dueAt: NOW, reasons: ["Class comfort wants it."] }),
-        addressesOf: ({ subject }) => [{ sink: "lake", connector: "mqtt", text: `plenum/${subject}` }],
+        addressesOf: async ({ subject }) => [{ sink: "lake", connector: "mqtt", text: `plenum/${subject}` }],
         writable: async () => ({ type: "number", min: 0, max: 10, step: null, closed: null }),
       },
     });

@@ -238,7 +238,7 @@ export function answersOver(
       reading: () => ({ className: "comfort", promisedMs: 60_000 }),
       tag: () => null,
       sinks: WORKER.sinks,
-      addressesOf: () => [],
+      addressesOf: async () => [],
       writable: async () => null,
       allowedPerMinute: () => 20,
       fetchHistory: () => null,

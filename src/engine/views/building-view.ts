@@ -105,6 +105,11 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
       }
       return all;
     },
+    async findSiteStatus(source, siteId) {
+      const status = await store.document<StoredSiteStatus>(syncSet("site-status", source), siteId);
+      const site = await findObject("site", source, siteId);
+      return status === undefined || site === undefined ? undefined : { source, site, ...status };
+    },
     async siteStatuses() {
       const all: SiteStatusView[] = [];
       for (const source of zones.keys()) {

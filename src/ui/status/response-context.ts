@@ -39,7 +39,7 @@ export interface RunningWorker {
   tag(source: string, tagId: string): LiveTagState | null;
   sinks(): readonly RunningSink[];
   /** Topics or queries of the sinks whose filters pass the event. */
-  addressesOf(event: Event): readonly SinkAddress[];
+  addressesOf(event: Event): Promise<readonly SinkAddress[]>;
   /** Null for a tag that may not be written. */
   writable(source: string, tagId: string): Promise<TagWriteLimits | null>;
   allowedPerMinute(source: string): number;

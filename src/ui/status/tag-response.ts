@@ -43,7 +43,7 @@ export async function tagResponse(context: ResponseContext, source: string, id: 
     lastGood: value === undefined ? null : lastGoodOf(value),
     ...next,
     log,
-    places: live.addressesOf(sampleTagEvent(row)),
+    places: await live.addressesOf(sampleTagEvent(row)),
     alarms,
     commands,
     writable: await live.writable(source, id),

@@ -9,7 +9,7 @@ import {
 } from "#src/core/model/event.ts";
 import { documentSet, type SetName } from "#src/engine/store/store.ts";
 import { syncSet } from "#src/engine/sync/snapshot.ts";
-import { GATEWAY, SYSTEM, TAG } from "../../sample-events.ts";
+import { GATEWAY, SYSTEM, sampleEvent, TAG } from "../../sample-events.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 
 const START_MS = Date.parse("2026-11-02T06:00:00Z");
@@ -39,6 +39,26 @@ export function createNamedBuilding() {
       await put("site", String(id), null, { id, displayName });
       const data = { site: { id, displayName }, before: {} };
       return build("site-changed", `site/${id}`, id, data);
+    },
+
+    async setSiteStatus(id: number, status: EventData["site-status-changed"]["status"]): Promise<Event> {
+      const fact = { status, reason: null, since: "2026-11-02T06:00:00Z" };
+      await store.commit({ documents: [{ set: syncSet("site-status", "main"), put: [[String(id), fact]] }] });
+      return build("site-status-changed", `site/${id}`, id, { site: { id, displayName: "" }, ...fact });
+    },
+
+    async removeSite(id: number): Promise<Event> {
+      await store.commit({ documents: [{ set: documentSet("site", "main"), remove: [String(id)] }] });
+      return build("site-removed", `site/${id}`, id, { site: { id, displayName: "" } });
+    },
+
+    async raiseAlarm(): Promise<Event> {
+      const event = sampleEvent("alarm-raised");
+      const { alarm, episode } = event.data;
+      await store.commit({
+        documents: [{ set: documentSet("alarm", "main"), put: [[alarm.id, { alarm, episode, state: "active" }]] }],
+      });
+      return event;
     },
 
     async setGateway(site: number, displayName: string): Promise<Event> {

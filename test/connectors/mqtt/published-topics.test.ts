@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { z } from "zod";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { mqtt } from "#connectors/mqtt/definition.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
@@ -61,6 +62,9 @@ async function setUp(settings: Settings = {}) {
   return { building, worker, listValueTopics, retained };
 }
 
+const listOf = (retained: ReadonlyMap<string, string>, start: string) =>
+  [...retained.keys()].filter((topic) => topic.startsWith(start)).toSorted();
+
 const NAMED_LAYOUT = "{prefix}/{site_name}/{tag_name}/{aspect}";
 
 describe("topics from names", () => {
@@ -101,6 +105,18 @@ describe("topics from names", () => {
     expect(listValueTopics()).toHaveLength(2);
   });
 
+  test("are found by locateEvent after the first message", async () => {
+    const { building, worker } = await setUp({ topic: NAMED_LAYOUT });
+    await worker.write(await building.setTag("1", { displayName: "VS1" }));
+    await worker.write(await building.setTag("2", { displayName: "VS1" }));
+    const event = await building.readTag("2", 20);
+    const { sinkState } = contextFor("broker", systemClock, building.store);
+    const config = MqttConfig.parse({ url: "mqtts://broker.example", topic: NAMED_LAYOUT });
+    expect(await mqtt.locateEvent(config, event, sinkState)).toBe("plenum/1/VS1-2/value");
+    const { sinkState: newState } = contextFor("other", systemClock, building.store);
+    expect(await mqtt.locateEvent(config, event, newState)).toBeNull();
+  });
+
   test("are the path of a tag that has one", async () => {
     const { building, worker, listValueTopics } = await setUp();
     const paths = ["b1/432.001/OE001", "cmd/main/7", "main/1/gateway/7", "a//b c", "x/#/+", "same/Path", "same/path"];
@@ -119,6 +135,21 @@ describe("former topics", () => {
     await worker.write(await building.setTag("1", { displayName: "VS1" }), await building.readTag("1", 20));
     await worker.write(await building.setTag("1", { displayName: "VS1" }, 2));
     expect(listValueTopics()).toEqual(["plenum/main/2/tag/1"]);
+  });
+
+  test("of site status, gateways and alarms are emptied after a restart with another prefix", async () => {
+    const { building, worker, retained } = await setUp();
+    await worker.write(await building.setSite(1, "Kvarnen"), await building.setSiteStatus(1, "offline"));
+    await worker.write(await building.setGateway(1, "Cellar"), await building.raiseAlarm());
+    const before = listOf(retained, "plenum/main/");
+    expect(before).toContain("plenum/main/1/status");
+    await worker.start({ prefix: "house" });
+    await worker.write(sampleEvent("worker-alive"));
+    expect(listOf(retained, "plenum/main/")).toEqual([]);
+    expect(listOf(retained, "house/main/")).toEqual(before.map((topic) => topic.replace("plenum", "house")));
+    expect(retained.get("house/main/1/status")).toContain('"status":"offline"');
+    await worker.write(await building.removeSite(1));
+    expect(retained.has("house/main/1/status")).toBe(false);
   });
 
   test.each([
