@@ -97,6 +97,7 @@ export async function buildSourceSync(options: {
     isFirstInventory: () => !sourceSync.firstInventory().done,
     clockSkewMs: () => source.clockSkewMs(),
     offlineGatewayOf: (siteId) => sourceSync.offlineGatewayOf(siteId),
+    isServiceDown: sourceSync.isServiceDown,
     onSuddenNulls: (siteId) => sourceSync.recheckGateways(siteId),
     onRead: onTagValueRead,
   });

@@ -430,6 +430,42 @@ describe("a stale value of a tag that cannot be read", () => {
     expect(reasons).toEqual({ "102": "source-unavailable", "104": "quarantined" });
   });
 
+  test("does not name the service for tags that are read late because its replies take 40 s", async () => {
+    let latencyMs = 50;
+    const { source } = building(all(20), () => latencyMs);
+    const reads = await startLiveReads(source, ids(3), [{ name: "all", every: "30s" }]);
+    await runReads(reads, 30_000);
+    latencyMs = 40_000;
+    const stale = await runWithStaleValues(reads, 200_000);
+    const reasons = stale.map(({ data }) => data.staleReason);
+    // The first slow reply cannot be told from none.
+    expect(reasons.slice(0, 3)).toEqual(Array(3).fill("source-unavailable"));
+    expect(reasons.slice(3).length).toBeGreaterThan(3);
+    expect(new Set(reasons.slice(3))).toEqual(new Set(["not-scheduled"]));
+  });
+
+  test("does not name the service while it answers 429, because then the quota is used up", async () => {
+    let isLimited = false;
+    const { source } = building((group) => (isLimited ? new Throttled("429", 60_000) : all(20)(group)));
+    const reads = await startLiveReads(source, ids(3));
+    await runReads(reads, 30_000);
+    isLimited = true;
+    const stale = await runWithStaleValues(reads, 120_000);
+    expect(stale.map(({ data }) => data.staleReason)).toEqual(Array(3).fill("not-scheduled"));
+  });
+
+  test("names the service for tags whose reads it refuses", async () => {
+    let isRefused = false;
+    const error = new ConfigError("403", { reason: "forbidden" });
+    const { source } = building((group) => (isRefused && group.includes("102") ? error : all(20)(group)));
+    const reads = await startLiveReads(source, ids(3));
+    await runReads(reads, 30_000);
+    isRefused = true;
+    const stale = await runWithStaleValues(reads, 120_000);
+    const reasons = Object.fromEntries(stale.map(({ data }) => [data.tag.id, data.staleReason]));
+    expect(reasons["102"]).toBe("source-unavailable");
+  });
+
   test("keeps a bad value bad", async () => {
     const { source } = building((group) => ({ ...all(20)(group), "101": null }));
     const reads = await startLiveReads(source, ids(3));

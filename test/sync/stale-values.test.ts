@@ -159,6 +159,7 @@ test("10,000 values that become stale at once cost at most as much as 1.2 times 
   let areAllStale = Promise.withResolvers<void>();
   const staleValues: StaleValues = createStaleValues({
     ...{ source: "trial", schedule, clock, log, metrics, slotMs: () => SLOT_MS, refresh: async () => {} },
+    isUnanswered: () => false,
     scope: { hasAbility: () => true, changes },
     async commit(ids, judge) {
       const committed = await readCommit.stale(ids, judge);

@@ -7,14 +7,14 @@ import type { Resolution, Site, System, Tag, TagValue } from "./building.ts";
  */
 export type TagValueQuality = "good" | "uncertain" | "bad" | "stale";
 
-/** Why a value is stale. The order is that of the checks: a quarantined tag of a lost site is `out-of-scope`. */
+/** Cause of a stale value. The order is that of the checks: a quarantined tag of a lost site is `out-of-scope`. */
 export type StaleReason =
-  | "not-scheduled"
   | "out-of-scope"
   | "no-ability"
   | "quarantined"
   | "gateway-offline"
-  | "source-unavailable";
+  | "source-unavailable"
+  | "not-scheduled";
 
 export interface TagValueFact {
   readonly tag: Tag;
@@ -39,9 +39,10 @@ export interface TagValueFact {
   /** Id of the gateway that was offline and explains a bad or stale value; null where none does. */
   readonly behindGateway: string | null;
   /**
-   * Only while the quality is `stale`. `not-scheduled`: no class of `read` selects the tag. `out-of-scope`: the token does not
-   * see the site. `no-ability`: the token lacks `read:tags`. `quarantined`: the service refused the tag. `gateway-offline`: the
-   * only gateway of the site is offline. `source-unavailable`: the service did not answer in time.
+   * Only while the quality is `stale`. `out-of-scope`: the token does not see the site. `no-ability`: the token lacks `read:tags`.
+   * `quarantined`: the service refused the tag. `gateway-offline`: the only gateway of the site is offline.
+   * `source-unavailable`: the service does not answer, or fails, refuses or leaves out the tag. `not-scheduled`: the tag was
+   * not read in time although the service answers (overload, slow replies), or no class of `read` selects it.
    */
   readonly staleReason?: StaleReason;
   /**

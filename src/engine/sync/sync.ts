@@ -166,6 +166,7 @@ export async function openSync(options: SyncOptions) {
       await commitChangedTagNames({ ...createPollContext(config), commit }, signal);
     },
     offlineGatewayOf: offlineGateways.gatewayOf,
+    isServiceDown: outage.isOn,
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,
     /** `watchStaleValues` runs until its signal aborts, also during an outage. */

@@ -1,4 +1,5 @@
-import { type Failure, Malformed, Retryable } from "../../../core/errors/errors.ts";
+import { type Failure, Malformed, Retryable, Throttled } from "../../../core/errors/errors.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
 
 const FAILURES_IN_A_ROW_MAX = 3;
 /** Refusals in a row after which a control tag is read: in an idle slot, and in a slot of the bisection. */
@@ -64,3 +65,51 @@ export function createControlReads(pickControl: (tried: readonly string[]) => st
 }
 
 export const mayConcernOneGateway = (failure: Failure) => failure instanceof Retryable || failure instanceof Malformed;
+
+interface UnansweredReadOptions {
+  readonly clock: Pick<Clock, "monotonic">;
+  /** Time between two requests, in milliseconds. */
+  readonly slotMs: () => number;
+  /** True while only control tags are read, because all reads failed. */
+  readonly isTrying: () => boolean;
+}
+
+/**
+ * A request counts as unanswered after two slots, or after twice the latency of the last reply, if no other reply arrived:
+ * after 6 s at 20 requests a minute, after 80 s while replies take 40 s.
+ */
+const UNANSWERED_SLOTS = 2;
+const UNANSWERED_LATENCIES = 2;
+
+/**
+ * Knows the tags whose reads the service fails, refuses or does not answer. A tag that is read late because the quota is
+ * used up, or because replies are slow, is not among them.
+ */
+export function createUnansweredReads({ clock, slotMs, isTrying }: UnansweredReadOptions) {
+  const failedTagIds = new Set<string>();
+  const sentMs = new Map<readonly string[], number>();
+  let lastReplyMs = Number.NEGATIVE_INFINITY;
+  let lastLatencyMs = 0;
+  let lastFailureMs = Number.NEGATIVE_INFINITY;
+
+  return {
+    sent: (group: readonly string[]) => void sentMs.set(group, clock.monotonic()),
+    returned: (group: readonly string[]) => void sentMs.delete(group),
+    replied(group: readonly string[], latencyMs: number): void {
+      lastReplyMs = clock.monotonic();
+      lastLatencyMs = latencyMs;
+      for (const id of group) failedTagIds.delete(id);
+    },
+    failed(group: readonly string[], failure: Failure): void {
+      if (failure instanceof Throttled && failure.scope === "allowance") return;
+      lastFailureMs = clock.monotonic();
+      for (const id of group) failedTagIds.add(id);
+    },
+    includes(id: string): boolean {
+      if (failedTagIds.has(id) || (isTrying() && lastFailureMs >= lastReplyMs)) return true;
+      const oldestSentMs = Math.min(...sentMs.values());
+      const patienceMs = Math.max(UNANSWERED_SLOTS * slotMs(), UNANSWERED_LATENCIES * lastLatencyMs);
+      return oldestSentMs > lastReplyMs && clock.monotonic() - oldestSentMs > patienceMs;
+    },
+  };
+}

@@ -10,7 +10,7 @@ import { keepRequestsWaiting } from "../waiting-requests.ts";
 import { classifyRefusal, createBisection, createSlowTagSearch, findNamedTag, type TagIsolation } from "./bisection.ts";
 import { createLiveReadCommit, type LiveReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
-import { createControlReads, mayConcernOneGateway } from "./controls.ts";
+import { createControlReads, createUnansweredReads, mayConcernOneGateway } from "./controls.ts";
 import { createScheduleRefresh, EMPTY_WAIT_MS, type RefreshOptions } from "./schedule-refresh.ts";
 import { createStaleValues, type StaleValues } from "./stale-values.ts";
 import { createTagSchedule, type ScheduledTagState, type TagSchedule } from "./tag-schedule.ts";
@@ -22,6 +22,7 @@ export interface LiveReadTagState extends ScheduledTagState {
 
 export interface LiveReadOptions extends LiveReadCommitOptions, RefreshOptions {
   readonly scope: Pick<TokenScope, "sees" | "hasAbility" | "changes" | "explain" | "respondedAtMs">;
+  readonly isServiceDown?: () => boolean;
 }
 
 const READ_TAGS_ABILITY = "read:tags";
@@ -60,10 +61,17 @@ export function createLiveReads(options: LiveReadOptions) {
   const readCommit = createLiveReadCommit(options, schedule, (...reading) => staleValues.readingCommitted(...reading));
   const { leftOut } = readCommit;
   const controlReads = createControlReads((tried) => schedule.control(tried));
+  const unansweredReads = createUnansweredReads({
+    clock,
+    slotMs: () => scheduleRefresh.slotMs(),
+    isTrying: controlReads.isTrying,
+  });
   const isBisectingTags = () => tagBisection.any() || leftOut.anySingle();
   const staleValues: StaleValues = createStaleValues({
     ...{ source: source.name, schedule, scope, clock, log, metrics: options.metrics },
     slotMs: () => scheduleRefresh.slotMs(),
+    isUnanswered: (id) =>
+      options.isServiceDown?.() === true || unansweredReads.includes(id) || leftOut.of(id) !== undefined,
     refresh: () => scheduleRefresh.run(),
     commit: readCommit.stale,
   });
@@ -147,6 +155,7 @@ export function createLiveReads(options: LiveReadOptions) {
     let requestStartedAtMs = 0;
     const releaseRequestedTags = () => {
       controlReads.returned(group);
+      unansweredReads.returned(group);
       schedule.returned(group);
     };
     const chooseTagsForRequest = () => {
@@ -157,12 +166,14 @@ export function createLiveReads(options: LiveReadOptions) {
       if (group.length === 0) return { passMs: msUntilNextChoice(spacingMs) };
       requestStartedAtMs = clock.monotonic();
       schedule.sent(group, requestStartedAtMs);
+      unansweredReads.sent(group);
       begun();
       return { ask: group };
     };
     try {
       const reply = await source.read(chooseTagsForRequest, lane, signal);
       slowTags.replied(group, reply.latencyMs);
+      unansweredReads.replied(group, reply.latencyMs);
       await readCommit.values(group, reply, draining);
       tagBisection.cleared(group);
       controlReads.succeeded();
@@ -178,6 +189,7 @@ export function createLiveReads(options: LiveReadOptions) {
   /** Throws the failure if it concerns all tags, not only the requested tags. */
   async function settleFailure(group: readonly string[], startedAtMs: number, failure: Failure, signal: AbortSignal) {
     if (failure instanceof LocalFailure) throw failure;
+    unansweredReads.failed(group, failure);
     const atMs = clock.monotonic();
     const refusalKind = classifyRefusal(failure);
     if (refusalKind === null || group.length === 0) {

@@ -30,6 +30,8 @@ export interface StaleValueOptions {
   readonly metrics: Pick<Metrics, "tagsStale">;
   /** Time between two requests, in milliseconds. */
   readonly slotMs: () => number;
+  /** True if the service failed, refused or left out the tag, or does not answer. */
+  readonly isUnanswered: (id: string) => boolean;
   /** Selects the tags and their intervals, before the first check. */
   readonly refresh: () => Promise<unknown>;
   readonly commit: CommitStaleValues;
@@ -105,7 +107,8 @@ export function createStaleValues(options: StaleValueOptions) {
   function reasonOfOldValue(id: string): StaleReason {
     const tag = schedule.known(id);
     if (tag !== undefined && tag.quarantinedUntilMs !== null) return "quarantined";
-    return tag?.gatewayOffline === true ? "gateway-offline" : "source-unavailable";
+    if (tag?.gatewayOffline === true) return "gateway-offline";
+    return options.isUnanswered(id) ? "source-unavailable" : "not-scheduled";
   }
 
   function judgeTag(id: string): StaleTag | null {

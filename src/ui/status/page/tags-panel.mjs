@@ -10,12 +10,12 @@ const TAG_SEARCH_DELAY_MS = 250;
 const TAG_FILTER_LABELS = { all: "all", bad: "unreadable", stale: "stale", unread: "never read" };
 /** Reasons of stale values, as the API names them. */
 const STALE_REASON_TEXTS = {
-  "not-scheduled": "stale: no class reads the tag",
+  "not-scheduled": "stale: not read in time",
   "out-of-scope": "stale: the token does not see the site",
   "no-ability": "stale: the token may not read tags",
   quarantined: "stale: the tag is in quarantine",
   "gateway-offline": "stale: the gateway is offline",
-  "source-unavailable": "stale: the service did not answer in time",
+  "source-unavailable": "stale: the service did not answer",
 };
 const TAG_TABLE_COLUMNS = [
   ["name", "name", ""],
