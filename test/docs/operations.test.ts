@@ -45,6 +45,6 @@ test("docs/operations.md names all files of a state folder in use", async () => 
   const store = await openStoreIn(folder);
   await store.commit({ events: [valueEvent(1)] });
   const [{ text } = { text: "" }] = operations;
-  const table = /## What is in the state\n([\s\S]*?)\n## /.exec(text)?.[1] ?? "";
+  const table = /## Files of the state\n([\s\S]*?)\n## /.exec(text)?.[1] ?? "";
   for (const file of readdirSync(join(folder, "state"))) expect(table).toContain(`\`${file}\``);
 });

@@ -59,7 +59,7 @@ const INTRODUCTION = `# Metrics
 
 Written by \`npm run reference\` from the registry of the worker. They are at \`/metrics\` of the status page, in the text
 format of Prometheus; \`status.metrics_token\` opens that address and nothing else. What to watch stands in
-[operations.md](../operations.md#what-to-watch).
+[operations.md](../operations.md#monitor).
 
 - Durations are in seconds, sizes in bytes. A counter counts from the start of the worker.
 - No tag, alarm or command is a label: a building has thousands of them.
