@@ -85,6 +85,10 @@ export function createMemberStatusView(options: {
                 stopped: commandReports.some(({ stopped }) => stopped),
                 writable: sumNumbers(commandReports.map(({ writable }) => writable)),
                 waiting: sumNumbers(commandReports.map(({ waiting }) => waiting)),
+                locks: {
+                  count: sumNumbers(commandReports.map(({ locks }) => locks.count)),
+                  nextEnd: commandReports.flatMap(({ locks }) => locks.nextEnd ?? []).toSorted()[0] ?? null,
+                },
               },
         configuration: options.configuration(),
         store: {

@@ -30,6 +30,7 @@ test("plenum writes lock rejects other senders' commands until plenum writes unl
   const locked = await cli.plenum(...lockTag, "4h");
   expect([locked.code, locked.stdout]).toEqual([0, expect.stringMatching(/^Tag 10169 is locked by anna until /)]);
   expect((await cli.plenum("writes")).stdout).toBe(locked.stdout);
+  expect((await cli.plenum("status")).stdout).toMatch(/^writing: 1 active lock, next end .*\(in [34] h\);/m);
   const rejected = await cli.plenum("write", "10169", "75");
   expect([rejected.code, rejected.stdout]).toEqual([
     1,
@@ -37,6 +38,7 @@ test("plenum writes lock rejects other senders' commands until plenum writes unl
   ]);
   expect((await cli.plenum("writes", "unlock", "--tag", "10169")).code).toBe(0);
   expect((await cli.plenum("writes")).stdout).toBe("There is no write lock.\n");
+  expect((await cli.plenum("status")).stdout).not.toContain("active lock");
   expect((await cli.plenum("write", "10169", "75")).code).toBe(0);
   await worker.stop();
   expect((await cli.plenum("audit", "show", "--kind", "writing-*")).stdout).toMatch(

@@ -1,5 +1,8 @@
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { FleetMember } from "#src/scale/fleet-member.ts";
+import { sendLockChange } from "#src/ui/operator/control-socket-client.ts";
+import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { describeWithServers, expectQuotaKept, holds, POLL, type Service, setStage } from "./stage.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
@@ -84,6 +87,30 @@ describeWithServers("two members of a fleet", () => {
     expect(observer.idsOf("alarm-raised")).toHaveLength(1);
     expect(observer.idsOf("alarm-resolved")).toEqual([]);
     expectQuotaKept(stage);
+  }, 240_000);
+
+  test("a write lock set at one member of a fleet holds at the member that takes the source over", async () => {
+    const { stage, observer } = await begin({ sources: TWO_SOURCES, isWritable: true });
+    const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
+    const [source = ""] = a.held();
+    const tag = stage.service(source).tags.at(-1) ?? "";
+    const until = new Date(Date.now() + 3_600_000).toISOString();
+    const lock = { owner: "anna", reason: "The valve is exchanged.", until };
+    const { signal } = new AbortController();
+    const change = { target: { source, scope: "tag", id: tag }, lock, by: "root" } as const;
+    await sendLockChange({ stateFolder: join(stage.folder, "a") }, change, signal);
+    await a.stop(8_000);
+    await holds(b, TWO_SOURCES);
+    const { commands } = (await (await fetch(`${b.statusUrl()}/api/status`)).json()) as StatusReport;
+    expect(commands?.locks).toEqual({ count: 1, nextEnd: until });
+    const commandsTopic = `plenum/status/source/${source}/commands`;
+    const lastState = () => observer.heard.filter(({ topic }) => topic === commandsTopic).at(-1)?.json.status;
+    await expect.poll(lastState, POLL).toBe("online");
+    await observer.publish(`plenum/cmd/${source}/${tag}/set`, JSON.stringify({ id: "c1", value: 33, ttl_s: 60 }), {
+      qos: 1,
+    });
+    const results = () => observer.heard.filter(({ topic }) => topic.endsWith("/event/command-result"));
+    await expect.poll(() => results()[0]?.json.data, POLL).toMatchObject({ outcome: "rejected", reason: "locked" });
   }, 240_000);
 
   test("two members of a fleet stop all tag writes within 2 s after one member activated the kill switch", async () => {

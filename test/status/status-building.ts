@@ -109,7 +109,14 @@ export const WORKER = {
   startedAtMs: Date.parse("2026-11-21T09:00:00Z"),
   source: () => LIVE_SOURCE,
   sinks: () => [{ name: "lake", connector: "influxdb", state: "idle", since: NOW, lastError: null }],
-  commands: () => ({ enabled: true, rehearsal: false, stopped: false, writable: 3, waiting: 0 }),
+  commands: () => ({
+    enabled: true,
+    rehearsal: false,
+    stopped: false,
+    writable: 3,
+    waiting: 0,
+    locks: { count: 0, nextEnd: null },
+  }),
   notices: () => [],
 } satisfies RunningWorkerState;
 

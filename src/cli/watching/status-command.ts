@@ -6,6 +6,7 @@ import { invalidConfigNotice } from "../../core/model/config-change-report.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import { formatCount } from "../../core/values/plural.ts";
+import type { ActiveLocks } from "../../engine/commands/write-locks.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { FleetStatus } from "../../scale/fleet/fleet-status.ts";
 import { readFleetStatus } from "../../scale/fleet/fleet-status.ts";
@@ -113,7 +114,15 @@ export function statusReportLines(report: StatusReport, workerIsSilent: boolean)
     ...report.notices.map((notice) => `! ${notice}`),
     ...report.sources.flatMap(sourceStatusLines),
     ...report.sinks.map(sinkStatusLine),
+    ...activeLockLines(report.commands?.locks),
     `state ${report.store.file}, ${(report.store.bytes / 1_048_576).toFixed(1)} MiB`,
+  ];
+}
+
+function activeLockLines(locks: ActiveLocks | undefined): readonly string[] {
+  if (locks === undefined || locks.nextEnd === null) return [];
+  return [
+    `writing: ${formatCount(locks.count, "active lock")}, next end ${locks.nextEnd}; \`plenum writes\` lists them`,
   ];
 }
 

@@ -26,7 +26,7 @@ import { createValueRestores } from "./restore-old-values.ts";
 import { createStoredBuildingReader } from "./stored-building-reader.ts";
 import { openWriteArming } from "./write-arming.ts";
 import { createClosingConditions } from "./write-blocking-conditions.ts";
-import { openWriteLocks, type WriteLockChange } from "./write-locks.ts";
+import { type ActiveLocks, openWriteLocks, type WriteLockChange } from "./write-locks.ts";
 import type { WritingGuards } from "./writing-guards.ts";
 
 /** Executes commands that write tags: message → checks and journal → writer → read-back → result. */
@@ -49,6 +49,7 @@ export interface WriteCommandsStatus {
   readonly stopped: boolean;
   readonly writable: number;
   readonly waiting: number;
+  readonly locks: ActiveLocks;
 }
 
 export interface WriteCommandsOptions {
@@ -210,6 +211,7 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
       rehearsal: currentConfig.rehearsal,
       stopped: killSwitch.isThrown(),
       writable: currentConfig.allow.length,
+      locks: locks.active(),
       waiting: [...sourceWriters.values()].reduce((sum, line) => sum + line.writer.waiting(), 0),
     }),
     change(next, nextAround) {

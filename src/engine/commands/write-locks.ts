@@ -30,6 +30,12 @@ export interface WriteLockChange {
   readonly by: string;
 }
 
+export interface ActiveLocks {
+  readonly count: number;
+  /** End of the lock that ends first, UTC; null without a lock. */
+  readonly nextEnd: string | null;
+}
+
 export type WriteLocks = Awaited<ReturnType<typeof openWriteLocks>>;
 
 export async function openWriteLocks(options: {
@@ -42,6 +48,10 @@ export async function openWriteLocks(options: {
   const locks = await options.store.documents<WriteLock>(WRITE_LOCK_SET);
 
   return {
+    active(): ActiveLocks {
+      const ends = [...locks.values()].filter((lock) => isInForce(lock, clock.now())).map(({ until }) => until);
+      return { count: ends.length, nextEnd: ends.toSorted()[0] ?? null };
+    },
     /** Returns why a command may not write its tag now: a lock of another owner. */
     async refusing(
       command: Pick<Command, "source" | "siteId" | "tagId" | "via" | "user">,

@@ -2,6 +2,7 @@ import type { ConfigurationState } from "../../core/model/config-change-report.t
 import type { Clock } from "../../core/runtime/clock.ts";
 import { mapInSlices } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
+import type { WriteCommandsStatus } from "../../engine/commands/commands.ts";
 import { getSilences } from "../../engine/silence/alarm-silences.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
 import { type AlarmRow, activeAlarmRows } from "./alarm-responses.ts";
@@ -30,25 +31,17 @@ export interface StatusReport {
   readonly notices: readonly string[];
   readonly sources: readonly SourceReport[];
   readonly sinks: readonly SinkReport[];
-  readonly commands: CommandsReport | null;
+  readonly commands: WriteCommandsStatus | null;
   /** Result of the last configuration change; null without a worker that reloads its configuration file. */
   readonly configuration: ConfigurationState | null;
   readonly store: StateReport;
-}
-
-export interface CommandsReport {
-  readonly enabled: boolean;
-  readonly rehearsal: boolean;
-  readonly stopped: boolean;
-  readonly writable: number;
-  readonly waiting: number;
 }
 
 export interface StatusHealth {
   readonly now: string;
   readonly sources: readonly SourceHealth[];
   readonly sinks: readonly RunningSink[];
-  readonly commands: CommandsReport | null;
+  readonly commands: WriteCommandsStatus | null;
   readonly disk: DiskSpace;
 }
 
@@ -56,7 +49,7 @@ export interface RunningWorkerState {
   readonly startedAtMs: number;
   source(name: string): RunningSource | null;
   sinks(): readonly RunningSink[];
-  commands(): CommandsReport | null;
+  commands(): WriteCommandsStatus | null;
   configuration?(): ConfigurationState | null;
   notices(): readonly string[];
 }

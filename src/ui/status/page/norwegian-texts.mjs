@@ -94,6 +94,7 @@ export const NORWEGIAN = {
   "Plenum checks commands and writes nothing": "Plenum kontrollerer kommandoer og skriver ingenting",
   "{tags} may be written": "{tags} kan skrives",
   "{count} waiting": "{count} venter",
+  ...{ "active lock": "aktiv sperre", "active locks": "aktive sperrer", "next end {time}": "neste slutt {time}" },
   "where data and alarms are sent": "dit data og alarmer sendes",
   "open a site to see its details or to silence it": "åpne en eiendom for å se detaljer eller for å dempe den",
   "newest first, without values": "sist fortalt først, uten verdier",

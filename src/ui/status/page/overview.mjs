@@ -10,7 +10,7 @@ import {
   unknownMark,
 } from "/components.mjs";
 import { html } from "/htm.mjs";
-import { agoText, countText, t, unreliableCountReason, valueText } from "/language.mjs";
+import { agoText, at, countText, t, unreliableCountReason, valueText } from "/language.mjs";
 import { QuotaPlanPanel, SourcePanel } from "/source-panels.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, viewAddress } from "/view-address.mjs";
@@ -178,7 +178,8 @@ function WritingTile({ commands }) {
         : [t("armed"), "warn", t("{tags} may be written", { tags: countText(commands.writable, "tag") })];
   const stopWriting = async () => (await post("/api/writes/stop")).message;
   return html`<${OverviewTile} name=${t("Writing")} value=${value} mood=${mood}>
-    ${words} ${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: valueText(commands.waiting) })}` : ""}${" "}
+    ${words} ${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: valueText(commands.waiting) })}` : ""}
+    ${commands.locks.count > 0 ? ` · ${countText(commands.locks.count, "active lock")}, ${t("next end {time}", { time: at(commands.locks.nextEnd, nowMs()) })}` : ""}${" "}
     ${commands.enabled && !commands.stopped && html`<${ConfirmButton} kind="stop" name=${t("stop writing")} again=${t("click again to stop")} done=${stopWriting} />`}<//>`;
 }
 
