@@ -70,7 +70,7 @@ describe("descriptions of options in the schema", () => {
 });
 
 test("docs/connections.md names every sink that can use a proxy", () => {
-  const [, section = ""] = readFileSync(join(ROOT, "docs/connections.md"), "utf8").split(/^## A proxy .*$/m);
+  const [, section = ""] = readFileSync(join(ROOT, "docs/connections.md"), "utf8").split(/^## HTTP proxy$/m);
   const [first = ""] = section.trim().split("\n\n");
   const proxied = listOptionPaths(Config).flatMap((path) => /^sinks\.\*\.(\w+)\.(?:s3\.)?proxy$/.exec(path)?.[1] ?? []);
   const [can = "", cannot = ""] = first.split("(`s3.proxy`).");
