@@ -53,9 +53,9 @@ const LISTENING = `
 test.each([
   [
     "messages that were acknowledged",
-    "createInFlightQueue",
+    "createUnacknowledgedQueue",
     "connectors/mqtt/unacknowledged-messages.ts",
-    `const { add, take } = createInFlightQueue(); ${IN_FLIGHT}`,
+    `const { add, take } = createUnacknowledgedQueue(); ${IN_FLIGHT}`,
     `const map = new Map(); const add = (thing) => map.set(thing.id, thing); const take = (id) => map.delete(id); ${IN_FLIGHT}`,
   ],
   [

@@ -25,7 +25,6 @@ export function buildIncidentMail(
       `${config.subject_prefix} ${cutMailText(incident.text.status)}: ${cutText(title, MAX_MAIL_SUBJECT_LENGTH)}`.trim(),
     date: new Date(nowMs),
     messageId: `<${buildMessageId(incident)}@${senderHost}>`,
-    // All mails of an incident refer to one thread id, so mail programs show one thread.
     inReplyTo: mailThreadId,
     references: mailThreadId,
     ...(incident.priority === "A" && incident.status === "active" ? { priority: "high" } : {}),

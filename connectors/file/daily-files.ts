@@ -71,10 +71,10 @@ export function createDailyFileWriter(config: FileConfig, { clock, log }: Connec
   async function removeOldFiles(): Promise<void> {
     const closedFiles = (await listDailyFiles()).filter(({ fileName }) => fileName !== currentFile?.file.fileName);
     const readFileSize = async (fileName: string) => (await stat(join(folder, fileName))).size;
-    const sizedFiles = closedFiles.map(async (file) => ({ ...file, bytes: await readFileSize(file.fileName) }));
+    const filesWithSize = closedFiles.map(async (file) => ({ ...file, bytes: await readFileSize(file.fileName) }));
     const maxTotalBytes = mebibytesToBytes(config.max_total_mb);
     const retentionLimits = { keepFiles: config.keep_files, maxTotalBytes, reserveBytes: maxFileBytes };
-    for (const { fileName } of chooseFilesToRemove(await Promise.all(sizedFiles), retentionLimits)) {
+    for (const { fileName } of chooseFilesToRemove(await Promise.all(filesWithSize), retentionLimits)) {
       await unlink(join(folder, fileName));
       log.info({ file: fileName }, "removed an old file");
     }
@@ -107,7 +107,7 @@ export function createDailyFileWriter(config: FileConfig, { clock, log }: Connec
   };
 }
 
-/** E.g. `events-2026-11-21-001.jsonl`: UTC day of writing and number. Files with other names are never touched. */
+/** File of events with its UTC day and number, e.g. `events-2026-11-21-001.jsonl`. */
 interface DailyEventFile {
   readonly fileName: string;
   readonly day: string;

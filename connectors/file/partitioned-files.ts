@@ -169,8 +169,8 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
     async finishOldFiles(signal: AbortSignal): Promise<number> {
       let remainingFiles = MAX_FILES_FINISHED_PER_TICK;
       for (const [folder, part] of [...unfinishedFileByFolder].toSorted(([, a], [, b]) => a.beganMs - b.beganMs)) {
-        const finishInMs = part.beganMs + config.finish_after - clock.monotonic();
-        if (finishInMs > 0) return finishInMs;
+        const timeUntilFinishMs = part.beganMs + config.finish_after - clock.monotonic();
+        if (timeUntilFinishMs > 0) return timeUntilFinishMs;
         if (remainingFiles === 0) return 0;
         signal.throwIfAborted();
         if (part.bytes > 0 && (await fileExists(part.path))) await finishEventFile(folder, part, signal);

@@ -91,8 +91,8 @@ function parseGoDurationMs(text: string): number | null {
 
 const MAX_METRICS_RESPONSE_BYTES = 4 * 1024 ** 2;
 
-/** Identifies a server by its start time; null where another product, a gateway or a missing right hides it. */
-export async function detectServerInstance(
+/** Detects a restart by the start time in the metrics of the server. Returns null if the metrics are not available. */
+export async function detectInfluxRestart(
   exchange: Pick<HttpExchange, "get">,
   storedInstance: string | null,
   signal: AbortSignal,
@@ -106,9 +106,9 @@ export async function detectServerInstance(
   }
   const serverStartSeconds = parseProcessStartSeconds(body);
   if (serverStartSeconds === null) return null;
-  const latestStartSeconds = storedInstance === null ? Number.NaN : Number(storedInstance);
-  // Keep the latest start: two servers behind one address would otherwise look new at each check.
-  if (serverStartSeconds <= latestStartSeconds) return { instanceId: String(latestStartSeconds), isNew: false };
+  const storedStartSeconds = storedInstance === null ? Number.NaN : Number(storedInstance);
+  // Keep the latest start time. Otherwise two servers behind one address would look restarted at each check.
+  if (serverStartSeconds <= storedStartSeconds) return { instanceId: String(storedStartSeconds), isNew: false };
   return { instanceId: String(serverStartSeconds), isNew: storedInstance !== null };
 }
 

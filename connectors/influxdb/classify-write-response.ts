@@ -11,11 +11,11 @@ import type { WriteOutcome } from "./store-protocol-lines.ts";
 const MAX_ERROR_REASON_LENGTH = 300;
 
 /** Classifies the response to a write. InfluxDB 3 responds 201 with an error text when it stored only some lines. */
-export function classifyResponse(response: InfluxHttpResponse, config: InfluxConfig, lines: number): WriteOutcome {
+export function classifyWriteResponse(response: InfluxHttpResponse, config: InfluxConfig, lines: number): WriteOutcome {
   const error = findErrorInSuccessResponse(response, config);
   if (error !== null) return { kind: "failed", error };
   const reason = response.status === 201 ? parseErrorText(response.body) : null;
-  return reason === null ? LINES_STORED_OUTCOME : classifyRefusal(reason, lines);
+  return reason === null ? LINES_STORED_OUTCOME : classifyErrorText(reason, lines);
 }
 
 /** Detects HTML pages and errors (InfluxDB 1.x) in responses with status 200; null for a real success. */
@@ -31,12 +31,12 @@ export function findErrorInSuccessResponse({ status, body }: InfluxHttpResponse,
 
 const LINES_STORED_OUTCOME: WriteOutcome = { kind: "stored", tooOld: null };
 
-export function classifyError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): WriteOutcome {
+export function classifyWriteError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): WriteOutcome {
   const { statusCode: status, body = "" } = error instanceof HttpError ? error : {};
   if (status === 413) return { kind: "too-large" };
   const isLineError = status === 422 || (status === 400 && !asksForTls(body) && !isWrongPathError(error as HttpError));
   if (!isLineError) return { kind: "failed", error: mapWriteError(error, config, nowMs) };
-  return classifyRefusal(parseErrorText(body) ?? `The server answered ${status}.`, lines);
+  return classifyErrorText(parseErrorText(body) ?? `The server answered ${status}.`, lines);
 }
 
 /** Detects a wrong path at VictoriaMetrics, which responds 400; other servers respond 404. */
@@ -76,7 +76,7 @@ export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: numbe
   return new ConfigError(`${summary} to a write${errorText === null ? "." : `: ${errorText}`}`, { field: "url", hint });
 }
 
-/** Returns the option and hint for status 404, and a message if the server's text does not name what is missing. */
+/** Describes the missing bucket or database after status 404. */
 function describeMissingInfluxObject(
   text: string,
   { api, bucket, database }: InfluxConfig,
@@ -95,12 +95,12 @@ function describeMissingInfluxObject(
 }
 
 /** Error text for points beyond the retention. InfluxDB 1.x and 2 store all other points of the request. */
-const TOO_OLD_PATTERN = /points (beyond|outside) retention policy/i;
+const POINTS_TOO_OLD_PATTERN = /points (beyond|outside) retention policy/i;
 
 /** Classifies an error text. `dropped=3` means that InfluxDB 1.x or 2 stored all lines except three. */
-function classifyRefusal(reason: string, lines: number): WriteOutcome {
+function classifyErrorText(reason: string, lines: number): WriteOutcome {
   const droppedCount = /\bdropped=(\d+)/.exec(reason)?.[1];
-  if (TOO_OLD_PATTERN.test(reason))
+  if (POINTS_TOO_OLD_PATTERN.test(reason))
     return { kind: "stored", tooOld: { points: droppedCount === undefined ? 1 : Number(droppedCount), reason } };
   return { kind: "poison", reason, all: droppedCount !== undefined && Number(droppedCount) >= lines };
 }

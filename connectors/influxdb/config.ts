@@ -10,7 +10,7 @@ const InfluxServerUrl = z
   .refine((text) => !urlHasCredentials(text), {
     error: "Leave user name and password out of the address; use username and password, or token.",
   })
-  // The endpoint path is appended to the URL: after `?` or `#`, the path would not be a path.
+  // The endpoint path is appended to the URL, so the URL must not contain `?` or `#`.
   .refine((text) => !/[?#]/.test(text), {
     error:
       "The address must end with its path: no `?` and no `#`. Database, bucket and user have options of their own.",

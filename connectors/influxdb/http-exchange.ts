@@ -44,10 +44,10 @@ export function createHttpExchange(options: HttpExchangeOptions) {
   const agent = options.url.startsWith("https:")
     ? new HttpsAgent({ ...VERIFIED_TLS, keepAlive: true, ca: options.ca })
     : new HttpAgent({ keepAlive: true });
-  const closing = new AbortController();
+  const closeController = new AbortController();
   let reusableBuffer: Buffer = EMPTY_BUFFER;
   // The library's `proxyUrl` would send every request to the proxy in plain text, token included, also for https.
-  if (options.proxy !== null) tunnelThroughProxy(options.proxy, agent, options, closing.signal);
+  if (options.proxy !== null) tunnelThroughProxy(options.proxy, agent, options, closeController.signal);
   const { transport } = new InfluxDB({ url: options.url, timeout: options.timeoutMs, transportOptions: { agent } });
   const headers: Record<string, string> = {
     "content-type": "text/plain; charset=utf-8",
@@ -55,7 +55,6 @@ export function createHttpExchange(options: HttpExchangeOptions) {
     ...(options.authorization === null ? {} : { authorization: options.authorization }),
   };
 
-  /** Compresses the pieces of a body. Reuses a buffer to reduce garbage collection. */
   async function compressBodyChunks(chunks: readonly Buffer[], length: number): Promise<Buffer> {
     const [singlePiece] = chunks;
     if (singlePiece !== undefined && chunks.length === 1) return compressGzip(singlePiece, GZIP_OPTIONS);
@@ -69,8 +68,8 @@ export function createHttpExchange(options: HttpExchangeOptions) {
   }
 
   async function send(method: "GET" | "POST", path: string, data: RequestBody, signal: AbortSignal, maxBytes: number) {
-    const limit = abortAfter(signal, options.timeoutMs);
-    const limitSignal = limit.signal;
+    const timeLimit = abortAfter(signal, options.timeoutMs);
+    const limitSignal = timeLimit.signal;
     try {
       const bodyChunks = typeof data === "string" ? [Buffer.from(data)] : data;
       const byteCount = bodyChunks.reduce((sum, piece) => sum + piece.length, 0);
@@ -98,17 +97,17 @@ export function createHttpExchange(options: HttpExchangeOptions) {
         transport.send(path, body, { method, headers: requestHeaders, signal: limitSignal }, responseCallbacks);
       });
     } finally {
-      limit.end();
+      timeLimit.end();
     }
   }
 
   return {
-    /** Sends a POST. Rejects with the library's HttpError for status 300 and above. The body may be reused. */
+    /** Sends a POST. Rejects with the library's HttpError for status 300 and above. */
     post: (path: string, body: RequestBody, signal: AbortSignal) =>
       send("POST", path, body, signal, MAX_RESPONSE_BYTES),
     get: (path: string, signal: AbortSignal, maxBytes = MAX_RESPONSE_BYTES) => send("GET", path, "", signal, maxBytes),
     close() {
-      closing.abort();
+      closeController.abort();
       agent.destroy();
     },
   };

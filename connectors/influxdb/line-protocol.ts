@@ -104,13 +104,13 @@ export function* encodeHistoryLines(
   const maxLineBytes = Math.max(...Object.values(prefixes).map(({ length }) => length)) + MAX_VALUE_AND_TIME_BYTES;
   const reader = new PointReader(points);
   let timeError: unknown = null;
-  for (let isMore = true; isMore && timeError === null; ) {
+  for (let hasMorePoints = true; hasMorePoints && timeError === null; ) {
     const bytes = takeReusableBuffer(maxLineBytes);
     let at = 0;
     let count = 0;
     while (at + maxLineBytes <= bytes.length) {
-      isMore = reader.next();
-      if (!isMore) break;
+      hasMorePoints = reader.next();
+      if (!hasMorePoints) break;
       let { timeMs } = reader;
       try {
         if (Number.isNaN(timeMs)) timeMs = parseTimeMs(reader.time);

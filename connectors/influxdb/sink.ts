@@ -5,8 +5,8 @@ import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { hostAndPortOfUrl, openProxy, probeTlsThroughProxy } from "../../src/core/http/proxy.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
-import { createBucketClient, detectServerInstance } from "./bucket-client.ts";
-import { classifyError, classifyResponse, mapWriteError } from "./classify-write-response.ts";
+import { createBucketClient, detectInfluxRestart } from "./bucket-client.ts";
+import { classifyWriteError, classifyWriteResponse, mapWriteError } from "./classify-write-response.ts";
 import type { InfluxConfig } from "./config.ts";
 import { encodeEventLines, type InfluxPointSettings } from "./event-points.ts";
 import { createHttpExchange, type HttpExchange, type RequestBody } from "./http-exchange.ts";
@@ -28,7 +28,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   const { measurement_prefix: prefix = "", tags } = config;
   const pointSettings: InfluxPointSettings = { prefix, tags, namesOf: nameLookup.namesOf };
   const reportDroppedPoints = createDroppedPointsReporter(context);
-  const readAuthorization = createAuthorization(config, context);
+  const readAuthorization = createAuthorizationReader(config, context);
   const proxy = openProxy(config.proxy, clock);
   let exchange: HttpExchange | null = null;
 
@@ -51,7 +51,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   async function send(lines: readonly EventLines[], client: HttpExchange, signal: AbortSignal): Promise<WriteOutcome> {
     const count = countLines(lines);
     const outcome = await client.post(writePath, buildRequestBody(lines), signal).then(
-      (response) => classifyResponse(response, config, count),
+      (response) => classifyWriteResponse(response, config, count),
       (error: unknown) => classifySendError(error, count, signal),
     );
     if (outcome.kind === "stored" && outcome.tooOld !== null) reportDroppedPoints(outcome.tooOld);
@@ -60,7 +60,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
   /** Classifies an error of sending. An abort is returned as a failure, so that lines stored before remain accepted. */
   async function classifySendError(error: unknown, lines: number, signal: AbortSignal): Promise<WriteOutcome> {
-    if (error instanceof HttpError && !signal.aborted) return classifyError(error, config, lines, clock.now());
+    if (error instanceof HttpError && !signal.aborted) return classifyWriteError(error, config, lines, clock.now());
     const probeServerTls = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);
     const tlsMismatchError = await detectTlsPort(error, url, describeReceiver(url.origin), probeServerTls, signal);
     if (signal.aborted) return { kind: "failed", error: signal.reason };
@@ -101,12 +101,12 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     async write(offered, signal, _accepted, offer) {
       signal.throwIfAborted();
       const client = exchange ?? connectToInflux();
-      const pendingNamesRetry = await nameLookup.prepare(offered, offer?.committedAt);
-      if (pendingNamesRetry?.from === 0) throw pendingNamesRetry.error;
-      const batch = offered.slice(0, pendingNamesRetry?.from);
+      const retryForMissingNames = await nameLookup.prepare(offered, offer?.committedAt);
+      if (retryForMissingNames?.from === 0) throw retryForMissingNames.error;
+      const batch = offered.slice(0, retryForMissingNames?.from);
       const rejectReasons = new Map<number, string>();
       const receipt = await storeLines(encodeBatchLines(batch, rejectReasons), (lines) => send(lines, client, signal));
-      const retry = receipt.retry ?? pendingNamesRetry ?? undefined;
+      const retry = receipt.retry ?? retryForMissingNames ?? undefined;
       if (retry?.from === 0) throw retry.error;
       for (const { index, reason } of receipt.rejected) rejectReasons.set(index, reason);
       return buildReceipt(rejectReasons, retry);
@@ -129,7 +129,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       }
     },
 
-    detectRestart: (before, signal) => detectServerInstance(exchange ?? connectToInflux(), before, signal),
+    detectRestart: (before, signal) => detectInfluxRestart(exchange ?? connectToInflux(), before, signal),
 
     async retentionMs(signal) {
       try {
@@ -162,7 +162,7 @@ function buildInfluxWritePath({ api, org, bucket = "", database = "", retention_
   return `/write?${new URLSearchParams(query).toString()}`;
 }
 
-function createAuthorization({ password, token, username }: InfluxConfig, { clock }: ConnectorContext) {
+function createAuthorizationReader({ password, token, username }: InfluxConfig, { clock }: ConnectorContext) {
   const secretReference = token ?? password;
   if (secretReference === undefined) return () => null;
   const readSecret = secretReader(secretReference, clock);
@@ -177,19 +177,19 @@ const DROPPED_POINTS_LOG_INTERVAL_MS = 3_600_000;
 
 /** Logs dropped points at once, then their count once an hour, so that a backfill does not fill the log. */
 function createDroppedPointsReporter({ clock, log }: ConnectorContext): (dropped: PointsBeyondRetention) => void {
-  let unreported = 0;
+  let unreportedPoints = 0;
   let totalPoints = 0;
-  let reportedAtMs = Number.NEGATIVE_INFINITY;
+  let lastReportMs = Number.NEGATIVE_INFINITY;
   return ({ points, reason }) => {
-    unreported += points;
+    unreportedPoints += points;
     totalPoints += points;
     const nowMs = clock.monotonic();
-    if (nowMs - reportedAtMs < DROPPED_POINTS_LOG_INTERVAL_MS) return;
+    if (nowMs - lastReportMs < DROPPED_POINTS_LOG_INTERVAL_MS) return;
     log.warn(
-      { points: unreported, total: totalPoints, answer: reason },
+      { points: unreportedPoints, total: totalPoints, answer: reason },
       "the server keeps nothing as old as these points, and leaves them out; shorten backfill or keep longer there",
     );
-    unreported = 0;
-    reportedAtMs = nowMs;
+    unreportedPoints = 0;
+    lastReportMs = nowMs;
   };
 }

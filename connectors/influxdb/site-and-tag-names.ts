@@ -91,8 +91,8 @@ export function createNameLookup(
 
   async function findSystemCodes(source: string, site: string | null, tag: string): Promise<CachedObjectName> {
     const systemCodes = joinSystemCodes(await building.systemsOf(source, tag));
-    const mayCodesFollow = systemCodes === null && site !== null && !(await building.hasListedSystems(source, site));
-    return { text: systemCodes, mayCome: mayCodesFollow };
+    const mayBeListedLater = systemCodes === null && site !== null && !(await building.hasListedSystems(source, site));
+    return { text: systemCodes, mayCome: mayBeListedLater };
   }
 
   async function findNames({ source, site, tag }: EventOrigin, event: Event, committedMs: number): Promise<boolean> {

@@ -31,20 +31,21 @@ export async function storeLines(
   lines: Iterable<EventLines>,
   send: (lines: readonly EventLines[]) => Promise<WriteOutcome>,
 ): Promise<Receipt> {
-  const reasons = new Map<number, string>();
-  let requests = 0;
+  const rejectReasons = new Map<number, string>();
+  let requestCount = 0;
 
   for (const request of groupIntoRequests(lines)) {
     const pendingRequestParts = [request];
     for (let chunk = pendingRequestParts.pop(); chunk !== undefined; chunk = pendingRequestParts.pop()) {
       const firstEventIndex = chunk[0]?.owner ?? 0;
-      if (requests >= MAX_REQUESTS_PER_WRITE && firstEventIndex > 0) {
+      if (requestCount >= MAX_REQUESTS_PER_WRITE && firstEventIndex > 0) {
         const error = new Retryable("More faulty points than one write can sort out; the rest follows.");
-        return buildReceipt(reasons, { from: firstEventIndex, error });
+        return buildReceipt(rejectReasons, { from: firstEventIndex, error });
       }
-      requests += 1;
+      requestCount += 1;
       const outcome = await send(chunk);
-      if (outcome.kind === "failed") return buildReceipt(reasons, { from: firstEventIndex, error: outcome.error });
+      if (outcome.kind === "failed")
+        return buildReceipt(rejectReasons, { from: firstEventIndex, error: outcome.error });
       if (outcome.kind === "stored") continue;
       const [left, right] = outcome.kind === "too-large" ? halveProtocolLines(chunk) : halveAtEventBoundary(chunk);
       if (right.length > 0 && !(outcome.kind === "poison" && outcome.all)) {
@@ -52,11 +53,11 @@ export async function storeLines(
         continue;
       }
       const reason = outcome.kind === "poison" ? outcome.reason : "A single point is larger than the server takes.";
-      for (const { owner } of chunk) if (!reasons.has(owner)) reasons.set(owner, reason);
+      for (const { owner } of chunk) if (!rejectReasons.has(owner)) rejectReasons.set(owner, reason);
     }
     for (const { free } of request) free?.();
   }
-  return buildReceipt(reasons);
+  return buildReceipt(rejectReasons);
 }
 
 function* groupIntoRequests(lines: Iterable<EventLines>): Generator<readonly EventLines[]> {

@@ -13,7 +13,6 @@ import { createJiraApi, parseJiraResponse } from "./api.ts";
 import type { JiraConfig } from "./config.ts";
 import { ADF_FORMAT, formatSummary, renderComment, renderDescription, WIKI_FORMAT } from "./issue-text.ts";
 
-/** Time for which Jira's search may miss a new issue. */
 const ISSUE_SEARCH_LAG_MS = { cloud: 300_000, data_center: 60_000 };
 const MAX_ISSUE_SEARCH_RESULTS = 20;
 

@@ -70,7 +70,7 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
     return { tls: { ...VERIFIED_TLS, ca, cert, key }, ...(isIP(host) === 0 ? { tlsServerName: host } : {}) };
   }
 
-  /** Throws instead of sending a password in plain text to another machine, even if a local broker names it. */
+  /** Throws instead of sending a password in plain text to another machine, even one that a local broker refers to. */
   function refuseUnencryptedPassword(address: HostAndPort): void {
     if (sasl === undefined || tls.enabled || config.plain_text || isLoopbackHost(address.host)) return;
     const message = `${describeBroker(address).name} would get our password readable to everybody on the way.`;

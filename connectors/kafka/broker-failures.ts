@@ -108,12 +108,12 @@ export function mapConnectionError(error: unknown, address: HostAndPort): Failur
   const knownFailure = asFailure(error);
   if (knownFailure === error) return knownFailure;
   const server = describeBroker(address);
-  const apiIds = collectKafkaErrorNames(error);
-  const saslError = SASL_ERROR_BY_NAME[apiIds.find((code) => code in SASL_ERROR_BY_NAME) ?? ""];
+  const errorNames = collectKafkaErrorNames(error);
+  const saslError = SASL_ERROR_BY_NAME[errorNames.find((code) => code in SASL_ERROR_BY_NAME) ?? ""];
   if (saslError !== undefined) return new ConfigError(`${server.name} ${saslError[0]}.`, saslError[1]);
   const rootCause = findRootCause(error);
   const isLibraryError = rootCause instanceof GenericError || rootCause instanceof MultipleErrors;
-  return isLibraryError ? mapKafkaError(rootCause, server, apiIds) : failureOfConnection(rootCause, server);
+  return isLibraryError ? mapKafkaError(rootCause, server, errorNames) : failureOfConnection(rootCause, server);
 }
 
 function mapKafkaError(error: GenericError | MultipleErrors, server: ServerInfo, codes: readonly string[]): Failure {

@@ -29,7 +29,6 @@ const PRODUCER_ID_REQUEST_VERSIONS = listRequestVersions<typeof initProducerIdV5
 
 const TOPIC_METADATA_MAX_AGE_MS = 300_000;
 const TOPIC_CREATION_TIMEOUT_MS = 20_000;
-/** Bit for the permission to write in a topic's `topicAuthorizedOperations`. */
 const WRITE_PERMISSION_BIT = 1 << 4;
 const UNKNOWN_PERMISSIONS = -2_147_483_648;
 const UNKNOWN_TOPIC_ERROR_CODE = 3;

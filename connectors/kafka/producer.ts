@@ -110,8 +110,8 @@ export function createKafkaProducer(config: KafkaConfig, connections: BrokerConn
       );
       const identity = producer === null ? {} : { producerId: producer.id, producerEpoch: producer.epoch, sequences };
       const options = { compression: config.compression, ...identity };
-      const limitMs = config.publish_deadline;
-      const response = await broker.request(PRODUCE_VERSIONS, ProduceAcks.ALL, limitMs, records, options);
+      const deadlineMs = config.publish_deadline;
+      const response = await broker.request(PRODUCE_VERSIONS, ProduceAcks.ALL, deadlineMs, records, options);
       const topicResponses = (response as produceV11.ProduceResponse).responses;
       return sentBatches.map(({ queue, batch }) => {
         const partition = topicResponses

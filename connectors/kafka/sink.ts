@@ -15,11 +15,11 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
   const topicTemplate = createTopicTemplate(config.topic);
   const { connections, cluster, producer } = createKafkaClient(config, context);
   /** Keys of acknowledged events that follow a failed event. When offered again, these events are not sent again. */
-  let acknowledgedAhead = new Set<string>();
+  let keysToSkip = new Set<string>();
 
   async function deliverBatch(batch: readonly Event[], offered: BatchInfo | undefined) {
-    const recordKeys = batch.map(({ id }, n) => `${offered?.positions[n] ?? ""} ${id}`);
-    const wasAcknowledged = (n: number) => offered?.isRedelivery !== true && acknowledgedAhead.has(recordKeys[n] ?? "");
+    const deliveryKeys = batch.map(({ id }, n) => `${offered?.positions[n] ?? ""} ${id}`);
+    const wasAcknowledged = (n: number) => offered?.isRedelivery !== true && keysToSkip.has(deliveryKeys[n] ?? "");
     const records = batch.map((event, n) =>
       buildKafkaRecord(event, topicTemplate.buildTopic(event), offered?.sequences?.[n]),
     );
@@ -33,11 +33,11 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     }
     const receipt = summarizeOutcomes(outcomes);
     const retryFromIndex = receipt.retry?.from ?? batch.length;
-    const hasCaughtUp = receipt.retry === undefined && !recordKeys.some((name) => acknowledgedAhead.has(name));
-    acknowledgedAhead = hasCaughtUp ? new Set() : acknowledgedAhead;
-    for (const [n, name] of recordKeys.entries()) {
-      if (n >= retryFromIndex && outcomes[n]?.is === "acknowledged") acknowledgedAhead.add(name);
-      else acknowledgedAhead.delete(name);
+    const hasCaughtUp = receipt.retry === undefined && !deliveryKeys.some((name) => keysToSkip.has(name));
+    keysToSkip = hasCaughtUp ? new Set() : keysToSkip;
+    for (const [n, name] of deliveryKeys.entries()) {
+      if (n >= retryFromIndex && outcomes[n]?.is === "acknowledged") keysToSkip.add(name);
+      else keysToSkip.delete(name);
     }
     if (receipt.retry?.from === 0) throw receipt.retry.error;
     return receipt;

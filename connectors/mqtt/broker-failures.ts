@@ -17,14 +17,14 @@ import { NO_PACKET_LISTENER, openBrokerSocket } from "./publish-packets.ts";
 export class BrokerHungUp extends Retryable {}
 
 /** Errors of mqtt-packet for data that is not MQTT, such as a TLS alert. */
-const NOT_MQTT_ERROR =
+const NOT_MQTT_ERROR_PATTERN =
   /^(Invalid|Malformed|Cannot parse|Packet too short|Packet must not|Unknown property|Not supported)/;
 
 export function mapConnectError(error: unknown, address: string, inMqtt5: boolean): Failure {
   const code = readErrorCode(error);
-  const isNoMqtt = code === undefined && error instanceof Error && NOT_MQTT_ERROR.test(error.message);
-  if (isNoMqtt || endedWithoutResponse(error)) {
-    const how = isNoMqtt ? "What it answered is no MQTT" : `It broke the connection (${code})`;
+  const isOtherProtocol = code === undefined && error instanceof Error && NOT_MQTT_ERROR_PATTERN.test(error.message);
+  if (isOtherProtocol || endedWithoutResponse(error)) {
+    const how = isOtherProtocol ? "What it answered is no MQTT" : `It broke the connection (${code})`;
     const hint = "If that stays so, check the port in url.";
     return new BrokerHungUp(`The broker at ${address} could not be reached. ${how}.`, { hint, cause: error });
   }
@@ -48,7 +48,7 @@ function describeBroker(address: string): ServerInfo {
   };
 }
 
-/** The broker supports MQTT 3.1.1 only: RabbitMQ before 4, Mosquitto before 1.6, many older ones. */
+/** Creates the error for a broker without MQTT 5, such as RabbitMQ before 4 or Mosquitto before 1.6. */
 function createMqtt311OnlyError(address: string): ConfigError {
   const message = `The broker at ${address} knows MQTT 3.1.1 only, and was spoken to in MQTT 5.`;
   return new ConfigError(message, { hint: PROTOCOL_REFUSED[1], field: "protocol" });
@@ -87,7 +87,6 @@ const CONNECT_REFUSALS: Readonly<Record<number, ConnectRefusal>> = {
   157: ["has moved to another server", "Set url to the new address."],
 };
 
-/** Returns the failure for a rejected message. `code`: reason of the PUBACK, 128 or more. */
 export function mapPublishRejection(code: number, topic: string): Failure {
   const rejection = PUBLISH_REJECTION_TEXTS[code];
   if (rejection !== undefined) return new Rejected(`The broker does not ${rejection.replace("{topic}", () => topic)}.`);
@@ -137,11 +136,11 @@ export function mapDisconnectReason(code: number | undefined, address: string): 
 }
 
 /** Length in characters up to which no message is too large; also the minimum of `max_message_bytes`. */
-const ALWAYS_ACCEPTED_CHARACTERS = 1_024;
+const ALWAYS_ACCEPTED_LENGTH = 1_024;
 
 /** Adds a hint about the message size, because a broker of MQTT 3.1.1 only disconnects when a message is too large. */
 export function addSizeHint(reason: unknown, longestPayload: number): unknown {
-  if (!(reason instanceof Retryable) || reason.hint !== undefined || longestPayload <= ALWAYS_ACCEPTED_CHARACTERS)
+  if (!(reason instanceof Retryable) || reason.hint !== undefined || longestPayload <= ALWAYS_ACCEPTED_LENGTH)
     return reason;
   const hint = `If that stays so, the broker may find a message too large: the longest on its way has ${longestPayload} characters, and max_message_bytes can be set lower.`;
   return new Retryable(reason.message, { cause: reason.cause, hint });
@@ -167,8 +166,8 @@ export async function diagnoseHangUp(
   const { username: _name, password: _password, will: _will, ...options } = client;
   const probeOptions: IClientOptions = { ...options, clientId: `${client.clientId ?? "plenum"}-asks` };
   if (client.protocol === "mqtts") {
-    const inHandshake = endedWithoutResponse(cause);
-    if (inHandshake && (await doesBrokerRespond({ ...probeOptions, protocol: "mqtt" }, signal)))
+    const endedInTlsHandshake = endedWithoutResponse(cause);
+    if (endedInTlsHandshake && (await doesBrokerRespond({ ...probeOptions, protocol: "mqtt" }, signal)))
       return tlsUnsupportedError(describeBroker(address), "it answers without");
   } else {
     const brokerAddress = { host: String(client.host), port: Number(client.port) };
@@ -186,19 +185,19 @@ function doesBrokerRespond(probeOptions: IClientOptions, signal: AbortSignal): P
   if (signal.aborted) return Promise.resolve(false);
   return new Promise((resolve) => {
     const settings = { ...probeOptions, connectTimeout: PROBE_TIMEOUT_MS, reconnectPeriod: 0, resubscribe: false };
-    const probe = new MqttClient(() => openBrokerSocket(settings, NO_PACKET_LISTENER), settings);
+    const probeClient = new MqttClient(() => openBrokerSocket(settings, NO_PACKET_LISTENER), settings);
     const finishProbe = (answered: boolean) => {
       signal.removeEventListener("abort", onAbort);
-      probe.end(!answered);
+      probeClient.end(!answered);
       resolve(answered);
     };
     const onAbort = () => finishProbe(false);
     signal.addEventListener("abort", onAbort, { once: true });
-    probe.once("connect", () => finishProbe(true));
-    probe.on("error", (error) => {
+    probeClient.once("connect", () => finishProbe(true));
+    probeClient.on("error", (error) => {
       const code = readErrorCode(error);
       finishProbe(typeof code === "number" && code !== 1 && code !== 132);
     });
-    probe.once("close", () => finishProbe(false));
+    probeClient.once("close", () => finishProbe(false));
   });
 }

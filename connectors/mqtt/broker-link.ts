@@ -12,8 +12,8 @@ import {
 } from "./broker-failures.ts";
 import { buildClientOptions, type ConfiguredBroker, getBrokerAddress, type SessionOptions } from "./client-options.ts";
 import type { MqttMessage } from "./publish-packets.ts";
-import { createPublisher, NO_PACKET_LISTENER, openBrokerSocket, packetBytesIfOver } from "./publish-packets.ts";
-import { createAcknowledgementFlush, createInFlightQueue } from "./unacknowledged-messages.ts";
+import { createPublisher, NO_PACKET_LISTENER, openBrokerSocket, packetBytesIfTooLarge } from "./publish-packets.ts";
+import { createAcknowledgementFlush, createUnacknowledgedQueue } from "./unacknowledged-messages.ts";
 
 /** One connection to the broker. The library never reconnects, so it cannot resend messages of a lost connection. */
 export type BrokerLink = ReturnType<typeof createBrokerLink>["link"];
@@ -35,9 +35,9 @@ export async function openBrokerLink(
 ): Promise<BrokerLink> {
   signal.throwIfAborted();
   const address = getBrokerAddress(broker.config);
-  const session = buildClientOptions(broker, options);
+  const clientOptions = buildClientOptions(broker, options);
   const settings: IClientOptions = {
-    ...session,
+    ...clientOptions,
     reconnectPeriod: 0,
     queueQoSZero: false,
     resubscribe: false,
@@ -48,12 +48,12 @@ export async function openBrokerLink(
     // The library's cache holds a buffer for each of the 65,536 packet ids, about 8 MB.
     writeCache: false,
   };
-  let listener = NO_PACKET_LISTENER;
+  let packetListener = NO_PACKET_LISTENER;
   const client = new MqttClient(
     () =>
       openBrokerSocket(settings, {
-        acknowledged: (id, reason) => listener.acknowledged(id, reason),
-        arrived: () => listener.arrived(),
+        acknowledged: (id, reason) => packetListener.acknowledged(id, reason),
+        arrived: () => packetListener.arrived(),
       }),
     settings,
   );
@@ -61,12 +61,12 @@ export async function openBrokerLink(
     const connack = await waitForConnack(client, address, options.onMessage, signal);
     const deadlineMs = options.publishDeadlineMs ?? broker.config.publish_deadline;
     const brokerLink = createBrokerLink(client, connack, broker, deadlineMs);
-    listener = brokerLink.listener;
+    packetListener = brokerLink.listener;
     return brokerLink.link;
   } catch (error) {
     client.end(true);
     if (!(error instanceof BrokerHungUp) || signal.aborted) throw error;
-    throw (await diagnoseHangUp(session, address, error.cause, signal)) ?? error;
+    throw (await diagnoseHangUp(clientOptions, address, error.cause, signal)) ?? error;
   }
 }
 
@@ -126,23 +126,23 @@ function createBrokerLink(
 ) {
   const address = getBrokerAddress(config);
   const limits = readBrokerLimits(connack, address);
-  const version = config.protocol === "5" ? 5 : 4;
+  const protocolVersion = config.protocol === "5" ? 5 : 4;
   const connectionLost = new AbortController();
-  const publisher = createPublisher(client.stream, version);
-  const pendingMessages = createInFlightQueue<PendingMessage>();
+  const publisher = createPublisher(client.stream, protocolVersion);
+  const pendingMessages = createUnacknowledgedQueue<PendingMessage>();
   const acknowledgementFlush = createAcknowledgementFlush(
     () => pendingMessages.size() > 0 && !connectionLost.signal.aborted,
     publisher.ping,
   );
-  let isWatched = false;
+  let isDeadlineWatched = false;
   let lastAcknowledgedMs = Number.NEGATIVE_INFINITY;
   let lossReason: unknown = null;
 
-  function abandonPending(reason: unknown): void {
+  function rejectPendingMessages(reason: unknown): void {
     for (const { done } of pendingMessages.takeAll()) done(reason);
   }
 
-  function loseConnection(): void {
+  function handleConnectionLoss(): void {
     const abandonedMessages = pendingMessages.takeAll();
     const longestPayload = Math.max(0, ...abandonedMessages.map(({ payloadCharacters }) => payloadCharacters));
     const failure = lossReason ?? new Retryable(`The connection to the broker at ${address} was lost.`);
@@ -167,14 +167,14 @@ function createBrokerLink(
     const message = `The connection to the broker at ${address} broke: ${error.message}.`;
     lossReason ??= new Retryable(message, { cause: error });
   });
-  client.once("close", loseConnection);
-  if (!client.connected) loseConnection();
+  client.once("close", handleConnectionLoss);
+  if (!client.connected) handleConnectionLoss();
 
   /** Sends a message. Calls `done` with null after the acknowledgement, or with an error, possibly before returning. */
   function send(message: MqttMessage, done: PublishCallback): void {
-    const refusal = findRefusal(message);
-    if (refusal !== null) {
-      done(refusal);
+    const sendError = findSendError(message);
+    if (sendError !== null) {
+      done(sendError);
       return;
     }
     const id = allocatePacketId();
@@ -182,13 +182,13 @@ function createBrokerLink(
     pendingMessages.add({ id, done, topic: message.topic, sentMs: clock.monotonic(), payloadCharacters });
     publisher.put(message, id);
     acknowledgementFlush.sent();
-    if (!isWatched) void watchDeadline();
+    if (!isDeadlineWatched) void watchDeadline();
   }
 
-  function findRefusal(message: MqttMessage): unknown {
+  function findSendError(message: MqttMessage): unknown {
     if (connectionLost.signal.aborted) return connectionLost.signal.reason;
     const { maxPacketBytes } = limits;
-    const bytes = maxPacketBytes === null ? null : packetBytesIfOver(maxPacketBytes, message, version);
+    const bytes = maxPacketBytes === null ? null : packetBytesIfTooLarge(maxPacketBytes, message, protocolVersion);
     if (bytes === null) return null;
     return new Rejected(`The message has ${bytes} bytes; the broker takes ${maxPacketBytes} (149).`);
   }
@@ -210,24 +210,24 @@ function createBrokerLink(
 
   /** Closes the link when no acknowledgement arrives within the deadline. Uses one timer for all messages. */
   async function watchDeadline(): Promise<void> {
-    isWatched = true;
+    isDeadlineWatched = true;
     for (;;) {
       // Keep only the time of the oldest message. The message would keep its batch in memory.
       const sentMs = pendingMessages.oldest()?.sentMs;
       if (sentMs === undefined || connectionLost.signal.aborted) break;
       const timeLeftMs = Math.max(sentMs, lastAcknowledgedMs) + publishDeadlineMs - clock.monotonic();
       if (timeLeftMs <= 0) {
-        loseOverdueConnection();
+        closeOverdueLink();
         break;
       }
       await sleepFor(clock, timeLeftMs, connectionLost.signal);
     }
-    isWatched = false;
+    isDeadlineWatched = false;
   }
 
   async function awaitBeforeDeadline(response: Promise<void>): Promise<void> {
     const responseSettled = new AbortController();
-    void sleepFor(clock, publishDeadlineMs, responseSettled.signal).then((isOver) => isOver && loseOverdueConnection());
+    void sleepFor(clock, publishDeadlineMs, responseSettled.signal).then((isOver) => isOver && closeOverdueLink());
     try {
       await response;
     } finally {
@@ -235,9 +235,9 @@ function createBrokerLink(
     }
   }
 
-  function loseOverdueConnection(): void {
+  function closeOverdueLink(): void {
     lossReason ??= new Retryable(`The broker at ${address} did not answer within ${publishDeadlineMs} ms.`);
-    loseConnection();
+    handleConnectionLoss();
   }
 
   const link = {
@@ -248,7 +248,7 @@ function createBrokerLink(
     lost: connectionLost.signal,
     /** Time of the last acknowledgement, monotonic; minus infinity before the first. */
     answeredMs: () => lastAcknowledgedMs,
-    abandon: abandonPending,
+    abandon: rejectPendingMessages,
     publish,
     send,
 
@@ -259,15 +259,15 @@ function createBrokerLink(
 
     /** Publishes a last message, if any, and disconnects without a will, within 2 s. */
     async end(last?: MqttMessage): Promise<void> {
-      abandonPending(new Retryable("The connection is being closed."));
+      rejectPendingMessages(new Retryable("The connection is being closed."));
       if (last !== undefined) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, publish(last));
-      const closed = new Promise<void>((resolve) => {
+      const connectionClosed = new Promise<void>((resolve) => {
         connectionLost.signal.addEventListener("abort", () => resolve(), { once: true });
       });
       // An unacknowledged last message would block the library forever.
-      abandonPending(new Retryable("The connection is being closed."));
+      rejectPendingMessages(new Retryable("The connection is being closed."));
       client.end(false);
-      if (!connectionLost.signal.aborted) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, closed);
+      if (!connectionLost.signal.aborted) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, connectionClosed);
       // After `end(false)` the library ignores `end(true)` and would go on accepting messages.
       client.stream.destroy();
     },

@@ -17,7 +17,7 @@ type BrokerReport = StoredBrokerState & { readonly sessionLost: boolean };
 /** Tolerance in uptime comparisons: brokers publish the uptime every 10 s, and the response takes time. */
 const UPTIME_TOLERANCE_MS = 15_000;
 
-export function detectServerInstance(stored: string | null, { sessionLost, ...current }: BrokerReport): ServerInstance {
+export function detectBrokerRestart(stored: string | null, { sessionLost, ...current }: BrokerReport): ServerInstance {
   const previousState = stored === null ? null : parseBrokerState(stored);
   const isNewInstance = previousState !== null && (sessionLost || isUptimeTooShort(current, previousState));
   return { instanceId: JSON.stringify(current), isNew: isNewInstance };
@@ -31,13 +31,13 @@ function parseBrokerState(stored: string): StoredBrokerState | null {
   }
 }
 
-/** Returns true if the uptime grew less than time passed. After a suspension only the wall clock counts. */
+/** Returns true if the uptime grew less than the elapsed time. After a suspension, only the wall clock is right. */
 function isUptimeTooShort(current: StoredBrokerState, previous: StoredBrokerState): boolean {
   if (current.uptime === null || previous.uptime === null) return false;
   const uptimeGrowthMs = (current.uptime - previous.uptime) * 1_000;
   const measuredMs = measureElapsedMs(previous.measured, current.measured);
-  const isMeasured = measuredMs !== null && uptimeGrowthMs <= measuredMs + UPTIME_TOLERANCE_MS;
-  return uptimeGrowthMs < Math.max(0, (isMeasured ? measuredMs : current.atMs - previous.atMs) - UPTIME_TOLERANCE_MS);
+  const isPlausible = measuredMs !== null && uptimeGrowthMs <= measuredMs + UPTIME_TOLERANCE_MS;
+  return uptimeGrowthMs < Math.max(0, (isPlausible ? measuredMs : current.atMs - previous.atMs) - UPTIME_TOLERANCE_MS);
 }
 
 function measureElapsedMs(from: TimeSinceBoot | undefined, to: TimeSinceBoot | undefined): number | null {

@@ -77,8 +77,8 @@ export function buildClientId(
 ): string {
   if (configuredId !== undefined)
     return assignment === undefined ? configuredId : `${configuredId}-${assignment.source}`;
-  const owner = assignment === undefined ? [host] : [assignment.fleet, assignment.source];
-  const idParts = [...owner, name, prefix, ...(identity === undefined ? [] : [identity])];
+  const clientOwner = assignment === undefined ? [host] : [assignment.fleet, assignment.source];
+  const idParts = [...clientOwner, name, prefix, ...(identity === undefined ? [] : [identity])];
   const digest = createHash("sha256").update(idParts.join("\n")).digest("hex").slice(0, 8);
   const readableName = assignment === undefined ? name : `${name}-${assignment.source}`;
   return `plenum-${readableName.replace(/[^A-Za-z0-9_.-]/g, "-").slice(0, 96)}-${digest}`;

@@ -97,16 +97,16 @@ export const MqttConfig = z
   })
   .superRefine((config, context) => {
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
-    const secure = config.url.startsWith("mqtts:");
-    if (!secure && Object.keys(config.tls).length > 0) reportIssue("tls", "Write mqtts:// to use TLS.");
+    const usesTls = config.url.startsWith("mqtts:");
+    if (!usesTls && Object.keys(config.tls).length > 0) reportIssue("tls", "Write mqtts:// to use TLS.");
     if ((config.tls.cert_file === undefined) !== (config.tls.key_file === undefined)) {
       reportIssue("tls", "cert_file and key_file belong together; give both or none.");
     }
     if (config.password !== undefined && config.username === undefined) {
       reportIssue("username", "A password needs a username.");
     }
-    const isSensitive = config.password !== undefined || config.commands.enabled;
-    if (!secure && isSensitive && !config.plain_text && !isLoopbackHost(URL.parse(config.url)?.hostname ?? "")) {
+    const needsTls = config.password !== undefined || config.commands.enabled;
+    if (!usesTls && needsTls && !config.plain_text && !isLoopbackHost(URL.parse(config.url)?.hostname ?? "")) {
       reportIssue("url", "A password or commands need mqtts://; set plain_text: true to send them readable anyway.");
     }
   })

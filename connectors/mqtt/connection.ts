@@ -11,7 +11,7 @@ import type { MqttMessage } from "./publish-packets.ts";
 interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> {
   readonly statusTopic: string;
   readonly prepare?: (link: BrokerLink) => Promise<void>;
-  /** Asks the broker to keep a session; called with whether the broker had a session, or null if it keeps none. */
+  /** Receives whether the broker still had the session. If this callback is absent, no session is requested. */
   readonly onSession?: (present: boolean | null) => void;
 }
 
@@ -27,7 +27,7 @@ export function createConnection(
   { clientId, onMessage, onSession, prepare, statusTopic }: ConnectionOptions,
 ) {
   const broker = configureBroker(config, clock);
-  const closing = new AbortController();
+  const closeController = new AbortController();
   let session: { readonly link: BrokerLink; readonly since: string } | null = null;
   let connectAttempt: Promise<void> | null = null;
   let reconnectLoop: Promise<void> | null = null;
@@ -42,7 +42,7 @@ export function createConnection(
     const link = await openBrokerLink(
       broker,
       { clientId, will: willMessage, keepsSession: onSession !== undefined, onMessage },
-      closing.signal,
+      closeController.signal,
     );
     onSession?.(link.sessionPresent);
     try {
@@ -56,7 +56,7 @@ export function createConnection(
     reconnectInBackground();
   }
 
-  function openOnce(): Promise<void> {
+  function connectIfNotConnected(): Promise<void> {
     if (getUsableLink() !== null) return Promise.resolve();
     connectAttempt ??= connect().finally(() => {
       connectAttempt = null;
@@ -68,15 +68,15 @@ export function createConnection(
     const logConnectionLoss = (error: unknown) => log.warn({ err: error }, "the connection to the broker is away");
     reconnectLoop ??= runLoop({
       clock,
-      signal: closing.signal,
+      signal: closeController.signal,
       backoff: RECONNECT_BACKOFF,
       fault: logConnectionLoss,
       async turn() {
         try {
-          await openOrHeartbeat();
+          await reconnectOrPublishStatus();
           return 0;
         } catch (error) {
-          if (!(error instanceof ConfigError) || closing.signal.aborted) throw error;
+          if (!(error instanceof ConfigError) || closeController.signal.aborted) throw error;
           logConnectionLoss(error);
           return RECONNECT_AFTER_CONFIG_ERROR_MS;
         }
@@ -85,12 +85,12 @@ export function createConnection(
   }
 
   /** Opens a link to the broker, or waits until the next status message is due or the link is lost. */
-  async function openOrHeartbeat(): Promise<void> {
-    if (session === null || session.link.lost.aborted) return openOnce();
+  async function reconnectOrPublishStatus(): Promise<void> {
+    if (session === null || session.link.lost.aborted) return connectIfNotConnected();
     const { link, since } = session;
-    const isDue = await sleepFor(clock, STATUS_INTERVAL_MS, closing.signal, link.lost);
-    if (closing.signal.aborted) return;
-    if (!isDue) throw link.lost.reason;
+    const isStatusDue = await sleepFor(clock, STATUS_INTERVAL_MS, closeController.signal, link.lost);
+    if (closeController.signal.aborted) return;
+    if (!isStatusDue) throw link.lost.reason;
     await publishOnlineStatus(link, since);
   }
 
@@ -102,13 +102,13 @@ export function createConnection(
     /** Returns at once if a link is open; otherwise makes one attempt to connect, shared by concurrent callers. */
     async open(signal: AbortSignal): Promise<void> {
       signal.throwIfAborted();
-      closing.signal.throwIfAborted();
-      await rejectOnAbort(openOnce(), signal);
+      closeController.signal.throwIfAborted();
+      await rejectOnAbort(connectIfNotConnected(), signal);
     },
     reconnectInBackground,
     link: getUsableLink,
     async close(): Promise<void> {
-      closing.abort(new Retryable("The connection is closed."));
+      closeController.abort(new Retryable("The connection is closed."));
       await Promise.allSettled([connectAttempt, reconnectLoop]);
       const stopped = buildStatus({ status: "offline", reason: "stopped", since: null, time: getUtcTime() });
       await getUsableLink()?.end(stopped);
@@ -141,12 +141,12 @@ export async function rejectPendingOnAbort<T>(
   signal: AbortSignal,
   work: () => Promise<T>,
 ): Promise<T> {
-  const abandon = () => link.abandon(signal.reason);
-  signal.addEventListener("abort", abandon, { once: true });
+  const rejectPending = () => link.abandon(signal.reason);
+  signal.addEventListener("abort", rejectPending, { once: true });
   try {
     return await work();
   } finally {
-    signal.removeEventListener("abort", abandon);
+    signal.removeEventListener("abort", rejectPending);
   }
 }
 

@@ -22,7 +22,7 @@ import type {
 } from "./message-schemas.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 import type { Topics } from "./topics.ts";
-import { buildValueMessages, formatMeasurements, withDecimals } from "./value-messages.ts";
+import { addDecimalPoints, buildValueMessages, formatMeasurements } from "./value-messages.ts";
 
 export type MessageOptions = Pick<MqttConfig, "payload" | "retain">;
 
@@ -37,11 +37,11 @@ export function buildMessages(
 ): readonly MqttMessage[] {
   const sequenceFields = sequenceAttributes(sequence);
   const properties = { "plenum-event-id": event.id, "plenum-event-type": event.type, ...sequenceFields };
-  const states = buildStateMessages(event as AnyEvent, topics, options, properties);
-  if (isTelemetry(event.type)) return states;
+  const stateMessages = buildStateMessages(event as AnyEvent, topics, options, properties);
+  if (isTelemetry(event.type)) return stateMessages;
   const topicParts = { source: eventSourceName(event), site: event.siteid ?? null, kind: "event", id: event.type };
   return [
-    ...states,
+    ...stateMessages,
     {
       topic: topics.buildTopic(topicParts),
       payload: JSON.stringify(toCloudEvent(event, sequenceFields)),
@@ -57,7 +57,6 @@ type InventoryEvent = Extract<
   { type: `${ObjectKind}-${"added" | "changed" | "removed" | "online" | "offline"}` }
 >;
 type ObjectKind = "site" | "gateway" | "host" | "system" | "tag";
-/** Kinds of objects that have retained topics. */
 export type RetainedKind = ObjectKind | "alarm" | "site-status";
 
 const INVENTORY_ASPECTS: Readonly<Record<ObjectKind, readonly string[]>> = {
@@ -74,7 +73,6 @@ const VALUE_ASPECTS: Readonly<Record<MessageOptions["payload"], readonly string[
   both: ["value", "value/plain", "quality"],
 };
 
-/** Returns the aspects of an object that the broker retains with these options. */
 export function listRetainedAspects(kind: RetainedKind, { payload, retain }: MessageOptions): readonly string[] {
   if (kind === "alarm") return retain.alarms ? ["state"] : [];
   if (kind === "site-status") return retain.inventory ? ["status"] : [];
@@ -95,7 +93,7 @@ function buildStateMessages(
   const site = event.siteid ?? null;
   const formatTopic = (kind: string, id: string | number, aspect: string) =>
     topics.buildTopic({ source, site, kind, id: String(id), aspect });
-  const toJson = (topic: string, body: MessageBody, retain: boolean): MqttMessage => ({
+  const toMessage = (topic: string, body: MessageBody, retain: boolean): MqttMessage => ({
     topic,
     payload: formatMeasurements(body),
     retain,
@@ -105,9 +103,9 @@ function buildStateMessages(
   if (event.type === "tag-value")
     return buildValueMessages(event, (aspect) => formatTopic("tag", event.data.tag.id, aspect), options, properties);
   const withTimeAndId = (fields: object): MessageBody => ({ ts: event.time, ...fields, id: event.id });
-  const deleteRetained = (kind: RetainedKind, id: string | number): MqttMessage[] =>
+  const buildDeletions = (kind: RetainedKind, id: string | number): MqttMessage[] =>
     listRetainedAspects(kind, options).map((aspect) => ({
-      ...toJson(formatTopic(kind, id, aspect), {}, true),
+      ...toMessage(formatTopic(kind, id, aspect), {}, true),
       payload: "",
     }));
 
@@ -120,34 +118,34 @@ function buildStateMessages(
   function buildInventoryMessages({ type, data }: InventoryEvent): readonly MqttMessage[] {
     const [kind, object] = getInventoryObject(data);
     if (type.endsWith("-removed")) {
-      return [...deleteRetained(kind, object.id), ...(kind === "site" ? deleteRetained("site-status", object.id) : [])];
+      return [...buildDeletions(kind, object.id), ...(kind === "site" ? buildDeletions("site-status", object.id) : [])];
     }
     const body = withTimeAndId({ object: kind === "tag" ? { ...NO_TAG_NAMES, ...object } : object });
-    const inventory = toJson(formatTopic(kind, object.id, "inventory"), body, retained.inventory);
-    if (!("gateway" in data && "online" in data.gateway)) return [inventory];
+    const inventoryMessage = toMessage(formatTopic(kind, object.id, "inventory"), body, retained.inventory);
+    if (!("gateway" in data && "online" in data.gateway)) return [inventoryMessage];
     const { online, displayName: name } = data.gateway;
     const { hosts, wholeSite } = "hosts" in data ? data : { hosts: null, wholeSite: null };
     const gatewayState: GatewayStateMessage = { ts: event.time, online, name, hosts, wholeSite, id: event.id };
-    return [toJson(formatTopic(kind, object.id, "state"), gatewayState, retained.inventory), inventory];
+    return [toMessage(formatTopic(kind, object.id, "state"), gatewayState, retained.inventory), inventoryMessage];
   }
 
   switch (event.type) {
     case "tag-history": {
       const history = splitHistoryEvent(event);
       const topic = formatTopic("tag", history.fact.tag.id, `history/${history.fact.resolution}`);
-      return [{ ...toJson(topic, {}, false), payload: formatHistoryPayload(event, history, source) }];
+      return [{ ...toMessage(topic, {}, false), payload: formatHistoryPayload(event, history, source) }];
     }
     case "tag-total": {
       const { tag, resolution } = event.data;
-      return [toJson(formatTopic("tag", tag.id, `total/${resolution}`), buildTotalBody(event, source), false)];
+      return [toMessage(formatTopic("tag", tag.id, `total/${resolution}`), buildTotalBody(event, source), false)];
     }
     case "tag-systems-changed": {
       const { tag, systems } = event.data;
-      return [toJson(formatTopic("tag", tag.id, "systems"), withTimeAndId({ systems }), retained.inventory)];
+      return [toMessage(formatTopic("tag", tag.id, "systems"), withTimeAndId({ systems }), retained.inventory)];
     }
 
     case "alarm-vanished":
-      return deleteRetained("alarm", event.data.alarm.id);
+      return buildDeletions("alarm", event.data.alarm.id);
     case "alarm-raised":
     case "alarm-resolved":
     case "alarm-acknowledged":
@@ -159,15 +157,15 @@ function buildStateMessages(
       // The state topic shows only the current episode of an alarm.
       if (event.data.superseded === true) return [];
       const { id, status } = event.data.alarm;
-      const message = toJson(formatTopic("alarm", id, "state"), buildAlarmBody(event), retained.alarms);
+      const message = toMessage(formatTopic("alarm", id, "state"), buildAlarmBody(event), retained.alarms);
       return status === "resolved" ? [{ ...message, expirySeconds: RESOLVED_ALARM_RETENTION_SECONDS }] : [message];
     }
 
     case "command-accepted": {
       const { replyTo, ...fields } = event.data;
       const body: CommandAcceptedMessage = { ts: event.time, ...fields, id: event.id };
-      const message = toJson(formatTopic("tag", fields.tagId, "accepted"), body, false);
-      // A subtopic, because a requester expects a single response on the reply topic: the result.
+      const message = toMessage(formatTopic("tag", fields.tagId, "accepted"), body, false);
+      // Use a subtopic: a requester expects only the result on the reply topic.
       return buildReplies(message, fields.correlation, replyTo === null ? null : `${replyTo}/accepted`);
     }
     case "command-result": {
@@ -175,11 +173,11 @@ function buildStateMessages(
       const { commandId, correlation, tagId } = fields;
       const body: CommandResultMessage = { ts: event.time, ...fields, id: event.id };
       const topic = tagId === null ? formatTopic("command", commandId, "result") : formatTopic("tag", tagId, "result");
-      return buildReplies(toJson(topic, body, false), correlation, replyTo);
+      return buildReplies(toMessage(topic, body, false), correlation, replyTo);
     }
     case "command-not-restored": {
       const body: CommandNotRestoredMessage = { ts: event.time, ...event.data, id: event.id };
-      return [toJson(formatTopic("tag", event.data.tagId, "not-restored"), body, false)];
+      return [toMessage(formatTopic("tag", event.data.tagId, "not-restored"), body, false)];
     }
 
     case "site-status-changed": {
@@ -187,7 +185,7 @@ function buildStateMessages(
       const siteId = String(statusSite.id);
       const siteFields = { site: siteId, name: statusSite.displayName };
       const body: SiteStatusMessage = { status, reason, since, ...siteFields, ts: event.time, id: event.id };
-      return [toJson(formatTopic("site-status", siteId, "status"), body, retained.inventory)];
+      return [toMessage(formatTopic("site-status", siteId, "status"), body, retained.inventory)];
     }
 
     case "series-break":
@@ -239,7 +237,7 @@ function formatHistoryPayload(
 ): string {
   const { origin, revised } = fact;
   const fields: Omit<HistoryMessage, "points" | "id"> = { ...buildSeriesFields(event, fact, source), origin, revised };
-  const pointsJson = withDecimals(pointsToJson(points));
+  const pointsJson = addDecimalPoints(pointsToJson(points));
   return `${JSON.stringify(fields).slice(0, -1)},"points":${pointsJson},"id":${JSON.stringify(event.id)}}`;
 }
 

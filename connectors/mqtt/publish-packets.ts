@@ -47,7 +47,7 @@ export function computeMaxPacketBytes({ contentType, correlation, payload, prope
   return MAX_PACKET_OVERHEAD_BYTES + TEXT_OVERHEAD_BYTES * textCount + MAX_UTF8_BYTES_PER_UNIT * characters;
 }
 
-export function packetBytesIfOver(maxBytes: number, message: MqttMessage, version: 4 | 5 = 5): number | null {
+export function packetBytesIfTooLarge(maxBytes: number, message: MqttMessage, version: 4 | 5 = 5): number | null {
   if (computeMaxPacketBytes(message) <= maxBytes) return null;
   const bytes = computePacketBytes(message, version);
   return bytes > maxBytes ? bytes : null;
@@ -150,9 +150,9 @@ export function createPublisher(stream: Pick<Writable, "write">, version: 4 | 5)
 
   function flush(): void {
     if (buffer === null) return;
-    const usedBuffer = buffer;
-    stream.write(usedBuffer.subarray(0, filledBytes), () => {
-      if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(usedBuffer);
+    const filledBuffer = buffer;
+    stream.write(filledBuffer.subarray(0, filledBytes), () => {
+      if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(filledBuffer);
     });
     buffer = null;
     filledBytes = 0;
@@ -193,41 +193,41 @@ const PACKET_ID_BYTES = 2;
  */
 export function createAcknowledgementReader(acknowledged: OnAcknowledged): (chunk: Buffer) => Buffer | null {
   /** Start of a packet with an incomplete header, or of an incomplete acknowledgement. */
-  let incomplete: Buffer | null = null;
+  let incompletePacket: Buffer | null = null;
   /** Remaining bytes of a packet for the library; infinite after an invalid header, which the library reports. */
-  let bytesToPass = 0;
+  let remainingLibraryBytes = 0;
 
   return (chunk) => {
-    const bytes = incomplete === null ? chunk : Buffer.concat([incomplete, chunk]);
-    incomplete = null;
+    const bytes = incompletePacket === null ? chunk : Buffer.concat([incompletePacket, chunk]);
+    incompletePacket = null;
     const libraryChunks: Buffer[] = [];
     for (let at = 0; at < bytes.length; ) {
-      if (bytesToPass === 0) {
+      if (remainingLibraryBytes === 0) {
         const header = parsePacketHeader(bytes, at);
-        const isOwnPacket = bytes[at] === PUBACK_TYPE_BYTE && header !== null && isValidAcknowledgement(header);
-        if (header === null || (isOwnPacket && at + header.size > bytes.length)) {
-          incomplete = Buffer.from(bytes.subarray(at));
+        const isAcknowledgement = bytes[at] === PUBACK_TYPE_BYTE && header !== null && isValidAcknowledgement(header);
+        if (header === null || (isAcknowledgement && at + header.size > bytes.length)) {
+          incompletePacket = Buffer.from(bytes.subarray(at));
           break;
         }
-        if (isOwnPacket) {
+        if (isAcknowledgement) {
           const packetIdPosition = at + header.size - header.length;
           const reason = header.length > PACKET_ID_BYTES ? (bytes[packetIdPosition + PACKET_ID_BYTES] ?? 0) : 0;
           acknowledged(bytes.readUInt16BE(packetIdPosition), reason);
           at += header.size;
           continue;
         }
-        bytesToPass = header.size;
+        remainingLibraryBytes = header.size;
       }
-      const end = Math.min(at + bytesToPass, bytes.length);
+      const end = Math.min(at + remainingLibraryBytes, bytes.length);
       libraryChunks.push(bytes.subarray(at, end));
-      bytesToPass -= end - at;
+      remainingLibraryBytes -= end - at;
       at = end;
     }
     return libraryChunks.length > 1 ? Buffer.concat(libraryChunks) : (libraryChunks[0] ?? null);
   };
 }
 
-/** Rejects longer packets, which would be buffered until complete. */
+/** Returns false for a packet that is too long to buffer until it is complete. */
 const isValidAcknowledgement = ({ length, size }: PacketHeader) =>
   length >= PACKET_ID_BYTES && size <= MAX_RECEIVED_PACKET_BYTES;
 

@@ -9,7 +9,7 @@ import { buildStateEvents, createNameLookup } from "./names-for-topics.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 import { appendTagId, createTopics, formatTopic, type TopicNames, type TopicParts, type Topics } from "./topics.ts";
 
-/** Retained topics: a topic with `{aspect}` in place of the aspect, and the aspects. */
+/** Topics of an object: a pattern such as `plenum/1/tag/7/{aspect}`, and its aspects such as `value`. */
 interface RetainedTopics {
   readonly pattern: string;
   readonly aspects: readonly string[];
@@ -18,7 +18,6 @@ interface RetainedTopics {
 /** Document of an object in the sink state, stored before the first message on its topics is published. */
 interface StoredTopics extends RetainedTopics {
   readonly site: string | null;
-  /** Pattern of a named tag without its id. */
   readonly wanted?: string;
   /** Topics that may still have retained messages and must be emptied. */
   readonly former?: readonly RetainedTopics[];
@@ -29,9 +28,9 @@ interface ObjectTopics {
   readonly source: string;
   readonly id: string;
   site: string | null;
-  /** Names with which the pattern was built; undefined after a start until the first event. */
+  /** Name and path of the tag in its last event; undefined between a start and the first event. */
   tag: { readonly displayName: string; readonly path: string | undefined } | undefined;
-  /** Pattern without the id of the tag, of a tag whose names make the topic; undefined where ids make it unique. */
+  /** Pattern of a tag without its id. Undefined if the topic layout contains ids. */
   wanted: string | undefined;
   /** Empty before the topics are built. */
   pattern: string;
@@ -56,20 +55,19 @@ const MOVES_PER_BATCH = 100;
  */
 export function createPublishedTopics(config: MqttConfig, context: ConnectorContext, topics: Topics) {
   const { assignment, building, clock, log, sinkState } = context;
-  const lookup = createNameLookup(topics, building);
+  const nameLookup = createNameLookup(topics, building);
   const objectsByKind = new Map<RetainedKind, Map<string, Map<string, ObjectTopics>>>();
-  /** Named tags by each pattern that they may use, in lower case. A tag uses a pattern only if no other tag may. */
-  const claims = new Map<string, Set<ObjectTopics>>();
+  /** Tags by the patterns that they could use, in lower case. A tag uses a pattern only if no other tag could. */
+  const tagsByPattern = new Map<string, Set<ObjectTopics>>();
   const aspectsByKind = new Map<RetainedKind, readonly string[]>();
-  const moving = new Set<ObjectTopics>();
-  const removed = new Set<ObjectTopics>();
-  const takesTagName = topics.uses("{tag_name}");
+  const objectsToMove = new Set<ObjectTopics>();
+  const removedObjects = new Set<ObjectTopics>();
+  const usesTagName = topics.uses("{tag_name}");
   /** Objects whose names or whose layout may have changed. */
-  const outdated = new Set<ObjectTopics>();
-  /** Objects whose documents are not stored yet. */
-  const unstored = new Set<ObjectTopics>();
+  const objectsToCheck = new Set<ObjectTopics>();
+  const objectsToStore = new Set<ObjectTopics>();
   const { payload, prefix, retain, topic } = config;
-  const layout = JSON.stringify({ payload, prefix, retain, topic });
+  const topicSettings = JSON.stringify({ payload, prefix, retain, topic });
   let isLoaded = false;
 
   const namedTopics: Topics = {
@@ -77,16 +75,16 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     buildTopic(parts: TopicParts): string {
       const object = parts.source === null ? undefined : findObject(parts.kind as RetainedKind, parts.source, parts.id);
       if (object !== undefined) return formatTopic(object.pattern, parts.aspect);
-      return topics.buildTopic(parts, { siteName: lookup.knownSiteName(parts.source, parts.site) });
+      return topics.buildTopic(parts, { siteName: nameLookup.knownSiteName(parts.source, parts.site) });
     },
   };
 
   const findObject = (kind: RetainedKind, source: string, id: string) => objectsByKind.get(kind)?.get(source)?.get(id);
 
   function addObject(object: ObjectTopics): void {
-    const bySource = objectsByKind.get(object.kind) ?? new Map<string, Map<string, ObjectTopics>>();
-    const byId = bySource.get(object.source) ?? new Map<string, ObjectTopics>();
-    objectsByKind.set(object.kind, bySource.set(object.source, byId.set(object.id, object)));
+    const objectsBySource = objectsByKind.get(object.kind) ?? new Map<string, Map<string, ObjectTopics>>();
+    const objectsById = objectsBySource.get(object.source) ?? new Map<string, ObjectTopics>();
+    objectsByKind.set(object.kind, objectsBySource.set(object.source, objectsById.set(object.id, object)));
   }
 
   function getAspects(kind: RetainedKind): readonly string[] {
@@ -95,9 +93,9 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     return aspects;
   }
 
-  async function load(): Promise<void> {
+  async function loadStoredTopics(): Promise<void> {
     const documents = await sinkState.all<StoredTopics | string>();
-    const isSameLayout = documents.get(LAYOUT_KEY) === layout;
+    const hasSameTopicSettings = documents.get(LAYOUT_KEY) === topicSettings;
     for (const [key, stored] of documents) {
       const [kind, source, id] = JSON.parse(key.startsWith("[") ? key : "[]") as [RetainedKind?, string?, string?];
       if (typeof stored === "string" || kind === undefined || source === undefined || id === undefined) continue;
@@ -105,34 +103,34 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
       const { aspects, former = [], pattern, site, wanted } = stored;
       const object = { kind, source, id, site, tag: undefined, wanted, pattern, aspects, former, isRemoved: false };
       addObject(object);
-      changeClaims(object, "add");
-      if (!isSameLayout) outdated.add(object);
-      if (former.length > 0) moving.add(object);
+      changePatternUse(object, "add");
+      if (!hasSameTopicSettings) objectsToCheck.add(object);
+      if (former.length > 0) objectsToMove.add(object);
     }
     isLoaded = true;
   }
 
-  /** Adds or deletes the claims of a tag. Returns the tags whose topics may change. */
-  function changeClaims(object: ObjectTopics, change: "add" | "delete"): readonly ObjectTopics[] {
+  /** Adds a tag to `tagsByPattern` or deletes it. Returns the tags whose topics may change. */
+  function changePatternUse(object: ObjectTopics, change: "add" | "delete"): readonly ObjectTopics[] {
     if (object.wanted === undefined) return [];
-    const affected: ObjectTopics[] = [];
+    const affectedTags: ObjectTopics[] = [];
     for (const pattern of [object.wanted, appendTagId(object.wanted, object.id)]) {
       const key = pattern.toLowerCase();
-      const claimants = claims.get(key) ?? new Set();
-      claims.set(key, claimants);
-      claimants[change](object);
-      // With more claimants, none of them may use the pattern, before and after the change.
-      if (claimants.size === (change === "add" ? 2 : 1)) affected.push(...claimants);
-      if (claimants.size === 0) claims.delete(key);
+      const tagsOfPattern = tagsByPattern.get(key) ?? new Set();
+      tagsByPattern.set(key, tagsOfPattern);
+      tagsOfPattern[change](object);
+      // With more tags, none of them uses the pattern, either before or after the change.
+      if (tagsOfPattern.size === (change === "add" ? 2 : 1)) affectedTags.push(...tagsOfPattern);
+      if (tagsOfPattern.size === 0) tagsByPattern.delete(key);
     }
-    return affected;
+    return affectedTags;
   }
 
   function choosePattern({ id, source, wanted = "" }: ObjectTopics): string {
-    const isFree = (pattern: string) => claims.get(pattern.toLowerCase())?.size === 1;
+    const isFree = (pattern: string) => tagsByPattern.get(pattern.toLowerCase())?.size === 1;
     if (isFree(wanted) && !topics.isReserved(wanted)) return wanted;
-    const withId = appendTagId(wanted, id);
-    return isFree(withId) ? withId : appendTagId(wanted, `${source}-${id}`);
+    const patternWithId = appendTagId(wanted, id);
+    return isFree(patternWithId) ? patternWithId : appendTagId(wanted, `${source}-${id}`);
   }
 
   function isKnown(event: Event): boolean {
@@ -140,44 +138,44 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     const { tag } = (event as Event<"tag-value">).data;
     const object = findObject("tag", eventSourceName(event) ?? "", tag.id);
     if (object === undefined || object.isRemoved || object.tag === undefined) return false;
-    const isSameName = !takesTagName || object.tag.displayName === tag.displayName;
+    const isSameName = !usesTagName || object.tag.displayName === tag.displayName;
     return isSameName && object.tag.path === tag.path && object.site === (event.siteid ?? null);
   }
 
   async function resolveTopics(batch: readonly AnyEvent[]): Promise<void> {
-    const isFirst = !isLoaded;
-    if (isFirst) await load();
-    for (const event of batch) for (const object of await noteEvent(event)) outdated.add(object);
-    const affected = new Set<ObjectTopics>();
-    let steps = 0;
-    for (const object of outdated) {
-      for (const other of changeClaims(object, "delete")) affected.add(other);
+    const isFirstBatch = !isLoaded;
+    if (isFirstBatch) await loadStoredTopics();
+    for (const event of batch) for (const object of await updateObjectOfEvent(event)) objectsToCheck.add(object);
+    const affectedTags = new Set<ObjectTopics>();
+    let checkedCount = 0;
+    for (const object of objectsToCheck) {
+      for (const other of changePatternUse(object, "delete")) affectedTags.add(other);
       if (!object.isRemoved || object.pattern === "") {
         const names = await findNames(object);
         const pattern = topics.buildPattern(object, names);
-        const isNamed = object.kind === "tag" && (names.path !== undefined || !topics.isLayoutOfEveryKind);
-        object.wanted = isNamed ? pattern : undefined;
+        const isNamedTag = object.kind === "tag" && (names.path !== undefined || !topics.isLayoutOfEveryKind);
+        object.wanted = isNamedTag ? pattern : undefined;
         if (object.isRemoved) object.pattern = pattern;
-        else if (isNamed) for (const other of [object, ...changeClaims(object, "add")]) affected.add(other);
+        else if (isNamedTag) for (const other of [object, ...changePatternUse(object, "add")]) affectedTags.add(other);
         else updateTopics(object, pattern);
       } else updateTopics(object, object.pattern);
-      steps += 1;
-      if (steps % MAX_DOCUMENTS_PER_COMMIT === 0) await yieldToEventLoop();
+      checkedCount += 1;
+      if (checkedCount % MAX_DOCUMENTS_PER_COMMIT === 0) await yieldToEventLoop();
     }
-    for (const object of affected)
+    for (const object of affectedTags)
       if (!object.isRemoved && object.wanted !== undefined) updateTopics(object, choosePattern(object));
-    outdated.clear();
-    await storeDocuments();
-    if (isFirst) await sinkState.put(new Map([[LAYOUT_KEY, layout]]));
+    objectsToCheck.clear();
+    await storeObjectTopics();
+    if (isFirstBatch) await sinkState.put(new Map([[LAYOUT_KEY, topicSettings]]));
   }
 
-  /** Returns the objects whose names an event may have changed. */
-  async function noteEvent(event: AnyEvent): Promise<readonly ObjectTopics[]> {
+  /** Updates the object of an event. Returns the objects whose names the event may have changed. */
+  async function updateObjectOfEvent(event: AnyEvent): Promise<readonly ObjectTopics[]> {
     const source = eventSourceName(event);
     if (source === null) return [];
     const site = event.siteid ?? null;
-    await lookup.noteEvent(event.type, source, site);
-    const objectsOfSite = lookup.changesNamesOfSite(event.type) ? listObjectsOfSite(source, site) : [];
+    await nameLookup.refreshNames(event.type, source, site);
+    const objectsOfSite = nameLookup.changesNamesOfSite(event.type) ? listObjectsOfSite(source, site) : [];
     const isRemoved = event.type.endsWith("-removed") || event.type === "alarm-vanished";
     const subjects = findSubjects(event);
     const objects: ObjectTopics[] = [];
@@ -193,9 +191,9 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
         addObject(object);
       }
       object.isRemoved = isRemoved;
-      if (isRemoved) removed.add(object);
-      else removed.delete(object);
-      if (tag !== undefined) object.tag = { displayName: takesTagName ? tag.displayName : "", path: tag.path };
+      if (isRemoved) removedObjects.add(object);
+      else removedObjects.delete(object);
+      if (tag !== undefined) object.tag = { displayName: usesTagName ? tag.displayName : "", path: tag.path };
       object.site = site;
       objects.push(object);
     }
@@ -212,21 +210,21 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     const { id, kind, source } = object;
     if (kind === "tag" && object.tag === undefined) {
       const tag = await building.findObject("tag", source, id);
-      object.tag = { displayName: takesTagName ? (tag?.displayName ?? id) : "", path: tag?.path };
+      object.tag = { displayName: usesTagName ? (tag?.displayName ?? id) : "", path: tag?.path };
     }
-    return { ...(await lookup.findNames(object)), tagName: object.tag?.displayName, path: object.tag?.path };
+    return { ...(await nameLookup.findNames(object)), tagName: object.tag?.displayName, path: object.tag?.path };
   }
 
-  /** Moves an object to its current topics, where they differ. */
+  /** Gives an object its new topics. Records the topics that it no longer uses. */
   function updateTopics(object: ObjectTopics, pattern: string): void {
     const aspects = getAspects(object.kind);
     const isNew = object.pattern === "";
-    const left =
+    const unused =
       pattern === object.pattern ? object.aspects.filter((aspect) => !aspects.includes(aspect)) : object.aspects;
-    if (!isNew && pattern === object.pattern && left.length === 0 && aspects.length === object.aspects.length) return;
-    if (!isNew && left.length > 0) {
-      object.former = [...object.former, { pattern: object.pattern, aspects: left }];
-      moving.add(object);
+    if (!isNew && pattern === object.pattern && unused.length === 0 && aspects.length === object.aspects.length) return;
+    if (!isNew && unused.length > 0) {
+      object.former = [...object.former, { pattern: object.pattern, aspects: unused }];
+      objectsToMove.add(object);
     }
     if (object.wanted !== undefined && pattern !== object.wanted)
       log.warn(
@@ -235,30 +233,30 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
       );
     object.pattern = pattern;
     object.aspects = aspects;
-    unstored.add(object);
+    objectsToStore.add(object);
   }
 
-  async function storeDocuments(): Promise<void> {
-    while (unstored.size > 0) {
-      const objects = [...unstored].slice(0, MAX_DOCUMENTS_PER_COMMIT);
-      await sinkState.put(new Map(objects.map((object) => [keyOf(object), documentOf(object)])));
-      for (const object of objects) unstored.delete(object);
+  async function storeObjectTopics(): Promise<void> {
+    while (objectsToStore.size > 0) {
+      const objects = [...objectsToStore].slice(0, MAX_DOCUMENTS_PER_COMMIT);
+      await sinkState.put(new Map(objects.map((object) => [buildDocumentKey(object), toStoredTopics(object)])));
+      for (const object of objects) objectsToStore.delete(object);
     }
   }
 
   /** Returns true if an object is on this topic now, so that it must not be emptied. */
   function isInUse(object: ObjectTopics, pattern: string, aspect: string): boolean {
-    const users = [object, ...(claims.get(pattern.toLowerCase()) ?? [])];
-    return users.some((user) => !user.isRemoved && user.pattern === pattern && user.aspects.includes(aspect));
+    const patternUsers = [object, ...(tagsByPattern.get(pattern.toLowerCase()) ?? [])];
+    return patternUsers.some((user) => !user.isRemoved && user.pattern === pattern && user.aspects.includes(aspect));
   }
 
   async function buildMove(object: ObjectTopics): Promise<TopicMove> {
     const events = object.isRemoved ? [] : await buildStateEvents(building, object, isoUtc(clock.now()));
     const states = events.flatMap((event) => buildMessages(event, namedTopics, config)).filter(({ retain }) => retain);
-    const emptied = object.former.flatMap(({ aspects, pattern }) =>
+    const topicsToEmpty = object.former.flatMap(({ aspects, pattern }) =>
       aspects.filter((aspect) => !isInUse(object, pattern, aspect)).map((aspect) => formatTopic(pattern, aspect)),
     );
-    return { object, messages: [...states, ...emptied.map(buildEmptyMessage)] };
+    return { object, messages: [...states, ...topicsToEmpty.map(buildEmptyMessage)] };
   }
 
   return {
@@ -266,14 +264,15 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
 
     /** Prepares the topics of a batch. Returns null when they are known, as for nearly all batches of live values. */
     prepare(batch: readonly Event[]): Promise<void> | null {
-      if (isLoaded && moving.size + outdated.size + unstored.size === 0 && batch.every(isKnown)) return null;
+      if (isLoaded && objectsToMove.size + objectsToCheck.size + objectsToStore.size === 0 && batch.every(isKnown))
+        return null;
       return resolveTopics(batch as readonly AnyEvent[]);
     },
 
     /** Returns the next moves, which must be published before the batch; empty when there are none. */
     async nextMoves(): Promise<readonly TopicMove[]> {
       const moves: TopicMove[] = [];
-      for (const object of [...moving].slice(0, MOVES_PER_BATCH)) moves.push(await buildMove(object));
+      for (const object of [...objectsToMove].slice(0, MOVES_PER_BATCH)) moves.push(await buildMove(object));
       return moves;
     },
 
@@ -281,27 +280,27 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     async settleMoves(moves: readonly TopicMove[]): Promise<void> {
       for (const { object } of moves) {
         object.former = [];
-        unstored.add(object);
+        objectsToStore.add(object);
       }
-      await storeDocuments();
-      for (const { object } of moves) moving.delete(object);
+      await storeObjectTopics();
+      for (const { object } of moves) objectsToMove.delete(object);
     },
 
     /** Forgets objects after the broker has acknowledged the messages that empty their topics. */
     settleRemoved(): Pick<Receipt, "stateChanges"> {
-      if (removed.size === 0) return {};
-      const changes = new Map([...removed].map((object) => [keyOf(object), null] as const));
-      for (const { id, kind, source } of removed) objectsByKind.get(kind)?.get(source)?.delete(id);
-      removed.clear();
-      return { stateChanges: changes };
+      if (removedObjects.size === 0) return {};
+      const deletions = new Map([...removedObjects].map((object) => [buildDocumentKey(object), null] as const));
+      for (const { id, kind, source } of removedObjects) objectsByKind.get(kind)?.get(source)?.delete(id);
+      removedObjects.clear();
+      return { stateChanges: deletions };
     },
   };
 }
 
-const keyOf = ({ id, kind, source }: Pick<ObjectTopics, "id" | "kind" | "source">) =>
+const buildDocumentKey = ({ id, kind, source }: Pick<ObjectTopics, "id" | "kind" | "source">) =>
   JSON.stringify([kind, source, id]);
 
-function documentOf({ aspects, former, pattern, site, wanted }: ObjectTopics): StoredTopics {
+function toStoredTopics({ aspects, former, pattern, site, wanted }: ObjectTopics): StoredTopics {
   return {
     pattern,
     aspects,
@@ -345,7 +344,7 @@ export async function findPublishedTopic(
 ): Promise<string | null> {
   const [subject] = findSubjects(event as AnyEvent);
   if (subject === undefined) return null;
-  const key = keyOf({ ...subject, source: eventSourceName(event) ?? "" });
+  const key = buildDocumentKey({ ...subject, source: eventSourceName(event) ?? "" });
   const stored = await sinkState.get<StoredTopics>(key);
   if (stored === undefined) return null;
   const buildTopic = ({ aspect }: TopicParts) => formatTopic(stored.pattern, aspect);

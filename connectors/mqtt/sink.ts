@@ -3,13 +3,13 @@ import { buildReceipt, type ConnectorContext, type Receipt, type Sink } from "..
 import { asFailure, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { BrokerLink } from "./broker-link.ts";
-import { detectServerInstance, readBrokerUptime } from "./broker-restart.ts";
+import { detectBrokerRestart, readBrokerUptime } from "./broker-restart.ts";
 import { buildClientId } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { createConnection, rejectPendingOnAbort, testConnection } from "./connection.ts";
 import { buildMessages } from "./event-messages.ts";
 import type { MqttMessage } from "./publish-packets.ts";
-import { packetBytesIfOver } from "./publish-packets.ts";
+import { packetBytesIfTooLarge } from "./publish-packets.ts";
 import { createPublishedTopics } from "./published-topics.ts";
 import { createTopics } from "./topics.ts";
 
@@ -24,19 +24,19 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       if (present === false) sessionLost = true;
     },
   });
-  const published = createPublishedTopics(config, context, topics);
+  const publishedTopics = createPublishedTopics(config, context, topics);
   let sessionLost = false;
   const runId = randomUUID();
-  let lastCheck: { readonly link: BrokerLink; readonly instanceId: string } | null = null;
+  let lastRestartCheck: { readonly link: BrokerLink; readonly instanceId: string } | null = null;
 
-  async function publishMoves(link: BrokerLink, options: DeliveryOptions): Promise<void> {
+  async function publishTopicMoves(link: BrokerLink, options: DeliveryOptions): Promise<void> {
     for (;;) {
-      const moves = await published.nextMoves();
+      const moves = await publishedTopics.nextMoves();
       if (moves.length === 0) return;
       const { rejected, retry } = await deliverBatch(link, moves, ({ messages }) => messages, options);
       if (retry !== undefined) throw retry.error;
       if (rejected.length > 0) context.log.warn({ rejected }, "the broker refused to move topics");
-      await published.settleMoves(moves);
+      await publishedTopics.settleMoves(moves);
     }
   }
 
@@ -52,14 +52,14 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     async detectRestart(before, signal) {
       const link = connection.link();
       if (link === null) return null;
-      if (link === lastCheck?.link) return { instanceId: lastCheck.instanceId, isNew: false };
+      if (link === lastRestartCheck?.link) return { instanceId: lastRestartCheck.instanceId, isNew: false };
       const uptime = await readBrokerUptime(config, context, `${clientId}-life`, signal);
       const atMs = Math.floor((context.assignment ?? context.clock).now());
       const { clock } = context;
       const timeSinceBoot = clock.sinceBoot?.() ?? { boot: runId, ms: clock.monotonic() };
-      const serverInstance = detectServerInstance(before, { uptime, atMs, measured: timeSinceBoot, sessionLost });
+      const serverInstance = detectBrokerRestart(before, { uptime, atMs, measured: timeSinceBoot, sessionLost });
       if (connection.link() === link) sessionLost = false;
-      lastCheck = { link, instanceId: serverInstance.instanceId };
+      lastRestartCheck = { link, instanceId: serverInstance.instanceId };
       return serverInstance;
     },
 
@@ -67,8 +67,8 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       signal.throwIfAborted();
       const link = connection.link();
       if (link === null) throw new Retryable("There is no connection to the broker.");
-      const messages = (event: Event, index: number) =>
-        buildMessages(event, published.topics, config, offer?.sequences?.[index]);
+      const buildEventMessages = (event: Event, index: number) =>
+        buildMessages(event, publishedTopics.topics, config, offer?.sequences?.[index]);
       const options = {
         maxInFlight: Math.min(config.max_in_flight, link.limits.receiveMaximum),
         maxBytes: config.max_message_bytes,
@@ -76,12 +76,12 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
         onBestEffortRejected: (error: unknown) => context.log.warn({ err: error }, "reply not delivered"),
       };
       return rejectPendingOnAbort(link, signal, async () => {
-        const preparation = published.prepare(batch);
-        if (preparation === null) return deliverBatch(link, batch, messages, options);
+        const preparation = publishedTopics.prepare(batch);
+        if (preparation === null) return deliverBatch(link, batch, buildEventMessages, options);
         await preparation;
-        await publishMoves(link, options);
-        const receipt = await deliverBatch(link, batch, messages, options);
-        return receipt.retry === undefined ? { ...receipt, ...published.settleRemoved() } : receipt;
+        await publishTopicMoves(link, options);
+        const receipt = await deliverBatch(link, batch, buildEventMessages, options);
+        return receipt.retry === undefined ? { ...receipt, ...publishedTopics.settleRemoved() } : receipt;
       });
     },
   };
@@ -104,52 +104,52 @@ export async function deliverBatch<Item>(
   const { maxBytes, maxInFlight, signal } = options;
   const reasonByIndex = new Map<number, string>();
   let retry: { readonly from: number; readonly error: unknown } | undefined;
-  let inFlight = 0;
+  let inFlightCount = 0;
   let inFlightWaiter: { readonly most: number; readonly resolve: () => void } | null = null;
 
-  const waitForInFlight = (most: number) =>
+  const waitUntilInFlightAtMost = (most: number) =>
     new Promise<void>((resolve) => {
-      if (inFlight <= most) resolve();
+      if (inFlightCount <= most) resolve();
       else inFlightWaiter = { most, resolve };
     });
 
   function settleMessage(): void {
-    inFlight -= 1;
-    if (inFlightWaiter === null || inFlight > inFlightWaiter.most) return;
+    inFlightCount -= 1;
+    if (inFlightWaiter === null || inFlightCount > inFlightWaiter.most) return;
     inFlightWaiter.resolve();
     inFlightWaiter = null;
   }
 
-  function keepFromIndex(index: number, error: unknown): void {
+  function retryFromIndex(index: number, error: unknown): void {
     if (retry === undefined || index < retry.from) retry = { from: index, error };
   }
 
   function handleFailure(index: number, message: MqttMessage, error: unknown): void {
     const failure = asFailure(error);
-    if (!(failure instanceof Rejected)) keepFromIndex(index, error);
+    if (!(failure instanceof Rejected)) retryFromIndex(index, error);
     else if (message.bestEffort === true) options.onBestEffortRejected(error);
     else reasonByIndex.set(index, failure.message);
   }
 
   sending: for (const [index, event] of batch.entries()) {
     for (const message of buildMessages(event, index)) {
-      if (inFlight >= maxInFlight) await waitForInFlight(maxInFlight - 1);
-      if (signal.aborted) keepFromIndex(index, signal.reason);
+      if (inFlightCount >= maxInFlight) await waitUntilInFlightAtMost(maxInFlight - 1);
+      if (signal.aborted) retryFromIndex(index, signal.reason);
       if (retry !== undefined) break sending;
-      const bytes = packetBytesIfOver(maxBytes, message);
+      const bytes = packetBytesIfTooLarge(maxBytes, message);
       if (bytes !== null) {
         const reason = `The message has ${bytes} bytes; max_message_bytes is ${maxBytes}.`;
         handleFailure(index, message, new Rejected(reason));
         continue;
       }
-      inFlight += 1;
+      inFlightCount += 1;
       link.send(message, (error) => {
         if (error !== null) handleFailure(index, message, error);
         settleMessage();
       });
     }
   }
-  await waitForInFlight(0);
+  await waitUntilInFlightAtMost(0);
   if (retry?.from === 0) signal.throwIfAborted();
   return buildReceipt(reasonByIndex, retry);
 }

@@ -6,7 +6,7 @@ export interface TopicParts {
   readonly site: string | null;
   readonly kind: string;
   readonly id: string;
-  /** Path of fixed words below the object, e.g. `value` or `history/5m`. */
+  /** Last levels of the topic, e.g. `value` or `history/5m`. */
   readonly aspect?: string;
 }
 
@@ -39,17 +39,17 @@ export type Topics = ReturnType<typeof createTopics>;
 export function createTopics(prefix: string, template: string, source?: string) {
   const layout = template.split("/");
   const isLayoutOfEveryKind = layout.includes("{kind}") && layout.includes("{id}");
-  const otherLayout = isLayoutOfEveryKind ? layout : DEFAULT_LAYOUT.split("/");
-  const status = source === undefined ? `${prefix}/status` : `${prefix}/status/source/${encodeSegment(source)}`;
-  const commandTree = `${prefix}/cmd/`;
+  const layoutOfOtherKinds = isLayoutOfEveryKind ? layout : DEFAULT_LAYOUT.split("/");
+  const statusTopic = source === undefined ? `${prefix}/status` : `${prefix}/status/source/${encodeSegment(source)}`;
+  const commandTopicPrefix = `${prefix}/cmd/`;
   const isOwnTopic = createOwnTopicMatcher(prefix, layout);
-  const isOtherTopic = createOwnTopicMatcher(prefix, otherLayout);
+  const isTopicOfOtherKind = createOwnTopicMatcher(prefix, layoutOfOtherKinds);
 
   /** Builds a topic with `{aspect}` in place of the aspect. */
   function buildPattern(parts: TopicParts, names: TopicNames = {}): string {
     const { path } = names;
     const appendName = (topic: string, name: string) => {
-      const level = cleanLevel(name);
+      const level = cleanTopicLevel(name);
       // A site with the name `cmd` right after the prefix must not make a command topic.
       return `${topic}/${topic === prefix && RESERVED_LEVELS.has(level) ? "_" : ""}${level}`;
     };
@@ -58,8 +58,8 @@ export function createTopics(prefix: string, template: string, source?: string) 
     if (parts.kind === "site-status")
       return `${prefix}/${encodeSegment(parts.source ?? "")}/${encodeSegment(parts.id)}/{aspect}`;
     let pattern = "";
-    for (const level of parts.kind === "tag" ? layout : otherLayout) {
-      const name = findName(level, parts, names);
+    for (const level of parts.kind === "tag" ? layout : layoutOfOtherKinds) {
+      const name = findPlaceholderName(level, parts, names);
       if (name !== null) pattern = appendName(pattern, name);
       else pattern += `/${level.startsWith("{") ? resolvePlaceholder(level, prefix, parts) : level}`;
       if (pattern.startsWith("/")) pattern = pattern.slice(1);
@@ -68,11 +68,11 @@ export function createTopics(prefix: string, template: string, source?: string) 
   }
 
   return {
-    status,
-    commandStatus: `${status}/commands`,
+    status: statusTopic,
+    commandStatus: `${statusTopic}/commands`,
     check: `${prefix}/status/check`,
     commandFilters: ["+/set", "set", "second"].map(
-      (rest) => `${commandTree}${source === undefined ? "+" : encodeSegment(source)}/${rest}`,
+      (rest) => `${commandTopicPrefix}${source === undefined ? "+" : encodeSegment(source)}/${rest}`,
     ),
 
     buildTopic: (parts: TopicParts, names?: TopicNames) => formatTopic(buildPattern(parts, names), parts.aspect),
@@ -82,12 +82,12 @@ export function createTopics(prefix: string, template: string, source?: string) 
     /** False if tags may have equal topics, because the layout contains names instead of ids. */
     isLayoutOfEveryKind,
     /** Returns true for the pattern of a named tag that could equal a topic of another object. */
-    isReserved: (pattern: string) => isOtherTopic(formatTopic(pattern, "value")),
+    isReserved: (pattern: string) => isTopicOfOtherKind(formatTopic(pattern, "value")),
 
     /** Returns the source and tag in a command topic; null for another topic. */
     parseCommand(topic: string): Pick<CommandMessage, "source" | "tagId" | "purpose"> | null {
-      if (!topic.startsWith(commandTree)) return null;
-      const [level = "", ...rest] = topic.slice(commandTree.length).split("/");
+      if (!topic.startsWith(commandTopicPrefix)) return null;
+      const [level = "", ...rest] = topic.slice(commandTopicPrefix.length).split("/");
       const commandTarget = { source: decodeSegment(level), tagId: null };
       if (rest.length === 1 && rest[0] === "second") return { ...commandTarget, purpose: "second" };
       const [tag = "", word = tag] = rest;
@@ -114,21 +114,20 @@ export function formatTopic(pattern: string, aspect: string | undefined): string
     .join("/");
 }
 
-/** Appends the id of a tag to the last level before the aspect. */
 export function appendTagId(pattern: string, tagId: string): string {
   const suffix = `-${encodeSegment(tagId)}`;
   return pattern.endsWith("/{aspect}") ? pattern.replace("/{aspect}", `${suffix}/{aspect}`) : pattern + suffix;
 }
 
 /** Returns a name as one level with letters, digits, `_`, `.` and `-` only; names are cut after 128 characters. */
-function cleanLevel(name: string): string {
+function cleanTopicLevel(name: string): string {
   const characters = [...name.normalize("NFC").trim()].slice(0, MAX_SEGMENT_LENGTH).join("");
   const level = characters.replace(/[^\p{L}\p{M}\p{N}_.-]/gu, "_");
   return level === "" ? "_" : level;
 }
 
-/** Returns the name for a placeholder; null for placeholders of ids and for words. An unknown name is the id. */
-function findName(placeholder: string, { id, kind, site }: TopicParts, names: TopicNames): string | null {
+/** Returns the name for a placeholder such as `{site_name}`; null for ids and for literal words. */
+function findPlaceholderName(placeholder: string, { id, kind, site }: TopicParts, names: TopicNames): string | null {
   switch (placeholder) {
     case "{site_name}":
       return names.siteName ?? site ?? "";

@@ -1,6 +1,5 @@
 /** Number of packet identifiers, which have two bytes (MQTT 5.0, section 2.2.1). */
 const PACKET_ID_COUNT = 65_536;
-/** Number of empty slots above which the queue is compacted. */
 const MAX_EMPTY_SLOTS = 64;
 
 /**
@@ -8,7 +7,7 @@ const MAX_EMPTY_SLOTS = 64;
  *
  *     slots:  -  -  7  8  -  10           firstSlot = 2, endSlot = 6, messageCount = 3: 9 was acknowledged early
  */
-export function createInFlightQueue<Sent extends { readonly id: number }>() {
+export function createUnacknowledgedQueue<Sent extends { readonly id: number }>() {
   const isSlotUsed = new Uint8Array(PACKET_ID_COUNT);
   /** Slots of the queue. Never shortened, because growing the array again allocates memory. */
   const slots: (Sent | null)[] = [];
@@ -16,7 +15,7 @@ export function createInFlightQueue<Sent extends { readonly id: number }>() {
   let endSlot = 0;
   let messageCount = 0;
 
-  function compact(): void {
+  function compactSlots(): void {
     let toSlot = 0;
     for (let fromSlot = firstSlot; fromSlot < endSlot; fromSlot += 1) {
       const sentMessage = slots[fromSlot] ?? null;
@@ -31,7 +30,7 @@ export function createInFlightQueue<Sent extends { readonly id: number }>() {
 
   return {
     add(sent: Sent): void {
-      if (endSlot - messageCount > MAX_EMPTY_SLOTS) compact();
+      if (endSlot - messageCount > MAX_EMPTY_SLOTS) compactSlots();
       isSlotUsed[sent.id] = 1;
       slots[endSlot] = sent;
       endSlot += 1;
@@ -75,30 +74,30 @@ export function createInFlightQueue<Sent extends { readonly id: number }>() {
  *     20 messages ►   ◄ PUBACK   PINGREQ ►   ◄ 19 × PUBACK, PINGRESP
  */
 export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () => void) {
-  let isCheckPlanned = false;
-  let hasSent = false;
+  let isPingCheckPlanned = false;
+  let hasSentSinceArrival = false;
   /** True if a packet was sent or acknowledged since the last ping. Prevents endless pings. */
   let hasNewActivity = false;
 
   function pingIfNeeded(): void {
-    isCheckPlanned = false;
-    if (hasSent || !hasNewActivity || !isWaiting()) return;
+    isPingCheckPlanned = false;
+    if (hasSentSinceArrival || !hasNewActivity || !isWaiting()) return;
     hasNewActivity = false;
     ping();
   }
 
   return {
     sent(): void {
-      hasSent = true;
+      hasSentSinceArrival = true;
       hasNewActivity = true;
     },
     acknowledged(): void {
       hasNewActivity = true;
     },
     arrived(): void {
-      hasSent = false;
-      if (isCheckPlanned || !isWaiting()) return;
-      isCheckPlanned = true;
+      hasSentSinceArrival = false;
+      if (isPingCheckPlanned || !isWaiting()) return;
+      isPingCheckPlanned = true;
       // Wait one tick of the event loop, in which the next messages are sent.
       setImmediate(pingIfNeeded);
     },

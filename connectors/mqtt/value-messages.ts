@@ -28,7 +28,7 @@ export function buildValueMessages(
     payload: text,
     contentType: "text/plain",
   });
-  // The quality follows its value: `good` first would apply to the value before.
+  // Send the value before its quality. A subscriber would apply an earlier quality to the previous value.
   return [
     ...(payload === "both" ? [valueMessage] : []),
     ...(value === null ? [] : [buildPlainMessage(payload === "both" ? "value/plain" : "value", formatPlain(value))]),
@@ -69,12 +69,11 @@ function formatPlain(value: TagValue): string {
 }
 
 /** A measured number without a decimal point. Texts cannot match, because their quotes are escaped. */
-const WHOLE_MEASUREMENT = /"(?:value|lastGoodValue|total|requested|before|readBack|inForce|wanted)":-?\d+(?=[,}e])/g;
+const INTEGER_MEASUREMENT = /"(?:value|lastGoodValue|total|requested|before|readBack|inForce|wanted)":-?\d+(?=[,}e])/g;
 
 /** Formats a message so that measured numbers always have a decimal point, e.g. `20.0`: their type never changes. */
 export function formatMeasurements(body: object): string {
-  return withDecimals(JSON.stringify(body));
+  return addDecimalPoints(JSON.stringify(body));
 }
 
-/** Adds the decimal point to whole measured numbers in JSON. */
-export const withDecimals = (json: string): string => json.replace(WHOLE_MEASUREMENT, "$&.0");
+export const addDecimalPoints = (json: string): string => json.replace(INTEGER_MEASUREMENT, "$&.0");

@@ -149,33 +149,33 @@ function createNumberColumnStore(isBoolean: boolean): ColumnStore {
 }
 
 function createTextColumnStore(isUnique: boolean): ColumnStore {
-  let rowCodes = new Int32Array(INITIAL_ROW_CAPACITY);
+  let textCodeByRow = new Int32Array(INITIAL_ROW_CAPACITY);
   let characters = 0;
   const texts: string[] = [];
   const codeByText = new Map<string, number>();
-  let lastCode = NULL_TEXT_CODE;
+  let lastTextCode = NULL_TEXT_CODE;
 
   function encodeDictionaryText(text: string): number {
-    if (lastCode !== NULL_TEXT_CODE && texts[lastCode] === text) return lastCode;
+    if (lastTextCode !== NULL_TEXT_CODE && texts[lastTextCode] === text) return lastTextCode;
     const textCode = isUnique ? undefined : codeByText.get(text);
     if (textCode === undefined) characters += text.length;
-    lastCode = textCode ?? texts.push(text) - 1;
-    if (!isUnique) codeByText.set(text, lastCode);
-    return lastCode;
+    lastTextCode = textCode ?? texts.push(text) - 1;
+    if (!isUnique) codeByText.set(text, lastTextCode);
+    return lastTextCode;
   }
 
-  const readDictionaryText = (row: number) => texts[rowCodes[row] ?? NULL_TEXT_CODE] ?? null;
+  const readDictionaryText = (row: number) => texts[textCodeByRow[row] ?? NULL_TEXT_CODE] ?? null;
   return {
     get characters() {
       return characters;
     },
     add(cell, row) {
-      if (row === rowCodes.length) {
+      if (row === textCodeByRow.length) {
         const largerArray = new Int32Array(2 * row);
-        largerArray.set(rowCodes);
-        rowCodes = largerArray;
+        largerArray.set(textCodeByRow);
+        textCodeByRow = largerArray;
       }
-      rowCodes[row] = typeof cell === "string" ? encodeDictionaryText(cell) : NULL_TEXT_CODE;
+      textCodeByRow[row] = typeof cell === "string" ? encodeDictionaryText(cell) : NULL_TEXT_CODE;
     },
     cell: readDictionaryText,
     createComparator() {
@@ -183,7 +183,7 @@ function createTextColumnStore(isUnique: boolean): ColumnStore {
       const rankByTextCode = new Int32Array(texts.length);
       const sortedTextCodes = texts.map((_, code) => code).sort((a, b) => compareTexts(texts[a], texts[b]));
       for (const [rank, code] of sortedTextCodes.entries()) rankByTextCode[code] = rank;
-      const findTextRank = (row: number) => rankByTextCode[rowCodes[row] ?? NULL_TEXT_CODE] ?? NULL_TEXT_CODE;
+      const findTextRank = (row: number) => rankByTextCode[textCodeByRow[row] ?? NULL_TEXT_CODE] ?? NULL_TEXT_CODE;
       return (a, b) => findTextRank(a) - findTextRank(b);
     },
   };

@@ -58,8 +58,8 @@ export const S3Config = z
   .superRefine((config, context) => {
     const addIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const url = config.endpoint === undefined ? null : URL.parse(config.endpoint);
-    const leavesThisMachine = url !== null && (config.proxy !== undefined || !isLoopbackHost(url.hostname));
-    if (url?.protocol === "http:" && leavesThisMachine && !config.allow_plain_http) {
+    const sendsToOtherMachine = url !== null && (config.proxy !== undefined || !isLoopbackHost(url.hostname));
+    if (url?.protocol === "http:" && sendsToOtherMachine && !config.allow_plain_http) {
       addIssue("endpoint", "Use https://; set allow_plain_http: true to send everything readable anyway.");
     }
     if (url?.protocol === "https:" && !config.path_style && config.bucket.includes(".")) {

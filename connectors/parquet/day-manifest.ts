@@ -17,7 +17,7 @@ interface DayManifest {
   /** Time of finalization; null if the day was not finalized. */
   readonly sealed_at: string | null;
   readonly written_at: string;
-  /** Account of the ledger, as in the event `day-sealed`. */
+  /** Counts of expected and missing history points, as in the event `day-sealed`. */
   readonly account: unknown;
   readonly tables: Readonly<Record<string, { readonly rows: number; readonly files: readonly ManifestFile[] }>>;
   readonly before: readonly {
@@ -41,7 +41,7 @@ interface ManifestContext {
   readonly signal: AbortSignal;
 }
 
-/** Compacts and lists the files of a day that the ledger has accounted for. Safe to repeat after a crash. */
+/** Compacts the files of a complete day and writes its manifest. Safe to repeat after a crash. */
 export async function finalizeDay(day: CompleteDay, tools: ManifestContext): Promise<void> {
   for (const table of LAKE_TABLES) {
     if (table.rowPolicy === "append") {
@@ -55,8 +55,8 @@ export async function finalizeDay(day: CompleteDay, tools: ManifestContext): Pro
   await writeDayManifest(day, { complete: true, revision, sealed_at, account, before: previousRevisions }, tools);
 }
 
-/** Writes the manifest of a compacted day without an account, unless the ledger will account for the day. */
-export async function writeUnaccountedManifest(day: SiteDay, hasLedger: boolean, tools: ManifestContext) {
+/** Updates the manifest of a merged day. Creates one only for a day that no `day-sealed` event will report. */
+export async function updateManifestAfterMerge(day: SiteDay, hasLedger: boolean, tools: ManifestContext) {
   const previousManifest = await readDayManifest(day, tools);
   if (previousManifest !== null && previousManifest.revision > 0) {
     await writeDayManifest(day, { ...previousManifest, complete: true }, tools);

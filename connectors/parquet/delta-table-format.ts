@@ -49,7 +49,7 @@ export function createDeltaTableFormat(
   const processId = randomBytes(4).toString("hex");
   const deltaTables = new Map<LakeTable, DeltaTable>();
   const vacuumSchedule = createVacuumSchedule(clock);
-  let pendingVacuum: readonly LakeTable[] = [];
+  let tablesToVacuum: readonly LakeTable[] = [];
 
   function getDeltaTable(table: LakeTable): DeltaTable {
     const deltaTable =
@@ -256,11 +256,11 @@ export function createDeltaTableFormat(
     },
     /** Vacuums some files of one table per call, so that no other work waits for long. */
     async vacuum(signal) {
-      if (vacuumSchedule.isDue()) pendingVacuum = LAKE_TABLES;
-      const [table] = pendingVacuum;
+      if (vacuumSchedule.isDue()) tablesToVacuum = LAKE_TABLES;
+      const [table] = tablesToVacuum;
       if (table === undefined || !vacuumSchedule.isTrusted()) return;
       const removedFileCount = await getDeltaTable(table).vacuum(signal, MAX_FILES_REMOVED_PER_VACUUM);
-      if (removedFileCount < MAX_FILES_REMOVED_PER_VACUUM) pendingVacuum = pendingVacuum.slice(1);
+      if (removedFileCount < MAX_FILES_REMOVED_PER_VACUUM) tablesToVacuum = tablesToVacuum.slice(1);
     },
   };
   return tableFormat;
@@ -298,23 +298,23 @@ const buildDeltaTransaction = (positions: LakeCommit["positions"]) =>
 /** Schedules the daily vacuum. Tombstones have wall times: after a clock step, the vacuum waits for an hour. */
 export function createVacuumSchedule(clock: Clock) {
   const readWallClockOffset = () => clock.now() - clock.monotonic();
-  let lastOffset = readWallClockOffset();
-  let trustedFromMs = clock.monotonic() + HOUR_MS;
-  let dueAtMs = trustedFromMs;
+  let lastClockOffset = readWallClockOffset();
+  let clockTrustedFromMs = clock.monotonic() + HOUR_MS;
+  let nextVacuumMs = clockTrustedFromMs;
 
   function isClockTrusted(): boolean {
     const now = readWallClockOffset();
-    if (Math.abs(now - lastOffset) > MIN_CLOCK_STEP_MS) trustedFromMs = clock.monotonic() + HOUR_MS;
-    lastOffset = now;
-    return clock.monotonic() >= trustedFromMs;
+    if (Math.abs(now - lastClockOffset) > MIN_CLOCK_STEP_MS) clockTrustedFromMs = clock.monotonic() + HOUR_MS;
+    lastClockOffset = now;
+    return clock.monotonic() >= clockTrustedFromMs;
   }
 
   return {
     isTrusted: isClockTrusted,
     /** Must be called every few seconds to notice each clock step. */
     isDue(): boolean {
-      if (!isClockTrusted() || clock.monotonic() < dueAtMs) return false;
-      dueAtMs = clock.monotonic() + DAY_MS;
+      if (!isClockTrusted() || clock.monotonic() < nextVacuumMs) return false;
+      nextVacuumMs = clock.monotonic() + DAY_MS;
       return true;
     },
   };

@@ -20,7 +20,7 @@ export function createFolderStore(
   clock: Pick<Clock, "monotonic"> = systemClock,
 ): ObjectStore & { progressMs(): number } {
   const rootFolder = resolve(folder);
-  let lastStepAtMs = clock.monotonic();
+  let lastOperationMs = clock.monotonic();
   const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
   const preparedFolders = new Set<string>();
   const toPath = (key: string) => {
@@ -71,11 +71,11 @@ export function createFolderStore(
     }
   }
 
-  async function runStep<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function runTimed<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
       const result = await work();
-      lastStepAtMs = clock.monotonic();
+      lastOperationMs = clock.monotonic();
       return result;
     } catch (error) {
       throw signal.aborted ? signal.reason : fileErrorToFailure(error, rootFolder, "Free some space");
@@ -85,10 +85,11 @@ export function createFolderStore(
   return {
     where: rootFolder,
     /** Monotonic time at which a file was last written, read, listed or removed. */
-    progressMs: () => lastStepAtMs,
-    put: (key, bytes, signal) => runStep(signal, () => publishDraft(key, bytes, (draft) => rename(draft, toPath(key)))),
+    progressMs: () => lastOperationMs,
+    put: (key, bytes, signal) =>
+      runTimed(signal, () => publishDraft(key, bytes, (draft) => rename(draft, toPath(key)))),
     putIfAbsent: (key, bytes, signal) =>
-      runStep(signal, () =>
+      runTimed(signal, () =>
         publishDraft(key, bytes, async (draft) => {
           try {
             await link(draft, toPath(key));
@@ -99,9 +100,9 @@ export function createFolderStore(
           }
         }),
       ),
-    get: (key, signal) => runStep(signal, () => readFile(toPath(key), { signal }).catch(returnIfMissing(null))),
+    get: (key, signal) => runTimed(signal, () => readFile(toPath(key), { signal }).catch(returnIfMissing(null))),
     list: (prefix, signal, after) =>
-      runStep(signal, async () => {
+      runTimed(signal, async () => {
         const top = join(rootFolder, prefix.slice(0, prefix.lastIndexOf("/") + 1));
         const foundFiles: StoredLakeFile[] = [];
         for (const file of await readdir(top, { recursive: true, withFileTypes: true }).catch(returnIfMissing([]))) {
@@ -115,7 +116,7 @@ export function createFolderStore(
         return foundFiles.sort((a, b) => compareInUtf8Order(a.key, b.key));
       }),
     folders: (prefix, signal) =>
-      runStep(signal, async () => {
+      runTimed(signal, async () => {
         const folderEntries = await readdir(join(rootFolder, prefix), { withFileTypes: true }).catch(
           returnIfMissing([]),
         );
@@ -123,7 +124,7 @@ export function createFolderStore(
         return folders.map(({ name }) => name).sort(compareInUtf8Order);
       }),
     remove: (key, signal) =>
-      runStep(signal, async () => {
+      runTimed(signal, async () => {
         const path = toPath(key);
         await unlink(path)
           .then(() => syncFolder(dirname(path)))

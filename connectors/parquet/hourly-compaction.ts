@@ -38,7 +38,7 @@ export function createHourlyCompaction(
   let passStartMs = startMs - (state.compactedAtMs === null ? HOUR_MS : elapsedSinceMs(state.compactedAtMs, wallMs));
   let passWallMs = wallMs;
   let pendingSteps: CompactionStep[] | null = null;
-  let dayGenerator = state.compactedAtMs === null ? findAllPartitions() : null;
+  let partitionSearch = state.compactedAtMs === null ? findAllPartitions() : null;
   let searchSignal: AbortSignal = AbortSignal.abort();
 
   async function* findAllPartitions(): AsyncGenerator<LakePartition> {
@@ -49,11 +49,11 @@ export function createHourlyCompaction(
 
   /** Marks the next partition found in the lake as uncompacted. Returns false at the end of the search. */
   async function continuePartitionSearch(signal: AbortSignal): Promise<boolean> {
-    if (dayGenerator === null) return false;
+    if (partitionSearch === null) return false;
     searchSignal = signal;
-    const { done, value } = await dayGenerator.next();
+    const { done, value } = await partitionSearch.next();
     if (done === true) {
-      dayGenerator = null;
+      partitionSearch = null;
       return false;
     }
     if (value.dayAndSite?.day !== UNIX_EPOCH_DAY) noteUncompactedRows(value, 0, startMs - HOUR_MS);
@@ -76,8 +76,8 @@ export function createHourlyCompaction(
     const nowMs = clock.now();
     const dayEndMs = Date.parse(day) + DAY_MS;
     if (nowMs < dayEndMs) return false;
-    const isDayWithoutCommits = clock.monotonic() - (committedMsByDay.get(key) ?? 0) >= HOUR_MS;
-    return isDayWithoutCommits || nowMs - Math.max(sinceMs, dayEndMs) >= MAX_DAY_MERGE_DELAY_MS;
+    const hadNoCommitForAnHour = clock.monotonic() - (committedMsByDay.get(key) ?? 0) >= HOUR_MS;
+    return hadNoCommitForAnHour || nowMs - Math.max(sinceMs, dayEndMs) >= MAX_DAY_MERGE_DELAY_MS;
   }
 
   function planCompactionSteps(lastPassMs: number): CompactionStep[] {

@@ -43,8 +43,8 @@ export async function encodeParquet(columns: ColumnarRows, rows: Uint32Array): P
     for (const [index, { name, type }] of table.columns.entries()) {
       const data = toParquetCellValues(columns, index, rowGroup);
       // Times and positions of a tag rise by nearly equal steps: a time takes half a byte, a position 1.2.
-      const areRising = type === "time" || name === "position";
-      const encodedColumn = areRising ? { name, data, encoding: "DELTA_BINARY_PACKED" as const } : { name, data };
+      const areAscending = type === "time" || name === "position";
+      const encodedColumn = areAscending ? { name, data, encoding: "DELTA_BINARY_PACKED" as const } : { name, data };
       await file.write({ columnData: [encodedColumn], rowGroupSize: rowGroup.length });
       columnRowGroups.push(...file.row_groups.splice(-1));
       await yieldIfBusy();
@@ -132,7 +132,7 @@ export async function concatenateParquet(
   return { bytes: writer.getBytes(), rows: Number(file.num_rows), bounds: columnBounds };
 }
 
-/** Minimum, maximum and null count of a column. Bounds are null without values or stated bounds. */
+/** Minimum, maximum and null count of a column. Both bounds are null if they are unknown. */
 export interface ColumnBounds {
   readonly min: Cell;
   readonly max: Cell;

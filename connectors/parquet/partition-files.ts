@@ -85,7 +85,7 @@ export async function encodeReplacementFile(
   return { bytes: await encodeParquet(columns, rows), columns, rows };
 }
 
-/** Skips missing files. */
+/** Reads the rows of files. Skips files that no longer exist. */
 export async function readTableRows(
   table: LakeTable,
   keys: readonly string[],

@@ -18,7 +18,7 @@ const CONNECT_TIMEOUT_MS = 10_000;
 const MAX_S3_CONNECTIONS = 8;
 /** Attempts to write an object while a concurrent write of the same object causes status 409. */
 const MAX_S3_CONFLICT_ATTEMPTS = 3;
-/** Limit of a response to a put and of an error: a code such as `SlowDown` and a message. */
+/** Limit of a response to a put and of an error response, which has a code such as `SlowDown` and a message. */
 const MAX_S3_ERROR_BYTES = 64 * 1024;
 /** Limit of a list page: 1,000 percent-encoded keys of 1,024 bytes with metadata take 4 MB. */
 const MAX_LIST_PAGE_BYTES = 8 * 1024 ** 2;
@@ -51,7 +51,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
   const sessionToken = config.session_token === undefined ? null : secretReader(config.session_token, clock);
   const proxy = openProxy(config.proxy, clock);
   let agent: Agent | null = null;
-  let requestedMs = Number.NEGATIVE_INFINITY;
+  let lastRequestMs = Number.NEGATIVE_INFINITY;
 
   function createS3Connector(): buildConnector.connector {
     const connectWithTls = buildConnector({
@@ -97,7 +97,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     signal.throwIfAborted();
     const { method, body, maxBytes } = request;
     const { headers, origin, path } = await signS3Request(request);
-    requestedMs = clock.monotonic();
+    lastRequestMs = clock.monotonic();
     const requestTimeout = abortAfter(signal, config.timeout);
     let response: S3Response & { readonly isCut: boolean };
     try {
@@ -146,7 +146,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
   }
 
   async function* listPages(prefixInLake: string, options: Readonly<Record<string, string>>, signal: AbortSignal) {
-    let token: string | null = null;
+    let continuationToken: string | null = null;
     do {
       const query: Record<string, string> = {
         "list-type": "2",
@@ -155,13 +155,13 @@ export function createS3Store(config: S3Config, clock: Clock) {
         "max-keys": "1000",
         prefix: prefix + prefixInLake,
         ...options,
-        ...(token === null ? {} : { "continuation-token": token }),
+        ...(continuationToken === null ? {} : { "continuation-token": continuationToken }),
       };
       const { bytes } = await sendS3Request({ method: "GET", key: null, query, maxBytes: MAX_LIST_PAGE_BYTES }, signal);
       const listPage = parseS3Listing(Buffer.from(bytes).toString(), prefix.length);
       yield listPage;
-      token = listPage.next;
-    } while (token !== null);
+      continuationToken = listPage.next;
+    } while (continuationToken !== null);
   }
 
   const store: ObjectStore = {
@@ -204,15 +204,15 @@ export function createS3Store(config: S3Config, clock: Clock) {
   return {
     ...store,
     /** Monotonic time at which the last request began. */
-    progressMs: () => requestedMs,
+    progressMs: () => lastRequestMs,
     /** Checks address, credentials, bucket and the right to list, by listing one key. */
     async probe(signal: AbortSignal): Promise<void> {
       await listPages("", { "max-keys": "1" }, signal).next();
     },
     async close(): Promise<void> {
-      const openAgent = agent;
+      const closingAgent = agent;
       agent = null;
-      await openAgent?.destroy();
+      await closingAgent?.destroy();
     },
   };
 }

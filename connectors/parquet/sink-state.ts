@@ -38,7 +38,7 @@ export interface SiteDay {
   readonly day: string;
 }
 
-/** Day that the worker's ledger has accounted for. */
+/** Day with complete history, reported by a `day-sealed` event. */
 export interface CompleteDay extends SiteDay {
   readonly revision: number;
   readonly account: unknown;
@@ -141,7 +141,6 @@ export function combineCompleteDays(completeDays: readonly CompleteDay[], more: 
 
 export const buildSiteDayKey = ({ day, site }: SiteDay): string => `${day} ${site ?? ""}`;
 
-/** Returns the complete day of a `day-sealed` event; null for other events. */
 export function parseCompleteDay(event: Event): CompleteDay | null {
   const { data, siteid, type } = event as AnyEvent;
   if (type !== "day-sealed") return null;

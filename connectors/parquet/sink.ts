@@ -12,7 +12,7 @@ import type { Event } from "../../src/core/model/event.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { yieldIfBusy } from "./columnar-rows.ts";
 import { type ParquetConfig, resolveS3Endpoint } from "./config.ts";
-import { finalizeDay, writeUnaccountedManifest } from "./day-manifest.ts";
+import { finalizeDay, updateManifestAfterMerge } from "./day-manifest.ts";
 import { createDeltaTableFormat } from "./delta-table-format.ts";
 import { createFolderStore, probeFolder } from "./folder-store.ts";
 import { createHourlyCompaction, type HourlyCompaction } from "./hourly-compaction.ts";
@@ -32,7 +32,7 @@ import { createIdempotentRowInserts, createStagedCommits, type StagedCommits } f
 import type { UploadedFileDigests } from "./table-format.ts";
 
 const MAX_BATCH_EVENTS = 5_000;
-/** Events wait while files are compacted. */
+/** Limit of one tick, because events wait while files are compacted. */
 const MAX_COMPACTION_MS_PER_TICK = 500;
 const COMPACTION_CHECK_INTERVAL_MS = 5_000;
 
@@ -46,7 +46,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   const uploaded: UploadedFileDigests = new Map();
   let commits: StagedCommits | null = null;
   let hourlyCompaction: HourlyCompaction | null = null;
-  let isPrepared = false;
+  let areFilesRepaired = false;
   let completeDays: readonly CompleteDay[] = [];
 
   /** Loads the state at the start and after every failure; events are then redelivered from the cursor. */
@@ -54,13 +54,13 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     if (commits !== null) return commits;
     idempotentInserts.clearCache();
     await updateLakeSchemas(store, format, signal);
-    if (!isPrepared) await format.repairFiles(signal);
-    isPrepared = true;
+    if (!areFilesRepaired) await format.repairFiles(signal);
+    areFilesRepaired = true;
     const savedState = await loadSinkState(context, store, signal);
     if (savedState.compactions.length > 0) await format.finishCompaction(savedState.compactions, signal);
     completeDays = savedState.completeDays;
     hourlyCompaction ??= createHourlyCompaction(savedState, format, clock, (day, until) =>
-      writeUnaccountedManifest(day, context.readsHistory === true, { store, format, clock, signal: until }),
+      updateManifestAfterMerge(day, context.readsHistory === true, { store, format, clock, signal: until }),
     );
     const { max_age: maxAgeMs, max_rows: maxRows } = config;
     commits = createStagedCommits({ state: savedState, store, format, sinkState, clock, uploaded, maxRows, maxAgeMs });

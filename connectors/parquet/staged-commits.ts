@@ -41,7 +41,7 @@ export function createStagedCommits(options: {
   const { writerId } = state;
   /** Commits that a crash interrupted; redelivered events fill them again. */
   let interrupted = state.stagedCommits;
-  let unsettled: readonly StagedCommit[] = [];
+  let unsettledCommits: readonly StagedCommit[] = [];
   const partitions = new Map<string, LakePartition>();
   let buffer: RowBuffer = createRowBuffer();
   let firstEventMs = 0;
@@ -68,7 +68,7 @@ export function createStagedCommits(options: {
     const rows = { batches: buffer.batches(), changes: buffer.changes() };
     const keys = [...new Set([...before, ...format.possibleKeysOf(rows, name)])];
     const laterStagedCommits = interrupted.filter((each) => each !== staged);
-    const stagedCommits = [...unsettled, { ...staged, keys }, ...laterStagedCommits];
+    const stagedCommits = [...unsettledCommits, { ...staged, keys }, ...laterStagedCommits];
     await sinkState.put(encodeSinkStateChange({ stagedCommits }));
     // Store the last log position of the commit in the lake before the first file.
     await store.put(buildWriterPositionKey(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
@@ -76,7 +76,7 @@ export function createStagedCommits(options: {
     const committedFileKeys = new Set(await format.commit({ ...rows, name, positions, uploaded }, signal));
     const unusedFileKeys = keys.filter((key) => !committedFileKeys.has(key));
     if (unusedFileKeys.length > 0) await format.discard(unusedFileKeys, signal);
-    unsettled = [...unsettled, { ...staged, keys }];
+    unsettledCommits = [...unsettledCommits, { ...staged, keys }];
     for (const { partition } of rows.batches) partitions.set(partition.folder, partition);
     interrupted = laterStagedCommits;
     buffer = createRowBuffer();
@@ -84,7 +84,7 @@ export function createStagedCommits(options: {
   }
 
   return {
-    isSettled: () => unsettled.length === 0 && interrupted.length === 0,
+    isSettled: () => unsettledCommits.length === 0 && interrupted.length === 0,
     /** Returns true for an event that was added before: the engine has started again from the cursor. */
     hasPosition: (position: number) => position <= lastPosition,
     /** Adds an event, after committing interrupted commits that end before the event. Throws `UnmappableEvent`. */
@@ -108,14 +108,14 @@ export function createStagedCommits(options: {
     },
     /** Returns the state change that settles all events; null while an event is not in the lake. */
     settleCommits() {
-      if (unsettled.length === 0 || interrupted.length > 0 || buffer.events > 0) return null;
+      if (unsettledCommits.length === 0 || interrupted.length > 0 || buffer.events > 0) return null;
       const stateChanges: SinkStateChange = encodeSinkStateChange({
         writer: { id: writerId, through: lastPosition },
         stagedCommits: [],
         completeDays,
       });
       const commitSettlement = { stateChanges, partitions: [...partitions.values()], completeDays };
-      unsettled = [];
+      unsettledCommits = [];
       partitions.clear();
       completeDays = [];
       return commitSettlement;

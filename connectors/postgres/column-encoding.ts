@@ -38,17 +38,17 @@ const EMPTY_BUFFER = Buffer.alloc(0);
 export function createColumnWriter(name: string, type: ColumnType, isAlwaysList = false): ColumnWriter {
   const writeCell = CELL_WRITER_BY_COLUMN_TYPE[type];
   let bytes = EMPTY_BUFFER;
-  let nextBytes = INITIAL_COLUMN_BUFFER_BYTES;
+  let nextBufferBytes = INITIAL_COLUMN_BUFFER_BYTES;
   let offset = SQL_ARRAY_HEADER_BYTES;
   let rows = 0;
   let hasNull = false;
-  let isSame = true;
+  let areCellsEqual = true;
   let lastCell: Cell = null;
   let lastCellOffset = 0;
 
   function reserveBufferBytes(more: number): void {
     if (offset + more <= bytes.length) return;
-    const largerBuffer = Buffer.allocUnsafe(Math.max(nextBytes, 2 * bytes.length, offset + more));
+    const largerBuffer = Buffer.allocUnsafe(Math.max(nextBufferBytes, 2 * bytes.length, offset + more));
     bytes.copy(largerBuffer, 0, 0, offset);
     bytes = largerBuffer;
   }
@@ -81,23 +81,23 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
     push(cell) {
       if (rows === 0) appendCell(cell);
       else if (cell === lastCell) {
-        if (!isSame || isAlwaysList) repeatLastCell();
+        if (!areCellsEqual || isAlwaysList) repeatLastCell();
       } else {
-        if (isSame && !isAlwaysList) for (let row = 1; row < rows; row++) repeatLastCell();
-        isSame = false;
+        if (areCellsEqual && !isAlwaysList) for (let row = 1; row < rows; row++) repeatLastCell();
+        areCellsEqual = false;
         appendCell(cell);
       }
       rows++;
     },
     take() {
-      const isArrayParameter = !isSame || isAlwaysList;
+      const isArrayParameter = !areCellsEqual || isAlwaysList;
       const parameter = { isArray: isArrayParameter, bytes: isArrayParameter ? encodeCellArray() : encodeScalar() };
       bytes = EMPTY_BUFFER;
-      nextBytes = Math.max(INITIAL_COLUMN_BUFFER_BYTES, offset);
+      nextBufferBytes = Math.max(INITIAL_COLUMN_BUFFER_BYTES, offset);
       offset = SQL_ARRAY_HEADER_BYTES;
       rows = 0;
       hasNull = false;
-      isSame = true;
+      areCellsEqual = true;
       return parameter;
     },
   };

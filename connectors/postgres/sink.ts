@@ -120,7 +120,6 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   };
 }
 
-/** Warns if a crash of the server may lose events that the sink has accepted. */
 function warnOfCrashDataLoss({ synchronousCommit, fsync }: DurabilitySettings, log: Log): void {
   if (synchronousCommit !== "off" && fsync !== "off") return;
   log.warn(
@@ -136,7 +135,7 @@ async function readServerInstance(session: PostgresSession, before: string | nul
   (extract(epoch from pg_postmaster_start_time()) * 1000)::bigint::text,
   current_setting('synchronous_commit') = 'off' or current_setting('fsync') = 'off'`,
   );
-  const [timeline, startedAt, forgets] = rows[0] ?? [];
-  const serverInstanceId = forgets === true ? `${timeline} ${startedAt}` : String(timeline);
+  const [timeline, startedAt, losesCommitsInCrash] = rows[0] ?? [];
+  const serverInstanceId = losesCommitsInCrash === true ? `${timeline} ${startedAt}` : String(timeline);
   return { instanceId: serverInstanceId, isNew: before !== null && before !== serverInstanceId };
 }

@@ -112,7 +112,6 @@ interface MarkedSlackMessage {
 interface MarkedSlackMessages {
   readonly marked: readonly MarkedSlackMessage[];
   readonly isComplete: boolean;
-  /** Slack's error code, one of `handledErrors`; null for success. */
   readonly error: string | null;
 }
 

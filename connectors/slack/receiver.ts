@@ -193,10 +193,10 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       const content = { ...withoutNameLinks(buildContent(sizes)), ...id, unfurl_links: false, unfurl_media: false };
       return api.post("chat.postMessage", { ...target, ...content }, signal, [...handledErrors, ...moreErrors]);
     }
-    const requestKey = { client_msg_id: createNamedUuid(seed) };
-    const response = await send(FULL_TEXT_LENGTHS, requestKey, [...TOO_LARGE_ERRORS, ...DELETED_DUPLICATE_ERRORS]);
+    const clientMessageId = { client_msg_id: createNamedUuid(seed) };
+    const response = await send(FULL_TEXT_LENGTHS, clientMessageId, [...TOO_LARGE_ERRORS, ...DELETED_DUPLICATE_ERRORS]);
     if (hasError(response, DELETED_DUPLICATE_ERRORS)) return send(FULL_TEXT_LENGTHS, {}, []);
-    return hasError(response, TOO_LARGE_ERRORS) ? send(SHORT_TEXT_LENGTHS, requestKey, []) : response;
+    return hasError(response, TOO_LARGE_ERRORS) ? send(SHORT_TEXT_LENGTHS, clientMessageId, []) : response;
   }
 
   async function editMessage(
@@ -218,24 +218,24 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   async function replyInThread(
     incident: IncidentMessage,
     ref: SlackMessageReference,
-    turn: "over" | "back" | null,
+    replyKind: "over" | "back" | null,
     isEdited: boolean,
     signal: AbortSignal,
   ): Promise<boolean> {
     const buildReply = (sizes: TextLengths) =>
       isEdited ? buildOneLineMessage(incident, sizes) : buildMessage(incident, sizes);
-    const replyContent = turn ?? digestMessage(buildReply(FULL_TEXT_LENGTHS));
+    const replyIdentity = replyKind ?? digestMessage(buildReply(FULL_TEXT_LENGTHS));
     const replyMark = { ...createMark(incident.key), event_type: "plenum_reply" } as const;
     const thread = { channel: ref.channel, ts: ref.ts };
     const replies = await listMarkedMessages(api, "conversations.replies", thread, replyMark, signal, NO_THREAD_ERRORS);
     if (replies.error !== null) return false;
-    if (replies.isComplete && replies.marked.at(-1)?.payload.said === replyContent) return true;
-    const showsInChannel = turn !== null && config.broadcast.includes(incident.priority);
-    const metadata = { ...replyMark, event_payload: { ...replyMark.event_payload, said: replyContent } };
-    const target = { channel: ref.channel, thread_ts: ref.ts, metadata };
+    if (replies.isComplete && replies.marked.at(-1)?.payload.said === replyIdentity) return true;
+    const alsoPostsInChannel = replyKind !== null && config.broadcast.includes(incident.priority);
+    const metadata = { ...replyMark, event_payload: { ...replyMark.event_payload, said: replyIdentity } };
+    const postTarget = { channel: ref.channel, thread_ts: ref.ts, metadata };
     const response = await postMessage(
-      { ...target, ...(showsInChannel ? { reply_broadcast: true } : {}) },
-      `${ref.channel} ${ref.ts} ${incident.changeId} ${replyContent}`,
+      { ...postTarget, ...(alsoPostsInChannel ? { reply_broadcast: true } : {}) },
+      `${ref.channel} ${ref.ts} ${incident.changeId} ${replyIdentity}`,
       buildReply,
       signal,
       [...NO_THREAD_ERRORS, ...(isEdited ? REPLY_REFUSED_ERRORS : [])],
@@ -259,9 +259,10 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       const editOutcome = await editMessage(incident, ref, signal);
       if (editOutcome === "gone") return "gone";
       const isAlarmBack = ref.closed ?? incident.change === "retriggered";
-      const turn = change === "close" ? "over" : isAlarmBack ? "back" : null;
-      const needsReply = turn !== null || editOutcome === "fixed";
-      if (needsReply && !(await replyInThread(incident, ref, turn, editOutcome === "edited", signal))) return "gone";
+      const replyKind = change === "close" ? "over" : isAlarmBack ? "back" : null;
+      const needsReply = replyKind !== null || editOutcome === "fixed";
+      if (needsReply && !(await replyInThread(incident, ref, replyKind, editOutcome === "edited", signal)))
+        return "gone";
     } catch (error) {
       // The configured channel changed; ignore errors of the old one.
       if (ref.channel !== config.channel && isChannelError(error)) return "gone";
@@ -299,9 +300,9 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
 
     async open(incident, signal) {
       const { channel } = config;
-      const target = { channel, metadata: createMark(incident.key) };
+      const postTarget = { channel, metadata: createMark(incident.key) };
       const seed = `${name} ${channel} ${incident.key}`;
-      const response = await postMessage(target, seed, (sizes) => buildMessage(incident, sizes), signal);
+      const response = await postMessage(postTarget, seed, (sizes) => buildMessage(incident, sizes), signal);
       const reference = PostedMessage.safeParse(response.json);
       if (!reference.success) throw new Retryable("Slack says that it took a message, but not where it is.");
       return buildReference(reference.data.channel, reference.data.ts, signal);

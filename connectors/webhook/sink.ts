@@ -82,7 +82,6 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
 
 interface WebhookPayload {
   readonly contentType: string;
-  /** Request body: the bytes that are signed and sent. */
   readonly body: Buffer;
 }
 

@@ -1,6 +1,6 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { expect, test } from "vitest";
-import { detectServerInstance, parseProcessStartSeconds } from "#connectors/influxdb/bucket-client.ts";
+import { detectInfluxRestart, parseProcessStartSeconds } from "#connectors/influxdb/bucket-client.ts";
 import { never } from "./context.ts";
 
 const metrics = (startedAt: number) =>
@@ -18,7 +18,7 @@ test("reads the process start time from metrics in the formats of the Prometheus
 
 test("treats only a later start time as a server restart", async () => {
   const detectRestart = (before: string | null, startedAt: number) =>
-    detectServerInstance(server(metrics(startedAt)), before, never());
+    detectInfluxRestart(server(metrics(startedAt)), before, never());
   expect(await detectRestart(null, 100)).toEqual({ instanceId: "100", isNew: false });
   expect(await detectRestart("100", 100)).toEqual({ instanceId: "100", isNew: false });
   expect(await detectRestart("100", 200)).toEqual({ instanceId: "200", isNew: true });
@@ -27,8 +27,8 @@ test("treats only a later start time as a server restart", async () => {
 
 test("reports no server instance when the server hides its start time, and rejects when the server is unreachable", async () => {
   const refusingClient = { get: () => Promise.reject(new HttpError(404, "Not Found")) };
-  expect(await detectServerInstance(refusingClient, "100", never())).toBeNull();
-  expect(await detectServerInstance(server("ok"), "100", never())).toBeNull();
+  expect(await detectInfluxRestart(refusingClient, "100", never())).toBeNull();
+  expect(await detectInfluxRestart(server("ok"), "100", never())).toBeNull();
   const unreachableClient = { get: () => Promise.reject(new Error("ECONNREFUSED")) };
-  await expect(detectServerInstance(unreachableClient, "100", never())).rejects.toThrow("ECONNREFUSED");
+  await expect(detectInfluxRestart(unreachableClient, "100", never())).rejects.toThrow("ECONNREFUSED");
 });

@@ -28,8 +28,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["queue.batches.shift()« ?? [] → » }));", TYPES_ONLY],
   ],
   "connectors/kafka/sink.ts": [
-    ["=== undefined «&& → ||» !recordKeys.some", "A settled batch covers all keys."],
-    ['acknowledgedAhead.has(recordKeys[n]« ?? "" → »);', TYPES_ONLY],
+    ["=== undefined «&& → ||» !deliveryKeys.some", "A settled batch covers all keys."],
+    ['keysToSkip.has(deliveryKeys[n]« ?? "" → »);', TYPES_ONLY],
     ["receipt.retry?.from« ?? batch.length → »;", "`n >= undefined` is false, as is `n >= batch.length`."],
     ['error« ?? new Retryable("The Kafka cluster did not acknowledge it.") → »;', TYPES_ONLY],
   ],
@@ -57,10 +57,10 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["const CELLS_BETWEEN_YIELDS = «20_000 → (20_000 * 2)»;", ANY_BOUND],
   ],
   "connectors/parquet/delta/table.ts": [
-    ["const MAX_LOST_COMMIT_RACES = «100 → (100 * 2)»;", ANY_BOUND],
+    ["const MAX_COMMIT_ATTEMPTS = «100 → (100 * 2)»;", ANY_BOUND],
     ['deletedFileRetentionDuration"]« ?? "" → »;', 'The pattern matches neither "undefined" nor "null".'],
     ["version, commitActions, «false → true»);", "Read again without statistics, which only stay in memory."],
-    ["MAX_LOST_COMMIT_RACES; race += «1 → (1 * 2)») {", ANY_BOUND],
+    ["MAX_COMMIT_ATTEMPTS; attempt += «1 → (1 * 2)») {", ANY_BOUND],
   ],
   "connectors/parquet/folder-store.ts": [["draftPath, { force: «true → false» });", "The draft file always exists."]],
   "connectors/parquet/row-buffer.ts": [

@@ -148,7 +148,7 @@ export function pathInTableFolder(key: string, prefix: string): string {
 }
 
 /** Percent-encodes the path of a data file: `site=a%2Fb` becomes `site=a%252Fb`. */
-export const encodePath = (key: string, prefix: string): string =>
+export const encodeDataFilePath = (key: string, prefix: string): string =>
   pathInTableFolder(key, prefix).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
 
 /** Returns null for a file outside the table's folder, which another writer added. */

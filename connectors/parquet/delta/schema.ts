@@ -3,7 +3,7 @@ import { ConfigError } from "../../../src/core/errors/errors.ts";
 import type { ColumnType, LakeTable } from "../../shared/lake/table-model.ts";
 import { type DeltaMetaData, type DeltaProtocol, parseDeltaLogOrFail } from "./log-format.ts";
 
-/** Type and description of partition columns; the log has the values, not the files. */
+/** Types and descriptions of partition columns. The Delta log has their values; the files do not. */
 const PARTITION_COLUMN_TYPES = {
   date: ["date", "The day, in UTC, into which the row belongs."],
   site: ["string", "The site's id, by which the files are divided."],
@@ -63,7 +63,7 @@ export function checkDeltaProtocol(protocol: DeltaProtocol, where: string): void
 }
 
 /** Adds missing columns to `metaData` and keeps columns of other writers. Throws ConfigError if our rows do not fit. */
-export function fitSchema(
+export function addMissingColumns(
   current: DeltaMetaData,
   table: LakeTable,
   divisions: readonly PartitionColumn[],

@@ -75,7 +75,7 @@ export function applyDeltaActions(
 }
 
 /** Returns the last table version that changed, or may have changed, a partition. */
-export const lastPartitionChange = (snapshot: DeltaSnapshot, partition: string): number =>
+export const lastChangeVersion = (snapshot: DeltaSnapshot, partition: string): number =>
   snapshot.partitionChangeVersions.get(partition) ?? snapshot.unknownChangesUntil;
 
 export const partitionKey = (values: PartitionValues): string =>

@@ -54,7 +54,7 @@ async function computeColumnBounds(type: ColumnType, rows: number, cell: (row: n
   let min: ColumnBound | null = null;
   let max: ColumnBound | null = null;
   // A column with NaN or infinity gets no bounds: JSON has neither, and readers disagree about the order.
-  let isOrdered = type !== "boolean";
+  let canHaveBounds = type !== "boolean";
   for (let row = 0; row < rows; row += 1) {
     if (row % CELLS_BETWEEN_YIELDS === CELLS_BETWEEN_YIELDS - 1) await yieldToEventLoop();
     const raw = cell(row);
@@ -62,13 +62,13 @@ async function computeColumnBounds(type: ColumnType, rows: number, cell: (row: n
     const value = typeof raw === "string" ? raw.toWellFormed() : raw;
     if (value === null) nulls += 1;
     else if (typeof value === "boolean" || (typeof value === "number" && !Number.isFinite(value))) {
-      isOrdered = false;
+      canHaveBounds = false;
     } else if (value !== min && value !== max) {
       if (min === null || isColumnBoundLess(value, min)) min = value;
       if (max === null || isColumnBoundLess(max, value)) max = value;
     }
   }
-  return isOrdered ? { nulls, min, max } : { nulls, min: null, max: null };
+  return canHaveBounds ? { nulls, min, max } : { nulls, min: null, max: null };
 }
 
 function encodeColumnBound(type: ColumnType, bound: ColumnBound, truncate: (text: string) => string): ColumnBound {

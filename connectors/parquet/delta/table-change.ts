@@ -1,19 +1,19 @@
 import { randomUUID } from "node:crypto";
 import { VERSION } from "../../../src/core/runtime/version.ts";
 import type { LakeTable } from "../../shared/lake/table-model.ts";
-import { type DeltaLogAction, encodePath, pathInTableFolder } from "./log-format.ts";
+import { type DeltaLogAction, encodeDataFilePath, pathInTableFolder } from "./log-format.ts";
 import {
+  addMissingColumns,
   buildDeltaMetaData,
   checkAppendOnlyTable,
-  fitSchema,
   type PartitionColumn,
   WRITTEN_DELTA_PROTOCOL,
 } from "./schema.ts";
-import { type DeltaSnapshot, lastPartitionChange, type PartitionValues, partitionKey } from "./snapshot.ts";
+import { type DeltaSnapshot, lastChangeVersion, type PartitionValues, partitionKey } from "./snapshot.ts";
 import type { DeltaFileStatistics } from "./statistics.ts";
 
 export interface AddedTableFile {
-  /** Storage key, never that of an earlier file of the table, which readers may still use. */
+  /** Storage key of a new file. Keys are never reused, because readers may still use an earlier file. */
   readonly key: string;
   readonly bytes: number;
   readonly rows: number;
@@ -29,7 +29,7 @@ export interface DeltaTableChange {
   readonly operation: "WRITE" | "MERGE" | "OPTIMIZE";
   /** False for compaction: readers that follow the table skip the change. */
   readonly dataChange: boolean;
-  /** Table version of the rows read, or null; a later change of the same partitions is a conflict. */
+  /** Table version from which the change was built, or null. A later change of the same partitions is a conflict. */
   readonly basedOn: number | null;
 }
 
@@ -71,7 +71,7 @@ export function precheckCommit(change: DeltaTableChange, before: DeltaSnapshot, 
   }
   if (basedOn === null) return null;
   const partitions = [...add, ...removedFiles.flatMap((file) => file ?? [])];
-  if (partitions.some(({ partitionValues }) => lastPartitionChange(before, partitionKey(partitionValues)) > basedOn)) {
+  if (partitions.some(({ partitionValues }) => lastChangeVersion(before, partitionKey(partitionValues)) > basedOn)) {
     return { outcome: "conflict", reason: "Somebody else changed rows of the same day and site meanwhile." };
   }
   return null;
@@ -99,7 +99,7 @@ export function buildCommitActions(
     commitActions.push({ protocol: WRITTEN_DELTA_PROTOCOL });
     commitActions.push({ metaData: buildDeltaMetaData(table, partitionColumns, randomUUID(), nowMs) });
   } else {
-    const metaData = fitSchema(before.metaData, table, partitionColumns, where);
+    const metaData = addMissingColumns(before.metaData, table, partitionColumns, where);
     checkAppendOnlyTable(metaData, dataChange && remove.length > 0, where);
     if (metaData !== before.metaData) commitActions.push({ metaData });
   }
@@ -112,7 +112,7 @@ export function buildCommitActions(
     commitActions.push({ remove: removal });
   }
   for (const { key, bytes, rows, partitionValues, stats } of add) {
-    const path = encodePath(key, prefix);
+    const path = encodeDataFilePath(key, prefix);
     const addedFileFields = { path, partitionValues, size: bytes, modificationTime: nowMs, dataChange };
     commitActions.push({ add: { ...addedFileFields, stats: JSON.stringify({ numRecords: rows, ...stats }) } });
   }

@@ -53,7 +53,6 @@ export interface DeltaTableOptions {
   readonly clock: Pick<Clock, "now">;
   readonly log: Pick<Log, "warn">;
   readonly checkpointEvery?: number;
-  /** Minimum time that removed files stay in the storage. */
   readonly retentionMs?: number;
 }
 
@@ -61,7 +60,7 @@ export interface DeltaTableOptions {
 const COMMITS_PER_CHECKPOINT = 100;
 const REMOVED_FILE_RETENTION_MS = 7 * 86_400_000;
 /** Number of consecutive commits that concurrent writers may prevent; more must have another cause. */
-const MAX_LOST_COMMIT_RACES = 100;
+const MAX_COMMIT_ATTEMPTS = 100;
 
 /**
  * Opens a table of the lake as a Delta table.
@@ -90,15 +89,15 @@ export function openDeltaTable(options: DeltaTableOptions) {
     const file = commitFileName(version);
     const key = `${log.folder}${file}`;
     let failure: unknown = new Retryable(`${log.nameOf(file)} was there a moment ago, and is gone.`);
-    let isPutAnswered = true;
+    let hasPutResponse = true;
     try {
       if (await store.putIfAbsent(key, encodeDeltaCommit(actions), signal)) return true;
     } catch (error) {
       failure = error;
-      isPutAnswered = false;
+      hasPutResponse = false;
     }
     const storedCommit = await store.get(key, signal).catch((error: unknown) => {
-      throw isPutAnswered ? error : failure;
+      throw hasPutResponse ? error : failure;
     });
     if (storedCommit === null) throw failure;
     return parseCommit(storedCommit, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
@@ -146,7 +145,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     isWanted: (actions: readonly DeltaLogAction[]) => boolean = () => true,
   ): Promise<CommitOutcome> {
     const id = randomUUID();
-    for (let race = 0; race < MAX_LOST_COMMIT_RACES; race += 1) {
+    for (let attempt = 0; attempt < MAX_COMMIT_ATTEMPTS; attempt += 1) {
       const currentSnapshot = await readSnapshot(signal);
       const precheckOutcome = precheckCommit(change, currentSnapshot, prefix);
       if (precheckOutcome !== null) return precheckOutcome;

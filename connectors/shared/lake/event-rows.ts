@@ -27,7 +27,7 @@ import {
 
 export interface CommittedEvent {
   readonly event: Event;
-  /** 0 for an event made from the stored state; `committedAt` is then empty. */
+  /** Log position; 0 for an event built from the stored state, whose `committedAt` is empty. */
   readonly position: number;
   readonly committedAt: string;
 }
@@ -345,7 +345,6 @@ function gatewayStateCells({ type, data }: GatewayStateEvent, seenMs: number): R
   };
 }
 
-/** Returns the first state of a new gateway, whose hosts are not known yet. */
 function firstGatewayStateCells({ gateway }: EventData["gateway-added"], seenMs: number): RowCells {
   return { gateway_id: gateway.id, time: seenMs, online: gateway.online, whole_site: null, hosts: null };
 }

@@ -70,18 +70,18 @@ export function applyRowUpdates(table: LakeTable, stored: readonly LakeRow[], up
     if (latestRow !== undefined && compareRows(row, latestRow.newest) <= 0) continue;
     const at = latestRow?.at ?? rows.length;
     const currentRow = rows[at];
-    const startsState = !isVersionTable || row[isCurrentColumnIndex] === true;
+    const startsNewState = !isVersionTable || row[isCurrentColumnIndex] === true;
     let next = row;
     if (isVersionTable) {
-      if (currentRow === undefined ? !startsState : startsState && hasSameState(table, currentRow, row)) continue;
+      if (currentRow === undefined ? !startsNewState : startsNewState && hasSameState(table, currentRow, row)) continue;
       if (currentRow !== undefined) {
         next = delayObjectStateStart(table, currentRow, row);
-        rows[at] = endObjectState(table, currentRow, next, startsState);
+        rows[at] = endObjectState(table, currentRow, next, startsNewState);
       }
     }
     const index = isVersionTable ? rows.length : at;
-    if (startsState) rows[index] = next;
-    latestRowByObject.set(getObjectKey(row), { newest: row, at: startsState ? index : null });
+    if (startsNewState) rows[index] = next;
+    latestRowByObject.set(getObjectKey(row), { newest: row, at: startsNewState ? index : null });
     isChanged = true;
   }
   return isChanged ? rows : stored;
@@ -111,7 +111,7 @@ function delayObjectStateStart(table: LakeTable, before: LakeRow, row: LakeRow):
   return replaceCell(row, validFromIndex, Math.max(Number(row[validFromIndex]), Number(before[validFromIndex]) + 1));
 }
 
-/** Ends a state. Without a following state, takes the ending event's trace, so that older events are recognized. */
+/** Ends a state. If no state follows, the row takes time and id of the ending event, to ignore older events. */
 function endObjectState(table: LakeTable, row: LakeRow, by: LakeRow, isFollowed: boolean): LakeRow {
   const to = replaceCell(row, findColumnIndex(table, "valid_to"), by[findColumnIndex(table, "valid_from")] ?? null);
   const endedRow = replaceCell(to, findColumnIndex(table, "is_current"), false);

@@ -47,7 +47,7 @@ const UNIT_COLUMNS = [
 ];
 
 /** Columns of a time that the service states: the time, its original text and its offset. */
-const statedTimeColumns = (name: string, about: string) => [
+const serviceTimeColumns = (name: string, about: string) => [
   optionalTimeColumn(name, `${about}; null where the service's word is no moment, as one without an offset.`),
   optionalTextColumn(`${name}_raw`, "The same as the service wrote it."),
   optionalTextColumn(`${name}_offset`, "The offset with which it wrote that, such as +02:00; null for Z and for none."),
@@ -127,8 +127,8 @@ const ALARM_TRIGGER_COLUMNS = [
   optionalTextColumn("trigger_description", "The trigger's description."),
   textColumn("alarm_source", "What the alarm is about, in the service's words."),
   textColumn("description", "The alarm's description."),
-  ...statedTimeColumns("triggered_at", "When it was triggered, by the service's word"),
-  ...statedTimeColumns("resolved_at", "When it was resolved, by the service's word"),
+  ...serviceTimeColumns("triggered_at", "When it was triggered, by the service's word"),
+  ...serviceTimeColumns("resolved_at", "When it was resolved, by the service's word"),
   booleanColumn("acknowledged", "Whether somebody has acknowledged it."),
   optionalTextColumn("acknowledged_by", "Who did."),
   optionalTextColumn("acknowledged_message", "What they wrote."),

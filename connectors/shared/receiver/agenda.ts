@@ -8,7 +8,7 @@ import type { AlarmReceiver } from "./receiver-interface.ts";
 import { findMembers, type IncidentLedger, isResolved, type StoredIncident } from "./stored-incident.ts";
 
 /**
- * Queue of incidents to process, changed or scheduled. The cost does not depend on other incidents.
+ * Queue of incidents to process. A change costs the same for one and for many incidents.
  *     changed ──► (evaluated by the sink) ──► ready: A before B before C, first come first
  *        ▲                                └─► later: at a time ──┐
  *        └───────────────────────────────────────────────────────┘
@@ -107,8 +107,8 @@ export function createIncidentPlanner(
     const planSendAt = (atMs: number): IncidentAction => ({ act: "send", atMs: Math.max(atMs, fromMs) });
     if (stored.told !== null) {
       if (!notifier.needsSending(stored)) return null;
-      const listsMembers = stored.kind === "gateway" || stored.kind === "storm";
-      return planSendAt(listsMembers && !isResolved(stored) ? stored.told.atMs + ALARM_LIST_EDIT_INTERVAL_MS : nowMs);
+      const isGroup = stored.kind === "gateway" || stored.kind === "storm";
+      return planSendAt(isGroup && !isResolved(stored) ? stored.told.atMs + ALARM_LIST_EDIT_INTERVAL_MS : nowMs);
     }
     if (isResolved(stored) && stored.openingMs !== null) return planSendAt(nowMs);
     if (stored.into !== null) return null;
@@ -161,7 +161,7 @@ export function createNotificationTiming(
     return currentSilences.length > 0 && alarms.length > 0 && alarms.every(isAlarmSilenced);
   }
 
-  /** Earliest time for an active incident that began at `beganMs`. Ignores silences. */
+  /** Returns the earliest time to send an incident that began at `beganMs`. Ignores silences. */
   const findNotificationStartMs = (priority: AlarmPriority, beganMs: number, zone: string): number =>
     Math.max(beganMs + hold, findQuietUntilMs(priority, beganMs + hold, zone));
 
@@ -183,14 +183,14 @@ export function createNotificationTiming(
       const now = clock.now();
       const alarms = silences.length === 0 ? [] : stored.alarm === null ? members() : [stored];
       if (isResolved(stored)) {
-        // Never send an alarm that began and ended while it waited. An end without a time of the service may be early.
+        // Never send an alarm that began and ended while it waited.
         const alarmEndMs = parseTimeMsOr(endedAt, now);
         const alarmStartedMs = parseTimeMsOr(startedAt, metMs);
         const alarmStartMs = alarmStartedMs <= alarmEndMs ? alarmStartedMs : Math.min(metMs, alarmEndMs);
         const fromMs = findNotificationStartMs(priority, alarmStartMs, zoneOf(source));
-        const isNeverSent =
+        const endedWhileWaiting =
           alarmEndMs < fromMs || (areSilenced(alarms, alarmStartMs) && areSilenced(alarms, alarmEndMs));
-        return isNeverSent ? Number.POSITIVE_INFINITY : 0;
+        return endedWhileWaiting ? Number.POSITIVE_INFINITY : 0;
       }
       // Quiet hours may have begun during `hold`.
       const waitForQuietHoursMs = findNotificationStartMs(priority, now - hold, zoneOf(source)) - now;
@@ -199,7 +199,7 @@ export function createNotificationTiming(
     },
   };
 
-  /** End of the quiet hours that contain a time; negative infinity outside them. */
+  /** Returns the end of the quiet hours that contain a time; negative infinity outside quiet hours. */
   function findQuietUntilMs(priority: AlarmPriority, atMs: number, zone: string): number {
     const matchingQuietHours = quiet.filter(({ priorities }) => priorities.includes(priority));
     if (matchingQuietHours.length === 0) return Number.NEGATIVE_INFINITY;
@@ -209,7 +209,7 @@ export function createNotificationTiming(
     if (quietUntilMsByMinute.size >= MAX_CACHED_QUIET_MINUTES) quietUntilMsByMinute.clear();
     let quietUntilMs = Number.NEGATIVE_INFINITY;
     // Quiet hours may overlap: 22:00 to 06:00, and on Sundays until 10:00.
-    for (let round = 0; round <= matchingQuietHours.length; round += 1) {
+    for (let checkedRanges = 0; checkedRanges <= matchingQuietHours.length; checkedRanges += 1) {
       const fromMs = Math.max(atMs, quietUntilMs);
       const quietEndsMs = matchingQuietHours.flatMap((quietHours) => findQuietHoursEnd(quietHours, fromMs, zone) ?? []);
       if (quietEndsMs.length === 0) break;

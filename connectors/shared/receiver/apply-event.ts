@@ -62,7 +62,7 @@ export function applyEvent(update: LedgerUpdate, event: Event, context: Delivery
   if (storedIncident === undefined || alarmLeavesGroup) {
     const { behindGateway } = typedEvent.data;
     const isExplainedByGateway = behindGateway !== null && (!again || update.isGatewayOffline(source, behindGateway));
-    foldAlarmIntoGroup(update, key, isExplainedByGateway ? behindGateway : null);
+    addAlarmToGroup(update, key, isExplainedByGateway ? behindGateway : null);
   }
   const groupKey = ledger.get(key)?.into ?? null;
   if (storedIncident !== undefined && groupKey !== null) refreshIncidentGroup(ledger, groupKey, event.id, nowMs);
@@ -155,7 +155,7 @@ interface GatewayReconnection {
 /** Time after a gateway's return in which its alarms may still end with the group. */
 const GATEWAY_RETURN_WAIT_MS = 180_000;
 
-function foldAlarmIntoGroup(update: LedgerUpdate, key: string, behindGateway: string | null): void {
+function addAlarmToGroup(update: LedgerUpdate, key: string, behindGateway: string | null): void {
   const { ledger } = update;
   const alarm = ledger.get(key);
   if (alarm === undefined || alarm.told !== null || alarm.openingMs !== null) return;
@@ -188,7 +188,7 @@ function applyGatewayLoss(update: LedgerUpdate, source: string, gatewayId: strin
   if (key !== undefined) continueGatewayOutage(ledger, key, position);
   for (const [alarmKey, stored] of [...ledger]) {
     const isAlarmAtSite = stored.kind === "alarm" && stored.source === source && stored.site?.id === siteId;
-    if (isAlarmAtSite && stored.into === null && !isResolved(stored)) foldAlarmIntoGroup(update, alarmKey, gatewayId);
+    if (isAlarmAtSite && stored.into === null && !isResolved(stored)) addAlarmToGroup(update, alarmKey, gatewayId);
   }
 }
 
@@ -226,7 +226,7 @@ function joinGatewayGroup({ ledger, gatewayName }: LedgerUpdate, alarm: StoredIn
   return key;
 }
 
-/** Continues an outage: the gateway is offline again before its alarms ended, so the return of the gateway no longer counts. */
+/** Continues an outage: the gateway went offline again before its alarms ended. */
 function continueGatewayOutage(ledger: IncidentLedger, key: string, position: number): void {
   const { settling, ...stored } = ledger.get(key) as StoredIncident;
   if (settling !== undefined) ledger.set(key, { ...stored, through: Math.max(stored.through, position) });
@@ -286,7 +286,7 @@ function endGroup(
   for (const member of findMembers(ledger, key)) {
     if (isResolved(member)) continue;
     patchIncident(ledger, getIncidentKey(member), { into: null, metMs: nowMs, changedMs: nowMs });
-    foldAlarmIntoGroup(update, getIncidentKey(member), null);
+    addAlarmToGroup(update, getIncidentKey(member), null);
   }
 }
 

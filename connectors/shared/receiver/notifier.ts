@@ -93,7 +93,7 @@ export function createIncidentRetries(nowMs: () => number, random: () => number 
   };
 }
 
-/** Longest wait for the rate limit inside one incident: a search and an opening are two calls. */
+/** Longest wait for a rate limit while one incident is sent, which can take two calls. */
 const MAX_RATE_LIMIT_WAIT_MS = 2_500;
 
 type RateLimitedCalls = ReturnType<typeof createRateLimitedCalls>;
@@ -116,8 +116,8 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
     const ms = waitMs(kind);
     if (ms > MAX_RATE_LIMIT_WAIT_MS) throw new Throttled("The receiver's rate limit is used up for now.", ms);
     if (ms > 0) await clock.sleep(ms, signal);
-    const countingRateLimiters = findRateLimiters(kind);
-    for (const { rate, times } of countingRateLimiters) {
+    const limitersOfCall = findRateLimiters(kind);
+    for (const { rate, times } of limitersOfCall) {
       times.push(clock.monotonic());
       if (times.length > rate.count) times.shift();
     }
@@ -128,7 +128,7 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
     } finally {
       // Count the end of an edit, because an edit may also post a reply.
       if (kind === "update" || kind === "close")
-        for (const { times } of countingRateLimiters) times[times.length - 1] = clock.monotonic();
+        for (const { times } of limitersOfCall) times[times.length - 1] = clock.monotonic();
     }
   }
 
@@ -179,14 +179,14 @@ export function createIncidentNotifier(
 
   async function openIncidentAtReceiver(incident: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
     const { openingMs } = incident;
-    let mayExist = openingMs !== null;
+    let mayExistAtReceiver = openingMs !== null;
     if (openingMs !== null && receiver.find !== undefined) {
       const message = buildMessage(incident);
       const found = await call("find", signal, async () => receiver.find?.(message, openingMs, signal));
       if (found && "againInMs" in found) return store({ ...incident, lookAtMs: monotonicMs() + found.againInMs });
       // The content of a found incident may be outdated, so the digest stays empty.
       if (found) return storeSentIncident(incident, found, false, "");
-      mayExist = false;
+      mayExistAtReceiver = false;
     }
     // Store the time before each opening: a later search begins at this time.
     const storedOpening = await store({ ...incident, ...buildIncidentIdentity(incident), openingMs: wallMs() });
@@ -196,7 +196,7 @@ export function createIncidentNotifier(
       return await storeSentIncident(storedOpening, reference, false);
     } catch (error) {
       const { openingAs: _, ...rest } = storedOpening;
-      if (!mayExist && didReceiverCertainlyNothing(error)) await store({ ...rest, openingMs: null });
+      if (!mayExistAtReceiver && wasCertainlyNotExecuted(error)) await store({ ...rest, openingMs: null });
       throw error;
     }
   }
@@ -246,8 +246,7 @@ export function createIncidentNotifier(
   };
 }
 
-/** Returns true for failures after which the receiver certainly did nothing. */
-function didReceiverCertainlyNothing(error: unknown): boolean {
+function wasCertainlyNotExecuted(error: unknown): boolean {
   const failure = asFailure(error);
   if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError || failure instanceof Rejected;

@@ -8,12 +8,12 @@ export interface Incident {
   readonly kind: "alarm" | "gateway" | "storm" | "test";
   readonly status: IncidentStatus;
   readonly change: IncidentChangeKind;
-  /** Id of the event, for request keys and message ids. */
+  /** Id of the event that changed the incident, for request keys and message ids. */
   readonly changeId: string;
   readonly source: string;
   readonly site: Site | null;
   readonly priority: AlarmPriority;
-  /** ISO 8601 UTC, or as the service gave it without an offset. */
+  /** Start in ISO 8601: UTC, or the text of the service if it has no offset. */
   readonly startedAt: string;
   readonly endedAt: string | null;
   readonly alarm: Alarm | null;
@@ -102,9 +102,9 @@ type ChangeIncident = (
 
 /** After `Retryable` or `Throttled` with scope `everything` a call may have succeeded; after others it did not. */
 export interface AlarmReceiver {
-  /** A second opening with the same key is the `same` incident, a duplicate for `find`, or `another` one for good. */
+  /** Effect of a second opening with one key: the `same` incident, a duplicate that `find` finds, or `another` one. */
   readonly opensAgain: "same" | "findable" | "another";
-  /** Returns the identity where the key is not enough, such as labels. The sink stores it before the opening. */
+  /** Returns data that identifies the incident besides its key, such as labels. Stored before the opening. */
   identify?(incident: IncidentMessage): unknown;
   open(incident: IncidentMessage, signal: AbortSignal, identity?: unknown): Promise<IncidentReference>;
   /** Updates an incident without paging again. Never reopens an incident that a person closed. */

@@ -49,7 +49,7 @@ const GATEWAY_CHECK_INTERVAL_MS = 60_000;
 const MAX_INCIDENTS_PER_EVALUATION = 100;
 /** Longest time for which one write or tick sends messages; new events may be more urgent. */
 const MAX_SENDING_DURATION_MS = 1_000;
-/** Older events are a backlog: the sink stores all of them before it sends messages. */
+/** Age from which events are a backlog. The sink stores a complete backlog before it sends messages. */
 const MIN_BACKLOG_AGE_MS = 10_000;
 const BACKLOG_TICK_INTERVAL_MS = 500;
 /** After a restart, the texts of all open incidents are compared with the sent texts. */
@@ -83,7 +83,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   let gatewaysCheckedMs = Number.NEGATIVE_INFINITY;
   const unopenedIncidentKeys = new Set<string>();
   const openGatewayGroupKeys = new Set<string>();
-  const resendIncidentKeys = new Set<string>();
+  const incidentKeysToResend = new Set<string>();
   let rejections: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
   let wallClockOffsetMs = clock.now() - clock.monotonic();
   let nextCallMs = Number.NEGATIVE_INFINITY;
@@ -107,7 +107,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     notificationTiming,
     notifier,
     incidentRetries,
-    resendIncidentKeys,
+    incidentKeysToResend,
     readIncidentLedger,
     monotonicMs,
   );
@@ -177,7 +177,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   function unscheduleIncident(key: string): void {
     agenda.later(key, Number.POSITIVE_INFINITY);
     incidentRetries.forget(key);
-    resendIncidentKeys.delete(key);
+    incidentKeysToResend.delete(key);
   }
 
   async function deleteExpiredIncidents(keys: readonly string[]): Promise<void> {
@@ -222,7 +222,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       if (plan?.act === "send" || plan?.act === "repeat")
         await notifier.send(await addTimeSeries(stored), plan.act === "repeat", signal);
       incidentRetries.forget(key);
-      resendIncidentKeys.delete(key);
+      incidentKeysToResend.delete(key);
     } catch (error) {
       if (!rateLimitedCalls.threw(error) && error !== signal.reason) throw error;
       if (signal.aborted && !isPastDeadline(signal)) throw error;
@@ -237,7 +237,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
 
   async function recordMessageRejection(key: string, stored: StoredIncident, failure: Rejected): Promise<void> {
     log.warn({ incident: key, alarm: stored.alarm?.id, err: failure }, "The receiver refuses a message.");
-    resendIncidentKeys.delete(key);
+    incidentKeysToResend.delete(key);
     incidentRetries.forget(key);
     const now = ledger?.get(key) ?? stored;
     await storeIncident({ ...now, refused: notifier.digestOf(now) });
@@ -260,7 +260,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     // Work on a copy: a failed store must leave the ledger unchanged.
     const nextLedger = new Map(await loadIncidentLedger());
     const previousLedger = new Map(nextLedger);
-    const update = createLedgerUpdate(nextLedger, again ? await readPresentBuildingState(batch) : {});
+    const update = createLedgerUpdate(nextLedger, again ? await readAlarmAndGatewayStates(batch) : {});
     if (batch.some((event) => mayJoinGatewayGroup(event))) await loadGatewayNames();
     await updateSilences();
     const nowMs = monotonicMs();
@@ -273,7 +273,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     await storeIncidentLedger(nextLedger, previousLedger);
     for (const key of indexByKey.keys()) {
       agenda.change(key);
-      if (ledger?.get(key)?.refused !== undefined) resendIncidentKeys.add(key);
+      if (ledger?.get(key)?.refused !== undefined) incidentKeysToResend.add(key);
     }
     if (isBacklogBatch(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_INTERVAL_MS };
     await sendReadyIncidents(signal);
@@ -308,7 +308,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   }
 
   /** Reads which alarms are active and which gateways are offline, to apply redelivered events. */
-  async function readPresentBuildingState(batch: readonly Event[]): Promise<Partial<LedgerUpdate>> {
+  async function readAlarmAndGatewayStates(batch: readonly Event[]): Promise<Partial<LedgerUpdate>> {
     const activeAlarmEpisodes = new Set<string>();
     for (const { source, id } of listAlarmIds(batch)) {
       const now = await building.findAlarm(source, id);

@@ -31,9 +31,9 @@ export interface StoredIncident {
   /** Set when a gateway came back while its alarms are active: deadline for their end, time and event of the return. */
   readonly settling?: { readonly untilMs: number; readonly time: string; readonly changeId: string };
   readonly through: number;
-  /** Start of an opening whose result is unknown, by the wall clock. */
+  /** Wall time of a request to open the incident, while its result is unknown. */
   readonly openingMs: number | null;
-  /** Identity of the opening at the receiver; absent if the incident key is enough. */
+  /** Data that identifies the incident at the receiver; absent if the incident key is enough. */
   readonly openingAs?: unknown;
   /** Time of the next search for an opening whose result is unknown. */
   readonly lookAtMs?: number;

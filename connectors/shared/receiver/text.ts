@@ -268,7 +268,7 @@ function shortenToSize(text: string, most: number, sizeOf: (part: string) => num
   return maxSize < 0 ? "" : `${shortenedText}…`;
 }
 
-/** A text takes about 2 kB. */
+/** Limit of cached texts, each of about 2 kB. */
 const MAX_CACHED_INCIDENT_TEXTS = 1_000;
 
 /** Caches of texts by building view, which all sinks of a worker share. */

@@ -8,7 +8,6 @@ import type { ReceiverConfig } from "./config.ts";
 import type { AlarmReceiver, IncidentMessage, IncidentReference } from "./receiver-interface.ts";
 import { chooseMessagePhrases, type MessagePhraseName, toOneLine } from "./text.ts";
 
-/** Time until the next search for a ticket that may exist. */
 const TICKET_SEARCH_RETRY_MS = 60_000;
 
 /** Ticket system such as Jira. A `done` ticket can be reopened; a `closed` ticket cannot. */

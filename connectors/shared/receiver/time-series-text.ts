@@ -99,7 +99,7 @@ function keepKnownSeriesPoints(points: readonly TimeSeriesPoint[]): readonly Kno
   );
 }
 
-/** Range from the first value, or from the start if the first value came within 1.5 usual intervals. */
+/** Returns the range from the first value, or from the start if the first value came within 1.5 usual intervals. */
 function findDrawnTimeRange(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
   const firstValueMs = keepKnownSeriesPoints(points)[0]?.atMs ?? toMs;
   const isFirstValueNearStart = firstValueMs - fromMs < computeUsualIntervalMs(points) * 1.5;
@@ -111,7 +111,7 @@ function computeUsualIntervalMs(points: readonly TimeSeriesPoint[]): number {
   return pointIntervalsMs.sort((a, b) => a - b)[Math.floor(pointIntervalsMs.length / 2)] ?? 0;
 }
 
-/** Creates a function from value to block. Booleans are the lowest and the highest block. */
+/** Creates a function that maps a value to a block. Booleans are the lowest and the highest block. */
 function createSparklineScale(knownPoints: readonly KnownSeriesPoint[]): (value: TagScalar) => string {
   const blockAt = (share: number) =>
     SPARKLINE_BLOCKS[Math.round(share * (SPARKLINE_BLOCKS.length - 1))] ?? FLAT_SPARKLINE_BLOCK;

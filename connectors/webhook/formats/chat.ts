@@ -101,7 +101,7 @@ export function buildSlackMessage({ link, text }: IncidentMessage) {
   for (const textLines of [text.list, text.curves])
     if (textLines.length > 0)
       sections.push({ type: "section", text: toSlackPlainText(textLines.join("\n"), SLACK_MAX_SECTION) });
-  // No button: an app without interactivity shows a warning when it is pressed.
+  // Use a link: a button of an app without interactivity shows a warning.
   const linkText = html(cutText(text.linkText, SLACK_MAX_FALLBACK).replaceAll("|", " "));
   const linkMarkup = `<${html(link ?? "")}|${linkText}>`;
   if (link !== null && linkMarkup.length <= SLACK_MAX_SECTION)
@@ -262,7 +262,7 @@ export const teams = createPostOnlyFormat(
       { count: 60, inMs: 30_000 },
     ],
     findFailure(response, who) {
-      // The connectors before flows answered 200 with this in it.
+      // Connectors, which Teams had before flows, answer 200 with the error in the body.
       const [, code] = /HTTP error (\d{3})/i.exec(response.body) ?? [];
       const message = `${who} answered ${response.status} with HTTP error ${code} in it`;
       if (code === "429" || code === "503")

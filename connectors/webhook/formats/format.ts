@@ -98,7 +98,7 @@ export function chooseByPriority(priority: string, names: readonly [a: string, b
 /** Zero-width space. Inserted after a character, it removes the character's special meaning. */
 const ZERO_WIDTH_SPACE = "\u200b";
 
-/** Returns one line, or `otherwise` when nothing visible remains. */
+/** Cleans a name to one line. Returns `otherwise` for a name without visible characters. */
 export function cleanDisplayName(name: string | undefined, otherwise: string, most: number): string {
   return cutText(printableLine(name ?? "").trim() || otherwise, most);
 }

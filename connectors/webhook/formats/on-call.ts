@@ -188,7 +188,7 @@ function chooseSplunkMessageType({ change, priority }: IncidentMessage, action: 
   if (action === "trigger") return chooseByPriority(priority, ["CRITICAL", "WARNING", "WARNING"]);
   if (action === "acknowledge") return "ACKNOWLEDGEMENT";
   if (action === "resolve") return "RECOVERY";
-  // A line in the timeline that neither opens nor pages.
+  // Add a line to the timeline without opening an incident or paging a person.
   return change === "vanished" || change === "out-of-scope" ? "INFO" : null;
 }
 
@@ -199,7 +199,7 @@ export const servicenowEvent = createAlertPerKeyFormat(
   (response, who) => {
     const isAccepted = response.json !== undefined && jsonMember(response.json, "error") === undefined;
     if (isAccepted || response.body.trim() === "") return null;
-    // A hibernating instance answers 200 with a page.
+    // A hibernating instance of ServiceNow answers 200 with an HTML page.
     const hint = "If it is an instance of a developer, it may be asleep; wake it up in a browser.";
     return createUnconfirmedFailure(response, who, hint);
   },

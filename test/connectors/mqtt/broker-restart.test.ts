@@ -1,6 +1,6 @@
 import type { Packet } from "mqtt-packet";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { detectServerInstance, parseUptime } from "#connectors/mqtt/broker-restart.ts";
+import { detectBrokerRestart, parseUptime } from "#connectors/mqtt/broker-restart.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { systemClock, type TimeSinceBoot } from "#src/core/runtime/clock.ts";
@@ -16,10 +16,10 @@ function isNew(
   first: { readonly uptime: number | null },
   later: { readonly afterS: number; readonly uptime: number | null; readonly sessionLost?: boolean },
 ): boolean {
-  const firstInstance = detectServerInstance(null, { ...first, atMs: AT, sessionLost: true });
+  const firstInstance = detectBrokerRestart(null, { ...first, atMs: AT, sessionLost: true });
   expect(firstInstance.isNew).toBe(false);
   const { afterS, uptime, sessionLost = false } = later;
-  return detectServerInstance(firstInstance.instanceId, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
+  return detectBrokerRestart(firstInstance.instanceId, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
 }
 
 describe("the detection of a new broker instance by its reported uptime", () => {
@@ -47,7 +47,7 @@ describe("the detection of a new broker instance by its reported uptime", () => 
   });
 
   test("reports the same instance when the stored text is unreadable", () => {
-    expect(detectServerInstance("{", { uptime: 1, atMs: AT, sessionLost: true }).isNew).toBe(false);
+    expect(detectBrokerRestart("{", { uptime: 1, atMs: AT, sessionLost: true }).isNew).toBe(false);
   });
 });
 
@@ -59,8 +59,8 @@ describe("the detection of a new broker instance with time measured since boot",
   const on = (boot: string, s: number): TimeSinceBoot => ({ boot, ms: s * 1_000 });
 
   function isNew(uptime: number, { wallS, measuredS }: { wallS: number; measuredS: number }): boolean {
-    const firstId = detectServerInstance(null, life(HOUR_S, 0, on("this", 500))).instanceId;
-    return detectServerInstance(firstId, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
+    const firstId = detectBrokerRestart(null, life(HOUR_S, 0, on("this", 500))).instanceId;
+    return detectBrokerRestart(firstId, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
   }
 
   test.each([4_200, -4_200, 30 * 24 * HOUR_S])(
@@ -94,10 +94,10 @@ describe("the detection of a new broker instance with time measured since boot",
     ["no measured time before", undefined, on("this", 900)],
     ["no measured time now", on("this", 500), undefined],
   ])("uses the wall clock when no measured times can be compared: %s", (_, first, later) => {
-    const firstId = detectServerInstance(null, life(HOUR_S, 0, first)).instanceId;
-    expect(detectServerInstance(firstId, life(2 * HOUR_S, HOUR_S, later)).isNew).toBe(false);
-    expect(detectServerInstance(firstId, life(2 * HOUR_S, HOUR_S + 600, later)).isNew).toBe(true);
-    expect(detectServerInstance(firstId, life(HOUR_S + 60, HOUR_S, later)).isNew).toBe(true);
+    const firstId = detectBrokerRestart(null, life(HOUR_S, 0, first)).instanceId;
+    expect(detectBrokerRestart(firstId, life(2 * HOUR_S, HOUR_S, later)).isNew).toBe(false);
+    expect(detectBrokerRestart(firstId, life(2 * HOUR_S, HOUR_S + 600, later)).isNew).toBe(true);
+    expect(detectBrokerRestart(firstId, life(HOUR_S + 60, HOUR_S, later)).isNew).toBe(true);
   });
 });
 

@@ -7,7 +7,7 @@ import {
   computeMaxPacketBytes,
   computePacketBytes,
   createPublisher,
-  packetBytesIfOver,
+  packetBytesIfTooLarge,
   writePublish,
 } from "#connectors/mqtt/publish-packets.ts";
 import { seed } from "../../seed.ts";
@@ -76,13 +76,16 @@ describe("a PUBLISH packet built without the MQTT library", () => {
     );
   });
 
-  test("has the exact size that packetBytesIfOver returns", () => {
+  test("has the exact size that packetBytesIfTooLarge returns", () => {
     const sentMessage: MqttMessage = {
       ...{ topic: "a/b", payload: "21,5 °C", retain: true },
       ...{ contentType: "application/json", properties: {} },
     };
     const bytes = byUs(sentMessage, 1, 5).length;
-    expect([packetBytesIfOver(bytes, sentMessage), packetBytesIfOver(bytes - 1, sentMessage)]).toEqual([null, bytes]);
+    expect([packetBytesIfTooLarge(bytes, sentMessage), packetBytesIfTooLarge(bytes - 1, sentMessage)]).toEqual([
+      null,
+      bytes,
+    ]);
   });
 
   test("is sent in one socket write with all others of the same event-loop tick, in order", async () => {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { createInFlightQueue } from "#connectors/mqtt/unacknowledged-messages.ts";
+import { createUnacknowledgedQueue } from "#connectors/mqtt/unacknowledged-messages.ts";
 
 type QueueStep =
   | { readonly do: "add" }
@@ -19,7 +19,7 @@ const anyStep: fc.Arbitrary<QueueStep> = fc.oneof(
 test("the table of messages in flight behaves like an ordered map for any order of acknowledgements", () => {
   fc.assert(
     fc.property(fc.array(anyStep, { maxLength: 400, size: "max" }), (steps) => {
-      const flight = createInFlightQueue<{ readonly id: number }>();
+      const flight = createUnacknowledgedQueue<{ readonly id: number }>();
       const expectedMessages = new Map<number, { readonly id: number }>();
       let lastId = 0;
       for (const queueStep of steps) {
@@ -47,7 +47,7 @@ test("the table of messages in flight behaves like an ordered map for any order 
 });
 
 test("the table of messages in flight stays small while one message remains unacknowledged", () => {
-  const flight = createInFlightQueue<{ readonly id: number }>();
+  const flight = createUnacknowledgedQueue<{ readonly id: number }>();
   const firstMessage = { id: 1 };
   flight.add(firstMessage);
   for (let n = 0; n < 20_000; n += 1) {
@@ -62,7 +62,7 @@ test("the table of messages in flight stays small while one message remains unac
 });
 
 test("packet ids of acknowledged messages are reused after the id 65,535", () => {
-  const flight = createInFlightQueue<{ readonly id: number }>();
+  const flight = createUnacknowledgedQueue<{ readonly id: number }>();
   for (let n = 0; n < 140_000; n += 1) {
     const id = (n % 65_535) + 1;
     expect(flight.has(id)).toBe(false);
