@@ -1,15 +1,15 @@
 import { describe, expect, test, vi } from "vitest";
-import { createWakeup, runLoop, secondTickClock } from "#src/core/runtime/waiting.ts";
+import { createWakeup, runLoop, wholeSecondClock } from "#src/core/runtime/waiting.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
 const never = new AbortController().signal;
 
-describe("secondTickClock", () => {
+describe("wholeSecondClock", () => {
   test("ends all sleeps at the last full second before their end, with one timer", async () => {
     const clock = createVirtualClock(0);
     const ends: (readonly [string, number])[] = [];
     const sleep = async (name: string, ms: number) => {
-      await secondTickClock(clock).sleep(ms, never);
+      await wholeSecondClock(clock).sleep(ms, never);
       ends.push([name, clock.monotonic()]);
     };
     const sleeps: Promise<void>[] = [];
@@ -36,7 +36,7 @@ describe("secondTickClock", () => {
   test("moves a wake-up just before a full second to the next second", async () => {
     const clock = createVirtualClock(0);
     await clock.advance(996);
-    const slept = secondTickClock(clock).sleep(1_000, never);
+    const slept = wholeSecondClock(clock).sleep(1_000, never);
     await clock.advance(1_003);
     const stillAsleep = await Promise.race([slept.then(() => false), Promise.resolve(true)]);
     expect(stillAsleep).toBe(true);
@@ -47,7 +47,7 @@ describe("secondTickClock", () => {
   test("keeps other sleepers when one aborts, and the timer only while there are sleepers", async () => {
     const clock = createVirtualClock(0);
     const [one, other] = [new AbortController(), new AbortController()];
-    const { sleep } = secondTickClock(clock);
+    const { sleep } = wholeSecondClock(clock);
     const [first, second] = [sleep(2_000, one.signal), sleep(2_000, other.signal)];
     one.abort(new Error("one"));
     await expect(first).rejects.toThrow("one");
@@ -64,7 +64,7 @@ describe("secondTickClock", () => {
   test("rejects all sleepers when the clock fails, and uses the clock again for the next sleeper", async () => {
     const clock = createVirtualClock(0);
     const fault = vi.spyOn(clock, "sleep").mockRejectedValueOnce(new RangeError("no timer"));
-    const { sleep } = secondTickClock(clock);
+    const { sleep } = wholeSecondClock(clock);
     const results = await Promise.allSettled([sleep(1_000, never), sleep(1_000, never)]);
     expect(results.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
     fault.mockRestore();

@@ -9,7 +9,7 @@ import { buildSensorWatch } from "#src/app/build-sync.ts";
 import { Config } from "#src/app/config/config.ts";
 import { watchFile } from "#src/app/reload/file-watch.ts";
 import { createReloader } from "#src/app/reload/reloader.ts";
-import { createNamesFileFollower } from "#src/app/reload/tag-names-file-watch.ts";
+import { createTagNamesFileWatch } from "#src/app/reload/tag-names-file-watch.ts";
 import type { CommandSource } from "#src/core/connector.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { startServiceOnce, type WorkerService } from "#src/core/runtime/lifecycle.ts";
@@ -160,8 +160,8 @@ const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => WorkerService
     return buildSensorWatch("main", source, options) as WorkerService;
   },
   watchFile: (clock) => watchFile({ name: "file", file: import.meta.filename, clock, log, onStable: async () => true }),
-  createNamesFileFollower: (clock) =>
-    createNamesFileFollower({
+  createTagNamesFileWatch: (clock) =>
+    createTagNamesFileWatch({
       ...{ source: "main", file: import.meta.filename, clock, log, knownTagIds: () => new Set(["1"]) },
       ...{ changeNames: () => {}, commitNames: async () => {} },
     }),

@@ -1,5 +1,5 @@
 import { asFailure, ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import { failureOfConnection, type ServerInfo } from "../../src/core/http/connection-problem.ts";
+import { connectionFailure, type ServerInfo } from "../../src/core/http/connection-problem.ts";
 import { toOneLine } from "../shared/receiver/text.ts";
 
 /** Retry delay for greylisting, which accepts a mail when it is sent again, usually after five minutes. */
@@ -48,7 +48,7 @@ export function mapMailError(error: unknown, server: ServerInfo): Failure {
   if (responseCode >= 500) return mapPermanentMailError(command, code, serverText, server);
   const message = error instanceof Error ? error.message : "";
   const mapConnectionError = (systemCode: string) =>
-    failureOfConnection(Object.assign(new Error(message), { code: systemCode }), server);
+    connectionFailure(Object.assign(new Error(message), { code: systemCode }), server);
   if (originalCode !== undefined) return mapConnectionError(originalCode);
   if (code === "EPROTOCOL") {
     const hint = "Check host and port.";

@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import { createTransport } from "nodemailer";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
-import { failureOfConnection } from "../../src/core/http/connection-problem.ts";
+import { connectionFailure } from "../../src/core/http/connection-problem.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
 import type { AlarmReceiver, IncidentMessage, IncidentReference } from "../shared/receiver/receiver-interface.ts";
@@ -56,7 +56,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
       return await Promise.race([act(limitSignal), aborted]);
     } catch (error) {
       if (signal.aborted) throw signal.reason;
-      throw limitSignal.aborted ? failureOfConnection(limitSignal.reason, serverInfo) : mapMailError(error, serverInfo);
+      throw limitSignal.aborted ? connectionFailure(limitSignal.reason, serverInfo) : mapMailError(error, serverInfo);
     } finally {
       limitSignal.removeEventListener("abort", rejectOnAbort);
     }

@@ -1,6 +1,6 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import { asksForTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
+import { asksForTls, connectionFailure, needsTlsError } from "../../src/core/http/connection-problem.ts";
 import { isHtmlPage } from "../../src/core/http/html-page-detection.ts";
 import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
@@ -47,9 +47,9 @@ export function isWrongPathError({ statusCode, body }: HttpError): boolean {
 /** Maps the error of a write that failed as a whole. An unknown status is a ConfigError, which drops no event. */
 export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: number): Failure {
   const { origin } = new URL(config.url);
-  if (!(error instanceof HttpError)) return failureOfConnection(error, describeReceiver(origin));
+  if (!(error instanceof HttpError)) return connectionFailure(error, describeReceiver(origin));
   const { body = "", headers = {}, statusCode: status } = error;
-  if (status === 400 && asksForTls(body)) return tlsRequired(describeReceiver(origin));
+  if (status === 400 && asksForTls(body)) return needsTlsError(describeReceiver(origin));
   const summary = `${origin} answered ${status}`;
   if (isWrongPathError(error)) {
     const hint = "Leave the path out of url, or set it to what stands before /api/v2/write or /write there.";

@@ -1,6 +1,6 @@
 import { GenericError, MultipleErrors, protocolErrorsCodesById } from "@platformatic/kafka";
 import { asFailure, ConfigError, type Failure, Retryable } from "../../src/core/errors/errors.ts";
-import { failureOfConnection, type ServerInfo } from "../../src/core/http/connection-problem.ts";
+import { connectionFailure, type ServerInfo } from "../../src/core/http/connection-problem.ts";
 import type { HostAndPort } from "./config.ts";
 
 // Error codes: https://kafka.apache.org/protocol#protocol_error_codes
@@ -113,7 +113,7 @@ export function mapConnectionError(error: unknown, address: HostAndPort): Failur
   if (saslError !== undefined) return new ConfigError(`${server.name} ${saslError[0]}.`, saslError[1]);
   const rootCause = findRootCause(error);
   const isLibraryError = rootCause instanceof GenericError || rootCause instanceof MultipleErrors;
-  return isLibraryError ? mapKafkaError(rootCause, server, errorNames) : failureOfConnection(rootCause, server);
+  return isLibraryError ? mapKafkaError(rootCause, server, errorNames) : connectionFailure(rootCause, server);
 }
 
 function mapKafkaError(error: GenericError | MultipleErrors, server: ServerInfo, codes: readonly string[]): Failure {

@@ -1,12 +1,12 @@
 import { type IClientOptions, MqttClient } from "mqtt";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import {
+  connectionFailure,
   endedWithoutResponse,
-  failureOfConnection,
+  needsTlsError,
   probeTlsHandshake,
   type ServerInfo,
   serverSpeaksTls,
-  tlsRequired,
   tlsUnsupportedError,
 } from "../../src/core/http/connection-problem.ts";
 import { NO_PACKET_LISTENER, openBrokerSocket } from "./publish-packets.ts";
@@ -28,7 +28,7 @@ export function mapConnectError(error: unknown, address: string, inMqtt5: boolea
     const hint = "If that stays so, check the port in url.";
     return new BrokerHungUp(`The broker at ${address} could not be reached. ${how}.`, { hint, cause: error });
   }
-  if (typeof code !== "number") return failureOfConnection(error, describeBroker(address));
+  if (typeof code !== "number") return connectionFailure(error, describeBroker(address));
   if (code === 1 && inMqtt5) return createMqtt311OnlyError(address);
   const refusal = CONNECT_REFUSALS[code];
   if (refusal === undefined)
@@ -172,7 +172,7 @@ export async function diagnoseHangUp(
   } else {
     const brokerAddress = { host: String(client.host), port: Number(client.port) };
     const probeTls = (limit: AbortSignal) => probeTlsHandshake(brokerAddress, AbortSignal.any([limit, signal]));
-    if (await serverSpeaksTls(probeTls)) return tlsRequired(describeBroker(address));
+    if (await serverSpeaksTls(probeTls)) return needsTlsError(describeBroker(address));
   }
   // Retry MQTT 5 first in case of a restart, then try 3.1.1.
   if (client.protocolVersion !== 5 || (await doesBrokerRespond(probeOptions, signal))) return null;

@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import { AwsV4Signer } from "aws4fetch";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import { asksForTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
+import { asksForTls, connectionFailure, needsTlsError } from "../../src/core/http/connection-problem.ts";
 import { isHtmlPage } from "../../src/core/http/html-page-detection.ts";
 import { hostAndPortOfUrl, openProxy } from "../../src/core/http/proxy.ts";
 import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
@@ -113,7 +113,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
       const maxBodyBytes = (isSuccessStatus(raw.statusCode) ? maxBytes : undefined) ?? MAX_S3_ERROR_BYTES;
       response = { status: raw.statusCode, headers: raw.headers, ...(await readResponseStart(raw, maxBodyBytes)) };
     } catch (error) {
-      throw signal.aborted ? signal.reason : failureOfConnection(error, describeS3Server(endpoint.origin));
+      throw signal.aborted ? signal.reason : connectionFailure(error, describeS3Server(endpoint.origin));
     } finally {
       requestTimeout.end();
     }
@@ -341,7 +341,7 @@ export function toS3Failure(response: S3Response, { bucket, ...rest }: S3Config,
   }
   if (status >= 500 || errorCode === "RequestTimeout" || errorCode === "OperationAborted")
     return new Retryable(`${errorPrefix}.`);
-  if (status === 400 && asksForTls(responseBodyText)) return tlsRequired(describeS3Server(origin));
+  if (status === 400 && asksForTls(responseBodyText)) return needsTlsError(describeS3Server(origin));
   return new ConfigError(`${errorPrefix}: it does not take this.`, {
     field: "s3",
     hint: "Check that s3.endpoint is that of an S3-compatible storage.",

@@ -2,7 +2,7 @@ import { z } from "zod";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import {
   isSecuredAddress,
-  parseAddress,
+  parsePostgresAddress,
   postgresUrl,
   SchemaName,
   SslModeOption,
@@ -66,7 +66,7 @@ export const PostgresConfig = z
         if (config[option] === undefined) addIssue(option, `Give url, or ${option}.`);
       if (config.host === undefined) return;
     }
-    if (!config.allow_plain && !isSecuredAddress(parseAddress(config))) {
+    if (!config.allow_plain && !isSecuredAddress(parsePostgresAddress(config))) {
       addIssue(
         config.url === undefined ? "sslmode" : "url",
         "Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",

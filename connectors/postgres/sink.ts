@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { ConnectorContext, ServerInstance, Sink } from "../../src/core/connector.ts";
 import { sqlErrorToFailure } from "../../src/core/postgres/error-meaning.ts";
 import { type DurabilitySettings, refuseUnsuitableServer } from "../../src/core/postgres/primary-server.ts";
-import { parseAddress } from "../../src/core/postgres/server-address.ts";
+import { parsePostgresAddress } from "../../src/core/postgres/server-address.ts";
 import { openPostgresSession, type PostgresSession } from "../../src/core/postgres/session.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
 import { readCertificateFile, secretReader } from "../../src/core/runtime/secret.ts";
@@ -13,7 +13,7 @@ import { writeBatch } from "./write-batch.ts";
 
 /** Sink that accepts an event when the transaction with its rows has committed. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
-  const address = parseAddress(config);
+  const address = parsePostgresAddress(config);
   const tableTarget = { schema: config.schema, timescale: config.timescale };
   const requirements = { tables: LAKE_TABLES, target: tableTarget, create: config.create, timeoutMs: config.timeout };
   const password = config.password === undefined ? () => null : secretReader(config.password, context.clock);

@@ -1,7 +1,7 @@
 import { createHmac, hash } from "node:crypto";
 import { type ConnectorContext, EVENTS_ACCEPTED, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, type Failure, Rejected, Throttled } from "../../src/core/errors/errors.ts";
-import { asksForTls, tlsRequired } from "../../src/core/http/connection-problem.ts";
+import { asksForTls, needsTlsError } from "../../src/core/http/connection-problem.ts";
 import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
 import { createHttpClient, describeReceiver, type HttpResponse } from "../../src/core/http/outbound/request.ts";
 import { secretHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
@@ -163,6 +163,6 @@ function mapResponseFailure(response: HttpResponse, origin: string, nowMs: numbe
     const hint = "Raise the receiver's limit, or filter that kind of event.";
     return new Rejected(`${summary}: the event is larger than it takes.`, { hint });
   }
-  if (status === 400 && asksForTls(body)) return tlsRequired(describeReceiver(origin));
+  if (status === 400 && asksForTls(body)) return needsTlsError(describeReceiver(origin));
   return new Rejected(`${summary}.`);
 }

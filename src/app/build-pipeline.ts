@@ -93,9 +93,9 @@ function wrapStore(
 ) {
   const { store: watchedStore, trouble: commitTrouble } = watchFailedWrites(inner, clock);
   const store = countCommittedEvents(watchedStore, metrics);
-  const ticketingStore = addTicketsOnCommit(store, tickets);
-  const groupCommit = createGroupCommit({ store: ticketingStore, clock, sources: Object.keys(config.sources).length });
-  return { store, ticketed: ticketingStore, groupCommit, commitTrouble };
+  const ticketedStore = addTicketsOnCommit(store, tickets);
+  const groupCommit = createGroupCommit({ store: ticketedStore, clock, sources: Object.keys(config.sources).length });
+  return { store, ticketed: ticketedStore, groupCommit, commitTrouble };
 }
 
 function countCommittedEvents(store: Store, metrics: Pick<Metrics, "eventsCommitted">): Store {
@@ -139,7 +139,7 @@ export async function buildPipeline(options: PipelineOptions) {
   const sinks = { built: await buildSinks(config.sinks, sinkContext) };
 
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: state.max_bytes, clock, log });
-  const plots = await buildPagePlots({ ...commonContext, config, running: () => ({ status, works: workBySource }) });
+  const plots = await buildPagePlots({ ...commonContext, config, running: () => ({ status, works: activities }) });
   const syncBySource = new Map<string, BuiltSourceSync>();
   for (const built of builtSources) {
     const sourceSync = await buildSourceSync({
@@ -148,11 +148,11 @@ export async function buildPipeline(options: PipelineOptions) {
     });
     syncBySource.set(built.name, sourceSync);
   }
-  const workBySource = new Map([...syncBySource].map(([name, { work }]) => [name, work]));
+  const activities = new Map([...syncBySource].map(([name, { work }]) => [name, work]));
 
   const deliveryContext = { ...commonContext, sinks: listConfiguredSinks(sinks.built), outbox: store.outbox };
   const dispatcher = createEventDispatcher({ ...deliveryContext, building });
-  const silenceKeeper = createSilenceKeeper({ store, clock, log });
+  const alarmSilenceKeeper = createSilenceKeeper({ store, clock, log });
   const logSpaceMonitor = createLogSpaceMonitor({ outbox: store.outbox, metrics, log });
   const pruning = createEventLogPruning({ ...deliveryContext, bounds: retentionBounds(state), space: logSpaceMonitor });
   const commands = await createWriteCommandService({
@@ -161,11 +161,11 @@ export async function buildPipeline(options: PipelineOptions) {
     armAtStart: options.armWriting,
     ...(options.approved && { approved: options.approved }),
   });
-  const commandListening = createCommandListeners(listCommandSources(sinks.built), commands.accept);
+  const commandListeners = createCommandListeners(listCommandSources(sinks.built), commands.accept);
   const reconfigurableParts = listReconfigurableParts({
     ...{ config, environment, log, page, backPressure, pruning, commands, dispatcher },
     ...{ sinks, sinkContext, syncBySource },
-    listening: commandListening,
+    listening: commandListeners,
   });
 
   const stateWarnings = await readStateWarnings(store);
@@ -182,7 +182,7 @@ export async function buildPipeline(options: PipelineOptions) {
     },
     live: {
       ...{ startedAtMs: options.startedAtMs, sinks: dispatcher.status, commands: commands.status },
-      source: (name) => readLiveSourceStatus(sources.get(name), workBySource.get(name)),
+      source: (name) => readLiveSourceStatus(sources.get(name), activities.get(name)),
       configuration: options.processStatus.configuration,
       notices: () => [
         ...stateWarnings,
@@ -196,11 +196,11 @@ export async function buildPipeline(options: PipelineOptions) {
       ],
     },
   });
-  const pageResponses = createPageApi({
+  const pageApi = createPageApi({
     ...{ clock, store, status, plots, sources: Object.keys(config.sources), sinksAndFilters: () => page },
     live: {
-      reading: (source, id) => workBySource.get(source)?.reading(id) ?? null,
-      tag: (source, id) => workBySource.get(source)?.tag(id) ?? null,
+      reading: (source, id) => activities.get(source)?.reading(id) ?? null,
+      tag: (source, id) => activities.get(source)?.tag(id) ?? null,
       sinks: dispatcher.status,
       addressesOf: (event) => listSinkAddresses(page.entries, event, store),
       writable: commands.writable,
@@ -221,11 +221,11 @@ export async function buildPipeline(options: PipelineOptions) {
   const pipelineServices = orderServices(
     [
       { service: pruning, share: 0.1 },
-      { service: silenceKeeper, share: 0.1 },
+      { service: alarmSilenceKeeper, share: 0.1 },
       ...(plots === null ? [] : [{ service: plots, share: 0.1 }]),
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
-      { service: commandListening, share: 0.1 },
+      { service: commandListeners, share: 0.1 },
       { service: groupSourceServices("sensors", ({ sensors }) => sensors), share: 0.1 },
       { service: groupSourceServices("names", ({ names }) => names), share: 0.1 },
       // Stopping aborts requests to the service, because repeating a request costs only one quota slot.
@@ -236,10 +236,10 @@ export async function buildPipeline(options: PipelineOptions) {
   );
 
   return {
-    ...{ store, sources, works: workBySource, commands, status, answers: pageResponses },
+    ...{ store, sources, works: activities, commands, status, answers: pageApi },
     ...{ metrics, commitTrouble, parts: reconfigurableParts, start: pipelineServices.start },
     async stop(deadlineMs: number): Promise<void> {
-      pageResponses.stop();
+      pageApi.stop();
       await pipelineServices.stop(deadlineMs);
     },
     async refreshGauges(): Promise<void> {

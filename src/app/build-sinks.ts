@@ -70,9 +70,10 @@ async function buildSink(
     ...(share && { assignment: share }),
   };
   const sink = parts.standIn?.(name, context) ?? (await definition.sink?.(options, context));
-  const meets = (other: ConfiguredSink) =>
+  const sharesResourceWith = (other: ConfiguredSink) =>
     other.connector === connector && (definition.shared?.(other.options, options) ?? null) !== null;
-  const configuredSink = sink === undefined ? null : { name, connector, sink, delivery: entry, options, meets };
+  const configuredSink =
+    sink === undefined ? null : { name, connector, sink, delivery: entry, options, meets: sharesResourceWith };
   const hasSameOptions = oldSink !== undefined && isDeepStrictEqual(oldSink.entry[connector], options);
   const commandListener = hasSameOptions ? oldSink.listener : ((await definition.commands?.(options, context)) ?? null);
   return { entry, configured: configuredSink, listener: commandListener };

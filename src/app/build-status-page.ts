@@ -71,7 +71,7 @@ export async function buildPagePlots(options: {
     return null;
   }
   const lastRequestNumberBySource = new Map<string, number>();
-  const workerNumbers: WorkerPlotNumbers = {
+  const plotNumbers: WorkerPlotNumbers = {
     async levels() {
       const sinks = await running().status.sinks();
       return new Map(
@@ -107,7 +107,7 @@ export async function buildPagePlots(options: {
       }
     },
   };
-  return createPlots({ store, clock, log, sources, numbers: workerNumbers });
+  return createPlots({ store, clock, log, sources, numbers: plotNumbers });
 }
 
 interface MetricCounterSample {
@@ -123,6 +123,6 @@ const REQUEST_LABELS: Readonly<Record<TracedRequest["endpoint"], string>> = {
 
 function describeRefusal({ message, outcome, tagIds }: TracedRequest): string {
   const [firstTagId] = tagIds;
-  const requestedTags = tagIds.length === 1 ? `tag ${firstTagId}` : `${tagIds.length} tags, the first ${firstTagId}`;
-  return `${message ?? outcome} (${requestedTags})`;
+  const requestedText = tagIds.length === 1 ? `tag ${firstTagId}` : `${tagIds.length} tags, the first ${firstTagId}`;
+  return `${message ?? outcome} (${requestedText})`;
 }

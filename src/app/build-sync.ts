@@ -28,7 +28,7 @@ import { createEmptyClassLogger, type TagClassLists } from "../engine/sync/visib
 import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
 import type { BuiltSource } from "./build-source.ts";
 import type { SourceConfigEntry } from "./config/config.ts";
-import { createNamesFileFollower } from "./reload/tag-names-file-watch.ts";
+import { createTagNamesFileWatch } from "./reload/tag-names-file-watch.ts";
 
 export interface BuiltSourceSync {
   readonly service: WorkerService;
@@ -37,7 +37,7 @@ export interface BuiltSourceSync {
   /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
   readonly sensors: WorkerService;
   /** Reads the names file. Starts before `service`, so that the first list has names. */
-  readonly names: WorkerService & Pick<ReturnType<typeof createNamesFileFollower>, "notices">;
+  readonly names: WorkerService & Pick<ReturnType<typeof createTagNamesFileWatch>, "notices">;
   readonly work: SourceActivity;
   refreshGauges(): void;
   /** Applies a changed configuration, except for options of the connection. */
@@ -63,16 +63,16 @@ export async function buildSourceSync(options: {
   const log = options.log.child({ source: name });
   let settings = planSettings(name, entry, options.state);
   const { token } = entry;
-  const createEmptyClassWarning = (config: SourceConfigEntry) =>
-    createEmptyClassLogger({ source: name, lists: tagClasses(config), followed: config.inventory.sites ?? null, log });
-  let warnOfEmptyClasses = createEmptyClassWarning(entry);
+  const createEmptyTagClassWarning = (config: SourceConfigEntry) =>
+    createEmptyClassLogger({ source: name, lists: classLists(config), followed: config.inventory.sites ?? null, log });
+  let warnOfEmptyTagClasses = createEmptyTagClassWarning(entry);
   const sourceSync = await openSync({
     ...{ source, store: options.store, config: entry, clock, log, metrics, ticker },
-    tagsListed: () => warnOfEmptyClasses(sourceSync.store),
+    tagsListed: () => warnOfEmptyTagClasses(sourceSync.store),
     ...("file" in token ? { tokenStamp: async () => readSecretFileStamp(token.file) } : {}),
   });
   const { scope, store } = sourceSync;
-  const namesFileFollower = createNamesFileFollower({
+  const tagNamesFileWatch = createTagNamesFileWatch({
     ...{ source: name, file: entry.names, clock, log },
     ...{ knownTagIds: sourceSync.listedTagIds, changeNames: sourceSync.changeTagNames },
     commitNames: sourceSync.commitTagNames,
@@ -83,9 +83,9 @@ export async function buildSourceSync(options: {
     options.onRead(name, id, value, atMs);
   };
   const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
-  const requestDemand = createHistoryDemand();
+  const historyDemand = createHistoryDemand();
   const historyPull = createHistoryPull({
-    ...{ source, store, log, metrics, scope, demand: requestDemand },
+    ...{ source, store, log, metrics, scope, demand: historyDemand },
     clock: serviceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
     ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
     mayFetchPast: backPressure.mayFetchPast,
@@ -93,7 +93,7 @@ export async function buildSourceSync(options: {
     knowsTagsOf: sourceSync.knowsTagsOf,
   });
   const liveReads = createLiveReads({
-    ...{ source, store, clock, log, metrics, groupCommit, classes: entry.read, scope, demand: requestDemand },
+    ...{ source, store, clock, log, metrics, groupCommit, classes: entry.read, scope, demand: historyDemand },
     isFirstInventory: () => !sourceSync.firstInventory().done,
     clockSkewMs: () => source.clockSkewMs(),
     offlineGatewayOf: (siteId) => sourceSync.offlineGatewayOf(siteId),
@@ -111,14 +111,14 @@ export async function buildSourceSync(options: {
     const quotaForPlan = { polls: readRequestsPerMinute, shared: buckets.length < 2 };
     return reportPlan(await factsFromState(store, settings, clock, { quota: quotaForPlan, freshness }));
   };
-  const countLeftOutTags = () => {
-    const leftOutTags = liveReads.leftOut();
-    if (leftOutTags === null) return null;
-    const reasonsOfLeftOutTags = [...leftOutTags].flatMap(([id, { kind }]) => (sourceSync.knowsTag(id) ? [kind] : []));
-    const unreadableTagCount = reasonsOfLeftOutTags.filter((kind) => kind === "unreadable").length;
-    return { unreadable: unreadableTagCount, unanswered: reasonsOfLeftOutTags.length - unreadableTagCount };
+  const countTagsWithoutValue = () => {
+    const tagsWithoutValue = liveReads.leftOut();
+    if (tagsWithoutValue === null) return null;
+    const reasons = [...tagsWithoutValue].flatMap(([id, { kind }]) => (sourceSync.knowsTag(id) ? [kind] : []));
+    const unreadableTagCount = reasons.filter((kind) => kind === "unreadable").length;
+    return { unreadable: unreadableTagCount, unanswered: reasons.length - unreadableTagCount };
   };
-  const sourceWork: SourceActivity = {
+  const sourceActivity: SourceActivity = {
     plan: createRequestPlanReport,
     tag: (id) => describeLiveTag(liveReads, id, clock),
     reading: (id) => findTagReadClass(liveReads, id),
@@ -130,7 +130,7 @@ export async function buildSourceSync(options: {
       if (lastLiveRead !== null) lastPollByJob.set("live", lastLiveRead);
       return {
         ...{ activeAlarms: sourceSync.activeAlarms, siteIds: sourceSync.siteIds(), lastPolls: lastPollByJob },
-        leftOut: countLeftOutTags(),
+        leftOut: countTagsWithoutValue(),
         inventoryPageMs: sourceSync.inventoryPageMs(),
       };
     },
@@ -146,8 +146,8 @@ export async function buildSourceSync(options: {
     service: sourceService,
     heartbeat,
     sensors: sensorWatchService,
-    names: namesFileFollower,
-    work: sourceWork,
+    names: tagNamesFileWatch,
+    work: sourceActivity,
     refreshGauges: () => liveReads.showFreshness(),
     async change(next, state) {
       const previousConfig = entry;
@@ -160,16 +160,16 @@ export async function buildSourceSync(options: {
       if (!isDeepStrictEqual(previousConfig.history, entry.history) || settings.valuesMax !== valuesMax)
         historyPull.change({ classes: entry.history, valuesMax: settings.valuesMax });
       sourceSync.change(entry);
-      await namesFileFollower.changeFile(entry.names);
+      await tagNamesFileWatch.changeFile(entry.names);
       heartbeat.change(entry.heartbeat);
       await sensorWatchService.change(entry);
-      warnOfEmptyClasses = createEmptyClassWarning(entry);
-      await warnOfEmptyClasses(store);
+      warnOfEmptyTagClasses = createEmptyTagClassWarning(entry);
+      await warnOfEmptyTagClasses(store);
     },
   };
 }
 
-function tagClasses({ read, history }: SourceConfigEntry): TagClassLists {
+function classLists({ read, history }: SourceConfigEntry): TagClassLists {
   const historyClasses = Map.groupBy(history, ({ resolution, total }) =>
     total ? `history ${resolution} totals` : `history ${resolution}`,
   );
@@ -202,7 +202,7 @@ export function buildSensorWatch(
     return settings === null ? null : createSensorWatch({ ...parts, source, ...settings });
   }
 
-  const sourceService = startServiceOnce({
+  const sensorWatchService = startServiceOnce({
     name: `sensors ${source}`,
     async start(signal) {
       runSignal = signal;
@@ -215,7 +215,7 @@ export function buildSensorWatch(
   });
 
   return {
-    ...sourceService,
+    ...sensorWatchService,
     read: (...seen) => sensorWatch?.read(...seen),
     logged: (...seen) => sensorWatch?.logged(...seen),
     async change(entry) {

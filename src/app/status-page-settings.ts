@@ -23,13 +23,13 @@ export interface StatusPageSettings extends StatusPageConfig {
 }
 
 export function createStatusPageSettings(config: Config, credentials: PageCredentials | null): StatusPageSettings {
-  const currentSettings = (next: Config, login: PageCredentials | null) => ({
+  const buildSettings = (next: Config, login: PageCredentials | null) => ({
     ...{ ...toPageConfig(next), credentials: login, writes: next.commands.enabled, entries: next.sinks },
   });
   const pageSettings = {
-    ...currentSettings(config, credentials),
+    ...buildSettings(config, credentials),
     change: (next: Config, login: PageCredentials | null) =>
-      void Object.assign(pageSettings, currentSettings(next, login)),
+      void Object.assign(pageSettings, buildSettings(next, login)),
   };
   return pageSettings;
 }
@@ -84,8 +84,8 @@ export function readLiveSourceStatus(
 ): RunningSource | null {
   if (source === undefined || work === undefined) return null;
   const { plan, historyStarvesSince, suddenChanges, firstInventory, counts } = work;
-  const liveSourceWork = { plan, historyStarvesSince, suddenChanges, firstInventory, counts };
-  return { quota: source.quota(), clockSkewMs: source.clockSkewMs(), ...liveSourceWork };
+  const sourceActivity = { plan, historyStarvesSince, suddenChanges, firstInventory, counts };
+  return { quota: source.quota(), clockSkewMs: source.clockSkewMs(), ...sourceActivity };
 }
 
 export async function readStateWarnings(store: Store): Promise<readonly string[]> {

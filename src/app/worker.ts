@@ -1,7 +1,7 @@
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
 import { type Clock, systemClock } from "../core/runtime/clock.ts";
 import { createClockCheck, createClockWatchService } from "../core/runtime/clock-check.ts";
-import { createServiceRun, orderServices } from "../core/runtime/lifecycle.ts";
+import { createServiceRunner, orderServices } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
 import { addProcessMetrics, createMetrics, metricsText } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
@@ -136,7 +136,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     ],
     { clock, log },
   );
-  const runner = createServiceRun(workerServices, {
+  const runner = createServiceRunner(workerServices, {
     log,
     started: () => log.info({ version: VERSION, status: pageServer.url() }, "started"),
     async ended() {

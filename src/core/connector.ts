@@ -97,11 +97,11 @@ export interface BuildingView {
   /** Alarms of all sources that the service listed as active. */
   activeAlarms(): Promise<readonly AlarmView[]>;
   findAlarm(source: string, id: string): Promise<AlarmView | undefined>;
-  inventory<N extends keyof InventoryMap>(noun: N): Promise<readonly ListedInventoryObject<InventoryMap[N]>[]>;
+  inventory<N extends keyof ObjectByNoun>(noun: N): Promise<readonly ListedInventoryObject<ObjectByNoun[N]>[]>;
   /** Finds an object as the service last listed it; undefined for an unknown id. */
-  findObject<N extends keyof InventoryMap>(noun: N, source: string, id: string): Promise<InventoryMap[N] | undefined>;
+  findObject<N extends keyof ObjectByNoun>(noun: N, source: string, id: string): Promise<ObjectByNoun[N] | undefined>;
   /** Time of the first list that contained the object, UTC; undefined when it is unknown. */
-  firstListed(noun: keyof InventoryMap, source: string, id: string): Promise<string | undefined>;
+  firstListed(noun: keyof ObjectByNoun, source: string, id: string): Promise<string | undefined>;
   /** True after the tags of a site's systems were listed once. Before that, a tag without systems may have some. */
   hasListedSystems(source: string, siteId: string): Promise<boolean>;
   /** Systems that list the tag; empty when none does or when tags of systems are not read. */
@@ -137,7 +137,7 @@ export interface TimeRange {
   readonly toMs: number;
 }
 
-export interface InventoryMap {
+export interface ObjectByNoun {
   readonly site: Site;
   readonly gateway: Gateway;
   readonly host: Host;

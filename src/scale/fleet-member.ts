@@ -9,7 +9,7 @@ import { Retryable } from "../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
 import { type Clock, systemClock } from "../core/runtime/clock.ts";
 import { createClockCheck, createClockWatchService } from "../core/runtime/clock-check.ts";
-import { createServiceRun, orderServices } from "../core/runtime/lifecycle.ts";
+import { createServiceRunner, orderServices } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
 import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
@@ -238,7 +238,7 @@ async function buildMember(
     ],
     { clock, log },
   );
-  const run = createServiceRun(orderedServices, {
+  const run = createServiceRunner(orderedServices, {
     log,
     started(signal) {
       void time.watch(signal);

@@ -66,9 +66,9 @@ export type AlarmStore = ReturnType<typeof createAlarmStore>;
 const ALARM_ID_STEP_PER_REPLAY = 1_000_000;
 
 export function createAlarmStore(world: SimulatedSites, devices: Devices, options: SimulatorOptions) {
-  const controlledAlarms = new Map<string, OriginalAlarm>();
+  const manualAlarms = new Map<string, OriginalAlarm>();
   const alarmChangesById = new Map<string, AlarmChange>();
-  const transitionsByControl: AlarmTransition[] = [];
+  const manualTransitions: AlarmTransition[] = [];
   const resolvedAlarmRetentionMs = options.alarms.resolved_retention_h * 3_600_000;
   const recoveryDurationMs = options.alarms.recovering_s * 1000;
 
@@ -127,9 +127,9 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
   function listOriginalAlarms(sinceMs: number, nowMs: number, siteId: number | undefined): OriginalAlarm[] {
     const recordedAlarms = [...world.sites.values()]
       .filter(({ id }) => siteId === undefined || id === siteId)
-      .flatMap((site) => [...listRecordedAlarms(site, sinceMs, nowMs)].filter(({ id }) => !controlledAlarms.has(id)));
-    const storedSiteAlarms = controlledAlarms.values().filter((base) => siteId === undefined || base.siteId === siteId);
-    return [...recordedAlarms.map(toOriginalAlarm), ...storedSiteAlarms];
+      .flatMap((site) => [...listRecordedAlarms(site, sinceMs, nowMs)].filter(({ id }) => !manualAlarms.has(id)));
+    const manualSiteAlarms = manualAlarms.values().filter((base) => siteId === undefined || base.siteId === siteId);
+    return [...recordedAlarms.map(toOriginalAlarm), ...manualSiteAlarms];
   }
 
   function listAlarms(nowMs: number, { siteId, status }: AlarmFilter = {}): Alarm[] {
@@ -139,7 +139,7 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
       const alarm = computeAlarmState(originalAlarm, nowMs);
       if (alarm === undefined || (alarm.resolvedAtMs ?? nowMs) < oldestRetainedMs) {
         if (originalAlarm.resolvesAtMs === null) {
-          controlledAlarms.delete(originalAlarm.id);
+          manualAlarms.delete(originalAlarm.id);
           alarmChangesById.delete(originalAlarm.id);
         }
         continue;
@@ -151,8 +151,8 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
   }
 
   function findOriginalAlarm(id: string, nowMs: number): OriginalAlarm | undefined {
-    const storedAlarm = controlledAlarms.get(id);
-    if (storedAlarm !== undefined || !options.alarms.recorded) return storedAlarm;
+    const manualAlarm = manualAlarms.get(id);
+    if (manualAlarm !== undefined || !options.alarms.recorded) return manualAlarm;
     const pass = Math.floor((Number(id) % ALARM_ID_STEP_PER_COPY) / ALARM_ID_STEP_PER_REPLAY);
     for (const site of world.sites.values()) {
       const episode = site.alarms.find((candidate) => String(candidate.id + pass * ALARM_ID_STEP_PER_REPLAY) === id);
@@ -164,9 +164,9 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
   }
 
   return {
-    stored: controlledAlarms,
+    stored: manualAlarms,
     changes: alarmChangesById,
-    controlTransitions: transitionsByControl,
+    controlTransitions: manualTransitions,
     list: listAlarms,
     find(id: string, nowMs: number): Alarm | undefined {
       const originalAlarm = findOriginalAlarm(id, nowMs);
@@ -175,20 +175,20 @@ export function createAlarmStore(world: SimulatedSites, devices: Devices, option
     change(id: string, nowMs: number, change: AlarmChange): void {
       const originalAlarm = findOriginalAlarm(id, nowMs);
       if (originalAlarm === undefined) return;
-      controlledAlarms.set(id, originalAlarm);
+      manualAlarms.set(id, originalAlarm);
       alarmChangesById.set(id, { ...alarmChangesById.get(id), ...change });
     },
-    addTransition: (transition: AlarmTransition) => transitionsByControl.push(transition),
+    addTransition: (transition: AlarmTransition) => manualTransitions.push(transition),
     transitions(fromMs: number, toMs: number): AlarmTransition[] {
       const recordedAlarms = [...world.sites.values()].flatMap((site) => [...listRecordedAlarms(site, fromMs, toMs)]);
       const recordedTransitions = recordedAlarms.flatMap(({ site, id, raisedMs, resolvedMs }): AlarmTransition[] => {
-        const transitionAlarm = { alarmId: id, siteId: site.id, triggeredAtMs: raisedMs };
-        const raised = { ...transitionAlarm, atMs: raisedMs, kind: "raised" } as const;
+        const transitionFields = { alarmId: id, siteId: site.id, triggeredAtMs: raisedMs };
+        const raised = { ...transitionFields, atMs: raisedMs, kind: "raised" } as const;
         const alarmChange = alarmChangesById.get(id);
         const isAlarmEndOverridden = alarmChange?.resolvedAtMs !== undefined || alarmChange?.deleted === true;
-        return isAlarmEndOverridden ? [raised] : [raised, { ...transitionAlarm, atMs: resolvedMs, kind: "resolved" }];
+        return isAlarmEndOverridden ? [raised] : [raised, { ...transitionFields, atMs: resolvedMs, kind: "resolved" }];
       });
-      return [...recordedTransitions, ...transitionsByControl]
+      return [...recordedTransitions, ...manualTransitions]
         .filter(({ atMs }) => atMs >= fromMs && atMs <= toMs)
         .sort((a, b) => a.atMs - b.atMs);
     },

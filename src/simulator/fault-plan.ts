@@ -171,15 +171,15 @@ export type FaultPlan = ReturnType<typeof createFaultPlan>;
 export function createFaultPlan(initial: readonly FaultRule[], nowMs: number, random: Random) {
   const createActiveFaultRules = (rules: readonly FaultRule[], setMs: number): ActiveFaultRule[] =>
     rules.map((rule) => ({ rule, setMs, matched: 0, applied: 0 }));
-  let active = createActiveFaultRules(initial, nowMs);
+  let activeRules = createActiveFaultRules(initial, nowMs);
   return {
     set(rules: readonly FaultRule[], atMs: number) {
-      active = createActiveFaultRules(rules, atMs);
+      activeRules = createActiveFaultRules(rules, atMs);
     },
     faultsFor(describeRequest: () => FaultableRequest, atMs: number): Fault[] {
-      if (active.length === 0) return [];
+      if (activeRules.length === 0) return [];
       const request = describeRequest();
-      return active.filter((one) => faultRuleApplies(one, request, atMs, random)).map(({ rule }) => rule.fault);
+      return activeRules.filter((one) => faultRuleApplies(one, request, atMs, random)).map(({ rule }) => rule.fault);
     },
   };
 }

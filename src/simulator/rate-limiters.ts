@@ -15,8 +15,8 @@ const REQUEST_COUNTER_MODELS: Record<RateLimitOptions["model"], RequestCounterMo
   calendar_window: (limit, windowMs) => countInFixedWindow(limit, windowMs, "calendar"),
   sliding_log: (limit, windowMs) => countInSlidingLog(limit, windowMs, false),
   sliding_log_counting_refusals: (limit, windowMs) => countInSlidingLog(limit, windowMs, true),
-  token_bucket: tokenBucket,
-  leaky_bucket: leakyBucket,
+  token_bucket: countWithTokenBucket,
+  leaky_bucket: countWithLeakyBucket,
   weighted_counter: countInWeightedWindows,
 };
 
@@ -67,12 +67,12 @@ function countInSlidingLog(limit: number, windowMs: number, countRefusals: boole
   };
 }
 
-function tokenBucket(limit: number, windowMs: number): RequestCounter {
+function countWithTokenBucket(limit: number, windowMs: number): RequestCounter {
   let tokens = limit;
-  let filledMs = Number.NEGATIVE_INFINITY;
+  let lastRefillMs = Number.NEGATIVE_INFINITY;
   return (nowMs) => {
-    tokens = Math.min(limit, tokens + ((nowMs - filledMs) * limit) / windowMs);
-    filledMs = nowMs;
+    tokens = Math.min(limit, tokens + ((nowMs - lastRefillMs) * limit) / windowMs);
+    lastRefillMs = nowMs;
     if (tokens < 1) return refuseRequest(roundUpToSeconds(((1 - tokens) * windowMs) / limit));
     tokens -= 1;
     return allowRequest(tokens);
@@ -80,14 +80,14 @@ function tokenBucket(limit: number, windowMs: number): RequestCounter {
 }
 
 /** Works like `limit_req` with `nodelay` of nginx. */
-function leakyBucket(limit: number, windowMs: number, burst: number): RequestCounter {
+function countWithLeakyBucket(limit: number, windowMs: number, burst: number): RequestCounter {
   let excessRequests = Number.NEGATIVE_INFINITY;
-  let lastSeenMs = 0;
+  let lastRequestMs = 0;
   return (nowMs) => {
-    const newExcess = Math.max(0, excessRequests - ((nowMs - lastSeenMs) * limit) / windowMs + 1);
+    const newExcess = Math.max(0, excessRequests - ((nowMs - lastRequestMs) * limit) / windowMs + 1);
     if (newExcess > burst) return refuseRequest(roundUpToSeconds(((newExcess - burst) * windowMs) / limit));
     excessRequests = newExcess;
-    lastSeenMs = nowMs;
+    lastRequestMs = nowMs;
     return allowRequest(burst - newExcess);
   };
 }
@@ -95,24 +95,24 @@ function leakyBucket(limit: number, windowMs: number, burst: number): RequestCou
 /** Counts the requests of this calendar window and a share of the requests of the previous window. */
 function countInWeightedWindows(limit: number, windowMs: number): RequestCounter {
   let windowNumber = Number.NaN;
-  let currentCount = 0;
-  let previousCount = 0;
+  let currentWindowCount = 0;
+  let previousWindowCount = 0;
   return (nowMs) => {
     const currentWindowNumber = Math.floor(nowMs / windowMs);
     if (currentWindowNumber !== windowNumber) {
-      previousCount = currentWindowNumber === windowNumber + 1 ? currentCount : 0;
-      currentCount = 0;
+      previousWindowCount = currentWindowNumber === windowNumber + 1 ? currentWindowCount : 0;
+      currentWindowCount = 0;
       windowNumber = currentWindowNumber;
     }
     const remainingWindowFraction = 1 - (nowMs - currentWindowNumber * windowMs) / windowMs;
-    const weightedRequestCount = previousCount * remainingWindowFraction + currentCount;
+    const weightedRequestCount = previousWindowCount * remainingWindowFraction + currentWindowCount;
     if (weightedRequestCount + 1 > limit) {
       const windowLeftMs = windowMs * remainingWindowFraction;
-      const waitMs = ((weightedRequestCount + 1 - limit) * windowMs) / previousCount;
-      const waitAfterWindowMs = Math.max(0, 1 - (limit - 1) / currentCount) * windowMs;
+      const waitMs = ((weightedRequestCount + 1 - limit) * windowMs) / previousWindowCount;
+      const waitAfterWindowMs = Math.max(0, 1 - (limit - 1) / currentWindowCount) * windowMs;
       return refuseRequest(roundUpToSeconds(waitMs <= windowLeftMs ? waitMs : windowLeftMs + waitAfterWindowMs));
     }
-    currentCount += 1;
+    currentWindowCount += 1;
     return allowRequest(limit - weightedRequestCount - 1);
   };
 }

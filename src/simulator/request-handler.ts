@@ -54,8 +54,8 @@ interface ApiRequestProgress {
 export function createRequestHandler(context: SimulatedServiceContext, tokens: AccessTokens, faultPlan: FaultPlan) {
   const { options, log } = context;
   const { key, list_endpoints, retry_after, scope, tag_endpoints } = options.limits;
-  const countTagRequestOfKey = createRateLimiter(tag_endpoints);
-  const countListRequestOfKey = list_endpoints && createRateLimiter(list_endpoints);
+  const countTagRequest = createRateLimiter(tag_endpoints);
+  const countListRequest = list_endpoints && createRateLimiter(list_endpoints);
   const endpointByPath = new Map(API_ENDPOINTS.map((endpoint) => [endpoint.path, endpoint]));
   let health = options.health;
 
@@ -116,8 +116,8 @@ export function createRequestHandler(context: SimulatedServiceContext, tokens: A
 
   function countRequest(endpoint: Endpoint, token: AccessToken, nowMs: number): LimitVerdict | undefined {
     const rateLimitKey = key === "user" ? `user ${token.user.id}` : `token ${token.text}`;
-    if (!endpoint.limited) return countListRequestOfKey?.(rateLimitKey, nowMs);
-    return countTagRequestOfKey(scope === "shared" ? rateLimitKey : `${rateLimitKey} ${endpoint.name}`, nowMs);
+    if (!endpoint.limited) return countListRequest?.(rateLimitKey, nowMs);
+    return countTagRequest(scope === "shared" ? rateLimitKey : `${rateLimitKey} ${endpoint.name}`, nowMs);
   }
 
   function addLimitHeaders(reply: ServiceReply, endpoint: Endpoint, verdict: LimitVerdict | undefined): ServiceReply {

@@ -33,14 +33,14 @@ export function createRequestLog(retained: number) {
   const loggedRequests: LoggedRequest[] = [];
   const loggedTagWrites: LoggedTagWrite[] = [];
   const requestTotalsByStatus: Record<string, number> = {};
-  let number = 0;
+  let lastRequestNumber = 0;
   return {
     requests: loggedRequests as readonly LoggedRequest[],
     writes: loggedTagWrites as readonly LoggedTagWrite[],
     totals: requestTotalsByStatus as Readonly<Record<string, number>>,
     nextNumber(): number {
-      number += 1;
-      return number;
+      lastRequestNumber += 1;
+      return lastRequestNumber;
     },
     add(request: LoggedRequest): void {
       loggedRequests.push(request);

@@ -235,13 +235,13 @@ function chooseTimelineAnchors(
   const timelineAnchorBySiteId = new Map(sites.map((site) => [site.id, computeWeekAnchor(site, epochMs, speed)]));
   if (anchor === "weeks") return timelineAnchorBySiteId;
 
-  const chosenAlarmOfSites = sites
+  const sitesWithChosenAlarm = sites
     .flatMap((site) => {
       const chosenAlarmEpisode = chooseBestAlarmEpisode(site, speed);
       return chosenAlarmEpisode === undefined ? [] : [{ site, episode: chosenAlarmEpisode }];
     })
-    .sort((a, b) => lengthDeviation(a.episode, speed) - lengthDeviation(b.episode, speed) || a.site.id - b.site.id);
-  chosenAlarmOfSites.forEach(({ site, episode }, index) => {
+    .sort((a, b) => durationError(a.episode, speed) - durationError(b.episode, speed) || a.site.id - b.site.id);
+  sitesWithChosenAlarm.forEach(({ site, episode }, index) => {
     const recordedMsBeforeAlarm = (SECONDS_TO_FIRST_ALARM + SECONDS_BETWEEN_SITE_ALARMS * index) * 1000 * speed;
     timelineAnchorBySiteId.set(site.id, Math.max(0, episode.raised - recordedMsBeforeAlarm));
   });
@@ -258,8 +258,8 @@ function computeWeekAnchor({ firstMs, lengthMs }: SiteRecordingSpan, epochMs: nu
 function chooseBestAlarmEpisode({ episodes, lengthMs }: SiteRecordingSpan, speed: number): AlarmPositions | undefined {
   const laterAlarmEpisodes = episodes.filter(({ raised }) => raised >= lengthMs * MIN_ALARM_POSITION_FRACTION);
   const candidates = laterAlarmEpisodes.length > 0 ? laterAlarmEpisodes : episodes;
-  return candidates.toSorted((a, b) => lengthDeviation(a, speed) - lengthDeviation(b, speed) || a.raised - b.raised)[0];
+  return candidates.toSorted((a, b) => durationError(a, speed) - durationError(b, speed) || a.raised - b.raised)[0];
 }
 
-const lengthDeviation = ({ raised, resolved }: AlarmPositions, speed: number) =>
+const durationError = ({ raised, resolved }: AlarmPositions, speed: number) =>
   Math.abs((resolved - raised) / speed / 1000 - PREFERRED_ALARM_DURATION_S);

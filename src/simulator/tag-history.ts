@@ -138,12 +138,12 @@ export function createTagHistory(devices: Devices, buckets: HistoryBuckets, { hi
 
   /** Returns the last minus the first value of the range; null without values. */
   function computeTagTotal(tag: Tag, requested: HistoryPeriod): number | null {
-    const bucketValues: number[] = [];
+    const periodValues: number[] = [];
     visitLoggedTagSamples(tag, includeHistoryRangeEnd(requested), (_, value) => {
-      if (value !== null) bucketValues.push(value);
+      if (value !== null) periodValues.push(value);
     });
-    const [firstValue] = bucketValues;
-    const lastValue = bucketValues.at(-1);
+    const [firstValue] = periodValues;
+    const lastValue = periodValues.at(-1);
     return firstValue === undefined || lastValue === undefined ? null : roundTo4Decimals(lastValue - firstValue);
   }
 

@@ -11,7 +11,7 @@ import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
 import { asFailure, errorText, LocalFailure, Retryable } from "#src/core/errors/errors.ts";
-import { failureOfConnection } from "#src/core/http/connection-problem.ts";
+import { connectionFailure } from "#src/core/http/connection-problem.ts";
 import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { absent, freePort, startMosquitto, temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -173,7 +173,7 @@ describe("the classification of error codes of OpenSSL, Node.js and undici", () 
   test.each(["EMFILE", "ENFILE", "ENOMEM", "EADDRNOTAVAIL"])(
     "classifies %s as an error of this machine and as retryable",
     (code) => {
-      const failure = failureOfConnection(Object.assign(new Error("connect"), { code }), SERVER_INFO);
+      const failure = connectionFailure(Object.assign(new Error("connect"), { code }), SERVER_INFO);
       expect(failure).toBeInstanceOf(LocalFailure);
       expect(failure).toBeInstanceOf(Retryable);
       expect(failure.message).toMatch(/because of this machine/);
@@ -192,7 +192,7 @@ describe("the classification of error codes of OpenSSL, Node.js and undici", () 
     ["HPE_INVALID_CONSTANT", "malformed"],
   ])("%s is classified as %s, also inside another error, and the message contains no request text", (code, kind) => {
     const codedError = Object.assign(new Error("GET /secret"), { code });
-    const failure = failureOfConnection(new Error("fetch failed", { cause: codedError }), SERVER_INFO);
+    const failure = connectionFailure(new Error("fetch failed", { cause: codedError }), SERVER_INFO);
     expect(failure.kind).toBe(kind);
     expect(errorText(failure)).toContain(code);
     expect(errorText(failure)).not.toContain("secret");

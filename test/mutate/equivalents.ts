@@ -100,10 +100,10 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/app/reload/file-watch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/core/codec/history-event.ts": [
     ["< 0 || kindMarkerIndex «> → >=» dataMarkerIndex", "The kind and the points never begin at the same index."],
-    ["MAX_QUOTED_POINT_BYTES + 4 + «2 → (2 * 2)» * BUFFER_MARGIN", ANY_BOUND],
-    ["BUFFER_MARGIN = «200_000 → (200_000 * 2)»;", "Initial size of a buffer that grows."],
+    ["MAX_QUOTED_POINT_BYTES + 4 + «2 → (2 * 2)» * BUFFER_MARGIN_BYTES", ANY_BOUND],
+    ["BUFFER_MARGIN_BYTES = «200_000 → (200_000 * 2)»;", "Initial size of a buffer that grows."],
     ["MAX_QUOTED_POINT_BYTES = «84 → (84 * 2)»;", ANY_BOUND],
-    ["MAX_QUOTED_POINT_BYTES + «4 → (4 * 2)» + 2 * BUFFER_MARGIN", ANY_BOUND],
+    ["MAX_QUOTED_POINT_BYTES + «4 → (4 * 2)» + 2 * BUFFER_MARGIN_BYTES", ANY_BOUND],
     ["allocUnsafeSlow(«0 → 1») };", "Either size is too small for the first event, so the buffer grows."],
     ["if (kindMarkerIndex < «0 → 1» ||", "The stored text begins with a brace, so the kind is never at 0."],
     ["if (kindMarkerIndex «< → <=» 0 ||", "The stored text begins with a brace, so the kind is never at 0."],

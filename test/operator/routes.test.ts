@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import { ConfigError, Malformed, NoTagLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import type { TracedRequest } from "#src/engine/source/request-trace.ts";
 import type { Source } from "#src/engine/source/source.ts";
@@ -134,7 +134,7 @@ describe("encodeFailure and decodeFailure", () => {
     new Retryable("a"),
     new Throttled("a", 1_000),
     new Rejected("a"),
-    new NoLog("a"),
+    new NoTagLog("a"),
     new Malformed("a", "<html>"),
   ])("keep the kind $kind and the message of a failure", (failure) => {
     const decoded = decodeFailure(JSON.parse(JSON.stringify(encodeFailure(failure))));

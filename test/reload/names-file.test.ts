@@ -2,7 +2,7 @@ import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { createNamesFileFollower } from "#src/app/reload/tag-names-file-watch.ts";
+import { createTagNamesFileWatch } from "#src/app/reload/tag-names-file-watch.ts";
 import type { TagNamesById } from "#src/engine/sync/inventory/tag-naming.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -99,7 +99,7 @@ describe("the follower of the names file", () => {
   test("reports a missing file and mistakes until the file is valid, and reads a new path at once", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 0, 1));
     const applied: TagNamesById[] = [];
-    const follower = createNamesFileFollower({
+    const follower = createTagNamesFileWatch({
       ...{ source: "main", file, clock, log: pino({ level: "silent" }), knownTagIds: () => new Set(["1"]) },
       changeNames: (names) => void applied.push(names),
       commitNames: async () => {},

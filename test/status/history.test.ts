@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { makeHistoryEvent } from "#src/core/codec/history-event.ts";
 import { TagPoints } from "#src/core/codec/points.ts";
-import { NoLog } from "#src/core/errors/errors.ts";
+import { NoTagLog } from "#src/core/errors/errors.ts";
 import type { Resolution, TagLog } from "#src/core/model/building.ts";
 import { sourceUri } from "#src/core/model/event.ts";
 import { statusRoutes } from "#src/ui/status/status-server.ts";
@@ -84,7 +84,7 @@ describe("history for a plot", () => {
   test("is not requested for ten minutes after a rejection, and times out after five minutes without a slot", async () => {
     const { calls, clock, fetched } = startFetching();
     fetched.request(range("1"));
-    calls[0]?.reply.reject(new NoLog("The tag has no log."));
+    calls[0]?.reply.reject(new NoTagLog("The tag has no log."));
     await clock.advance(1);
     for (let n = 0; n < 3; n++)
       expect(fetched.request(range("1"))).toEqual({ state: "refused", why: "The tag has no log." });

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Receipt } from "#src/core/connector.ts";
-import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import { ConfigError, Malformed, NoTagLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { EventNumber } from "#src/core/model/delivery-sequence.ts";
 import { type Event, eventOrderingKey } from "#src/core/model/event.ts";
 import { openDispatcherRig, type Place, type ScriptedSink, scriptedSink } from "../delivery/dispatcher-rig.ts";
@@ -243,7 +243,7 @@ function createError(behaviour: string): unknown {
     throttled: new Throttled("wait", null),
     config: new ConfigError("renew the token", { reason: "unauthenticated" }),
     rejected: new Rejected("no"),
-    "no-log": new NoLog("no log"),
+    "no-log": new NoTagLog("no log"),
     malformed: new Malformed("odd", "<html>"),
     unknown: new TypeError("x is undefined"),
   };

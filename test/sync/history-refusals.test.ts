@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { ConfigError, NoLog, Rejected, Retryable } from "#src/core/errors/errors.ts";
+import { ConfigError, NoTagLog, Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
@@ -262,7 +262,7 @@ describe("a 404 of a log", () => {
     await putOrder(backfill);
     service.trouble = ({ tagIds, from, to, resolution }) =>
       resolution === "5m" && tagIds.includes("102") && Date.parse(from) >= fromMs - FIVE_MS && Date.parse(to) <= toMs
-        ? new NoLog("404, no log")
+        ? new NoTagLog("404, no log")
         : null;
     await follow(await pull({ 1: tags }, [{ ...FIVE, backfill: "0s" }]), HOUR_MS);
     const order = await storedOrder();

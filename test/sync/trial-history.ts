@@ -1,4 +1,4 @@
-import { NoLog, Retryable } from "#src/core/errors/errors.ts";
+import { NoTagLog, Retryable } from "#src/core/errors/errors.ts";
 import type { Measurement, Resolution, TagLog, TagTotal, TagValue } from "#src/core/model/building.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { TagHistoryFact } from "#src/core/model/history-event-data.ts";
@@ -67,7 +67,7 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
     await clock.sleep(200, signal);
     const failure = trial.trouble(query);
     if (failure !== null) throw failure;
-    if (query.tagIds.some((id) => trial.withoutLog.has(id))) throw new NoLog("404, no log");
+    if (query.tagIds.some((id) => trial.withoutLog.has(id))) throw new NoTagLog("404, no log");
     const logs = query.tagIds.map((id) => ({ ...tagNamed(id), measurements: series(id, query) }));
     const values = logs.reduce((sum, log) => sum + log.measurements.length, 0);
     if (values > trial.valuesMax) throw new Retryable("504, too much");

@@ -38,7 +38,7 @@ function findUnavailableSystems({ sources }: ConfigSections): readonly ConfigCon
   const message = "To select by system, set inventory.tags_of_systems: true for this source.";
   return Object.entries(sources).flatMap(([name, { read, history, inventory, silent_sensors: sensors }]) => {
     if (inventory.tags_of_systems) return [];
-    const classes = Object.entries({ read, history }).flatMap(([list, entries]) =>
+    const classSelections = Object.entries({ read, history }).flatMap(([list, entries]) =>
       entries.flatMap(({ select }, n) => [
         { select, path: [list, n, "select"] },
         { select: select.exclude ?? {}, path: [list, n, "select", "exclude"] },
@@ -46,7 +46,7 @@ function findUnavailableSystems({ sources }: ConfigSections): readonly ConfigCon
     );
     const sensorListSelections =
       sensors === false ? [] : SENSOR_LISTS.map((list) => ({ select: sensors[list], path: ["silent_sensors", list] }));
-    return [...classes, ...sensorListSelections]
+    return [...classSelections, ...sensorListSelections]
       .filter(({ select }) => select.systems !== undefined)
       .map(({ path }) => ({ path: ["sources", name, ...path, "systems"], message }));
   });
@@ -133,13 +133,13 @@ interface FoundSecretReference {
 
 /** Finds options that would send the token of a source to another server. */
 export function findSharedTokens(config: object): readonly ConfigContradiction[] {
-  const tokenSources = new Map<string, string>();
+  const tokenOwners = new Map<string, string>();
   const sortedSecrets = findSecrets(config, []).toSorted((a, b) => Number(isSourceToken(b)) - Number(isSourceToken(a)));
   return sortedSecrets.flatMap(({ path, ref, source }): readonly ConfigContradiction[] => {
     const identities = listSecretIdentities(ref);
-    const owningSource = identities.map((identity) => tokenSources.get(identity)).find((name) => name !== undefined);
+    const owningSource = identities.map((identity) => tokenOwners.get(identity)).find((name) => name !== undefined);
     if (owningSource !== undefined) return [{ path, message: sharedTokenMessage(ref, owningSource, source) }];
-    if (source !== null) for (const identity of identities) tokenSources.set(identity, source);
+    if (source !== null) for (const identity of identities) tokenOwners.set(identity, source);
     return [];
   });
 }

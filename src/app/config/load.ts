@@ -150,14 +150,14 @@ export function readStateOptions(text: string, environment: ProcessEnv): StateCo
   try {
     const document = parseDocument(text, { version: "1.2", prettyErrors: false });
     const { problems } = interpolateVariables(document, environment);
-    const unsetPaths = problems.map(({ path }) => path.map(String).join("."));
+    const unsetOptions = problems.map(({ path }) => path.map(String).join("."));
     const stateYamlNode: unknown = isMap(document.contents) ? document.get("state") : null;
     if (!isMap(stateYamlNode)) return UNKNOWN_STATE_SECTION;
     const { folder, postgres } = stateYamlNode.toJS(document, { maxAliasCount: 100 }) as Readonly<
       Record<"folder" | "postgres", unknown>
     >;
-    const isStateFolderKnown = typeof folder === "string" && folder !== "" && !unsetPaths.includes("state.folder");
-    const isPostgresStateKnown = !unsetPaths.some((path) => path.startsWith("state.postgres"));
+    const isStateFolderKnown = typeof folder === "string" && folder !== "" && !unsetOptions.includes("state.folder");
+    const isPostgresStateKnown = !unsetOptions.some((path) => path.startsWith("state.postgres"));
     const parsedPostgresState = PostgresState.safeParse(postgres);
     return {
       folder: isStateFolderKnown ? folder : null,

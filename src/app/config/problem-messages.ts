@@ -86,7 +86,7 @@ function describeUnionIssue(
   const { options } = issue as { options?: readonly unknown[] };
   if (issue.errors.length === 0) return [{ path, message: allowedChoicesMessage((options ?? []).map(String), value) }];
   const rankedUnionBranches = issue.errors
-    .map((issues) => ({ issues, distance: schemaIssueDistance(issues) }))
+    .map((issues) => ({ issues, distance: distanceFromSchema(issues) }))
     .toSorted((a, b) => a.distance - b.distance);
   const closestBranch = rankedUnionBranches[0];
   const issueMessage = findCustomIssueMessage(issue);
@@ -98,7 +98,7 @@ function describeUnionIssue(
 
 const UNLIKELY_DISTANCE = 5;
 
-function schemaIssueDistance(issues: readonly ZodIssue[]): number {
+function distanceFromSchema(issues: readonly ZodIssue[]): number {
   let totalDistance = 0;
   for (const issue of issues) {
     if (issue.code === "unrecognized_keys") totalDistance += UNLIKELY_DISTANCE * issue.keys.length;

@@ -90,7 +90,7 @@ export function suggestOptionValue(invalid: InvalidOptionValue): string | null {
 function suggestFixForNumber(invalid: InvalidOptionValue, value: number | boolean): string | null {
   if (value === true && isOptionValueValid(invalid, undefined)) return "Leave this key out: it is on without it.";
   const booleanAdvice = value === 1 || value === 0 ? suggestFirstValidValue(invalid, [value === 1]) : null;
-  return booleanAdvice ?? suggestList(invalid, value) ?? (invalid.acceptsText ? suggestText(invalid, value) : null);
+  return booleanAdvice ?? suggestList(invalid, value) ?? (invalid.acceptsText ? suggestAsText(invalid, value) : null);
 }
 
 /** Lists values that a text may mean: true or false as in YAML 1.1, or a number in another spelling. */
@@ -127,7 +127,7 @@ function suggestOmittingOption(invalid: InvalidOptionValue, text: string): strin
 const DURATION_UNITS = ["s", "m", "h", "d"];
 
 /** For a number or a boolean where a text is required, suggests quotes or a duration. */
-function suggestText(invalid: InvalidOptionValue, value: number | boolean): string | null {
+function suggestAsText(invalid: InvalidOptionValue, value: number | boolean): string | null {
   const valueText = String(value);
   const problemWithText = invalid.complaintWith(valueText);
   if (problemWithText === null) return `Put this into quotes: "${valueText}".`;

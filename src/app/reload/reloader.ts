@@ -58,10 +58,10 @@ export function createReloader(
   const runOneReloadAtATime = serialRunner();
   const stopController = new AbortController();
   let configInForce = options.config;
-  let last: ReloadReport | null = null;
+  let lastReport: ReloadReport | null = null;
   let pending: readonly ConfigChange[] = [];
-  let refused: readonly string[] | null = null;
-  let failures: readonly string[] = [];
+  let fileProblems: readonly string[] | null = null;
+  let partFailures: readonly string[] = [];
   const pendingEventCommits = new Set<Promise<unknown>>();
 
   async function prepareReload() {
@@ -79,9 +79,9 @@ export function createReloader(
       await discard();
       throw error;
     }
-    const liveChanges = allConfigChanges.filter(({ effect }) => effect === "alone");
+    const changesNow = allConfigChanges.filter(({ effect }) => effect === "alone");
     const changesAfterRestart = allConfigChanges.filter(({ effect }) => effect === "restart");
-    return { next: nextConfig, ready: preparedChanges, discard, changes: liveChanges, waiting: changesAfterRestart };
+    return { next: nextConfig, ready: preparedChanges, discard, changes: changesNow, waiting: changesAfterRestart };
   }
 
   async function reloadNow(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
@@ -112,15 +112,15 @@ export function createReloader(
     }
     const hasNewConfigChanges = changes.length > 0 || !isDeepStrictEqual(waiting, pending);
     const appliedReloadReport = { ...reloadReport, changes, pending: waiting, failures: failedPartMessages };
-    if (refused !== null) log.info({ file }, "the configuration file is right again");
-    refused = null;
+    if (fileProblems !== null) log.info({ file }, "the configuration file is right again");
+    fileProblems = null;
     metrics.configRefused.set(0);
     configInForce = prepared.next;
     pending = waiting;
-    failures = failedPartMessages.length > 0 || changes.length > 0 ? failedPartMessages : failures;
+    partFailures = failedPartMessages.length > 0 || changes.length > 0 ? failedPartMessages : partFailures;
     metrics.configPending.set(pending.length);
     metrics.reloads.inc({ outcome: changes.length > 0 ? "changed" : "unchanged" });
-    if (hasNewConfigChanges || by !== "file") last = appliedReloadReport;
+    if (hasNewConfigChanges || by !== "file") lastReport = appliedReloadReport;
     if (hasNewConfigChanges) await recordConfigChange(appliedReloadReport);
     else if (by !== "file") log.info({ by }, "the configuration file says what is in force");
     return appliedReloadReport;
@@ -129,10 +129,10 @@ export function createReloader(
   function recordRefusedReload(report: ReloadReport): void {
     metrics.reloads.inc({ outcome: "refused" });
     metrics.configRefused.set(1);
-    if (!isDeepStrictEqual(refused, report.refused))
+    if (!isDeepStrictEqual(fileProblems, report.refused))
       log.warn({ file, problems: report.refused }, "the configuration file is wrong and changes nothing");
-    refused = report.refused;
-    last = report;
+    fileProblems = report.refused;
+    lastReport = report;
   }
 
   async function recordConfigChange({ by, at, changes, pending: waiting }: ReloadReport): Promise<void> {
@@ -165,16 +165,16 @@ export function createReloader(
     ...{ name: "configuration file", file, clock, log },
     onStable: async () => (await runOneReloadAtATime(() => reloadNow("file", false))).refused === null,
   });
-  const startSignal = Promise.withResolvers<void>();
+  const reloaderStart = Promise.withResolvers<void>();
   const reloadService = startServiceOnce({
     name: "reload",
     async start(signal) {
-      startSignal.resolve();
+      reloaderStart.resolve();
       if (options.isWatched) await configFileWatch.start(signal);
     },
     async stop(deadlineMs) {
       stopController.abort(new OrderlyStop());
-      startSignal.resolve();
+      reloaderStart.resolve();
       await configFileWatch.stop(deadlineMs);
       // Wait until a running reload has finished, so that all parts have the same configuration.
       const lastReloadDone = runOneReloadAtATime(async () => undefined);
@@ -187,10 +187,10 @@ export function createReloader(
     ...reloadService,
     /** Reloads the configuration file. Never throws: the report contains the problems. */
     async reload(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
-      await startSignal.promise;
+      await reloaderStart.promise;
       return runOneReloadAtATime(() => reloadNow(by, isDryRun));
     },
-    state: (): ConfigurationState => ({ file, last, pending, refused }),
+    state: (): ConfigurationState => ({ file, last: lastReport, pending, refused: fileProblems }),
     /** Returns the last accepted configuration, with the old values of options that wait for a restart. */
     inForce: () => configInForce,
     notices(): readonly string[] {
@@ -198,8 +198,8 @@ export function createReloader(
       const restartWaitText = `wait${pending.length === 1 ? "s" : ""} for a restart`;
       const optionPaths = pending.map(({ path }) => path).join(", ");
       return [
-        ...(refused === null ? [] : [invalidConfigNotice(file, refused)]),
-        ...failures.map(
+        ...(fileProblems === null ? [] : [invalidConfigNotice(file, fileProblems)]),
+        ...partFailures.map(
           (failure) => `A part of the new configuration is not in force, and a restart puts it there. ${failure}`,
         ),
         ...(pending.length === 0 ? [] : [`${changeCount} of the configuration ${restartWaitText}: ${optionPaths}.`]),

@@ -12,7 +12,7 @@ const WATCH_STOP_TIMEOUT_MS = 5_000;
 const MAX_LOGGED_PROBLEMS = 10;
 
 /** Reads the names file of a source at the start and after each change. A file with mistakes changes no names. */
-export function createNamesFileFollower(options: {
+export function createTagNamesFileWatch(options: {
   readonly source: string;
   /** Path of the names file; undefined without one. */
   readonly file: string | undefined;
@@ -27,9 +27,9 @@ export function createNamesFileFollower(options: {
   let { file } = options;
   const stopController = new AbortController();
   let runSignal: AbortSignal | null = null;
-  let watch: WorkerService | null = null;
-  let pendingChange: Promise<unknown> = Promise.resolve();
-  let reported: Omit<NamesFile, "entries"> = { problems: [], unknownTags: [] };
+  let fileWatch: WorkerService | null = null;
+  let pendingLoad: Promise<unknown> = Promise.resolve();
+  let reportedFindings: Omit<NamesFile, "entries"> = { problems: [], unknownTags: [] };
 
   async function loadNames(signal: AbortSignal): Promise<boolean> {
     const knownTagIds = options.knownTagIds();
@@ -44,9 +44,9 @@ export function createNamesFileFollower(options: {
     return knownTagIds.size > 0;
   }
 
-  function reportFindings(findings: typeof reported): void {
-    if (isDeepStrictEqual(findings, reported)) return;
-    reported = findings;
+  function reportFindings(findings: typeof reportedFindings): void {
+    if (isDeepStrictEqual(findings, reportedFindings)) return;
+    reportedFindings = findings;
     const problems = findings.problems.slice(0, MAX_LOGGED_PROBLEMS);
     const unknownTags = findings.unknownTags.slice(0, MAX_LOGGED_PROBLEMS);
     if (problems.length > 0) log.warn({ file, problems }, "the names file has mistakes and changes no names");
@@ -54,44 +54,44 @@ export function createNamesFileFollower(options: {
     else log.info({ file }, "the names file has no mistakes");
   }
 
-  function startFollowing(signal: AbortSignal): void {
-    pendingChange = loadNames(signal).catch((error: unknown) => {
+  function startWatching(signal: AbortSignal): void {
+    pendingLoad = loadNames(signal).catch((error: unknown) => {
       if (!signal.aborted) log.error({ file, err: error }, "the names file could not be read");
     });
     if (file === undefined) return;
-    watch = watchFile({ name: `names file of ${source}`, file, clock, log, onStable: () => loadNames(signal) });
-    void watch.start(signal);
+    fileWatch = watchFile({ name: `names file of ${source}`, file, clock, log, onStable: () => loadNames(signal) });
+    void fileWatch.start(signal);
   }
 
-  const followerService = startServiceOnce({
+  const namesFileService = startServiceOnce({
     name: `names ${source}`,
     async start(signal) {
       runSignal = AbortSignal.any([signal, stopController.signal]);
-      startFollowing(runSignal);
+      startWatching(runSignal);
     },
     async stop(deadlineMs) {
       runSignal = null;
       stopController.abort(new OrderlyStop());
-      await watch?.stop(deadlineMs);
-      await endsWithin(clock, deadlineMs, pendingChange);
+      await fileWatch?.stop(deadlineMs);
+      await endsWithin(clock, deadlineMs, pendingLoad);
     },
   });
 
   return {
-    ...followerService,
+    ...namesFileService,
     async changeFile(next) {
       if (next === file) return;
       file = next;
-      await watch?.stop(WATCH_STOP_TIMEOUT_MS);
-      watch = null;
-      if (runSignal !== null) startFollowing(runSignal);
+      await fileWatch?.stop(WATCH_STOP_TIMEOUT_MS);
+      fileWatch = null;
+      if (runSignal !== null) startWatching(runSignal);
     },
     notices() {
-      const [firstProblem, ...others] = reported.problems;
+      const [firstProblem, ...others] = reportedFindings.problems;
       if (firstProblem === undefined) return [];
-      const moreText = others.length === 0 ? "" : ` ${others.length} more: run \`plenum names check\`.`;
+      const unlistedProblemsText = others.length === 0 ? "" : ` ${others.length} more: run \`plenum names check\`.`;
       return [
-        `The names file of ${source} has mistakes, so the names before them stay in force. ${firstProblem}${moreText}`,
+        `The names file of ${source} has mistakes, so the names before them stay in force. ${firstProblem}${unlistedProblemsText}`,
       ];
     },
   };
@@ -101,14 +101,14 @@ const NO_NAMES: NamesFile = { entries: new Map(), problems: [], unknownTags: [] 
 
 /** Reads and checks a names file. A file that cannot be read is a problem, too. */
 export function readNamesFile(file: string, knownTagIds: KnownTagIds): NamesFile {
-  const withProblem = (problem: string) => ({ ...NO_NAMES, problems: [problem] });
+  const noNamesWithProblem = (problem: string) => ({ ...NO_NAMES, problems: [problem] });
   try {
     // A named pipe would block the read.
-    if (!statSync(file).isFile()) return withProblem(`${file} is not a file.`);
+    if (!statSync(file).isFile()) return noNamesWithProblem(`${file} is not a file.`);
     return parseNamesFile(readFileSync(file), knownTagIds);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     const missingText = "does not exist; write it with `plenum names --write`";
-    return withProblem(`${file} ${code === "ENOENT" ? missingText : `cannot be read (${code})`}.`);
+    return noNamesWithProblem(`${file} ${code === "ENOENT" ? missingText : `cannot be read (${code})`}.`);
   }
 }

@@ -4,7 +4,7 @@ import { type Event, toCloudEvent } from "../model/event.ts";
 import type { TagHistoryFact } from "../model/history-event-data.ts";
 import { isoUtc } from "../values/iso-utc.ts";
 import { PointReader } from "./history-point-reader.ts";
-import { COMMA_CODE, MAX_POINT_BYTES, PackedTimes, type TagPoints, VALUE_BY_LETTER, valueLetter } from "./points.ts";
+import { COMMA_CODE, MAX_POINT_BYTES, type TagPoints, TimePacker, VALUE_BY_LETTER, valueLetter } from "./points.ts";
 
 /** Facts of a history event. Its JSON is written directly from columns, because a backfill has millions of points. */
 interface HistoryEventFields {
@@ -28,7 +28,7 @@ export function makeHistoryEvent(fields: HistoryEventFields): Event<"tag-history
   const dataAfterPoints = JSON.stringify({ origin, revised: revisedAt !== null }).slice(1);
   const canPackPoints =
     points.isPlain &&
-    (points.length === 0 || (points.timeMs(0) >= PACKED_FROM_MS && points.timeMs(points.length - 1) < PACKED_END_MS));
+    (points.length === 0 || (points.timeMs(0) >= MIN_PACKED_MS && points.timeMs(points.length - 1) < MAX_PACKED_MS));
   const pointListJson = canPackPoints ? null : JSON.stringify(points);
   const packedPoints = pointListJson === null ? packPoints(points) : null;
   const id = historyEventId([
@@ -141,18 +141,18 @@ const CLOSING_BRACE_CODE = 125;
 
 const MAX_QUOTED_POINT_BYTES = 84;
 const DAY_MS = 86_400_000;
-const PACKED_FROM_MS = Date.UTC(-1, 11, 31) + DAY_MS;
-const PACKED_END_MS = Date.UTC(10_000, 0, 1);
+const MIN_PACKED_MS = Date.UTC(-1, 11, 31) + DAY_MS;
+const MAX_PACKED_MS = Date.UTC(10_000, 0, 1);
 const REUSED_POINT_BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
 
 /** Maximum bytes of the JSON before or after the points: names have up to 10,000 characters. */
-const BUFFER_MARGIN = 200_000;
+const BUFFER_MARGIN_BYTES = 200_000;
 
 /** Packs the points. `quoted` is the JSON list as a JSON string. The next call overwrites the result. */
 function packPoints(points: TagPoints): { between(head: string, tail: string): string; readonly quoted: Buffer } {
-  const maxBufferBytes = points.length * MAX_QUOTED_POINT_BYTES + 4 + 2 * BUFFER_MARGIN;
+  const maxBufferBytes = points.length * MAX_QUOTED_POINT_BYTES + 4 + 2 * BUFFER_MARGIN_BYTES;
   if (REUSED_POINT_BUFFERS.quoted.length < maxBufferBytes) {
-    REUSED_POINT_BUFFERS.packed = Buffer.allocUnsafeSlow(points.length * MAX_POINT_BYTES + 2 * BUFFER_MARGIN);
+    REUSED_POINT_BUFFERS.packed = Buffer.allocUnsafeSlow(points.length * MAX_POINT_BYTES + 2 * BUFFER_MARGIN_BYTES);
     REUSED_POINT_BUFFERS.quoted = Buffer.allocUnsafeSlow(maxBufferBytes);
   }
   const { packed, quoted } = REUSED_POINT_BUFFERS;
@@ -161,9 +161,9 @@ function packPoints(points: TagPoints): { between(head: string, tail: string): s
     quoted: quoted.subarray(0, quotedEnd),
     between(head, tail) {
       const [before, after] = [Buffer.byteLength(head), Buffer.byteLength(tail)];
-      if (before > BUFFER_MARGIN || after > BUFFER_MARGIN)
-        return `${head}${packed.toString("latin1", BUFFER_MARGIN, end)}${tail}`;
-      const headOffset = BUFFER_MARGIN - before;
+      if (before > BUFFER_MARGIN_BYTES || after > BUFFER_MARGIN_BYTES)
+        return `${head}${packed.toString("latin1", BUFFER_MARGIN_BYTES, end)}${tail}`;
+      const headOffset = BUFFER_MARGIN_BYTES - before;
       packed.write(head, headOffset);
       packed.write(tail, end);
       const isSingleByteText = before === head.length && after === tail.length;
@@ -173,31 +173,31 @@ function packPoints(points: TagPoints): { between(head: string, tail: string): s
 }
 
 function packAndQuote(points: TagPoints, packed: Buffer, quoted: Buffer): readonly [end: number, quotedEnd: number] {
-  let packedEnd = BUFFER_MARGIN;
-  let quotedAt = 0;
-  quoted[quotedAt++] = QUOTE_CODE;
-  quoted[quotedAt++] = OPENING_BRACKET_CODE;
-  const packedTimeWriter = new PackedTimes(points);
+  let packedEnd = BUFFER_MARGIN_BYTES;
+  let quotedLength = 0;
+  quoted[quotedLength++] = QUOTE_CODE;
+  quoted[quotedLength++] = OPENING_BRACKET_CODE;
+  const packedTimeWriter = new TimePacker(points);
   const quotedTimeWriter = new PointTimeWriter(QUOTED_POINT_JSON_START);
   for (let i = 0; i < points.length; i++) {
-    if (i > 0) quoted[quotedAt++] = COMMA_CODE;
+    if (i > 0) quoted[quotedLength++] = COMMA_CODE;
     packedEnd = packedTimeWriter.write(i, packed, packedEnd);
-    quotedAt = quotedTimeWriter.write(points.timeMs(i), quoted, quotedAt);
+    quotedLength = quotedTimeWriter.write(points.timeMs(i), quoted, quotedLength);
     const valueCode = points.code(i);
     if (Number.isFinite(valueCode)) {
       const numberStartIndex = packedEnd;
       packedEnd = writeJsonNumber(packed, packedEnd, valueCode);
-      for (let n = numberStartIndex; n < packedEnd; n++) quoted[quotedAt++] = packed[n] as number;
+      for (let n = numberStartIndex; n < packedEnd; n++) quoted[quotedLength++] = packed[n] as number;
     } else {
       const valueWordLetter = valueLetter(valueCode);
       packed[packedEnd++] = valueWordLetter.charCodeAt(0);
-      quotedAt += quoted.write(VALUE_BY_LETTER[valueWordLetter] as string, quotedAt, "latin1");
+      quotedLength += quoted.write(VALUE_BY_LETTER[valueWordLetter] as string, quotedLength, "latin1");
     }
-    quoted[quotedAt++] = CLOSING_BRACE_CODE;
+    quoted[quotedLength++] = CLOSING_BRACE_CODE;
   }
-  quoted[quotedAt++] = CLOSING_BRACKET_CODE;
-  quoted[quotedAt++] = QUOTE_CODE;
-  return [packedEnd, quotedAt];
+  quoted[quotedLength++] = CLOSING_BRACKET_CODE;
+  quoted[quotedLength++] = QUOTE_CODE;
+  return [packedEnd, quotedLength];
 }
 
 /** Converts packed points to a JSON list `[{"time":"2026-01-01T00:00:00.000Z","value":21.5}]`. */
@@ -234,10 +234,10 @@ export function* splitPackedPointsByDay(points: string): Generator<DayPoints> {
   let pointBuffer = reservePointBuffer(points);
   let at = 0;
   let dayFirstPointMs = Number.NaN;
-  const makeDayText = (): DayPoints => ({ time: isoUtc(dayFirstPointMs), text: pointBuffer.toString("latin1", 0, at) });
+  const toDayPoints = (): DayPoints => ({ time: isoUtc(dayFirstPointMs), text: pointBuffer.toString("latin1", 0, at) });
   for (; pointReader.next(); ) {
     if (at > 0 && Math.floor(pointReader.timeMs / DAY_MS) !== Math.floor(dayFirstPointMs / DAY_MS)) {
-      yield makeDayText();
+      yield toDayPoints();
       pointBuffer = reservePointBuffer(points);
       at = 0;
     }
@@ -245,7 +245,7 @@ export function* splitPackedPointsByDay(points: string): Generator<DayPoints> {
     else dayFirstPointMs = pointReader.timeMs;
     at = writePointJson(pointReader, pointTimeWriter, pointBuffer, at);
   }
-  if (at > 0) yield makeDayText();
+  if (at > 0) yield toDayPoints();
 }
 
 function writePointJson(reader: PointReader, times: PointTimeWriter, bytes: Buffer, from: number): number {

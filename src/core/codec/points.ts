@@ -192,7 +192,7 @@ export function valueLetter(code: number): string {
 }
 
 /** Writes the packed times of a series, point by point, without the values. */
-export class PackedTimes {
+export class TimePacker {
   readonly #points: TagPoints;
   #lastMs = 0;
   #stepMs = Number.NaN;

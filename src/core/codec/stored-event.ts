@@ -30,12 +30,12 @@ function packValueEvent(event: Event): string | null {
   if (event.type !== "tag-value" || !canPackValueEvent(event as Event<"tag-value">)) return null;
   const { id, source, type, subject, time, data } = event as Event<"tag-value">;
   const { tag, value, latencyMs } = data;
-  const good: unknown[] = [tag.id, tag.displayName, tag.description, tag.unit, value, latencyMs];
-  if (countNames(tag) > 0) {
+  const packedFields: unknown[] = [tag.id, tag.displayName, tag.description, tag.unit, value, latencyMs];
+  if (countTagNames(tag) > 0) {
     const { id: _, displayName, description, unit, ...names } = tag;
-    good.push(names);
+    packedFields.push(names);
   }
-  return JSON.stringify({ id, source, type, subject, time, good });
+  return JSON.stringify({ id, source, type, subject, time, good: packedFields });
 }
 
 function canPackValueEvent(event: Event<"tag-value">): boolean {
@@ -53,12 +53,12 @@ function canPackValueEvent(event: Event<"tag-value">): boolean {
     data.behindGateway === null &&
     event.siteid !== undefined &&
     event.subject === eventSubject("tag", event.siteid, tag.id) &&
-    countObjectFields(tag) === VALUE_EVENT_FIELD_COUNTS.tag + countNames(tag) &&
+    countObjectFields(tag) === VALUE_EVENT_FIELD_COUNTS.tag + countTagNames(tag) &&
     countObjectFields(lastGood) === VALUE_EVENT_FIELD_COUNTS.lastGood
   );
 }
 
-function countNames({ alias, path, unitCode }: TagNames): number {
+function countTagNames({ alias, path, unitCode }: TagNames): number {
   return (alias === undefined ? 0 : 1) + (path === undefined ? 0 : 1) + (unitCode === undefined ? 0 : 1);
 }
 

@@ -10,10 +10,10 @@ import { maskSecrets } from "../values/secret-masking.ts";
  * | `Throttled`    | the server demands a pause             | waits that long; does not count as an attempt              |
  * | `ConfigError`  | a person has to change something       | stops the job or sink, reports it, checks again slowly     |
  * | `Rejected`     | this one object is never accepted      | dead letter, or a final result                             |
- * | `NoLog`        | a tag of the group has no history      | splits the group and stores the tags                       |
+ * | `NoTagLog`     | a tag of the group has no history      | splits the group and stores the tags                       |
  * | `Malformed`    | an invalid response                    | counts it, keeps a sample, retries at the next tick        |
  */
-export type Failure = Retryable | Throttled | ConfigError | Rejected | NoLog | Malformed;
+export type Failure = Retryable | Throttled | ConfigError | Rejected | NoTagLog | Malformed;
 
 interface FailureOptions {
   readonly cause?: unknown;
@@ -85,7 +85,7 @@ export class Rejected extends ClassifiedFailure {
   readonly kind = "rejected";
 }
 
-export class NoLog extends ClassifiedFailure {
+export class NoTagLog extends ClassifiedFailure {
   readonly kind = "no-log";
 }
 

@@ -15,12 +15,12 @@ const FOLDER_ERROR_HINTS: Readonly<Record<string, string>> = {
 };
 
 /** Classifies an error about a sink's files. `room` is the advice for a full disk, e.g. `Free some space`. */
-export function fileErrorToFailure(error: unknown, folder: string, room: string): Failure {
+export function fileErrorToFailure(error: unknown, folder: string, fullDiskAdvice: string): Failure {
   const code = systemErrorCode(error);
   if (code === "") return asFailure(error);
   if (code === "ENOSPC" || code === "EDQUOT") {
     return new Retryable(`The disk below ${folder} is full (${code}).`, {
-      hint: `${room}; the events wait.`,
+      hint: `${fullDiskAdvice}; the events wait.`,
       cause: error,
     });
   }

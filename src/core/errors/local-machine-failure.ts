@@ -16,11 +16,11 @@ const MACHINE_ERROR_CODES: Readonly<Record<string, readonly [fault: string, hint
 export const MACHINE_RETRY_MS = 5_000;
 
 /** Returns null for codes that prove no failure of this machine. `what` is the start of the message. */
-export function findMachineFailure(code: string, what: string, cause?: unknown): LocalFailure | null {
+export function findMachineFailure(code: string, messageStart: string, cause?: unknown): LocalFailure | null {
   const faultMessage = MACHINE_ERROR_CODES[code];
   if (faultMessage === undefined) return null;
   const [fault, hint] = faultMessage;
-  return new LocalFailure(`${what}, because of this machine: ${fault} (${code}).`, { hint, cause });
+  return new LocalFailure(`${messageStart}, because of this machine: ${fault} (${code}).`, { hint, cause });
 }
 
 export function systemErrorCode(error: unknown): string {

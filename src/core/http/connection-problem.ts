@@ -75,7 +75,7 @@ const PERSISTENT_CONNECTION_HINTS: Readonly<Record<string, string>> = {
 };
 
 /** Classifies an error of a socket, TLS or HTTP library. Omits the library's text, which may quote the request. */
-export function failureOfConnection(error: unknown, server: ServerInfo): Failure {
+export function connectionFailure(error: unknown, server: ServerInfo): Failure {
   const knownFailure = asFailure(error);
   if (knownFailure === error) return knownFailure;
   const { name, failed, addressOption } = server;
@@ -175,10 +175,10 @@ export async function detectTlsPort(
 ): Promise<ConfigError | null> {
   if (url.protocol !== "http:" || !endedWithoutResponse(error)) return null;
   const doesServerSpeakTls = await serverSpeaksTls((limit) => connectTls(AbortSignal.any([limit, signal])));
-  return doesServerSpeakTls ? tlsRequired(server) : null;
+  return doesServerSpeakTls ? needsTlsError(server) : null;
 }
 
-export function tlsRequired(server: ServerInfo): ConfigError {
+export function needsTlsError(server: ServerInfo): ConfigError {
   return new ConfigError(`${server.name} speaks TLS, and was talked to without.`, {
     field: server.addressOption,
     hint: `Write ${server.secureScheme} in ${server.addressOption}, or another port.`,

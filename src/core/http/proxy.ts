@@ -5,7 +5,7 @@ import { z } from "zod";
 import type { Clock } from "../runtime/clock.ts";
 import { type ProcessEnv, readCertificateFile, SecretRef, secretReader } from "../runtime/secret.ts";
 import { USER_AGENT } from "../runtime/version.ts";
-import { failureOfConnection, probeTlsHandshake, proxyTunnelFailure, type ServerInfo } from "./connection-problem.ts";
+import { connectionFailure, probeTlsHandshake, proxyTunnelFailure, type ServerInfo } from "./connection-problem.ts";
 import { isLoopbackHost } from "./loopback.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
@@ -113,7 +113,7 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
       signal.addEventListener("abort", abortConnectRequest, { once: true });
       try {
         return await new Promise<Socket>((resolve, reject) => {
-          connectRequest.on("error", (error) => reject(failureOfConnection(error, proxyInfo)));
+          connectRequest.on("error", (error) => reject(connectionFailure(error, proxyInfo)));
           connectRequest.once("connect", ({ statusCode = 0, headers }, socket, head) => {
             // Prevents an unhandled error before the caller adds its own listener.
             socket.on("error", () => undefined);

@@ -1,5 +1,5 @@
 import { asFailure, ConfigError, type Failure, Retryable } from "../errors/errors.ts";
-import { failureOfConnection, type ServerInfo, tlsUnsupportedError } from "../http/connection-problem.ts";
+import { connectionFailure, type ServerInfo, tlsUnsupportedError } from "../http/connection-problem.ts";
 import { describePostgresServer, type PostgresAddress } from "./server-address.ts";
 import { isPostgresError } from "./session.ts";
 import { CommitUnknown } from "./transaction.ts";
@@ -88,10 +88,10 @@ const TABLE_ERROR_WORDING: PostgresErrorWording = {
 type SettingsErrorAdvice = readonly [fault: string, field: string, hint: string];
 
 function findSettingsAdvice(code: string, { user, sslmode }: PostgresAddress, wording: PostgresErrorWording) {
-  const tls = sslmode === "disable" ? "; let sslmode out if it wants TLS" : "";
+  const tlsHint = sslmode === "disable" ? "; let sslmode out if it wants TLS" : "";
   const adviceByErrorCode: readonly (readonly [codes: RegExp, ...SettingsErrorAdvice])[] = [
     [/^28P01/, "does not accept the password", "password", `Check the password of the role ${user}.`],
-    [/^28/, "does not let us in", "user", `Check user and database, and allow both in its pg_hba.conf${tls}.`],
+    [/^28/, "does not let us in", "user", `Check user and database, and allow both in its pg_hba.conf${tlsHint}.`],
     [/^(3D000|57P04)/, "has no such database", "database", "Create it, or write the name of one that is there."],
     [/^42501/, "does not give us the right", "user", `Grant the role ${user} ${wording.rights}.`],
     [/^25006/, "only lets us read", wording.addressOption, "Write the address of the primary; this may be a replica."],
@@ -128,6 +128,6 @@ function driverErrorToFailure(error: unknown, server: ServerInfo, { user }: Post
     });
   }
   if (/^Connection terminated|not queryable$/.test(errorText))
-    return failureOfConnection(Object.assign(new Error(errorText), { code: "ECONNRESET" }), server);
-  return failureOfConnection(error, server);
+    return connectionFailure(Object.assign(new Error(errorText), { code: "ECONNRESET" }), server);
+  return connectionFailure(error, server);
 }

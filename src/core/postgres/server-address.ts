@@ -21,14 +21,14 @@ const DEFAULT_POSTGRES_PORT = 5432;
 const MULTI_SERVER_URL = /^(postgres(?:ql)?:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/;
 
 /** Splits a URL with several servers, e.g. `postgresql://plenum@a:5432,b:5433/plenum`, into one URL per server. */
-export function urlPerServer(text: string): readonly string[] {
+export function serverUrls(text: string): readonly string[] {
   const [, before, servers, behind] = MULTI_SERVER_URL.exec(text) ?? [];
   if (servers === undefined) return [text];
   return servers.split(",").map((server) => `${before}${server}${behind}`);
 }
 
 /** Parses an address from `postgresql://plenum@db.example.com:5432/buildings?sslmode=verify-full`, or joins its parts. */
-export function parseAddress(parts: PostgresAddressParts): PostgresAddress {
+export function parsePostgresAddress(parts: PostgresAddressParts): PostgresAddress {
   const url = parts.url === undefined ? null : URL.parse(parts.url);
   const host = (url === null ? (parts.host ?? "") : decodeUriText(url.hostname)).replace(/^\[|\]$/g, "");
   const sslmode = url?.searchParams.get("sslmode") ?? parts.sslmode;
@@ -94,7 +94,7 @@ export function postgresUrl(servers: "one" | "several") {
     const addUrlIssue = (message: string | undefined) => {
       if (message !== undefined) context.addIssue({ code: "custom", message });
     };
-    const urls = urlPerServer(text).map((each) => URL.parse(each));
+    const urls = serverUrls(text).map((each) => URL.parse(each));
     const [url] = urls;
     const isCompleteUrl = (each: URL | null) =>
       each !== null && /^postgres(ql)?:$/.test(each.protocol) && each.hostname !== "";

@@ -76,9 +76,9 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
     options.onLost?.();
   });
   postgresClient.on("notification", ({ channel, payload = "" }) => options.onNotification?.({ channel, payload }));
-  let cutBecause: unknown = null;
+  let cutReason: unknown = null;
   const cutConnection = (reason: unknown): void => {
-    cutBecause ??= reason;
+    cutReason ??= reason;
     lostReason ??= reason;
     socket.destroy();
   };
@@ -108,7 +108,7 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
       const columns = lastSqlResult.fields.map(({ name: column }: { readonly name: string }) => column);
       return { command: lastSqlResult.command, rows: lastSqlResult.rows as ColumnValue[][], columns };
     } catch (error) {
-      throw cutBecause ?? error;
+      throw cutReason ?? error;
     }
   }
 

@@ -29,6 +29,6 @@ export function textArray(texts: readonly string[]): Buffer {
   return bytes;
 }
 
-export function arrayText(values: readonly (number | boolean)[]): string {
+export function sqlArray(values: readonly (number | boolean)[]): string {
   return `{${values.join(",")}}`;
 }

@@ -85,9 +85,9 @@ async function stopServiceQuietly(service: WorkerService, deadlineMs: number, lo
   }
 }
 
-const FAILED_START_STOP_LIMIT_MS = 1_000;
+const STOP_AFTER_FAILED_START_MS = 1_000;
 
-export function createServiceRun(
+export function createServiceRunner(
   services: Pick<WorkerService, "start" | "stop">,
   options: { readonly log: Log; readonly started: (signal: AbortSignal) => void; readonly ended: () => Promise<void> },
 ) {
@@ -114,7 +114,7 @@ export function createServiceRun(
       try {
         await services.start(serviceRunController.signal);
       } catch (error) {
-        await stopServiceRun(FAILED_START_STOP_LIMIT_MS);
+        await stopServiceRun(STOP_AFTER_FAILED_START_MS);
         throw error;
       }
       if (stopPromise !== undefined) return;
@@ -124,14 +124,14 @@ export function createServiceRun(
   };
 }
 
-export interface OrderedService {
+export interface ServiceWithStopShare {
   readonly service: WorkerService;
   readonly share: number;
 }
 
 /** Starts services in order, receivers before senders, and stops them in the opposite order, also after failures. */
 export function orderServices(
-  members: readonly OrderedService[],
+  members: readonly ServiceWithStopShare[],
   { clock, log }: { readonly clock: Clock; readonly log: Log },
 ): Pick<WorkerService, "start" | "stop"> {
   return {

@@ -79,15 +79,15 @@ export function createLog(options: LogOptions): Log {
         },
         logMethod(args, method, level) {
           if (level < logLevelThreshold.least) return;
-          method.apply(this, distinctLogArguments(args as unknown[], this.bindings()) as typeof args);
+          method.apply(this, withUniqueLogFields(args as unknown[], this.bindings()) as typeof args);
         },
       },
     },
     options.destination ?? pino.destination({ dest: 2, sync: true }),
   );
   const createChildLogger = log.child;
-  log.child = function createDistinctChildLogger(this: Log, bindings: object, ...more: []) {
-    return createChildLogger.call(this, distinctLogFields(bindings, this.bindings()), ...more);
+  log.child = function createChildWithUniqueFields(this: Log, bindings: object, ...more: []) {
+    return createChildLogger.call(this, renameDuplicateLogFields(bindings, this.bindings()), ...more);
   } as typeof log.child;
   logThresholds.set(log, logLevelThreshold);
   return log;
@@ -106,27 +106,27 @@ function logLevelNumber(level: string): number {
 
 const PINO_KEYS = ["level", "time", "msg"];
 
-function distinctLogArguments(args: readonly unknown[], bound: Readonly<Record<string, unknown>>): unknown[] {
+function withUniqueLogFields(args: readonly unknown[], bound: Readonly<Record<string, unknown>>): unknown[] {
   const [first, ...rest] = args;
   if (typeof first !== "object" || first === null) return [...args];
   const logFields: Record<string, unknown> = first instanceof Error ? { err: first } : { ...first };
   const logMessage = rest.length > 0 ? rest : [logFields.msg ?? maskedErrorMessage(logFields.err)];
   if (logFields.msg === logMessage[0]) delete logFields.msg;
-  return [distinctLogFields(logFields, bound), ...logMessage];
+  return [renameDuplicateLogFields(logFields, bound), ...logMessage];
 }
 
-function distinctLogFields(fields: object, bound: Readonly<Record<string, unknown>>): Record<string, unknown> {
+function renameDuplicateLogFields(fields: object, bound: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const lineFields = new Map<string, unknown>();
   const isTakenKey = (key: string) => PINO_KEYS.includes(key) || Object.hasOwn(bound, key) || lineFields.has(key);
   for (const [key, value] of Object.entries(fields)) {
     const isBoundKey = Object.hasOwn(bound, key);
     // A masked field must keep its name, because the name marks the field as a secret.
     if (isBoundKey && (SECRET_FIELDS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key]))) continue;
-    let freeKey = key;
-    while (isTakenKey(freeKey)) freeKey = `line_${freeKey}`;
+    let unusedKey = key;
+    while (isTakenKey(unusedKey)) unusedKey = `line_${unusedKey}`;
     // pino serializes errors only in the fields `err` and `error`.
-    const isUsualErrorField = freeKey === "err" || freeKey === "error";
-    lineFields.set(freeKey, value instanceof Error && !isUsualErrorField ? serializeError(value) : value);
+    const isUsualErrorField = unusedKey === "err" || unusedKey === "error";
+    lineFields.set(unusedKey, value instanceof Error && !isUsualErrorField ? serializeError(value) : value);
   }
   return Object.fromEntries(lineFields);
 }

@@ -83,18 +83,18 @@ export function readSecret(ref: SecretRef, environment: ProcessEnv = process.env
 /** Rereads the secret at each call. A missing or empty file throws LocalFailure for a minute, then ConfigError. */
 export function secretReader(ref: SecretRef, clock: Pick<Clock, "monotonic">, environment?: ProcessEnv): () => Secret {
   let lastSecret: Secret | null = null;
-  let goneSinceMs: number | null = null;
+  let missingSinceMs: number | null = null;
   return () => {
     try {
       lastSecret = readSecret(ref, environment);
-      goneSinceMs = null;
+      missingSinceMs = null;
       return lastSecret;
     } catch (error) {
       if (lastSecret === null) throw error;
       if (error instanceof LocalFailure) return lastSecret;
       if (!(error instanceof MissingSecret)) throw error;
-      goneSinceMs ??= clock.monotonic();
-      if (clock.monotonic() - goneSinceMs >= MAX_SECRET_ABSENCE_MS) throw error;
+      missingSinceMs ??= clock.monotonic();
+      if (clock.monotonic() - missingSinceMs >= MAX_SECRET_ABSENCE_MS) throw error;
       throw new LocalFailure(error.message, {
         hint: "It was there before; if it is being exchanged, nothing else has to be done.",
         cause: error,

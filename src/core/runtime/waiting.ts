@@ -207,7 +207,8 @@ export async function runLoop(options: LoopOptions): Promise<void> {
       consecutiveFaults = 0;
       if (signal.aborted || delayMs === null) return;
       if (delayMs <= 0 || wakeup.wakeups() !== wakeupsBeforeTurn) await sleepFor(clock, 0, signal);
-      else await sleepUntilWoken(options.onlyChecks === true ? secondTickClock(clock) : clock, delayMs, wakeup, signal);
+      else
+        await sleepUntilWoken(options.onlyChecks === true ? wholeSecondClock(clock) : clock, delayMs, wakeup, signal);
     } catch (error) {
       if (signal.aborted) return;
       consecutiveFaults += 1;
@@ -301,7 +302,7 @@ interface SharedFullSecond {
 const fullSecondClocks = new WeakMap<Clock, SleepClock>();
 
 /** Ends sleeps of a second or more at a full second, up to a second early, so that all sleepers share one wake-up. */
-export function secondTickClock(clock: Clock): SleepClock {
+export function wholeSecondClock(clock: Clock): SleepClock {
   const fullSecondClock = fullSecondClocks.get(clock) ?? { sleep: createFullSecondSleep(clock) };
   fullSecondClocks.set(clock, fullSecondClock);
   return fullSecondClock;

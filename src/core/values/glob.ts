@@ -2,24 +2,24 @@
 export function globMatches(pattern: string, text: string): boolean {
   const patternChars = [...pattern.toLowerCase()];
   const textChars = [...text.toLowerCase()];
-  let w = 0;
-  let g = 0;
-  let star = -1;
-  let starEnd = 0;
-  while (g < textChars.length) {
-    if (patternChars[w] === "*") {
-      star = w++;
-      starEnd = g;
-    } else if (w < patternChars.length && (patternChars[w] === "?" || patternChars[w] === textChars[g])) {
-      w++;
-      g++;
-    } else if (star >= 0) {
-      w = star + 1;
-      g = ++starEnd;
+  let p = 0;
+  let t = 0;
+  let lastStarIndex = -1;
+  let lastStarMatchEnd = 0;
+  while (t < textChars.length) {
+    if (patternChars[p] === "*") {
+      lastStarIndex = p++;
+      lastStarMatchEnd = t;
+    } else if (p < patternChars.length && (patternChars[p] === "?" || patternChars[p] === textChars[t])) {
+      p++;
+      t++;
+    } else if (lastStarIndex >= 0) {
+      p = lastStarIndex + 1;
+      t = ++lastStarMatchEnd;
     } else {
       return false;
     }
   }
-  while (patternChars[w] === "*") w++;
-  return w === patternChars.length;
+  while (patternChars[p] === "*") p++;
+  return p === patternChars.length;
 }

@@ -1,8 +1,8 @@
 /** Cache of the last result, because all values of a response have the same time. */
-let lastIso = { ms: Number.NaN, text: "" };
+let lastFormattedTime = { ms: Number.NaN, text: "" };
 
 /** Formats milliseconds since 1970 as ISO 8601 UTC with milliseconds and a trailing `Z`. */
 export function isoUtc(ms: number): string {
-  if (lastIso.ms !== ms) lastIso = { ms, text: new Date(ms).toISOString() };
-  return lastIso.text;
+  if (lastFormattedTime.ms !== ms) lastFormattedTime = { ms, text: new Date(ms).toISOString() };
+  return lastFormattedTime.text;
 }

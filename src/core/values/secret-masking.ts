@@ -9,11 +9,11 @@ const knownSecrets = new Set<string>();
 const replacedSecrets = new Set<string>();
 const secretByPlace = new Map<string, string>();
 /** Counts, by length and text of a secret part, the secret spellings that contain this part. */
-const secretParts = new Map<number, Map<string, number>>();
+const secretPartCounts = new Map<number, Map<string, number>>();
 /** Marks hashes of the first characters of secret parts, so that other positions in a text need no lookup. */
 const PREFIX_HASH_COUNT = 2 ** 20;
 let prefixHashMarks = new Uint8Array(0);
-let changeCount = 0;
+let secretChangeCount = 0;
 
 /** Registers a secret for masking until it and then 64 others were replaced. */
 export function registerSecret(secret: string): void {
@@ -21,11 +21,11 @@ export function registerSecret(secret: string): void {
   replacedSecrets.delete(secret);
   if (knownSecrets.has(secret)) return;
   knownSecrets.add(secret);
-  changeCount += 1;
+  secretChangeCount += 1;
   if (prefixHashMarks.length === 0) prefixHashMarks = new Uint8Array(PREFIX_HASH_COUNT);
   for (const secretPart of listMaskedParts(secret)) {
-    const countBySecretPart = secretParts.get(secretPart.length) ?? new Map<string, number>();
-    secretParts.set(secretPart.length, countBySecretPart);
+    const countBySecretPart = secretPartCounts.get(secretPart.length) ?? new Map<string, number>();
+    secretPartCounts.set(secretPart.length, countBySecretPart);
     countBySecretPart.set(secretPart, (countBySecretPart.get(secretPart) ?? 0) + 1);
     prefixHashMarks[hashPrefix(secretPart, 0)] = 1;
   }
@@ -48,20 +48,21 @@ export function recordSecretPlace(place: string, secret: string): void {
 function forgetSecret(secret: string): void {
   replacedSecrets.delete(secret);
   knownSecrets.delete(secret);
-  changeCount += 1;
+  secretChangeCount += 1;
   for (const maskedPart of listMaskedParts(secret)) {
-    const countBySecretPart = secretParts.get(maskedPart.length);
+    const countBySecretPart = secretPartCounts.get(maskedPart.length);
     const remainingCount = (countBySecretPart?.get(maskedPart) ?? 1) - 1;
     if (remainingCount > 0) countBySecretPart?.set(maskedPart, remainingCount);
     else countBySecretPart?.delete(maskedPart);
   }
   prefixHashMarks.fill(0);
-  for (const counts of secretParts.values()) for (const part of counts.keys()) prefixHashMarks[hashPrefix(part, 0)] = 1;
+  for (const counts of secretPartCounts.values())
+    for (const part of counts.keys()) prefixHashMarks[hashPrefix(part, 0)] = 1;
 }
 
 export function forgetAllSecrets(): void {
-  for (const all of [knownSecrets, replacedSecrets, secretByPlace, secretParts]) all.clear();
-  changeCount += 1;
+  for (const all of [knownSecrets, replacedSecrets, secretByPlace, secretPartCounts]) all.clear();
+  secretChangeCount += 1;
 }
 
 const SECRET_URL_PARTS = /^(https?:)\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
@@ -77,45 +78,45 @@ function splitSecretUrl(secret: string): readonly string[] {
 }
 
 function hashPrefix(characters: string, at: number): number {
-  let number = 0;
-  for (let i = at; i < at + 4; i += 1) number = (number * 37 + characters.charCodeAt(i)) % PREFIX_HASH_COUNT;
-  return number;
+  let prefixHash = 0;
+  for (let i = at; i < at + 4; i += 1) prefixHash = (prefixHash * 37 + characters.charCodeAt(i)) % PREFIX_HASH_COUNT;
+  return prefixHash;
 }
 
 /** Hash of the four characters at `at` + 1, computed from the hash of those at `at`. */
-function hashNextPrefix(number: number, characters: string, at: number): number {
-  const shortenedHash = number - Math.imul(characters.charCodeAt(at), 37 ** 3);
+function hashNextPrefix(prefixHash: number, characters: string, at: number): number {
+  const shortenedHash = prefixHash - Math.imul(characters.charCodeAt(at), 37 ** 3);
   return (Math.imul(shortenedHash, 37) + characters.charCodeAt(at + 4)) & (PREFIX_HASH_COUNT - 1);
 }
 
 /** Changes when a secret is registered or forgotten, for caches of masked texts. */
 export function secretsVersion(): number {
-  return changeCount;
+  return secretChangeCount;
 }
 
 /** Returns the text with `[redacted]` in place of every secret or part of one. */
 export function maskSecrets(text: string): string {
-  if (secretParts.size === 0) return text;
+  if (secretPartCounts.size === 0) return text;
   if (text.length < MIN_SECRET_LENGTH) return text;
   const { characters, beginOf } = removeTextEscapes(text);
   let result = "";
-  let copiedUntil = 0;
+  let copiedTextEnd = 0;
   let end = 0;
-  let number = hashPrefix(characters, 0);
+  let prefixHash = hashPrefix(characters, 0);
   for (let at = 0; at + MIN_SECRET_LENGTH <= characters.length; at += 1) {
-    const partLength = prefixHashMarks[number] === 1 ? findSecretPartLength(characters, at) : 0;
-    number = hashNextPrefix(number, characters, at);
+    const partLength = prefixHashMarks[prefixHash] === 1 ? findSecretPartLength(characters, at) : 0;
+    prefixHash = hashNextPrefix(prefixHash, characters, at);
     if (partLength === 0) continue;
-    if (at >= end) result += text.slice(copiedUntil, beginOf(at)) + SECRET_MASK;
+    if (at >= end) result += text.slice(copiedTextEnd, beginOf(at)) + SECRET_MASK;
     end = Math.max(end, at + partLength);
-    copiedUntil = beginOf(end);
+    copiedTextEnd = beginOf(end);
   }
-  return result + text.slice(copiedUntil);
+  return result + text.slice(copiedTextEnd);
 }
 
 function findSecretPartLength(characters: string, at: number): number {
   let longestLength = 0;
-  for (const [length, counts] of secretParts) {
+  for (const [length, counts] of secretPartCounts) {
     if (length > longestLength && counts.has(characters.slice(at, at + length))) longestLength = length;
   }
   return longestLength;

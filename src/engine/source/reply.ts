@@ -2,7 +2,7 @@ import {
   ConfigError,
   type Failure,
   Malformed,
-  NoLog,
+  NoTagLog,
   Rejected,
   Retryable,
   Throttled,
@@ -138,7 +138,7 @@ export interface DecodedReply {
  * Returns an envelope that has `data`, or throws the failure; errors also arrive with HTTP 200 (interface, Errors).
  * | 401, 403; 422 and other 4xx           | `ConfigError`                                      |
  * | 429; 503                              | `Throttled` allowance; everything                  |
- * | 404 in the body                       | history log: `NoLog`, tag: `Rejected`, else config |
+ * | 404 in the body                       | history: `NoTagLog`, tag: `Rejected`, else config  |
  * | 5xx, `errors` without a status        | `Retryable`                                        |
  * | redirect, HTML, broken JSON, no data  | `Malformed`, never an empty list                   |
  * The most restrictive of several statuses counts. `errors` with `data` is a failure; empty `errors` are no failure.
@@ -254,7 +254,7 @@ function buildFailure(
       return new Throttled(message, retryAfterHeaderMs, { scope: "everything", isOwnWord: isServiceError });
     }
     case 404:
-      if (context.missing === "no-log" && areErrorsAboutTagLog(errors)) return new NoLog(message);
+      if (context.missing === "no-log" && areErrorsAboutTagLog(errors)) return new NoTagLog(message);
       if (context.missing !== "settings") return new Rejected(message);
       return new ConfigError(message, { hint: CHECK_BASE_URL_HINT });
   }

@@ -27,7 +27,7 @@ export interface Source {
   read(tagIds: RequestContent<readonly string[]>, lane: QueueLane, signal: AbortSignal): Promise<TagReadReply>;
   /** Sends nothing if `prepare` returns no writes. A write that failed is read back, never repeated. */
   write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<readonly TagReading[]>;
-  /** Returns the logged series of 1 to 20 tags; throws `NoLog` if any tag has no log. */
+  /** Returns the logged series of 1 to 20 tags; throws `NoTagLog` if any tag has no log. */
   history(query: RequestContent<HistoryQuery>, lane: QueueLane, signal: AbortSignal): Promise<readonly TagLog[]>;
   totals(query: RequestContent<HistoryQuery>, lane: QueueLane, signal: AbortSignal): Promise<readonly TagTotal[]>;
   me(signal: AbortSignal): Promise<TokenInfo>;

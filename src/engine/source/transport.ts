@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, LocalFailure, Malformed, Retryable } from "../../core/errors/errors.ts";
-import { detectTlsPort, failureOfConnection, type ServerInfo } from "../../core/http/connection-problem.ts";
+import { connectionFailure, detectTlsPort, type ServerInfo } from "../../core/http/connection-problem.ts";
 import { type HttpProxy, hostAndPortOfUrl, openProxy, probeTlsThroughProxy } from "../../core/http/proxy.ts";
 import { VERIFIED_TLS } from "../../core/http/verified-tls.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
@@ -94,7 +94,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof LocalFailure) throw error;
-      const failure = failureOfConnection(error, serverInfo);
+      const failure = connectionFailure(error, serverInfo);
       if (replyReceiver.hasBegun()) throw failure;
       // No new socket was opened, so the server had closed this kept-alive one.
       if (sockets === oldSocketCount && isSocketError(error)) throw new StaleSocket(failure.message, { cause: error });

@@ -2,10 +2,10 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import {
   isSecuredAddress,
-  parseAddress,
+  parsePostgresAddress,
   postgresUrl,
   SchemaName,
-  urlPerServer,
+  serverUrls,
 } from "../../core/postgres/server-address.ts";
 import { SecretRef } from "../../core/runtime/secret.ts";
 import { byteSizeSchema } from "../../core/values/byte-size.ts";
@@ -39,7 +39,7 @@ export const PostgresState = z
     }),
   })
   .superRefine(({ url, allow_plain }, context) => {
-    if (allow_plain || urlPerServer(url).every((each) => isSecuredAddress(parseAddress({ url: each })))) return;
+    if (allow_plain || serverUrls(url).every((each) => isSecuredAddress(parsePostgresAddress({ url: each })))) return;
     context.addIssue({
       code: "custom",
       path: ["url"],

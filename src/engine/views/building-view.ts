@@ -1,8 +1,8 @@
 import type {
   AlarmView,
   BuildingView,
-  InventoryMap,
   ListedInventoryObject,
+  ObjectByNoun,
   SiteStatusView,
   TagSystemsView,
   TagValueView,
@@ -39,8 +39,8 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
     return documentViews;
   }
 
-  async function findObject<N extends keyof InventoryMap>(noun: N, source: string, id: string) {
-    const storedObject = await store.document<StoredObject<InventoryMap[N]>>(documentSet(noun, source), id);
+  async function findObject<N extends keyof ObjectByNoun>(noun: N, source: string, id: string) {
+    const storedObject = await store.document<StoredObject<ObjectByNoun[N]>>(documentSet(noun, source), id);
     return storedObject?.value;
   }
 

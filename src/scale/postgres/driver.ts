@@ -1,5 +1,5 @@
 import type { SqlQuery, SqlResult } from "../../core/postgres/session.ts";
-import { arrayText, textArray } from "../../core/postgres/sql-quoting.ts";
+import { sqlArray, textArray } from "../../core/postgres/sql-quoting.ts";
 import type {
   SqlByColumn,
   SqlDialect,
@@ -57,7 +57,7 @@ function bindSqlValue(value: SqlValue): string | Buffer | null {
   if (value === null) return null;
   if (typeof value === "number") return String(value);
   if (typeof value === "string") return encodePostgresText(value);
-  return value.every((each) => typeof each === "number") ? arrayText(value) : textArray(value as readonly string[]);
+  return value.every((each) => typeof each === "number") ? sqlArray(value) : textArray(value as readonly string[]);
 }
 
 const POSTGRES_DIALECT: SqlDialect = {

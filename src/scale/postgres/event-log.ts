@@ -1,7 +1,7 @@
 import { encodeEvent } from "../../core/codec/stored-event.ts";
 import { assignEventToWorker, type Event, type EventKind, isTelemetry, isUrgentKind } from "../../core/model/event.ts";
 import type { SqlValues } from "../../core/postgres/session.ts";
-import { arrayText, textArray } from "../../core/postgres/sql-quoting.ts";
+import { sqlArray, textArray } from "../../core/postgres/sql-quoting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import {
   IS_URGENT_EVENT_SQL,
@@ -101,7 +101,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       nowMs,
       rows.map(({ event }) => encodeKeyForPostgres(event.id)),
       rows.map(({ event }) => event.type),
-      arrayText(rows.map(({ event }) => isTelemetry(event.type))),
+      sqlArray(rows.map(({ event }) => isTelemetry(event.type))),
       rows.map(({ event, body }) => storedBytes(event, body)),
       rows.map(({ body }) => body),
     ];

@@ -2,7 +2,7 @@ import { ConfigError, type Failure, Retryable } from "../../core/errors/errors.t
 import { type PostgresErrorWording, sqlErrorToFailure } from "../../core/postgres/error-meaning.ts";
 import { createPostgresPool, cutSessionAfterTimeout } from "../../core/postgres/pool.ts";
 import { openPrimarySession } from "../../core/postgres/primary-server.ts";
-import { type PostgresAddress, parseAddress, urlPerServer } from "../../core/postgres/server-address.ts";
+import { type PostgresAddress, parsePostgresAddress, serverUrls } from "../../core/postgres/server-address.ts";
 import { isPostgresError, type PostgresSession, type PostgresSessionOptions } from "../../core/postgres/session.ts";
 import { quoteSqlName } from "../../core/postgres/sql-quoting.ts";
 import { runStatementsInTransaction, runTransaction } from "../../core/postgres/transaction.ts";
@@ -36,7 +36,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     ? LONG_TRANSACTION_TIMEOUT_MS
     : (options.limitMs ?? TRANSACTION_TIMEOUT_MS);
   const { schema } = config;
-  const serverAddresses = urlPerServer(config.url).map((url) => parseAddress({ url }));
+  const serverAddresses = serverUrls(config.url).map((url) => parsePostgresAddress({ url }));
   const [first] = serverAddresses;
   if (first === undefined) throw new RangeError("An address names one server at least.");
   const readPassword = config.password === undefined ? () => null : secretReader(config.password, clock);

@@ -45,7 +45,7 @@ export interface Endpoint {
   respond(call: ApiCall): ServiceReply;
 }
 
-export const MAX_TAGS = 20;
+export const MAX_TAGS_PER_REQUEST = 20;
 
 const UTC_TIMESTAMP_PATTERN = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z$/;
 
@@ -101,7 +101,8 @@ export function createQueryParameterReader(parameters: URLSearchParams) {
       if (value === undefined) return [];
       const ids = [...new Set(value.split(",").map((id) => id.trim()))].filter((id) => id !== "");
       if (ids.length === 0) rejectField("tags", requiredFieldMessage("tags"));
-      if (ids.length > MAX_TAGS) rejectField("tags", `The tags field must not have more than ${MAX_TAGS} items.`);
+      if (ids.length > MAX_TAGS_PER_REQUEST)
+        rejectField("tags", `The tags field must not have more than ${MAX_TAGS_PER_REQUEST} items.`);
       return ids;
     },
     utc(name: string): number | undefined {

@@ -32,7 +32,7 @@ function readPageParameters({ query, request }: ApiCall, max: number, overMax: "
   return { page: Number.isSafeInteger(page) && page > 0 ? page : 1, perPage: Math.min(requestedPageSize, max) };
 }
 
-function readPageOfSiteLists(call: ApiCall): ListPage {
+function readSiteListParameters(call: ApiCall): ListPage {
   const { max_per_page, over_max } = call.context.options.lists;
   return readPageParameters(call, max_per_page, over_max);
 }
@@ -46,9 +46,9 @@ function buildPageReply<Row>(
   const { lists, public_url } = context.options;
   if (query.invalid.length > 0) return invalidFieldsReply(query.invalid);
   const publicOrigin = public_url ?? `http://${request.headers.host ?? "localhost"}`;
-  const listAddress = `${publicOrigin.replace(/\/$/, "")}${request.path}`;
+  const listUrl = `${publicOrigin.replace(/\/$/, "")}${request.path}`;
   const { links, empty_meta: emptyMeta } = lists;
-  return listPageReply(rows(), record, { address: listAddress, query: request.query, ...page, links, emptyMeta });
+  return listPageReply(rows(), record, { address: listUrl, query: request.query, ...page, links, emptyMeta });
 }
 
 function containsText(search: string | undefined, ...texts: readonly (string | null)[]): boolean {
@@ -63,7 +63,7 @@ export const sites: Endpoint = {
   respond(call) {
     const searchText = call.query.text("search");
     const listRows = () => listVisibleSites(call).filter(({ display_name }) => containsText(searchText, display_name));
-    return buildPageReply(call, readPageOfSiteLists(call), listRows, (site) => site);
+    return buildPageReply(call, readSiteListParameters(call), listRows, (site) => site);
   },
 };
 
@@ -91,7 +91,7 @@ function createSiteListEndpoint<Row>(
       const siteExists =
         siteId !== undefined && context.world.sites.has(siteId) && context.inventory.exists("sites", siteId);
       if (siteId !== undefined && !siteExists) query.reject("site_id", "The selected site id is invalid.");
-      const page = readPageOfSiteLists(call);
+      const page = readSiteListParameters(call);
       if (siteExists && query.invalid.length === 0 && !tokenSeesSite(token, siteId))
         return forbiddenReply(context.options.forbidden);
       const { rows, record } = filter(call, siteId ?? 0);

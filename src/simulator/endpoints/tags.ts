@@ -14,7 +14,7 @@ import {
 import type { LoggedTagWrite } from "../request-log.ts";
 import type { Tag } from "../simulated-sites.ts";
 import { HISTORY_RESOLUTIONS, type HistoryPeriod } from "../tag-history.ts";
-import { type ApiCall, type Endpoint, MAX_TAGS, requiredFieldMessage } from "./endpoint.ts";
+import { type ApiCall, type Endpoint, MAX_TAGS_PER_REQUEST, requiredFieldMessage } from "./endpoint.ts";
 
 // The rate-limited endpoints: read, write and history of up to 20 tags.
 
@@ -25,8 +25,8 @@ function findPermittedTags(call: ApiCall, ids: readonly string[]): readonly Tag[
   for (const id of ids) {
     const tag = world.tags.get(id);
     const tagExists = tag !== undefined && inventory.exists("tags", id) && inventory.exists("sites", tag.site.id);
-    const mayRead = tagExists && tokenSeesSite(call.token, tag.site.id) && call.token.visibleTags?.has(id) !== false;
-    if (mayRead) {
+    const mayReadTag = tagExists && tokenSeesSite(call.token, tag.site.id) && call.token.visibleTags?.has(id) !== false;
+    if (mayReadTag) {
       tags.push(tag);
       continue;
     }
@@ -103,7 +103,7 @@ export const write: Endpoint = {
     });
     const isAnyWriteRefused = writePlans.some(({ outcome }) => outcome === "refused");
     if (isAnyWriteRefused && partial === "none") return errorReply(500, UNEXPECTED_ERROR_MESSAGE);
-    for (const { tag, value, outcome } of writePlans) if (outcome !== "refused") applyWrite(call, tag, value, outcome);
+    for (const { tag, value, outcome } of writePlans) if (outcome !== "refused") writeTag(call, tag, value, outcome);
     if (isAnyWriteRefused) return errorReply(500, UNEXPECTED_ERROR_MESSAGE);
 
     const reportedTagWrites = writePlans.filter(({ outcome }) => answer !== "accepted_only" || outcome === "held");
@@ -123,7 +123,7 @@ function decideTagWriteOutcome({ context, nowMs }: ApiCall, tag: Tag): TagWriteO
   return ignored_tags.includes(tag.id) ? "ignored" : "held";
 }
 
-function applyWrite(
+function writeTag(
   { context, nowMs, number }: ApiCall,
   tag: Tag,
   value: number | boolean,
@@ -151,8 +151,8 @@ function parseTagWrites(body: string | undefined): { requests: TagWriteRequest[]
   const invalid: InvalidRequestField[] = [];
   const tagWriteEntries = parseTagWriteEntries(body);
   if (tagWriteEntries.length === 0) invalid.push({ source: "tags", message: requiredFieldMessage("tags") });
-  if (tagWriteEntries.length > MAX_TAGS) {
-    const message = `The tags field must not have more than ${MAX_TAGS} items.`;
+  if (tagWriteEntries.length > MAX_TAGS_PER_REQUEST) {
+    const message = `The tags field must not have more than ${MAX_TAGS_PER_REQUEST} items.`;
     return { requests, invalid: [{ source: "tags", message }] };
   }
   tagWriteEntries.forEach((entry, index) => {

@@ -5,7 +5,7 @@ import {
   ConfigError,
   type Failure,
   Malformed,
-  NoLog,
+  NoTagLog,
   Rejected,
   Retryable,
   Throttled,
@@ -145,7 +145,7 @@ export function decodeFailure({ failure, message, reason, field }: EncodedFailur
     return new ConfigError(message, { ...(reason && { reason }), ...(field !== undefined && { field }) });
   if (failure === "throttled") return new Throttled(message, null);
   if (failure === "rejected") return new Rejected(message);
-  if (failure === "no-log") return new NoLog(message);
+  if (failure === "no-log") return new NoTagLog(message);
   return failure === "malformed" ? new Malformed(message, "") : new Retryable(message);
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
-import { parseAddress } from "#src/core/postgres/server-address.ts";
+import { parsePostgresAddress } from "#src/core/postgres/server-address.ts";
 
 const PARTS = { host: "db.example.com", database: "buildings", user: "plenum" };
 const PLAIN_REFUSAL =
@@ -20,14 +20,14 @@ describe("the address of a PostgreSQL database", () => {
   ])("the address of a PostgreSQL database is parsed from the URL %s", (url, host, port, sslmode) => {
     expect(complaints({ url })).toEqual([]);
     const expected = { host, port, sslmode, database: "buildings", user: "plenum" };
-    expect(parseAddress(PostgresConfig.parse({ url }))).toEqual(expected);
+    expect(parsePostgresAddress(PostgresConfig.parse({ url }))).toEqual(expected);
   });
 
   test("the address of a PostgreSQL database is read from separate options, and percent-decoded from a URL", () => {
-    expect(parseAddress(PostgresConfig.parse(PARTS))).toEqual({ ...PARTS, port: 5432, sslmode: "verify-full" });
+    expect(parsePostgresAddress(PostgresConfig.parse(PARTS))).toEqual({ ...PARTS, port: 5432, sslmode: "verify-full" });
     const decoded = { user: "a@b", database: "my base" };
-    expect(parseAddress({ url: "postgresql://a%40b@h/my%20base" })).toMatchObject(decoded);
-    expect(parseAddress({ url: "postgresql://a@h/100%" }).database).toBe("100%");
+    expect(parsePostgresAddress({ url: "postgresql://a%40b@h/my%20base" })).toMatchObject(decoded);
+    expect(parsePostgresAddress({ url: "postgresql://a@h/100%" }).database).toBe("100%");
   });
 
   test.each([
@@ -55,7 +55,7 @@ describe("the address of a PostgreSQL database", () => {
   });
 
   test("each libpq value of sslmode is mapped to verify-full or disable, or refused", () => {
-    const modeOf = (sslmode: string) => parseAddress(PostgresConfig.parse({ ...PARTS, sslmode })).sslmode;
+    const modeOf = (sslmode: string) => parsePostgresAddress(PostgresConfig.parse({ ...PARTS, sslmode })).sslmode;
     expect(["verify-full", "verify-ca", "require"].map(modeOf)).toEqual(["verify-full", "verify-full", "verify-full"]);
     expect(complaints({ ...PARTS, sslmode: "allow" })).toEqual([
       "sslmode: sslmode allow goes on without TLS where the server wants it so; write verify-full, or disable.",

@@ -6,7 +6,7 @@ import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { sqlErrorToFailure } from "#src/core/postgres/error-meaning.ts";
-import { parseAddress } from "#src/core/postgres/server-address.ts";
+import { parsePostgresAddress } from "#src/core/postgres/server-address.ts";
 import { connectTo } from "../../ask-postgres.ts";
 import { absent, freePort, type RealServer, startPostgres } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
@@ -217,7 +217,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
 });
 
 describe("the classification of PostgreSQL errors (sqlErrorToFailure)", () => {
-  const address = parseAddress({ host: "db", database: "d", user: "plenum" });
+  const address = parsePostgresAddress({ host: "db", database: "d", user: "plenum" });
   const said = (code: string, message = "words") => {
     const error = Object.assign(new Error(message), { code, severity: "ERROR", detail: "Failing row contains (…)" });
     const failure = sqlErrorToFailure(error, address);

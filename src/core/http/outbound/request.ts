@@ -5,7 +5,7 @@ import type { Clock } from "../../runtime/clock.ts";
 import { readCertificateFile } from "../../runtime/secret.ts";
 import { USER_AGENT } from "../../runtime/version.ts";
 import { abortAfter } from "../../runtime/waiting.ts";
-import { asksForTls, detectTlsPort, failureOfConnection, type ServerInfo, tlsRequired } from "../connection-problem.ts";
+import { asksForTls, connectionFailure, detectTlsPort, needsTlsError, type ServerInfo } from "../connection-problem.ts";
 import { isHtmlPage } from "../html-page-detection.ts";
 import { openProxy } from "../proxy.ts";
 import { parseHeaderSeconds, parseRetryAfterMs } from "../retry-after.ts";
@@ -44,7 +44,7 @@ export function createHttpClient(options: {
   const httpProxy = openProxy(config.proxy, clock);
   let client: Client | null = null;
   let lastRequestMs = Number.NEGATIVE_INFINITY;
-  function connectorTo(to: URL) {
+  function tcpConnector(to: URL) {
     return createGuardedConnector({
       url: to,
       allowNetworks: config.allow_networks,
@@ -60,9 +60,9 @@ export function createHttpClient(options: {
     const receiverInfo = describeReceiver(url.origin);
     const httpsUrl = new URL(url.href.replace(/^http:/, "https:"));
     const tlsProbeAddress = { protocol: "https:", hostname: url.hostname, host: url.host, port: url.port || "80" };
-    const probeTlsConnection = (limit: AbortSignal) => testConnection(connectorTo(httpsUrl), tlsProbeAddress, limit);
+    const probeTlsConnection = (limit: AbortSignal) => testConnection(tcpConnector(httpsUrl), tlsProbeAddress, limit);
     const tlsPortError = await detectTlsPort(error, url, receiverInfo, probeTlsConnection, signal);
-    return signal.aborted ? signal.reason : (tlsPortError ?? failureOfConnection(error, receiverInfo));
+    return signal.aborted ? signal.reason : (tlsPortError ?? connectionFailure(error, receiverInfo));
   }
   return {
     origin: url.origin,
@@ -75,7 +75,7 @@ export function createHttpClient(options: {
       bodyBytes: (status: number) => number,
     ): Promise<HttpResponse> {
       signal.throwIfAborted();
-      client ??= new Client(url.origin, { connect: connectorTo(url), pipelining: 1, keepAliveTimeout: KEEP_ALIVE_MS });
+      client ??= new Client(url.origin, { connect: tcpConnector(url), pipelining: 1, keepAliveTimeout: KEEP_ALIVE_MS });
       lastRequestMs = clock.monotonic();
       const requestTimeLimit = abortAfter(signal, config.timeout);
       try {
@@ -90,15 +90,15 @@ export function createHttpClient(options: {
     },
 
     async probeConnection(signal: AbortSignal): Promise<void> {
-      await testConnection(connectorTo(url), url, signal).catch(async (error: unknown) => {
+      await testConnection(tcpConnector(url), url, signal).catch(async (error: unknown) => {
         throw await findFailureWithoutResponse(error, signal);
       });
     },
 
     async close(): Promise<void> {
-      const openHttpClient = client;
+      const clientToClose = client;
       client = null;
-      await openHttpClient?.destroy();
+      await clientToClose?.destroy();
     },
   };
 }
@@ -220,7 +220,7 @@ export function httpStatusToFailure(response: HttpResponse, origin: string, nowM
   }
   const summaryWithBody = `${responseSummary}.${quoteResponseBody(response.body)}`;
   if (status >= 500 || status === 408 || status === 425) return new Retryable(summaryWithBody);
-  if (status === 400 && asksForTls(response.body)) return tlsRequired(describeReceiver(origin));
+  if (status === 400 && asksForTls(response.body)) return needsTlsError(describeReceiver(origin));
   return new Rejected(summaryWithBody);
 }
 

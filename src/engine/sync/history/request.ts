@@ -1,4 +1,4 @@
-import { asFailure, ConfigError, LocalFailure, NoLog, Rejected, Retryable } from "../../../core/errors/errors.ts";
+import { asFailure, ConfigError, LocalFailure, NoTagLog, Rejected, Retryable } from "../../../core/errors/errors.ts";
 import type { TagLog, TagTotal } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
@@ -191,7 +191,7 @@ export function createHistoryRequests(options: {
       metrics?.historyRefusals.inc({ source: source.name, reason });
       return { reason, message, isLast: refusalsInRow > HISTORY_REFUSALS_IN_ROW_MAX, atMs };
     };
-    if (failure instanceof NoLog) {
+    if (failure instanceof NoTagLog) {
       refusalsInRow = 0;
       return refusal("no-log");
     }

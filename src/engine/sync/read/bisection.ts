@@ -1,4 +1,4 @@
-import { ConfigError, type Failure, NoLog, Rejected } from "../../../core/errors/errors.ts";
+import { ConfigError, type Failure, NoTagLog, Rejected } from "../../../core/errors/errors.ts";
 import { createMovingMedian } from "../../../core/runtime/moving-median.ts";
 import type { RequestIsolation } from "../plan/group.ts";
 
@@ -151,7 +151,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
 
 /** `refused`: the token may not read a tag (403, 404). `invalid`: wrong request (422). Null: not about the tags. */
 export function classifyRefusal(failure: Failure): "refused" | "invalid" | null {
-  if (failure instanceof NoLog || failure instanceof Rejected) return "refused";
+  if (failure instanceof NoTagLog || failure instanceof Rejected) return "refused";
   if (!(failure instanceof ConfigError)) return null;
   if (failure.reason === "validation") return "invalid";
   return failure.reason === "forbidden" ? "refused" : null;
