@@ -61,7 +61,7 @@ export interface PipelineOptions {
   readonly guards: WritingGuards;
   /** Settings outside `commands` that affect tag writes, for approval by a second person. */
   readonly around: RuleSet;
-  /** Section `commands` of all sources, if `config` has only the part of this pipeline's sources. */
+  /** Section `commands` of the whole fleet; absent if `config` contains all sources. */
   readonly approved?: CommandsConfig;
   readonly armWriting: boolean;
   readonly startedAtMs: number;

@@ -39,7 +39,7 @@ export function buildPageActions(options: {
   };
 }
 
-/** Lists where an event goes: topics or queries of each sink whose filter passes the event. */
+/** Lists the topic or query of an event at each sink whose filter passes the event. */
 export async function listSinkAddresses(sinks: Config["sinks"], event: Event, store: Store): Promise<SinkAddress[]> {
   const addresses: SinkAddress[] = [];
   for (const [sink, entry] of Object.entries(sinks)) {

@@ -26,7 +26,7 @@ import type { Metrics } from "./runtime/metrics.ts";
 export interface Sink extends RequiredSinkMethods, SinkDeliveryMethods, SinkDiagnostics {}
 
 export interface RequiredSinkMethods {
-  /** Most events per batch; the option `batch` when absent. Example: 1 for a webhook that takes one event per request. */
+  /** Maximum events per batch; default: the option `batch`. Example: 1 for a webhook with one event per request. */
   readonly maxBatch?: number;
   open(signal: AbortSignal): Promise<void>;
   /** Called serially with 1 to `maxBatch` events in commit order. `accepted(3)` settles the first three at once. */
@@ -56,7 +56,7 @@ export interface SinkDiagnostics {
   detectRestart?(before: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
   /** How long the server keeps data, in milliseconds; infinite when it deletes nothing, null when unknown. */
   retentionMs?(signal: AbortSignal): Promise<number | null>;
-  /** Monotonic time of the last progress of a write, from which its time limit counts. */
+  /** Monotonic time at which a write last made progress; its time limit starts there. */
   progressMs?(): number;
 }
 
@@ -69,7 +69,7 @@ export interface BatchInfo {
   readonly committedAt: readonly string[];
   /** True when a person requested that settled events are sent again. */
   readonly isRedelivery: boolean;
-  /** Sequence numbers, where the sink's `sequence` is on; null for snapshots and for settled events that are sent again. */
+  /** Sequence numbers if the sink's option `sequence` is on; null for snapshots and for settled events sent again. */
   readonly sequences?: readonly (EventNumber | null)[];
 }
 
@@ -82,7 +82,7 @@ export interface TickResult {
   readonly tickInMs: number;
 }
 
-/** Changes of a sink's state by key; null deletes. Values are JSON. */
+/** New values of a sink's state by key, as JSON; null deletes a key. */
 export type SinkStateChange = ReadonlyMap<string, unknown>;
 
 /** Stored state of one sink, e.g. the ticket id of each open alarm. */
@@ -104,7 +104,7 @@ export interface BuildingView {
   firstListed(noun: keyof ObjectByNoun, source: string, id: string): Promise<string | undefined>;
   /** True after the tags of a site's systems were listed once. Before that, a tag without systems may have some. */
   hasListedSystems(source: string, siteId: string): Promise<boolean>;
-  /** Systems that list the tag; empty when none does or when tags of systems are not read. */
+  /** Systems that list the tag; empty if no system lists it or if the tags of systems are not read. */
   systemsOf(source: string, tagId: string): Promise<readonly System[]>;
   values(): Promise<readonly TagValueView[]>;
   findValue(source: string, tagId: string): Promise<TagValueView | undefined>;
@@ -236,11 +236,11 @@ export interface CommandMessage {
   /** The connector instance, e.g. the sink's name in the configuration. */
   readonly via: string;
   readonly topic: string;
-  /** Tag in the topic; null when the payload names it. */
+  /** Id of the tag in the topic; null if the payload names the tag. */
   readonly tagId: string | null;
   /** Present when the message came on the topic for approvals by a second person. */
   readonly purpose?: "second";
-  /** Source in the topic; null when there is only one or the payload names it. */
+  /** Name of the source in the topic; null if the payload names the source or there is only one. */
   readonly source: string | null;
   readonly payload: Uint8Array;
   /** True for a retained message that the broker delivered again. */
@@ -263,7 +263,7 @@ export interface FleetAssignment {
 
 export interface ConnectorContext {
   readonly name: string;
-  /** Distinguishes this worker from the one whose state folder was copied; absent without a copy. */
+  /** Identity of this worker if its state folder was copied from another worker; otherwise absent. */
   readonly identity?: string;
   /** Present when a source reads history, so that the sink will get `day-sealed` events. */
   readonly readsHistory?: true;
@@ -288,10 +288,10 @@ export interface StoreSharedBySinks {
 
 export interface ConnectorDefinition<C = unknown> {
   readonly name: string;
-  /** One line for `plenum check` and the documentation. */
+  /** Description of the connector in one line, for `plenum check` and the documentation. */
   readonly summary: string;
   readonly Config: ZodType<C>;
-  /** Default waits between attempts for one rejected event; then it is a dead letter. Absent: retried until deleted. */
+  /** Default waits between attempts to deliver a rejected event. If absent, it is retried until it is deleted. */
   readonly scheduleMs?: readonly number[];
   /** The sink sends `BatchInfo.sequences`. Otherwise the configuration rejects `sequence: true`. */
   readonly carriesSequence?: true;
@@ -301,7 +301,7 @@ export interface ConnectorDefinition<C = unknown> {
   shared?(one: C, other: C): StoreSharedBySinks | null;
   /** Returns a promise if the connector loads its libraries only when it is configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
-  /** Patterns of the event kinds that the sink uses; it gets no others. Undefined: all kinds. */
+  /** Patterns of the event kinds that the sink receives; undefined for all kinds. */
   kinds?(config: C): readonly string[] | undefined;
   commands?(config: C, context: ConnectorContext): CommandSource | Promise<CommandSource>;
 }

@@ -2,8 +2,6 @@ import type { Devices } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
 import { ALARM_ID_STEP_PER_COPY, type AlarmEpisode, type SimulatedSites, type Site } from "./simulated-sites.ts";
 
-// Alarms of the simulated service: recorded ones and those that the control interface raised or changed.
-
 export interface AlarmAcknowledgement {
   readonly by: string;
   readonly message: string | null;
@@ -21,7 +19,7 @@ export interface AlarmIdentity {
 }
 
 export interface Alarm extends AlarmIdentity {
-  /** null while the alarm is active. */
+  /** Time of the resolution; null while the alarm is active. */
   readonly resolvedAtMs: number | null;
   readonly recoveringUntilMs: number | null;
   readonly acknowledged: AlarmAcknowledgement | null;

@@ -4,8 +4,6 @@ import { seededFraction } from "./seeded-random.ts";
 import type { Gateway, SimulatedHost, SimulatedSites, SimulatedSystem, Site, Tag } from "./simulated-sites.ts";
 import type { HistoryBuckets } from "./tag-history.ts";
 
-// Builds the records of responses: recorded objects with the changes of the control interface.
-
 export const INVENTORY_KINDS = ["sites", "tags", "gateways", "hosts", "systems", "triggers"] as const;
 export type InventoryKind = (typeof INVENTORY_KINDS)[number];
 

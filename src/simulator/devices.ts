@@ -2,8 +2,6 @@ import type { SimulatorOptions } from "./options.ts";
 import { lastIndexUpTo } from "./recorded-buildings.ts";
 import type { SimulatedSites, Tag } from "./simulated-sites.ts";
 
-// Simulates devices: the value of each tag at any time, and which gateways are online.
-
 /** A tag value as a number: booleans are 0 and 1, null is a device that cannot be read. */
 export type RawTagValue = number | null;
 export type TagValue = number | boolean | null;

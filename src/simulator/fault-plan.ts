@@ -1,8 +1,6 @@
 import { z } from "zod";
 import type { Random } from "./seeded-random.ts";
 
-// Options of the fault plan, and which of its rules apply to a request.
-
 const ApiEndpointName = z.enum([
   "sites",
   "alarms",

@@ -1,7 +1,5 @@
 import type { RetryAfterOptions } from "./options.ts";
 
-// Requests and replies of the simulated service, and the reply bodies that all endpoints share.
-
 export interface ServiceRequest {
   readonly method: string;
   readonly path: string;

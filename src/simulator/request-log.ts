@@ -1,7 +1,5 @@
 import type { TagValue } from "./devices.ts";
 
-// Records the requests and tag writes that the simulated service received, for tests of clients.
-
 export interface LoggedRequest {
   readonly number: number;
   readonly atMs: number;

@@ -10,8 +10,6 @@ import {
   type RecordedTrigger,
 } from "./recorded-buildings.ts";
 
-// Builds the simulated sites and their tags from the recording and its copies.
-
 export interface Site {
   readonly id: number;
   readonly displayName: string;
@@ -160,7 +158,7 @@ function measureSiteRecording(recording: BuildingRecording, siteId: number, spee
   return { id: siteId, firstMs, lengthMs: computeReplayPassLengthMs(endMs - firstMs, speed), episodes: resolvedAlarms };
 }
 
-/** Resolves an alarm that is still active when the recording ends at the end of the pass. */
+/** An alarm that is active when the recording ends is resolved at the end of the pass. */
 function buildSiteAlarmEpisodes(recording: BuildingRecording, shape: SiteRecordingSpan, copy: number): AlarmEpisode[] {
   return recording.alarms
     .filter((alarm) => alarm.siteId === shape.id)
@@ -195,7 +193,6 @@ export type SiteTimeline = ReturnType<typeof createSiteTimeline>;
 const DAY_MS = 86_400_000;
 const WEEK_MS = 7 * DAY_MS;
 
-/** `speed`: recorded seconds per second. */
 function createSiteTimeline(epochMs: number, speed: number, anchor: number, lengthMs: number) {
   return {
     lengthMs,
@@ -217,7 +214,7 @@ interface SiteRecordingSpan {
   readonly episodes: readonly AlarmPositions[];
 }
 
-/** Used with the option `anchor: next-alarm`. */
+/** Times from the start to the first alarm with the option `anchor: next-alarm`. */
 const SECONDS_TO_FIRST_ALARM = 12;
 const PREFERRED_ALARM_DURATION_S = 33;
 const SECONDS_BETWEEN_SITE_ALARMS = 25;

@@ -65,7 +65,6 @@ export function createSimulatorControl(
       changeAlarm(id, "recovering", () => ({ recoveringUntilMs: untilMs })),
     resolveAlarm: (id: string) =>
       changeAlarm(id, "resolved", (atMs) => ({ resolvedAtMs: atMs, recoveringUntilMs: null })),
-    /** Makes the alarm active again with the same id and a new time. */
     retriggerAlarm(id: string): void {
       const episodes = (alarms.find(id, now())?.episodes ?? 0) + 1;
       const retriggeredAlarm = { resolvedAtMs: null, recoveringUntilMs: null, acknowledged: null, episodes };

@@ -4,8 +4,6 @@ import type { SimulatorOptions } from "./options.ts";
 import { seededFraction } from "./seeded-random.ts";
 import type { Tag } from "./simulated-sites.ts";
 
-// History of tags: samples of the devices, grouped into buckets of local time.
-
 export const HISTORY_RESOLUTIONS = ["5m", "1h", "1d", "1w", "1mo"] as const;
 export type HistoryResolution = (typeof HISTORY_RESOLUTIONS)[number];
 

@@ -212,7 +212,6 @@ function isPlainObject(value: unknown): value is Readonly<Record<string, unknown
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Formats an option value on one line and hides secrets and HTTP headers. */
 function displayOptionValue(path: readonly string[], value: unknown): string | null {
   if (value === undefined || value === null) return null;
   const maskedValue = hideSecretValues(path, value);

@@ -13,7 +13,7 @@ import { ReadConfig } from "../../engine/sync/read/config.ts";
 import { SilentSensorsConfig } from "../../engine/sync/sensors/config.ts";
 import { StatusConfig } from "../../ui/status/status-config.ts";
 
-/** Schema of the name of a source or sink. */
+/** Name that the user gives to a source or sink. */
 const EntryName = z
   .string()
   .regex(/^[a-z0-9][a-z0-9_-]{0,63}$/, "Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");

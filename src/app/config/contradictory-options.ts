@@ -152,7 +152,7 @@ function sharedTokenMessage(ref: SecretRef, owner: string, other: string | null)
     : `${conflictText}: give the source ${other} a token in a ${tokenLocation} of its own.`;
 }
 
-/** Returns the environment variables that contain tokens, and their sources. */
+/** Returns the source of each environment variable that contains a token. */
 export function findTokenVariables(content: unknown): ReadonlyMap<string, string> {
   const sourceTokens = findSecrets(content, []).filter(isSourceToken);
   return new Map(sourceTokens.flatMap(({ ref, source }) => ("env" in ref ? [[ref.env, source ?? ""]] : [])));

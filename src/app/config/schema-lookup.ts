@@ -68,7 +68,6 @@ function listSchemasByKey(schema: AnyZodSchema): Readonly<Record<string, AnyZodS
   return shape ?? Object.assign({}, ...options.map(listSchemasByKey));
 }
 
-/** Returns the schema inside the zod wrappers optional, default and pipe. */
 function unwrapZodSchema(schema: AnyZodSchema): AnyZodSchema {
   const innerSchema = findInnerZodSchema(schema);
   return innerSchema === undefined ? schema : unwrapZodSchema(innerSchema);

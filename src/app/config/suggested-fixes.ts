@@ -6,7 +6,7 @@ import { allowedKeys, listOptionPaths } from "./schema-lookup.ts";
 
 type AnyZodSchema = z.core.$ZodType;
 
-/** Returns a sentence with a leading space about an unknown option key; empty without advice. */
+/** Returns advice about an unknown option key, with a leading space; an empty text if there is no advice. */
 export function adviceForUnknownKey(schema: AnyZodSchema, path: readonly PropertyKey[], key: string): string {
   const allowedKeysOfSection = allowedKeys(schema, path);
   const normalizedKey = key.replaceAll("-", "_").toLowerCase();

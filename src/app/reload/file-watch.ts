@@ -12,12 +12,11 @@ const REJECTED_FILE_RETRY_MS = 30_000;
 
 /** Polls a file, because editors replace files and Kubernetes ConfigMaps change links. */
 export function watchFile(options: {
-  /** Name of the file in log lines, such as `configuration file`. */
   readonly name: string;
   readonly file: string;
   readonly clock: Clock;
   readonly log: Pick<Log, "warn">;
-  /** Reads the file after a change. False: call it again every 30 s. */
+  /** Reads the changed file. If it returns false, the watch calls it again after 30 s. */
   onStable(): Promise<boolean>;
 }): WorkerService {
   const { clock, file, log, name } = options;
@@ -60,7 +59,7 @@ export function watchFile(options: {
   });
 }
 
-/** Text that changes with the file; null without a file, and for a pipe, which is readable only once. */
+/** Returns a text that changes with the file; null for a missing file and for a pipe, which is readable once. */
 function readFileVersion(file: string): string | null {
   try {
     const fileStats = statSync(file);

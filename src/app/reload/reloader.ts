@@ -30,7 +30,6 @@ export interface ReconfigurableWorkerPart {
 
 export interface PreparedConfigChange {
   takeOver(): Promise<void> | void;
-  /** Frees the prepared resources of a change that is not applied. */
   discard?(): Promise<void>;
 }
 
@@ -40,7 +39,7 @@ export interface ReloadableConfigFile {
   readonly isWatched: boolean;
 }
 
-/** A reload waits this long until the event about the change is stored. */
+/** Maximum time for which a reload waits until the event about the change is stored. */
 const RELOAD_EVENT_WAIT_MS = 5_000;
 
 export function createReloader(

@@ -14,13 +14,12 @@ const MAX_LOGGED_PROBLEMS = 10;
 /** Reads the names file of a source at the start and after each change. A file with mistakes changes no names. */
 export function createTagNamesFileWatch(options: {
   readonly source: string;
-  /** Path of the names file; undefined without one. */
+  /** Path of the names file; undefined if the source has none. */
   readonly file: string | undefined;
   readonly clock: Clock;
   readonly log: Log;
   knownTagIds(): KnownTagIds;
   changeNames(names: TagNamesById): void;
-  /** Commits the changed names of stored tags. */
   commitNames(signal: AbortSignal): Promise<void>;
 }): WorkerService & { changeFile(file: string | undefined): Promise<void>; notices(): readonly string[] } {
   const { clock, log, source } = options;
@@ -99,7 +98,7 @@ export function createTagNamesFileWatch(options: {
 
 const NO_NAMES: NamesFile = { entries: new Map(), problems: [], unknownTags: [] };
 
-/** Reads and checks a names file. A file that cannot be read is a problem, too. */
+/** Reads and checks a names file. Reports an unreadable file as a problem. */
 export function readNamesFile(file: string, knownTagIds: KnownTagIds): NamesFile {
   const noNamesWithProblem = (problem: string) => ({ ...NO_NAMES, problems: [problem] });
   try {

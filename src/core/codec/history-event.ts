@@ -107,7 +107,7 @@ function eventDataJsonParts(text: string): readonly string[] {
   return [text.slice(dataStartIndex, from - 1), pointsToJson(text.slice(from, end)), text.slice(end + 1, -1)];
 }
 
-/** Range of the packed points without quotes in the event's text; null if the points are a JSON list. */
+/** Returns the range of the packed points in the event's text; null if the points are a JSON list. */
 function findPackedPoints(text: string, dataStart: number): { readonly from: number; readonly end: number } | null {
   const packedPointsStart = text.indexOf(PACKED_POINTS_MARKER, dataStart) + PACKED_POINTS_MARKER.length;
   if (packedPointsStart < PACKED_POINTS_MARKER.length) return null;
@@ -148,7 +148,7 @@ const REUSED_POINT_BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer
 /** Maximum bytes of the JSON before or after the points: names have up to 10,000 characters. */
 const BUFFER_MARGIN_BYTES = 200_000;
 
-/** Packs the points. `quoted` is the JSON list as a JSON string. The next call overwrites the result. */
+/** Packs the points. `quoted` is their JSON list as a JSON string. The next call overwrites the result. */
 function packPoints(points: TagPoints): { between(head: string, tail: string): string; readonly quoted: Buffer } {
   const maxBufferBytes = points.length * MAX_QUOTED_POINT_BYTES + 4 + 2 * BUFFER_MARGIN_BYTES;
   if (REUSED_POINT_BUFFERS.quoted.length < maxBufferBytes) {
@@ -262,7 +262,6 @@ function reservePointBuffer(points: string): Buffer {
   return reusedPointBuffer;
 }
 
-/** Reused for every list of points. */
 let reusedPointBuffer = Buffer.allocUnsafeSlow(0);
 
 const POINT_JSON_START = `{"time":"2026-01-01T00:00:00.000Z","value":`;
@@ -314,7 +313,7 @@ function writeTwoDigits(bytes: Buffer, at: number, number: number): void {
   bytes[at + 1] = 48 + number - tensDigit * 10;
 }
 
-/** Writes a number as JSON.stringify does and returns its end. */
+/** Writes a number as JSON.stringify does and returns the index after it. */
 function writeJsonNumber(bytes: Buffer, from: number, number: number): number {
   const absoluteNumber = Math.abs(number);
   if (absoluteNumber < 2_000_000) {

@@ -6,7 +6,7 @@ export class TagPoints implements Iterable<Measurement> {
   #times: Float64Array<ArrayBuffer>;
   #codes: Float64Array<ArrayBuffer>;
   #length: number;
-  /** Original texts, by index, of times without an offset; null if every text can be computed from milliseconds. */
+  /** Texts of the times that milliseconds cannot reproduce, by index; null if there are none. */
   #texts: Map<number, string> | null;
 
   constructor(times = new Float64Array(MIN_POINT_CAPACITY), codes = new Float64Array(times.length), length = 0) {
@@ -191,7 +191,6 @@ export function valueLetter(code: number): string {
   return code === TRUE_VALUE_CODE ? "t" : code === FALSE_VALUE_CODE ? "f" : "n";
 }
 
-/** Writes the packed times of a series, point by point, without the values. */
 export class TimePacker {
   readonly #points: TagPoints;
   #lastMs = 0;

@@ -39,7 +39,7 @@ export class LocalFailure extends Retryable {}
 
 export class Throttled extends ClassifiedFailure {
   readonly kind = "throttled";
-  /** Demanded wait in milliseconds; null when none was stated. */
+  /** Wait in milliseconds that the server demands; null if it states none. */
   readonly retryAfterMs: number | null;
   /** `allowance`: the shared rate limit (429). `everything`: the complete server is in maintenance (503). */
   readonly scope: "allowance" | "everything";
@@ -99,7 +99,6 @@ export class Malformed extends ClassifiedFailure {
   }
 }
 
-/** A list whose pages never lead to its end. */
 export class EndlessList extends Malformed {}
 
 /** Converts a thrown value to a failure; an unknown error becomes `Retryable`. */

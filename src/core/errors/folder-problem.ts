@@ -14,7 +14,6 @@ const FOLDER_ERROR_HINTS: Readonly<Record<string, string>> = {
   ENAMETOOLONG: "The path is too long; choose a shorter one.",
 };
 
-/** Classifies an error about a sink's files. `room` is the advice for a full disk, e.g. `Free some space`. */
 export function fileErrorToFailure(error: unknown, folder: string, fullDiskAdvice: string): Failure {
   const code = systemErrorCode(error);
   if (code === "") return asFailure(error);

@@ -5,7 +5,7 @@ import { asFailure, ConfigError, type Failure, Malformed, Retryable } from "../e
 import { findMachineFailure } from "../errors/local-machine-failure.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
-/** Words for messages about failed connections to one server. */
+/** Texts for messages about failed connections to a server. */
 export interface ServerInfo {
   /** Name in messages, without credentials, e.g. `https://service.example` or `The broker at mqtt.example:8883`. */
   readonly name: string;
@@ -35,7 +35,7 @@ const CERTIFICATE_FAULTS: Readonly<Record<string, FaultAndHint>> = {
   CERT_UNTRUSTED: ["is not trusted", PRIVATE_CA_HINT],
 };
 
-/** Certificate errors that are not listed above: the chain ends at an unknown authority. */
+/** Codes of certificates whose chain ends at an unknown authority, except those in `CERTIFICATE_FAULTS`. */
 const CERTIFICATE_CHAIN_CODE = /^(CERT_|CRL_|UNABLE_TO_|SELF_SIGNED_CERT_IN_CHAIN|INVALID_CA|PATH_LENGTH_EXCEEDED)/;
 const UNKNOWN_CA_FAULT: FaultAndHint = ["comes from an unknown authority", PRIVATE_CA_HINT];
 const TLS_ERROR_CODE = /^(EPROTO$|ERR_SSL_|ERR_TLS_|ERR_OSSL_)/;
@@ -165,7 +165,7 @@ export function proxyTunnelFailure(
   });
 }
 
-/** Returns a failure when a server that ended a plain request without a response speaks TLS. */
+/** Returns an error if a server closed a connection without TLS and without a response because it needs TLS. */
 export async function detectTlsPort(
   error: unknown,
   url: URL,
@@ -185,20 +185,20 @@ export function needsTlsError(server: ServerInfo): ConfigError {
   });
 }
 
-/** True for the response 400 of nginx, Go and Apache to plain HTTP at a port for https. */
+/** True if a response body is the complaint of nginx, Go or Apache about plain HTTP at an HTTPS port. */
 export function asksForTls(body: string): boolean {
   return /plain HTTP request was sent to HTTPS port|HTTP request to an HTTPS server|speaking plain HTTP to an SSL/i.test(
     body,
   );
 }
 
-/** True when a connection was opened and then ended, or failed, without any response in the expected protocol. */
+/** True if the server ended an open connection without a valid HTTP response. */
 export function endedWithoutResponse(error: unknown): boolean {
   const code = findErrorCode(error);
   return ["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"].includes(code) || isInvalidHttpErrorCode(code);
 }
 
-/** True when the server speaks TLS, whatever its certificate. `connect` opens the connection, e.g. through a proxy. */
+/** True if the server speaks TLS, even with an invalid certificate. */
 export async function serverSpeaksTls(connect: (signal: AbortSignal) => Promise<unknown>): Promise<boolean> {
   try {
     await connect(AbortSignal.timeout(TLS_PROBE_TIMEOUT_MS));

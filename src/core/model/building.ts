@@ -121,7 +121,7 @@ export type Resolution = (typeof RESOLUTIONS)[number];
 
 const HOUR_MS = 3_600_000;
 
-/** Usual length of a bucket, milliseconds; for expected numbers of values, never for boundaries. */
+/** Usual length of a bucket in milliseconds, for estimates only, because days and months vary in length. */
 export const BUCKET_MS: Readonly<Record<Resolution, number>> = {
   "5m": HOUR_MS / 12,
   "1h": HOUR_MS,
@@ -138,14 +138,14 @@ export interface Measurement {
   readonly value: TagValue;
 }
 
-/** A list, or columns that hold the same (src/core/codec/points.ts), because a reply may have a quarter of a million. */
+/** Measurements of a response, up to 250,000: a list, or columns (src/core/codec/points.ts). */
 export interface TagLog extends Tag {
   readonly measurements: Iterable<Measurement>;
-  /** Absent where every measurement could be read. */
+  /** Absent if every measurement could be read. */
   readonly unreadable?: UnreadableTagLog;
 }
 
-/** Measurements that were answered and could not be read: they are neither null nor absent. */
+/** Measurements in a response that could not be parsed, in contrast to null and missing measurements. */
 export interface UnreadableTagLog {
   /** Times of the unreadable measurements, milliseconds since 1970; null when the complete log is unreadable. */
   readonly timesMs: readonly number[] | null;
@@ -232,7 +232,7 @@ export interface TokenInfo {
   readonly name: string;
   /** Abilities of the token, such as `read:tags`; for `*`, all that the interface names. */
   readonly abilities: readonly string[];
-  /** UTC; null where the service states no expiry. */
+  /** Time at which the token expires, UTC; null if the service states none. */
   readonly expiresAt: string | null;
   readonly sites: readonly Site[];
 }

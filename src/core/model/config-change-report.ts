@@ -34,16 +34,14 @@ export interface ReloadReport {
   readonly changes: readonly ConfigChange[];
   /** Options that wait for a restart, including earlier changes. */
   readonly pending: readonly ConfigChange[];
-  /** Why the file changes nothing, a line for each mistake as `plenum check` says it; null where it is right. */
+  /** Problems of an invalid file, one line each, as `plenum check` prints them; null for a valid file. */
   readonly refused: readonly string[] | null;
   /** Messages about valid options that could not be applied; a restart applies them. */
   readonly failures: readonly string[];
 }
 
-/** State of the running worker's configuration, for status reports. */
 export interface ConfigurationState {
   readonly file: string;
-  /** The last reload that was no dry run; null before the first. */
   readonly last: ReloadReport | null;
   /** Options that wait for a restart. */
   readonly pending: readonly ConfigChange[];

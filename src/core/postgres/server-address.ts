@@ -57,7 +57,6 @@ function isSocketPath(host: string): boolean {
   return host.startsWith("/");
 }
 
-/** Names for error messages about the connection to the server. */
 export function describePostgresServer(address: PostgresAddress): ServerInfo {
   return {
     name: `The database server at ${formatPostgresAddress(address)}`,

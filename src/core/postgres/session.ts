@@ -150,7 +150,7 @@ export interface PostgresError {
   readonly constraint?: string;
 }
 
-/** Five capital letters and digits: https://www.postgresql.org/docs/current/errcodes-appendix.html */
+/** Checks for a code of five capitals and digits: https://www.postgresql.org/docs/current/errcodes-appendix.html */
 export function isPostgresError(error: unknown): error is PostgresError {
   return (
     error instanceof Error &&

@@ -80,7 +80,6 @@ export function createClockCheck(options: ClockCheckOptions) {
   const behindStoredStateMs = (lastKnownMs ?? clock.now()) - clock.now();
   if (behindStoredStateMs > MIN_CLOCK_STEP_MS) recordClockStep(-behindStoredStateMs);
   return {
-    /** Compares the wall clock with the monotonic clock, as all functions below do first. */
     look: compareClocks,
     steps: clockStepWakeup,
     /** The latest step of the clock until a service's clock agrees again; null without a step. */

@@ -102,7 +102,6 @@ export function createServiceRunner(
     options.log.info("stopped");
   }
 
-  /** Lets current work finish until `deadlineMs` from now; a second call waits for the first. */
   function stopServiceRun(deadlineMs: number): Promise<void> {
     stopPromise ??= end(deadlineMs);
     return stopPromise;

@@ -32,7 +32,6 @@ const MAX_TIMER_DELAY_MS = 2 ** 31 - 1;
 /** Milliseconds between two checks of the event loop. Every 50 ms costs 0.08 % of a core, every 20 ms twice that. */
 const LOOP_CHECK_INTERVAL_MS = 50;
 
-/** Seconds for which the event loop was blocked. */
 export function addEventLoopMetrics(registry: Registry): void {
   const loopDelays = monitorEventLoopDelay({ resolution: LOOP_CHECK_INTERVAL_MS });
   loopDelays.enable();
@@ -100,7 +99,7 @@ function createWorkerMetrics(registers: Registry[]) {
     new Counter({ name, help, labelNames, registers });
   const gauge = <L extends string = never>(name: string, help: string, labelNames: L[] = []) =>
     new Gauge({ name, help, labelNames, registers });
-  /** A gauge without labels starts at 0; this one is absent until it is set. */
+  /** Makes a gauge that is absent until it is set; other gauges without labels start at 0. */
   const unsetGauge = (name: string, help: string) => {
     const emptyGauge = gauge(name, help);
     emptyGauge.remove();

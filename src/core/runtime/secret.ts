@@ -40,7 +40,7 @@ export type SecretRef = z.infer<typeof SecretRef>;
 const KERNEL_FOLDERS = ["/proc", "/sys", "/dev"];
 const SHARED_MEMORY_FOLDER = "/dev/shm";
 
-/** Complaint about a path, links followed, that cannot be a secret file; null if it can. */
+/** Follows links. Returns a complaint about a path in a kernel folder; null for any other path. */
 function findKernelPathComplaint(path: string): string | null {
   const pathWithoutLinks = existsSync(path) ? resolveFolderLinks(path) : resolve(path);
   const isInsideFolder = (folder: string) => pathWithoutLinks === folder || pathWithoutLinks.startsWith(`${folder}/`);
@@ -116,11 +116,10 @@ function describeSecretPlace(ref: SecretRef): string {
   return "file" in ref ? `The secret file ${ref.file}` : `The environment variable ${ref.env}`;
 }
 
-/** Text that looks like a token: at least 20 of these characters. A path contains a slash. */
+/** Text of at least 20 characters that may be a token; a path contains a slash. */
 const TOKEN_LIKE_TEXT = /^[A-Za-z0-9._~+=:|-]{20,}$/;
 /** File extension, e.g. of `api-token-2.txt`; the part after the last dot of a token is longer. */
 const FILE_EXTENSION = /\.[A-Za-z][A-Za-z0-9]{0,7}$/;
-/** Name of a variable or file, e.g. `PLENUM_TOKEN_OF_HOUSE_12`. */
 const VARIABLE_OR_FILE_NAME = /^[A-Za-z]{1,12}\d{0,4}([_-]([A-Za-z]{1,12}\d{0,4}|\d{1,4}))+$/;
 
 /** True if the text looks like a secret (`17|Zk3…`) instead of a path or a variable's name. */
@@ -182,7 +181,7 @@ function readPrivateFile(path: string): string {
   }
 }
 
-/** A group may read files of another owner (root:plenum 0640) or read-only ones (0440: `fsGroup`, systemd). */
+/** Accepts a file that its group can read if the worker cannot write it, e.g. root:plenum 0640 or `fsGroup` 0440. */
 function isReadableByOthers(mode: number, uid: number): boolean {
   if (process.platform === "win32") return false;
   if ((mode & 0o037) !== 0) return true;

@@ -225,7 +225,7 @@ export interface RetryOptions<T> extends Pick<LoopOptions, "clock" | "signal" | 
   fault(error: unknown, inMs: number, failed: number): void;
 }
 
-/** Tries once even after the signal aborted, and rejects with the signal's reason if that attempt fails. */
+/** Retries `work` until it succeeds or the signal aborts. Tries once even if the signal aborted before. */
 export async function retryUntilDone<T>(options: RetryOptions<T>): Promise<T> {
   const { clock, signal, backoff = LOOP_FAULT_BACKOFF } = options;
   for (let failedAttempts = 1; ; failedAttempts += 1) {
@@ -266,7 +266,6 @@ export async function mapInSlices<T, R>(
   return results;
 }
 
-/** Lets the event loop run other work. Rejects with the signal's reason when it has aborted. */
 export async function yieldUnlessAborted(clock: Clock, signal: AbortSignal): Promise<void> {
   await sleepFor(clock, 0, signal);
   signal.throwIfAborted();

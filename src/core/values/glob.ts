@@ -1,4 +1,4 @@
-/** Needs at most pattern length × text length steps; a regular expression with several stars could take seconds. */
+/** Matches `*` and `?` without a regular expression, which could take seconds for a pattern with several stars. */
 export function globMatches(pattern: string, text: string): boolean {
   const patternChars = [...pattern.toLowerCase()];
   const textChars = [...text.toLowerCase()];

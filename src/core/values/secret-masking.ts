@@ -8,14 +8,14 @@ export const SECRET_MASK = "[redacted]";
 const knownSecrets = new Set<string>();
 const replacedSecrets = new Set<string>();
 const secretByPlace = new Map<string, string>();
-/** Counts, by length and text of a secret part, the secret spellings that contain this part. */
+/** Number of spellings of secrets that contain a part, by length and text of the part. */
 const secretPartCounts = new Map<number, Map<string, number>>();
-/** Marks hashes of the first characters of secret parts, so that other positions in a text need no lookup. */
+/** Marks the hash of the first characters of each secret part, so that most positions in a text need no lookup. */
 const PREFIX_HASH_COUNT = 2 ** 20;
 let prefixHashMarks = new Uint8Array(0);
 let secretChangeCount = 0;
 
-/** Registers a secret for masking until it and then 64 others were replaced. */
+/** Masks a secret from now on, until it was replaced and 64 other secrets were replaced later. */
 export function registerSecret(secret: string): void {
   if (secret.length < MIN_SECRET_LENGTH) return;
   replacedSecrets.delete(secret);
@@ -31,7 +31,7 @@ export function registerSecret(secret: string): void {
   }
 }
 
-/** Records where a secret was read: another secret at the same place replaces it. */
+/** Records the file or variable from which a secret was read. A new secret from the same place replaces the old. */
 export function recordSecretPlace(place: string, secret: string): void {
   const previousSecret = secretByPlace.get(place);
   if (previousSecret === secret) return;
@@ -89,7 +89,7 @@ function hashNextPrefix(prefixHash: number, characters: string, at: number): num
   return (Math.imul(shortenedHash, 37) + characters.charCodeAt(at + 4)) & (PREFIX_HASH_COUNT - 1);
 }
 
-/** Changes when a secret is registered or forgotten, for caches of masked texts. */
+/** Returns a number that changes when a secret is registered or forgotten, for caches of masked texts. */
 export function secretsVersion(): number {
   return secretChangeCount;
 }
@@ -127,7 +127,7 @@ interface UnescapedText {
   beginOf(i: number): number;
 }
 
-/** Escapes that an echo may insert: JSON (`\/`, `\u002f`), addresses (`%2F`, `%252F`), broken lines. */
+/** Escape sequences of a secret that a server quotes: JSON (`\/`, `\u002f`), addresses (`%2F`, `%252F`). */
 const ESCAPE_SEQUENCE = /\\+u([0-9a-f]{4})|%(?:25)*([0-9a-f]{2})|./gis;
 const POSSIBLE_ESCAPE = /[\\%\r\n\t]/;
 

@@ -1,6 +1,6 @@
 import { formatWordSuggestion } from "./spelling-suggestion.ts";
 
-/** One sentence on an invalid time zone for the `tz` of a history request; null when it is valid. */
+/** Returns a sentence about an invalid time zone; null for a valid one. */
 export function describeTimeZoneProblem(zone: string): string | null {
   const ianaZone = resolveTimeZoneName(zone);
   // Offsets such as +01:00 are rejected, because they have no daylight saving time.

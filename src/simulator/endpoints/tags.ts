@@ -16,8 +16,6 @@ import type { Tag } from "../simulated-sites.ts";
 import { HISTORY_RESOLUTIONS, type HistoryPeriod } from "../tag-history.ts";
 import { type ApiCall, type Endpoint, MAX_TAGS_PER_REQUEST, requiredFieldMessage } from "./endpoint.ts";
 
-// The rate-limited endpoints: read, write and history of up to 20 tags.
-
 function findPermittedTags(call: ApiCall, ids: readonly string[]): readonly Tag[] | { readonly refusal: ServiceReply } {
   const { world, inventory, options } = call.context;
   const { unknown_tag, out_of_scope_tag, order } = options.reads;

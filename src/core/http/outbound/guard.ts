@@ -68,7 +68,7 @@ export function createGuardedConnector(options: AddressGuardOptions): buildConne
     else if (options.proxy === null) connectToTarget(target, done);
     else {
       options.proxy.tunnel(hostAndPortOfUrl(target), AbortSignal.timeout(options.timeoutMs)).then(
-        // A plain connection is the tunnel itself; undici takes `httpSocket` only to begin TLS on it.
+        // Without TLS, the tunnel is the connection; undici uses `httpSocket` only to start TLS.
         (socket) =>
           target.protocol === "https:" ? connectToTarget({ ...target, httpSocket: socket }, done) : done(null, socket),
         (error: Error) => done(error, null),

@@ -16,7 +16,7 @@ export function parseIpNetwork(text: string): IpNetwork | null {
   return { address, prefix: prefixLength, family: ipVersion === 4 ? "ipv4" : "ipv6" };
 }
 
-/** From the special-purpose registries of IANA. Of IPv6, only 2000::/3 is public. */
+/** Networks in the special-purpose registries of IANA. The only public IPv6 network is 2000::/3. */
 const NON_PUBLIC_IP_NETWORKS: readonly string[] = [
   "0.0.0.0/8", // this network
   "10.0.0.0/8", // private
