@@ -38,9 +38,9 @@ export async function openDatabaseTime(options: {
 }) {
   const { clock, database, log } = options;
   let lastReading = await readDatabaseClock();
-  let offsetMs = lastReading.wallMs - lastReading.answered.monotonicMs;
+  let wallClockOffsetMs = lastReading.wallMs - lastReading.answered.monotonicMs;
   let readCount = 0;
-  let storedAtRead = Number.NEGATIVE_INFINITY;
+  let readCountAtOwnStep = Number.NEGATIVE_INFINITY;
 
   async function readDatabaseClock(): Promise<DatabaseClockReading> {
     const sentAt = readClocks(clock);
@@ -52,7 +52,7 @@ export async function openDatabaseTime(options: {
   }
 
   /** Stores the total clock step, unless another member stored one first, and returns the stored value. */
-  async function storeClockStep(before: number, setByMs: number): Promise<number> {
+  async function storeTotalClockStep(before: number, setByMs: number): Promise<number> {
     const updateClockStepSql = `update ${database.table("meta")} set clock_set_by_ms = $2::double precision
       where clock_set_by_ms = $1::double precision returning 1`;
     const { rows } = await database.query(updateClockStepSql, [String(before), String(setByMs)]);
@@ -72,11 +72,11 @@ export async function openDatabaseTime(options: {
     const clockStepMs = distanceOutsideRange(clockReading.wallMs - clockReading.setByMs, fromMs, latestSteadyMs());
     // Without a step, the stored value is wrong: the member that stored it was suspended and took that for a step.
     const hasEnoughClockReads =
-      readCount >= CLOCK_READS_UNTIL_SETTLED && readCount - storedAtRead > CLOCK_READS_AFTER_OWN_STEP;
+      readCount >= CLOCK_READS_UNTIL_SETTLED && readCount - readCountAtOwnStep > CLOCK_READS_AFTER_OWN_STEP;
     let { setByMs } = clockReading;
     if (clockStepMs !== 0 && (wasWallClockSet || hasEnoughClockReads)) {
-      storedAtRead = readCount;
-      setByMs = await storeClockStep(setByMs, setByMs + clockStepMs);
+      readCountAtOwnStep = readCount;
+      setByMs = await storeTotalClockStep(setByMs, setByMs + clockStepMs);
       log.info(
         { seconds: Math.round(clockStepMs / 1_000), setByMs },
         "the clock of the fleet's database was set; quota and leases are measured without it",
@@ -85,10 +85,10 @@ export async function openDatabaseTime(options: {
     readCount += 1;
     lastReading = { ...clockReading, setByMs };
     const { answered, sent, wallMs } = clockReading;
-    offsetMs = Math.min(Math.max(offsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
+    wallClockOffsetMs = Math.min(Math.max(wallClockOffsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
   }
 
-  const now = () => Math.floor(offsetMs + clock.monotonic());
+  const now = () => Math.floor(wallClockOffsetMs + clock.monotonic());
 
   return {
     now,

@@ -39,7 +39,7 @@ export function createMemberStatusView(options: {
   const joinedStore = () => joinSourceStores([...pipelines].map(([source, { store }]) => ({ source, store })));
   const askPipelines = <T>(ask: (pipeline: Pipeline) => Promise<T>) => mapInSlices([...pipelines.values()], ask);
 
-  function findSourceResponses(source: string): PageApi {
+  function pageApiOfSource(source: string): PageApi {
     const heldPipeline = pipelines.get(source);
     if (heldPipeline === undefined) throw new Retryable(`The source ${source} is not held here any more.`);
     return heldPipeline.answers;
@@ -123,7 +123,7 @@ export function createMemberStatusView(options: {
       return [...new Set((await askPipelines(({ answers: each }) => each.sinkNames())).flat())];
     },
     async tags(query) {
-      if (query.source !== undefined) return findSourceResponses(query.source).tags(query);
+      if (query.source !== undefined) return pageApiOfSource(query.source).tags(query);
       return createTagIndex({
         clock,
         store: joinedStore(),
@@ -131,15 +131,15 @@ export function createMemberStatusView(options: {
         readingOf: (source, id) => pipelines.get(source)?.works.get(source)?.reading(id) ?? null,
       }).list(query);
     },
-    tag: async (source, id) => findSourceResponses(source).tag(source, id),
-    alarm: async (query) => findSourceResponses(query.source).alarm(query),
-    site: async (source, id) => findSourceResponses(source).site(source, id),
+    tag: async (source, id) => pageApiOfSource(source).tag(source, id),
+    alarm: async (query) => pageApiOfSource(query.source).alarm(query),
+    site: async (source, id) => pageApiOfSource(source).site(source, id),
     async alarmDays(query) {
-      if (query.source !== undefined) return findSourceResponses(query.source).alarmDays(query);
+      if (query.source !== undefined) return pageApiOfSource(query.source).alarmDays(query);
       return sumAlarmDays(await askPipelines(({ answers: each }) => each.alarmDays(query)), clock);
     },
     async commands(query) {
-      if (query.source !== undefined) return findSourceResponses(query.source).commands(query);
+      if (query.source !== undefined) return pageApiOfSource(query.source).commands(query);
       const rows: readonly CommandRow[] = (await askPipelines(({ answers: each }) => each.commands(query))).flat();
       return rows.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, query.limit);
     },
@@ -153,8 +153,8 @@ export function createMemberStatusView(options: {
           )
         : null;
     },
-    source: async (name) => findSourceResponses(name).source(name),
-    plot: async (query) => findSourceResponses(query.source).plot(query),
+    source: async (name) => pageApiOfSource(name).source(name),
+    plot: async (query) => pageApiOfSource(query.source).plot(query),
     stop() {
       for (const pipeline of pipelines.values()) pipeline.answers.stop();
     },
@@ -245,12 +245,12 @@ function sumPlotColumns(parts: readonly PlotColumns[]): PlotColumns {
 }
 
 function sumAlarmDays(parts: readonly AlarmDayCounts[], clock: Clock): AlarmDayCounts {
-  const dayTexts = parts[0]?.days ?? [isoUtc(clock.now()).slice(0, 10)];
-  const countsByPriority: Record<string, readonly number[]> = {};
-  for (const sourceDays of parts)
-    for (const [priority, counts] of Object.entries(sourceDays.byPriority))
-      countsByPriority[priority] = counts.map((count, n) => count + (countsByPriority[priority]?.[n] ?? 0));
-  return { days: dayTexts, byPriority: countsByPriority };
+  const listedDays = parts[0]?.days ?? [isoUtc(clock.now()).slice(0, 10)];
+  const alarmCountsByPriority: Record<string, readonly number[]> = {};
+  for (const alarmDaysOfSource of parts)
+    for (const [priority, counts] of Object.entries(alarmDaysOfSource.byPriority))
+      alarmCountsByPriority[priority] = counts.map((count, n) => count + (alarmCountsByPriority[priority]?.[n] ?? 0));
+  return { days: listedDays, byPriority: alarmCountsByPriority };
 }
 
 function sumNumbers(numbers: readonly number[]): number {

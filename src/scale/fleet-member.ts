@@ -78,14 +78,14 @@ export async function createFleetMember(options: FleetMemberOptions) {
   const databases = await openMemberDatabases({ config: postgres, clock, log });
   try {
     const databaseTime = await openDatabaseTime({ database: databases.urgent, clock, log });
-    return await buildMember(options, databases, databaseTime, { ...clock, now: databaseTime.now }, log);
+    return await buildFleetMember(options, databases, databaseTime, { ...clock, now: databaseTime.now }, log);
   } catch (error) {
     await databases.close();
     throw error;
   }
 }
 
-async function buildMember(
+async function buildFleetMember(
   options: FleetMemberOptions,
   databases: MemberDatabases,
   time: DatabaseTime,
@@ -121,7 +121,7 @@ async function buildMember(
   const describeDatabase = () => statusCache("database", MAX_DATABASE_INFO_AGE_MS, () => urgent.describe());
   const pipelines = new Map<string, Pipeline>();
   const sources = new Map<string, Source>();
-  const sourceWorks = new Map<string, SourceActivity>();
+  const activityBySource = new Map<string, SourceActivity>();
 
   async function runHeldSource(lease: Lease): Promise<HeldSource> {
     const { epoch, source } = lease;
@@ -132,13 +132,13 @@ async function buildMember(
     const { pipeline } = heldSource;
     pipelines.set(source, pipeline);
     for (const [each, client] of pipeline.sources) sources.set(each, client);
-    for (const [each, work] of pipeline.works) sourceWorks.set(each, work);
+    for (const [each, work] of pipeline.works) activityBySource.set(each, work);
     log.debug({ source, epoch }, "this member works for the source now");
     return {
       async stop(deadlineMs) {
         const isLeaseOver = lease.signal.aborted;
         // Delete by source name: a later ownership of the source begins only after this stop.
-        for (const mapKeyedBySource of [pipelines, sources, sourceWorks]) mapKeyedBySource.delete(source);
+        for (const mapKeyedBySource of [pipelines, sources, activityBySource]) mapKeyedBySource.delete(source);
         await heldSource.stop(isLeaseOver ? 0 : deadlineMs);
         const why = isLeaseOver ? "the lease is over" : "handed over";
         log.debug({ source, epoch, why }, "this member works for the source no more");
@@ -185,7 +185,7 @@ async function buildMember(
   });
   const controlRoutes = operatorRoutes({
     ...{ sources, accept: acceptCommand, clock, notReady: explainNotReady, noSource: explainMissingSource },
-    work: { sources: sourceWorks },
+    work: { sources: activityBySource },
     changeLock: async (change) => (await findCommandsOfSource(change.target.source)).changeLock(change),
     expectedWaitMs: (source) => pipelines.get(source ?? singleSource ?? "")?.commands.expectedWaitMs(source) ?? 0,
     report: memberStatusView.status.report,

@@ -146,12 +146,12 @@ function reduceConfigToSource(
     ([, { filter }]) => filter.sources.length === 0 || filter.sources.includes(source),
   );
   const allowedTags = commands.allow.filter((tag) => tag.source === undefined || tag.source === source);
-  const ownConfigSections = {
+  const configSectionsOfSource = {
     sources: { [source]: sourceEntry },
     sinks: Object.fromEntries(sinksOfSource),
     commands: { ...commands, allow: allowedTags },
   };
-  return { entry: sourceEntry, own: { ...config, ...ownConfigSections } };
+  return { entry: sourceEntry, own: { ...config, ...configSectionsOfSource } };
 }
 
 function sourceMetrics(source: string): Metrics {

@@ -188,7 +188,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["round(shiftedValue)) «< → <=» 1e-6) return", "A tolerance; no measured value is exactly at its edge."],
   ],
   "src/scale/fleet/fleet-document.ts": [
-    ["let appliedRequest = «0 → 1»;", "The first revision is 1."],
+    ["let appliedRequestNumber = «0 → 1»;", "The first revision is 1."],
     ["removed?.rows.length« ?? 0 → ») > 0;", TYPES_ONLY],
     ["requestCount += «1 → (1 * 2)»;", "The numbers only have to increase."],
   ],

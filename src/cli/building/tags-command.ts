@@ -64,8 +64,8 @@ export function define(command: Command, context: CliContext): void {
       const config = context.config();
       const [source, entry] = chooseSource(config, options.source);
       refuseUnknownReadClass(options.class, entry);
-      const noTagState = { values: new Map(), systems: new Map(), logs: new Map() };
-      const tagState = (await readStateIfAny({ config, source }, (store) => readTagState(store, source))) ?? noTagState;
+      const emptyState = { values: new Map(), systems: new Map(), logs: new Map() };
+      const tagState = (await readStateIfAny({ config, source }, (store) => readTagState(store, source))) ?? emptyState;
       // Ask the service for the tags of a system unless the worker learns them (inventory.tags_of_systems).
       const requestedSystemId = entry.inventory.tags_of_systems ? undefined : options.system;
       const inventory = await readBuildingInventory(context, "tag", options, requestedSystemId);
@@ -97,14 +97,14 @@ async function readTagState(store: Store, source: string): Promise<StoredTagStat
     store.documents<StoredTagSystems>(syncSet("tag-system", source)),
     store.documents<StoredLedger>(documentSet("history", source)),
   ]);
-  const hasLogByTag = new Map<string, boolean>();
+  const isLoggedByTag = new Map<string, boolean>();
   for (const [key, { state }] of ledgers) {
     const [id = ""] = key.split(" ");
     // One series with data proves the log, whatever another resolution returned.
-    if (state === "following") hasLogByTag.set(id, true);
-    else if (state === "no-log" && !hasLogByTag.has(id)) hasLogByTag.set(id, false);
+    if (state === "following") isLoggedByTag.set(id, true);
+    else if (state === "no-log" && !isLoggedByTag.has(id)) isLoggedByTag.set(id, false);
   }
-  return { values, systems, logs: hasLogByTag };
+  return { values, systems, logs: isLoggedByTag };
 }
 
 function listTagRows(

@@ -18,7 +18,7 @@ import {
 import { DEFINED_ALARM_PRIORITIES } from "../shell/refuse-unknown-ids.ts";
 import { type CheckResult, passedCheck, warnedCheck, wrongCheck } from "./check-result-line.ts";
 
-export interface ComparedSource {
+export interface BuildingCheck {
   readonly name: string;
   readonly entry: SourceConfigEntry;
   readonly config: Config;
@@ -27,9 +27,9 @@ export interface ComparedSource {
 }
 
 type CheckResults = readonly CheckResult[];
-type Path = readonly (string | number)[];
+type KeyPath = readonly (string | number)[];
 
-export function compareSourceWithBuilding(compared: ComparedSource): CheckResults {
+export function compareSourceWithBuilding(compared: BuildingCheck): CheckResults {
   const { read, history, schedules } = compared.entry;
   const checkName = `${compared.name}: values`;
   const isReadingTags = read.length + history.length > 0;
@@ -100,13 +100,13 @@ function sinkFilterWarnings(
   );
 }
 
-function mismatchLines({ name, places }: ComparedSource, what: string, base: Path, mismatches: readonly Mismatch[]) {
+function mismatchLines({ name, places }: BuildingCheck, what: string, base: KeyPath, mismatches: readonly Mismatch[]) {
   return mismatches.map(({ path, message }) =>
     warnedCheck(`${name}: ${what}`, message, places(["sources", name, ...base, ...path])),
   );
 }
 
-function checkSiteOptions(compared: ComparedSource): CheckResults {
+function checkSiteOptions(compared: BuildingCheck): CheckResults {
   const { entry, building } = compared;
   return (["alarms", "inventory"] as const).flatMap((section) => {
     const mismatches = findSiteMismatches(entry[section].sites ?? [], { ...building, followed: null });
@@ -114,7 +114,7 @@ function checkSiteOptions(compared: ComparedSource): CheckResults {
   });
 }
 
-function checkReadClasses(compared: ComparedSource): CheckResults {
+function checkReadClasses(compared: BuildingCheck): CheckResults {
   const { read } = compared.entry;
   return compareTagClasses(read, compared.building).flatMap((found, index) => {
     const readIntervalText = formatDuration(read[index]?.every ?? 0);
@@ -123,7 +123,7 @@ function checkReadClasses(compared: ComparedSource): CheckResults {
 }
 
 /** Compares the history classes of each resolution separately, and those of totals. */
-function checkHistoryClasses(compared: ComparedSource): CheckResults {
+function checkHistoryClasses(compared: BuildingCheck): CheckResults {
   const classes = compared.entry.history.map((each, index) => ({ ...each, index }));
   const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
   return [...classesBySeries].flatMap(([series, list]) =>
@@ -136,9 +136,9 @@ function checkHistoryClasses(compared: ComparedSource): CheckResults {
 }
 
 function checkTagClass(
-  compared: ComparedSource,
+  compared: BuildingCheck,
   what: string,
-  base: Path,
+  base: KeyPath,
   { tags, mismatches }: TagClassComparison,
   details: string,
 ): CheckResults {
@@ -150,7 +150,7 @@ function checkTagClass(
 }
 
 /** One matching field of `silent_sensors` selects a tag, so each field is compared with the building separately. */
-function checkSilentSensorOptions(compared: ComparedSource): CheckResults {
+function checkSilentSensorOptions(compared: BuildingCheck): CheckResults {
   const { silent_sensors: sensors } = compared.entry;
   if (sensors === false) return [];
   // The default units and names of may_rest need not exist in every building.
@@ -165,7 +165,7 @@ function checkSilentSensorOptions(compared: ComparedSource): CheckResults {
 }
 
 /** An allowed tag that the building lacks is an error: the operator expects to write it. */
-function checkWritableTags(compared: ComparedSource): CheckResults {
+function checkWritableTags(compared: BuildingCheck): CheckResults {
   const { name, config, building, places } = compared;
   const { enabled, allow } = config.commands;
   const checkName = `${name}: commands`;
@@ -182,7 +182,7 @@ function checkWritableTags(compared: ComparedSource): CheckResults {
   return [...(foundTags.length === 0 ? [] : [passedCheck(checkName, foundTagsText)]), ...tagMismatches];
 }
 
-export function findWritableTags({ name, config, building }: Pick<ComparedSource, "name" | "config" | "building">) {
+export function findWritableTags({ name, config, building }: Pick<BuildingCheck, "name" | "config" | "building">) {
   return config.commands.allow.filter(
     (entry: AllowedTag) => (entry.source ?? name) === name && findWritableMismatches(entry, building).length === 0,
   );

@@ -94,8 +94,8 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
       check.update(`${describeListProgress(progress, entry.quota)} (--no-lists does without)`),
     ));
   const activeAlarmCount = storedBuildingPlan === null ? await countActiveAlarms(source, settings, check.signal) : 0;
-  const buildingFacts = { sites: building.sites.length, tags: building.tags, active: activeAlarmCount };
-  const plan = storedBuildingPlan?.plan ?? reportPlan(planFactsFromTags(settings, buildingFacts, systemClock.now()));
+  const buildingCounts = { sites: building.sites.length, tags: building.tags, active: activeAlarmCount };
+  const plan = storedBuildingPlan?.plan ?? reportPlan(planFactsFromTags(settings, buildingCounts, systemClock.now()));
   const tagListOrigin = storedBuildingPlan === null ? "as the service lists them" : "from the worker's state";
   const tagCountResult =
     building.tags.length === 0

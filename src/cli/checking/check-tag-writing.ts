@@ -63,7 +63,7 @@ function configWritingBlockers({ commands, sources }: Config, places: LocateOpti
         ] as const,
     ),
   ];
-  return blockers.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blockerLine(detail, places(path))] : []));
+  return blockers.flatMap(([isBlocking, detail, path]) => (isBlocking ? [toBlocker(detail, places(path))] : []));
 }
 
 function writingHoursBlockers({ commands, sources }: Config): readonly CheckResult[] {
@@ -98,16 +98,16 @@ const WRITING_STOPPED = "Writing is stopped by the kill switch: when the reason 
 
 async function folderWritingBlockers(config: Config): Promise<readonly CheckResult[]> {
   const { folder } = config.state;
-  const killSwitchBlockers = createKillSwitch(folder).isThrown() ? [blockerLine(WRITING_STOPPED)] : [];
+  const killSwitchBlockers = createKillSwitch(folder).isThrown() ? [toBlocker(WRITING_STOPPED)] : [];
   // A rehearsal needs no arming; a pending arming request takes effect within 1 s.
   const needsWriteArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isThere();
   const storedBlockers = await readStateIfAny({ config }, (store) =>
-    storeBlockers(config, store, needsWriteArming ? `the state ${folder}` : null),
+    stateBlockers(config, store, needsWriteArming ? `the state ${folder}` : null),
   );
   if (storedBlockers !== null || !needsWriteArming) return [...killSwitchBlockers, ...(storedBlockers ?? [])];
-  const newStateText =
+  const unarmedStateText =
     "This machine has no state yet, and a new state writes nothing until it is armed: run plenum writes arm once, where the worker runs.";
-  return [...killSwitchBlockers, passedCheck(CHECK_NAME, newStateText)];
+  return [...killSwitchBlockers, passedCheck(CHECK_NAME, unarmedStateText)];
 }
 
 async function fleetWritingBlockers(config: Config): Promise<readonly CheckResult[]> {
@@ -123,18 +123,18 @@ async function fleetWritingBlockers(config: Config): Promise<readonly CheckResul
   });
   const stateToArm = isArmed || config.commands.rehearsal ? null : `the fleet ${name}`;
   const sourceBlockers = await readSourceStores(config, Object.keys(config.sources), async (parts) => {
-    const sourceLines = await Promise.all(parts.map((store) => storeBlockers(config, store, stateToArm)));
-    return sourceLines.flat().filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
+    const blockers = await Promise.all(parts.map((store) => stateBlockers(config, store, stateToArm)));
+    return blockers.flat().filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
   });
   // storeBlockers reports a fleet that was never armed.
   const unarmedMachineBlocker =
     isArmed && !isArmedHere && !config.commands.rehearsal
-      ? [blockerLine(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
+      ? [toBlocker(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
       : [];
-  return [...(isStopped ? [blockerLine(WRITING_STOPPED)] : []), ...unarmedMachineBlocker, ...sourceBlockers];
+  return [...(isStopped ? [toBlocker(WRITING_STOPPED)] : []), ...unarmedMachineBlocker, ...sourceBlockers];
 }
 
-async function storeBlockers(config: Config, store: Store, stateToArm: string | null): Promise<readonly CheckResult[]> {
+async function stateBlockers(config: Config, store: Store, stateToArm: string | null): Promise<readonly CheckResult[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
   const armingRefusal = stateToArm === null ? null : await readArmingRefusal(store, stateToArm);
   const isFull = (await openAuditLogSize(store)).bytes() >= auditBytes;
@@ -145,12 +145,12 @@ async function storeBlockers(config: Config, store: Store, stateToArm: string | 
       const gatewayRefusal = checkGateway({ entry, gateways });
       return gatewayRefusal === null
         ? []
-        : [blockerLine(`Tag ${entry.tag_id} is not written until its gateway is back. ${gatewayRefusal.message}`)];
+        : [toBlocker(`Tag ${entry.tag_id} is not written until its gateway is back. ${gatewayRefusal.message}`)];
     }),
   );
   return [
-    ...(armingRefusal === null ? [] : [blockerLine(armingRefusal.message)]),
-    ...(isFull ? [blockerLine("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
+    ...(armingRefusal === null ? [] : [toBlocker(armingRefusal.message)]),
+    ...(isFull ? [toBlocker("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
     ...offlineGatewayBlockers.flat(),
   ];
 }
@@ -170,11 +170,11 @@ function commandSenderBlockers(config: Config, places: LocateOption): readonly C
     ...[...Map.groupBy(allowedSenders, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckResult[] => {
       if (first === undefined || first.sink === OPERATOR_SENDER) return [];
       const detail = describeSinkWithoutCommands(first.sink, sinks[first.sink]);
-      return detail === null ? [] : [blockerLine(detail, places(first.path))];
+      return detail === null ? [] : [toBlocker(detail, places(first.path))];
     }),
     ...commands.allow.flatMap((entry, index) => {
       const detail = explainUnwritableTag(entry, commandSinks);
-      return detail === null ? [] : [blockerLine(detail, places(["commands", "allow", index]))];
+      return detail === null ? [] : [toBlocker(detail, places(["commands", "allow", index]))];
     }),
   ];
 }
@@ -185,7 +185,7 @@ function noCommandSinkBlocker({ sinks }: Config, places: LocateOption): CheckRes
     name === undefined || sink === undefined
       ? "add an mqtt sink with commands: { enabled: true }"
       : `set ${sink.enabled ? "" : `sinks.${name}.enabled: true and `}${enableCommandsOption(name, sink)}`;
-  return blockerLine(
+  return toBlocker(
     `No sink listens for commands, so a command that is published at a broker has no effect: ${commandSinkAdvice}; or write from: [operator] for tags that only the command line and the status page may write.`,
     places(name === undefined ? ["sinks"] : ["sinks", name]),
   );
@@ -219,6 +219,6 @@ export function writableText(entries: readonly AllowedTag[]): string {
   return joinFirst(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
 }
 
-function blockerLine(detail: string, place?: string): CheckResult {
+function toBlocker(detail: string, place?: string): CheckResult {
   return warnedCheck(CHECK_NAME, detail, place);
 }

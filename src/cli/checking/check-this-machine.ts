@@ -23,8 +23,8 @@ export async function checkLocalMachine(
   if (typeof runningWorker === "string") return [...stateChecks, portCheck];
   const folderInUseText = `A worker that was started with ${runningWorker.startedWith} uses ${state.folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
   // The port of the status page may be taken by that other worker, so a taken port is only a warning.
-  const uncertainPort = portCheck.result === "ok" ? portCheck : { ...portCheck, result: "warning" as const };
-  return [...stateChecks, warnedCheck("state folder", folderInUseText, places(["state", "folder"])), uncertainPort];
+  const portWarning = portCheck.result === "ok" ? portCheck : { ...portCheck, result: "warning" as const };
+  return [...stateChecks, warnedCheck("state folder", folderInUseText, places(["state", "folder"])), portWarning];
 }
 
 /** Members of a fleet share one state, so any member counts as `own`. */
@@ -61,20 +61,20 @@ function checkStateFolderSpace({ folder, max_bytes: maxBytes }: Config["state"],
 
 async function checkStateDatabase(config: Config, places: LocateOption): Promise<readonly CheckResult[]> {
   const checkName = "state database";
-  const optionLocation = places(["state", "postgres"]);
+  const postgresOptionLocation = places(["state", "postgres"]);
   try {
     return await useStateDatabase(config, async (database) => {
       const description = await database.describe();
       return [
         passedCheck(checkName, `${database.name} (${description.server}), ${formatByteCount(description.bytes)}`),
-        ...durabilityWarnings(description).map((detail) => warnedCheck(checkName, detail, optionLocation)),
+        ...durabilityWarnings(description).map((detail) => warnedCheck(checkName, detail, postgresOptionLocation)),
       ];
     });
   } catch (error) {
-    const failureLine = failedCheck(checkName, error, optionLocation);
+    const databaseFailure = failedCheck(checkName, error, postgresOptionLocation);
     // The first member that starts creates or migrates the schema.
     const isSchemaProblem = error instanceof ConfigError && error.field === "schema";
-    return [isSchemaProblem ? { ...failureLine, result: "warning" } : failureLine];
+    return [isSchemaProblem ? { ...databaseFailure, result: "warning" } : databaseFailure];
   }
 }
 

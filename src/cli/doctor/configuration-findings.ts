@@ -36,8 +36,8 @@ export function inspectConfiguration(file: string, environment: ProcessEnv): Ins
     const config = loadYamlConfig({ schema: Config, file, environment });
     return { findings: { ...commonFindings, found: "good", problems: [] }, config };
   } catch (error) {
-    const fileState = classifyConfigError(error);
-    return { findings: { ...commonFindings, found: fileState, problems: listConfigProblems(error) }, config: null };
+    const fileProblem = classifyConfigError(error);
+    return { findings: { ...commonFindings, found: fileProblem, problems: listConfigProblems(error) }, config: null };
   }
 }
 

@@ -102,7 +102,7 @@ function schemaAcceptsValue(schema: JsonSchema, value: unknown): boolean {
 
 const URL_IN_TEXT = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]*[^\s"'<>.,;:)]/gi;
 /** Path step that is no secret: `api`, `v1`, `hooks`. */
-const HARMLESS_URL_STEP_PATTERN = /^([a-z][a-z_-]{0,15}|v\d{1,2})?$/;
+const HARMLESS_PATH_SEGMENT_PATTERN = /^([a-z][a-z_-]{0,15}|v\d{1,2})?$/;
 /** Patterns of keys: known prefixes, JWTs, PEM blocks, long hexadecimal numbers. */
 const ACCESS_KEYS = [
   /\b\d{1,10}\|[A-Za-z0-9+/=_-]{16,}/g,
@@ -140,6 +140,6 @@ function maskUrl(text: string): string {
   if (!URL.canParse(text)) return MASKED_TEXT;
   const { protocol, host, pathname, search } = new URL(text);
   if (pathname === "/" && search === "") return `${protocol}//${host}${text.endsWith("/") ? "/" : ""}`;
-  const maskedPath = pathname.split("/").map((step) => (HARMLESS_URL_STEP_PATTERN.test(step) ? step : MASKED_TEXT));
+  const maskedPath = pathname.split("/").map((step) => (HARMLESS_PATH_SEGMENT_PATTERN.test(step) ? step : MASKED_TEXT));
   return `${protocol}//${host}${maskedPath.join("/")}${search === "" ? "" : `?${MASKED_TEXT}`}`;
 }

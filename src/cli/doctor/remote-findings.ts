@@ -33,7 +33,7 @@ export async function inspectWorker(
   config: Config | null,
   signal: AbortSignal,
 ): Promise<WorkerFindings> {
-  const defaultFindings = { notReady: null, portTaken: null, log: [] };
+  const emptyFindings = { notReady: null, portTaken: null, log: [] };
   try {
     const worker = config === null ? await findWorker(folder, signal) : await findWorkerOfConfig({ config }, signal);
     if (worker.kind === "open") {
@@ -43,14 +43,14 @@ export async function inspectWorker(
         requestNotReadyReason(socket, signal),
         requestWorkerLog(socket, signal),
       ]);
-      return { ...defaultFindings, found: "running", trouble: null, notReady, report, log };
+      return { ...emptyFindings, found: "running", trouble: null, notReady, report, log };
     }
     const trouble = worker.kind === "silent" ? errorText(worker.failure) : null;
     const report = await readStoredStatus(config);
-    return { ...defaultFindings, found: worker.kind, trouble, portTaken: await findTakenStatusPort(config), report };
+    return { ...emptyFindings, found: worker.kind, trouble, portTaken: await findTakenStatusPort(config), report };
   } catch (error) {
     signal.throwIfAborted();
-    return { ...defaultFindings, found: "unknown", trouble: errorText(error), report: null };
+    return { ...emptyFindings, found: "unknown", trouble: errorText(error), report: null };
   }
 }
 

@@ -191,28 +191,28 @@ export async function listBackfills(
     store.outbox.pressure(),
   ]);
   const { paused } = orders;
-  const openState = { paused, sinksBehind: areSinksBehind(pressure, maxBytes, false), doneAt: null, withoutLog: null };
+  const unfinished = { paused, sinksBehind: areSinksBehind(pressure, maxBytes, false), doneAt: null, withoutLog: null };
   const requestsPerMinute = backfillRequestsPerMinute(reportPlan(facts));
-  let requestsBefore = 0;
+  let precedingRequestCount = 0;
   const estimateEndAfter = (requests: number) => {
-    requestsBefore += requests;
-    return paused ? null : isoUtc(nowMs + (requestsBefore / requestsPerMinute) * 60_000);
+    precedingRequestCount += requests;
+    return paused ? null : isoUtc(nowMs + (precedingRequestCount / requestsPerMinute) * 60_000);
   };
   const pendingBackfills = progress.orders.map((each): BackfillStatus => {
     const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
-    return { ...each, ...openState, requestsLeft, expectedAt: estimateEndAfter(requestsLeft) };
+    return { ...each, ...unfinished, requestsLeft, expectedAt: estimateEndAfter(requestsLeft) };
   });
   const endedBackfills = [...stored].flatMap(([id, order]): readonly BackfillStatus[] => {
     const { from, to, resolution, doneAt, withoutLog = null } = order;
     if (!hasBackfillEnded(order)) return [];
-    const endedState = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
-    return [{ id, from, to, resolution, doneAt, withoutLog, ...endedState }];
+    const finished = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
+    return [{ id, from, to, resolution, doneAt, withoutLog, ...finished }];
   });
   const configuredBackfills = progress.resolutions
     .filter(({ total, pendingRanges }) => !total && pendingRanges > 0)
     .map(({ resolution, tags, requestsLeft, done: share }): BackfillStatus => {
-      const pendingFields = { resolution, tags, requestsLeft, done: share, expectedAt: estimateEndAfter(requestsLeft) };
-      return { id: null, from: null, to: null, ...openState, ...pendingFields };
+      const fields = { resolution, tags, requestsLeft, done: share, expectedAt: estimateEndAfter(requestsLeft) };
+      return { id: null, from: null, to: null, ...unfinished, ...fields };
     });
   return [...endedBackfills, ...pendingBackfills, ...configuredBackfills];
 }

@@ -66,7 +66,7 @@ export function define(command: Command, context: CliContext): void {
         terminal.rows(rows, {
           site: "site",
           "day (UTC)": "date",
-          state: describeSiteDayState,
+          state: siteDayStateText,
           expected: "expected",
           had: "had",
           null: "null",
@@ -74,7 +74,7 @@ export function define(command: Command, context: CliContext): void {
           "no log": "withoutLog",
           refused: "refused",
           pending: "pending",
-          worst: describeWorstSeries,
+          worst: worstSeriesText,
         });
         if (rows.length === 0 || !rows.every(({ complete }) => complete)) process.exitCode = EXIT_CODE.incomplete;
       });
@@ -92,7 +92,7 @@ async function listDayRows(
   const rows = [];
   for (const day of days) {
     const siteDay = createSiteDay(day);
-    const openSeries: WorstSeries[] = [];
+    const incomplete: IncompleteSeries[] = [];
     let notCounted = 0;
     for (const seriesLedger of series) {
       const { ledger, rules, located, total } = seriesLedger;
@@ -102,7 +102,7 @@ async function listDayRows(
       }
       const seriesKey = historySeriesKey(located.tag.id, { resolution: rules.resolution, total });
       const seriesDay = siteDay.add(seriesLedger, await loadCount(store, source, seriesKey, ledger, day), nowMs);
-      if (seriesDay.pending + seriesDay.refused > 0) openSeries.push(worstSeries(seriesLedger, seriesDay));
+      if (seriesDay.pending + seriesDay.refused > 0) incomplete.push(toIncomplete(seriesLedger, seriesDay));
     }
     const { account, series: counted, byResolution } = siteDay.done();
     const finalizedDay = finalizedDays.get(`${site} ${dayDate(day)}`);
@@ -116,15 +116,15 @@ async function listDayRows(
       notCounted,
       ...account,
       byResolution,
-      worst: openSeries.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, MAX_PRINTED_SERIES),
+      worst: incomplete.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, MAX_PRINTED_SERIES),
     });
   }
   return rows;
 }
 
-type WorstSeries = ReturnType<typeof worstSeries>;
+type IncompleteSeries = ReturnType<typeof toIncomplete>;
 
-function worstSeries({ located: { tag }, rules, total }: SeriesLedger, { pending, refused, why, refusal }: SeriesDay) {
+function toIncomplete({ located: { tag }, rules, total }: SeriesLedger, { pending, refused, why, refusal }: SeriesDay) {
   return {
     ...{ tagId: tag.id, displayName: tag.displayName, resolution: rules.resolution, total },
     ...{ pending, refused, why: why ?? ("refused" as const) },
@@ -132,14 +132,14 @@ function worstSeries({ located: { tag }, rules, total }: SeriesLedger, { pending
   };
 }
 
-function describeSiteDayState({ complete, sealed, expected, notCounted }: SiteDayRow): string {
+function siteDayStateText({ complete, sealed, expected, notCounted }: SiteDayRow): string {
   if (sealed !== null) return sealed.revision === 1 ? "sealed" : `sealed, revision ${sealed.revision}`;
   if (complete) return "complete, may still change";
   if (notCounted > 0) return `not counted: ${notCounted} series`;
   return expected === 0 ? "nothing wanted" : "incomplete";
 }
 
-function describeWorstSeries({ worst }: SiteDayRow): string | null {
+function worstSeriesText({ worst }: SiteDayRow): string | null {
   const [worstOfAll] = worst;
   if (worstOfAll === undefined) return null;
   const { tagId, displayName, resolution, total, pending, refused, why, said } = worstOfAll;

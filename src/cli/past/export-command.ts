@@ -104,8 +104,8 @@ function buildExportRequest(
   if (firstIntervalStart >= end)
     throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);
   const select = buildTagSelection(tagIds, options);
-  const exportOrder = { from: firstIntervalStart, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
-  return { order: exportOrder, asked: JSON.stringify([source, from.text, to.text, resolution, select]) };
+  const order = { from: firstIntervalStart, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
+  return { order, asked: JSON.stringify([source, from.text, to.text, resolution, select]) };
 }
 
 async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: AbortSignal): Promise<void> {

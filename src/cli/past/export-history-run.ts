@@ -51,7 +51,7 @@ const POLL_INTERVAL_MS = 1_000;
 const STOP_TIMEOUT_MS = 8_000;
 const EXPORT_SET = "export";
 const EXPORT_BACKFILL_ID = "export";
-const LISTING_JOBS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
+const LIST_JOBS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
 
 const REFUSED_GAP_REASONS: ReadonlySet<HistoryGapReason> = new Set(["refused", "unreadable"]);
 const FINAL_GAP_REASONS: ReadonlySet<HistoryGapReason> = new Set([
@@ -94,7 +94,7 @@ async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillReq
     const nowMs = systemClock.now();
     const gaps = listHistoryGaps(await readLedgers(run, store, request), { open: [request], paused: false }, nowMs);
     const pollsByJob = await readJobPolls(run, store);
-    return !gaps.some((gap) => isGapStillRequested(gap, nowMs)) && LISTING_JOBS.every((name) => pollsByJob.has(name));
+    return !gaps.some((gap) => isGapStillRequested(gap, nowMs)) && LIST_JOBS.every((name) => pollsByJob.has(name));
   });
   return request;
 }
@@ -104,15 +104,15 @@ async function writeExportedDays(run: ExportRun, { store, start }: Worker, reque
   run.update("Counting days");
   const nowMs = systemClock.now();
   const seriesLedgers = await readLedgers(run, store, request);
-  const finalizedDays = await finalizeCompleteDays(store, run.source, request, seriesLedgers, nowMs);
-  await store.commit({ events: finalizedDays.seals });
+  const sealingResult = await sealCompleteDays(store, run.source, request, seriesLedgers, nowMs);
+  await store.commit({ events: sealingResult.seals });
   await start();
-  const unsealedDays = new Set(finalizedDays.seals);
+  const daysToWrite = new Set(sealingResult.seals);
   await waitUntil(run, async () => {
     const undelivered = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
-    for (const seal of unsealedDays) if (existsSync(join(run.folder, manifestPath(seal)))) unsealedDays.delete(seal);
-    run.update(`Writing: ${undelivered} events, ${unsealedDays.size} days to be sealed${await readWorkerProblem(run)}`);
-    return undelivered === 0 && unsealedDays.size === 0;
+    for (const event of daysToWrite) if (existsSync(join(run.folder, manifestPath(event)))) daysToWrite.delete(event);
+    run.update(`Writing: ${undelivered} events, ${daysToWrite.size} days to be sealed${await readWorkerProblem(run)}`);
+    return undelivered === 0 && daysToWrite.size === 0;
   });
   const gaps = listHistoryGaps(seriesLedgers, { open: [request], paused: true }, nowMs);
   const exportProblems = await listExportProblems(run, store);
@@ -122,9 +122,9 @@ async function writeExportedDays(run: ExportRun, { store, start }: Worker, reque
     from: request.stored.from,
     to: request.stored.to,
     tags: seriesLedgers.length,
-    had: finalizedDays.had,
-    null: finalizedDays.null,
-    sealedDays: finalizedDays.seals.length,
+    had: sealingResult.had,
+    null: sealingResult.null,
+    sealedDays: sealingResult.seals.length,
     holes: gaps,
     troubles: exportProblems,
   };
@@ -206,7 +206,7 @@ async function readWorkerProblem({ stateFolder, signal }: ExportRun): Promise<st
 
 async function listExportProblems(run: ExportRun, store: Store): Promise<readonly string[]> {
   const pollsByJob = await readJobPolls(run, store);
-  const listingProblems = LISTING_JOBS.flatMap((name) => {
+  const listingProblems = LIST_JOBS.flatMap((name) => {
     const problem = pollsByJob.get(name)?.problem;
     return problem == null ? [] : [`The list of ${name} could not be read: ${problem}`];
   });
@@ -258,7 +258,7 @@ function buildExportConfig({ config, entry, folder, source, stateFolder }: Expor
 const MAX_DATA_DELAY_MS = DAY_MS;
 
 /** Returns `day-sealed` for each complete UTC day of a site that ended at least a day ago. */
-async function finalizeCompleteDays(
+async function sealCompleteDays(
   store: Store,
   source: string,
   request: BackfillRequest,

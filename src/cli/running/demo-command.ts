@@ -60,14 +60,14 @@ async function printDemoEvents(store: Store, say: PrintLines, signal: AbortSigna
   const terminalFeed = createTerminalFeed(say, systemClock.now);
   const [latest] = await store.outbox.latest(1);
   let valueCount = 0;
-  let countedAt = performance.now();
+  let lastValueCountAtMs = performance.now();
   for await (const page of newEventPages(store, latest?.position ?? 0, signal)) {
     page.forEach(terminalFeed.event);
     valueCount += page.filter(({ event }) => event.type === "tag-value").length;
-    if (valueCount === 0 || performance.now() - countedAt < VALUE_COUNT_INTERVAL_MS) continue;
+    if (valueCount === 0 || performance.now() - lastValueCountAtMs < VALUE_COUNT_INTERVAL_MS) continue;
     say(`${formatClockTime(systemClock.now())}   ${valueCount} values read`);
     valueCount = 0;
-    countedAt = performance.now();
+    lastValueCountAtMs = performance.now();
   }
 }
 

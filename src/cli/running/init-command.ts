@@ -135,7 +135,7 @@ async function repeatQuestionUntilAccepted<T>(
 }
 
 const isTokenRejected = (error: unknown) => error instanceof ConfigError && error.reason === "unauthenticated";
-const mayAskAddressAgain = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
+const isAddressRejected = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
 
 /** Asks again for an address that does not respond, and for a token that the service rejects. */
 function askAddressAndToken(initContext: InitContext, writtenAddress: string | undefined) {
@@ -152,7 +152,7 @@ function askAddressAndToken(initContext: InitContext, writtenAddress: string | u
     };
     return repeatQuestionUntilAccepted(initContext, tryToken, isTokenRejected);
   };
-  return repeatQuestionUntilAccepted(initContext, tryAddress, mayAskAddressAgain);
+  return repeatQuestionUntilAccepted(initContext, tryAddress, isAddressRejected);
 }
 
 async function askAccessToken({ asker, options }: InitContext, attempt: number): Promise<ServiceAccess["token"]> {

@@ -124,11 +124,11 @@ async function runMember(options: FleetMemberOptions, feed: TerminalFeed | null,
   if (process.stdin.isTTY !== true) reloadOnHangup(() => void reload?.("signal", false));
   writeWorkerPointer(options, true);
   await member.start();
-  const status = member.statusUrl();
-  options.log?.info({ member: member.name, status }, "Plenum is running");
-  feed?.say(`Plenum is running as member ${member.name}; status page ${status}. Ctrl-C stops it.`);
+  const pageUrl = member.statusUrl();
+  options.log?.info({ member: member.name, status: pageUrl }, "Plenum is running");
+  feed?.say(`Plenum is running as member ${member.name}; status page ${pageUrl}. Ctrl-C stops it.`);
   const stopController = new AbortController();
-  const printLoop = feed === null ? null : printReadiness(status, feed, stopController.signal).catch(() => undefined);
+  const printLoop = feed === null ? null : printReadiness(pageUrl, feed, stopController.signal).catch(() => undefined);
   await waitUntilAborted(signal);
   feed?.say("Stopping.");
   stopController.abort();

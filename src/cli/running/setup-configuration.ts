@@ -112,12 +112,12 @@ export function suggestNextCommands(
   file: string,
   plenum = programName(),
 ): readonly (readonly [command: string, what: string])[] {
-  const config = file === "plenum.yaml" ? "" : ` --config ${quoteForShell(file)}`;
+  const configArgument = file === "plenum.yaml" ? "" : ` --config ${quoteForShell(file)}`;
   return [
-    [`${plenum} check${config}`, "asks the service and every sink, and writes nothing"],
-    [`${plenum} plan${config}`, "what the wishes cost, after every change of the file"],
-    [`${plenum} run${config}`, "starts the worker; it says where its status page is"],
-    [`${plenum} tags${config}`, "what there is to select"],
+    [`${plenum} check${configArgument}`, "asks the service and every sink, and writes nothing"],
+    [`${plenum} plan${configArgument}`, "what the wishes cost, after every change of the file"],
+    [`${plenum} run${configArgument}`, "starts the worker; it says where its status page is"],
+    [`${plenum} tags${configArgument}`, "what there is to select"],
   ];
 }
 

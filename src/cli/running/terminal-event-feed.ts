@@ -17,7 +17,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
   /** Sinks with a problem in the log; `/readyz` reports a failing sink only after a while. */
   const failingSinks = new Set<string>();
   let wasReady: boolean | null = null;
-  let initialAlarms = 0;
+  let initialAlarmCount = 0;
 
   function printOnce(mark: " " | "!", text: string): void {
     const atMs = now();
@@ -29,9 +29,9 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
 
   /** Counts alarms of the first listing instead of printing each, because there can be hundreds. */
   function printInitialAlarmCount(): void {
-    if (initialAlarms > 0)
-      printOnce(" ", `${initialAlarms} ${initialAlarms === 1 ? "alarm is" : "alarms are"} active already.`);
-    initialAlarms = 0;
+    if (initialAlarmCount > 0)
+      printOnce(" ", `${initialAlarmCount} ${initialAlarmCount === 1 ? "alarm is" : "alarms are"} active already.`);
+    initialAlarmCount = 0;
   }
 
   return {
@@ -46,7 +46,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
     event(logged: LoggedEvent) {
       const event = logged.event as AnyEvent;
       if (event.type === "alarm-raised" && event.data.initial) {
-        initialAlarms += 1;
+        initialAlarmCount += 1;
         return;
       }
       printInitialAlarmCount();

@@ -71,7 +71,7 @@ export interface AcceptedConfig {
 }
 
 export interface RunningWorker {
-  readonly door: ControlSocket;
+  readonly socket: ControlSocket;
   readonly config: Config;
 }
 
@@ -126,17 +126,17 @@ export async function findWorkerState(file: string, environment: ProcessEnv, sig
     for (const foundWorker of (await requestOrNoteFailure(() => findWorkersInFolder(stateFolder, signal))) ?? []) {
       if (foundWorker.kind === "silent") trouble = foundWorker.failure;
       if (foundWorker.kind !== "open") continue;
-      const { socket: door } = foundWorker;
-      const reportedConfig = await requestOrNoteFailure(() => requestConfiguration(door, signal));
+      const { socket } = foundWorker;
+      const reportedConfig = await requestOrNoteFailure(() => requestConfiguration(socket, signal));
       if (reportedConfig === null) continue;
       isOther = !isConfigured && reportedConfig.file !== null && !isSameFile(reportedConfig.file, file);
-      if (isOther || workers.some((each) => resolve(each.door.stateFolder) === resolve(door.stateFolder))) continue;
-      workers.push({ door, config: reportedConfig.config as Config });
+      if (isOther || workers.some((each) => resolve(each.socket.stateFolder) === resolve(socket.stateFolder))) continue;
+      workers.push({ socket, config: reportedConfig.config as Config });
     }
     if (!isOther && !isFleet && existsSync(lockFilePath(stateFolder))) folders.add(stateFolder);
   }
   for (const { config } of workers) if (config.state.postgres !== undefined) folders.delete(config.state.folder);
-  return { running: workers, folders: [...folders], fleetState: parseFleetState(stateOptions), trouble };
+  return { running: workers, folders: [...folders], fleetState: parseFleetStateConfig(stateOptions), trouble };
 
   /** ConfigError: untrusted folder. Retryable: worker does not respond. */
   async function requestOrNoteFailure<T>(requestWorker: () => Promise<T>): Promise<T | null> {
@@ -155,7 +155,7 @@ async function findWorkersInFolder(folder: string, signal: AbortSignal): Promise
   return singleWorker.kind === "none" ? findLocalFleetMembers({ folder }, signal) : [singleWorker];
 }
 
-function parseFleetState({ folder, postgres }: StateConfigSection): StateConfig | null {
+function parseFleetStateConfig({ folder, postgres }: StateConfigSection): StateConfig | null {
   if (postgres === null) return null;
   return { ...StateConfig.parse({}), folder: folder ?? DEFAULT_STATE_FOLDER, postgres };
 }

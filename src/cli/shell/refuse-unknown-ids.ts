@@ -54,9 +54,9 @@ export async function refuseUnknownPriorities(
   for (const source of sources)
     for (const { alarm } of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
       known.add(alarm.trigger.priority);
-  const priority = priorities.find((each) => !known.has(each));
-  if (priority !== undefined)
-    throw new ConfigError(`No alarm has a priority ${priority}; known are ${[...known].toSorted().join(", ")}.`);
+  const unknown = priorities.find((each) => !known.has(each));
+  if (unknown !== undefined)
+    throw new ConfigError(`No alarm has a priority ${unknown}; known are ${[...known].toSorted().join(", ")}.`);
 }
 
 /** The service rejects a request with an unknown tag, often without a reason and at the cost of quota. */

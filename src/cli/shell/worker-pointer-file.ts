@@ -29,7 +29,7 @@ export function writePointerFile(configFile: string, pointer: WorkerPointer): bo
   return otherLocations.map((pointerLocation) => tryWritePointer(pointerLocation, pointerText)).includes(true);
 }
 
-function tryWritePointer({ file, isRuntime }: PointerLocation, text: string): boolean {
+function tryWritePointer({ file, isRuntime }: PointerFileLocation, text: string): boolean {
   const temporaryFile = `${file}.${process.pid}.new`;
   const folder = dirname(file);
   try {
@@ -57,12 +57,12 @@ export function* trustedPointers(configFile: string): Generator<WorkerPointer> {
   }
 }
 
-interface PointerLocation {
+interface PointerFileLocation {
   readonly file: string;
   readonly isRuntime: boolean;
 }
 
-function* pointerLocations(configFile: string): Generator<PointerLocation> {
+function* pointerLocations(configFile: string): Generator<PointerFileLocation> {
   // Follow links of the folder but not of the file: a ConfigMap changes its link with each version.
   const folder = resolveFolderLinks(dirname(configFile));
   const name = basename(configFile);

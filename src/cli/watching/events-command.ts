@@ -73,33 +73,33 @@ async function showEvents(context: CliContext, options: EventsCommandOptions): P
 type LogReader = Awaited<ReturnType<typeof openEventLog>>;
 
 async function openEventLog(store: Store, options: EventsCommandOptions, isMatching: EventFilter) {
-  let changes = await store.changes();
+  let stateVersion = await store.changes();
   const logEndPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
   let printedPosition = logEndPosition;
 
   async function readMatchingAfter(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
     const matchingEvents: LoggedEvent[] = [];
-    for (let lastRead = position; signal?.aborted !== true; ) {
-      const page = await store.outbox.after(lastRead, EVENTS_PER_PAGE);
+    for (let lastReadPosition = position; signal?.aborted !== true; ) {
+      const page = await store.outbox.after(lastReadPosition, EVENTS_PER_PAGE);
       const lastEvent = page.at(-1);
       if (lastEvent === undefined) break;
       matchingEvents.push(...page.filter(({ event }) => isMatching(event)));
-      lastRead = lastEvent.position;
-      printedPosition = Math.max(printedPosition, lastRead);
+      lastReadPosition = lastEvent.position;
+      printedPosition = Math.max(printedPosition, lastReadPosition);
     }
     return matchingEvents;
   }
 
-  const firstEvents =
+  const initialEvents =
     options.since === undefined
       ? await findLastMatchingEvents(store, logEndPosition, options.last, isMatching)
       : await readMatchingAfter(await findPositionAtTime(store, logEndPosition, Date.parse(options.since)));
   return {
-    present: firstEvents,
+    present: initialEvents,
     async readNew(signal: AbortSignal): Promise<readonly LoggedEvent[]> {
-      const currentChanges = await store.changes();
-      if (currentChanges === changes) return [];
-      changes = currentChanges;
+      const currentStateVersion = await store.changes();
+      if (currentStateVersion === stateVersion) return [];
+      stateVersion = currentStateVersion;
       return readMatchingAfter(printedPosition, signal);
     },
   };
@@ -145,12 +145,12 @@ async function findLastMatchingEvents(
 ): Promise<readonly LoggedEvent[]> {
   for (let searchedEvents = 1_000; ; searchedEvents *= 10) {
     const matchingEvents: LoggedEvent[] = [];
-    let lastRead = Math.max(0, endPosition - searchedEvents);
-    while (lastRead < endPosition) {
-      const page = await store.outbox.after(lastRead, EVENTS_PER_PAGE);
+    let lastReadPosition = Math.max(0, endPosition - searchedEvents);
+    while (lastReadPosition < endPosition) {
+      const page = await store.outbox.after(lastReadPosition, EVENTS_PER_PAGE);
       matchingEvents.push(...page.filter(({ event, position }) => position <= endPosition && isMatching(event)));
       matchingEvents.splice(0, matchingEvents.length - maxEvents);
-      lastRead = page.at(-1)?.position ?? endPosition;
+      lastReadPosition = page.at(-1)?.position ?? endPosition;
     }
     if (matchingEvents.length === maxEvents || searchedEvents >= endPosition) return matchingEvents;
   }

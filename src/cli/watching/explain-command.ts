@@ -134,8 +134,8 @@ async function explainAlarm(state: SourceWithStore, stored: StoredAlarm, worker:
 function addLatestPollSuccess(poll: StoredPoll | undefined, lastGood: string | undefined): StoredPoll | undefined {
   if (lastGood === undefined) return poll;
   if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
-  const newerOf = (time: string | null) => (time === null || Date.parse(lastGood) > Date.parse(time) ? lastGood : time);
-  return { ...poll, lastSuccess: newerOf(poll.lastSuccess), lastAttempt: newerOf(poll.lastAttempt) };
+  const laterOf = (time: string | null) => (time === null || Date.parse(lastGood) > Date.parse(time) ? lastGood : time);
+  return { ...poll, lastSuccess: laterOf(poll.lastSuccess), lastAttempt: laterOf(poll.lastAttempt) };
 }
 
 /** Progress of a sink with the last event of a tag or alarm. */
@@ -162,7 +162,7 @@ async function readSinkProgress({ store, config }: SourceWithStore, lastEvent: L
   });
 }
 
-const MAX_ITEMS = 8;
+const MAX_LINES = 8;
 
 export function describeTag(explanation: TagExplanation): readonly string[] {
   const { tag, value, history, holes, commands, siteId, source, missingSince, quarantine, leftOut } = explanation;
@@ -231,10 +231,10 @@ function lastRequestLines({ work, worker }: TagExplanation): readonly string[] {
   if (worker === "silent") return [SILENT_WORKER_TEXT];
   if (work === null) return ["  Only a running worker remembers them."];
   const { requests, remembered } = work;
-  const requestShare = requests.reduce((sum, { tagIds }) => sum + 1 / tagIds.length, 0);
+  const tagShareOfRequests = requests.reduce((sum, { tagIds }) => sum + 1 / tagIds.length, 0);
   return [
-    ...requests.slice(-MAX_ITEMS).toReversed().map(tracedRequestLine),
-    `  It was in ${requests.length} of the last ${remembered.requests} tag requests (since ${remembered.since ?? "now"}): ${requestShare.toFixed(2)} of them are its share.`,
+    ...requests.slice(-MAX_LINES).toReversed().map(tracedRequestLine),
+    `  It was in ${requests.length} of the last ${remembered.requests} tag requests (since ${remembered.since ?? "now"}): ${tagShareOfRequests.toFixed(2)} of them are its share.`,
   ];
 }
 
@@ -254,7 +254,7 @@ function describeAlarm({ source, held, told, polls, sinks, tickets, worker }: Al
     "",
     "Told, newest first",
     told.length === 0 && "  Nothing that the log still has.",
-    ...told.slice(0, MAX_ITEMS).map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
+    ...told.slice(0, MAX_LINES).map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
     "",
     worker === "open" ? "Asked" : "Asked, as it was written down up to a minute later",
     ...polls.map((poll) => alarmPollLine(poll, worker)),

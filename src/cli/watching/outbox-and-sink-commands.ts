@@ -56,16 +56,16 @@ function defineOutboxCommand(outbox: Command, context: CliContext): void {
   addSinkCommand<[{ readonly since: string }]>("replay", REPLAY_HELP, async (store, sink, [{ since }]) => {
     const count = await store.outbox.replay(sink, since);
     return [{ replayed: count }, `${count} events will be sent to ${sink} again.`];
-  }).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", parseAgeAsTime);
+  }).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", parseAgeToTime);
   const SNAPSHOT_HELP = "send what is believed now (inventory, active alarms, last values) to a sink, by its filter";
   addSinkCommand("snapshot", SNAPSHOT_HELP, async (store, sink) => {
     await store.commit({ documents: [buildSnapshotRequest(sink, isoUtc(systemClock.now()))] });
     return [{ sink }, `${sink} gets what is believed now, marked as a snapshot.`];
   });
-  addSinkCommand("revive", "resume a sink that ended because its server wants no more events (410 Gone)", reviveSink);
+  addSinkCommand("revive", "resume a sink that ended because its server wants no more events (410 Gone)", resumeSink);
 }
 
-async function reviveSink(
+async function resumeSink(
   { outbox }: Store,
   sink: string,
   _: unknown,
@@ -76,10 +76,10 @@ async function reviveSink(
       hint: "Put it there; it then goes on by itself.",
     });
   }
-  const readLag = async () => (await outbox.lag(toPageConfig(config).filterBySink)).find((each) => each.sink === sink);
-  const hasSinkEnded = ((await readLag())?.ended ?? null) !== null;
+  const sinkLag = async () => (await outbox.lag(toPageConfig(config).filterBySink)).find((each) => each.sink === sink);
+  const hasSinkEnded = ((await sinkLag())?.ended ?? null) !== null;
   if (hasSinkEnded) await outbox.setEnded(sink, null);
-  const currentSinkLag = await readLag();
+  const currentSinkLag = await sinkLag();
   const eventCountText = currentSinkLag === undefined ? "no" : backlogText(currentSinkLag);
   return [
     { revived: hasSinkEnded, waiting: currentSinkLag?.depth ?? 0 },
@@ -148,7 +148,7 @@ async function parseDeadLetterIds(
   );
 }
 
-function parseAgeAsTime(text: string): string {
+function parseAgeToTime(text: string): string {
   const ms = parseDuration(text);
   if (ms === null) throw new InvalidArgumentError("Write an age such as 90s, 30m or 2h.");
   return new Date(systemClock.now() - ms).toISOString();

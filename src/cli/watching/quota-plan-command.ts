@@ -96,11 +96,11 @@ export function quotaPlanLines(plan: PlanReport): readonly string[] {
     plan.tagsNotRead === 0 || classes.length === 0 ? "" : ` (${plan.tagsNotRead} in no class of live reads)`;
   const planOriginText = plan.basis === "state" ? "from the worker's state" : "as the service lists them";
   const pollText = quota.polls >= quota.perMinute ? "100.0 %" : `polls get ${quota.polls.toFixed(1)}`;
-  const lanes = plan.lanes.map((each) => [each.lane, each.requestsPerMinute.toFixed(2), formatPercent(each.share)]);
+  const rows = plan.lanes.map((each) => [each.lane, each.requestsPerMinute.toFixed(2), formatPercent(each.share)]);
   return omitMissingLines(
     `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${unreadTagsText}, ${planOriginText}`,
     "",
-    ...indentTable(["requests", "a minute", "of the quota"], [...lanes, ["all", quota.perMinute.toFixed(2), pollText]]),
+    ...indentTable(["requests", "a minute", "of the quota"], [...rows, ["all", quota.perMinute.toFixed(2), pollText]]),
     "",
     ...(classes.length === 0 ? ["No live reads: `read` is empty."] : readClassTable(classes)),
     classes.length > 0 && `Reading every one of them once takes ${secondsText(plan.fullSweepSeconds)}.`,

@@ -85,13 +85,13 @@ function stateCheckLines({ file, bytes, schemaVersion, trouble, tables, setAside
 }
 
 function salvageReportLines({ pages, found, taken, known, delivered, damaged, deadLetters, cursors }: RecoveryReport) {
-  const lostPositions = Object.entries(cursors).filter(([, position]) => position === null);
+  const unknownCursors = Object.entries(cursors).filter(([, position]) => position === null);
   return [
     `${found} events were read out of ${pages} pages.`,
     `Taken: ${taken}, for every sink. The worker delivers them with their ids.`,
     `Not taken: ${delivered} that every sink had, ${known} that the log has already, ${damaged} of which too little is left.`,
     `Not taken either: ${deadLetters} dead letters; what was known of the building (it is asked again), commands and the audit log.`,
-    ...lostPositions.map(([sink]) => `How far ${sink} was could not be read, so nothing was left out on its account.`),
+    ...unknownCursors.map(([sink]) => `How far ${sink} was could not be read, so nothing was left out on its account.`),
   ];
 }
 
@@ -133,7 +133,7 @@ function defineMoveCommand(state: Command, context: CliContext): void {
       try {
         const moveOptions = {
           ...{ folder, database, sources: Object.keys(config.sources), clock: systemClock, log },
-          ...{ fleetDocuments: fleetDocuments(folder), closingRecord: createAuditClosing(folder, database.name) },
+          ...{ fleetDocuments: fleetDocuments(folder), closingRecord: closingRecordFor(folder, database.name) },
         };
         const moveResult = await terminal.progress("Moving the state", () => moveStateFolder(moveOptions));
         terminal.object(moveResult, moveResultLines(moveResult, config.state.postgres === undefined));
@@ -181,7 +181,7 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
 }
 
 /** Returns a function for the last record of a moved audit chain; each source continues from the chain's head. */
-export function createAuditClosing(folder: string, to: string) {
+export function closingRecordFor(folder: string, to: string) {
   const at = isoUtc(systemClock.now());
   const stateOrigin = { folder: resolve(folder), host: hostname() };
   return (log: string, source: string, { sequence, body }: LastLogRecord): unknown => {

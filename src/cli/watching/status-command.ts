@@ -168,8 +168,8 @@ function formatGatewayCounts({ sites, readings }: SourceReport): string {
   const { state, held } = readings.gateways;
   if (state !== "whole") return formatReliableCount(readings.gateways, null, "gateways");
   const onlineGateways = sites.reduce((sum, site) => sum + (site.gateways.online ?? 0), 0);
-  const silentGateways = sites.reduce((sum, site) => sum + site.gateways.unclear, 0);
-  return `${onlineGateways} of ${held} gateways online${silentGateways === 0 ? "" : ` (${silentGateways} do not say)`}`;
+  const gatewaysWithUnknownState = sites.reduce((sum, site) => sum + site.gateways.unclear, 0);
+  return `${onlineGateways} of ${held} gateways online${gatewaysWithUnknownState === 0 ? "" : ` (${gatewaysWithUnknownState} do not say)`}`;
 }
 
 function pollJobLine({ name, lastSuccess, late, partly, problem }: JobReport): string {

@@ -158,12 +158,12 @@ function createAuditFilter({ since, command = [], tag = [], source = [], kind = 
     refuseUnknown(): void {
       const unknownCommand = command.find((id) => !knownCommands.has(id));
       if (unknownCommand !== undefined) throw noRecordError(`of a command ${unknownCommand}`);
-      const tagId = tag.find((id) => !knownTags.has(id));
-      if (tagId !== undefined) throw noRecordError(`about a tag ${tagId}`);
+      const unknownTagId = tag.find((id) => !knownTags.has(id));
+      if (unknownTagId !== undefined) throw noRecordError(`about a tag ${unknownTagId}`);
       const unmatched = kind.find((each) => ![...knownSteps].some((step) => globMatches(each, step)));
       if (unmatched === undefined) return;
-      const names = [...knownSteps].toSorted().join(", ");
-      throw noRecordError(`of a step ${unmatched}`, knownSteps.size === 0 ? "It is empty." : `Its steps are ${names}.`);
+      const steps = [...knownSteps].toSorted().join(", ");
+      throw noRecordError(`of a step ${unmatched}`, knownSteps.size === 0 ? "It is empty." : `Its steps are ${steps}.`);
     },
   };
 }

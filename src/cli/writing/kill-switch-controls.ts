@@ -13,14 +13,14 @@ import { findWorkerState, type RunningWorker, rejectedConfigText } from "../shel
 import { useStateDatabase } from "../shell/open-worker-state.ts";
 
 /** If the configuration is wrong, the running worker, its pointer or readable options tell where the kill switch is. */
-interface KillSwitches {
+interface WriteControls {
   stop(by: string): Promise<readonly string[]>;
   resume(): Promise<void>;
 }
 
 const FLEET_WRITING_STOPPED_TEXT = "Writing is stopped in the whole fleet, until `plenum writes resume`.";
 
-export async function findKillSwitches(context: CliContext): Promise<KillSwitches> {
+export async function findKillSwitches(context: CliContext): Promise<WriteControls> {
   const file = context.configFile();
   try {
     const { state } = context.config();
@@ -34,7 +34,7 @@ export async function findKillSwitches(context: CliContext): Promise<KillSwitche
 }
 
 /** A running worker still uses the old folder after a change of `state.folder`. */
-function killSwitchOfFile(context: CliContext, file: string, folder: string): KillSwitches {
+function killSwitchOfFile(context: CliContext, file: string, folder: string): WriteControls {
   const ownKillSwitches = killSwitchOfFolder(folder);
   const findOtherKillSwitches = async () => {
     const { running } = await findWorkerState(file, process.env, context.signal);
@@ -53,7 +53,7 @@ function killSwitchOfFile(context: CliContext, file: string, folder: string): Ki
   };
 }
 
-async function killSwitchWithoutFile(context: CliContext, file: string, error: ConfigError): Promise<KillSwitches> {
+async function killSwitchWithoutFile(context: CliContext, file: string, error: ConfigError): Promise<WriteControls> {
   const { signal } = context;
   const { fleetState, folders, running, trouble } = await findWorkerState(file, process.env, signal);
   const runningMember = running.find(({ config }) => config.state.postgres !== undefined);
@@ -74,20 +74,20 @@ const KILL_SWITCH_NOT_FOUND_TEXT =
   "Nothing was changed: no worker of this configuration file was found. Correct the file; or, to stop writing, create the file WRITES-STOPPED in the worker's state folder.";
 
 /** Stops or resumes at every location of the kill switch, then throws the first failure. */
-function combineKillSwitches(allControls: readonly KillSwitches[]): KillSwitches {
-  async function applyToAllSwitches<T>(work: (one: KillSwitches) => Promise<T>): Promise<readonly T[]> {
+function combineKillSwitches(allControls: readonly WriteControls[]): WriteControls {
+  async function applyToAllKillSwitches<T>(work: (one: WriteControls) => Promise<T>): Promise<readonly T[]> {
     const switchOutcomes = await Promise.allSettled(allControls.map(work));
     for (const one of switchOutcomes) if (one.status === "rejected") throw one.reason;
     return switchOutcomes.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
   }
   return {
-    stop: async (by) => (await applyToAllSwitches((one) => one.stop(by))).flat(),
-    resume: async () => void (await applyToAllSwitches((one) => one.resume())),
+    stop: async (by) => (await applyToAllKillSwitches((one) => one.stop(by))).flat(),
+    resume: async () => void (await applyToAllKillSwitches((one) => one.resume())),
   };
 }
 
 /** A missing folder is created, so that writing can be stopped before the first start. */
-function killSwitchOfFolder(folder: string): KillSwitches {
+function killSwitchOfFolder(folder: string): WriteControls {
   return {
     async stop(by) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
@@ -100,7 +100,7 @@ function killSwitchOfFolder(folder: string): KillSwitches {
 }
 
 /** Every member reads the database once a second and writes nothing while it cannot. */
-function killSwitchOfDatabase(state: Pick<Config, "state">): KillSwitches {
+function killSwitchOfDatabase(state: Pick<Config, "state">): WriteControls {
   return {
     async stop(by) {
       const killSwitchRecord = { by, at: isoUtc(systemClock.now()) };
@@ -116,17 +116,17 @@ function killSwitchOfDatabase(state: Pick<Config, "state">): KillSwitches {
 }
 
 /** Uses the database connection of a member, because the file may be wrong by now. */
-function killSwitchOfMember({ door, config }: RunningWorker, signal: AbortSignal): KillSwitches {
+function killSwitchOfMember({ socket, config }: RunningWorker, signal: AbortSignal): WriteControls {
   return {
     async stop(by) {
-      const isStopRecorded = await requestFleetWrites(door, { stopped: true, by }, signal);
+      const isStopRecorded = await requestFleetWrites(socket, { stopped: true, by }, signal);
       if (isStopRecorded) return [FLEET_WRITING_STOPPED_TEXT];
       throw new Retryable("Writing is stopped at this member, and the fleet's database has not recorded it yet.", {
         hint: "The member goes on trying; members that cannot reach the database write nothing either.",
       });
     },
     async resume() {
-      if (!(await requestFleetWrites(door, { stopped: false, by: "" }, signal))) throw writingStoppedAgainError();
+      if (!(await requestFleetWrites(socket, { stopped: false, by: "" }, signal))) throw writingStoppedAgainError();
       createKillSwitch(config.state.folder).release();
     },
   };

@@ -20,14 +20,14 @@ import { controlSocketOfWorker } from "../shell/find-worker.ts";
 import { readState } from "../shell/open-worker-state.ts";
 import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
 
-interface TargetOptions {
+interface LockTargetOptions {
   readonly source?: string;
   readonly tag?: string;
   readonly system?: string;
   readonly site?: number;
 }
 
-interface LockOptions extends TargetOptions {
+interface LockOptions extends LockTargetOptions {
   readonly owner: string;
   readonly reason: string;
   readonly until?: number;
@@ -36,12 +36,12 @@ interface LockOptions extends TargetOptions {
 
 /** Defines `plenum writes lock` and `unlock`; the worker stores a lock together with its audit record. */
 export function addLockCommands(writes: Command, context: CliContext): void {
-  addTargetOptions(writes.command("lock"))
+  addLockTargetOptions(writes.command("lock"))
     .description("let only one owner write a tag, a system or a site for some time")
     .requiredOption("--owner <name>", "whose commands pass: the name that a sender states, or a sink, or operator")
     .requiredOption("--reason <text>", "why, shown to other senders")
-    .option("--until <time>", "end, such as 2026-12-01T08:00:00+01:00", parseEnd)
-    .option("--for <time>", "how long, such as 4h, in place of --until", parseLength)
+    .option("--until <time>", "end, such as 2026-12-01T08:00:00+01:00", parseLockEnd)
+    .option("--for <time>", "how long, such as 4h, in place of --until", parseLockDuration)
     .addHelpText(
       "after",
       '\nExample:\n  plenum writes lock --site 3 --owner anna --reason "The valve is exchanged" --for 4h',
@@ -50,16 +50,16 @@ export function addLockCommands(writes: Command, context: CliContext): void {
       if ((lengthMs === undefined) === (untilMs === undefined))
         throw new InvalidArgumentError("State the end with either --for or --until.");
       const until = isoUtc(untilMs ?? systemClock.now() + (lengthMs ?? 0));
-      const target = chooseTarget(context, options);
-      await readSourceFromState(context.config(), target.source, ({ store }) => refuseUnknownTarget(store, target));
+      const target = chooseLockTarget(context, options);
+      await readSourceFromState(context.config(), target.source, ({ store }) => refuseUnknownLockTarget(store, target));
       const lock: WriteLock = { ...target, owner, reason, until };
       await changeLock(context, target, { owner, reason, until });
       context.terminal().object(lock, [formatWriteLock(lock)]);
     });
-  addTargetOptions(writes.command("unlock"))
+  addLockTargetOptions(writes.command("unlock"))
     .description("end a lock before its time")
-    .action(async (options: TargetOptions) => {
-      const target = chooseTarget(context, options);
+    .action(async (options: LockTargetOptions) => {
+      const target = chooseLockTarget(context, options);
       await changeLock(context, target, null);
       context.terminal().object(target, [`The lock of ${target.scope} ${target.id} has ended.`]);
     });
@@ -74,7 +74,7 @@ export async function listWriteLocks(context: CliContext): Promise<void> {
   });
 }
 
-function addTargetOptions(command: Command): Command {
+function addLockTargetOptions(command: Command): Command {
   return command
     .option("--tag <id>", "this tag")
     .option("--system <id>", "the tags of this system")
@@ -82,7 +82,7 @@ function addTargetOptions(command: Command): Command {
     .option("--source <name>", "which source, when there are several");
 }
 
-function chooseTarget(context: CliContext, { site, source, system, tag }: TargetOptions): WriteLockTarget {
+function chooseLockTarget(context: CliContext, { site, source, system, tag }: LockTargetOptions): WriteLockTarget {
   const ids = { tag, system, site: site === undefined ? undefined : `${site}` };
   const [chosen, ...others] = (["tag", "system", "site"] as const).flatMap((scope) => {
     const id = ids[scope];
@@ -93,7 +93,7 @@ function chooseTarget(context: CliContext, { site, source, system, tag }: Target
   return { source: chooseSource(context.config(), source)[0], ...chosen };
 }
 
-async function refuseUnknownTarget(store: Store, { id, scope, source }: WriteLockTarget): Promise<void> {
+async function refuseUnknownLockTarget(store: Store, { id, scope, source }: WriteLockTarget): Promise<void> {
   if (scope !== "system") return refuseUnknownIds(store, [source], scope, [id]);
   const systemsByTag = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
   if ([...systemsByTag.values()].some(({ systemIds }) => systemIds.includes(id))) return;
@@ -104,20 +104,20 @@ async function refuseUnknownTarget(store: Store, { id, scope, source }: WriteLoc
 
 async function changeLock(context: CliContext, target: WriteLockTarget, lock: WriteLockChange["lock"]): Promise<void> {
   const { signal } = context;
-  const door = await controlSocketOfWorker({ config: context.config(), source: target.source }, signal);
-  if (door === null)
+  const socket = await controlSocketOfWorker({ config: context.config(), source: target.source }, signal);
+  if (socket === null)
     throw new Retryable("No worker is running on this state folder, and only a worker changes locks.", {
       hint: "Start it with `plenum run`; without a worker nothing is written.",
     });
-  await sendLockChange(door, { target, lock, by: userInfo().username }, signal);
+  await sendLockChange(socket, { target, lock, by: userInfo().username }, signal);
 }
 
-function parseEnd(text: string): number {
+function parseLockEnd(text: string): number {
   if (/^\d{4}-\d\d-\d\dT\d\d:\d\d/.test(text) && !Number.isNaN(Date.parse(text))) return Date.parse(text);
   throw new InvalidArgumentError("Write a time such as 2026-12-01T08:00:00+01:00.");
 }
 
-function parseLength(text: string): number {
+function parseLockDuration(text: string): number {
   const ms = parseDuration(text);
   if (ms === null || ms <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
   return ms;

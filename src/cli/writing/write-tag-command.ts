@@ -27,9 +27,9 @@ export function define(command: Command, context: CliContext): void {
       const { allow } = context.config().commands;
       const { source = null, id = `cli-${randomUUID()}`, for: forSeconds = null, within: ttlSeconds = null } = options;
       const needsSecondPerson = allow.some((entry) => entry.tag_id === tagId && entry.second_person);
-      await sendAndAwaitResult(context, "Writing", options.source, async ({ door, user, results, update }) => {
+      await sendAndAwaitResult(context, "Writing", options.source, async ({ socket, user, results, update }) => {
         const command = { id, source, tagId, value, forSeconds, ttlSeconds, user };
-        const { waitMs } = await sendCommand(door, command, context.signal);
+        const { waitMs } = await sendCommand(socket, command, context.signal);
         if (needsSecondPerson) update(`Waiting for a second person, over MQTT: {"second": "${id}", "value": ${value}}`);
         else if (waitMs > 1_000) update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
         return results.of(id, context.signal);
@@ -53,13 +53,13 @@ export function addSecondApprovalCommand(writes: Command, context: CliContext): 
     .option("--source <name>", "which source, when there are several")
     .addHelpText("after", "\nExample:\n  plenum writes second set-7 75")
     .action(async (id: string, value: TagScalar, options: { readonly source?: string }) => {
-      await sendAndAwaitResult(context, "Agreeing", options.source, async ({ door, user, results }) => {
+      await sendAndAwaitResult(context, "Agreeing", options.source, async ({ socket, user, results }) => {
         const resultController = new AbortController();
         const signal = AbortSignal.any([context.signal, resultController.signal]);
         try {
           const possibleResults = [results.of(id, signal), results.of(`${id}/second`, signal)];
-          const approvalConfirmation = sendApproval(door, { id, source: options.source ?? null, value, user }, signal);
-          const [, firstResult] = await Promise.all([approvalConfirmation, Promise.any(possibleResults)]);
+          const confirmation = sendApproval(socket, { id, source: options.source ?? null, value, user }, signal);
+          const [, firstResult] = await Promise.all([confirmation, Promise.any(possibleResults)]);
           return firstResult;
         } finally {
           resultController.abort();
@@ -69,7 +69,7 @@ export function addSecondApprovalCommand(writes: Command, context: CliContext): 
 }
 
 interface WriteCommandContext {
-  readonly door: ControlSocket;
+  readonly socket: ControlSocket;
   readonly user: string;
   readonly results: CommandResultWatch;
   readonly update: (text: string) => void;
@@ -92,7 +92,7 @@ async function sendAndAwaitResult(
   const { data } = await terminal.progress(progress, async (update) => {
     const results = await watchCommandResults({ config, source });
     try {
-      return await send({ door: controlSocket, user: userInfo().username, results, update });
+      return await send({ socket: controlSocket, user: userInfo().username, results, update });
     } finally {
       await results.close();
     }

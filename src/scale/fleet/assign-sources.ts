@@ -51,13 +51,13 @@ export function assignSources(members: readonly MemberCandidate[], holders: read
 function keepSourcesWithHolders(loads: readonly MemberLoad[], holders: readonly SourceHolder[]): readonly string[] {
   const sourcesToMove: string[] = [];
   for (const [source, member] of holders.toSorted(([a], [b]) => compareCodeUnits(a, b))) {
-    const holderSourceLoad = loads.find(({ name }) => name === member);
+    const holderLoad = loads.find(({ name }) => name === member);
     const isServiceReachedElsewhere =
-      holderSourceLoad?.reach[source] === false &&
+      holderLoad?.reach[source] === false &&
       loads.some(({ unable, reach }) => isServiceReached(reach, source) && !unable.has(source));
-    if (holderSourceLoad === undefined || holderSourceLoad.unable.has(source) || isServiceReachedElsewhere)
+    if (holderLoad === undefined || holderLoad.unable.has(source) || isServiceReachedElsewhere)
       sourcesToMove.push(source);
-    else holderSourceLoad.sources.push(source);
+    else holderLoad.sources.push(source);
   }
   return sourcesToMove;
 }

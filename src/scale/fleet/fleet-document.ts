@@ -37,12 +37,12 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
   let body: string | null = null;
   let value: T | null = null;
   let requestCount = 0;
-  let appliedRequest = 0;
+  let appliedRequestNumber = 0;
 
   /** Ignores the response of an earlier request, because responses may arrive in another order. */
   function applyDocumentBody(requestNumber: number, next: string | null): void {
-    if (requestNumber < appliedRequest) return;
-    appliedRequest = requestNumber;
+    if (requestNumber < appliedRequestNumber) return;
+    appliedRequestNumber = requestNumber;
     if (next === body) return;
     body = next;
     value = next === null ? null : (JSON.parse(next) as T);

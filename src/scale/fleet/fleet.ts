@@ -75,7 +75,7 @@ export function createFleet(options: FleetOptions): Fleet {
   const stopController = new AbortController();
   const loopEndController = new AbortController();
   let runningLoops: readonly Promise<void>[] = [];
-  let unlisten = () => {};
+  let stopListening = () => {};
   /** Session of this member; null while the member is not registered. */
   let me: MemberSession | null = null;
   let isLeaving = false;
@@ -112,7 +112,7 @@ export function createFleet(options: FleetOptions): Fleet {
     for (const { lease } of sourceHoldings.all()) sourceHoldings.lose(lease.source, why);
   }
 
-  function noteLeaseRenewal(sent: TimeReading): void {
+  function recordLeaseRenewal(sent: TimeReading): void {
     leaseExpiry.renewed(sent);
     metrics?.fleetRenewed.set(clock.now() / 1_000);
   }
@@ -126,7 +126,7 @@ export function createFleet(options: FleetOptions): Fleet {
       return result.blockers;
     }
     me = result;
-    noteLeaseRenewal(sentAt);
+    recordLeaseRenewal(sentAt);
     log.info({ member: name, incarnation: me.incarnation }, "this member takes part in the fleet");
     memberJoined.wakeUp();
     tablesChanged.wakeUp();
@@ -153,7 +153,7 @@ export function createFleet(options: FleetOptions): Fleet {
   async function renewLeaseOrJoin(signal: AbortSignal): Promise<void> {
     if (me !== null) {
       const sentAt = readClocks(clock);
-      if (await ask(renewMemberLease(database, me, options.page()))) return noteLeaseRenewal(sentAt);
+      if (await ask(renewMemberLease(database, me, options.page()))) return recordLeaseRenewal(sentAt);
       if (isLeaving) return;
       log.warn({ member: name }, "this member was not heard of in time, and others took over");
       me = null;
@@ -178,7 +178,7 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   /** Runs a loop that logs failures at `debug`, because the renewal loop reports an unavailable database. */
-  const runTableLoop = (signal: AbortSignal, wakeup: Wakeup, turn: () => Promise<number>, failure: string) =>
+  const runFleetLoop = (signal: AbortSignal, wakeup: Wakeup, turn: () => Promise<number>, failure: string) =>
     runLoop({
       ...{ clock, signal, wakeup, turn, backoff: DATABASE_RETRY_BACKOFF },
       fault: (error) => log.debug({ reason: errorText(error) }, failure),
@@ -207,14 +207,14 @@ export function createFleet(options: FleetOptions): Fleet {
         return fleetTiming.renewMs;
       },
     }),
-    runTableLoop(untilStop, memberJoined, observeOtherMembers, "the other members could not be observed"),
-    runTableLoop(
+    runFleetLoop(untilStop, memberJoined, observeOtherMembers, "the other members could not be observed"),
+    runFleetLoop(
       untilStop,
       tablesChanged,
       async () => (me === null ? Number.POSITIVE_INFINITY : sourceHandover.step(me, untilStop)),
       "the fleet's tables could not be looked at",
     ),
-    runTableLoop(untilStop, checksDue, () => serviceReach.checkServices(untilStop), "a service could not be checked"),
+    runFleetLoop(untilStop, checksDue, () => serviceReach.checkServices(untilStop), "a service could not be checked"),
     runLoop({
       ...{ clock, signal: untilEnd, turn: endExpiredLeases },
       fault: (error) => log.warn({ err: error }, "the time of the leases could not be watched"),
@@ -246,7 +246,7 @@ export function createFleet(options: FleetOptions): Fleet {
     async start(signal) {
       const loopEndSignal = AbortSignal.any([signal, loopEndController.signal]);
       const loopStopSignal = AbortSignal.any([loopEndSignal, stopController.signal]);
-      unlisten = database.onNotified(FLEET_TOPIC, tablesChanged.wakeUp);
+      stopListening = database.onNotified(FLEET_TOPIC, tablesChanged.wakeUp);
       try {
         await renewLeaseOnce(loopStopSignal);
       } catch (error) {
@@ -261,7 +261,7 @@ export function createFleet(options: FleetOptions): Fleet {
       stopController.abort(new OrderlyStop());
       await handOverAllSources(deadlineMs);
       loopEndController.abort(new OrderlyStop());
-      unlisten();
+      stopListening();
       await Promise.all(runningLoops);
       handoverLog.flush(true);
     },

@@ -38,11 +38,11 @@ export function createFleetKillSwitch(options: {
   const { database, clock, log } = options;
   const switchDocument = createFleetDocument<ThrownKillSwitch>({ database, key: KILL_SWITCH_DOCUMENT_KEY, log });
   const stopController = new AbortController();
-  let runningRead: Promise<void> | null = null;
-  let lastRead: TimeReading | null = null;
-  let throwing: Promise<void> | null = null;
-  let isUnreadReported = false;
-  const isKillSwitchUnread = () => lastRead === null || elapsedMs(clock, lastRead) > KILL_SWITCH_UNREAD_LIMIT_MS;
+  let readLoop: Promise<void> | null = null;
+  let lastReadAt: TimeReading | null = null;
+  let storingThrownSwitch: Promise<void> | null = null;
+  let isUnreadSwitchReported = false;
+  const isKillSwitchUnread = () => lastReadAt === null || elapsedMs(clock, lastReadAt) > KILL_SWITCH_UNREAD_LIMIT_MS;
 
   async function storeThrownSwitch(thrown: ThrownKillSwitch): Promise<void> {
     try {
@@ -55,7 +55,7 @@ export function createFleetKillSwitch(options: {
             "the kill switch is thrown here, and not yet in the whole fleet",
           ),
       });
-      throwing = null;
+      storingThrownSwitch = null;
     } catch (error) {
       // The switch stays thrown in this process until the process ends.
       log.error({ reason: errorText(error) }, "the kill switch was thrown here, and could not be told to the fleet");
@@ -65,27 +65,27 @@ export function createFleetKillSwitch(options: {
   return startServiceOnce({
     name: "kill-switch",
     remedy: "run plenum writes resume",
-    thrown: () => throwing !== null || switchDocument.read() !== null || isKillSwitchUnread(),
+    thrown: () => storingThrownSwitch !== null || switchDocument.read() !== null || isKillSwitchUnread(),
     throwIt(by, at) {
-      throwing ??= storeThrownSwitch({ by, at });
-      return throwing;
+      storingThrownSwitch ??= storeThrownSwitch({ by, at });
+      return storingThrownSwitch;
     },
     async start(signal) {
-      runningRead = runLoop({
+      readLoop = runLoop({
         clock,
         signal: AbortSignal.any([signal, stopController.signal]),
         onlyChecks: true,
         async turn() {
           const sentAt = readClocks(clock);
           await withTimeLimit(clock, STATEMENT_TIMEOUT_MS, switchDocument.refresh());
-          lastRead = sentAt;
-          if (isUnreadReported) log.info("the kill switch of the fleet can be looked at again");
-          isUnreadReported = false;
+          lastReadAt = sentAt;
+          if (isUnreadSwitchReported) log.info("the kill switch of the fleet can be looked at again");
+          isUnreadSwitchReported = false;
           return KILL_SWITCH_READ_INTERVAL_MS;
         },
         fault(error) {
-          if (isUnreadReported || !isKillSwitchUnread()) return;
-          isUnreadReported = true;
+          if (isUnreadSwitchReported || !isKillSwitchUnread()) return;
+          isUnreadSwitchReported = true;
           log.warn(
             { reason: errorText(error) },
             "the kill switch of the fleet cannot be looked at: writing is stopped",
@@ -95,10 +95,10 @@ export function createFleetKillSwitch(options: {
       });
     },
     async stop(deadlineMs) {
-      if (throwing !== null) await endsWithin(clock, deadlineMs, throwing);
+      if (storingThrownSwitch !== null) await endsWithin(clock, deadlineMs, storingThrownSwitch);
       stopController.abort(new OrderlyStop());
       switchDocument.close();
-      await runningRead;
+      await readLoop;
     },
   });
 }

@@ -57,7 +57,7 @@ export interface MemberHeartbeat {
  * Silence starts again at 0 after `gapMs` without a look: the database was unavailable, or this process was suspended.
  */
 export function createHeartbeatObserver(clock: Clock, ttlMs: number, gapMs: number) {
-  let lastBeats: ReadonlyMap<string, { readonly beat: MemberHeartbeat; readonly since: TimeReading }> = new Map();
+  let heartbeats: ReadonlyMap<string, { readonly beat: MemberHeartbeat; readonly since: TimeReading }> = new Map();
   let lastObservedAt: TimeReading | null = null;
   return {
     /** Returns members silent for the lease duration. A new observer waits one complete duration. */
@@ -65,19 +65,19 @@ export function createHeartbeatObserver(clock: Clock, ttlMs: number, gapMs: numb
       const now = readClocks(clock);
       const hasObservationGap = lastObservedAt !== null && elapsedMs(clock, lastObservedAt) > gapMs;
       lastObservedAt = now;
-      lastBeats = new Map(
+      heartbeats = new Map(
         beats.map((beat) => {
-          const lastBeat = hasObservationGap ? undefined : lastBeats.get(beat.incarnation);
-          return [beat.incarnation, lastBeat?.beat.renewals === beat.renewals ? lastBeat : { beat, since: now }];
+          const earlier = hasObservationGap ? undefined : heartbeats.get(beat.incarnation);
+          return [beat.incarnation, earlier?.beat.renewals === beat.renewals ? earlier : { beat, since: now }];
         }),
       );
-      return [...lastBeats.values()].filter(({ since }) => elapsedMs(clock, since) >= ttlMs).map(({ beat }) => beat);
+      return [...heartbeats.values()].filter(({ since }) => elapsedMs(clock, since) >= ttlMs).map(({ beat }) => beat);
     },
     /** Milliseconds until the first member can count as silent; infinite without members. */
     nextMs: () =>
       Math.min(
         Number.POSITIVE_INFINITY,
-        ...[...lastBeats.values()].map(({ since }) => Math.max(0, ttlMs - elapsedMs(clock, since))),
+        ...[...heartbeats.values()].map(({ since }) => Math.max(0, ttlMs - elapsedMs(clock, since))),
       ),
   };
 }

@@ -61,7 +61,7 @@ export function createServiceReachability(options: {
   let unreachedByOthers: ReadonlySet<string> = new Set();
   let isCutOff = false;
   let currentTrial: { readonly source: string; readonly sinceMs: number } | null = null;
-  let failedTrials = 0;
+  let failedTrialHandoverCount = 0;
   let nextTrialMs = Number.NEGATIVE_INFINITY;
   let followUpUntilMs = Number.NEGATIVE_INFINITY;
   const now = () => clock.monotonic();
@@ -96,9 +96,9 @@ export function createServiceReachability(options: {
 
   function endTrialHandover(works: boolean): void {
     currentTrial = null;
-    failedTrials = works ? 0 : failedTrials + 1;
+    failedTrialHandoverCount = works ? 0 : failedTrialHandoverCount + 1;
     if (works) followUpUntilMs = now() + FOLLOW_UP_HANDOVER_WINDOW_MS;
-    else nextTrialMs = now() + backoffMs(TRIAL_HANDOVER_BACKOFF, failedTrials, random);
+    else nextTrialMs = now() + backoffMs(TRIAL_HANDOVER_BACKOFF, failedTrialHandoverCount, random);
   }
 
   /** Ends the trial handover once polls of the new holder show whether the service responds there. */
@@ -107,9 +107,9 @@ export function createServiceReachability(options: {
     const { source, sinceMs } = currentTrial;
     const row = view.sources.find((each) => each.name === source);
     const newHolder = row === undefined ? null : findHolder(row, view);
-    const result = newHolder === null || newHolder.name === name ? undefined : newHolder.reach[source];
+    const reachByNewHolder = newHolder === null || newHolder.name === name ? undefined : newHolder.reach[source];
     // The value "checked" is from before the source moved to the new holder.
-    if (typeof result === "boolean") endTrialHandover(result);
+    if (typeof reachByNewHolder === "boolean") endTrialHandover(reachByNewHolder);
     else if (now() - sinceMs >= TRIAL_HANDOVER_LIMIT_MS) endTrialHandover(false);
   }
 

@@ -43,7 +43,7 @@ export function createSourceHandover(options: {
 }) {
   const { ask, database, failedStarts, handovers, holdings, log, metrics, reach, sources, timing, trust } = options;
   let latestTables: FleetTables | null = null;
-  let isHandingOver = false;
+  let isHandoverRunning = false;
   let unassigned: readonly string[] = [];
 
   async function reconcileSourceHoldings(view: FleetTables, me: MemberSession): Promise<void> {
@@ -91,7 +91,7 @@ export function createSourceHandover(options: {
 
   /** Hands over one source at a time and waits until it is taken, so that few sources lack a holder. */
   function handOverSurplus(shares: MemberBySource, me: MemberSession, view: FleetTables, isDraining: boolean): void {
-    if (isHandingOver) return;
+    if (isHandoverRunning) return;
     const surplusSourceHolding = holdings
       .all()
       .find(
@@ -101,7 +101,7 @@ export function createSourceHandover(options: {
           (isDraining || !reach.isUnreached(source) || reach.mayHandOver(source, view)),
       );
     if (surplusSourceHolding === undefined) return;
-    isHandingOver = true;
+    isHandoverRunning = true;
     const { source } = surplusSourceHolding.lease;
     const isServiceUnreached = !isDraining && reach.isUnreached(source);
     const reason = isDraining ? "drained" : isServiceUnreached ? "unreachable" : "joined";
@@ -110,7 +110,7 @@ export function createSourceHandover(options: {
       .handOver(source, reason, isServiceUnreached ? UNREACHED_SERVICE_STOP_MS : timing.handOverMs)
       .catch((error: unknown) => log.warn({ source, reason: errorText(error) }, "a source was not handed over cleanly"))
       .finally(() => {
-        isHandingOver = false;
+        isHandoverRunning = false;
       });
   }
 

@@ -5,8 +5,8 @@ export interface StoredDocument {
   readonly value: unknown;
 }
 
-type AssignDocumentToSource = (document: StoredDocument, source: string, findOwner: FindOwner) => unknown;
-type FindOwner = (source: string | null | undefined) => string;
+type AssignDocumentToSource = (document: StoredDocument, source: string, findOwner: FindOwnerSource) => unknown;
+type FindOwnerSource = (source: string | null | undefined) => string;
 
 const assignToEverySource: AssignDocumentToSource = ({ value }) => value;
 const assignToNoSource: AssignDocumentToSource = () => undefined;
@@ -43,12 +43,12 @@ const SOURCE_RULE_BY_SET: Readonly<Record<string, AssignDocumentToSource>> = {
 
 function assignPlotDocument({ key, value }: StoredDocument, source: string): unknown {
   if (key === "raised") {
-    const raisedPlotAlarms = value as { readonly alarms: readonly { readonly source: string }[] };
-    return { ...raisedPlotAlarms, alarms: raisedPlotAlarms.alarms.filter((alarm) => alarm.source === source) };
+    const raisedAlarmPlot = value as { readonly alarms: readonly { readonly source: string }[] };
+    return { ...raisedAlarmPlot, alarms: raisedAlarmPlot.alarms.filter((alarm) => alarm.source === source) };
   }
   if (key === "refused") {
-    const owner = (value as Readonly<Record<string, unknown>>)[source];
-    return owner === undefined ? undefined : { [source]: owner };
+    const refusalsOfSource = (value as Readonly<Record<string, unknown>>)[source];
+    return refusalsOfSource === undefined ? undefined : { [source]: refusalsOfSource };
   }
   return value;
 }
@@ -71,20 +71,20 @@ interface StoredIncident {
 export function assignDocuments(set: string, documents: readonly StoredDocument[], sources: readonly string[]) {
   const [first = ""] = sources;
   const configuredNames = new Set(sources);
-  const findOwner: FindOwner = (source) => (source != null && configuredNames.has(source) ? source : first);
+  const findOwnerSource: FindOwnerSource = (source) => (source != null && configuredNames.has(source) ? source : first);
   const isSinkStateSet = set.startsWith(SINK_STATE_SET_PREFIX);
-  const assignDocumentToSource = isSinkStateSet ? assignSinkState(documents, findOwner) : SOURCE_RULE_BY_SET[set];
+  const assignDocumentToSource = isSinkStateSet ? assignSinkState(documents, findOwnerSource) : SOURCE_RULE_BY_SET[set];
   if (assignDocumentToSource === undefined) return null;
   return documents.flatMap((document) =>
     sources.flatMap((source) => {
-      const value = assignDocumentToSource(document, source, findOwner);
+      const value = assignDocumentToSource(document, source, findOwnerSource);
       return value === undefined ? [] : [{ source, key: document.key, value }];
     }),
   );
 }
 
 /** Assigns sink state to sources. Each source with alarms in a storm gets the storm; otherwise its alarms never end. */
-function assignSinkState(documents: readonly StoredDocument[], findOwner: FindOwner): AssignDocumentToSource {
+function assignSinkState(documents: readonly StoredDocument[], findOwner: FindOwnerSource): AssignDocumentToSource {
   const ownerSourcesByKey = new Map<string, Set<string>>();
   const add = (key: string, source: string) => {
     const all = ownerSourcesByKey.get(key) ?? new Set();

@@ -63,14 +63,14 @@ export async function moveStateFolder(options: MoveOptions): Promise<StateMoveRe
       hint: "Name the folder that the worker has used (state.folder). A fleet that begins anew needs none.",
     });
   }
-  const existingMark = readMoveMark(folder);
-  if (existingMark !== null && existingMark.to !== database.name) throw movedElsewhereError(folder, existingMark);
+  const moveMarkRead = readMoveMark(folder);
+  if (moveMarkRead !== null && moveMarkRead.to !== database.name) throw movedElsewhereError(folder, moveMarkRead);
   const store = await openStore({ folder, clock, log, allowMoved: true });
   try {
     const fileDatabase = openDatabase(stateFilePath(folder), { readOnly: true });
     try {
       await refuseDamagedState(store, fileDatabase, folder);
-      return await moveWithMark(options, store, fileDatabase, existingMark);
+      return await moveWithMark(options, store, fileDatabase, moveMarkRead);
     } finally {
       fileDatabase.close();
     }
@@ -110,7 +110,7 @@ async function moveStateInTransaction(
   isAbsent: () => void,
 ): Promise<StateMoveResult> {
   const { clock, database, folder } = options;
-  const replacements = await readDocumentReplacements(store, clock);
+  const documentReplacements = await readDocumentReplacements(store, clock);
   // Read the state file in one transaction, so that all rows are from one snapshot.
   fileDatabase.exec("begin");
   return database.work(async (session) => {
@@ -121,7 +121,7 @@ async function moveStateInTransaction(
     const folderReader = readStateRows({
       ...options,
       database: fileDatabase,
-      replacements,
+      replacements: documentReplacements,
       shiftMs: clockDifferenceMs,
     });
     const commonMoveResult = { folder: resolve(folder), to: database.name, sources: folderReader.sources };

@@ -46,9 +46,9 @@ export function readStateRows(options: FolderReaderOptions) {
   const { database, sources, shiftMs } = options;
   const [first = ""] = sources;
   const configuredSources = new Set(sources);
-  const findOwner = (source: string | null) => (source !== null && configuredSources.has(source) ? source : first);
-  const findOwnerOfEventSource = (origin: string | null) =>
-    origin === null ? null : findOwner(eventSourceName({ source: origin }));
+  const ownerOf = (source: string | null) => (source !== null && configuredSources.has(source) ? source : first);
+  const ownerOfEventSource = (origin: string | null) =>
+    origin === null ? null : ownerOf(eventSourceName({ source: origin }));
   const query = <Row = SqliteRowValues>(sql: string, ...values: readonly (string | number)[]) =>
     database.prepare(sql).all<Row>(...values);
   const setNames = query<{ name: string }>("select distinct set_name as name from document order by set_name");
@@ -68,7 +68,7 @@ export function readStateRows(options: FolderReaderOptions) {
   }
 
   /** Yields all rows of a query, page by page. The query ends with `key > ? order by key limit ?`. */
-  function* readPaged<Row extends object>(sql: string, key: keyof Row, before: string | number, page = ROWS_PER_READ) {
+  function* readPages<Row extends object>(sql: string, key: keyof Row, before: string | number, page = ROWS_PER_READ) {
     let lastKey = before;
     for (;;) {
       const rows = query<Row>(sql, lastKey, page);
@@ -86,7 +86,7 @@ export function readStateRows(options: FolderReaderOptions) {
     }
   }
 
-  const documentRow = (source: string, set: string, key: string, body: string): MovedRow => [
+  const buildDocumentRow = (source: string, set: string, key: string, body: string): MovedRow => [
     "document",
     source,
     { set_name: set, key: encodeKeyForPostgres(key), body: encodeDocumentBody(key, body) },
@@ -94,8 +94,8 @@ export function readStateRows(options: FolderReaderOptions) {
 
   function* sourceDocuments(set: string, source: string): Generator<MovedRow> {
     const sql = `select key, body from document where set_name = ${quoteSqlText(set)} and key > ? order by key limit ?`;
-    for (const { key, body } of readPaged<{ key: string; body: string }>(sql, "key", "")) {
-      yield documentRow(source, set, key, body);
+    for (const { key, body } of readPages<{ key: string; body: string }>(sql, "key", "")) {
+      yield buildDocumentRow(source, set, key, body);
     }
   }
 
@@ -111,7 +111,7 @@ export function readStateRows(options: FolderReaderOptions) {
     if (assignedDocuments === null)
       unmovedRows.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
     for (const { source, key, value } of assignedDocuments ?? []) {
-      yield documentRow(source, set, key, JSON.stringify(value) ?? "null");
+      yield buildDocumentRow(source, set, key, JSON.stringify(value) ?? "null");
     }
   }
 
@@ -121,7 +121,7 @@ export function readStateRows(options: FolderReaderOptions) {
       const sql = `select sequence, iif(checksum is null, '{}', body) as body from record
         where log = ${quoteSqlText(log)} and sequence > ? order by sequence limit ?`;
       let lastRecord = { sequence: 0, body: "{}" };
-      for (lastRecord of readPaged<typeof lastRecord>(sql, "sequence", 0)) {
+      for (lastRecord of readPages<typeof lastRecord>(sql, "sequence", 0)) {
         for (const source of sources) yield ["record", source, { log, ...lastRecord }];
       }
       for (const source of sources) {
@@ -137,12 +137,12 @@ export function readStateRows(options: FolderReaderOptions) {
     const sql = `select position, id, kind, telemetry, committed_ms, bytes, body, body ->> '$.source' as origin
       from event where position > ? order by position limit ?`;
     type EventRow = SqliteRowValues & { position: number; id: string; bytes: number; origin: string };
-    for (const row of readPaged<EventRow>(sql, "position", 0, EVENTS_PER_READ)) {
-      const source = findOwner(eventSourceName({ source: row.origin }));
-      const writtenBytes = (eventBytesBySource.get(source) ?? 0) + row.bytes;
-      eventBytesBySource.set(source, writtenBytes);
+    for (const row of readPages<EventRow>(sql, "position", 0, EVENTS_PER_READ)) {
+      const source = ownerOf(eventSourceName({ source: row.origin }));
+      const totalEventBytes = (eventBytesBySource.get(source) ?? 0) + row.bytes;
+      eventBytesBySource.set(source, totalEventBytes);
       const id = encodeKeyForPostgres(row.id);
-      yield ["event", source, { ...row, id, telemetry: row.telemetry !== 0, written: writtenBytes }];
+      yield ["event", source, { ...row, id, telemetry: row.telemetry !== 0, written: totalEventBytes }];
     }
   }
 
@@ -150,8 +150,8 @@ export function readStateRows(options: FolderReaderOptions) {
   function* sinks(): Generator<MovedRow> {
     for (const row of query("select name, position, dropped, ended, counted, epoch, urgent from sink order by name")) {
       for (const source of sources) {
-        const firstSequence = sources.length === 1 ? {} : { counted: 0, epoch: createEpoch() };
-        yield ["sink", source, { ...row, ...firstSequence, dropped: source === first ? row.dropped : 0 }];
+        const newSequenceColumns = sources.length === 1 ? {} : { counted: 0, epoch: createEpoch() };
+        yield ["sink", source, { ...row, ...newSequenceColumns, dropped: source === first ? row.dropped : 0 }];
       }
     }
   }
@@ -166,20 +166,20 @@ export function readStateRows(options: FolderReaderOptions) {
        ) as origin from again order by again.sink, again.position`,
     );
     for (const row of rows) {
-      const source = findOwnerOfEventSource(row.origin);
+      const source = ownerOfEventSource(row.origin);
       if (source !== null) yield ["again", source, { ...row }];
     }
   }
 
   function* deadLetters(): Generator<MovedRow> {
-    const damagedLetters = database.number("select count(*) from dead_letter where checksum is null");
-    if (damagedLetters > 0) unmovedRows.push({ what: "dead letters, which are damaged", rows: damagedLetters });
+    const damagedCount = database.number("select count(*) from dead_letter where checksum is null");
+    if (damagedCount > 0) unmovedRows.push({ what: "dead letters, which are damaged", rows: damagedCount });
     const sql = `select id, sink, position, reason, at_ms, committed_ms, resending, number, epoch, body,
         body ->> '$.source' as origin
       from dead_letter where checksum is not null and id > ? order by id limit ?`;
     type DeadLetterRow = SqliteRowValues & { id: number; reason: string; origin: string };
-    for (const row of readPaged<DeadLetterRow>(sql, "id", 0, EVENTS_PER_READ)) {
-      const source = findOwner(eventSourceName({ source: row.origin }));
+    for (const row of readPages<DeadLetterRow>(sql, "id", 0, EVENTS_PER_READ)) {
+      const source = ownerOf(eventSourceName({ source: row.origin }));
       yield ["dead_letter", source, { ...row, reason: encodePostgresText(row.reason), resending: row.resending !== 0 }];
     }
   }

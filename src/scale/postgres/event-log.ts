@@ -29,17 +29,17 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
   const logTail = createEventLogTail();
   let end: number | null = null;
   /** Number of `forgetCachedEvents` calls, so that the result of an earlier query does not restore forgotten values. */
-  let forgetCount = 0;
+  let cacheResetCount = 0;
   /** Highest known position of an urgent event, to save queries: every sink reads urgent events before each batch. */
-  let lastUrgent = Number.POSITIVE_INFINITY;
+  let lastUrgentPosition = Number.POSITIVE_INFINITY;
   /** Number of changes of `lastUrgent`, so that the result of an earlier query does not hide an urgent event. */
-  let urgentChanges = 0;
+  let lastUrgentChangeCount = 0;
 
   function forgetCachedEvents(): void {
-    forgetCount += 1;
+    cacheResetCount += 1;
     end = null;
-    urgentChanges += 1;
-    lastUrgent = Number.POSITIVE_INFINITY;
+    lastUrgentChangeCount += 1;
+    lastUrgentPosition = Number.POSITIVE_INFINITY;
     logTail.clear();
   }
 
@@ -48,10 +48,10 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
 
   async function readLastPosition(): Promise<number> {
     if (end !== null) return end;
-    const forgetCountBeforeQuery = forgetCount;
+    const cacheResetsBeforeQuery = cacheResetCount;
     const [row] = await readRows<{ readonly last: number }>("select last_position as last from source where name = $1");
     const lastPosition = row?.last ?? 0;
-    if (isLeaseHolder && forgetCountBeforeQuery === forgetCount) end = Math.max(lastPosition, end ?? 0);
+    if (isLeaseHolder && cacheResetsBeforeQuery === cacheResetCount) end = Math.max(lastPosition, end ?? 0);
     return lastPosition;
   }
 
@@ -70,8 +70,8 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
         const characters = offeredSize(event.type, body.length);
         logTail.add({ position, committedAt, body, characters });
         if (!isUrgentKind(event.type)) continue;
-        urgentChanges += 1;
-        lastUrgent = Math.max(lastUrgent, position);
+        lastUrgentChangeCount += 1;
+        lastUrgentPosition = Math.max(lastUrgentPosition, position);
       }
       logTail.committed();
       end = before + newEvents;
@@ -144,10 +144,10 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       return cachedEvents ?? readEventsAfter(position, limit);
     },
     async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
-      if (isLeaseHolder && position >= lastUrgent) return [];
-      const urgentChangesBefore = urgentChanges;
+      if (isLeaseHolder && position >= lastUrgentPosition) return [];
+      const lastUrgentChangesBefore = lastUrgentChangeCount;
       const events = await readEventsAfter(position, limit, IS_URGENT_EVENT_SQL);
-      if (events.length === 0 && urgentChangesBefore === urgentChanges) lastUrgent = position;
+      if (events.length === 0 && lastUrgentChangesBefore === lastUrgentChangeCount) lastUrgentPosition = position;
       return events;
     },
     async latest(limit: number, kinds: readonly EventKind[] | undefined, about: EventsAbout | undefined) {

@@ -32,7 +32,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   const { config, clock, migrate, connections = config.connections, allowsLongTransaction = false } = options;
   const statementMs = Math.min(STATEMENT_TIMEOUT_MS, options.limitMs ?? STATEMENT_TIMEOUT_MS);
   const transactionLimits = { statementMs, idleMs: Math.min(IDLE_TRANSACTION_TIMEOUT_MS, statementMs) };
-  const transactionMs = allowsLongTransaction
+  const transactionTimeoutMs = allowsLongTransaction
     ? LONG_TRANSACTION_TIMEOUT_MS
     : (options.limitMs ?? TRANSACTION_TIMEOUT_MS);
   const { schema } = config;
@@ -80,7 +80,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   });
   const notifications = createPostgresNotifications(options, schema, connectToPrimary);
 
-  function useSession<T>(work: (session: PostgresSession) => Promise<T>, limitMs = transactionMs): Promise<T> {
+  function useSession<T>(work: (session: PostgresSession) => Promise<T>, limitMs = transactionTimeoutMs): Promise<T> {
     return connectionPool.use(limitMs, async (session) => {
       try {
         return await work(session);
@@ -184,7 +184,7 @@ function createPostgresNotifications(
   const closeController = new AbortController();
   const connectionLostWakeup = createWakeup();
   let session: PostgresSession | null = null;
-  let running: Promise<void> | null = null;
+  let listeningLoop: Promise<void> | null = null;
   let isDisconnected = false;
 
   function callTopicListeners(topic: string): void {
@@ -216,7 +216,7 @@ function createPostgresNotifications(
   }
 
   function startListening(): void {
-    running ??= runLoop({
+    listeningLoop ??= runLoop({
       clock,
       signal: closeController.signal,
       wakeup: connectionLostWakeup,
@@ -240,7 +240,7 @@ function createPostgresNotifications(
     async close(): Promise<void> {
       closeController.abort(WAIT_ENDED_EARLY);
       session?.cut(WAIT_ENDED_EARLY);
-      await running;
+      await listeningLoop;
     },
   };
 }

@@ -28,14 +28,14 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
   const log = createEventLog(source, query, isLeaseHolder);
   const changesWakeup = createWakeup();
   const versionBySet = new Map<string, number>();
-  let operationsSeen = Number(operations);
+  let operationCount = Number(operations);
   let isOpen = true;
 
   async function checkForOperatorChanges(): Promise<void> {
     const { rows: found } = await query("select operations::double precision from source where name = $1", [source]);
     const now = Number(found[0]?.[0] ?? 0);
-    if (now === operationsSeen) return;
-    operationsSeen = now;
+    if (now === operationCount) return;
+    operationCount = now;
     log.forget();
     outbox.forget();
     changesWakeup.wakeUp();
@@ -52,7 +52,7 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
 
   /** Version of the source's state; without the lease, `xmin`, which changes with each update of the source's row. */
   async function readStateVersion(): Promise<number> {
-    if (isLeaseHolder) return transactionWriter.commits() + operationsSeen;
+    if (isLeaseHolder) return transactionWriter.commits() + operationCount;
     const { rows: found } = await query("select xmin::text::double precision from source where name = $1", [source]);
     return Number(found[0]?.[0] ?? 0);
   }
@@ -67,23 +67,23 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
     documents: documentStore.documents,
     records: documentStore.records,
     lastRecord: documentStore.lastRecord,
-    version: async (set) => (versionBySet.get(set) ?? 0) + (isLeaseHolder ? operationsSeen : await readStateVersion()),
+    version: async (set) => (versionBySet.get(set) ?? 0) + (isLeaseHolder ? operationCount : await readStateVersion()),
     changes: readStateVersion,
     // The PostgreSQL server detects damaged pages itself (`data_checksums`).
     damagedKeys: async () => [],
     async commit({ documents: changedDocuments = [], events = [], records = [] }) {
       const statements = [...buildDocumentChanges(source, changedDocuments), ...appendRecords(source, records)];
       const preparedAppend = log.prepare(events, clock.now());
-      const positionBefore = await log.end();
-      if (preparedAppend === null && statements.length === 0) return { lastPosition: positionBefore, repeated: [] };
+      const lastPositionBefore = await log.end();
+      if (preparedAppend === null && statements.length === 0) return { lastPosition: lastPositionBefore, repeated: [] };
       const results = await transactionWriter
         .commit(preparedAppend === null ? statements : [...statements, bindStatement(source, preparedAppend.statement)])
         .finally(() => noteChangedDocumentSets(changedDocuments.map(({ set }) => set)));
-      if (preparedAppend === null) return { lastPosition: positionBefore, repeated: [] };
+      if (preparedAppend === null) return { lastPosition: lastPositionBefore, repeated: [] };
       const appendReply = results?.at(-1);
       const appendResult =
         appendReply === undefined
-          ? await log.committedWithoutReply(preparedAppend, positionBefore)
+          ? await log.committedWithoutReply(preparedAppend, lastPositionBefore)
           : log.committed(preparedAppend, toRowObjects<EventAppendReplyRow>(appendReply));
       if (events.length > appendResult.repeated.length) changesWakeup.wakeUp();
       return appendResult;

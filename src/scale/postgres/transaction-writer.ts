@@ -34,9 +34,9 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
   const writerId = randomBytes(4).toString("hex");
   const deferredWrites = createDeferredWrites<() => SqlQuery, Promise<unknown>>(clock, () => commitTransaction([]));
   let lastMark = options.lastCommit;
-  let transactions = 0;
-  let commits = 0;
-  let fenced: FencedError | null = null;
+  let transactionCount = 0;
+  let commitCount = 0;
+  let fenceError: FencedError | null = null;
 
   function buildFence(mark: string): SqlQuery {
     if (heldEpoch === null) return { text: "select wait_for($1)", values: [source], name: "wait_for" };
@@ -45,23 +45,23 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
 
   async function sendFencedTransaction<T>(send: (first: readonly SqlQuery[]) => Promise<T>): Promise<T | null> {
     if (as === "reader") throw new ConfigError("This state was opened for reading only.");
-    if (fenced !== null) throw fenced;
+    if (fenceError !== null) throw fenceError;
     closeController.signal.throwIfAborted();
-    transactions += 1;
-    const commitMark = `${writerId}-${transactions}`;
+    transactionCount += 1;
+    const commitMark = `${writerId}-${transactionCount}`;
     const deferredWritesToSend = deferredWrites.take();
-    let answer: T | null = null;
+    let sendResult: T | null = null;
     try {
-      answer = await send([buildFence(commitMark), ...deferredWritesToSend.writes.map((statement) => statement())]);
+      sendResult = await send([buildFence(commitMark), ...deferredWritesToSend.writes.map((statement) => statement())]);
       lastMark = commitMark;
     } catch (error) {
-      if (error instanceof FencedError) fenced = error;
+      if (error instanceof FencedError) fenceError = error;
       if (!(error instanceof CommitUnknown)) throw error;
       await throwUnlessCommitted(commitMark, error);
     }
-    commits += 1;
+    commitCount += 1;
     deferredWritesToSend.committed();
-    return answer;
+    return sendResult;
   }
 
   async function throwUnlessCommitted(mark: string, lost: CommitUnknown): Promise<void> {
@@ -83,8 +83,8 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
     const storedCommitMark = rows[0]?.[0];
     const [at, before] = [stripCommitMarkSuffix(String(storedCommitMark ?? "")), stripCommitMarkSuffix(lastMark)];
     if (storedCommitMark === undefined || (at !== mark && at !== before)) {
-      fenced = new FencedError(source);
-      throw fenced;
+      fenceError = new FencedError(source);
+      throw fenceError;
     }
     lastMark = String(storedCommitMark);
     log.info({ source, committed: at === mark }, "The outcome of the commit is known.");
@@ -94,12 +94,12 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
   /** Runs a transaction in one packet. Returns null if it committed and the reply was lost. */
   function commitTransaction(statements: readonly SqlQuery[]): Promise<readonly SqlResult[] | null> {
     return runOneAtATime(async () => {
-      let leadingCount = 0;
+      let fenceCount = 0;
       const statementReplies = await sendFencedTransaction((first) => {
-        leadingCount = first.length;
+        fenceCount = first.length;
         return database.transact([...first, ...statements, ...buildNotification()]);
       });
-      return statementReplies === null ? null : statementReplies.slice(leadingCount, leadingCount + statements.length);
+      return statementReplies === null ? null : statementReplies.slice(fenceCount, fenceCount + statements.length);
     });
   }
 
@@ -123,11 +123,12 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
         return result.value as T;
       });
     },
-    commits: (): number => commits,
+    commits: (): number => commitCount,
     async close(): Promise<void> {
       deferredWrites.stop();
       // Deferred writes that fail here are repeated after the next start, as after a crash.
-      if (fenced === null) await endsWithin(clock, CLOSE_FLUSH_TIMEOUT_MS, deferredWrites.flush() ?? Promise.resolve());
+      if (fenceError === null)
+        await endsWithin(clock, CLOSE_FLUSH_TIMEOUT_MS, deferredWrites.flush() ?? Promise.resolve());
       closeController.abort(new Retryable(`The state of the source ${source} was closed.`));
     },
   };

@@ -67,17 +67,17 @@ export interface RequestOptions {
 /** Rejects with the failure that the worker sent, WorkerNotReachable, WorkerNotResponding or ConfigError. */
 export async function callWorker<T>({ stateFolder }: ControlSocket, path: string, options: RequestOptions): Promise<T> {
   const { body, signal, withinMs = DEFAULT_REQUEST_TIMEOUT_MS } = options;
-  const requestEnded = new AbortController();
-  const timeoutSignal = withinMs === null ? requestEnded.signal : AbortSignal.timeout(withinMs);
-  const pingLoop = withinMs === null ? pingUntilRequestEnds(stateFolder, requestEnded, signal) : null;
+  const requestEndController = new AbortController();
+  const timeoutSignal = withinMs === null ? requestEndController.signal : AbortSignal.timeout(withinMs);
+  const pingLoop = withinMs === null ? pingUntilRequestEnds(stateFolder, requestEndController, signal) : null;
   try {
     return await sendSocketRequest<T>(stateFolder, path, body, AbortSignal.any([signal, timeoutSignal]));
   } catch (error) {
     signal.throwIfAborted();
-    if (requestEnded.signal.aborted) throw requestEnded.signal.reason;
+    if (requestEndController.signal.aborted) throw requestEndController.signal.reason;
     throw timeoutSignal.aborted ? new WorkerNotResponding(withinMs ?? PING_TIMEOUT_MS) : error;
   } finally {
-    requestEnded.abort();
+    requestEndController.abort();
     await pingLoop;
   }
 }

@@ -92,7 +92,7 @@ const MAX_SCALED_NUMBER = MAX_SIGNED_NUMBER / 4;
 /** Writes the number of decimals. Returns a function that writes each value as its difference from the last. */
 export function writeNumbers(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
   const decimals = fewestExactDecimals(values);
-  let previousScaled = 0;
+  let previousScaledNumber = 0;
   writer.unsigned(decimals);
   return (value) => {
     if (value === null) return writer.unsigned(0);
@@ -101,20 +101,20 @@ export function writeNumbers(writer: ByteWriter, values: readonly (number | null
       return writer.float(value);
     }
     const scaledNumber = Math.round(value * 10 ** decimals);
-    writer.unsigned(1 + signedToUnsigned(scaledNumber - previousScaled));
-    previousScaled = scaledNumber;
+    writer.unsigned(1 + signedToUnsigned(scaledNumber - previousScaledNumber));
+    previousScaledNumber = scaledNumber;
   };
 }
 
 export function readNumbers(reader: ByteReader): () => number | null {
   const decimals = reader.unsigned();
-  let previousScaled = 0;
+  let previousScaledNumber = 0;
   return () => {
     const encodedValue = reader.unsigned();
     if (encodedValue === 0) return null;
     if (decimals === FLOAT_COLUMN_MARK) return reader.float();
-    previousScaled += unsignedToSigned(encodedValue - 1);
-    return previousScaled / 10 ** decimals;
+    previousScaledNumber += unsignedToSigned(encodedValue - 1);
+    return previousScaledNumber / 10 ** decimals;
   };
 }
 

@@ -50,8 +50,8 @@ export function createPlots(options: {
   const stopController = new AbortController();
   let plotLoop: Promise<void> = Promise.resolve();
   let previousCounts: ReadonlyMap<string, number> = new Map();
-  let recordedMinute = Number.NEGATIVE_INFINITY;
-  let writtenChunk = chunkNumberAt(clock.now());
+  let lastRecordedMinute = Number.NEGATIVE_INFINITY;
+  let lastWrittenChunkNumber = chunkNumberAt(clock.now());
   async function loadStoredPlots(): Promise<void> {
     const nowMs = clock.now();
     for (const plots of plotsBySource.values()) await plots.load(nowMs);
@@ -77,13 +77,13 @@ export function createPlots(options: {
 
   async function recordMinuteNumbers(): Promise<void> {
     const finishedMinute = Math.round(clock.now() / MINUTE_MS) - 1;
-    if (finishedMinute === recordedMinute) return;
+    if (finishedMinute === lastRecordedMinute) return;
     const counts = await numbers.counts();
     for (const [name, level] of await numbers.levels()) minuteSeries.set(name, finishedMinute, level);
     for (const [name, count] of counts) minuteSeries.set(name, finishedMinute, count - (previousCounts.get(name) ?? 0));
     previousCounts = counts;
     await numbers.refused(refusedRequests.note);
-    recordedMinute = finishedMinute;
+    lastRecordedMinute = finishedMinute;
   }
 
   async function writePlots(all: boolean): Promise<void> {
@@ -97,9 +97,9 @@ export function createPlots(options: {
 
   async function recordAndWriteMinute(): Promise<number> {
     await recordMinuteNumbers();
-    const currentChunk = chunkNumberAt(clock.now());
-    if (currentChunk !== writtenChunk) await writePlots(false);
-    writtenChunk = currentChunk;
+    const currentChunkNumber = chunkNumberAt(clock.now());
+    if (currentChunkNumber !== lastWrittenChunkNumber) await writePlots(false);
+    lastWrittenChunkNumber = currentChunkNumber;
     return msUntilNextMinute(clock);
   }
   const plotService: WorkerService = startServiceOnce({

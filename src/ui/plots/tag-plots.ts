@@ -9,7 +9,7 @@ const HOUR_SECONDS = 3_600;
 const HOUR_COUNT = 768;
 const DAY_MS = 86_400_000;
 const MAX_CHUNKS_PER_WRITE = 100;
-const INDEX_HEADER = "groups";
+const HEADER_KEY = "groups";
 
 export function plotDocumentSet(source: string): string {
   return `plot/${source}`;
@@ -25,11 +25,11 @@ export function createTagPlots({ store, source }: { readonly store: RingDocument
   async function writeTagIndexes(): Promise<void> {
     const changedGroups = tagIndexes.takeChanged().map((group) => [String(group), tagIndexes.pack(group)] as const);
     const header = { count: tagIndexes.groups(), writtenMs };
-    await store.commit({ documents: [{ set, put: [[INDEX_HEADER, header], ...changedGroups] }] });
+    await store.commit({ documents: [{ set, put: [[HEADER_KEY, header], ...changedGroups] }] });
   }
   return {
     async load(nowMs: number): Promise<void> {
-      const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, INDEX_HEADER);
+      const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, HEADER_KEY);
       if (header === undefined) {
         // Without the number of groups, no chunk can be assigned to its tags.
         const staleDocumentKeys = [...(await store.documents(set)).keys()];
@@ -167,8 +167,8 @@ function createTagRing<T, Reading>(
     if (chunk.isLoaded) return;
     const storedTagData = decodeChunk(form, begin, await store.document(set, chunkKey(group, begin)));
     for (const [index, olderData] of storedTagData) {
-      const newerData = chunk.parts.get(index);
-      chunk.parts.set(index, newerData === undefined ? olderData : form.join(olderData, newerData));
+      const unstoredTagData = chunk.parts.get(index);
+      chunk.parts.set(index, unstoredTagData === undefined ? olderData : form.join(olderData, unstoredTagData));
     }
     chunk.isLoaded = true;
   }
@@ -190,12 +190,11 @@ function createTagRing<T, Reading>(
       const [group, index] = [Math.floor(tag / TAGS_PER_GROUP), tag % TAGS_PER_GROUP];
       for (let begin = Math.floor(fromMs / 1_000 / stepS) * stepS; begin <= toMs / 1_000; begin += stepS) {
         const chunk = chunksByBegin.get(begin)?.get(group);
-        const unwrittenData = chunk?.parts.get(index);
+        const unwritten = chunk?.parts.get(index);
         const storedChunkText = chunk?.isLoaded === true ? null : await store.document(set, chunkKey(group, begin));
-        const writtenData = decodeChunk(form, begin, storedChunkText, index).get(index);
-        const joinedData =
-          writtenData && unwrittenData ? form.join(writtenData, unwrittenData) : (unwrittenData ?? writtenData);
-        if (joinedData !== undefined) foundTagData.push([begin, joinedData]);
+        const written = decodeChunk(form, begin, storedChunkText, index).get(index);
+        const merged = written && unwritten ? form.join(written, unwritten) : (unwritten ?? written);
+        if (merged !== undefined) foundTagData.push([begin, merged]);
       }
       return foundTagData;
     },

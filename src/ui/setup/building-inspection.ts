@@ -67,19 +67,19 @@ async function listTagsBySite(
   signal: AbortSignal,
   onProgress: (text: string) => void,
 ): Promise<BuildingInspection["tagsBySite"]> {
-  let requests = 0;
+  let requestCount = 0;
   const siteTagLists = siteIds.slice(0, MAX_LIST_REQUESTS).map((id) => {
     const pages = source.tags({ siteId: id }, signal)[Symbol.asyncIterator]();
     return { id, pages, total: 0, listed: [] as Tag[], hasMore: false };
   });
   const readTagPage = async (site: (typeof siteTagLists)[number]) => {
-    requests += 1;
+    requestCount += 1;
     const { done, value } = await site.pages.next();
     site.hasMore = done !== true && value.more;
     if (done === true) return;
     site.listed.push(...value.items);
     site.total = Math.max(value.total ?? 0, site.listed.length);
-    onProgress(`Looking at tags: ${Math.min(requests, siteTagLists.length)} of ${siteIds.length} sites`);
+    onProgress(`Looking at tags: ${Math.min(requestCount, siteTagLists.length)} of ${siteIds.length} sites`);
   };
   for (const site of siteTagLists)
     await readTagPage(site).catch((error: unknown) => {
@@ -87,7 +87,7 @@ async function listTagsBySite(
       if (!isForbiddenError(error) || siteIds.length === 1) throw error;
     });
   for (const site of siteTagLists) {
-    while (site.hasMore && requests < MAX_LIST_REQUESTS - SYSTEM_LIST_REQUESTS) await readTagPage(site);
+    while (site.hasMore && requestCount < MAX_LIST_REQUESTS - SYSTEM_LIST_REQUESTS) await readTagPage(site);
     await site.pages.return?.();
   }
   return new Map(siteTagLists.map(({ id, total, listed }) => [id, { total, listed }]));
@@ -128,8 +128,8 @@ export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Buildi
   const siteTagLists = [...tagsBySite.values()];
   const tagCountByUnit = new Map<string, number>();
   for (const { total, listed } of siteTagLists) {
-    const tagWeight = (total / listed.length) * (token.sites.length / siteTagLists.length);
-    for (const { unit } of listed) tagCountByUnit.set(unit ?? "", (tagCountByUnit.get(unit ?? "") ?? 0) + tagWeight);
+    const scaling = (total / listed.length) * (token.sites.length / siteTagLists.length);
+    for (const { unit } of listed) tagCountByUnit.set(unit ?? "", (tagCountByUnit.get(unit ?? "") ?? 0) + scaling);
   }
   const units: readonly UnitTagCount[] = [...tagCountByUnit]
     .map(([unit, count]) => ({ unit, tags: Math.max(1, Math.round(count)) }))

@@ -50,7 +50,7 @@ export const INTERVALS_MS: readonly number[] = [
   ...[1, 2, 3, 6, 12, 24].map((hours) => hours * HOUR_MS),
 ];
 
-const FIRST_INTERVAL_STEP = INTERVALS_MS.indexOf(30_000);
+const SHORTEST_PROPOSED_STEP = INTERVALS_MS.indexOf(30_000);
 const MIN_METER_INTERVAL_MS = 15 * MINUTE_MS;
 /** The rest of the quota is for backfill, manual requests and growth. */
 const TARGET_QUOTA_SHARE = 0.8;
@@ -73,9 +73,9 @@ export function proposeChoices(
     history: presentGroups.size === 0 ? null : history,
     polite: 1,
   });
-  if (presentGroups.size === 0) return choicesForIntervalStep(FIRST_INTERVAL_STEP);
+  if (presentGroups.size === 0) return choicesForIntervalStep(SHORTEST_PROPOSED_STEP);
   // A binary search computes few plans: a plan of 30,000 tags takes half a second.
-  let lowStep = FIRST_INTERVAL_STEP;
+  let lowStep = SHORTEST_PROPOSED_STEP;
   let highStep = INTERVALS_MS.length - 1;
   while (lowStep < highStep) {
     const middleStep = Math.floor((lowStep + highStep) / 2);

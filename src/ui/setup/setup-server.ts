@@ -88,7 +88,7 @@ class InvalidRequestError extends Error {}
 
 function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions, entryCode: SetupEntryCode): Hono {
   let inspected: { readonly building: BuildingSummary; readonly service: ServiceAccess } | null = null;
-  let looked: object | null = null;
+  let inspectionResponse: object | null = null;
   let written: WrittenSetupFiles | null = null;
   const lastInspection = () => {
     if (inspected === null) throw new ConfigError("Nothing was looked at yet; begin with the address.");
@@ -123,7 +123,7 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
       ? next()
       : context.json({ message: "Enter the code from the terminal." }, 401),
   );
-  app.get("/api/setup", ({ json }) => json({ looked, written }));
+  app.get("/api/setup", ({ json }) => json({ looked: inspectionResponse, written }));
   app.post("/api/look", async (context) => {
     const request = await parseJsonBody(context, InspectionRequest);
     const { baseUrl, notes } = parseServiceAddress(request.address, request.allowPlainHttp);
@@ -135,7 +135,7 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
     );
     const { units, sites, systems, alarms } = building;
     inspected = { building, service };
-    looked = {
+    inspectionResponse = {
       ...{ baseUrl, notes, units, sites, systems, alarms, wishes },
       token: tokenMessage(building, clock.now()),
       tags: tagCountMessage(building),
@@ -145,7 +145,7 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
       groups: unitGroups(building).map((each) => ({ ...each, units: each.units.map(({ unit }) => unit) })),
       plan: planResponse(steps.plan(building, wishes)),
     };
-    return context.json(looked);
+    return context.json(inspectionResponse);
   });
   app.post("/api/plan", async (context) => {
     const choices = await parseJsonBody(context, SetupChoices);

@@ -225,7 +225,7 @@ export const securityHeaders: MiddlewareHandler = async (context, next) => {
   if (context.res.headers.get("cache-control") === null) context.header("cache-control", "no-store");
 };
 
-export function jsonFromOwnPage(maxSize: number, tooLong: string): MiddlewareHandler {
+export function acceptJsonFromOwnPage(maxSize: number, tooLong: string): MiddlewareHandler {
   const onError = (context: Context) => context.json({ message: tooLong }, 413);
   return every(sameOriginOnly, bodyLimit({ maxSize, onError }), async (context: Context, next: () => Promise<void>) => {
     if (/^application\/json\b/i.test(context.req.header("content-type") ?? "")) return next();

@@ -142,10 +142,10 @@ function setSinkGauges(metrics: Metrics, report: SinkReport, nowMs: number): voi
 }
 
 function setSourceGauges(metrics: Metrics, { name: source, alarms, counts, jobs, token }: SourceHealth): void {
-  const leftOutTags = counts?.leftOut ?? null;
-  if (leftOutTags !== null) {
-    metrics.tagsLeftOut.set({ source, kind: "unreadable" }, leftOutTags.unreadable);
-    metrics.tagsLeftOut.set({ source, kind: "unanswered" }, leftOutTags.unanswered);
+  const leftOutTagCounts = counts?.leftOut ?? null;
+  if (leftOutTagCounts !== null) {
+    metrics.tagsLeftOut.set({ source, kind: "unreadable" }, leftOutTagCounts.unreadable);
+    metrics.tagsLeftOut.set({ source, kind: "unanswered" }, leftOutTagCounts.unanswered);
   }
   if (token?.expiresAt) metrics.tokenExpires.set({ source }, Date.parse(token.expiresAt) / 1_000);
   for (const { name: job, lastSuccess, dueBy } of jobs) {

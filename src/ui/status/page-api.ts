@@ -4,7 +4,7 @@ import { z } from "zod";
 import type { TagScalar } from "../../core/model/building.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
-import { jsonFromOwnPage, proxyUserName, refusalForPost, roleOfRequest, visitorName } from "./access-control.ts";
+import { acceptJsonFromOwnPage, proxyUserName, refusalForPost, roleOfRequest, visitorName } from "./access-control.ts";
 import { type AlarmResponse, alarmResponse, filterAlarmRows } from "./alarm-responses.ts";
 import { createCachedDocuments } from "./cached-documents.ts";
 import { type CommandRow, createCommandLister } from "./command-list.ts";
@@ -173,7 +173,7 @@ const UNRECORDED_WRITE_MESSAGE =
 export function pageActionRoutes({ actions, answers, config, log, outbox }: PageActionRouteOptions): Hono {
   const app = new Hono();
   function post<T>(path: string, schema: z.ZodType<T>, act: (body: T, context: Context) => Promise<Response>): void {
-    app.post(path, jsonFromOwnPage(MAX_REQUEST_BYTES, "The request is too long."), async (context) => {
+    app.post(path, acceptJsonFromOwnPage(MAX_REQUEST_BYTES, "The request is too long."), async (context) => {
       const body = schema.safeParse(await context.req.json().catch(() => null));
       return body.success ? act(body.data, context) : context.json({ message: validationMessage(body.error) }, 400);
     });

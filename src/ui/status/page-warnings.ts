@@ -8,7 +8,7 @@ import { isDiskAlmostFull, isDiskFull, type StateReport } from "./state-disk-spa
 const DAY_MS = 86_400_000;
 /** The page warns this many days before a token expires. */
 const TOKEN_WARNING_DAYS = 14;
-const COPY_WARNING_MS = 7 * DAY_MS;
+const STATE_COPY_WARNING_MS = 7 * DAY_MS;
 const MAX_LISTED_NAMES = 5;
 
 type WarningTexts = readonly string[];
@@ -82,18 +82,18 @@ function diskWarnings({ file, free, diskBytes }: Pick<StateReport, "file" | "fre
 }
 
 function copiedStateWarnings({ from, isHere, isOriginalThere, at }: NonNullable<StateReport["copy"]>, nowMs: number) {
-  if (isHere ? !isOriginalThere : nowMs - Date.parse(at) > COPY_WARNING_MS) return [];
-  const copiedFromText = isHere ? `${from.folder}, which still exists,` : `${from.folder} on ${from.host}`;
+  if (isHere ? !isOriginalThere : nowMs - Date.parse(at) > STATE_COPY_WARNING_MS) return [];
+  const originalStateText = isHere ? `${from.folder}, which still exists,` : `${from.folder} on ${from.host}`;
   return [
-    `This state was copied from ${copiedFromText} (noticed at ${at}). Run only one of the two: both use the same quota and send the same events, with the same ids. This worker connects to MQTT brokers under another name, and writes nothing before \`plenum writes arm\`.${isHere ? " Remove the original when you no longer need it." : ""}`,
+    `This state was copied from ${originalStateText} (noticed at ${at}). Run only one of the two: both use the same quota and send the same events, with the same ids. This worker connects to MQTT brokers under another name, and writes nothing before \`plenum writes arm\`.${isHere ? " Remove the original when you no longer need it." : ""}`,
   ];
 }
 
 function damagedRowsWarning(damaged: StateReport["damaged"]): string {
   const damagedRowTexts = damaged.map(({ table, part, rows: count }) => `${count} of ${table} ${part}`.trimEnd());
   const [lastFoundAt] = damaged.map(({ lastFound }) => lastFound).toSorted((a, b) => (a < b ? 1 : -1));
-  const kindsSuffix = damaged.length > MAX_LISTED_NAMES ? " kinds" : "";
-  return `Damaged rows of the state were found and set aside, the last at ${lastFoundAt}: ${joinFirstNames(damagedRowTexts)}${kindsSuffix}. Check the disk and the memory of this machine; \`plenum state check\` says more.`;
+  const damageKindsSuffix = damaged.length > MAX_LISTED_NAMES ? " kinds" : "";
+  return `Damaged rows of the state were found and set aside, the last at ${lastFoundAt}: ${joinFirstNames(damagedRowTexts)}${damageKindsSuffix}. Check the disk and the memory of this machine; \`plenum state check\` says more.`;
 }
 
 /** If the service is unavailable, warnings about its lists and sites are left out. */
@@ -135,14 +135,14 @@ function tokenExpiryWarnings({ name, token }: SourceReport, nowMs: number): Warn
 
 function quotaAndClockWarnings(source: SourceReport, copy: StateReport["copy"]): WarningTexts {
   const { name, quota, clockSkewMs, plan, historyStarvesSince } = source;
-  const foreignUse = quota?.buckets.find((bucket) => bucket.foreign !== null)?.foreign;
+  const otherProgramUse = quota?.buckets.find((bucket) => bucket.foreign !== null)?.foreign;
   return [
     ...warningIf(
       clockSkewMs !== null && Math.abs(clockSkewMs) > MAX_CLOCK_DIFFERENCE_MS && clockSkewMs,
       (ms) =>
         `The clock of this machine is ${(Math.abs(ms) / 1_000).toFixed(0)} s ${ms > 0 ? "ahead of" : "behind"} the clock of ${name}. Until you correct it, times are uncertain and Plenum rejects commands.`,
     ),
-    ...warningIf(foreignUse, ({ perWindow, sinceMs }) => {
+    ...warningIf(otherProgramUse, ({ perWindow, sinceMs }) => {
       const requestsText = perWindow === null ? "" : `, up to ${formatCount(perWindow, "request")} a minute`;
       const originalText =
         copy === null

@@ -16,7 +16,7 @@ import {
 } from "../../engine/silence/alarm-silences.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredAlarm, StoredObject } from "../../engine/sync/snapshot.ts";
-import { jsonFromOwnPage, sameOriginOnly, visitorName } from "./access-control.ts";
+import { acceptJsonFromOwnPage, sameOriginOnly, visitorName } from "./access-control.ts";
 import { type CachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
 import type { ScopeQuery } from "./query-parameters.ts";
 import type { StatusConfig } from "./status-config.ts";
@@ -131,7 +131,7 @@ export function silenceRoutes({ config, clock, endSilence, silencesOf }: Silence
   // Concurrent requests would each count the silences before any of them is stored.
   const runOneAtATime = serialRunner();
 
-  app.post("/", jsonFromOwnPage(MAX_REQUEST_BYTES, "That is too long for a silence."), async (context) => {
+  app.post("/", acceptJsonFromOwnPage(MAX_REQUEST_BYTES, "That is too long for a silence."), async (context) => {
     const request = NewSilenceRequest.safeParse(await context.req.json().catch(() => null));
     if (!request.success) return context.json({ message: request.error.issues[0]?.message ?? "" }, 400);
     const { alarm = null, minutes, reason, site = null, source } = request.data;

@@ -90,8 +90,8 @@ export async function sourceHealth(
   };
 }
 
-const SITE_PREFIX = "site/";
-const FEATURE_PREFIX = "feature/";
+const SITE_KEY = "site/";
+const JOB_KEY = "feature/";
 
 async function readSourcePolls(
   cache: CachedDocuments,
@@ -115,8 +115,8 @@ async function readSourcePolls(
   /** `job` is null if the whole service is unavailable. */
   const unavailable: (StoredUnavailability & { readonly job: string | null })[] = [];
   for (const [key, { since, reason }] of availability) {
-    const job = key.startsWith(FEATURE_PREFIX) ? key.slice(FEATURE_PREFIX.length) : null;
-    if (key.startsWith(SITE_PREFIX)) lostSites.push({ siteId: Number(key.slice(SITE_PREFIX.length)), since, reason });
+    const job = key.startsWith(JOB_KEY) ? key.slice(JOB_KEY.length) : null;
+    if (key.startsWith(SITE_KEY)) lostSites.push({ siteId: Number(key.slice(SITE_KEY.length)), since, reason });
     else unavailable.push({ job, since, reason });
   }
   const stored = tokens.get("token");

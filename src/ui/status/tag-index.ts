@@ -67,7 +67,7 @@ interface TagSnapshot {
 
 /** Searches and sorts all listed tags. The selection may be some seconds old; returned values are current. */
 export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOptions) {
-  let names: { readonly versions: string; readonly tags: readonly RankedTag[] } | null = null;
+  let cachedRankedTags: { readonly versions: string; readonly tags: readonly RankedTag[] } | null = null;
   let lastSnapshot: Promise<TagSnapshot> | null = null;
   async function currentTagSnapshot(): Promise<TagSnapshot> {
     const cachedSnapshot = await lastSnapshot?.catch(() => null);
@@ -94,7 +94,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
   async function readRankedTags(): Promise<readonly RankedTag[]> {
     const documentSets = sources.flatMap((source) => [documentSet("tag", source), documentSet("site", source)]);
     const setVersions = (await Promise.all(documentSets.map((set) => store.version(set)))).join(" ");
-    if (names?.versions === setVersions) return names.tags;
+    if (cachedRankedTags?.versions === setVersions) return cachedRankedTags.tags;
     const tags: RankedTag[] = [];
     for (const source of sources) {
       const sites = await store.documents<StoredObject<Site>>(documentSet("site", source));
@@ -107,7 +107,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
       }
     }
     rankTags(tags);
-    names = { versions: setVersions, tags };
+    cachedRankedTags = { versions: setVersions, tags };
     return tags;
   }
 

@@ -138,11 +138,11 @@ export function countUnfetchedRanges(ledger: StoredLedger): number {
   if (isSeriesComplete(ledger)) return 0;
   const { since, spans = [], watermark, wished } = ledger;
   let coveredUntil = wished < since ? wished : since;
-  let holes = 0;
+  let unfetchedRangeCount = 0;
   for (const { from, to, why } of spans) {
     if (why === "refused") continue;
-    if (from > coveredUntil) holes += 1;
+    if (from > coveredUntil) unfetchedRangeCount += 1;
     if (to > coveredUntil) coveredUntil = to;
   }
-  return holes + (coveredUntil < watermark ? 1 : 0);
+  return unfetchedRangeCount + (coveredUntil < watermark ? 1 : 0);
 }

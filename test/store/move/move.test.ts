@@ -2,7 +2,7 @@ import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { createAuditClosing } from "#src/cli/watching/state-command.ts";
+import { closingRecordFor } from "#src/cli/watching/state-command.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { AUDIT_START_HASH, hashEntry, verifyAudit } from "#src/engine/commands/audit/audit-log.ts";
@@ -245,7 +245,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     editState(folder, "delete from record");
     await store.commit({ records });
     await store.close();
-    await move({ closingRecord: createAuditClosing(folder, "the database") });
+    await move({ closingRecord: closingRecordFor(folder, "the database") });
     const heads = new Set<string>();
     for (const source of ["main", "annex"]) {
       const verdict = await verifyAudit(await shard(source), { records: 3, head });

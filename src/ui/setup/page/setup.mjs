@@ -94,7 +94,7 @@ function AddressForm({ done }) {
 }
 
 /** Label and explanation of each group of tags. They are functions, because the language may change. */
-const GROUP_LABELS = {
+const TAG_GROUP_LABELS = {
   readings: () => [t("Measured values"), t("temperatures, flows, powers …")],
   meters: () => [t("Meters"), t("counters that only increase")],
   rest: () => [t("The rest"), t("states, modes and values without a unit")],
@@ -169,12 +169,12 @@ function SetupChoicesForm({ looked, done, back }) {
             group,
             tags,
             units,
-          }) => html`<${Slider} key=${group} id=${group} label=${`${GROUP_LABELS[group]()[0]}, ${tags}`}
+          }) => html`<${Slider} key=${group} id=${group} label=${`${TAG_GROUP_LABELS[group]()[0]}, ${tags}`}
             help=${
               units
                 .filter((unit) => unit !== "")
                 .slice(0, 6)
-                .join(", ") || GROUP_LABELS[group]()[1]
+                .join(", ") || TAG_GROUP_LABELS[group]()[1]
             }
             steps=${looked.steps} value=${wishes.every[group]} none=${t("not read")} text=${valueAgeText} change=${changeGroupInterval(group)} />`,
         )}

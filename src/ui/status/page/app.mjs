@@ -117,7 +117,7 @@ function PageHeader({ report, lost, view, setLanguage }) {
       ([name, label]) => html`<a href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}>${label}</a>`,
     )}</nav>
     <p class=${`pulse ${mood}`} role="status">${words}</p>
-    <p class=${lost === null ? "buildings" : "buildings of"}><${BuildingsState} sources=${report.sources} /></p>
+    <p class=${lost === null ? "buildings" : "buildings of"}><${ActiveAlarmCount} sources=${report.sources} /></p>
     <p class="of">
       <${CurrentTimeText} say=${hourAndMinute} /> · ${
         report.startedAt === null
@@ -129,7 +129,7 @@ function PageHeader({ report, lost, view, setLanguage }) {
   </header>`;
 }
 
-function BuildingsState({ sources }) {
+function ActiveAlarmCount({ sources }) {
   const alarmReadings = sources.map((source) => source.readings.alarms);
   if (!alarmReadings.every(({ state }) => state === "whole" || state === "part")) return t("Buildings: alarms unknown");
   const alarmCount = alarmReadings.reduce((sum, reading) => sum + reading.held, 0);

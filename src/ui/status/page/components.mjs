@@ -145,16 +145,16 @@ export function CommandHint({ name, label, command, kind = "mute" }) {
  */
 export function useHeldOrder(rows, keyOf, question) {
   const orderHeldBy = useRef({ pointer: false, focus: false });
-  const lastOrder = useRef({ rows: [], question: null, version: 0 });
+  const lastRowOrder = useRef({ rows: [], question: null, version: 0 });
   const [, redraw] = useState(0);
   const redrawRows = () => redraw((n) => n + 1);
   const hasOtherRowOrder = (a, b) => a.length !== b.length || a.some((row, n) => keyOf(row) !== keyOf(b[n]));
   const isOrderHeld = orderHeldBy.current.pointer || orderHeldBy.current.focus;
-  const keepsOrder = isOrderHeld && lastOrder.current.question === question && lastOrder.current.rows.length > 0;
+  const keepsOrder = isOrderHeld && lastRowOrder.current.question === question && lastRowOrder.current.rows.length > 0;
   const rowsByKey = new Map(rows.map((row) => [keyOf(row), row]));
-  const orderedRows = keepsOrder ? lastOrder.current.rows.map((row) => rowsByKey.get(keyOf(row)) ?? row) : rows;
-  const version = lastOrder.current.version + (hasOtherRowOrder(orderedRows, lastOrder.current.rows) ? 1 : 0);
-  lastOrder.current = { rows: orderedRows, question, version };
+  const orderedRows = keepsOrder ? lastRowOrder.current.rows.map((row) => rowsByKey.get(keyOf(row)) ?? row) : rows;
+  const version = lastRowOrder.current.version + (hasOtherRowOrder(orderedRows, lastRowOrder.current.rows) ? 1 : 0);
+  lastRowOrder.current = { rows: orderedRows, question, version };
   const setOrderHeld = (what, value) => () => {
     orderHeldBy.current[what] = value;
     if (!value) redrawRows();
@@ -164,7 +164,7 @@ export function useHeldOrder(rows, keyOf, question) {
     hasMoved: keepsOrder && hasOtherRowOrder(orderedRows, rows),
     version,
     renew() {
-      lastOrder.current = { ...lastOrder.current, rows: [] };
+      lastRowOrder.current = { ...lastRowOrder.current, rows: [] };
       redrawRows();
     },
     hold: {

@@ -65,11 +65,11 @@ function QuotaBucket({ bucket }) {
     </div>
     <p><b class="name">${t(name)}</b> ${bucketTexts.join(" · ")}</p>
     ${heldUntilMs !== null && html`<${PauseCountdown} untilMs=${heldUntilMs} words="paused for {seconds} s" />`}
-    ${foreign !== null && html`<p class="warn">${foreignUseText(foreign)}</p>`}
+    ${foreign !== null && html`<p class="warn">${otherProgramUseText(foreign)}</p>`}
   </div>`;
 }
 
-function foreignUseText({ perWindow, sinceMs }) {
+function otherProgramUseText({ perWindow, sinceMs }) {
   const since = at(new Date(sinceMs).toISOString(), nowMs());
   return perWindow === null
     ? t("Another program seems to spend the same quota, since {since}.", { since })

@@ -41,22 +41,22 @@ export function usePolledData(path, start, everyMs) {
     if (path === null) return;
     let timer;
     let isUnmounted = false;
-    let lastText = null;
+    let lastResponseText = null;
     const acceptResponse = (text) => {
       lastHeardAtMs.current = Date.now();
       // An unchanged response is not drawn again.
-      if (text === lastText) return;
-      const isFirstResponse = lastText === null;
-      lastText = text;
+      if (text === lastResponseText) return;
+      const isFirstResponse = lastResponseText === null;
+      lastResponseText = text;
       const nextResponse = { of: path, data: JSON.parse(text), failed: null, atMs: lastHeardAtMs.current };
       cachedResponses.delete(path);
       cachedResponses.set(path, nextResponse);
       if (cachedResponses.size > MAX_CACHED_RESPONSES) cachedResponses.delete(cachedResponses.keys().next().value);
       if (isFirstResponse) setAnswer(nextResponse);
-      else queueUpdate(() => !isUnmounted && lastText === text && setAnswer(nextResponse));
+      else queueUpdate(() => !isUnmounted && lastResponseText === text && setAnswer(nextResponse));
     };
     const reportFailure = (error) => {
-      lastText = null;
+      lastResponseText = null;
       const failureText = String(error.message ?? error);
       setAnswer((old) => ({ ...old, failed: failureText, missing: error.status === 404, holder: error.holder }));
     };
@@ -75,7 +75,7 @@ export function usePolledData(path, start, everyMs) {
       if (!isUnmounted) timer = setTimeout(pollOnce, msUntilNextInterval(everyMs));
     };
     pollNow.current = () => {
-      lastText = null;
+      lastResponseText = null;
       return pollOnce();
     };
     const pollIfVisible = () => void (document.hidden || pollOnce());
