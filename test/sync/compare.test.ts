@@ -4,7 +4,7 @@ import {
   findSelectionMismatches,
   findSiteMismatches,
   findWritableMismatches,
-  joinFirst,
+  joinWords,
   type WritableTag,
 } from "#src/engine/sync/selection-mismatches.ts";
 import type { TagSelection } from "#src/engine/sync/tag-selection.ts";
@@ -144,5 +144,5 @@ test("describes a token without sites, and shortens a long list", () => {
   expect(findSiteMismatches([4], { sites: [], followed: null })).toEqual([
     { path: [0], message: "The token sees no site 4; it sees none." },
   ]);
-  expect(joinFirst(["a", "b", "c"], 2)).toBe("a, b and 1 more");
+  expect(joinWords(["a", "b", "c"], 2)).toBe("a, b and 1 more");
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { dateToDay } from "#src/engine/sync/completeness/complete-days.ts";
-import { countSeriesDay, type ServiceStatement } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
+import { countSeriesDay, type ServiceMessage } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredLedger, StoredRange } from "#src/engine/sync/snapshot.ts";
 
@@ -9,7 +9,7 @@ const SERIES_RULES = {
   ...{ resolution: "5m" as const, timeZone: "UTC", everyMs: 3_600_000 },
   ...{ backfillMs: 0, graceMs: 60_000, lookBackMs: 86_400_000 },
 };
-const MESSAGE: ServiceStatement = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
+const MESSAGE: ServiceMessage = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
 const REFUSAL = { said: "The tag is locked.", at: MESSAGE.at ?? "", times: 3, againAt: "2026-11-05T13:00:00.000Z" };
 
 function ledger(more: Partial<StoredLedger> = {}): StoredLedger {

@@ -2,16 +2,16 @@ import { describe, expect, test } from "vitest";
 import { TagPoints } from "#src/core/codec/points.ts";
 import type { Resolution } from "#src/core/model/building.ts";
 import {
-  addCounts,
-  completedDays,
   countEmittedPoints,
-  countOn,
+  countOfDay,
   countsBetween,
   dateToDay,
   dayDate,
-  dayReach,
+  findGaplessDays,
+  findNewlyCompleteDays,
   isCountedDay,
-  loadCount,
+  loadDayCount,
+  mergeCounts,
   splitDayCounts,
   utcDay,
 } from "#src/engine/sync/completeness/complete-days.ts";
@@ -46,19 +46,19 @@ describe("stored counts of points per UTC day", () => {
         addedCounts.set(day, added);
         expectedCounts.set(day, { had: knownCount.had + added.had, null: knownCount.null + added.null });
       }
-      counts = addCounts(counts, addedCounts);
+      counts = mergeCounts(counts, addedCounts);
       expect(
         new Map([...countsBetween(counts, 0, 200)].map(([day, { had, null: nulls }]) => [day, { had, null: nulls }])),
         replay,
       ).toEqual(new Map([...expectedCounts].sort(([a], [b]) => a - b)));
       const at = 95 + Math.floor(random() * 45);
-      expect(countOn(counts, at)?.had, replay).toBe(expectedCounts.get(at)?.had);
+      expect(countOfDay(counts, at)?.had, replay).toBe(expectedCounts.get(at)?.had);
       const [before, rest] = splitDayCounts(counts, at);
-      expect(addCounts(before, countsBetween(rest, 0, 200)), replay).toBe(counts);
+      expect(mergeCounts(before, countsBetween(rest, 0, 200)), replay).toBe(counts);
     }
     const year = new Map(Array.from({ length: 365 }, (_, i) => [20_000 + i, { had: 288, null: 0 }] as const));
-    expect(addCounts("", year)).toBe("20000+364:288");
-    expect(addCounts("20000+364:288", new Map([[20_100, { had: -1, null: 1 }]]))).toBe(
+    expect(mergeCounts("", year)).toBe("20000+364:288");
+    expect(mergeCounts("20000+364:288", new Map([[20_100, { had: -1, null: 1 }]]))).toBe(
       "20000+99:288,20100:287.1,20101+263:288",
     );
   });
@@ -144,7 +144,7 @@ describe("counts per UTC day in the ledger of a series", () => {
     expect(
       [dateToDay("2026-11-02"), dateToDay("2026-11-03")].map((day) => isCountedDay(countedLedger, day, NOW)),
     ).toEqual([false, true]);
-    expect(dayReach(seriesWith(countedLedger, RULES)).sealFrom).toBe(dateToDay("2026-11-03"));
+    expect(findGaplessDays(seriesWith(countedLedger, RULES)).sealFrom).toBe(dateToDay("2026-11-03"));
   });
 
   test("moves long counts out of the ledger and still returns the count of each day", async () => {
@@ -166,16 +166,20 @@ describe("counts per UTC day in the ledger of a series", () => {
       expect(ledger.days?.length).toBeLessThanOrEqual(600);
     }
     for (let day = 0; day < 300; day++)
-      expect((await loadCount(store, "trial", "101 5m", ledger, utcDay(firstMs) + day))?.had).toBe(1 + (day % 7) * 3);
+      expect((await loadDayCount(store, "trial", "101 5m", ledger, utcDay(firstMs) + day))?.had).toBe(
+        1 + (day % 7) * 3,
+      );
   });
 
   test("a ledger filled backwards reports a day when its first bucket arrives, and each day once", () => {
     const ledger = { ...createLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
     const of = (from: string, to: string): StoredLedger => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");
-    expect(completedDays(ledger, before)).toEqual([{ from: dateToDay("2026-10-31"), until: dateToDay("2026-11-02") }]);
-    expect(completedDays(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);
-    expect(completedDays(before, of("2026-10-29T00:00Z", "2026-11-02T23:55Z"))).toEqual([
+    expect(findNewlyCompleteDays(ledger, before)).toEqual([
+      { from: dateToDay("2026-10-31"), until: dateToDay("2026-11-02") },
+    ]);
+    expect(findNewlyCompleteDays(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);
+    expect(findNewlyCompleteDays(before, of("2026-10-29T00:00Z", "2026-11-02T23:55Z"))).toEqual([
       { from: dateToDay("2026-10-29"), until: dateToDay("2026-10-31") },
     ]);
   });

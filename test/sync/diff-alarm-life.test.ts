@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { announceAtStart, beginEpisode, continueEpisode, resolveEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
+import { beginEpisode, continueEpisode, resolveEpisode, startupEvent } from "#src/engine/sync/alarms/diff-alarm.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { AT, activity, CONTEXT, kindsOf } from "./diff-support.ts";
@@ -56,9 +56,9 @@ describe("the begin of an alarm episode", () => {
   });
 
   test("announces a stored alarm by an initial raise that has another id at each start", () => {
-    const ids = [EARLIER, AT].map((startedAt) => announceAtStart(held(), startedAt, CONTEXT).id);
+    const ids = [EARLIER, AT].map((startedAt) => startupEvent(held(), startedAt, CONTEXT).id);
     expect(new Set([...ids, beginEpisode(ALARM, true, CONTEXT).events[0]?.id]).size).toBe(3);
-    expect(announceAtStart(held(), EARLIER, CONTEXT)).toMatchObject({ id: ids[0], data: { initial: true } });
+    expect(startupEvent(held(), EARLIER, CONTEXT)).toMatchObject({ id: ids[0], data: { initial: true } });
   });
 });
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import { alarmEndOrStartMs } from "#src/engine/sync/alarms/alarm-times.ts";
 import { beginEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
-import { type AlarmDiffOptions, type AlarmReading, findAbsentAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmDiffOptions, findAbsentAlarms, type SeenAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolvedAlarms, type ResolvedAlarmDiffOptions } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
@@ -21,7 +21,7 @@ function held(changes: Partial<StoredAlarm> = {}, alarm: Alarm = ALARM): Alarms 
   return new Map([[alarm.id, { ...beginEpisode(alarm, true, { ...CONTEXT, at: BEFORE }).stored, ...changes }]]);
 }
 
-const poll = (known: Alarms, seen: Partial<AlarmReading>, options: Partial<AlarmDiffOptions> = {}) => {
+const poll = (known: Alarms, seen: Partial<SeenAlarms>, options: Partial<AlarmDiffOptions> = {}) => {
   const { put, events } = diffOf(known, observation(seen), { ...OPTIONS, ...options });
   return { told: kindsOf(events), events, held: put.get(ALARM.id) };
 };
@@ -111,7 +111,7 @@ describe("an alarm that the list lacks", () => {
     expect(poll(held({ state: "out-of-scope" }), {}).held).toMatchObject({ state: "missing", returns: 1 });
   });
 
-  test.each<[string, Partial<AlarmReading>]>([
+  test.each<[string, Partial<SeenAlarms>]>([
     ["the absence is unverified", { doubted: new Set([ALARM.id]) }],
     ["the scope is unknown", { scope: null }],
     ["its site was out of the scope before", { scope: { before: new Set(), after: SITE } }],

@@ -3,10 +3,10 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { beginEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
-import { type AlarmReading, findAbsentAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
+import { findAbsentAlarms, type SeenAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolvedAlarms } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
 import { fillFromStoredAlarm, relateToEpisode } from "#src/engine/sync/alarms/episode.ts";
-import { type RepeatedRecords, sortAlarmRecords } from "#src/engine/sync/alarms/unverified-records.ts";
+import { classifyRecords, type RecordCounts } from "#src/engine/sync/alarms/unverified-records.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { activity, CONTEXT, diffOf, OPTIONS, observation } from "./diff-support.ts";
@@ -34,7 +34,7 @@ function follow(first: readonly Alarm[] = []) {
   const told: string[] = [];
   const ids: string[] = [];
   const facts: AlarmFact[] = [];
-  let statements: RepeatedRecords = new Map();
+  let statements: RecordCounts = new Map();
   const keep = ({ put, events }: ReturnType<typeof diffResolvedAlarms>) => {
     held = new Map([...held, ...put]);
     told.push(...events.map(({ type }) => type.replace("alarm-", "")));
@@ -47,9 +47,9 @@ function follow(first: readonly Alarm[] = []) {
     ids,
     facts,
     held: () => held.get(ALARM.id) as StoredAlarm,
-    poll(shown: readonly Alarm[], found: readonly Alarm[] = [], more: Partial<AlarmReading> = {}) {
+    poll(shown: readonly Alarm[], found: readonly Alarm[] = [], more: Partial<SeenAlarms> = {}) {
       const coverage = () => "complete" as const;
-      const sorted = sortAlarmRecords(statements, held, shown, coverage);
+      const sorted = classifyRecords(statements, held, shown, coverage);
       const absent = findAbsentAlarms(held, sorted.listed, coverage, () => true).map(({ alarm }) => alarm.id);
       const lookedUp = found.filter(({ id }) => absent.includes(id));
       const seen = observation({ ...sorted, coverage, found: lookedUp, searched: new Set(absent), ...more });

@@ -4,10 +4,10 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import {
-  type AlarmReading,
   diffAlarms,
   findAbsentAlarms,
-  type SiteCoverage,
+  type ListCoverage,
+  type SeenAlarms,
   splitAlarmDiff,
 } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolvedAlarms } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
@@ -32,7 +32,7 @@ type Step =
   | { readonly kind: "sweep" }
   | {
       readonly kind: "poll";
-      readonly coverage: readonly SiteCoverage[];
+      readonly coverage: readonly ListCoverage[];
       readonly seen: number;
       readonly searches: boolean;
     };
@@ -47,7 +47,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     weight: 6,
     arbitrary: fc.record({
       kind: fc.constant("poll"),
-      coverage: fc.tuple(...SITES.map(() => fc.constantFrom<SiteCoverage>("complete", "complete", "moving", "none"))),
+      coverage: fc.tuple(...SITES.map(() => fc.constantFrom<ListCoverage>("complete", "complete", "moving", "none"))),
       seen: fc.nat(31),
       searches: fc.boolean(),
     }),
@@ -135,7 +135,7 @@ function createWorld() {
       });
       expect(findAbsentAlarms(held, asHeld, gradeOf, isVisible)).toEqual(absent);
       const found = searches ? visible.filter((alarm) => absent.some((one) => one.alarm.id === alarm.id)) : [];
-      const observation: AlarmReading = {
+      const observation: SeenAlarms = {
         listed,
         coverage: gradeOf,
         found,
@@ -227,7 +227,7 @@ describe("diffAlarms for random worlds and observations", () => {
   });
 });
 
-function follow(...observations: readonly Partial<AlarmReading>[]): readonly (readonly Event[])[] {
+function follow(...observations: readonly Partial<SeenAlarms>[]): readonly (readonly Event[])[] {
   let held: ReadonlyMap<string, StoredAlarm> = new Map();
   return observations.map((seen, minute) => {
     const at = `2026-01-01T00:${String(minute).padStart(2, "0")}:00.000Z`;

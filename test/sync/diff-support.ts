@@ -1,6 +1,6 @@
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { type AlarmDiffOptions, type AlarmReading, diffAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmDiffOptions, diffAlarms, type SeenAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { ALARM } from "../sample-events.ts";
 
 export const AT = "2026-11-02T08:00:00.000Z";
@@ -16,7 +16,7 @@ export const OPTIONS: AlarmDiffOptions = {
 const SITE = new Set([ALARM.site.id]);
 
 /** A complete observation of the site of `ALARM`, which lists nothing. */
-export function observation(changes: Partial<AlarmReading> = {}): AlarmReading {
+export function observation(changes: Partial<SeenAlarms> = {}): SeenAlarms {
   const scope = { before: SITE, after: SITE };
   return { listed: [], coverage: () => "complete", found: [], searched: new Set([ALARM.id]), scope, ...changes };
 }

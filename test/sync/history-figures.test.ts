@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
-  acceptCounts,
+  acceptCompleteCounts,
+  INITIAL_REQUEST_SIZE,
   INITIAL_SAFE_POINT_COUNTS,
-  INITIAL_SIZE,
   learnPointLimit,
   maxBucketsPerTag,
-  planValues,
+  nextRequestSize,
   sizeAfterFailure,
   sizeAfterReply,
   valuesBelowPointLimit,
@@ -45,23 +45,23 @@ describe("the number of values in one history request", () => {
 
   test("the request size shrinks after repeated failures at a size that worked before, and grows back later", () => {
     const limits = { valuesMax: 1_000_000 };
-    let size = INITIAL_SIZE;
+    let size = INITIAL_REQUEST_SIZE;
     let requests = 0;
     const fetch = (limit: number) => {
-      const values = planValues(size, limits);
+      const values = nextRequestSize(size, limits);
       requests++;
       size = values > limit ? sizeAfterFailure(size, values) : sizeAfterReply(size, values, limits);
       return values;
     };
     while (requests < 60) fetch(100_000);
-    const sizeBefore = planValues(size, limits);
+    const sizeBefore = nextRequestSize(size, limits);
     requests = 0;
     while (fetch(3_000) > 3_000);
     expect(requests).toBeLessThanOrEqual(10);
     for (let i = 0; i < 20; i++) fetch(3_000);
-    expect(planValues(size, limits)).toBeGreaterThan(2_900);
+    expect(nextRequestSize(size, limits)).toBeGreaterThan(2_900);
     requests = 0;
-    while (planValues(size, limits) < sizeBefore) fetch(100_000);
+    while (nextRequestSize(size, limits) < sizeBefore) fetch(100_000);
     expect(requests).toBeLessThanOrEqual(3_500);
   });
 });
@@ -71,10 +71,13 @@ const DAY_MS = 86_400_000;
 const AT = isoUtc(NOW);
 
 test("a round number of points is no response limit after two complete responses, any other number after one", () => {
-  const first = acceptCounts(INITIAL_SAFE_POINT_COUNTS, { series: 1_000, answer: 4_108 });
+  const first = acceptCompleteCounts(INITIAL_SAFE_POINT_COUNTS, { series: 1_000, answer: 4_108 });
   expect(first.safe).toEqual({ series: 99, answer: 4_108 });
-  expect(acceptCounts(first, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
-  const single = acceptCounts(acceptCounts(first, { series: 2_048, answer: 0 }), { series: 1_000, answer: 0 });
+  expect(acceptCompleteCounts(first, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
+  const single = acceptCompleteCounts(acceptCompleteCounts(first, { series: 2_048, answer: 0 }), {
+    series: 1_000,
+    answer: 0,
+  });
   expect(single.safe.series).toBe(99);
 });
 

@@ -12,22 +12,22 @@ import {
   type TimeRange,
   totalLengthMs,
 } from "#src/engine/sync/history/buckets.ts";
-import { chooseBackfill, chooseFollowing } from "#src/engine/sync/history/choose-request.ts";
+import { chooseBackfill, chooseRecent } from "#src/engine/sync/history/choose-request.ts";
 import { listHistoryGaps } from "#src/engine/sync/history/history-progress.ts";
 import {
   closedUntilMs,
   createLedger,
   isBackingOff,
   listLedgerGapParts,
-  rangeToFollow,
+  rangeToFetch,
   recordNoLog,
   recordPastRefusal,
   recordRefusal,
   retractNoLogAnswers,
   type SeriesRules,
   type SettledHistoryPoints,
-  settleFollowing,
   settlePastRange,
+  settleRecent,
   targetPastRange,
 } from "#src/engine/sync/history/ledger.ts";
 import { fetchedRanges, isFetched, mergeIntoLedgerRanges, toRanges } from "#src/engine/sync/history/ledger-ranges.ts";
@@ -89,13 +89,13 @@ describe("a ledger after random responses and refusals", () => {
               every === 0 ? (atMs % 2 === 0 ? null : undefined) : (atMs / FIVE_MS) % every === 0 ? i : undefined;
             const isFront = followsFirst === (i % 2 === 0);
             if (isFront) {
-              const range = isBackingOff(ledger, nowMs) ? null : rangeToFollow(ledger, RULES, nowMs);
+              const range = isBackingOff(ledger, nowMs) ? null : rangeToFetch(ledger, RULES, nowMs);
               if (range === null) continue;
               const part = { fromMs: range.fromMs, toMs: Math.min(range.toMs, range.fromMs + size * FIVE_MS) };
               if (kind === "no-log") ledger = { ...recordNoLog(ledger, "404", nowMs), state: "following" };
               else if (kind === "refused") ledger = recordRefusal(ledger, "403", nowMs);
               else {
-                const settled = settleFollowing(ledger, RULES, points(part, value), part, emitted, nowMs);
+                const settled = settleRecent(ledger, RULES, points(part, value), part, emitted, nowMs);
                 ledger = settled.ledger;
                 for (const fresh of settled.fresh) emitted.set(parseTime(fresh.time), fresh.value);
                 answeredRanges.push(part);
@@ -174,7 +174,7 @@ describe("history requests consist of complete buckets", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 600 }), (values) => {
         const series = seriesWith(readAgain(), RULES);
-        const ask = chooseFollowing([series], at(49), { values, singleFirst: false });
+        const ask = chooseRecent([series], at(49), { values, singleFirst: false });
         expect(ask?.range.fromMs).toBe(at(24) + FIVE_MS);
         expect(((ask?.range.toMs ?? 1) - at(24)) % FIVE_MS).toBe(0);
       }),
@@ -185,9 +185,9 @@ describe("history requests consist of complete buckets", () => {
 test("a request made while the clock was eight days ahead moves the watermark only up to the closed buckets", () => {
   const ledger = createLedger(RULES, START);
   const range = { fromMs: parseTime(ledger.watermark), toMs: at(8 * 24) };
-  const settled = settleFollowing(ledger, RULES, NO_POINTS, range, new Map(), at(1));
+  const settled = settleRecent(ledger, RULES, NO_POINTS, range, new Map(), at(1));
   expect(settled.ledger.watermark).toBe(isoUtc(closedUntilMs(RULES, at(1))));
-  expect(rangeToFollow(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntilMs(RULES, at(2)));
+  expect(rangeToFetch(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntilMs(RULES, at(2)));
 });
 
 test("the backfill requests only closed buckets after the clock was ahead", () => {
@@ -202,7 +202,7 @@ test("the ledger of a series created while the clock was ahead restarts, unless 
   const earlyLedger: StoredLedger = { ...createLedger(liveRules, at(4)), state: "following" };
   const preparedLedger = prepareLedger(earlyLedger, liveRules, false, START);
   expect(preparedLedger).toEqual({ ...createLedger(liveRules, START), state: "following" });
-  expect(rangeToFollow(preparedLedger, liveRules, at(1))).toMatchObject({ toMs: closedUntilMs(liveRules, at(1)) });
+  expect(rangeToFetch(preparedLedger, liveRules, at(1))).toMatchObject({ toMs: closedUntilMs(liveRules, at(1)) });
   expect(prepareLedger(earlyLedger, liveRules, false, at(4))).toBe(earlyLedger);
   const had: StoredLedger = { ...earlyLedger, spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }] };
   expect(prepareLedger(had, liveRules, false, START)).toBe(had);
@@ -341,8 +341,8 @@ test.each([
     }
     for (let round = 1; round <= 6; round += 1) {
       const nowMs = START + round * lengthMs;
-      const range = rangeToFollow(ledger, bucketRules, nowMs);
-      if (range !== null) settle(settleFollowing(ledger, bucketRules, fetchPoints(range), range, emitted, nowMs));
+      const range = rangeToFetch(ledger, bucketRules, nowMs);
+      if (range !== null) settle(settleRecent(ledger, bucketRules, fetchPoints(range), range, emitted, nowMs));
     }
 
     const emittedTimes = [...emitted.keys()].toSorted((a, b) => a - b);

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryPull } from "#src/engine/sync/history/pull.ts";
-import { type StoredLimit, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type PointLimit, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import type { MemoryStore } from "./memory-store.ts";
 import { followUntilIdle, runFollower } from "./trial-building.ts";
@@ -54,7 +54,7 @@ function listMissing(tags: readonly string[], beforeMs: number): readonly string
 }
 
 const bulk = () => service.asked.filter(({ resolution }) => resolution === "5m").length;
-const cut = () => store.document<StoredLimit>(syncSet("history-window", "trial"), "cut");
+const cut = () => store.document<PointLimit>(syncSet("history-window", "trial"), "cut");
 
 type Cut = (logs: readonly TrialLog[]) => readonly TrialLog[];
 const cutEachSeries =

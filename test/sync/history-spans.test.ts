@@ -7,13 +7,13 @@ import {
   addLedgerRanges,
   createLedger,
   hasSeriesNoLog,
-  rangeToFollow,
+  rangeToFetch,
   recordNoLog,
   recordPastRefusal,
   recordRefusal,
   retractNoLogAnswers,
   type SeriesRules,
-  settleFollowing,
+  settleRecent,
 } from "#src/engine/sync/history/ledger.ts";
 import {
   fetchedRanges,
@@ -166,7 +166,7 @@ describe("following the new history of a series", () => {
     const all = toStoredRanges([span(-400, 48, "points")]);
     const followedLedger = { ...ledger, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
     const requestedFromHour = (changes: Partial<StoredLedger>) =>
-      ((rangeToFollow({ ...followedLedger, ...changes }, RULES, nowMs)?.fromMs ?? Number.NaN) - START) / HOUR_MS;
+      ((rangeToFetch({ ...followedLedger, ...changes }, RULES, nowMs)?.fromMs ?? Number.NaN) - START) / HOUR_MS;
     const day = { dailyAt: isoUtc(at(24)) };
     const week = { weeklyAt: isoUtc(at(48 - 168)) };
     expect(requestedFromHour({})).toBeCloseTo(47 - 10 / 60, 9);
@@ -183,14 +183,14 @@ describe("following the new history of a series", () => {
   test("stores when the last day and the look-back were reread, unless the request did not cover them", () => {
     const old = { ...ledger, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
     const settleLedger = (before: StoredLedger) =>
-      settleFollowing(before, RULES, new TagPoints(), range(40, 47), new Map(), nowMs).ledger;
+      settleRecent(before, RULES, new TagPoints(), range(40, 47), new Map(), nowMs).ledger;
     const rereadNow = { dailyAt: isoUtc(nowMs), weeklyAt: isoUtc(nowMs), rereadFrom: null };
     expect(settleLedger({ ...old, watermark: isoUtc(at(47)) })).toMatchObject(rereadNow);
     const recent = { dailyAt: isoUtc(nowMs - DAY_MS + 1), weeklyAt: isoUtc(nowMs - 7 * DAY_MS + 1) };
     expect(settleLedger({ ...ledger, ...recent })).toMatchObject(recent);
     const late = { ...ledger, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
     const fetched = toStoredRanges([span(20, 47, "points")]);
-    const short = settleFollowing({ ...late, spans: fetched }, RULES, new TagPoints(), range(46, 47), new Map(), nowMs);
+    const short = settleRecent({ ...late, spans: fetched }, RULES, new TagPoints(), range(46, 47), new Map(), nowMs);
     expect(short.ledger).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
     expect(settleLedger({ ...old, rereadFrom: isoUtc(at(40)) })).toMatchObject({ dailyAt: old.dailyAt });
     expect(settleLedger({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));

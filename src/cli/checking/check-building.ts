@@ -10,7 +10,7 @@ import {
   findSelectionMismatches,
   findSiteMismatches,
   findWritableMismatches,
-  joinFirst,
+  joinWords,
   type Mismatch,
   type TagClassComparison,
   type VisibleBuilding,
@@ -177,7 +177,7 @@ function checkWritableTags(compared: BuildingCheck): CheckResults {
         ),
   );
   const foundTags = findWritableTags(compared);
-  const ids = joinFirst(foundTags.map((entry) => entry.tag_id));
+  const ids = joinWords(foundTags.map((entry) => entry.tag_id));
   const foundTagsText = `${formatCount(foundTags.length, "tag")} of commands.allow found in the building: ${ids}`;
   return [...(foundTags.length === 0 ? [] : [passedCheck(checkName, foundTagsText)]), ...tagMismatches];
 }

@@ -7,8 +7,8 @@ import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkClocksForWriting } from "../../engine/commands/gate.ts";
 import type { Source } from "../../engine/source/source.ts";
 import { reportPlan } from "../../engine/sync/plan/report.ts";
-import { countActiveAlarms, factsFromState, planFactsFromTags } from "../../engine/sync/polling-plan-facts.ts";
-import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
+import { countActiveAlarms, planFactsFromStore, planFactsFromTags } from "../../engine/sync/polling-plan-facts.ts";
+import { joinWords } from "../../engine/sync/selection-mismatches.ts";
 import {
   describeListProgress,
   loadVisibleBuilding,
@@ -86,7 +86,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
     : await readStateIfAny({ config, source: name }, async (store) => {
         const building = await loadVisibleBuilding(store, name, token.sites, neededBuildingParts);
         if (building === null) return null;
-        return { building, plan: reportPlan(await factsFromState(store, settings, systemClock, null)) };
+        return { building, plan: reportPlan(await planFactsFromStore(store, settings, systemClock, null)) };
       });
   const building =
     storedBuildingPlan?.building ??
@@ -133,14 +133,14 @@ function checkAccessToken(
   nowMs: number,
 ): readonly CheckResult[] {
   const unmetNeeds = neededAbilities(entry, config, source).filter(({ ability }) => !token.abilities.includes(ability));
-  const siteTexts = joinFirst(token.sites.map(({ id, displayName }) => `${id} (${displayName})`));
+  const siteTexts = joinWords(token.sites.map(({ id, displayName }) => `${id} (${displayName})`));
   const isTooStrong = !config.commands.enabled && token.abilities.includes("write:tags");
   return [
     checkTokenExpiry(what, token, nowMs),
     token.sites.length === 0
       ? wrongCheck(what, "the token sees 0 sites; have it scoped to at least one")
       : passedCheck(what, `the token sees ${token.sites.length} sites: ${siteTexts}`),
-    passedCheck(what, `the token may ${joinFirst(token.abilities) || "nothing"}`),
+    passedCheck(what, `the token may ${joinWords(token.abilities) || "nothing"}`),
     ...unmetNeeds.map(({ ability, purpose, without }) =>
       wrongCheck(what, `the token lacks ${ability}, which ${purpose} need; have it added, or do without: ${without}`),
     ),

@@ -9,7 +9,7 @@ import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import { createStoredBuildingReader } from "../../engine/commands/stored-building-reader.ts";
 import { readArmingRefusal, readArmWritingRequest } from "../../engine/commands/write-arming.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { joinFirst } from "../../engine/sync/selection-mismatches.ts";
+import { joinWords } from "../../engine/sync/selection-mismatches.ts";
 import { readFleetDocument } from "../../scale/fleet/fleet-document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmedToWrite } from "../../scale/fleet-writing-guards.ts";
@@ -216,7 +216,7 @@ function explainUnwritableTag(entry: AllowedTag, listeners: readonly string[]): 
 }
 
 export function writableText(entries: readonly AllowedTag[]): string {
-  return joinFirst(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
+  return joinWords(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
 }
 
 function toBlocker(detail: string, place?: string): CheckResult {

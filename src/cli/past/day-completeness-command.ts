@@ -3,8 +3,14 @@ import { planSettings } from "../../app/build-sync.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { WaitingSeries } from "../../core/model/history-event-data.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { dateToDay, dayDate, isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
-import { createSiteDay, type SeriesDay } from "../../engine/sync/completeness/daily-bucket-counts.ts";
+import {
+  dateToDay,
+  dayDate,
+  isCountedDay,
+  loadDayCount,
+  utcDay,
+} from "../../engine/sync/completeness/complete-days.ts";
+import { dayCounter, type SeriesDayBuckets } from "../../engine/sync/completeness/daily-bucket-counts.ts";
 import { historySeriesKey, type SeriesLedger } from "../../engine/sync/history/series-registry.ts";
 import { historyProgressFromStore } from "../../engine/sync/polling-plan-facts.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
@@ -91,7 +97,7 @@ async function listDayRows(
   const finalizedDays = await store.documents<FinalizedDay>(syncSet("day-sealed", source));
   const rows = [];
   for (const day of days) {
-    const siteDay = createSiteDay(day);
+    const siteDay = dayCounter(day);
     const incomplete: IncompleteSeries[] = [];
     let notCounted = 0;
     for (const seriesLedger of series) {
@@ -101,7 +107,7 @@ async function listDayRows(
         continue;
       }
       const seriesKey = historySeriesKey(located.tag.id, { resolution: rules.resolution, total });
-      const seriesDay = siteDay.add(seriesLedger, await loadCount(store, source, seriesKey, ledger, day), nowMs);
+      const seriesDay = siteDay.add(seriesLedger, await loadDayCount(store, source, seriesKey, ledger, day), nowMs);
       if (seriesDay.pending + seriesDay.refused > 0) incomplete.push(toIncomplete(seriesLedger, seriesDay));
     }
     const { account, series: counted, byResolution } = siteDay.done();
@@ -124,7 +130,10 @@ async function listDayRows(
 
 type IncompleteSeries = ReturnType<typeof toIncomplete>;
 
-function toIncomplete({ located: { tag }, rules, total }: SeriesLedger, { pending, refused, why, refusal }: SeriesDay) {
+function toIncomplete(
+  { located: { tag }, rules, total }: SeriesLedger,
+  { pending, refused, why, refusal }: SeriesDayBuckets,
+) {
   return {
     ...{ tagId: tag.id, displayName: tag.displayName, resolution: rules.resolution, total },
     ...{ pending, refused, why: why ?? ("refused" as const) },

@@ -10,8 +10,8 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
-import { isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
-import { buildDayFact, createSiteDay } from "../../engine/sync/completeness/daily-bucket-counts.ts";
+import { isCountedDay, loadDayCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
+import { buildDaySealedFact, dayCounter } from "../../engine/sync/completeness/daily-bucket-counts.ts";
 import { DAY_MS } from "../../engine/sync/history/buckets.ts";
 import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import {
@@ -21,8 +21,8 @@ import {
   parseStoredBackfill,
   type SeriesLedger,
 } from "../../engine/sync/history/series-registry.ts";
-import { loadRequestLedgers } from "../../engine/sync/polling-plan-facts.ts";
-import { type StoredBackfill, type StoredObject, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
+import { loadBackfillLedgers } from "../../engine/sync/polling-plan-facts.ts";
+import { type StoredBackfill, type StoredJobState, type StoredObject, syncSet } from "../../engine/sync/snapshot.ts";
 import { TagSelection } from "../../engine/sync/tag-selection.ts";
 import { requestStatus } from "../../ui/operator/control-socket-client.ts";
 import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
@@ -182,13 +182,14 @@ const exportPlanSettings = ({ source, entry, config }: ExportRun) =>
   planSettings(source, { ...entry, read: [], history: [] }, config.state);
 
 const readLedgers = (run: ExportRun, store: Store, request: BackfillRequest): Promise<readonly SeriesLedger[]> =>
-  loadRequestLedgers(store, exportPlanSettings(run), request, systemClock.now());
+  loadBackfillLedgers(store, exportPlanSettings(run), request, systemClock.now());
 
 function isGapStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean {
   return !FINAL_GAP_REASONS.has(why) || (REFUSED_GAP_REASONS.has(why) && Date.parse(againAt ?? "") <= nowMs);
 }
 
-const readJobPolls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
+const readJobPolls = ({ source }: ExportRun, store: Store) =>
+  store.documents<StoredJobState>(documentSet("poll", source));
 
 async function describeFetchProgress(run: ExportRun, store: Store): Promise<string> {
   const backfills = await listBackfills(store, exportPlanSettings(run), run.config.state);
@@ -275,10 +276,10 @@ async function sealCompleteDays(
     const storedSite = await store.document<StoredObject<Site>>(documentSet("site", source), String(siteId));
     const site = storedSite?.value ?? { id: siteId, displayName: String(siteId) };
     for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
-      const siteDayCounter = createSiteDay(day);
+      const siteDayCounter = dayCounter(day);
       for (const { series: each } of requestedSeries) {
         const seriesKey = historySeriesKey(each.located.tag.id, { resolution: request.resolution, total: false });
-        siteDayCounter.add(each, await loadCount(store, source, seriesKey, each.ledger, day), nowMs);
+        siteDayCounter.add(each, await loadDayCount(store, source, seriesKey, each.ledger, day), nowMs);
       }
       await yieldToEventLoop();
       const siteDayCounts = siteDayCounter.done();
@@ -290,7 +291,7 @@ async function sealCompleteDays(
       const canDayStillChange = (day + 1) * DAY_MS + MAX_DATA_DELAY_MS > nowMs;
       if (!isDayComplete || !isDayInRange || canDayStillChange) continue;
       if (!series.every(({ ledger }) => isCountedDay(ledger, day, nowMs))) continue;
-      const data = buildDayFact(site, day, siteDayCounts, 1, 0);
+      const data = buildDaySealedFact(site, day, siteDayCounts, 1, 0);
       const eventOrigin = { source: sourceUri(source), subject: eventSubject("site", null, String(siteId)), siteId };
       daySealedEvents.push(makeEvent({ type: "day-sealed", ...eventOrigin, time, data, facts: [data.date, 1] }));
     }

@@ -15,9 +15,9 @@ import { historySeriesKey } from "../../engine/sync/history/series-registry.ts";
 import { historyProgressFromStore } from "../../engine/sync/polling-plan-facts.ts";
 import {
   type StoredAlarm,
+  type StoredJobState,
   type StoredLeftOut,
   type StoredObject,
-  type StoredPoll,
   type StoredTagQuarantine,
   type StoredValue,
   syncSet,
@@ -109,7 +109,7 @@ async function explainAlarm(state: SourceWithStore, stored: StoredAlarm, worker:
   const alarmEventKinds = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
   const [events, polls, latest, tickets] = await Promise.all([
     store.outbox.latest(MAX_PRINTED_ALARM_EVENTS, alarmEventKinds, eventOrigin),
-    store.documents<StoredPoll>(documentSet("poll", source)),
+    store.documents<StoredJobState>(documentSet("poll", source)),
     worker.kind === "open" ? requestLastPollTimes(worker.socket, source, signal) : null,
     readAlarmTickets((set) => store.documents(set), toPageConfig(config).sinks),
   ]);
@@ -131,7 +131,10 @@ async function explainAlarm(state: SourceWithStore, stored: StoredAlarm, worker:
   };
 }
 
-function addLatestPollSuccess(poll: StoredPoll | undefined, lastGood: string | undefined): StoredPoll | undefined {
+function addLatestPollSuccess(
+  poll: StoredJobState | undefined,
+  lastGood: string | undefined,
+): StoredJobState | undefined {
   if (lastGood === undefined) return poll;
   if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
   const laterOf = (time: string | null) => (time === null || Date.parse(lastGood) > Date.parse(time) ? lastGood : time);

@@ -11,7 +11,7 @@ import type { Follower, SyncJob } from "./job.ts";
 import { followerRetryMs, jobRetryPauseMs, UNEXPLAINED_RETRY_MS, unexplainedRefusalRetryMs } from "./retry-times.ts";
 import type { ServiceAvailability } from "./service-availability.ts";
 import type { ServiceOutage } from "./service-outage.ts";
-import type { StoredPoll } from "./snapshot.ts";
+import type { StoredJobState } from "./snapshot.ts";
 import type { TokenScope } from "./token-scope.ts";
 
 export interface JobSchedulerOptions {
@@ -30,8 +30,8 @@ export interface JobSchedulerOptions {
   /** Loops that run until the signal aborts, also during an outage. */
   readonly watches?: readonly ((signal: AbortSignal) => Promise<void>)[];
   readonly succeeded?: (job: string) => void;
-  readonly storeState: (job: string, state: StoredPoll) => void;
-  readonly storedState: (job: string) => StoredPoll | undefined;
+  readonly storeState: (job: string, state: StoredJobState) => void;
+  readonly storedState: (job: string) => StoredJobState | undefined;
 }
 
 export interface JobScheduler extends WorkerService {
@@ -67,8 +67,8 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
   const isJobScheduled = (job: SyncJob) => job.schedule !== false;
   let jobStates: readonly JobState[] = options.jobs.filter(isJobScheduled).map(createJobState);
   let { spreadMs } = options;
-  const jobAbortController = new AbortController();
-  const jobDrainController = new AbortController();
+  const abortRunsController = new AbortController();
+  const noNewRunsController = new AbortController();
   const backgroundPromises = new Set<Promise<void>>();
   const allJobRuns = new Set<Promise<void>>();
   const currentJobRuns = new Map<string, Promise<void>>();
@@ -96,7 +96,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
   }
 
   async function runJobOnce(state: JobState): Promise<void> {
-    if (jobDrainController.signal.aborted) return;
+    if (noNewRunsController.signal.aborted) return;
     if (outage.isOn()) {
       postponeJob(state);
       return;
@@ -129,7 +129,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
         await recordJobSuccess(state.job, jobResult.kind === "ok" ? (jobResult.remark ?? null) : jobResult.reason);
       else if (await recordJobFailure(state.job, jobResult.failure, state.failuresInRow)) postponeJob(state);
     } catch (error) {
-      jobAbortController.signal.throwIfAborted();
+      abortRunsController.signal.throwIfAborted();
       log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
     }
     if (state.isRefused && state.failuresInRow === 1 && scope.respondedAtMs() < jobEndedAtMs) {
@@ -141,9 +141,9 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
 
   async function tryJobRun(job: SyncJob) {
     try {
-      return await job.run(jobAbortController.signal);
+      return await job.run(abortRunsController.signal);
     } catch (error) {
-      jobAbortController.signal.throwIfAborted();
+      abortRunsController.signal.throwIfAborted();
       return { kind: "failed" as const, failure: asFailure(error) };
     }
   }
@@ -152,7 +152,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     state.wait?.abort(new OrderlyStop());
     const retryWaitController = new AbortController();
     state.wait = retryWaitController;
-    const isRetryTime = await sleepFor(clock, inMs, retryWaitController.signal, jobDrainController.signal);
+    const isRetryTime = await sleepFor(clock, inMs, retryWaitController.signal, noNewRunsController.signal);
     if (state.wait === retryWaitController) state.wait = null;
     if (isRetryTime) await startJobRun(state);
   }
@@ -172,7 +172,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
   async function recordJobFailure(work: JobNameAndAbility, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
     const failureContext = { isRepeat: failures > 1, isMeJob: work.name === "token" };
-    const isServiceDown = await outage.judge(failure, failureContext, jobAbortController.signal);
+    const isServiceDown = await outage.judge(failure, failureContext, abortRunsController.signal);
     const jobProblem = describeJobProblem(work, failure);
     if (!isServiceDown && failure instanceof ConfigError) await availability.featureDown(work.name, jobProblem);
     storeJobState(work, jobProblem, false);
@@ -202,7 +202,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
   async function keepContinuousJobRunning(follower: Follower): Promise<void> {
     let failures = 0;
     let refusals = 0;
-    let wasAway = false;
+    let wasServiceAway = false;
     const jobMetricLabels = { source, job: follower.name };
     const recordInOrder = serialRunner();
     const noteJobSuccess = () => {
@@ -214,27 +214,27 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     };
     await runLoop({
       clock,
-      signal: jobDrainController.signal,
+      signal: noNewRunsController.signal,
       wakeup: scope.changes,
       random,
       async turn() {
-        const afterOutage = wasAway || outage.isOn();
-        wasAway = false;
-        await rejectOnAbort(outage.over(jobAbortController.signal), jobDrainController.signal);
-        const outageBeginController = new AbortController();
-        const outageWatch = rejectOnAbort(outage.begun(jobAbortController.signal), outageBeginController.signal).then(
+        const afterOutage = wasServiceAway || outage.isOn();
+        wasServiceAway = false;
+        await rejectOnAbort(outage.over(abortRunsController.signal), noNewRunsController.signal);
+        const stopAtOutageController = new AbortController();
+        const outageWatch = rejectOnAbort(outage.begun(abortRunsController.signal), stopAtOutageController.signal).then(
           () => {
-            wasAway = true;
-            outageBeginController.abort(new OrderlyStop());
+            wasServiceAway = true;
+            stopAtOutageController.abort(new OrderlyStop());
           },
           () => undefined,
         );
-        const draining = AbortSignal.any([jobDrainController.signal, outageBeginController.signal]);
+        const draining = AbortSignal.any([noNewRunsController.signal, stopAtOutageController.signal]);
         try {
-          await follower.follow({ draining, forced: jobAbortController.signal, afterOutage, well: noteJobSuccess });
+          await follower.follow({ draining, forced: abortRunsController.signal, afterOutage, well: noteJobSuccess });
           return 0;
         } catch (error) {
-          jobAbortController.signal.throwIfAborted();
+          abortRunsController.signal.throwIfAborted();
           const failure = asFailure(error);
           const isRefused = failure instanceof ConfigError;
           failures += 1;
@@ -245,7 +245,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
             ? unexplainedRefusalRetryMs(refusals)
             : followerRetryMs(failure, failures, random);
         } finally {
-          outageBeginController.abort(new OrderlyStop());
+          stopAtOutageController.abort(new OrderlyStop());
           await outageWatch;
         }
       },
@@ -255,24 +255,24 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
 
   /** Watches the token's scope, except during an outage: then only the outage's probe sends requests. */
   async function watchTokenScope(): Promise<void> {
-    while (!jobAbortController.signal.aborted) {
-      await outage.over(jobAbortController.signal);
-      const outageBeginController = new AbortController();
-      const tokenScopeWatch = scope.watch(AbortSignal.any([jobAbortController.signal, outageBeginController.signal]));
+    while (!abortRunsController.signal.aborted) {
+      await outage.over(abortRunsController.signal);
+      const stopAtOutageController = new AbortController();
+      const tokenScopeWatch = scope.watch(AbortSignal.any([abortRunsController.signal, stopAtOutageController.signal]));
       try {
-        await rejectOnAbort(outage.begun(jobAbortController.signal), jobAbortController.signal);
+        await rejectOnAbort(outage.begun(abortRunsController.signal), abortRunsController.signal);
       } finally {
-        outageBeginController.abort(new OrderlyStop());
+        stopAtOutageController.abort(new OrderlyStop());
         await tokenScopeWatch;
       }
     }
   }
 
-  async function followTokenScope(): Promise<void> {
+  async function runJobsAfterScopeChanges(): Promise<void> {
     let visibleSitesBefore = scope.known();
     await runLoop({
       clock,
-      signal: jobDrainController.signal,
+      signal: noNewRunsController.signal,
       wakeup: scope.changes,
       async turn() {
         const visibleSitesNow = scope.known();
@@ -300,10 +300,10 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
 
   async function runPendingJobs(): Promise<void> {
     for (;;) {
-      await outage.over(jobAbortController.signal);
+      await outage.over(abortRunsController.signal);
       const pendingJobState = jobStates.find(({ isPending }) => isPending);
       if (pendingJobState === undefined) {
-        await rejectOnAbort(jobPostponed.promise, jobAbortController.signal);
+        await rejectOnAbort(jobPostponed.promise, abortRunsController.signal);
         jobPostponed = Promise.withResolvers();
         continue;
       }
@@ -325,7 +325,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
   }
 
   function changeScheduledJobs({ jobs, spreadMs: nextSpreadMs, again }: JobSchedulerChange): void {
-    if (jobDrainController.signal.aborted) return;
+    if (noNewRunsController.signal.aborted) return;
     const isSpreadSame = nextSpreadMs === spreadMs;
     spreadMs = nextSpreadMs;
     const jobStatesBefore = new Map(jobStates.map((state) => [state.job.name, state]));
@@ -353,11 +353,11 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
   const schedulerService = startServiceOnce({
     name: `sync ${source}`,
     async start(signal) {
-      signal.addEventListener("abort", () => jobAbortController.abort(signal.reason), { once: true });
-      runInParallel(outage.watch(jobAbortController.signal));
+      signal.addEventListener("abort", () => abortRunsController.abort(signal.reason), { once: true });
+      runInParallel(outage.watch(abortRunsController.signal));
       runInParallel(watchTokenScope());
-      runInParallel(followTokenScope());
-      for (const watch of options.watches ?? []) runInParallel(watch(jobAbortController.signal));
+      runInParallel(runJobsAfterScopeChanges());
+      for (const watch of options.watches ?? []) runInParallel(watch(abortRunsController.signal));
       runInParallel(runPendingJobs());
       for (const continuousJob of options.followers ?? []) {
         const followerRun = keepContinuousJobRunning(continuousJob).finally(() => allJobRuns.delete(followerRun));
@@ -368,9 +368,9 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     },
     async stop(deadlineMs) {
       for (const jobState of jobStates) jobState.stopTicks();
-      jobDrainController.abort(new OrderlyStop());
+      noNewRunsController.abort(new OrderlyStop());
       await endsWithin(clock, deadlineMs, Promise.allSettled(allJobRuns));
-      jobAbortController.abort(new OrderlyStop());
+      abortRunsController.abort(new OrderlyStop());
       await Promise.all(backgroundPromises);
     },
   });

@@ -2,16 +2,16 @@ import { asFailure, ConfigError, errorText, type Failure, LocalFailure, Throttle
 import { incompleteJobOutcome, JOB_OUTCOME_OK, type JobOutcome } from "./job.ts";
 
 /** Visits sites one by one. Throws a failure that concerns all sites, and the first failure if every site failed. */
-export async function visitSites<T>(
+export async function pollEachSite<T>(
   siteIds: Iterable<number>,
   visit: (siteId: number) => Promise<T>,
   signal: AbortSignal,
 ): Promise<{ readonly seen: ReadonlyMap<number, T>; readonly failures: ReadonlyMap<number, Failure> }> {
-  const visitResultsBySite = new Map<number, T>();
+  const pollResultsBySite = new Map<number, T>();
   const failuresBySite = new Map<number, Failure>();
   for (const siteId of siteIds) {
     try {
-      visitResultsBySite.set(siteId, await visit(siteId));
+      pollResultsBySite.set(siteId, await visit(siteId));
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);
@@ -20,8 +20,8 @@ export async function visitSites<T>(
     }
   }
   const [firstFailure] = failuresBySite.values();
-  if (visitResultsBySite.size === 0 && firstFailure !== undefined) throw firstFailure;
-  return { seen: visitResultsBySite, failures: failuresBySite };
+  if (pollResultsBySite.size === 0 && firstFailure !== undefined) throw firstFailure;
+  return { seen: pollResultsBySite, failures: failuresBySite };
 }
 
 export function isSiteRefusal(failure: Failure | undefined): boolean {

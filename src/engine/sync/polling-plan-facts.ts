@@ -3,8 +3,8 @@ import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { cronIntervalMs } from "./cron-schedule.ts";
 import type { HistoryConfig } from "./history/config.ts";
-import { computeProgress } from "./history/history-progress.ts";
-import { INITIAL_SIZE, planValues, valuesBelowPointLimit } from "./history/request-size.ts";
+import { historyProgress } from "./history/history-progress.ts";
+import { INITIAL_REQUEST_SIZE, nextRequestSize, valuesBelowPointLimit } from "./history/request-size.ts";
 import {
   type BackfillRequest,
   createSeriesSelector,
@@ -18,9 +18,9 @@ import type { HistoryClassFacts, PollingPlanFacts, QuotaFacts, ReadClassFacts } 
 import type { ReadConfig } from "./read/config.ts";
 import type { ReadClassFreshness } from "./read/tag-schedule.ts";
 import {
+  type PointLimit,
   type StoredAlarm,
   type StoredLedger,
-  type StoredLimit,
   type StoredRequestSize,
   type StoredValue,
   syncSet,
@@ -59,12 +59,17 @@ async function loadHistoryState(store: Store, source: string) {
     store.documents<StoredLedger | LegacyHistoryLedger>(documentSet("history", source)),
     loadBackfills(store, source),
     store.document<StoredRequestSize>(syncSet("history-window", source), "values"),
-    store.document<StoredLimit>(syncSet("history-window", source), "cut"),
+    store.document<PointLimit>(syncSet("history-window", source), "cut"),
   ]);
-  return { tags, ledgers, orders, window: window ?? INITIAL_SIZE, cut: cut ?? null };
+  return { tags, ledgers, orders, window: window ?? INITIAL_REQUEST_SIZE, cut: cut ?? null };
 }
 
-export async function factsFromState(store: Store, settings: PlanSettings, clock: Clock, live: LivePlanFacts | null) {
+export async function planFactsFromStore(
+  store: Store,
+  settings: PlanSettings,
+  clock: Clock,
+  live: LivePlanFacts | null,
+) {
   const { source } = settings;
   const [past, sites, values, alarms] = await Promise.all([
     loadHistoryState(store, source),
@@ -83,12 +88,14 @@ export async function factsFromState(store: Store, settings: PlanSettings, clock
 export async function historyProgressFromStore(store: Store, settings: PlanSettings, nowMs: number) {
   const historyState = await loadHistoryState(store, settings.source);
   const ledgers = buildSeriesLedgers(settings, historyState, nowMs);
-  const valuesPerRequest = planValues(historyState.window, { valuesMax: limitValues(settings, historyState, nowMs) });
-  const progress = computeProgress(ledgers, historyState.orders, valuesPerRequest, countUnprovenTags(ledgers), nowMs);
+  const valuesPerRequest = nextRequestSize(historyState.window, {
+    valuesMax: maxValues(settings, historyState, nowMs),
+  });
+  const progress = historyProgress(ledgers, historyState.orders, valuesPerRequest, countUnprovenTags(ledgers), nowMs);
   return { ledgers, orders: historyState.orders, progress };
 }
 
-export async function loadRequestLedgers(
+export async function loadBackfillLedgers(
   store: Store,
   settings: PlanSettings,
   order: BackfillRequest,
@@ -134,41 +141,44 @@ export function planFactsFromTags(
 ): PollingPlanFacts {
   const { sites, tags, active = 0 } = listed;
   const noBackfillRequests = { open: [], paused: false };
-  const past = { tags, ledgers: new Map(), orders: noBackfillRequests, window: INITIAL_SIZE, cut: null };
+  const past = { tags, ledgers: new Map(), orders: noBackfillRequests, window: INITIAL_REQUEST_SIZE, cut: null };
   return buildPlanFacts(settings, { basis: "lists", sites, active, past, silent: new Set(), nowMs, live: null });
 }
 
-interface BuildingFacts extends Pick<PollingPlanFacts, "basis" | "sites" | "nowMs"> {
+interface PlanInputs extends Pick<PollingPlanFacts, "basis" | "sites" | "nowMs"> {
   readonly past: StoredHistoryState;
   readonly silent: ReadonlySet<string>;
   readonly active: number;
   readonly live: LivePlanFacts | null;
 }
 
-function buildPlanFacts(settings: PlanSettings, building: BuildingFacts): PollingPlanFacts {
+function buildPlanFacts(settings: PlanSettings, building: PlanInputs): PollingPlanFacts {
   const { basis, sites, nowMs, past, silent, live } = building;
   const ledgers = buildSeriesLedgers(settings, past, nowMs);
   const unprovenTagCount = countUnprovenTags(ledgers);
-  const maxValuesPerRequest = limitValues(settings, past, nowMs);
+  const maxValuesPerRequest = maxValues(settings, past, nowMs);
   const logProbeRequests = Math.ceil(unprovenTagCount / TAGS_PER_REQUEST);
   const countRequestsLeft = (values: number) =>
-    computeProgress(ledgers, past.orders, values, unprovenTagCount, nowMs).requestsLeft + logProbeRequests;
+    historyProgress(ledgers, past.orders, values, unprovenTagCount, nowMs).requestsLeft + logProbeRequests;
   return {
     ...{ source: settings.source, basis, nowMs, sites, tags: past.tags.length },
     classes: buildReadClassFacts(settings.read, past.tags, silent, live?.freshness ?? []),
-    history: historyFacts(settings.history, ledgers),
+    history: buildHistoryClassFacts(settings.history, ledgers),
     toLearn: unprovenTagCount,
     backfill: {
-      requestsLeft: countRequestsLeft(planValues(past.window, { valuesMax: maxValuesPerRequest })),
+      requestsLeft: countRequestsLeft(nextRequestSize(past.window, { valuesMax: maxValuesPerRequest })),
       requestsAtBest: countRequestsLeft(maxValuesPerRequest),
       paused: past.orders.paused,
     },
     quota: buildQuotaFacts(settings.quota, live),
-    ...alarmFacts(settings, building),
+    ...buildAlarmPollFacts(settings, building),
   };
 }
 
-function alarmFacts({ alarms }: PlanSettings, { active, nowMs }: BuildingFacts): Pick<PollingPlanFacts, "alarms"> {
+function buildAlarmPollFacts(
+  { alarms }: PlanSettings,
+  { active, nowMs }: PlanInputs,
+): Pick<PollingPlanFacts, "alarms"> {
   if (alarms === undefined) return {};
   const { schedule, pageSize, listsPerMinute } = alarms;
   const pages = Math.max(1, Math.ceil(active / pageSize));
@@ -195,9 +205,9 @@ function buildReadClassFacts(
   });
 }
 
-type NamedLedger = SeriesLedger & { readonly className: string | null };
+type ClassLedger = SeriesLedger & { readonly className: string | null };
 
-function buildSeriesLedgers(settings: PlanSettings, past: StoredHistoryState, nowMs: number): readonly NamedLedger[] {
+function buildSeriesLedgers(settings: PlanSettings, past: StoredHistoryState, nowMs: number): readonly ClassLedger[] {
   const selectHistorySeries = createSeriesSelector(settings.history, settings.timeZone);
   return past.tags.flatMap((located) =>
     selectHistorySeries(located, past.orders.open).map(({ key, rules, total, className }) => ({
@@ -207,7 +217,7 @@ function buildSeriesLedgers(settings: PlanSettings, past: StoredHistoryState, no
   );
 }
 
-function historyFacts(history: HistoryConfig, ledgers: readonly NamedLedger[]): readonly HistoryClassFacts[] {
+function buildHistoryClassFacts(history: HistoryConfig, ledgers: readonly ClassLedger[]): readonly HistoryClassFacts[] {
   const ledgersByClass = Map.groupBy(ledgers, ({ className }) => className);
   return history.map(({ name, resolution, total, every }) => {
     const ledgersOfClass = ledgersByClass.get(name) ?? [];
@@ -220,7 +230,7 @@ function countUnprovenTags(ledgers: readonly SeriesLedger[]): number {
   return new Set(ledgers.flatMap(({ ledger, located }) => (ledger.state === "unproven" ? [located.tag.id] : []))).size;
 }
 
-function limitValues({ valuesMax }: PlanSettings, { cut }: StoredHistoryState, nowMs: number): number {
+function maxValues({ valuesMax }: PlanSettings, { cut }: StoredHistoryState, nowMs: number): number {
   return Math.min(valuesMax, valuesBelowPointLimit(cut, nowMs));
 }
 

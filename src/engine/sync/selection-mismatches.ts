@@ -24,14 +24,14 @@ export interface Mismatch {
   readonly message: string;
 }
 
-export function joinFirst(words: readonly string[], most = 8): string {
+export function joinWords(words: readonly string[], most = 8): string {
   const firstWordsText = words.slice(0, most).join(", ");
   return words.length > most ? `${firstWordsText} and ${words.length - most} more` : firstWordsText;
 }
 
 export function describeVisibleSites({ sites }: Pick<VisibleBuilding, "sites">): string {
   if (sites.length === 0) return "it sees none";
-  return `there are ${joinFirst(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
+  return `there are ${joinWords(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
 }
 
 export function findSiteMismatches(wanted: readonly number[], building: Pick<VisibleBuilding, "sites" | "followed">) {
@@ -104,7 +104,7 @@ function describeSystemWithoutTags(id: string, { systems, tags }: VisibleBuildin
 }
 
 function listNamedObjects(things: readonly NamedObject[], none: string): string {
-  return things.length === 0 ? none : `there are ${joinFirst(things.map(({ id, name }) => `${id} (${name})`))}`;
+  return things.length === 0 ? none : `there are ${joinWords(things.map(({ id, name }) => `${id} (${name})`))}`;
 }
 
 function describeUnitWithoutTags(unit: string, { tags }: VisibleBuilding): string | null {
@@ -114,7 +114,7 @@ function describeUnitWithoutTags(unit: string, { tags }: VisibleBuilding): strin
     .toSorted(([, one], [, other]) => other.length - one.length)
     .map(([each, { length }]) => `${each === "" ? '"" (none)' : each} ${length}`);
   const similarUnit = tagsByUnit.keys().find((each) => normalizeUnit(each) === normalizeUnit(unit) && each !== "");
-  return `No tag has the unit "${unit}"; there are ${joinFirst(unitsByTagCount)}.${similarUnit === undefined ? "" : ` Write "${similarUnit}".`}`;
+  return `No tag has the unit "${unit}"; there are ${joinWords(unitsByTagCount)}.${similarUnit === undefined ? "" : ` Write "${similarUnit}".`}`;
 }
 
 /** Reduces a unit to lower-case letters, digits and %: people vary °, ³, case and spaces. */
@@ -137,7 +137,7 @@ function describeNameWithoutTags(pattern: string, { tags }: VisibleBuilding): st
 }
 
 function describeMissingTagIds(missing: readonly string[], { tags }: VisibleBuilding): string {
-  const problem = missing.length === 1 ? `There is no tag ${missing[0]}` : `There are no tags ${joinFirst(missing)}`;
+  const problem = missing.length === 1 ? `There is no tag ${missing[0]}` : `There are no tags ${joinWords(missing)}`;
   const tagWithName = tags.find(({ tag }) => tag.displayName === missing[0]);
   const hint = tagWithName === undefined ? "" : ` That is a name; its id is "${tagWithName.tag.id}".`;
   return `${problem}; ids are such as ${joinFirstThree(tags.map(({ tag }) => tag.id))}.${hint}`;
@@ -156,7 +156,7 @@ function describeEmptyIntersection(fields: TagSelectionFields, building: Visible
   const tagsIgnoringUnits = building.tags.filter(createTagFilter({ ...fields, units: undefined }));
   if (fields.units === undefined || tagsIgnoringUnits.length === 0) return message;
   const foundUnits = [...new Set(tagsIgnoringUnits.map(({ tag }) => tag.unit ?? '"" (none)'))];
-  return `${message} Without \`units\` it has ${tagsIgnoringUnits.length}, with the units ${joinFirst(foundUnits)}.`;
+  return `${message} Without \`units\` it has ${tagsIgnoringUnits.length}, with the units ${joinWords(foundUnits)}.`;
 }
 
 export interface TagClass {
@@ -219,8 +219,8 @@ export function findWritableMismatches(entry: WritableTag, building: VisibleBuil
     const actualUnitText = foundTag.tag.unit === null ? "no unit" : `the unit "${foundTag.tag.unit}"`;
     tagMismatches.push({ path: ["unit"], message: `Tag ${id} has ${actualUnitText}, not "${unit}".` });
   }
-  const readType = building.valueTypes.get(id);
-  if (readType !== undefined && readType !== type)
-    tagMismatches.push({ path: ["type"], message: `Tag ${id} was read as a ${readType}: write type: ${readType}.` });
+  const valueType = building.valueTypes.get(id);
+  if (valueType !== undefined && valueType !== type)
+    tagMismatches.push({ path: ["type"], message: `Tag ${id} was read as a ${valueType}: write type: ${valueType}.` });
   return tagMismatches;
 }

@@ -42,8 +42,8 @@ const HEALTH_CHECK_INTERVAL_MS = 60_000;
 const MIN_GET_ME_INTERVAL_MS = 60_000;
 const UNREACHABLE_SERVICE_BACKOFF = { firstMs: 5_000, maxMs: 30_000 };
 /** Time after an outage in which `GET me` begins another outage only if no job succeeds. */
-const OUTAGE_RELAPSE_MS = 600_000;
-const OUTAGE_RELAPSE_SILENCE_MS = 60_000;
+const RELAPSE_PERIOD_MS = 600_000;
+const RELAPSE_WITHOUT_SUCCESS_MS = 60_000;
 const MAINTENANCE_PROBE_MS = 30_000;
 const MAX_ALARM_RECONCILE_ATTEMPTS = 3;
 
@@ -55,7 +55,7 @@ export function createServiceOutage(options: ServiceOutageOptions) {
   let outageSuspectedSinceMs: number | null = null;
   let outageEndedMs = Number.NEGATIVE_INFINITY;
   let relapseUntilMs = Number.NEGATIVE_INFINITY;
-  let healthAskedMs = Number.NEGATIVE_INFINITY;
+  let healthRequestedMs = Number.NEGATIVE_INFINITY;
   let getMeRequestedMs = Number.NEGATIVE_INFINITY;
   const outageChanged = createWakeup();
   const isOutageOn = () => outageCause !== null || availability.isDown();
@@ -74,8 +74,8 @@ export function createServiceOutage(options: ServiceOutageOptions) {
   }
 
   async function requestHealth(signal: AbortSignal): Promise<void> {
-    if (clock.monotonic() - healthAskedMs < HEALTH_CHECK_INTERVAL_MS) return;
-    healthAskedMs = clock.monotonic();
+    if (clock.monotonic() - healthRequestedMs < HEALTH_CHECK_INTERVAL_MS) return;
+    healthRequestedMs = clock.monotonic();
     try {
       const { status, time } = await source.health(signal);
       await options.noteHealth({ status, time, askedAt: isoUtc(clock.now()) });
@@ -104,8 +104,9 @@ export function createServiceOutage(options: ServiceOutageOptions) {
     if (outageCause instanceof LocalFailure) return clock.sleep(MACHINE_RETRY_MS, signal);
     probeAttempts += 1;
     if (!(outageCause instanceof ConfigError)) {
-      const orderedMs = outageCause instanceof Throttled ? (outageCause.retryAfterMs ?? MAINTENANCE_PROBE_MS) : null;
-      const probeWaitMs = orderedMs ?? backoffMs(UNREACHABLE_SERVICE_BACKOFF, probeAttempts, random);
+      const serviceWaitMs =
+        outageCause instanceof Throttled ? (outageCause.retryAfterMs ?? MAINTENANCE_PROBE_MS) : null;
+      const probeWaitMs = serviceWaitMs ?? backoffMs(UNREACHABLE_SERVICE_BACKOFF, probeAttempts, random);
       return clock.sleep(Math.min(probeWaitMs, MAX_ORDERED_RETRY_MS), signal);
     }
     const tokenStampBefore = await tokenStamp?.();
@@ -185,8 +186,8 @@ export function createServiceOutage(options: ServiceOutageOptions) {
       outageSuspectedSinceMs ??= clock.monotonic();
       if (!isRepeat || lastJobSuccessMs > outageSuspectedSinceMs) return false;
       const nowMs = clock.monotonic();
-      if (nowMs < relapseUntilMs && nowMs - Math.max(lastJobSuccessMs, outageEndedMs) < OUTAGE_RELAPSE_SILENCE_MS) {
-        relapseUntilMs = nowMs + OUTAGE_RELAPSE_MS;
+      if (nowMs < relapseUntilMs && nowMs - Math.max(lastJobSuccessMs, outageEndedMs) < RELAPSE_WITHOUT_SUCCESS_MS) {
+        relapseUntilMs = nowMs + RELAPSE_PERIOD_MS;
         return false;
       }
       if (wasGetMeRequestedLately()) return false;
@@ -219,10 +220,10 @@ export function createServiceOutage(options: ServiceOutageOptions) {
         }
         log.info("the service is back");
         outageEndedMs = clock.monotonic();
-        relapseUntilMs = outageEndedMs + OUTAGE_RELAPSE_MS;
+        relapseUntilMs = outageEndedMs + RELAPSE_PERIOD_MS;
         outageSuspectedSinceMs = null;
-        if (Number.isFinite(healthAskedMs)) await options.noteHealth(null);
-        healthAskedMs = Number.NEGATIVE_INFINITY;
+        if (Number.isFinite(healthRequestedMs)) await options.noteHealth(null);
+        healthRequestedMs = Number.NEGATIVE_INFINITY;
         outageChanged.wakeUp();
       }
     },

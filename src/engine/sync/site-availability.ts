@@ -147,7 +147,7 @@ export function watchSiteStatuses(
     return judgeGateways(gateways);
   }
 
-  function* findChanges(): Generator<readonly [string, StoredSiteStatus, Event]> {
+  function* findStatusChanges(): Generator<readonly [string, StoredSiteStatus, Event]> {
     const outage = serviceOutage();
     const lost = scope.lost();
     const stored = syncState.get<StoredSiteStatus>(statusSet);
@@ -164,11 +164,11 @@ export function watchSiteStatuses(
       if (before?.status === condition.status && before.reason === condition.reason) continue;
       const isNew = before === undefined;
       if (isNew && (missingSince !== null || (outage === null && gateways.length === 0 && !areGatewaysKnown))) continue;
-      yield buildChange(site, condition, before);
+      yield buildStatusChange(site, condition, before);
     }
   }
 
-  function buildChange(
+  function buildStatusChange(
     site: Site,
     { status, reason, since: causeSince }: SiteCondition,
     before: StoredSiteStatus | undefined,
@@ -195,7 +195,7 @@ export function watchSiteStatuses(
     async turn() {
       const removed = findRemovedSites();
       if (removed.length > 0) await syncState.commit({ documents: [{ set: statusSet, remove: removed }] });
-      const changes = [...findChanges()];
+      const changes = [...findStatusChanges()];
       for (let start = 0; start < changes.length; start += SITE_STATUSES_PER_COMMIT) {
         if (start > 0) await yieldUnlessAborted(clock, signal);
         const part = changes.slice(start, start + SITE_STATUSES_PER_COMMIT);

@@ -82,7 +82,7 @@ export interface StoredAlarmSite {
 }
 
 /** Progress of the sweep over resolved alarms (set `sweep`, key `resolved`). */
-export interface StoredSweep {
+export interface AlarmSweep {
   /** Latest end of an alarm that a complete sweep saw, by the service's clock, UTC. */
   readonly watermark: string;
   /** Time by which the service lists resolved alarms in descending order; null if no such order was found. */
@@ -302,7 +302,7 @@ export interface StoredRequestSize {
 }
 
 /** Limit at which the service leaves out points of a history response without an error (set `history-window`, key `cut`). */
-export interface StoredLimit {
+export interface PointLimit {
   readonly series: number | null;
   readonly answer: number | null;
   readonly either: boolean;
@@ -324,7 +324,7 @@ export interface StoredSensors {
 }
 
 /** State of one job (set `poll`), keyed by job name. Written when `problem` changes, otherwise once a minute. */
-export interface StoredPoll {
+export interface StoredJobState {
   readonly lastSuccess: string | null;
   readonly lastAttempt: string;
   readonly problem: string | null;

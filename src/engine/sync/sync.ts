@@ -8,7 +8,7 @@ import { serialRunner } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store, type StoreChange } from "../store/store.ts";
 import { createAlarmPoll } from "./alarms/poll.ts";
-import { createResolvedSweep } from "./alarms/resolved-alarm-sweep.ts";
+import { createResolvedAlarmSweep } from "./alarms/resolved-alarm-sweep.ts";
 import { createActiveAlarmCounts } from "./alarms/stored-alarms.ts";
 import type { SyncConfig } from "./config.ts";
 import { type CronTicker, cronIntervalMs, cronMatcher } from "./cron-schedule.ts";
@@ -30,7 +30,7 @@ import type { PollContext } from "./poll-context.ts";
 import { createServiceAvailability } from "./service-availability.ts";
 import { createServiceOutage } from "./service-outage.ts";
 import { watchLostSites, watchSiteStatuses } from "./site-availability.ts";
-import { type StoredAlarm, type StoredObject, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
+import { type StoredAlarm, type StoredJobState, type StoredObject, type StoredToken, syncSet } from "./snapshot.ts";
 import { createSyncState, storeWithSyncState } from "./sync-state.ts";
 import { createTokenPoll } from "./token-poll.ts";
 import { createTokenScope } from "./token-scope.ts";
@@ -71,9 +71,9 @@ export async function openSync(options: SyncOptions) {
     scope.restoreLost({ ...storedToken.lost, ...Object.fromEntries(lostSiteTimes) });
   }
 
-  const getStoredJobState = (job: string) => syncState.get<StoredPoll>(sourceDocumentSet("poll")).get(job);
+  const getStoredJobState = (job: string) => syncState.get<StoredJobState>(sourceDocumentSet("poll")).get(job);
   const firstInventory = createFirstInventoryProgress((job) => (getStoredJobState(job)?.lastSuccess ?? null) !== null);
-  let inventoryPageMs: number | null = null;
+  let lastInventoryPageMs: number | null = null;
   const tagNaming = createTagNaming();
   const sitesWithListedTags = new Set<number>();
   const systemsListRead = Promise.withResolvers<void>();
@@ -82,7 +82,7 @@ export async function openSync(options: SyncOptions) {
     listedSites: sitesWithListedTags,
     firstInventory: {
       page(...page) {
-        if (!firstInventory.now().done) inventoryPageMs = clock.monotonic();
+        if (!firstInventory.now().done) lastInventoryPageMs = clock.monotonic();
         firstInventory.page(...page);
       },
     },
@@ -90,7 +90,7 @@ export async function openSync(options: SyncOptions) {
     beforeNewAlarms: (siteIds, signal) => gatewayRecheck.beforeAlarms(siteIds, signal),
     commit: availability.commit,
   });
-  const oneAlarmPoll = serialRunner();
+  const alarmPollRunner = serialRunner();
   let alarmPolls = createAlarmPolls(createPollContext(config));
   const outage = createServiceOutage({
     ...{ source, clock, log, random, availability, scope },
@@ -102,9 +102,9 @@ export async function openSync(options: SyncOptions) {
     reconcile: () => (config.schedules.alarms === false ? null : (signal) => alarmPolls.alarms.reconcile(signal)),
     tokenStamp: options.tokenStamp ?? null,
   });
-  let gatewayListMatcher = createGatewayListMatcher(config);
+  let nextGatewayListTime = createGatewayListSchedule(config);
   const getStoredGateways = () => syncState.get<StoredObject<Gateway>>(sourceDocumentSet("gateway"));
-  const offlineGateways = createOfflineGateways(getStoredGateways, () => gatewayListMatcher, clock);
+  const offlineGateways = createOfflineGateways(getStoredGateways, () => nextGatewayListTime, clock);
   let gateways = createGatewayPoll(createPollContext(config), offlineGateways);
   const gatewayRecheck = createGatewayRecheck({
     read: (siteId, signal) => gateways.pollSite(siteId, signal),
@@ -141,7 +141,10 @@ export async function openSync(options: SyncOptions) {
   function createAlarmPolls(parts: PollContext) {
     const everyMs = () =>
       config.schedules.alarms === false ? null : cronIntervalMs(config.schedules.alarms, clock.now());
-    return { alarms: createAlarmPoll(parts, oneAlarmPoll, everyMs), sweep: createResolvedSweep(parts, oneAlarmPoll) };
+    return {
+      alarms: createAlarmPoll(parts, alarmPollRunner, everyMs),
+      sweep: createResolvedAlarmSweep(parts, alarmPollRunner),
+    };
   }
 
   return {
@@ -149,7 +152,7 @@ export async function openSync(options: SyncOptions) {
     store: storeWithSyncState(store, syncState),
     activeAlarms: activeAlarmCounts.counts,
     lastPolls: lastPollTimes as ReadonlyMap<string, PollTime>,
-    inventoryPageMs: () => inventoryPageMs,
+    inventoryPageMs: () => lastInventoryPageMs,
     siteIds: () => [...syncState.get(sourceDocumentSet("site")).keys()].map(Number),
     knowsTag: (id: string) => syncState.get(sourceDocumentSet("tag")).has(id),
     knowsTagsOf: (siteId: number) =>
@@ -201,7 +204,7 @@ export async function openSync(options: SyncOptions) {
     change(next: SyncConfig): void {
       const oldConfig = config;
       config = next;
-      gatewayListMatcher = createGatewayListMatcher(next);
+      nextGatewayListTime = createGatewayListSchedule(next);
       const configAfterStart = { ...next, alarms: { ...next.alarms, startup: "reconcile" as const } };
       if (!isDeepStrictEqual(oldConfig.alarms, next.alarms))
         alarmPolls = createAlarmPolls(createPollContext(configAfterStart));
@@ -210,7 +213,7 @@ export async function openSync(options: SyncOptions) {
   };
 }
 
-function createGatewayListMatcher({ schedules }: SyncConfig): ((afterMs: number) => number) | null {
+function createGatewayListSchedule({ schedules }: SyncConfig): ((afterMs: number) => number) | null {
   return schedules.gateways === false ? null : cronMatcher(schedules.gateways);
 }
 

@@ -20,7 +20,7 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
   const requestFailureController = new AbortController();
   const noNewRequestSignal = AbortSignal.any([draining, forced, requestFailureController.signal]);
   const runningRequests = new Set<Promise<void>>();
-  let underWay = 0;
+  let inFlight = 0;
   let requestEnded = Promise.withResolvers<void>();
 
   async function startRequest(lane: LaneRequest): Promise<void> {
@@ -32,7 +32,7 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
     forced.addEventListener("abort", abortRequest, { once: true });
     const noteRequestBegun = () => {
       hasBegun = true;
-      underWay += 1;
+      inFlight += 1;
       noNewRequestSignal.removeEventListener("abort", abortRequest);
       requestDecided.resolve();
     };
@@ -45,7 +45,7 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
       .finally(() => {
         noNewRequestSignal.removeEventListener("abort", abortRequest);
         forced.removeEventListener("abort", abortRequest);
-        if (hasBegun) underWay -= 1;
+        if (hasBegun) inFlight -= 1;
         requestEnded.resolve();
         requestEnded = Promise.withResolvers();
         requestDecided.resolve();
@@ -57,7 +57,7 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
 
   async function keepLaneBusy(lane: LaneRequest): Promise<void> {
     while (!noNewRequestSignal.aborted) {
-      if (underWay < maxUnderWay()) await startRequest(lane);
+      if (inFlight < maxUnderWay()) await startRequest(lane);
       else await requestEnded.promise;
     }
   }

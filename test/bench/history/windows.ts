@@ -1,4 +1,9 @@
-import { INITIAL_SIZE, planValues, sizeAfterFailure, sizeAfterReply } from "#src/engine/sync/history/request-size.ts";
+import {
+  INITIAL_REQUEST_SIZE,
+  nextRequestSize,
+  sizeAfterFailure,
+  sizeAfterReply,
+} from "#src/engine/sync/history/request-size.ts";
 
 export const VALUES = 3_000 * 365 * 288;
 const TAGS_PER_REQUEST = 20;
@@ -6,11 +11,11 @@ const toTags = (values: number) => Math.max(TAGS_PER_REQUEST, Math.floor(values 
 
 /** Requests, failed ones included, until all values are fetched from a service that answers at most `limit` at once. */
 export function learnedRequests(limit: number, most = 2_000_000): number {
-  let sizeWindow = INITIAL_SIZE;
+  let sizeWindow = INITIAL_REQUEST_SIZE;
   let remainingValues = VALUES;
   let requests = 0;
   while (remainingValues > 0) {
-    const values = toTags(planValues(sizeWindow, { valuesMax: most }));
+    const values = toTags(nextRequestSize(sizeWindow, { valuesMax: most }));
     requests++;
     if (values > limit) {
       sizeWindow = sizeAfterFailure(sizeWindow, values);

@@ -12,15 +12,21 @@ import {
   readTwice,
 } from "../listing.ts";
 import type { PollContext } from "../poll-context.ts";
-import { visitSites } from "../poll-each-site.ts";
+import { pollEachSite } from "../poll-each-site.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import type { SiteCoverage } from "./diff-alarms.ts";
-import { alarmState, createSiteListReader, getAlarmId, type ListLimits, type ListOptions } from "./site-alarm-list.ts";
+import type { ListCoverage } from "./diff-alarms.ts";
+import {
+  alarmStateKey,
+  createSiteListReader,
+  getAlarmId,
+  type ListLimits,
+  type ListOptions,
+} from "./site-alarm-list.ts";
 import { createListPageTrust } from "./unreliable-list-pages.ts";
 
 export interface ActiveAlarmList {
   readonly listed: readonly Alarm[];
-  readonly coverage: (siteId: number) => SiteCoverage;
+  readonly coverage: (siteId: number) => ListCoverage;
   /** False for several pages that were read once: an absence counts only when a second reading shows the same. */
   readonly isConfirmed: boolean;
   readonly failures: ReadonlyMap<number, Failure>;
@@ -61,14 +67,14 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
     };
     const listReadSettings = { idOf: getAlarmId, keepsShown: true, maxPages, onPage: emitFollowedAlarms };
     const listing = twice
-      ? await readTwice(requestAlarms, { ...listReadSettings, sameAs: alarmState, always: careful })
+      ? await readTwice(requestAlarms, { ...listReadSettings, sameAs: alarmStateKey, always: careful })
       : await readPages(requestAlarms(), listReadSettings);
     signal.throwIfAborted();
     return listing;
   }
 
-  const areOneSitePagesDistrusted = () => isOnlyOneSiteFollowed && listPageTrust.distrust() !== null;
-  const readSiteAlarms = createSiteListReader(readAlarmList, areOneSitePagesDistrusted, clock, log);
+  const isOnlySiteListUnreliable = () => isOnlyOneSiteFollowed && listPageTrust.distrust() !== null;
+  const readSiteAlarms = createSiteListReader(readAlarmList, isOnlySiteListUnreliable, clock, log);
 
   async function readAlarmsOfAllSites(how: ListOptions): Promise<Listing<Alarm> | null> {
     if (isOnlyOneSiteFollowed && !listPageTrust.isDue()) return null;
@@ -109,16 +115,16 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
         };
       }
       const nextSitesToList = takeNextSitesToList(followedSites);
-      const siteVisits = await visitSites(nextSitesToList, (siteId) => readSiteAlarms(siteId, how), how.signal);
-      const siteReadings = [...siteVisits.seen.values()];
+      const siteResults = await pollEachSite(nextSitesToList, (siteId) => readSiteAlarms(siteId, how), how.signal);
+      const siteReadings = [...siteResults.seen.values()];
       const siteListings = siteReadings.map(({ listing }) => listing);
       const { reasons, unreadable } = collectListFaults(siteListings);
       const siteRemarks = siteReadings.flatMap(({ remark }) => remark ?? []);
       return {
         listed: siteListings.flatMap(listItems),
-        coverage: (siteId) => determineCoverage(siteVisits.seen.get(siteId)?.listing),
+        coverage: (siteId) => determineCoverage(siteResults.seen.get(siteId)?.listing),
         isConfirmed: true,
-        failures: siteVisits.failures,
+        failures: siteResults.failures,
         reasons,
         remarks:
           pageDistrustReason === null || followedSites.length <= 1
@@ -140,7 +146,7 @@ function describePageDistrust(reason: string, sites: number, of: number): string
 export function joinAlarmListReadings(first: ActiveAlarmList, second: ActiveAlarmList): ActiveAlarmList {
   const fingerprintSiteAlarms = ({ listed }: ActiveAlarmList) => {
     const alarmsBySite = Map.groupBy(listed, (alarm) => alarm.site.id);
-    return new Map([...alarmsBySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, alarmState)]));
+    return new Map([...alarmsBySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, alarmStateKey)]));
   };
   const [firstStates, secondStates] = [fingerprintSiteAlarms(first), fingerprintSiteAlarms(second)];
   const areSiteAlarmsEqual = (siteId: number) => firstStates.get(siteId) === secondStates.get(siteId);
@@ -168,7 +174,7 @@ function collectListFaults(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarmLi
   };
 }
 
-function determineCoverage(listing: Listing<Alarm> | undefined): SiteCoverage {
+function determineCoverage(listing: Listing<Alarm> | undefined): ListCoverage {
   if (listing?.complete === true) return "complete";
   return listing === undefined || listing.shown === null ? "none" : "moving";
 }

@@ -22,8 +22,8 @@ export function latestAlarmTimeMs(alarm: Alarm): number | null {
 
 /** True for equal times, also if one of the times was cut to whole seconds. */
 export function isSameTime(a: number, b: number): boolean {
-  const isOneTimeInWholeSeconds = a % 1_000 === 0 || b % 1_000 === 0;
-  return a === b || (isOneTimeInWholeSeconds && Math.floor(a / 1_000) === Math.floor(b / 1_000));
+  const isTimeRounded = a % 1_000 === 0 || b % 1_000 === 0;
+  return a === b || (isTimeRounded && Math.floor(a / 1_000) === Math.floor(b / 1_000));
 }
 
 export function startShiftMs(before: Alarm, now: Alarm): number {

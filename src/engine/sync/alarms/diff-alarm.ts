@@ -6,7 +6,7 @@ import type { StoredAlarm } from "../snapshot.ts";
 import { isShiftedTime, parseUtcMs, startShiftMs } from "./alarm-times.ts";
 import { addFormerEpisode, compareLastActiveEvents, episodeKey, findLastEnd } from "./episode.ts";
 
-export interface AlarmContext {
+export interface EventContext {
   readonly source: string;
   readonly at: string;
   readonly late: boolean;
@@ -14,13 +14,13 @@ export interface AlarmContext {
   readonly behindGateway: (alarm: Alarm) => string | null;
 }
 
-export interface AlarmStep {
+export interface AlarmChange {
   readonly stored: StoredAlarm;
   readonly events: readonly Event[];
 }
 
 /** Begins a new episode of an alarm after the stored episode `before`. `initial`: Plenum did not see its beginning. */
-export function beginEpisode(alarm: Alarm, initial: boolean, context: AlarmContext, before?: StoredAlarm): AlarmStep {
+export function beginEpisode(alarm: Alarm, initial: boolean, context: EventContext, before?: StoredAlarm): AlarmChange {
   const former = before && addFormerEpisode(before, { episode: before.episode, endMs: findLastEnd(before).endMs });
   const newAlarm: StoredAlarm = {
     alarm,
@@ -36,12 +36,12 @@ export function beginEpisode(alarm: Alarm, initial: boolean, context: AlarmConte
   return { stored: newAlarm, events };
 }
 
-export function announceAtStart(stored: StoredAlarm, startedAt: string, context: AlarmContext): Event {
+export function startupEvent(stored: StoredAlarm, startedAt: string, context: EventContext): Event {
   return raisedEvent(stored, true, context, ["announced", startedAt]);
 }
 
 /** Continues an episode listed as active. Emits a return after its end, but no return into the token's scope. */
-export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: AlarmContext): AlarmStep {
+export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: EventContext): AlarmChange {
   const pastEpisodes = before.former && { former: before.former };
   if (before.untold === true) {
     const { stored, events } = beginEpisode(alarm, false, context);
@@ -66,7 +66,7 @@ export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: Alar
   return { stored: newAlarm, events };
 }
 
-export function resolveEpisode(before: StoredAlarm, alarm: Alarm, context: AlarmContext): AlarmStep {
+export function resolveEpisode(before: StoredAlarm, alarm: Alarm, context: EventContext): AlarmChange {
   const newAlarm: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
   const events = isNewAcknowledgement(before.alarm, alarm) ? [acknowledgedEvent(newAlarm, context)] : [];
   const eventIdParts = [alarm.resolvedAt, newAlarm.returns];
@@ -74,7 +74,7 @@ export function resolveEpisode(before: StoredAlarm, alarm: Alarm, context: Alarm
   return { stored: newAlarm, events };
 }
 
-export function acknowledgeEndedAlarm(before: StoredAlarm, alarm: Alarm, context: AlarmContext): AlarmStep | null {
+export function acknowledgeEndedAlarm(before: StoredAlarm, alarm: Alarm, context: EventContext): AlarmChange | null {
   if (!isNewAcknowledgement(before.alarm, alarm)) return null;
   const { acknowledgedBy, acknowledgedMessage, acknowledgedAt } = alarm;
   const acknowledgementFields = { acknowledged: true, acknowledgedBy, acknowledgedMessage, acknowledgedAt };
@@ -82,23 +82,27 @@ export function acknowledgeEndedAlarm(before: StoredAlarm, alarm: Alarm, context
   return { stored: newAlarm, events: [acknowledgedEvent(newAlarm, context)] };
 }
 
-export function markAlarmVanished(before: StoredAlarm, context: AlarmContext): AlarmStep {
-  return goneStep({ ...before, state: "vanished", since: context.at }, "alarm-vanished", context);
+export function markAlarmVanished(before: StoredAlarm, context: EventContext): AlarmChange {
+  return buildGoneChange({ ...before, state: "vanished", since: context.at }, "alarm-vanished", context);
 }
 
-export function markAlarmOutOfScope(before: StoredAlarm, context: AlarmContext): AlarmStep {
-  return goneStep({ ...before, state: "out-of-scope", since: context.at, misses: 0 }, "alarm-out-of-scope", context);
+export function markAlarmOutOfScope(before: StoredAlarm, context: EventContext): AlarmChange {
+  return buildGoneChange(
+    { ...before, state: "out-of-scope", since: context.at, misses: 0 },
+    "alarm-out-of-scope",
+    context,
+  );
 }
 
-function goneStep(
+function buildGoneChange(
   stored: StoredAlarm,
   type: "alarm-vanished" | "alarm-out-of-scope",
-  context: AlarmContext,
-): AlarmStep {
+  context: EventContext,
+): AlarmChange {
   return { stored, events: [alarmEvent(type, stored, context.at, [stored.returns], context, {})] };
 }
 
-export function countAlarmAbsence(before: StoredAlarm, context: AlarmContext): AlarmStep {
+export function countAlarmAbsence(before: StoredAlarm, context: EventContext): AlarmChange {
   const since = before.state === "missing" ? before.since : context.at;
   const returns = before.returns + (before.state === "out-of-scope" ? 1 : 0);
   return { stored: { ...before, state: "missing", since, misses: before.misses + 1, returns }, events: [] };
@@ -108,7 +112,7 @@ export function isOpenAlarm({ state }: StoredAlarm): boolean {
   return state !== "resolved" && state !== "vanished";
 }
 
-function alarmChangeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean, context: AlarmContext): Event[] {
+function alarmChangeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean, context: EventContext): Event[] {
   const { alarm, returns } = stored;
   const { lastActiveEvent: activity, recoveringUntil } = alarm;
   const events: Event[] = [];
@@ -150,11 +154,11 @@ function isNewAcknowledgement(before: Alarm, alarm: Alarm): boolean {
   );
 }
 
-function raisedEvent(stored: StoredAlarm, initial: boolean, context: AlarmContext, facts: EventIdFacts = []): Event {
+function raisedEvent(stored: StoredAlarm, initial: boolean, context: EventContext, facts: EventIdFacts = []): Event {
   return alarmEvent("alarm-raised", stored, eventTime(stored.alarm.triggeredAt, context), facts, context, { initial });
 }
 
-function acknowledgedEvent(stored: StoredAlarm, context: AlarmContext): Event {
+function acknowledgedEvent(stored: StoredAlarm, context: EventContext): Event {
   const { acknowledgedAt, acknowledgedBy, acknowledgedMessage } = stored.alarm;
   const eventIdParts = [acknowledgedAt ?? context.at, acknowledgedBy, acknowledgedMessage];
   return alarmEvent("alarm-acknowledged", stored, eventTime(acknowledgedAt, context), eventIdParts, context, {});
@@ -165,7 +169,7 @@ function alarmEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   stored: StoredAlarm,
   time: string,
   facts: EventIdFacts,
-  context: AlarmContext,
+  context: EventContext,
   more: Omit<EventData[K], keyof AlarmFact>,
 ): Event {
   const { alarm, episode } = stored;
@@ -186,6 +190,6 @@ function alarmEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   });
 }
 
-function eventTime(time: string | null, context: AlarmContext): string {
+function eventTime(time: string | null, context: EventContext): string {
   return time !== null && parseUtcMs(time) !== null ? time : context.at;
 }

@@ -4,16 +4,16 @@ import type { AlarmFact, Event, EventKind } from "../../../core/model/event.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { alarmEndOrStartMs } from "./alarm-times.ts";
 import {
-  type AlarmContext,
-  type AlarmStep,
-  announceAtStart,
+  type AlarmChange,
   beginEpisode,
   continueEpisode,
   countAlarmAbsence,
+  type EventContext,
   isOpenAlarm,
   markAlarmOutOfScope,
   markAlarmVanished,
   resolveEpisode,
+  startupEvent,
 } from "./diff-alarm.ts";
 import {
   compareLastActiveEvents,
@@ -22,16 +22,16 @@ import {
   endsBeforeStart,
   fillFromStoredAlarm,
   isEmittedAlarmEnd,
-  isOfFormerEpisode,
+  isFormerEpisode,
   isOldRecord,
   isResolvedAlarm,
   isSameEpisode,
   relateToEpisode,
 } from "./episode.ts";
 
-export interface AlarmReading {
+export interface SeenAlarms {
   readonly listed: readonly Alarm[];
-  readonly coverage: (siteId: number) => SiteCoverage;
+  readonly coverage: (siteId: number) => ListCoverage;
   readonly doubted?: ReadonlySet<string>;
   /** Ids of alarms whose outdated records are accepted, because enough polls have shown them. */
   readonly insisted?: ReadonlySet<string>;
@@ -42,14 +42,14 @@ export interface AlarmReading {
 }
 
 /** Site's list: `complete` (absent alarms have ended), `moving` (changed while it was read), or `none` (not read). */
-export type SiteCoverage = "complete" | "moving" | "none";
+export type ListCoverage = "complete" | "moving" | "none";
 
 export interface TokenScopeChange {
   readonly before: ReadonlySet<number>;
   readonly after: ReadonlySet<number>;
 }
 
-export interface AlarmDiffOptions extends AlarmContext {
+export interface AlarmDiffOptions extends EventContext {
   readonly vanishAfterMisses: number;
   /** False for a site that is listed for the first time: Plenum did not see the beginning of its alarms. */
   readonly isKnownSite: (siteId: number) => boolean;
@@ -63,14 +63,14 @@ export interface AlarmDiff {
   readonly events: readonly Event[];
 }
 
-type DiffSteps = Generator<AlarmStep>;
+type AlarmChanges = Generator<AlarmChange>;
 type StoredAlarmsById = ReadonlyMap<string, StoredAlarm>;
 
 /** Returns open alarms that the list should show and does not, or shows with a newer episode. */
 export function findAbsentAlarms(
   alarms: StoredAlarmsById,
   listed: readonly Alarm[],
-  coverage: (siteId: number) => SiteCoverage,
+  coverage: (siteId: number) => ListCoverage,
   isVisible: (siteId: number) => boolean,
 ): readonly StoredAlarm[] {
   const records = new Map(listed.map((record) => [record.id, record]));
@@ -86,25 +86,25 @@ export function findAbsentAlarms(
 /** Compares stored alarms with one poll. Pure. Yields after each possible change: 5,000 alarms take 100 ms. */
 export function* diffAlarms(
   alarms: StoredAlarmsById,
-  seen: AlarmReading,
+  seen: SeenAlarms,
   options: AlarmDiffOptions,
 ): Generator<undefined, AlarmDiff, undefined> {
   const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
-  const applyDiffSteps = (steps: Iterable<AlarmStep>) => {
-    const eventsOfDiffSteps: Event[] = [];
+  const applyChanges = (steps: Iterable<AlarmChange>) => {
+    const newEvents: Event[] = [];
     for (const step of steps) {
       const { alarm } = step.stored;
       if (!isDeepStrictEqual(put.get(alarm.id) ?? alarms.get(alarm.id), step.stored)) put.set(alarm.id, step.stored);
-      if (options.startup !== "silent" || options.isTakenOver(alarm)) eventsOfDiffSteps.push(...step.events);
+      if (options.startup !== "silent" || options.isTakenOver(alarm)) newEvents.push(...step.events);
     }
-    events.push(...sortAlarmEvents(eventsOfDiffSteps));
+    events.push(...sortAlarmEvents(newEvents));
   };
   const records = [
     ...seen.listed.map((record) => fillRecord(alarms, record, seen.corrected?.has(record.id))),
     ...seen.found.map((record) => fillRecord(alarms, record)),
   ];
-  const alarmComparison = { seen, resolved: groupByAlarm(records.filter(isResolvedAlarm)), options };
+  const comparisonInput = { seen, resolved: groupByAlarm(records.filter(isResolvedAlarm)), options };
   const comparedAlarmIds = new Set<string>();
   for (const record of records) {
     if (isResolvedAlarm(record) || comparedAlarmIds.has(record.id)) continue;
@@ -113,12 +113,12 @@ export function* diffAlarms(
     const { alarm, state, untold } = storedAlarm ?? {};
     const isAlarmRecordRepeated = record === alarm && state === "active" && untold === undefined;
     if (isAlarmRecordRepeated && !isAlarmAnnouncedAtStart(record, options)) continue;
-    applyDiffSteps(diffListed(storedAlarm, record, alarmComparison));
+    applyChanges(diffListed(storedAlarm, record, comparisonInput));
     yield;
   }
   for (const absentAlarm of alarms.values()) {
     if (comparedAlarmIds.has(absentAlarm.alarm.id)) continue;
-    applyDiffSteps(diffAbsentAlarm(absentAlarm, alarmComparison));
+    applyChanges(diffAbsentAlarm(absentAlarm, comparisonInput));
     yield;
   }
   return { put, events };
@@ -128,86 +128,96 @@ function isAlarmAnnouncedAtStart(alarm: Alarm, { startup, isTakenOver }: AlarmDi
   return startup === "announce" && !isTakenOver(alarm);
 }
 
-type PollInput = { readonly seen: AlarmReading; readonly resolved: EndRecords; readonly options: AlarmDiffOptions };
+type DiffInput = { readonly seen: SeenAlarms; readonly resolved: RecordsById; readonly options: AlarmDiffOptions };
 
-function* diffListed(known: StoredAlarm | undefined, record: Alarm, { seen, resolved, options }: PollInput): DiffSteps {
+function* diffListed(
+  known: StoredAlarm | undefined,
+  record: Alarm,
+  { seen, resolved, options }: DiffInput,
+): AlarmChanges {
   const isAnnounced = isAlarmAnnouncedAtStart(record, options);
-  const isFirstSiteListing = !options.isKnownSite(record.site.id) || isAnnounced;
+  const isFirstListOfSite = !options.isKnownSite(record.site.id) || isAnnounced;
   if (known === undefined) {
-    yield beginEpisode(record, isFirstSiteListing, options);
+    yield beginEpisode(record, isFirstListOfSite, options);
     return;
   }
   const episodeRelation = relateToEpisode(known, record);
-  if (isOldRecord(known, record) && !(seen.insisted?.has(record.id) === true && addsToOpenAlarm(known, record))) return;
+  if (isOldRecord(known, record) && !(seen.insisted?.has(record.id) === true && changesOpenAlarm(known, record)))
+    return;
   // A record that states an end cannot reopen an alarm whose end was emitted.
   if (episodeRelation === "same" && known.state === "resolved" && contradictsItself(record)) return;
-  const isKnownEpisode = () => isOpenAlarm(known) || isSameEpisode(known, record) || isOfFormerEpisode(known, record);
+  const isKnownEpisode = () => isOpenAlarm(known) || isSameEpisode(known, record) || isFormerEpisode(known, record);
   if (episodeRelation === "same" || (episodeRelation === "past" && isKnownEpisode())) {
     const { stored, events } = continueEpisode(known, record, options);
-    yield { stored, events: isAnnounced ? [announceAtStart(stored, options.startedAt, options), ...events] : events };
+    yield { stored, events: isAnnounced ? [startupEvent(stored, options.startedAt, options), ...events] : events };
     return;
   }
-  const closeEpisodeStep = isOpenAlarm(known) ? closeEpisode(known, resolved, options) : null;
-  if (closeEpisodeStep !== null) yield closeEpisodeStep;
-  yield beginEpisode(record, isFirstSiteListing, options, closeEpisodeStep?.stored ?? known);
+  const oldEpisodeEnd = isOpenAlarm(known) ? endOldEpisode(known, resolved, options) : null;
+  if (oldEpisodeEnd !== null) yield oldEpisodeEnd;
+  yield beginEpisode(record, isFirstListOfSite, options, oldEpisodeEnd?.stored ?? known);
 }
 
 /** True if an outdated record changes an open alarm: a service restored from a backup repeats event numbers. */
-function addsToOpenAlarm(known: StoredAlarm, record: Alarm): boolean {
+function changesOpenAlarm(known: StoredAlarm, record: Alarm): boolean {
   if (!isOpenAlarm(known) || compareLastActiveEvents(record, known.alarm) !== "before") return true;
   const { triggeredAt, triggeredAtRaw, lastActiveEvent } = known.alarm;
   return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
 }
 
-function* diffAbsentAlarm(known: StoredAlarm, { seen, resolved, options }: PollInput): DiffSteps {
+function* diffAbsentAlarm(known: StoredAlarm, { seen, resolved, options }: DiffInput): AlarmChanges {
   const { id, site } = known.alarm;
   const isListComplete = seen.coverage(site.id) === "complete";
-  const isRecordDoubted = seen.doubted?.has(id) === true;
+  const isUnverified = seen.doubted?.has(id) === true;
   const endRecord = findEndRecord(known, "same", resolved) ?? findEndRecord(known, "newer", resolved);
-  const absenceStep = countAlarmAbsence(known, options);
-  const mayBeMissing = absenceStep.stored.misses < options.vanishAfterMisses;
+  const absence = countAlarmAbsence(known, options);
+  const isTooEarly = absence.stored.misses < options.vanishAfterMisses;
   if (endRecord !== undefined && isOpenAlarm(known) && isEmittedAlarmEnd(known, endRecord)) {
     // The alarm came back after this end: wait for more polls before the end counts.
-    if (isListComplete) yield mayBeMissing ? absenceStep : resolveEpisode(absenceStep.stored, endRecord, options);
+    if (isListComplete) yield isTooEarly ? absence : resolveEpisode(absence.stored, endRecord, options);
     return;
   }
   // An end before the stored start belongs to an older episode while the alarm may still be active.
-  if (endRecord !== undefined && (!isListComplete || isRecordDoubted) && endsBeforeStart(known, endRecord)) return;
+  if (endRecord !== undefined && (!isListComplete || isUnverified) && endsBeforeStart(known, endRecord)) return;
   if (endRecord !== undefined && (isOpenAlarm(known) || known.state === "vanished")) {
     yield* endEpisode(known, endRecord, resolved, options);
     return;
   }
-  if (!isOpenAlarm(known) || seen.scope === null || isRecordDoubted) return;
+  if (!isOpenAlarm(known) || seen.scope === null || isUnverified) return;
   if (!seen.scope.after.has(site.id)) {
     if (known.state !== "out-of-scope") yield markAlarmOutOfScope(known, options);
     return;
   }
   if (!seen.scope.before.has(site.id) || !isListComplete) return;
-  yield mayBeMissing || !seen.searched.has(id) ? absenceStep : markAlarmVanished(absenceStep.stored, options);
+  yield isTooEarly || !seen.searched.has(id) ? absence : markAlarmVanished(absence.stored, options);
 }
 
-export function* endEpisode(known: StoredAlarm, record: Alarm, resolved: EndRecords, context: AlarmContext): DiffSteps {
+export function* endEpisode(
+  known: StoredAlarm,
+  record: Alarm,
+  resolved: RecordsById,
+  context: EventContext,
+): AlarmChanges {
   if (relateToEpisode(known, record) !== "newer") {
     yield resolveEpisode(known, record, context);
     return;
   }
-  const closeEpisodeStep = isOpenAlarm(known) ? closeEpisode(known, resolved, context) : null;
-  if (closeEpisodeStep !== null) yield closeEpisodeStep;
-  yield* wholeEpisode(record, { ...context, late: true }, closeEpisodeStep?.stored ?? known);
+  const oldEpisodeEnd = isOpenAlarm(known) ? endOldEpisode(known, resolved, context) : null;
+  if (oldEpisodeEnd !== null) yield oldEpisodeEnd;
+  yield* beginAndEnd(record, { ...context, late: true }, oldEpisodeEnd?.stored ?? known);
 }
 
-export function* wholeEpisode(record: Alarm, context: AlarmContext, before?: StoredAlarm): DiffSteps {
-  const beginEpisodeStep = beginEpisode(record, false, context, before);
-  yield beginEpisodeStep;
-  yield resolveEpisode(beginEpisodeStep.stored, record, context);
+export function* beginAndEnd(record: Alarm, context: EventContext, before?: StoredAlarm): AlarmChanges {
+  const episodeBegin = beginEpisode(record, false, context, before);
+  yield episodeBegin;
+  yield resolveEpisode(episodeBegin.stored, record, context);
 }
 
-function closeEpisode(known: StoredAlarm, resolved: EndRecords, context: AlarmContext): AlarmStep {
+function endOldEpisode(known: StoredAlarm, resolved: RecordsById, context: EventContext): AlarmChange {
   const record = findEndRecord(known, "same", resolved);
   return record === undefined ? markAlarmVanished(known, context) : resolveEpisode(known, record, context);
 }
 
-function findEndRecord(known: StoredAlarm, relation: EpisodeRelation, resolved: EndRecords): Alarm | undefined {
+function findEndRecord(known: StoredAlarm, relation: EpisodeRelation, resolved: RecordsById): Alarm | undefined {
   const records = (resolved.get(known.alarm.id) ?? []).filter((record) => relateToEpisode(known, record) === relation);
   return records.sort((one, other) => Number(alarmEndOrStartMs(other)) - Number(alarmEndOrStartMs(one)))[0];
 }
@@ -217,9 +227,9 @@ export function fillRecord(alarms: StoredAlarmsById, record: Alarm, acceptsLater
   return storedAlarm === undefined ? record : fillFromStoredAlarm(storedAlarm, record, acceptsLaterStart);
 }
 
-export type EndRecords = ReadonlyMap<string, readonly Alarm[]>;
+export type RecordsById = ReadonlyMap<string, readonly Alarm[]>;
 
-export function groupByAlarm(records: readonly Alarm[]): EndRecords {
+export function groupByAlarm(records: readonly Alarm[]): RecordsById {
   return Map.groupBy(records, ({ id }) => id);
 }
 

@@ -2,21 +2,21 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { Event } from "../../../core/model/event.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { alarmEndOrStartMs, latestAlarmTimeMs } from "./alarm-times.ts";
-import { type AlarmContext, acknowledgeEndedAlarm, isOpenAlarm } from "./diff-alarm.ts";
-import { type AlarmDiff, endEpisode, fillRecord, groupByAlarm, sortAlarmEvents, wholeEpisode } from "./diff-alarms.ts";
+import { acknowledgeEndedAlarm, type EventContext, isOpenAlarm } from "./diff-alarm.ts";
+import { type AlarmDiff, beginAndEnd, endEpisode, fillRecord, groupByAlarm, sortAlarmEvents } from "./diff-alarms.ts";
 import {
   addFormerEpisode,
   endsBeforeStart,
   episodeKey,
   isEmittedAlarmEnd,
-  isOfFormerEpisode,
+  isFormerEpisode,
   isResolvedAlarm,
   isSameEpisode,
-  mayBeDropped,
+  mayBeForgotten,
   relateToEpisode,
 } from "./episode.ts";
 
-export interface ResolvedAlarmDiffOptions extends AlarmContext {
+export interface ResolvedAlarmDiffOptions extends EventContext {
   /** Unknown episodes that ended before this time are skipped; milliseconds since 1970 by the service's clock. */
   readonly fromMs: number;
   readonly isHistory: (alarm: Alarm) => boolean;
@@ -38,17 +38,17 @@ export function diffResolvedAlarms(
   const resolvedById = groupByAlarm(resolvedRecords);
   for (const record of resolvedRecords) {
     const alarm = put.get(record.id) ?? alarms.get(record.id);
-    const isUnannounced = options.isHistory(record) || options.silent;
+    const isSilent = options.isHistory(record) || options.silent;
     const episodeRelation = alarm === undefined ? "newer" : relateToEpisode(alarm, record);
     if (alarm !== undefined && episodeRelation === "same") {
       if (alarm.state === "resolved") {
         // If an episode has several resolved records, the last record states the acknowledgement.
         const isLastRecord =
           record === resolvedById.get(record.id)?.findLast((one) => relateToEpisode(alarm, one) === "same");
-        const acknowledgeStep =
+        const acknowledgement =
           alarm.untold === true || !isLastRecord ? null : acknowledgeEndedAlarm(alarm, record, options);
-        if (acknowledgeStep !== null) put.set(record.id, acknowledgeStep.stored);
-        if (acknowledgeStep !== null && !options.silent) events.push(...acknowledgeStep.events);
+        if (acknowledgement !== null) put.set(record.id, acknowledgement.stored);
+        if (acknowledgement !== null && !options.silent) events.push(...acknowledgement.events);
         continue;
       }
       // The alarm came back after this end; the list of active alarms decides whether the alarm is over.
@@ -57,19 +57,19 @@ export function diffResolvedAlarms(
       if (alarm.state === "active" && endsBeforeStart(alarm, record)) continue;
     } else if ((latestAlarmTimeMs(record) ?? 0) < options.fromMs) continue;
     if (alarm !== undefined && episodeRelation === "past" && !isLateAlarmEnd(alarm, record)) {
-      if (isSameEpisode(alarm, record) || isOfFormerEpisode(alarm, record) || mayBeDropped(alarm, record)) continue;
+      if (isSameEpisode(alarm, record) || isFormerEpisode(alarm, record) || mayBeForgotten(alarm, record)) continue;
       const formerEpisodes = addFormerEpisode(alarm, { episode: episodeKey(record), endMs: alarmEndOrStartMs(record) });
       put.set(record.id, { ...alarm, former: formerEpisodes });
-      const pastEpisodeSteps = isUnannounced ? [] : [...wholeEpisode(record, { ...options, superseded: true })];
-      events.push(...sortAlarmEvents(pastEpisodeSteps.flatMap((step) => step.events)));
+      const pastChanges = isSilent ? [] : [...beginAndEnd(record, { ...options, superseded: true })];
+      events.push(...sortAlarmEvents(pastChanges.flatMap((step) => step.events)));
       continue;
     }
-    const episodeSteps = [
-      ...(alarm === undefined ? wholeEpisode(record, options) : endEpisode(alarm, record, resolvedById, options)),
+    const changes = [
+      ...(alarm === undefined ? beginAndEnd(record, options) : endEpisode(alarm, record, resolvedById, options)),
     ];
-    const isEpisodeEmitted = !isUnannounced || (alarm !== undefined && isOpenAlarm(alarm) && !options.silent);
-    for (const { stored } of episodeSteps) put.set(record.id, isEpisodeEmitted ? stored : { ...stored, untold: true });
-    if (isEpisodeEmitted) events.push(...sortAlarmEvents(episodeSteps.flatMap((step) => step.events)));
+    const isEpisodeEmitted = !isSilent || (alarm !== undefined && isOpenAlarm(alarm) && !options.silent);
+    for (const { stored } of changes) put.set(record.id, isEpisodeEmitted ? stored : { ...stored, untold: true });
+    if (isEpisodeEmitted) events.push(...sortAlarmEvents(changes.flatMap((step) => step.events)));
   }
   return { put, events };
 }

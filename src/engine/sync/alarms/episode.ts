@@ -67,7 +67,7 @@ export function relateToEpisode(known: StoredAlarm, record: Alarm): EpisodeRelat
   const activeEventOrder = compareLastActiveEvents(alarm, known.alarm);
   if (isSameEpisode(known, alarm)) return activeEventOrder === "before" ? "past" : "same";
   const isRecordOfKnownEvent = isSameEvent(known.alarm, alarm);
-  if (isOfFormerEpisode(known, alarm) && (isResolvedAlarm(alarm) || !isRecordOfKnownEvent)) return "past";
+  if (isFormerEpisode(known, alarm) && (isResolvedAlarm(alarm) || !isRecordOfKnownEvent)) return "past";
   if (isRecordOfKnownEvent) return "same";
   const [startMs, knownMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.alarm.triggeredAt)];
   if (startMs === null || knownMs === null)
@@ -136,16 +136,18 @@ export function isEmittedAlarmEnd({ ended }: StoredAlarm, record: Alarm): boolea
 /** Former episodes stored per alarm. If an alarm flaps more often within the sweeps' overlap, older ones are lost. */
 const MAX_FORMER_EPISODES = 20;
 
-export function isOfFormerEpisode({ former = [] }: StoredAlarm, record: Alarm): boolean {
+export function isFormerEpisode({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const episode = episodeKey(record);
   const startMs = parseUtcMs(record.triggeredAt);
   return former.some((one) => {
-    const formerMs = parseEpisodeStart(one.episode, record.id);
-    return one.episode === episode || (startMs !== null && formerMs !== null && isSameTime(startMs, formerMs));
+    const formerStartMs = parseEpisodeStart(one.episode, record.id);
+    return (
+      one.episode === episode || (startMs !== null && formerStartMs !== null && isSameTime(startMs, formerStartMs))
+    );
   });
 }
 
-export function mayBeDropped({ former = [] }: StoredAlarm, record: Alarm): boolean {
+export function mayBeForgotten({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const startMs = parseUtcMs(record.triggeredAt) ?? Number.NEGATIVE_INFINITY;
   return (
     former.length >= MAX_FORMER_EPISODES &&
@@ -162,15 +164,18 @@ export function fillFromStoredAlarm(known: StoredAlarm, record: Alarm, acceptsLa
   const alarm = fillEmptyAlarmFields(known.alarm, record);
   if (acceptsLaterStart || alarm.triggeredAt === known.alarm.triggeredAt) return alarm;
   const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.alarm.triggeredAt)];
-  const isUnreadable = startMs === null && relateToEpisode(known, alarm) === "same";
-  const isLater = startMs !== null && presentMs !== null && startMs > presentMs && isSameEvent(known.alarm, alarm);
-  return isUnreadable || isLater || isSameEpisode(known, alarm) ? restoreShiftedTimes(known.alarm, alarm) : alarm;
+  const isStartUnreadable = startMs === null && relateToEpisode(known, alarm) === "same";
+  const isLaterStart = startMs !== null && presentMs !== null && startMs > presentMs && isSameEvent(known.alarm, alarm);
+  return isStartUnreadable || isLaterStart || isSameEpisode(known, alarm)
+    ? restoreShiftedTimes(known.alarm, alarm)
+    : alarm;
 }
 
 /** Replaces the record's start with the stored one, and each other time that moved as much as the start. */
 function restoreShiftedTimes(known: Alarm, alarm: Alarm): Alarm {
   const shiftMs = startShiftMs(known, alarm);
-  const pickTime = <T extends string | null>(before: T, now: T) => (isShiftedTime(before, now, shiftMs) ? before : now);
+  const restoreTime = <T extends string | null>(before: T, now: T) =>
+    isShiftedTime(before, now, shiftMs) ? before : now;
   const { triggeredAt, triggeredAtRaw, lastActiveEvent: event } = known;
   const { lastActiveEvent } = alarm;
   const isKnownActiveEvent = event !== null && lastActiveEvent !== null && event.id === lastActiveEvent.id;
@@ -178,10 +183,10 @@ function restoreShiftedTimes(known: Alarm, alarm: Alarm): Alarm {
     ...alarm,
     triggeredAt,
     triggeredAtRaw,
-    recoveringUntil: pickTime(known.recoveringUntil, alarm.recoveringUntil),
-    acknowledgedAt: pickTime(known.acknowledgedAt, alarm.acknowledgedAt),
+    recoveringUntil: restoreTime(known.recoveringUntil, alarm.recoveringUntil),
+    acknowledgedAt: restoreTime(known.acknowledgedAt, alarm.acknowledgedAt),
     lastActiveEvent: isKnownActiveEvent
-      ? { ...lastActiveEvent, triggeredAt: pickTime(event.triggeredAt, lastActiveEvent.triggeredAt) }
+      ? { ...lastActiveEvent, triggeredAt: restoreTime(event.triggeredAt, lastActiveEvent.triggeredAt) }
       : lastActiveEvent,
   };
 }

@@ -1,7 +1,7 @@
 import type { AlarmFact } from "../../../core/model/event.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import type { AlarmDiff, SiteCoverage } from "./diff-alarms.ts";
+import type { AlarmDiff, ListCoverage } from "./diff-alarms.ts";
 
 /** A mass change is 5 alarms and over a third of the active ones: often a stale cache or a wrong time zone. */
 const MIN_CHANGED_ALARMS = 5;
@@ -71,23 +71,23 @@ export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
     MASS_ALARM_CHANGE_KIND_NAMES.map((kind) => [kind, new Map<number, number>()]),
   ) as Readonly<Record<MassChangeKind, Map<number, number>>>;
 
-  function countChangePolls(kind: MassChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean) {
-    const sitePolls = pollCountsByChangeKind[kind];
+  function countPolls(kind: MassChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean) {
+    const pollCounts = pollCountsByChangeKind[kind];
     const { polls, text } = MASS_ALARM_CHANGE_KINDS[kind];
-    const endedSites = [...sitePolls.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
-    for (const siteId of endedSites) sitePolls.delete(siteId);
-    if (endedSites.length > 0) log.info({ sites: endedSites, way: kind }, "a mass change of alarms is over");
+    const normalSites = [...pollCounts.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
+    for (const siteId of normalSites) pollCounts.delete(siteId);
+    if (normalSites.length > 0) log.info({ sites: normalSites, way: kind }, "a mass change of alarms is over");
     if (mass === null) return new Set<number>();
     const { changed, active, siteIds } = mass;
-    for (const siteId of siteIds) sitePolls.set(siteId, (sitePolls.get(siteId) ?? 0) + 1);
-    const sitesAfterPolls = (reading: number) => [...siteIds].filter((siteId) => sitePolls.get(siteId) === reading);
-    const [begun, confirmed] = [sitesAfterPolls(1), sitesAfterPolls(polls + 1)];
+    for (const siteId of siteIds) pollCounts.set(siteId, (pollCounts.get(siteId) ?? 0) + 1);
+    const sitesAtCount = (reading: number) => [...siteIds].filter((siteId) => pollCounts.get(siteId) === reading);
+    const [begun, confirmed] = [sitesAtCount(1), sitesAtCount(polls + 1)];
     const massChangeDetails = { way: kind, changed, of: active };
     if (begun.length > 0)
       log.warn({ sites: begun, ...massChangeDetails, polls }, `many active alarms ${text}: waiting for confirmation`);
     if (confirmed.length > 0)
       log.warn({ sites: confirmed, ...massChangeDetails }, `many active alarms ${text}: confirmed and believed`);
-    return new Set([...siteIds].filter((siteId) => (sitePolls.get(siteId) ?? 0) <= polls));
+    return new Set([...siteIds].filter((siteId) => (pollCounts.get(siteId) ?? 0) <= polls));
   }
 
   return {
@@ -95,7 +95,7 @@ export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
     judge(
       alarms: StoredAlarmsById,
       diff: AlarmDiff,
-      coverage: (siteId: number) => SiteCoverage,
+      coverage: (siteId: number) => ListCoverage,
       confirmed: ReadonlySet<string> = new Set(),
     ): { readonly diff: AlarmDiff; readonly remarks: readonly string[] } {
       const massChangeRemarks: string[] = [];
@@ -110,7 +110,7 @@ export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
         const isSiteObserved = (siteId: number) =>
           kind === "absent" ? coverage(siteId) === "complete" : coverage(siteId) !== "none";
         const massChange = findMassAlarmChange(alarms, hasChanged, isSiteObserved);
-        const siteIds = countChangePolls(kind, massChange, isSiteObserved);
+        const siteIds = countPolls(kind, massChange, isSiteObserved);
         if (massChange === null || siteIds.size === 0) continue;
         for (const storedAlarm of alarms.values()) {
           const { id, site } = storedAlarm.alarm;

@@ -14,14 +14,14 @@ const REPLICA_DELAY_MS = 60_000;
 
 export type AlarmSearchCounts = ReadonlyMap<string, number>;
 
-const searchCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
+const nextSearchCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
 
 /** Returns the alarms to search in this poll: those absent for 1 to `always`, 4, 8, 16 … polls. */
-export function dueAlarms(counts: AlarmSearchCounts, unexplained: readonly StoredAlarm[], always: number) {
+export function dueForSearch(counts: AlarmSearchCounts, unexplained: readonly StoredAlarm[], always: number) {
   const isAlarmSearchDue = (count: number) => count <= always || Number.isInteger(Math.log2(count));
   return unexplained
-    .filter((known) => isAlarmSearchDue(searchCount(counts, known)))
-    .toSorted((one, other) => searchCount(counts, one) - searchCount(counts, other));
+    .filter((known) => isAlarmSearchDue(nextSearchCount(counts, known)))
+    .toSorted((one, other) => nextSearchCount(counts, one) - nextSearchCount(counts, other));
 }
 
 export function countAlarmSearches(
@@ -30,7 +30,10 @@ export function countAlarmSearches(
   postponed: ReadonlySet<string> = new Set(),
 ): AlarmSearchCounts {
   return new Map(
-    unexplained.map((known) => [known.episode, searchCount(counts, known) - (postponed.has(known.alarm.id) ? 1 : 0)]),
+    unexplained.map((known) => [
+      known.episode,
+      nextSearchCount(counts, known) - (postponed.has(known.alarm.id) ? 1 : 0),
+    ]),
   );
 }
 
@@ -45,7 +48,7 @@ interface AlarmSearchOptions {
 export async function searchMissingAlarms(absent: readonly StoredAlarm[], options: AlarmSearchOptions) {
   const siteSearchResults: Awaited<ReturnType<typeof searchSiteAlarms>>[] = [];
   const answeredAlarmIds = new Set<string>();
-  const failures = await visitEachSite(absent, options.signal, async (siteId, alarms) => {
+  const failures = await searchEachSite(absent, options.signal, async (siteId, alarms) => {
     if (options.isLate()) return;
     for (const { alarm } of alarms) answeredAlarmIds.add(alarm.id);
     siteSearchResults.push(await searchSiteAlarms(siteId, alarms, options));
@@ -59,7 +62,7 @@ export async function searchMissingAlarms(absent: readonly StoredAlarm[], option
 }
 
 /** Joins searches. Found records count for every site; alarms without a finished search are postponed. */
-export function joinSearches(
+export function joinSearchResults(
   searches: readonly (Awaited<ReturnType<typeof searchMissingAlarms>> | null)[],
   alarms: readonly StoredAlarm[],
 ) {
@@ -85,7 +88,7 @@ async function searchSiteAlarms(siteId: number, absent: readonly StoredAlarm[], 
     // An end before the stored start may belong to an older episode: continue the search for a later end.
     if (!endsBeforeStart(missingAlarm, record)) missingAlarms.delete(record.id);
   };
-  const scanAlarms = async (filter: AlarmFilter, pages: number) => {
+  const searchPages = async (filter: AlarmFilter, pages: number) => {
     let pageCount = 0;
     try {
       for await (const page of source.alarms(filter, signal)) {
@@ -99,9 +102,9 @@ async function searchSiteAlarms(siteId: number, absent: readonly StoredAlarm[], 
   };
   const names = new Set(absent.map(({ alarm }) => alarm.trigger.displayName.slice(0, MAX_SEARCH_TEXT_LENGTH)));
   if (names.size <= MAX_SEARCHED_ALARM_NAMES)
-    for (const search of names) if (search.trim() !== "") await scanAlarms({ siteId, status: "resolved", search }, 1);
+    for (const search of names) if (search.trim() !== "") await searchPages({ siteId, status: "resolved", search }, 1);
   if (missingAlarms.values().some((known) => !options.isLastSearch(known)))
-    await scanAlarms({ siteId, status: "resolved" }, MAX_RESOLVED_PAGES);
+    await searchPages({ siteId, status: "resolved" }, MAX_RESOLVED_PAGES);
   const lastSearchAlarmIds = [...missingAlarms.values()].filter(options.isLastSearch).map(({ alarm }) => alarm.id);
   if (lastSearchAlarmIds.length === 0) return { found: foundAlarmRecords, searched: new Set<string>() };
   const listReadSettings = { idOf: ({ id }: Alarm) => id, maxPages, keepsShown: true };
@@ -130,28 +133,36 @@ export async function checkAlarmEnds(
   signal: AbortSignal,
 ): Promise<AlarmEndCheck> {
   const outdatedRecordsById = new Map(outdated.map((record) => [record.id, record]));
-  const contestedAlarms = [...outdatedRecordsById.keys()]
+  const contestedEnds = [...outdatedRecordsById.keys()]
     .flatMap((id) => alarms.get(id) ?? [])
     .filter(({ state, since }) => state === "resolved" && Math.abs(nowMs - Date.parse(since)) >= REPLICA_DELAY_MS);
   const revoked = new Set<string>();
-  const staleAlarmIds = new Set(contestedAlarms.map(({ alarm }) => alarm.id).filter((id) => last.stale.has(id)));
-  const failures = await visitEachSite(dueAlarms(last.counts, contestedAlarms, always), signal, async (siteId, due) => {
-    const endKey = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
-    const requestPages = () => source.alarms({ siteId, status: "resolved" }, signal);
-    const resolvedList = await readTwice(requestPages, { idOf: endKey, sameAs: endKey, maxPages: MAX_RESOLVED_PAGES });
-    signal.throwIfAborted();
-    if (!resolvedList.complete) return;
-    const resolvedById = Map.groupBy(resolvedList.items, ({ id }) => id);
-    for (const contestedAlarm of due) {
-      const { id } = contestedAlarm.alarm;
-      const resolvedRecords = (resolvedById.get(id) ?? []).filter(isResolvedAlarm);
-      const isAlarmEndListed = resolvedRecords.some((row) => relateToEpisode(contestedAlarm, row) !== "past");
-      staleAlarmIds.delete(id);
-      if (!isAlarmEndListed) revoked.add(id);
-      else if (!beganAfterStoredEnd(contestedAlarm, outdatedRecordsById.get(id))) staleAlarmIds.add(id);
-    }
-  });
-  return { revoked, stale: staleAlarmIds, failures, counts: countAlarmSearches(last.counts, contestedAlarms) };
+  const staleAlarmIds = new Set(contestedEnds.map(({ alarm }) => alarm.id).filter((id) => last.stale.has(id)));
+  const failures = await searchEachSite(
+    dueForSearch(last.counts, contestedEnds, always),
+    signal,
+    async (siteId, due) => {
+      const endKey = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
+      const requestPages = () => source.alarms({ siteId, status: "resolved" }, signal);
+      const resolvedList = await readTwice(requestPages, {
+        idOf: endKey,
+        sameAs: endKey,
+        maxPages: MAX_RESOLVED_PAGES,
+      });
+      signal.throwIfAborted();
+      if (!resolvedList.complete) return;
+      const resolvedById = Map.groupBy(resolvedList.items, ({ id }) => id);
+      for (const contestedAlarm of due) {
+        const { id } = contestedAlarm.alarm;
+        const resolvedRecords = (resolvedById.get(id) ?? []).filter(isResolvedAlarm);
+        const isAlarmEndListed = resolvedRecords.some((row) => relateToEpisode(contestedAlarm, row) !== "past");
+        staleAlarmIds.delete(id);
+        if (!isAlarmEndListed) revoked.add(id);
+        else if (!beganAfterStoredEnd(contestedAlarm, outdatedRecordsById.get(id))) staleAlarmIds.add(id);
+      }
+    },
+  );
+  return { revoked, stale: staleAlarmIds, failures, counts: countAlarmSearches(last.counts, contestedEnds) };
 }
 
 export function restrictEndCheck(
@@ -169,7 +180,7 @@ function beganAfterStoredEnd({ alarm }: StoredAlarm, record: Alarm | undefined):
   return startMs !== null && endMs !== null && startMs > endMs;
 }
 
-async function visitEachSite(
+async function searchEachSite(
   alarms: readonly StoredAlarm[],
   signal: AbortSignal,
   visit: (siteId: number, alarms: readonly StoredAlarm[]) => Promise<void>,

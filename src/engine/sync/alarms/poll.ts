@@ -14,9 +14,9 @@ import { isOpenAlarm } from "./diff-alarm.ts";
 import {
   type AlarmDiff,
   type AlarmDiffOptions,
-  type AlarmReading,
   diffAlarms,
   findAbsentAlarms,
+  type SeenAlarms,
   splitAlarmDiff,
 } from "./diff-alarms.ts";
 import { contradictsItself, endsBeforeStart, isEmittedAlarmEnd, isResolvedAlarm } from "./episode.ts";
@@ -26,14 +26,14 @@ import {
   type AlarmSearchCounts,
   checkAlarmEnds,
   countAlarmSearches,
-  dueAlarms,
-  joinSearches,
+  dueForSearch,
+  joinSearchResults,
   restrictEndCheck,
   searchMissingAlarms,
 } from "./missing-alarm-search.ts";
 import type { ListOptions } from "./site-alarm-list.ts";
-import { type AlarmStore, expiredAlarmIds, noteFirstSiteListings, openAlarmStore } from "./stored-alarms.ts";
-import { createUnverifiedReport, isUndisputed, type RepeatedRecords, sortAlarmRecords } from "./unverified-records.ts";
+import { type AlarmStore, expiredAlarmIds, openAlarmStore, recordFirstSiteLists } from "./stored-alarms.ts";
+import { classifyRecords, createRecordReport, isUndisputed, type RecordCounts } from "./unverified-records.ts";
 
 /**
  * Follows the active alarms of one source. One poll:
@@ -59,7 +59,7 @@ type PollState = ReturnType<typeof createAlarmPollState>;
 const TOKEN_SCOPE_CHECK_INTERVAL_MS = 300_000;
 /** Alarms compared or committed at once: 5,000 would block the event loop for half a second. */
 const ALARMS_PER_COMMIT = 250;
-const YIELDING_ALARM_COUNT_MIN = 5_000;
+const MIN_ALARMS_TO_YIELD = 5_000;
 const AVERAGED_POLL_INTERVALS = 10;
 const LATE_POLL_FACTOR = 1.15;
 
@@ -77,11 +77,11 @@ function createAlarmPollState(parts: PollContext, everyMs: () => number | null) 
     store: openAlarmStore(parts),
     list: createAlarmList(parts),
     massGuard: createMassAlarmChangeGuard(parts.log),
-    reportUnverified: createUnverifiedReport(parts),
+    reportUnverified: createRecordReport(parts),
     /** Sites listed completely since the start, and alarms of other sites emitted since then. */
     takenOverSites: new Set<number>(),
     takenOverAlarms: new Set<string>(),
-    statements: new Map() as RepeatedRecords,
+    statements: new Map() as RecordCounts,
     absenceCounts: new Map() as AlarmSearchCounts,
     ends: { counts: new Map(), stale: new Set() } as Pick<AlarmEndCheck, "counts" | "stale">,
     unfinished: new Map<string, Promise<() => unknown>>(),
@@ -107,8 +107,8 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   const verifiedAbsences = await verifyAlarmAbsences(state, firstList, listReadOptions);
   const { reading, sorted, ends } = verifiedAbsences;
   await recheckGatewaysOfNewAlarms(state, sorted.listed, signal);
-  const alarmDiffSteps = diffAlarms(store.alarms, verifiedAbsences.observation, alarmDiffOptions(state));
-  const fullAlarmDiff = await runInSlices(alarmDiffSteps, ALARMS_PER_COMMIT, clock, signal);
+  const diffGenerator = diffAlarms(store.alarms, verifiedAbsences.observation, alarmDiffOptions(state));
+  const fullAlarmDiff = await runInSlices(diffGenerator, ALARMS_PER_COMMIT, clock, signal);
   const confirmedMassEnds = await confirmMassAlarmEnds(state, findMassAlarmEnds(oldAlarms, fullAlarmDiff), signal);
   const { diff, remarks: massRemarks } = massGuard.judge(oldAlarms, fullAlarmDiff, reading.coverage, confirmedMassEnds);
   const siteIds = new Set([...(scope.known() ?? []), ...reading.listed.map((alarm) => alarm.site.id)]);
@@ -118,7 +118,7 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   const alarmRetention = { nowMs: clock.now(), overlapMs: config.alarms.resolved_overlap };
   const documentsOfLastCommit = [
     { set: store.alarmSet, remove: expiredAlarmIds(store, diff.put, alarmRetention) },
-    { set: store.siteSet, put: noteFirstSiteListings(store.sites, completeSites, "activeSince", sitesFollowedSince) },
+    { set: store.siteSet, put: recordFirstSiteLists(store.sites, completeSites, "activeSince", sitesFollowedSince) },
   ];
   await commitAlarmDiff(state, diff, documentsOfLastCommit, careful, signal);
   state.absenceCounts = countAlarmSearches(state.absenceCounts, verifiedAbsences.absent, verifiedAbsences.postponed);
@@ -190,10 +190,10 @@ function createAlarmPageEmitter(state: PollState, returning: boolean, signal: Ab
     await recheckGatewaysOfNewAlarms(state, listed, signal);
     const listedAlarmIds = new Set(listed.map(({ id }) => id));
     const storedAlarmsById = new Map([...alarms].filter(([id]) => listedAlarmIds.has(id)));
-    const reading: AlarmReading = { listed, coverage: () => "moving", found: [], searched: new Set(), scope: null };
-    const alarmDiffSteps = diffAlarms(storedAlarmsById, reading, alarmDiffOptions(state));
+    const reading: SeenAlarms = { listed, coverage: () => "moving", found: [], searched: new Set(), scope: null };
+    const diffGenerator = diffAlarms(storedAlarmsById, reading, alarmDiffOptions(state));
     try {
-      const alarmDiff = await runInSlices(alarmDiffSteps, ALARMS_PER_COMMIT, parts.clock, signal);
+      const alarmDiff = await runInSlices(diffGenerator, ALARMS_PER_COMMIT, parts.clock, signal);
       await commitAlarmDiff(state, alarmDiff, [], false, signal);
       await yieldUnlessAborted(parts.clock, signal);
       if (parts.config.alarms.startup === "reconcile") return;
@@ -222,25 +222,27 @@ async function verifyAlarmAbsences(state: PollState, first: ActiveAlarmList, how
   const { alarms } = store;
   const { signal } = how;
   const isSiteVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
-  const sortListedAlarms = (reading: ActiveAlarmList) => {
-    const sorted = sortAlarmRecords(state.statements, alarms, reading.listed, reading.coverage);
+  const classifyListed = (reading: ActiveAlarmList) => {
+    const sorted = classifyRecords(state.statements, alarms, reading.listed, reading.coverage);
     return { reading, sorted, absent: findAbsentAlarms(alarms, sorted.listed, reading.coverage, isSiteVisible) };
   };
-  let sortedReading = sortListedAlarms(first);
+  let classified = classifyListed(first);
   await yieldForManyAlarms(state, first.listed.length, signal);
-  const dueSearches = dueAlarms(state.absenceCounts, sortedReading.absent, vanishAfter);
-  const isAlarmDoubted = ({ alarm }: StoredAlarm) => sortedReading.sorted.doubted.has(alarm.id);
-  const isLastAlarmSearch = (known: StoredAlarm) => known.misses + 1 >= vanishAfter && !isAlarmDoubted(known);
-  const alarmSearch = await searchAbsentAlarms(state, "absent alarms", dueSearches, isLastAlarmSearch, signal);
+  const alarmsToSearch = dueForSearch(state.absenceCounts, classified.absent, vanishAfter);
+  const isUnverified = ({ alarm }: StoredAlarm) => classified.sorted.doubted.has(alarm.id);
+  const isLastAlarmSearch = (known: StoredAlarm) => known.misses + 1 >= vanishAfter && !isUnverified(known);
+  const alarmSearch = await searchAbsentAlarms(state, "absent alarms", alarmsToSearch, isLastAlarmSearch, signal);
   const foundRecordsById = Map.groupBy(alarmSearch.found, ({ id }) => id);
   const isAbsenceExplained = (known: StoredAlarm) =>
     (foundRecordsById.get(known.alarm.id) ?? []).some((record) => !isResolvedAlarm(record) || isNewEnd(known, record));
   // Read again while a mass drop awaits confirmation; an alarm absent for hours costs no request per poll.
-  const pendingMassDrops = sortedReading.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
-  const unexplained = [...dueSearches, ...pendingMassDrops].filter(({ alarm }) => !alarmSearch.postponed.has(alarm.id));
-  if (!sortedReading.reading.isConfirmed && !unexplained.every(isAbsenceExplained))
-    sortedReading = sortListedAlarms(await readListAgain(state, first, how));
-  const { reading, sorted, absent } = sortedReading;
+  const massDropAlarms = classified.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
+  const unexplained = [...alarmsToSearch, ...massDropAlarms].filter(
+    ({ alarm }) => !alarmSearch.postponed.has(alarm.id),
+  );
+  if (!classified.reading.isConfirmed && !unexplained.every(isAbsenceExplained))
+    classified = classifyListed(await readListAgain(state, first, how));
+  const { reading, sorted, absent } = classified;
   const endCheckLimits = { always: vanishAfter, nowMs: clock.now() };
   const checkContestedEnds = () => checkAlarmEnds(alarms, sorted.outdated, state.ends, endCheckLimits, source, signal);
   const endCheck = restrictEndCheck(await finishInTime(state, "ends", checkContestedEnds), state.ends, sorted.outdated);
@@ -256,7 +258,7 @@ async function verifyAlarmAbsences(state: PollState, first: ActiveAlarmList, how
   const unclearRecords = alarmSearch.found.filter((record) => record.status === "active" && contradictsItself(record));
   // An alarm absent from pages that were read only once may still be active.
   const unconfirmedAbsentAlarms = reading.isConfirmed ? [] : absent.filter((known) => !isAbsenceExplained(known));
-  const observation: AlarmReading = {
+  const observation: SeenAlarms = {
     listed: sorted.listed,
     insisted: sorted.insisted.difference(endCheck.stale).union(endCheck.revoked),
     corrected: sorted.corrected,
@@ -284,16 +286,21 @@ async function searchAbsentAlarms(
   signal: AbortSignal,
 ) {
   const { clock, config, scope, source } = state.parts;
-  const untilMs = halfPollIntervalEndMs(state);
-  const isLate = () => clock.monotonic() >= untilMs;
+  const deadlineMs = halfPollIntervalEndMs(state);
+  const isLate = () => clock.monotonic() >= deadlineMs;
   const visible = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
   const searchSettings = { source, maxPages: config.alarms.resolved_pages_max, isLastSearch, isLate, signal };
   const hasUnfinishedSearch = state.unfinished.has(name);
-  const firstSearch = await finishInTime(state, name, () => searchMissingAlarms(visible, searchSettings), untilMs);
+  const firstSearch = await finishInTime(state, name, () => searchMissingAlarms(visible, searchSettings), deadlineMs);
   const unanswered = visible.filter(({ alarm }) => firstSearch?.answered.has(alarm.id) === false);
-  if (!hasUnfinishedSearch || unanswered.length === 0) return joinSearches([firstSearch], visible);
-  const secondSearch = await finishInTime(state, name, () => searchMissingAlarms(unanswered, searchSettings), untilMs);
-  return joinSearches([firstSearch, secondSearch], visible);
+  if (!hasUnfinishedSearch || unanswered.length === 0) return joinSearchResults([firstSearch], visible);
+  const secondSearch = await finishInTime(
+    state,
+    name,
+    () => searchMissingAlarms(unanswered, searchSettings),
+    deadlineMs,
+  );
+  return joinSearchResults([firstSearch, secondSearch], visible);
 }
 
 async function confirmMassAlarmEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {
@@ -350,7 +357,7 @@ async function commitAlarmDiff(
 }
 
 async function yieldForManyAlarms({ parts }: PollState, alarms: number, signal: AbortSignal): Promise<void> {
-  if (alarms >= YIELDING_ALARM_COUNT_MIN) await yieldUnlessAborted(parts.clock, signal);
+  if (alarms >= MIN_ALARMS_TO_YIELD) await yieldUnlessAborted(parts.clock, signal);
 }
 
 function describeLatePolls({ parts: { source }, everyMs, pollStartsMs, pagesRead }: PollState): readonly string[] {

@@ -7,19 +7,19 @@ import type { ListPage } from "../../source/source.ts";
 import type { DocumentChange } from "../../store/store.ts";
 import { incompleteJobOutcome, JOB_OUTCOME_OK, type JobOutcome } from "../job.ts";
 import type { PollContext } from "../poll-context.ts";
-import type { StoredAlarmSite, StoredSweep } from "../snapshot.ts";
+import type { AlarmSweep, StoredAlarmSite } from "../snapshot.ts";
 import { alarmEndOrStartMs, latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import { diffResolvedAlarms } from "./diff-resolved-alarms.ts";
 import { createMassAlarmChangeGuard } from "./mass-alarm-changes.ts";
-import { noteFirstSiteListings, openAlarmStore } from "./stored-alarms.ts";
+import { openAlarmStore, recordFirstSiteLists } from "./stored-alarms.ts";
 import { describeUnreadableRecords } from "./unverified-records.ts";
 
 /** Time for which the learned order of the list of resolved alarms is trusted before all pages are read again. */
 const LIST_ORDER_TRUST_MS = 86_400_000;
 
 /** Reads the list of resolved alarms for changes between two polls; stops early if the newest come first. */
-export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner) {
+export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialRunner) {
   const { source, config, clock, log, scope } = parts;
   const { alarms: settings } = config;
   const store = openAlarmStore(parts);
@@ -37,7 +37,7 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
       maxPages: settings.resolved_pages_max,
       isAwaited: awaitsEndRecord,
     };
-    const siteReadings: ResolvedReading[] = [];
+    const siteReadings: SweptList[] = [];
     for (const siteId of settings.sites ?? [null]) {
       const resolvedAlarmPages = source.alarms({ status: "resolved", ...(siteId !== null && { siteId }) }, signal);
       siteReadings.push(await readResolvedAlarms(resolvedAlarmPages, readingLimits));
@@ -52,10 +52,10 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
   }
 
   async function compareAndCommitAlarms(
-    last: StoredSweep | undefined,
+    last: AlarmSweep | undefined,
     fromMs: number | null,
     visible: ReadonlySet<number> | null,
-    readings: readonly ResolvedReading[],
+    readings: readonly SweptList[],
   ): Promise<JobOutcome> {
     const at = isoUtc(clock.now());
     const records = readings
@@ -77,8 +77,8 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
     const documents: DocumentChange[] = [{ set: store.alarmSet, put: diff.put }];
     if (wasAlarmListSteady) {
       const siteIds = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
-      const newlyListedSites = noteFirstSiteListings(sites, siteIds, "resolvedSince", at);
-      documents.push({ set: store.siteSet, put: [...newlyListedSites, ...changedSiteVisibility(last, visible)] });
+      const newlyListedSites = recordFirstSiteLists(sites, siteIds, "resolvedSince", at);
+      documents.push({ set: store.siteSet, put: [...newlyListedSites, ...changedVisibility(last, visible)] });
       if (!isSameResolvedSweep(last, newSweep)) documents.push({ set: store.sweepSet, put: [["resolved", newSweep]] });
     }
     await parts.commit("resolved_sweep", { documents, events: diff.events });
@@ -100,25 +100,25 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
   }
 
   /** Time until which resolved alarms were read: the watermark, or earlier for sites that are visible again. */
-  function sweptUntilMs(last: StoredSweep, visible: ReadonlySet<number> | null): number {
+  function sweptUntilMs(last: AlarmSweep, visible: ReadonlySet<number> | null): number {
     const siteSweepTimesMs = [...sites.keys()].map((siteId) => siteSweptUntilMs(Number(siteId), last, visible));
     return Math.min(parseUtcMs(last.watermark) ?? 0, ...siteSweepTimesMs);
   }
 
-  function siteSweptUntilMs(siteId: number, { watermark }: StoredSweep, visible: ReadonlySet<number> | null): number {
+  function siteSweptUntilMs(siteId: number, { watermark }: AlarmSweep, visible: ReadonlySet<number> | null): number {
     const sweptUntil = sites.get(String(siteId))?.sweptUntil;
     const isSiteVisibleAgain = sweptUntil !== undefined && visible?.has(siteId) === true;
     return parseUtcMs(isSiteVisibleAgain ? sweptUntil : watermark) ?? 0;
   }
 
   /** True for an alarm that ended in its site's range to sweep. Older, deleted episodes would be emitted again. */
-  function endedInSweptRange(record: Alarm, last: StoredSweep, visible: ReadonlySet<number> | null): boolean {
+  function endedInSweptRange(record: Alarm, last: AlarmSweep, visible: ReadonlySet<number> | null): boolean {
     const sweepStartMs = siteSweptUntilMs(record.site.id, last, visible) - settings.resolved_overlap;
     return (latestAlarmTimeMs(record) ?? sweepStartMs) >= sweepStartMs;
   }
 
-  function changedSiteVisibility(
-    last: StoredSweep | undefined,
+  function changedVisibility(
+    last: AlarmSweep | undefined,
     visible: ReadonlySet<number> | null,
   ): readonly (readonly [string, StoredAlarmSite])[] {
     if (last === undefined || visible === null) return [];
@@ -129,7 +129,7 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
   }
 
   /** Time of the first list of active alarms, milliseconds: the first sweep emits episodes that ended since then. */
-  function firstAlarmListMs({ watermark }: StoredSweep): number {
+  function firstAlarmListMs({ watermark }: AlarmSweep): number {
     const firstListingTimes = [...sites.values()].map(({ activeSince }) => activeSince ?? watermark);
     return Math.min(...[watermark, ...firstListingTimes].map((time) => Date.parse(time)));
   }
@@ -145,7 +145,7 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
   }
 
   /** The next sweep starts at the latest end seen, but never in the future: a clock may be wrong. */
-  function makeNextSweep(last: StoredSweep | undefined, readings: readonly ResolvedReading[], at: string): StoredSweep {
+  function makeNextSweep(last: AlarmSweep | undefined, readings: readonly SweptList[], at: string): AlarmSweep {
     const nowMs = clock.now();
     const endMs = Math.max(...readings.map(({ latestMs }) => latestMs ?? Number.NEGATIVE_INFINITY));
     const lastWatermarkMs = parseUtcMs(last?.watermark ?? null) ?? 0;
@@ -163,7 +163,7 @@ export function createResolvedSweep(parts: PollContext, oneAtATime: SerialRunner
   return { run: sweepResolvedAlarms };
 }
 
-function isSameResolvedSweep(last: StoredSweep | undefined, next: StoredSweep): boolean {
+function isSameResolvedSweep(last: AlarmSweep | undefined, next: AlarmSweep): boolean {
   return (
     last?.watermark === next.watermark &&
     last.newestFirstBy === next.newestFirstBy &&
@@ -171,11 +171,11 @@ function isSameResolvedSweep(last: StoredSweep | undefined, next: StoredSweep): 
   );
 }
 
-type ResolvedReading = Awaited<ReturnType<typeof readResolvedAlarms>>;
+type SweptList = Awaited<ReturnType<typeof readResolvedAlarms>>;
 
-interface ResolvedReadingLimits {
+interface SweepLimits {
   readonly fromMs: number | null;
-  readonly stopBy: StoredSweep["newestFirstBy"];
+  readonly stopBy: AlarmSweep["newestFirstBy"];
   readonly maxPages: number;
   readonly isAwaited: (alarmId: string) => boolean;
 }
@@ -183,7 +183,7 @@ interface ResolvedReadingLimits {
 const LIST_ORDERS = ["resolved", "triggered"] as const;
 const TIME_BY_LIST_ORDER = { resolved: alarmEndOrStartMs, triggered: (alarm: Alarm) => parseUtcMs(alarm.triggeredAt) };
 
-async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits: ResolvedReadingLimits) {
+async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits: SweepLimits) {
   const { fromMs, stopBy, maxPages, isAwaited } = limits;
   const records: Alarm[] = [];
   const unreadableRecords: string[] = [];
@@ -205,7 +205,7 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
     }
   };
   /** `whole`: the order of the complete list is known. `steady`: no alarm can have moved to a page read before. */
-  const finish = (whole: boolean, steady: boolean, fault: { tooLong?: boolean; brokenBy?: string } = {}) => {
+  const buildResult = (whole: boolean, steady: boolean, fault: { tooLong?: boolean; brokenBy?: string } = {}) => {
     const newestFirstBy = LIST_ORDERS.find((order) => isDescending[order]) ?? null;
     const commonReadingFacts = { records, pages: pageCount, latestMs, newestFirstBy, unreadable: unreadableRecords };
     return { ...commonReadingFacts, whole, steady, tooLong: false, brokenBy: null, ...fault };
@@ -217,17 +217,19 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
       statedTotal = page.total;
       page.items.forEach(addListedAlarm);
       unreadableRecords.push(...(page.unreadable ?? []));
-      if (!page.more) return finish(true, !hasTotalChanged);
-      const isPastStart = (order: (typeof LIST_ORDERS)[number]) => fromMs === null || lastAlarmTimesMs[order] < fromMs;
-      if (stopBy !== null && fromMs !== null && isDescending[stopBy] && isPastStart(stopBy)) return finish(false, true);
+      if (!page.more) return buildResult(true, !hasTotalChanged);
+      const isBeforeStart = (order: (typeof LIST_ORDERS)[number]) =>
+        fromMs === null || lastAlarmTimesMs[order] < fromMs;
+      if (stopBy !== null && fromMs !== null && isDescending[stopBy] && isBeforeStart(stopBy))
+        return buildResult(false, true);
       if (pageCount >= maxPages) {
-        const hasReadEnough = LIST_ORDERS.some((order) => isDescending[order] && isPastStart(order));
-        return finish(hasReadEnough, hasReadEnough, { tooLong: !hasReadEnough });
+        const hasReadEnough = LIST_ORDERS.some((order) => isDescending[order] && isBeforeStart(order));
+        return buildResult(hasReadEnough, hasReadEnough, { tooLong: !hasReadEnough });
       }
     }
   } catch (error) {
     if (pageCount === 0 || !(error instanceof Malformed)) throw error;
-    return finish(false, false, { brokenBy: error.message });
+    return buildResult(false, false, { brokenBy: error.message });
   }
-  return finish(false, false);
+  return buildResult(false, false);
 }

@@ -96,9 +96,12 @@ export function createSiteListReader(
     const secondList = await readPart(siteId, {}, true, how);
     const alarms = joinItemsById(firstList.items, listItems(secondList), getAlarmId);
     lastAlarmIdsBySite.set(siteId, new Set(alarms.map(getAlarmId)));
-    if (secondList.complete && fingerprint(firstList.items, alarmState) === fingerprint(secondList.items, alarmState))
+    if (
+      secondList.complete &&
+      fingerprint(firstList.items, alarmStateKey) === fingerprint(secondList.items, alarmStateKey)
+    )
       return { listing: secondList, remark };
-    return { listing: partialList("Two readings of the parts of a list differ.", alarms, alarms.length), remark };
+    return { listing: incompleteList("Two readings of the parts of a list differ.", alarms, alarms.length), remark };
   };
 }
 
@@ -127,10 +130,10 @@ async function joinAlarmListParts(
   }
   const { total } = first;
   if (faults.length === 0 && total === ids.size && total === items.length) return { complete: true, items, pages: 1 };
-  return partialList(faults[0] ?? `The list says ${total} records and its parts show ${ids.size}.`, items, total);
+  return incompleteList(faults[0] ?? `The list says ${total} records and its parts show ${ids.size}.`, items, total);
 }
 
-function partialList(reason: string, shown: readonly Alarm[], total: number | null): Listing<Alarm> {
+function incompleteList(reason: string, shown: readonly Alarm[], total: number | null): Listing<Alarm> {
   return { complete: false, reason, shown, count: shown.length, total };
 }
 
@@ -146,6 +149,6 @@ function describeAlarmList(siteId: number, { priority, acknowledged }: ListPart)
 
 export const getAlarmId = (alarm: Alarm): string => alarm.id;
 
-export function alarmState(alarm: Alarm): string {
+export function alarmStateKey(alarm: Alarm): string {
   return `${alarm.id} ${episodeKey(alarm)} ${alarm.status}`;
 }

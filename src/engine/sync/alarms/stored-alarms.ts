@@ -2,7 +2,7 @@ import type { Gateway, Host } from "../../../core/model/building.ts";
 import { documentSet } from "../../store/store.ts";
 import { createOfflineGatewayFinder } from "../inventory/gateways.ts";
 import type { PollContext } from "../poll-context.ts";
-import { type StoredAlarm, type StoredAlarmSite, type StoredObject, type StoredSweep, syncSet } from "../snapshot.ts";
+import { type AlarmSweep, type StoredAlarm, type StoredAlarmSite, type StoredObject, syncSet } from "../snapshot.ts";
 import { latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 
@@ -23,12 +23,12 @@ export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }
     ...{ alarmSet, siteSet, sweepSet },
     alarms: syncState.get<StoredAlarm>(alarmSet),
     sites: syncState.get<StoredAlarmSite>(siteSet),
-    sweeps: syncState.get<StoredSweep>(sweepSet),
+    sweeps: syncState.get<AlarmSweep>(sweepSet),
     gatewayFinder: () => createOfflineGatewayFinder(storedGateways, storedHosts, offlineGatewayOf),
   };
 }
 
-export function noteFirstSiteListings(
+export function recordFirstSiteLists(
   sites: AlarmStore["sites"],
   siteIds: Iterable<number>,
   field: "activeSince" | "resolvedSince",

@@ -4,22 +4,23 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { type Listing, listItems } from "../listing.ts";
 
 /** Faults that make the pages of a list untrusted, once `readings` in a row show the fault for at least `forMs`. */
-const PAGE_DISTRUST_RULES = {
+const PAGE_FAULT_RULES = {
   pages: { readings: 1, forMs: 0, text: (reason: string) => reason },
   fails: { readings: 3, forMs: 120_000, text: (reason: string) => `A later page fails again and again: ${reason}` },
   ignored: { readings: 2, forMs: 0, text: () => "A later page shows the records of an earlier one." },
   records: { readings: 3, forMs: 0, text: () => "Records are on two pages, or on none." },
   total: { readings: 3, forMs: 0, text: () => "The number of records changes, and the records do not." },
 } as const;
-type DistrustKind = keyof typeof PAGE_DISTRUST_RULES;
+type PageFaultKind = keyof typeof PAGE_FAULT_RULES;
 
 const READINGS_TO_REGAIN_TRUST = 3;
 const PAGE_DISTRUST_RETRY_MS = 3_600_000;
 
 export function createListPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
-  let distrust: { readonly kind: DistrustKind; readonly sinceMs: number; readonly text: string } | null = null;
-  let faultEvidence: { readonly kind: DistrustKind; readonly sinceMs: number; readonly readings: number } | null = null;
-  let steadyReadings = 0;
+  let distrust: { readonly kind: PageFaultKind; readonly sinceMs: number; readonly text: string } | null = null;
+  let faultEvidence: { readonly kind: PageFaultKind; readonly sinceMs: number; readonly readings: number } | null =
+    null;
+  let goodReadings = 0;
   let lastAlarmIds = "";
   const isRetryDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= PAGE_DISTRUST_RETRY_MS;
 
@@ -43,16 +44,16 @@ export function createListPageTrust(clock: Clock, log: Pick<Log, "info" | "warn"
       }
       if (kind === null || listing.complete || (ofOneSite && isFaultOfRecords)) {
         faultEvidence = null;
-        steadyReadings += 1;
-        if (distrust === null || (distrust.kind !== "pages" && steadyReadings < READINGS_TO_REGAIN_TRUST)) return;
+        goodReadings += 1;
+        if (distrust === null || (distrust.kind !== "pages" && goodReadings < READINGS_TO_REGAIN_TRUST)) return;
         log.info("the pages of the list of active alarms can be trusted again");
         distrust = null;
         return;
       }
-      steadyReadings = 0;
+      goodReadings = 0;
       const earlierFaultEvidence = faultEvidence?.kind === kind ? faultEvidence : { kind, sinceMs: nowMs, readings: 0 };
       faultEvidence = { ...earlierFaultEvidence, readings: earlierFaultEvidence.readings + 1 };
-      const { readings, forMs, text } = PAGE_DISTRUST_RULES[kind];
+      const { readings, forMs, text } = PAGE_FAULT_RULES[kind];
       if (faultEvidence.readings < readings || nowMs - faultEvidence.sinceMs < forMs) return;
       const reason = text(listing.reason);
       if (distrust === null)
@@ -65,7 +66,7 @@ export function createListPageTrust(clock: Clock, log: Pick<Log, "info" | "warn"
   };
 }
 
-function findPageFault(listing: Listing<Alarm>): DistrustKind | null {
+function findPageFault(listing: Listing<Alarm>): PageFaultKind | null {
   if (listing.complete) return null;
   if (listing.brokenBy === "pages") return "pages";
   if (listing.brokenBy === "trouble") return listing.failure === undefined ? "ignored" : "fails";

@@ -2,7 +2,7 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { PollContext } from "../poll-context.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
-import { fillRecord, type SiteCoverage } from "./diff-alarms.ts";
+import { fillRecord, type ListCoverage } from "./diff-alarms.ts";
 import {
   contradictsItself,
   episodeKey,
@@ -17,22 +17,22 @@ import {
 import type { AlarmEndCheck } from "./missing-alarm-search.ts";
 
 /** Listed alarm records, sorted. `doubted`: ids that change nothing now. `insisted`: ids of accepted old records. */
-export type SortedAlarmRecords = ReturnType<typeof sortAlarmRecords>;
+export type ClassifiedRecords = ReturnType<typeof classifyRecords>;
 
-export type RepeatedRecords = ReadonlyMap<
+export type RecordCounts = ReadonlyMap<
   string,
   { readonly siteId: number; readonly text: string; readonly times: number }
 >;
 
-const CONFIRMING_POLLS = 2;
+const POLLS_TO_CONFIRM = 2;
 /** Number of polls after which an outdated record counts: 10 polls (5 minutes) outlast a usual cache. */
 const OUTDATED_RECORD_POLLS = 10;
 
-export function sortAlarmRecords(
-  statements: RepeatedRecords,
+export function classifyRecords(
+  statements: RecordCounts,
   alarms: ReadonlyMap<string, StoredAlarm>,
   records: readonly Alarm[],
-  coverage: (siteId: number) => SiteCoverage,
+  coverage: (siteId: number) => ListCoverage,
 ) {
   const listed: Alarm[] = [];
   const doubted = new Set<string>();
@@ -41,13 +41,13 @@ export function sortAlarmRecords(
   const outdated: Alarm[] = [];
   const insisted = new Set<string>();
   const corrected = new Set<string>();
-  const newAlarmStatements = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
-  const countRepeatedAlarmState = (alarm: Alarm) => {
-    const alarmStatementText = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
-    const earlierAlarmStatement = statements.get(alarm.id);
-    const statementCount = earlierAlarmStatement?.text === alarmStatementText ? earlierAlarmStatement.times + 1 : 1;
-    newAlarmStatements.set(alarm.id, { siteId: alarm.site.id, text: alarmStatementText, times: statementCount });
-    return statementCount;
+  const newCounts = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
+  const countRepeatedRecord = (alarm: Alarm) => {
+    const recordText = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
+    const earlierRecord = statements.get(alarm.id);
+    const repetitions = earlierRecord?.text === recordText ? earlierRecord.times + 1 : 1;
+    newCounts.set(alarm.id, { siteId: alarm.site.id, text: recordText, times: repetitions });
+    return repetitions;
   };
   for (const record of records) {
     const oldAlarm = alarms.get(record.id);
@@ -57,7 +57,7 @@ export function sortAlarmRecords(
     if (!isRecordReadable || hasOnlyId(record)) unreadable.push(record.id);
     if (!isRecordReadable || contradictsItself(alarm)) {
       if (isRecordReadable) contradictory.push(alarm);
-      const isRecordConfirmed = countRepeatedAlarmState(alarm) >= CONFIRMING_POLLS;
+      const isRecordConfirmed = countRepeatedRecord(alarm) >= POLLS_TO_CONFIRM;
       // The list of resolved alarms decides about a record that states the end of its alarm.
       if (isRecordReadable && isRecordConfirmed && !isResolvedAlarm(alarm)) listed.push(alarm);
       else doubted.add(alarm.id);
@@ -66,13 +66,13 @@ export function sortAlarmRecords(
       outdated.push(alarm);
       // An alarm that already came back and ended again by the same end reopens only with a later event.
       const hasAlarmReturnedBefore = oldAlarm.state === "resolved" && isEmittedAlarmEnd(oldAlarm, oldAlarm.alarm);
-      if (!hasAlarmReturnedBefore && countRepeatedAlarmState(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
-    } else if (oldAlarm && hasOtherStartTime(oldAlarm, record) && countRepeatedAlarmState(record) >= CONFIRMING_POLLS) {
+      if (!hasAlarmReturnedBefore && countRepeatedRecord(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
+    } else if (oldAlarm && hasOtherStartTime(oldAlarm, record) && countRepeatedRecord(record) >= POLLS_TO_CONFIRM) {
       corrected.add(alarm.id);
       listed.push(fillRecord(alarms, record, true));
     } else listed.push(alarm);
   }
-  return { listed, doubted, contradictory, unreadable, outdated, insisted, corrected, statements: newAlarmStatements };
+  return { listed, doubted, contradictory, unreadable, outdated, insisted, corrected, statements: newCounts };
 }
 
 /** True for a record to emit before the rest of the list: no contradiction, other start or other episode. */
@@ -85,10 +85,10 @@ export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boo
   return relateToEpisode(known, alarm) === "same" && alarm.triggeredAt === known.alarm.triggeredAt;
 }
 
-export function createUnverifiedReport({ source: { name: source }, metrics, log }: PollContext) {
+export function createRecordReport({ source: { name: source }, metrics, log }: PollContext) {
   let wereContradictory = false;
   return (
-    { contradictory, unreadable }: SortedAlarmRecords,
+    { contradictory, unreadable }: ClassifiedRecords,
     { revoked, stale }: AlarmEndCheck,
     withoutId: readonly string[],
   ): readonly string[] => {

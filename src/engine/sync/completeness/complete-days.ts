@@ -27,13 +27,13 @@ export const utcDay = (atMs: number): number => Math.floor(atMs / DAY_MS);
 export const dayDate = (day: number): string => isoUtc(day * DAY_MS).slice(0, 10);
 export const dateToDay = (date: string): number => utcDay(Date.parse(`${date}T00:00:00Z`));
 
-const lastStartBefore = memoizeByKey((resolution: BucketRules["resolution"]) =>
+const lastBucketStartBefore = memoizeByKey((resolution: BucketRules["resolution"]) =>
   memoizeByKey((timeZone: string) => memoizeByKey((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
 );
 
 /** Returns the days whose buckets all begin within a range; the day of `opensAt` counts from `opensAt` on. */
 function completeDays({ fromMs, toMs }: TimeRange, opensAt: number, { resolution, timeZone }: BucketRules): DayRange {
-  const from = fromMs <= opensAt ? utcDay(fromMs) : utcDay(lastStartBefore(resolution)(timeZone)(fromMs)) + 1;
+  const from = fromMs <= opensAt ? utcDay(fromMs) : utcDay(lastBucketStartBefore(resolution)(timeZone)(fromMs)) + 1;
   return { from, until: utcDay(toMs) };
 }
 
@@ -46,7 +46,7 @@ export interface DayCount {
   readonly null: number;
 }
 
-export type DayPointCounts = ReadonlyMap<number, DayCount>;
+export type CountsByDay = ReadonlyMap<number, DayCount>;
 
 interface EqualDaysCount extends DayCount {
   readonly first: number;
@@ -63,7 +63,7 @@ function parseDayCounts(text: string): readonly EqualDaysCount[] {
   });
 }
 
-export function countsBetween(text: string, from: number, until: number): DayPointCounts {
+export function countsBetween(text: string, from: number, until: number): CountsByDay {
   const counts = new Map<number, DayCount>();
   for (const { first, last, had, null: nulls } of parseDayCounts(text))
     for (let day = Math.max(first, from); day <= Math.min(last, until - 1); day++)
@@ -71,11 +71,11 @@ export function countsBetween(text: string, from: number, until: number): DayPoi
   return counts;
 }
 
-export function countOn(text: string, day: number): DayCount | undefined {
+export function countOfDay(text: string, day: number): DayCount | undefined {
   return parseDayCounts(text).find(({ first, last }) => first <= day && day <= last);
 }
 
-export function addCounts(text: string, more: DayPointCounts): string {
+export function mergeCounts(text: string, more: CountsByDay): string {
   if (more.size === 0) return text;
   const counts = new Map(allDayCounts(text));
   for (const [day, { had, null: nulls }] of more) {
@@ -94,7 +94,7 @@ export function splitDayCounts(text: string, day: number): readonly [before: str
   ];
 }
 
-function formatDayCounts(counts: DayPointCounts): string {
+function formatDayCounts(counts: CountsByDay): string {
   const equalDaysEntries: { first: number; last: number; counts: string }[] = [];
   for (const [day, { had, null: nulls }] of [...counts].sort(([a], [b]) => a - b)) {
     const dayCountText = nulls === 0 ? `${had}` : `${had}.${nulls}`;
@@ -137,22 +137,22 @@ export function countEmittedPoints(
   }
   for (let at = 0; at < revised.length; at++) {
     const pointTimeMs = revised.timeMs(at);
-    const nullsReplaced = Number(before.get(pointTimeMs) == null) - Number(revised.value(at) === null);
-    add(findBucketStart(pointTimeMs), nullsReplaced, -nullsReplaced);
+    const replacedNullCount = Number(before.get(pointTimeMs) == null) - Number(revised.value(at) === null);
+    add(findBucketStart(pointTimeMs), replacedNullCount, -replacedNullCount);
   }
   return countsByDay;
 }
 
-export interface DaySeries {
+export interface SeriesState {
   readonly ledger: StoredLedger;
   readonly rules: SeriesRules;
   readonly located: { readonly outOfSight?: "site" | "tag" };
 }
 
-export const wantedFrom = ({ wished, since }: StoredLedger): number => Math.min(parseTime(wished), parseTime(since));
+export const historyStart = ({ wished, since }: StoredLedger): number => Math.min(parseTime(wished), parseTime(since));
 
 /** False for tags that left the lists, and for series of backfill requests only: they need no further buckets. */
-export function isHistoryWanted({ rules, located }: Pick<DaySeries, "rules" | "located">): boolean {
+export function isHistoryWanted({ rules, located }: Pick<SeriesState, "rules" | "located">): boolean {
   return located.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
 }
 
@@ -169,13 +169,13 @@ export interface GaplessDays {
 const REFUSALS_UNTIL_FINAL = 3;
 const MIN_DAY = Number.NEGATIVE_INFINITY;
 const MAX_DAY = Number.POSITIVE_INFINITY;
-const NO_LIMITS: GaplessDays = { begin: MAX_DAY, from: MIN_DAY, until: MAX_DAY, sealFrom: MIN_DAY, sealUntil: MAX_DAY };
+const ALL_DAYS: GaplessDays = { begin: MAX_DAY, from: MIN_DAY, until: MAX_DAY, sealFrom: MIN_DAY, sealUntil: MAX_DAY };
 
 const gaplessDaysCache = new WeakMap<StoredLedger, { readonly rules: SeriesRules; readonly reach: GaplessDays }>();
 
-export function dayReach(series: DaySeries & { readonly total: boolean }): GaplessDays {
+export function findGaplessDays(series: SeriesState & { readonly total: boolean }): GaplessDays {
   const { ledger, rules } = series;
-  if (!isHistoryWanted(series)) return NO_LIMITS;
+  if (!isHistoryWanted(series)) return ALL_DAYS;
   const cachedGaplessDays = gaplessDaysCache.get(ledger);
   if (cachedGaplessDays?.rules === rules) return cachedGaplessDays.reach;
   const gaplessDays = computeGaplessDays(ledger, rules, series.total);
@@ -184,10 +184,10 @@ export function dayReach(series: DaySeries & { readonly total: boolean }): Gaple
 }
 
 function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, total: boolean): GaplessDays {
-  const startMs = wantedFrom(ledger);
+  const startMs = historyStart(ledger);
   const firstWantedDay = utcDay(startMs);
   const countedFromDay = firstCountedDay(ledger);
-  if (ledger.state === "no-log") return { ...NO_LIMITS, begin: firstWantedDay, sealFrom: countedFromDay };
+  if (ledger.state === "no-log") return { ...ALL_DAYS, begin: firstWantedDay, sealFrom: countedFromDay };
   const watermarkMs = parseTime(ledger.watermark);
   const completeDaysAtWatermark = (ranges: readonly TimeRange[]) => {
     const foundRange = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs >= watermarkMs);
@@ -240,7 +240,7 @@ export function intersectGaplessDays(a: GaplessDays, b: GaplessDays): GaplessDay
   };
 }
 
-export function completedDays(before: StoredLedger, after: StoredLedger): readonly DayRange[] {
+export function findNewlyCompleteDays(before: StoredLedger, after: StoredLedger): readonly DayRange[] {
   if (before.spans === after.spans) return [];
   const completeRangesBefore = findCompleteDayRanges(before);
   return findCompleteDayRanges(after).flatMap((range) =>
@@ -250,13 +250,13 @@ export function completedDays(before: StoredLedger, after: StoredLedger): readon
 
 function findCompleteDayRanges(ledger: StoredLedger): readonly TimeRange[] {
   return fetchedRanges(ledger.spans).flatMap((fetched) => {
-    const { from, until } = completeDays(fetched, wantedFrom(ledger), ledger);
+    const { from, until } = completeDays(fetched, historyStart(ledger), ledger);
     const rangeFromDay = Math.max(from, firstCountedDay(ledger));
     return rangeFromDay < until ? [{ fromMs: rangeFromDay, toMs: until }] : [];
   });
 }
 
-export async function loadCount(
+export async function loadDayCount(
   store: Pick<Store, "document">,
   source: string,
   key: string,
@@ -266,6 +266,7 @@ export async function loadCount(
   const dayCountsText = ledger.days ?? "";
   const movedDayCounts =
     ledger.daysMoved === true ? await store.document<StoredDayCounts>(syncSet("history-days", source), key) : undefined;
-  if (movedDayCounts === undefined || movedDayCounts.timeZone !== ledger.timeZone) return countOn(dayCountsText, day);
-  return countOn(addCounts(movedDayCounts.days, countsBetween(dayCountsText, day, day + 1)), day);
+  if (movedDayCounts === undefined || movedDayCounts.timeZone !== ledger.timeZone)
+    return countOfDay(dayCountsText, day);
+  return countOfDay(mergeCounts(movedDayCounts.days, countsBetween(dayCountsText, day, day + 1)), day);
 }

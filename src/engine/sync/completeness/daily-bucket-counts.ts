@@ -13,31 +13,31 @@ import { closedUntilMs } from "../history/ledger.ts";
 import { type LedgerRange, toRanges } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series-registry.ts";
 import {
+  type CountsByDay,
   type DayCount,
-  type DayPointCounts,
   type DayRange,
-  type DaySeries,
   dayDate,
+  historyStart,
   isHistoryWanted,
-  wantedFrom,
+  type SeriesState,
 } from "./complete-days.ts";
 
-export interface ServiceStatement {
+export interface ServiceMessage {
   readonly said: string | null;
   readonly at: string | null;
 }
 
-const EMPTY_SERVICE_STATEMENT: ServiceStatement = { said: null, at: null };
+const NO_SERVICE_MESSAGE: ServiceMessage = { said: null, at: null };
 
-const toServiceStatement = ({ said, at }: Pick<LedgerRange, "said" | "at">) => ({ said: said ?? null, at: at ?? null });
+const toServiceMessage = ({ said, at }: Pick<LedgerRange, "said" | "at">) => ({ said: said ?? null, at: at ?? null });
 
-export interface SeriesDay extends DayBucketCounts {
+export interface SeriesDayBuckets extends DayBucketCounts {
   readonly why: WaitingSeries["why"] | null;
-  readonly noLog: ServiceStatement | null;
-  readonly refusal: ServiceStatement | null;
+  readonly noLog: ServiceMessage | null;
+  readonly refusal: ServiceMessage | null;
 }
 
-const EMPTY_DAY_ACCOUNT = {
+const ZERO_BUCKET_COUNTS = {
   expected: 0,
   had: 0,
   null: 0,
@@ -48,38 +48,43 @@ const EMPTY_DAY_ACCOUNT = {
   notWanted: 0,
 };
 
-function addAccounts(a: DayBucketCounts, b: DayBucketCounts): DayBucketCounts {
-  const sum: { -readonly [name in keyof DayBucketCounts]: number } = { ...EMPTY_DAY_ACCOUNT };
+function sumCounts(a: DayBucketCounts, b: DayBucketCounts): DayBucketCounts {
+  const sum: { -readonly [name in keyof DayBucketCounts]: number } = { ...ZERO_BUCKET_COUNTS };
   for (const countName of Object.keys(sum) as (keyof DayBucketCounts)[]) sum[countName] = a[countName] + b[countName];
   return sum;
 }
 
-export function countSeriesDay(series: DaySeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
+export function countSeriesDay(
+  series: SeriesState,
+  day: number,
+  count: DayCount | undefined,
+  nowMs: number,
+): SeriesDayBuckets {
   const { ledger, rules } = series;
   const dayTimeRange: TimeRange = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
-  const buckets = (range: TimeRange) => countBuckets(day, ledger, range);
-  const wantedFromMs = isHistoryWanted(series) ? wantedFrom(ledger) : Number.POSITIVE_INFINITY;
-  const countWantedBuckets = ({ fromMs, toMs }: TimeRange) => buckets({ fromMs: Math.max(fromMs, wantedFromMs), toMs });
+  const countIn = (range: TimeRange) => countBuckets(day, ledger, range);
+  const wantedFromMs = isHistoryWanted(series) ? historyStart(ledger) : Number.POSITIVE_INFINITY;
+  const countWantedBuckets = ({ fromMs, toMs }: TimeRange) => countIn({ fromMs: Math.max(fromMs, wantedFromMs), toMs });
   let [answered, withoutLog, refused] = [0, 0, 0];
   let pending = countWantedBuckets(dayTimeRange);
-  let noLog: ServiceStatement | null = null;
-  let refusal: ServiceStatement | null = null;
+  let noLog: ServiceMessage | null = null;
+  let refusal: ServiceMessage | null = null;
   for (const ledgerRange of toRanges(ledger.spans)) {
-    const coveredBuckets = buckets(ledgerRange);
+    const coveredBuckets = countIn(ledgerRange);
     if (coveredBuckets === 0) continue;
     pending -= countWantedBuckets(ledgerRange);
     if (ledgerRange.why === "no-log") {
       withoutLog += coveredBuckets;
-      noLog = toServiceStatement(ledgerRange);
+      noLog = toServiceMessage(ledgerRange);
     } else if (ledgerRange.why === "refused") {
       refused += coveredBuckets;
-      refusal = toServiceStatement(ledgerRange);
+      refusal = toServiceMessage(ledgerRange);
     } else answered += coveredBuckets;
   }
   const watermarkMs = parseTime(ledger.watermark);
   if (pending > 0 && ledger.state === "no-log") {
     withoutLog += pending;
-    noLog = ledger.refusal === null ? (noLog ?? EMPTY_SERVICE_STATEMENT) : toServiceStatement(ledger.refusal);
+    noLog = ledger.refusal === null ? (noLog ?? NO_SERVICE_MESSAGE) : toServiceMessage(ledger.refusal);
     pending = 0;
   } else if (pending > 0 && ledger.refusal !== null) {
     // The service refused new buckets or the log discovery; older buckets may still be fetched.
@@ -90,21 +95,21 @@ export function countSeriesDay(series: DaySeries, day: number, count: DayCount |
     );
     refused += refusedNewBuckets;
     pending -= refusedNewBuckets;
-    if (refusedNewBuckets > 0) refusal = toServiceStatement(ledger.refusal);
+    if (refusedNewBuckets > 0) refusal = toServiceMessage(ledger.refusal);
   }
   const had = Math.min(answered, count?.had ?? 0);
   const nullBuckets = Math.min(answered - had, count?.null ?? 0);
   const expected = answered + withoutLog + refused + pending;
   return {
     ...{ expected, had, null: nullBuckets, absent: answered - had - nullBuckets, withoutLog, refused, pending },
-    notWanted: buckets(dayTimeRange) - expected,
+    notWanted: countIn(dayTimeRange) - expected,
     why: pending === 0 ? null : pendingBucketsReason(series, dayTimeRange, watermarkMs, nowMs),
     ...{ noLog, refusal },
   };
 }
 
 function pendingBucketsReason(
-  { ledger, rules, located }: DaySeries,
+  { ledger, rules, located }: SeriesState,
   { fromMs, toMs }: TimeRange,
   watermarkMs: number,
   nowMs: number,
@@ -117,9 +122,9 @@ function pendingBucketsReason(
   return watermarkMs < fromMs || bucketsClosedUntilMs < toMs ? "open" : "backfill";
 }
 
-export interface SiteSeries extends DaySeries {
+export interface TagSeries extends SeriesState {
   readonly total: boolean;
-  readonly located: DaySeries["located"] & { readonly tag: Tag; readonly siteId: number };
+  readonly located: SeriesState["located"] & { readonly tag: Tag; readonly siteId: number };
 }
 
 export interface SiteDayCounts {
@@ -132,36 +137,36 @@ export interface SiteDayCounts {
 
 const MAX_LISTED_SERIES_PER_DAY = 200;
 
-export function createSiteDay(day: number) {
-  let account: DayBucketCounts = EMPTY_DAY_ACCOUNT;
+export function dayCounter(day: number) {
+  let account: DayBucketCounts = ZERO_BUCKET_COUNTS;
   let count = 0;
-  const groups = new Map<string, SeriesAccount>();
+  const accounts = new Map<string, SeriesAccount>();
   const withoutLog: SeriesStatement[] = [];
   const refused: SeriesStatement[] = [];
   return {
-    add(series: SiteSeries, counted: DayCount | undefined, nowMs: number): SeriesDay {
-      const seriesDay = countSeriesDay(series, day, counted, nowMs);
-      if (seriesDay.expected === 0) return seriesDay;
+    add(series: TagSeries, counted: DayCount | undefined, nowMs: number): SeriesDayBuckets {
+      const dayBuckets = countSeriesDay(series, day, counted, nowMs);
+      if (dayBuckets.expected === 0) return dayBuckets;
       const { ledger, total, located } = series;
       const { resolution, timeZone } = ledger;
-      account = addAccounts(account, seriesDay);
+      account = sumCounts(account, dayBuckets);
       count++;
       const resolutionKey = seriesResolutionKey(series);
-      const group = groups.get(resolutionKey) ?? { ...EMPTY_DAY_ACCOUNT, resolution, timeZone, total, series: 0 };
-      groups.set(resolutionKey, { ...group, ...addAccounts(group, seriesDay), series: group.series + 1 });
-      const buildSeriesStatement = (buckets: number, statement: ServiceStatement | null): SeriesStatement => ({
+      const group = accounts.get(resolutionKey) ?? { ...ZERO_BUCKET_COUNTS, resolution, timeZone, total, series: 0 };
+      accounts.set(resolutionKey, { ...group, ...sumCounts(group, dayBuckets), series: group.series + 1 });
+      const buildSeriesStatement = (buckets: number, statement: ServiceMessage | null): SeriesStatement => ({
         ...{ tagId: located.tag.id, resolution, total, buckets },
-        ...(statement ?? EMPTY_SERVICE_STATEMENT),
+        ...(statement ?? NO_SERVICE_MESSAGE),
       });
-      if (seriesDay.withoutLog > 0) withoutLog.push(buildSeriesStatement(seriesDay.withoutLog, seriesDay.noLog));
-      if (seriesDay.refused > 0) refused.push(buildSeriesStatement(seriesDay.refused, seriesDay.refusal));
-      return seriesDay;
+      if (dayBuckets.withoutLog > 0) withoutLog.push(buildSeriesStatement(dayBuckets.withoutLog, dayBuckets.noLog));
+      if (dayBuckets.refused > 0) refused.push(buildSeriesStatement(dayBuckets.refused, dayBuckets.refusal));
+      return dayBuckets;
     },
-    done: (): SiteDayCounts => ({ account, series: count, byResolution: [...groups.values()], withoutLog, refused }),
+    done: (): SiteDayCounts => ({ account, series: count, byResolution: [...accounts.values()], withoutLog, refused }),
   };
 }
 
-export function buildDayFact(
+export function buildDaySealedFact(
   site: Site,
   day: number,
   { account, series, byResolution, withoutLog, refused }: SiteDayCounts,
@@ -187,13 +192,13 @@ export function buildHistoryCompleteEvent(
   series: Series,
   source: string,
   { from, until }: DayRange,
-  counts: DayPointCounts,
+  counts: CountsByDay,
   nowMs: number,
 ): Event<"history-complete"> | null {
   const { located, ledger, total } = series;
   const { resolution, timeZone } = ledger;
-  let sum: DayBucketCounts = EMPTY_DAY_ACCOUNT;
-  for (let day = from; day < until; day++) sum = addAccounts(sum, countSeriesDay(series, day, counts.get(day), nowMs));
+  let sum: DayBucketCounts = ZERO_BUCKET_COUNTS;
+  for (let day = from; day < until; day++) sum = sumCounts(sum, countSeriesDay(series, day, counts.get(day), nowMs));
   if (sum.expected === 0) return null;
   const dateRange = { firstDate: dayDate(from), lastDate: dayDate(until - 1) };
   // Use the subject of the history events, so that sinks that order by subject deliver this event after them.

@@ -19,36 +19,36 @@ import {
   syncSet,
 } from "../snapshot.ts";
 import {
-  addCounts,
   allDayCounts,
-  completedDays,
   countEmittedPoints,
-  countOn,
+  countOfDay,
   countsBetween,
   DAY_RETENTION_DAYS,
   type DayRange,
   dateToDay,
   dayDate,
-  dayReach,
   type EmittedHistoryPoints,
+  findGaplessDays,
+  findNewlyCompleteDays,
   type GaplessDays,
   intersectGaplessDays,
-  loadCount,
+  loadDayCount,
+  mergeCounts,
   splitDayCounts,
   utcDay,
 } from "./complete-days.ts";
 import {
-  buildDayFact,
+  buildDaySealedFact,
   buildHistoryCompleteEvent,
   countSeriesDay,
-  createSiteDay,
+  dayCounter,
   type SiteDayCounts,
   seriesResolutionKey,
 } from "./daily-bucket-counts.ts";
 
 export type FinalizedDays = ReturnType<typeof createFinalizedDays>;
 
-export type DayChangeNotes = ReturnType<FinalizedDays["notes"]>;
+export type DayChangeCollector = ReturnType<FinalizedDays["notes"]>;
 
 interface SiteUtcDay {
   readonly siteId: number;
@@ -66,11 +66,11 @@ const DAY_CHANGE_MERGE_MS = 300_000;
 /** Pause between the last change of a finalized day and its next revision, in milliseconds. */
 const DAY_CHANGE_SETTLING_MS = 3_600_000;
 /** Shortest time between two comparisons of ledgers: around midnight thousands of ledgers reach the next day. */
-const MIN_LEDGER_COMPARISON_MS = 10_000;
+const MIN_COMPARISON_GAP_MS = 10_000;
 /** Longest time between two comparisons of ledgers, because refusals and overdue days depend on the clock. */
-const MAX_LEDGER_COMPARISON_MS = 600_000;
+const MAX_COMPARISON_GAP_MS = 600_000;
 const SERIES_COUNTED_PER_YIELD = 500;
-const SERIES_COUNTED_PER_TURN = 5_000;
+const SERIES_COUNTED_PER_REFRESH = 5_000;
 const MAX_LISTED_WAITING_SERIES = 20;
 const NEVER_MS = Number.NEGATIVE_INFINITY;
 
@@ -100,10 +100,10 @@ export function createFinalizedDays(options: {
   let dayChanges = new Map<string, StoredDayChange>();
   let emittedDates = new Map<string, StoredCompleteness>();
   let isLoaded = false;
-  let haveLedgersMoved = true;
+  let haveDaysChanged = true;
   let ledgersComparedAtMs = NEVER_MS;
   let dueSiteDays: SiteUtcDay[] = [];
-  const attemptedAtMs = new Map<string, number>();
+  const countedAtMs = new Map<string, number>();
   let dayBeingCounted: (SiteUtcDay & { isDisturbed: boolean }) | null = null;
 
   async function loadFinalizedDays(): Promise<void> {
@@ -137,7 +137,7 @@ export function createFinalizedDays(options: {
   function collectDayChanges(nowMs: number) {
     const events: Event<"history-complete">[] = [];
     const movedDayCounts = new Map<string, StoredDayCounts>();
-    const changeMarks = new Map<string, StoredDayChange>();
+    const newChanges = new Map<string, StoredDayChange>();
     const ledgersBefore = new Map<Series, StoredLedger>();
 
     async function loadMovedDayCounts({ key }: Series, ledger: StoredLedger): Promise<string> {
@@ -150,18 +150,18 @@ export function createFinalizedDays(options: {
     async function moveCountsOutOfLedger(series: Series, ledger: StoredLedger): Promise<StoredLedger> {
       const [old, left] = splitDayCounts(ledger.days ?? "", utcDay(Date.parse(ledger.rememberedFrom)));
       if (old === "") return ledger;
-      const all = addCounts(await loadMovedDayCounts(series, ledger), allDayCounts(old));
+      const all = mergeCounts(await loadMovedDayCounts(series, ledger), allDayCounts(old));
       const [, retained] = splitDayCounts(all, utcDay(nowMs) - DAY_RETENTION_DAYS);
       movedDayCounts.set(series.key, { timeZone: ledger.timeZone, days: retained });
       return { ...ledger, days: left, daysMoved: true };
     }
 
-    async function emitComplete(series: Series, ledger: StoredLedger, ranges: readonly DayRange[]): Promise<void> {
+    async function addEvents(series: Series, ledger: StoredLedger, ranges: readonly DayRange[]): Promise<void> {
       if (ranges.length === 0) return;
       const oldDays = await loadMovedDayCounts(series, ledger);
       for (const dayRange of ranges) {
         const { from, until } = dayRange;
-        const counts = countsBetween(addCounts(oldDays, countsBetween(ledger.days ?? "", from, until)), from, until);
+        const counts = countsBetween(mergeCounts(oldDays, countsBetween(ledger.days ?? "", from, until)), from, until);
         const event = buildHistoryCompleteEvent({ ...series, ledger }, source, dayRange, counts, nowMs);
         if (event !== null) events.push(event);
       }
@@ -173,9 +173,12 @@ export function createFinalizedDays(options: {
         const points = emitted.get(day)?.points ?? 0;
         if (!isDayFetched && points === 0) continue;
         const key = siteDayKey({ siteId, day });
-        const lastMark = changeMarks.get(key) ?? dayChanges.get(key);
-        const isSame = lastMark !== undefined && nowMs - Date.parse(lastMark.at) < DAY_CHANGE_MERGE_MS;
-        changeMarks.set(key, { at: isSame ? lastMark.at : isoUtc(nowMs), points: (lastMark?.points ?? 0) + points });
+        const lastChange = newChanges.get(key) ?? dayChanges.get(key);
+        const isRecent = lastChange !== undefined && nowMs - Date.parse(lastChange.at) < DAY_CHANGE_MERGE_MS;
+        newChanges.set(key, {
+          at: isRecent ? lastChange.at : isoUtc(nowMs),
+          points: (lastChange?.points ?? 0) + points,
+        });
       }
     }
 
@@ -189,10 +192,10 @@ export function createFinalizedDays(options: {
           before.days === undefined && before.countedFrom === undefined && fetchedRangesBefore.length > 0;
         const ledger: StoredLedger = {
           ...after,
-          days: addCounts(before.days ?? "", emittedByDay),
+          days: mergeCounts(before.days ?? "", emittedByDay),
           ...(hadNoDayCounts ? { countedFrom: isoUtc(fetchedRangesBefore.at(-1)?.toMs ?? nowMs) } : {}),
         };
-        await emitComplete(series, ledger, completedDays(before, ledger));
+        await addEvents(series, ledger, findNewlyCompleteDays(before, ledger));
         const hasNewFetchedRanges = before.spans !== ledger.spans;
         const fetched = hasNewFetchedRanges
           ? fetchedRanges(ledger.spans).flatMap((range) => subtractRanges(range, fetchedRangesBefore))
@@ -203,18 +206,18 @@ export function createFinalizedDays(options: {
       documents: (): readonly DocumentChange[] =>
         [
           { set: movedDayCountsSet, put: [...movedDayCounts] },
-          { set: changedDaysSet, put: [...changeMarks] },
+          { set: changedDaysSet, put: [...newChanges] },
         ].filter(({ put }) => put.length > 0),
       committed(): void {
-        for (const [key, mark] of changeMarks) dayChanges.set(key, mark);
-        for (const [series, before] of ledgersBefore) noteLedgerMove(before, series);
+        for (const [key, mark] of newChanges) dayChanges.set(key, mark);
+        for (const [series, before] of ledgersBefore) noteChange(before, series);
       },
     };
   }
 
-  function noteLedgerMove(before: StoredLedger, series: Series): void {
-    const [old, now] = [dayReach({ ...series, ledger: before }), dayReach(series)];
-    haveLedgersMoved ||= (Object.keys(now) as (keyof GaplessDays)[]).some((name) => old[name] !== now[name]);
+  function noteChange(before: StoredLedger, series: Series): void {
+    const [old, now] = [findGaplessDays({ ...series, ledger: before }), findGaplessDays(series)];
+    haveDaysChanged ||= (Object.keys(now) as (keyof GaplessDays)[]).some((name) => old[name] !== now[name]);
     if (dayBeingCounted?.siteId === series.located.siteId) dayBeingCounted.isDisturbed ||= before !== series.ledger;
   }
 
@@ -229,10 +232,10 @@ export function createFinalizedDays(options: {
     const lastDates = emittedDates.get(key);
     const dates = { from: reach.from <= reach.begin ? null : dayDate(from), until: dayDate(reach.until) };
     const overdueDay = utcDay(closedUntilMs(rules, nowMs - 2 * rules.everyMs));
-    const isCompletenessHeldBack = reach.until < overdueDay;
-    const overdueDate = isCompletenessHeldBack ? dayDate(overdueDay) : (lastDates?.heldBack ?? null);
+    const isCompletenessOverdue = reach.until < overdueDay;
+    const overdueDate = isCompletenessOverdue ? dayDate(overdueDay) : (lastDates?.heldBack ?? null);
     if (lastDates?.from === dates.from && lastDates.until === dates.until && lastDates.heldBack === overdueDate) return;
-    const waitingSeries = isCompletenessHeldBack ? listWaitingSeries(members, reach.until, nowMs) : [];
+    const waitingSeries = isCompletenessOverdue ? listWaitingSeries(members, reach.until, nowMs) : [];
     const data: SiteCompleteFact = {
       site: await loadSite(siteId),
       ...{ resolution, timeZone, total },
@@ -250,7 +253,7 @@ export function createFinalizedDays(options: {
 
   function listWaitingSeries(members: readonly Series[], until: number, nowMs: number): readonly WaitingSeries[] {
     return members
-      .filter((series) => dayReach(series).until <= until)
+      .filter((series) => findGaplessDays(series).until <= until)
       .map((series) => {
         const { id, displayName } = series.located.tag;
         const { why, refusal } = countSeriesDay(series, until, undefined, nowMs);
@@ -260,7 +263,7 @@ export function createFinalizedDays(options: {
   }
 
   function findDueDays(siteId: number, series: readonly Series[], nowMs: number): readonly SiteUtcDay[] {
-    const reach = combineReaches(series);
+    const reach = commonDays(series);
     const lookBackMs = Math.max(...series.map(({ rules }) => rules.lookBackMs));
     const firstDueDay = Math.max(reach.begin, reach.sealFrom, utcDay(nowMs) - DAY_RETENTION_DAYS);
     const end = Math.min(reach.sealUntil, utcDay(nowMs - lookBackMs));
@@ -270,20 +273,22 @@ export function createFinalizedDays(options: {
       const key = siteDayKey({ siteId, day });
       const dayChange = dayChanges.get(key);
       const isDayChangeSettled = dayChange !== undefined && nowMs - Date.parse(dayChange.at) >= DAY_CHANGE_SETTLING_MS;
-      const wasRecentlyAttempted = clock.monotonic() - (attemptedAtMs.get(key) ?? NEVER_MS) < MAX_LEDGER_COMPARISON_MS;
-      if ((!finalizedDays.has(key) || isDayChangeSettled) && !wasRecentlyAttempted) foundDueDays.push({ siteId, day });
+      const wasRecentlyCounted = clock.monotonic() - (countedAtMs.get(key) ?? NEVER_MS) < MAX_COMPARISON_GAP_MS;
+      if ((!finalizedDays.has(key) || isDayChangeSettled) && !wasRecentlyCounted) foundDueDays.push({ siteId, day });
     }
     return foundDueDays;
   }
 
   async function countBucketsOfSiteDay({ siteId, day }: SiteUtcDay, nowMs: number): Promise<SiteDayCounts> {
-    const siteDayCounter = createSiteDay(day);
+    const siteDayCounter = dayCounter(day);
     let counted = 0;
     for (const series of options.series()) {
       if (series.located.siteId !== siteId) continue;
       const { ledger, key } = series;
       const count =
-        ledger.daysMoved === true ? await loadCount(store, source, key, ledger, day) : countOn(ledger.days ?? "", day);
+        ledger.daysMoved === true
+          ? await loadDayCount(store, source, key, ledger, day)
+          : countOfDay(ledger.days ?? "", day);
       siteDayCounter.add(series, count, nowMs);
       if (++counted % SERIES_COUNTED_PER_YIELD === 0) await yieldToEventLoop();
     }
@@ -300,14 +305,20 @@ export function createFinalizedDays(options: {
       const siteDay = await countBucketsOfSiteDay(date, nowMs);
       const { account, series } = siteDay;
       if (countedSiteDay.isDisturbed || account.pending > 0) {
-        if (account.pending > 0) attemptedAtMs.set(key, clock.monotonic());
-        haveLedgersMoved = true;
+        if (account.pending > 0) countedAtMs.set(key, clock.monotonic());
+        haveDaysChanged = true;
         return series;
       }
-      attemptedAtMs.delete(key);
+      countedAtMs.delete(key);
       const dayRevision = (finalizedDays.get(key)?.revision ?? 0) + 1;
       const finalizedDay: FinalizedDay = { revision: dayRevision, sealedAt: isoUtc(nowMs), series, account };
-      const data = buildDayFact(await loadSite(siteId), day, siteDay, dayRevision, dayChanges.get(key)?.points ?? 0);
+      const data = buildDaySealedFact(
+        await loadSite(siteId),
+        day,
+        siteDay,
+        dayRevision,
+        dayChanges.get(key)?.points ?? 0,
+      );
       const facts = [data.date, dayRevision];
       const event = makeEvent({ ...createSiteEventFields(siteId, nowMs), type: "day-sealed", data, facts });
       await store.commit({
@@ -348,11 +359,11 @@ export function createFinalizedDays(options: {
     let counted = 0;
     for (let dueDate = dueSiteDays.shift(); dueDate !== undefined; dueDate = dueSiteDays.shift()) {
       counted += await finalizeDay(dueDate);
-      if (counted >= SERIES_COUNTED_PER_TURN) return;
+      if (counted >= SERIES_COUNTED_PER_REFRESH) return;
     }
     const passedMs = clock.monotonic() - ledgersComparedAtMs;
-    if (passedMs < MIN_LEDGER_COMPARISON_MS || (!haveLedgersMoved && passedMs < MAX_LEDGER_COMPARISON_MS)) return;
-    haveLedgersMoved = false;
+    if (passedMs < MIN_COMPARISON_GAP_MS || (!haveDaysChanged && passedMs < MAX_COMPARISON_GAP_MS)) return;
+    haveDaysChanged = false;
     ledgersComparedAtMs = clock.monotonic();
     const nowMs = clock.now();
     const seriesBySite = [...Map.groupBy(options.series(), ({ located }) => located.siteId)].filter(([siteId]) =>
@@ -360,7 +371,7 @@ export function createFinalizedDays(options: {
     );
     for (const [, series] of seriesBySite)
       for (const members of Map.groupBy(series, seriesResolutionKey).values())
-        await emitSiteHistoryComplete({ members, reach: combineReaches(members) }, nowMs);
+        await emitSiteHistoryComplete({ members, reach: commonDays(members) }, nowMs);
     dueSiteDays = seriesBySite.flatMap(([siteId, series]) => findDueDays(siteId, series, nowMs));
     for (const date of dueSiteDays) addSiteDay(date);
   }
@@ -368,5 +379,5 @@ export function createFinalizedDays(options: {
   return { notes: collectDayChanges, refreshIfStale: refreshFinalizedDays };
 }
 
-const combineReaches = (series: readonly Series[]): GaplessDays => series.map(dayReach).reduce(intersectGaplessDays);
+const commonDays = (series: readonly Series[]): GaplessDays => series.map(findGaplessDays).reduce(intersectGaplessDays);
 const siteDayKey = ({ siteId, day }: SiteUtcDay): string => `${siteId} ${dayDate(day)}`;

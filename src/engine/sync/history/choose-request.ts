@@ -5,7 +5,7 @@ import {
   closedUntilMs,
   isBackingOff,
   listLedgerGapParts,
-  rangeToFollow,
+  rangeToFetch,
   type SeriesRules,
   targetPastRange,
 } from "./ledger.ts";
@@ -37,11 +37,11 @@ export interface RequestLimits {
   readonly bucketsPerTag?: (tags: number) => number;
 }
 
-export function chooseFollowing(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
+export function chooseRecent(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
   const closedUntilByRules = memoizeByKey((rules: SeriesRules) => closedUntilMs(rules, nowMs));
   const dueCandidates = all.flatMap((series): readonly SeriesCandidate[] => {
     if (series.total || isBackingOff(series.ledger, nowMs)) return [];
-    const range = rangeToFollow(series.ledger, series.rules, nowMs, closedUntilByRules(series.rules));
+    const range = rangeToFetch(series.ledger, series.rules, nowMs, closedUntilByRules(series.rules));
     return range === null ? [] : [{ series, range, isSingle: needsSingleRequest(series) }];
   });
   const group = selectSimilarSeries(dueCandidates, (a, b) => a.range.fromMs - b.range.fromMs, limits);

@@ -31,9 +31,10 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
     return { tagIds, from: fromTime, to: formatUtc(nowMs), resolution: "1mo", timeZone };
   }
 
-  const listUndecided = (tagId: string) => registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
+  const listUndecidedSeries = (tagId: string) =>
+    registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
 
-  function ledgerOfProvenLog(series: Series, log: TagLog | undefined, nowMs: number): StoredLedger {
+  function ledgerOfLoggedTag(series: Series, log: TagLog | undefined, nowMs: number): StoredLedger {
     const followedLedger: StoredLedger = { ...series.ledger, state: "following", refusal: null };
     const listedPoints = log === undefined ? null : pointsOfTagLog(log);
     const firstPointMs = Math.min(...Array.from(listedPoints ?? [], ({ time }) => Date.parse(time)));
@@ -80,12 +81,14 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
     },
     proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, StoredLedger> {
       const logsById = new Map(logs.map((log) => [log.id, log]));
-      const openSeries = tagIds.flatMap(listUndecided);
-      return new Map(openSeries.map((one) => [one, ledgerOfProvenLog(one, logsById.get(one.located.tag.id), nowMs)]));
+      const openSeries = tagIds.flatMap(listUndecidedSeries);
+      return new Map(openSeries.map((one) => [one, ledgerOfLoggedTag(one, logsById.get(one.located.tag.id), nowMs)]));
     },
     refused(tagIds: readonly string[], isNoLog: boolean, message: string, nowMs: number) {
       const record = isNoLog ? recordNoLog : recordRefusal;
-      return new Map(tagIds.flatMap(listUndecided).map((series) => [series, record(series.ledger, message, nowMs)]));
+      return new Map(
+        tagIds.flatMap(listUndecidedSeries).map((series) => [series, record(series.ledger, message, nowMs)]),
+      );
     },
     forget: (tagIds: readonly string[]) => groupTests.leave(new Set(tagIds)),
     waiting: () => groupTests.waiting().length,
@@ -112,7 +115,7 @@ const CLASSIFIED_MEMBERS_USED = 60;
  * tests parts of a refused group until one bad member is found, then its neighbours, which are often bad too.
  */
 export function createGroupTesting<T>(size: number) {
-  let line: TestedMember<T>[] = [];
+  let queue: TestedMember<T>[] = [];
   /** Members of a refused group, of which at least one is bad. */
   let suspects: readonly TestedMember<T>[] = [];
   let membersInTest: readonly TestedMember<T>[] = [];
@@ -120,8 +123,8 @@ export function createGroupTesting<T>(size: number) {
 
   function classifyMember(spot: TestedMember<T>, verdict: TestedMemberVerdict): void {
     spot.verdict = verdict;
-    const at = line.indexOf(spot);
-    const [left, right] = [line[at - 1]?.verdict, line[at + 1]?.verdict];
+    const at = queue.indexOf(spot);
+    const [left, right] = [queue[at - 1]?.verdict, queue[at + 1]?.verdict];
     if (left != null) neighbourVerdictCounts[left][verdict]++;
     if (right != null) neighbourVerdictCounts[verdict][right]++;
   }
@@ -134,20 +137,21 @@ export function createGroupTesting<T>(size: number) {
   };
 
   function chooseMembersToTest(): readonly TestedMember<T>[] {
-    const untestedTags = suspects.length > 0 ? suspects : line.filter(({ verdict }) => verdict === null).slice(0, size);
+    const untestedTags =
+      suspects.length > 0 ? suspects : queue.filter(({ verdict }) => verdict === null).slice(0, size);
     const lastUntestedMember = untestedTags.at(-1);
     if (lastUntestedMember === undefined) return [];
-    const lastUntestedIndex = line.indexOf(lastUntestedMember);
-    const lastClassifiedIndex = line
+    const lastUntestedIndex = queue.indexOf(lastUntestedMember);
+    const lastClassifiedIndex = queue
       .slice(0, lastUntestedIndex + CLASSIFIED_MEMBERS_USED)
       .findLastIndex(({ verdict }) => verdict !== null);
-    const contextMembers = line.slice(0, Math.max(lastUntestedIndex, lastClassifiedIndex) + 1);
+    const contextMembers = queue.slice(0, Math.max(lastUntestedIndex, lastClassifiedIndex) + 1);
     const shares = { good: badMemberShareAfter("good"), bad: badMemberShareAfter("bad") };
     const allGood = (spots: readonly TestedMember<T>[]) => probabilityOfAllGood(contextMembers, new Set(spots), shares);
     if (suspects.length > 0) return chooseMostInformativePart(suspects, allGood);
     const singlyTestedMember = untestedTags.find((spot) => {
-      const at = line.indexOf(spot);
-      const isNextToBadMember = line[at - 1]?.verdict === "bad" || line[at + 1]?.verdict === "bad";
+      const at = queue.indexOf(spot);
+      const isNextToBadMember = queue[at - 1]?.verdict === "bad" || queue[at + 1]?.verdict === "bad";
       return isNextToBadMember && allGood([spot]) < SINGLE_TEST_PROBABILITY_MAX;
     });
     return singlyTestedMember === undefined ? chooseEvenOddsMembers(untestedTags, allGood) : [singlyTestedMember];
@@ -157,7 +161,7 @@ export function createGroupTesting<T>(size: number) {
 
   return {
     add(members: readonly T[]): void {
-      for (const member of members) line.push({ member, verdict: null });
+      for (const member of members) queue.push({ member, verdict: null });
     },
     next(): readonly T[] {
       if (membersInTest.length === 0) membersInTest = chooseMembersToTest();
@@ -171,13 +175,13 @@ export function createGroupTesting<T>(size: number) {
       for (const spot of badMembers) classifyMember(spot, "bad");
       suspects = badMembers.length > 0 ? [] : remainingSuspects;
       membersInTest = [];
-      const firstUntestedIndex = line.findIndex(({ verdict }) => verdict === null);
-      line = line.slice(Math.max(0, (firstUntestedIndex === -1 ? line.length : firstUntestedIndex) - 1));
+      const firstUntestedIndex = queue.findIndex(({ verdict }) => verdict === null);
+      queue = queue.slice(Math.max(0, (firstUntestedIndex === -1 ? queue.length : firstUntestedIndex) - 1));
       return { good: toMembers(goodMembers), bad: toMembers(badMembers) };
     },
-    waiting: () => toMembers(line.filter(({ verdict }) => verdict === null)),
+    waiting: () => toMembers(queue.filter(({ verdict }) => verdict === null)),
     leave(members: ReadonlySet<T>): void {
-      line = line.filter(({ member }) => !members.has(member));
+      queue = queue.filter(({ member }) => !members.has(member));
       if (![...suspects, ...membersInTest].some(({ member }) => members.has(member))) return;
       suspects = [];
       membersInTest = [];
@@ -202,11 +206,11 @@ function chooseMostInformativePart<S>(suspects: readonly S[], allGood: (spots: r
   const noBadOdds = allGood(suspects);
   let bestPartToTest = suspects.slice(0, 1);
   let bestInformationScore = Number.NEGATIVE_INFINITY;
-  for (let fromTime = 0; fromTime < suspects.length; fromTime++) {
-    for (let to = fromTime + 1; to <= suspects.length; to++) {
-      const count = to - fromTime;
+  for (let partStart = 0; partStart < suspects.length; partStart++) {
+    for (let to = partStart + 1; to <= suspects.length; to++) {
+      const count = to - partStart;
       if (count === suspects.length) continue;
-      const testedPart = suspects.slice(fromTime, to);
+      const testedPart = suspects.slice(partStart, to);
       const goodOdds = Math.min(1, Math.max(0, (allGood(testedPart) - noBadOdds) / (1 - noBadOdds)));
       const decisionProbability = (count === 1 ? 1 - goodOdds : 0) + (count === suspects.length - 1 ? goodOdds : 0);
       const bonusInformationBits =

@@ -50,7 +50,7 @@ export interface ResolutionProgress {
   readonly done: number;
 }
 
-export function computeProgress(
+export function historyProgress(
   series: readonly SeriesLedger[],
   { open, paused }: BackfillRequests,
   valuesPerRequest: number,
@@ -58,7 +58,7 @@ export function computeProgress(
   nowMs: number,
 ): HistoryProgress {
   const groups = Map.groupBy(series, ({ rules, total }) => `${rules.resolution} ${total}`);
-  const resolutions = [...groups.values()].flatMap((members) => computeGroupProgress(members, valuesPerRequest, nowMs));
+  const resolutions = [...groups.values()].flatMap((members) => resolutionProgress(members, valuesPerRequest, nowMs));
   const backfillsProgress = open.map((request) => computeBackfillProgress(request, series, valuesPerRequest, nowMs));
   const requestsLeft = [...resolutions, ...backfillsProgress].reduce((sum, each) => sum + each.requestsLeft, 0);
   return { resolutions, unproven, requestsLeft, paused, orders: backfillsProgress, starving: null };
@@ -91,7 +91,7 @@ function computeBackfillProgress(
   };
 }
 
-function computeGroupProgress(members: readonly SeriesLedger[], valuesPerRequest: number, nowMs: number) {
+function resolutionProgress(members: readonly SeriesLedger[], valuesPerRequest: number, nowMs: number) {
   const [firstSeries] = members;
   if (firstSeries === undefined) return [];
   const { total } = firstSeries;
@@ -103,7 +103,7 @@ function computeGroupProgress(members: readonly SeriesLedger[], valuesPerRequest
       : totalLengthMs(findGaps(ledger, targetPastRange(ledger))),
   );
   const pendingMs = pendingMsOfSeries.reduce((sum, each) => sum + each, 0);
-  const targetMs = loggedSeries.reduce((sum, { ledger }) => sum + Math.max(0, nowMs - parseTime(ledger.wished)), 0);
+  const totalMs = loggedSeries.reduce((sum, { ledger }) => sum + Math.max(0, nowMs - parseTime(ledger.wished)), 0);
   const followedSeries = loggedSeries.filter(({ ledger }) => ledger.state === "following");
   const pendingRanges = pendingMsOfSeries.filter((each) => each > 0).length;
   const pendingValues = Math.round(pendingMs / BUCKET_MS[resolution]);
@@ -119,7 +119,7 @@ function computeGroupProgress(members: readonly SeriesLedger[], valuesPerRequest
       requestsLeft: total
         ? Math.ceil(pendingValues / TAGS_PER_REQUEST)
         : estimateRequestCount(pendingValues, pendingRanges, valuesPerRequest),
-      done: fetchedShare(pendingMs, targetMs),
+      done: fetchedShare(pendingMs, totalMs),
     },
   ];
 }
@@ -192,23 +192,25 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
   const pastRanges = total ? [] : [targetPastRange(ledger)];
   const dueRanges = mergeTimeRanges([...fetchedRanges(ledger.spans), ...requestedRanges, overdueRange, ...pastRanges]);
   let openGaps = findGaps(ledger, { fromMs: dueRanges[0]?.fromMs ?? 0, toMs: dueRanges.at(-1)?.toMs ?? 0 });
-  const assign = (why: HistoryGapReason, ranges: readonly TimeRange[], statement?: GapResponseDetails) => {
+  const setReason = (why: HistoryGapReason, ranges: readonly TimeRange[], statement?: GapResponseDetails) => {
     for (const range of ranges) {
       for (const gapPart of openGaps.flatMap((gap) => clipRange(gap, range))) add(why, gapPart, statement);
       openGaps = openGaps.flatMap((gap) => subtractRanges(gap, [range]));
     }
   };
-  for (const span of toRanges(ledger.spans)) if (span.why === "refused") assign(span.reason ?? "refused", [span], span);
-  if (located.outOfSight !== undefined) assign(located.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
+  for (const span of toRanges(ledger.spans))
+    if (span.why === "refused") setReason(span.reason ?? "refused", [span], span);
+  if (located.outOfSight !== undefined)
+    setReason(located.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
   if (state !== "following") {
     const why = state === "unproven" && refusal !== null ? "refused" : state;
     if (openGaps.length === 0 && historyGaps.length === 0) add(why, null, refusal ?? {});
-    assign(why, openGaps, refusal ?? {});
+    setReason(why, openGaps, refusal ?? {});
   }
-  assign(refusal === null ? "behind" : (refusal.reason ?? "refused"), [overdueRange], refusal ?? {});
-  assign("ordered", requestedRanges);
-  assign("backfill", pastRanges);
-  assign("between", openGaps);
+  setReason(refusal === null ? "behind" : (refusal.reason ?? "refused"), [overdueRange], refusal ?? {});
+  setReason("ordered", requestedRanges);
+  setReason("backfill", pastRanges);
+  setReason("between", openGaps);
   for (const span of toRanges(ledger.spans))
     if (span.why === "no-log" || (silences && span.why === "null")) add(span.why, span, span);
   return historyGaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));

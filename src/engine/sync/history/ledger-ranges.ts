@@ -67,7 +67,7 @@ export function mergeIntoLedgerRanges(
 ): readonly StoredRange[] {
   let ranges = toRanges(stored);
   for (const range of learned) {
-    const isStronger = (other: LedgerRange) => isFetched(other) && statementStrength(other) >= statementStrength(range);
+    const isStronger = (other: LedgerRange) => isFetched(other) && evidenceStrength(other) >= evidenceStrength(range);
     const strongerRanges = ranges.filter(isStronger);
     const weakerParts = ranges.filter((other) => !isStronger(other)).flatMap((one) => rangePartsOutside(one, [range]));
     const newRangeParts = rangePartsOutside(range, strongerRanges);
@@ -76,7 +76,7 @@ export function mergeIntoLedgerRanges(
   return toStoredRanges(limitLedgerRangeCount(joinAdjacentRanges(ranges, resolution), resolution));
 }
 
-function statementStrength({ why, said }: LedgerRange): number {
+function evidenceStrength({ why, said }: LedgerRange): number {
   if (why === "points") return 3;
   return why === "null" && said === undefined ? 2 : 1;
 }
@@ -111,7 +111,7 @@ function joinAdjacentRanges(ranges: readonly LedgerRange[], resolution: Resoluti
   for (const range of ranges) {
     const [before, last] = [joinedRanges.at(-2), joinedRanges.at(-1)];
     if (last?.toMs !== range.fromMs) joinedRanges.push(range);
-    else if (haveSameStatement(last, range)) joinedRanges.splice(-1, 1, joinTwoRanges(last, range));
+    else if (haveSameResponse(last, range)) joinedRanges.splice(-1, 1, joinTwoRanges(last, range));
     else if (isShortSilence(last) && before?.why === "points" && before.toMs === last.fromMs && range.why === "points")
       joinedRanges.splice(-2, 2, joinTwoRanges(before, range));
     else joinedRanges.push(range);
@@ -119,10 +119,10 @@ function joinAdjacentRanges(ranges: readonly LedgerRange[], resolution: Resoluti
   return joinedRanges;
 }
 
-function haveSameStatement(a: LedgerRange, b: LedgerRange): boolean {
+function haveSameResponse(a: LedgerRange, b: LedgerRange): boolean {
   // The response time `at` may differ: the joined range gets the later time.
-  const areStatementsEqual = a.why === b.why && a.said === b.said && a.times === b.times && a.emitted === b.emitted;
-  return areStatementsEqual && (isFetched(a) || (a.againAt === b.againAt && a.reason === b.reason));
+  const areResponsesEqual = a.why === b.why && a.said === b.said && a.times === b.times && a.emitted === b.emitted;
+  return areResponsesEqual && (isFetched(a) || (a.againAt === b.againAt && a.reason === b.reason));
 }
 
 function joinTwoRanges(a: LedgerRange, b: LedgerRange): LedgerRange {
@@ -230,10 +230,10 @@ export function selectReadablePoints(points: TagPoints, unreadable: UnreadableRa
 
 /** Returns all points, with null for unreadable points; returns null if the complete log is unreadable. */
 export function pointsOfTagLog({ measurements, unreadable }: TagLog): TagPoints | null {
-  const pointRange = TagPoints.of(measurements);
-  if (unreadable === undefined) return pointRange;
+  const readablePoints = TagPoints.of(measurements);
+  if (unreadable === undefined) return readablePoints;
   if (unreadable.timesMs === null) return null;
-  const allPoints = TagPoints.joined([pointRange, new TagPoints()]);
+  const allPoints = TagPoints.joined([readablePoints, new TagPoints()]);
   for (const timeMs of unreadable.timesMs) allPoints.push(timeMs, Number.NaN);
   return allPoints;
 }

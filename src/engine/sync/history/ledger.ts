@@ -72,14 +72,14 @@ export function adaptLedger(ledger: StoredLedger, rules: SeriesRules, nowMs: num
 
 export const closedUntilMs = (rules: SeriesRules, nowMs: number): number => bucketStart(nowMs - rules.graceMs, rules);
 
-export function rangeToFollow(
+export function rangeToFetch(
   ledger: StoredLedger,
   rules: SeriesRules,
   nowMs: number,
   toMs = closedUntilMs(rules, nowMs),
 ): TimeRange | null {
-  const isFollowingDue = subtractTimeByRules(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
-  if (ledger.rereadFrom === null && !isFollowingDue) return null;
+  const isRecentRangeDue = subtractTimeByRules(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
+  if (ledger.rereadFrom === null && !isRecentRangeDue) return null;
   const fromMs = ledger.rereadFrom === null ? lookBackStartMs(ledger, rules, nowMs) : parseTime(ledger.rereadFrom);
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
@@ -123,7 +123,7 @@ export interface SettledHistoryPoints {
   readonly revised: TagPoints;
 }
 
-export function settleFollowing(
+export function settleRecent(
   ledger: StoredLedger,
   rules: SeriesRules,
   points: TagPoints,

@@ -10,10 +10,10 @@ import { createFinalizedDays } from "../completeness/finalized-days.ts";
 import type { Follower, FollowerRun } from "../job.ts";
 import { type HistoryDemand, historyRequestsPerMinute, logDiscoveryPerMinute } from "../plan/overload.ts";
 import { keepRequestsWaiting } from "../waiting-requests.ts";
-import { chooseBackfill, chooseFollowing, chooseTotals, chooseUserBackfill } from "./choose-request.ts";
+import { chooseBackfill, chooseRecent, chooseTotals, chooseUserBackfill } from "./choose-request.ts";
 import type { HistoryConfig } from "./config.ts";
 import { createTagLogDiscovery } from "./find-tags-with-history.ts";
-import { computeProgress, type HistoryProgress, setHistorySeriesGauge } from "./history-progress.ts";
+import { type HistoryProgress, historyProgress, setHistorySeriesGauge } from "./history-progress.ts";
 import { createHistoryRequests, type HistoryTask } from "./request.ts";
 import { createLearnedRequestSize, createShortHistoryResponses } from "./request-size.ts";
 import { countFollowedSeries, createHistorySeriesRegistry, type HistoryScope, type Series } from "./series-registry.ts";
@@ -58,7 +58,7 @@ const HISTORY_DUE_CHECK_MS = 5_000;
 const HISTORY_REQUESTS_MAX = 3;
 const HISTORY_FAILURES_IN_ROW_MAX = 2;
 const HISTORY_STARVING_MIN_MS = 180_000;
-const STARVING_MAX_MS = 900_000;
+const HISTORY_STARVING_MAX_MS = 900_000;
 const NEVER_HAPPENED_MS = Number.NEGATIVE_INFINITY;
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
@@ -90,7 +90,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let lastDiscoveryMs = NEVER_HAPPENED_MS;
   let wasSingleRequest = false;
   let failuresInRow = 0;
-  let isPastPaused = false;
+  let isBackfillPaused = false;
 
   async function refreshSeries(): Promise<void> {
     if (!isRequestSizeLoaded) await learnedSize.load();
@@ -118,7 +118,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     else if (hasOpenBackfills) await registry.endBackfills();
     if (registry.all().length === 0) return;
     seriesFound.wakeUp();
-    isPastPaused = !((await options.mayFetchPast?.()) ?? true);
+    isBackfillPaused = !((await options.mayFetchPast?.()) ?? true);
     if (clock.monotonic() - dueCheckedAtMs < HISTORY_DUE_CHECK_MS) return;
     dueCheckedAtMs = clock.monotonic();
     // Notes since when a request is due, although no slot of the quota is free.
@@ -149,7 +149,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const idleSeries = listIdleSeries();
     const seriesWithoutLiveRepeat = idleSeries.filter((series) => !shortResponses.has(series, true));
     const repeatRequest = shortResponses.next(idleSeries, requestLimits(), isPastAllowed && !paused);
-    const urgentRequest = repeatRequest ?? chooseFollowing(seriesWithoutLiveRepeat, nowMs, requestLimits());
+    const urgentRequest = repeatRequest ?? chooseRecent(seriesWithoutLiveRepeat, nowMs, requestLimits());
     const nextDiscoveryRequest = isDiscoveringLogs || !mayDiscover ? null : discovery.next(nowMs);
     if (urgentRequest !== null || (!isDiscoveringLogs && discovery.waiting() > 0)) dueSinceMs ??= clock.monotonic();
     else if (!isDiscoveringLogs && !registry.all().some(({ isBusy }) => isBusy)) dueSinceMs = null;
@@ -177,7 +177,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const ratePerMinute = plannedFollowingPerMinute() + discoveryRate();
     const starvationLimitMs = Math.max(HISTORY_STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, ratePerMinute));
     const waitedMs = clock.monotonic() - dueSinceMs;
-    return waitedMs <= Math.min(STARVING_MAX_MS, starvationLimitMs) ? null : { since: isoUtc(clock.now() - waitedMs) };
+    return waitedMs <= Math.min(HISTORY_STARVING_MAX_MS, starvationLimitMs)
+      ? null
+      : { since: isoUtc(clock.now() - waitedMs) };
   }
 
   async function pullHistoryOnce(isTotal: boolean, begun: () => void, signal: AbortSignal, well: () => void) {
@@ -186,8 +188,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     let series: readonly Series[] = [];
     let isDiscoveryTask = false;
     const chooseTaskForSlot = ({ isOwnSlot }: OfferedSlot): HistoryTask | null => {
-      const mayDiscoverLogs = !isPastPaused && (!isOwnSlot || isLogDiscoveryDue());
-      const historyTask = isTotal ? chooseTotalsTask() : chooseTask(!isOwnSlot && !isPastPaused, mayDiscoverLogs);
+      const mayDiscoverLogs = !isBackfillPaused && (!isOwnSlot || isLogDiscoveryDue());
+      const historyTask = isTotal ? chooseTotalsTask() : chooseTask(!isOwnSlot && !isBackfillPaused, mayDiscoverLogs);
       if (historyTask === null) return null;
       isDiscoveryTask = "discovery" in historyTask;
       if ("request" in historyTask) {
@@ -251,7 +253,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       historyClassesChanged.wakeUp();
     },
     progress: () => ({
-      ...computeProgress(registry.all(), registry.backfills(), learnedSize.values(), discovery.waiting(), clock.now()),
+      ...historyProgress(registry.all(), registry.backfills(), learnedSize.values(), discovery.waiting(), clock.now()),
       starving: findHistoryStarvation(),
     }),
   };

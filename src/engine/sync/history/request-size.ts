@@ -5,7 +5,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
-import { type StoredLimit, type StoredRequestSize, syncSet } from "../snapshot.ts";
+import { type PointLimit, type StoredRequestSize, syncSet } from "../snapshot.ts";
 import { bucketEnd, DAY_MS, subtractRanges, type TimeRange, totalLengthMs } from "./buckets.ts";
 import {
   buildHistoryRequest,
@@ -28,21 +28,21 @@ const TRIAL_SIZE_GROWTH = 1.25;
 const FULL_RESPONSE_SHARE = 0.8;
 const FAILURES_TO_RETREAT = 2;
 const START_VALUES = 5_760;
-const VALUES_MIN = 240;
+const MIN_VALUES = 240;
 const BYTES_PER_VALUE = 64;
 
-export const INITIAL_SIZE: StoredRequestSize = { good: VALUES_MIN, bad: null, doubt: null, streak: 0 };
+export const INITIAL_REQUEST_SIZE: StoredRequestSize = { good: MIN_VALUES, bad: null, doubt: null, streak: 0 };
 
-export const valuesThatFitBytes = (bytes: number): number => Math.max(VALUES_MIN, Math.floor(bytes / BYTES_PER_VALUE));
+export const valuesThatFitBytes = (bytes: number): number => Math.max(MIN_VALUES, Math.floor(bytes / BYTES_PER_VALUE));
 
 interface SizeLimits {
   readonly valuesMax: number;
 }
 
-export function planValues(window: StoredRequestSize, { valuesMax }: SizeLimits): number {
+export function nextRequestSize(window: StoredRequestSize, { valuesMax }: SizeLimits): number {
   const { good, bad, streak, failures = 0 } = window;
   if (isRetreating(window))
-    return Math.min(valuesMax, Math.max(VALUES_MIN, Math.floor(good / 2 ** (failures - FAILURES_TO_RETREAT + 1))));
+    return Math.min(valuesMax, Math.max(MIN_VALUES, Math.floor(good / 2 ** (failures - FAILURES_TO_RETREAT + 1))));
   if (bad === null)
     return Math.min(valuesMax, good < START_VALUES ? START_VALUES : streak >= FULL_RESPONSES_TO_GROW ? good * 2 : good);
   if (bad / good > CONVERGED_SIZE_RATIO) return Math.min(valuesMax, Math.floor(Math.sqrt(good * bad)));
@@ -50,7 +50,7 @@ export function planValues(window: StoredRequestSize, { valuesMax }: SizeLimits)
 }
 
 export function sizeAfterReply(window: StoredRequestSize, values: number, limits: SizeLimits): StoredRequestSize {
-  const isFull = values >= planValues(window, limits) * FULL_RESPONSE_SHARE;
+  const isFull = values >= nextRequestSize(window, limits) * FULL_RESPONSE_SHARE;
   // After failures, a response of reduced size does not prove that the full size works again.
   if (isRetreating(window) && isFull) return { good: Math.min(window.good, values), bad: null, doubt: null, streak: 1 };
   if (!isRetreating(window) && values > window.good) {
@@ -105,7 +105,7 @@ function unverifiedPointCounts({ safe }: SafePointCounts, response: PointCounts)
 }
 
 /** A round count such as 500 or 4,096 may be a limit of the service, so it needs two complete responses. */
-export function acceptCounts({ safe, completeOnce }: SafePointCounts, response: PointCounts): SafePointCounts {
+export function acceptCompleteCounts({ safe, completeOnce }: SafePointCounts, response: PointCounts): SafePointCounts {
   const isRoundCount = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
   const isNoLimit = (name: keyof PointCounts) => response[name] === completeOnce[name] || !isRoundCount(response[name]);
   return {
@@ -121,7 +121,7 @@ function safeCountsAfterLimit({ safe }: SafePointCounts, limit: PointCounts): Sa
 }
 
 /** A cut response may show a limit per series or per response; the count that recurs with other tags is the limit. */
-export function learnPointLimit(before: StoredLimit | null, { series, answer }: PointCounts, at: string): StoredLimit {
+export function learnPointLimit(before: PointLimit | null, { series, answer }: PointCounts, at: string): PointLimit {
   const hasBothPointLimits = series > 0 && answer > 0;
   const isSameSeriesCount = hasBothPointLimits && before?.series === series && before.answer !== answer;
   const isSameResponseCount = hasBothPointLimits && before?.answer === answer && before.series !== series;
@@ -135,7 +135,7 @@ export function learnPointLimit(before: StoredLimit | null, { series, answer }: 
 const POINT_LIMIT_LIFETIME_MS = 30 * DAY_MS;
 
 /** Buckets to request per tag: a reply may have two more, and must stay one below the learned limit. */
-export function maxBucketsPerTag(cut: StoredLimit | null, tags: number, nowMs: number): number {
+export function maxBucketsPerTag(cut: PointLimit | null, tags: number, nowMs: number): number {
   if (cut === null || Date.parse(cut.at) + POINT_LIMIT_LIFETIME_MS < nowMs) return Number.POSITIVE_INFINITY;
   const seriesLimit = cut.series ?? Number.POSITIVE_INFINITY;
   const answerLimit = (cut.answer ?? Number.POSITIVE_INFINITY) / tags;
@@ -143,7 +143,7 @@ export function maxBucketsPerTag(cut: StoredLimit | null, tags: number, nowMs: n
   return Math.max(1, Math.floor(pointLimitPerTag) - 3);
 }
 
-export function valuesBelowPointLimit(cut: StoredLimit | null, nowMs: number): number {
+export function valuesBelowPointLimit(cut: PointLimit | null, nowMs: number): number {
   return TAGS_PER_REQUEST * maxBucketsPerTag(cut, TAGS_PER_REQUEST, nowMs);
 }
 
@@ -151,26 +151,26 @@ export type LearnedRequestSize = ReturnType<typeof createLearnedRequestSize>;
 
 export function createLearnedRequestSize(store: Store, source: string, limits: SizeLimits, clock: Pick<Clock, "now">) {
   const requestSizeSet = syncSet("history-window", source);
-  let requestSizeWindow: StoredRequestSize = INITIAL_SIZE;
-  let pointLimit: StoredLimit | null = null;
+  let requestSize: StoredRequestSize = INITIAL_REQUEST_SIZE;
+  let pointLimit: PointLimit | null = null;
 
-  function updateRequestSizeWindow(next: StoredRequestSize): readonly DocumentChange[] {
-    const { good, bad, failures } = requestSizeWindow;
+  function updateRequestSize(next: StoredRequestSize): readonly DocumentChange[] {
+    const { good, bad, failures } = requestSize;
     const isRequestSizeChanged = next.good !== good || next.bad !== bad || next.failures !== failures;
-    requestSizeWindow = next;
+    requestSize = next;
     return isRequestSizeChanged ? [{ set: requestSizeSet, put: [["values", next]] }] : [];
   }
 
   return {
     async load(): Promise<void> {
-      requestSizeWindow = (await store.document<StoredRequestSize>(requestSizeSet, "values")) ?? INITIAL_SIZE;
-      pointLimit = (await store.document<StoredLimit>(requestSizeSet, "cut")) ?? null;
+      requestSize = (await store.document<StoredRequestSize>(requestSizeSet, "values")) ?? INITIAL_REQUEST_SIZE;
+      pointLimit = (await store.document<PointLimit>(requestSizeSet, "cut")) ?? null;
     },
-    values: () => Math.min(planValues(requestSizeWindow, limits), valuesBelowPointLimit(pointLimit, clock.now())),
+    values: () => Math.min(nextRequestSize(requestSize, limits), valuesBelowPointLimit(pointLimit, clock.now())),
     bucketsPerTag: (tags: number) => maxBucketsPerTag(pointLimit, tags, clock.now()),
-    answered: (values: number) => updateRequestSizeWindow(sizeAfterReply(requestSizeWindow, values, limits)),
+    answered: (values: number) => updateRequestSize(sizeAfterReply(requestSize, values, limits)),
     async failed(values: number): Promise<void> {
-      const documents = updateRequestSizeWindow(sizeAfterFailure(requestSizeWindow, values));
+      const documents = updateRequestSize(sizeAfterFailure(requestSize, values));
       if (documents.length > 0) await store.commit({ documents });
     },
     async cutAt(counts: PointCounts): Promise<void> {
@@ -220,7 +220,11 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
     return pointCounts;
   }
 
-  async function evaluateRepeat(request: HistoryRequest, byId: ReadonlyMap<string, TagPoints>, counts: PointCounts) {
+  async function evaluateRepeatedResponse(
+    request: HistoryRequest,
+    byId: ReadonlyMap<string, TagPoints>,
+    counts: PointCounts,
+  ) {
     const isOneRange = [...request.ranges.values()].every(
       ({ fromMs, toMs }) => fromMs === request.range.fromMs && toMs === request.range.toMs,
     );
@@ -243,7 +247,7 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
     const unprovenPointCounts = new Set([...endsBySeries.values()].flat().map((end) => end.counts));
     for (const pointCountsOfEnds of completePointCounts)
       if (!truncatedEndsByCounts.has(pointCountsOfEnds) && !unprovenPointCounts.has(pointCountsOfEnds))
-        safePointCounts = acceptCounts(safePointCounts, pointCountsOfEnds);
+        safePointCounts = acceptCompleteCounts(safePointCounts, pointCountsOfEnds);
     for (const [key, ends] of endsBySeries) {
       const unprovenEnds = ends.filter((end) => !truncatedEndsByCounts.has(end.counts));
       setEnds(key, unprovenEnds);
@@ -269,7 +273,7 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
       }
       const pointCounts = countResponsePoints([...pointsByTagId.values()]);
       const ranges = new Map(request.ranges);
-      if (request.isRepeat === true && !(await evaluateRepeat(request, pointsByTagId, pointCounts))) {
+      if (request.isRepeat === true && !(await evaluateRepeatedResponse(request, pointsByTagId, pointCounts))) {
         for (const { key } of request.series)
           if (endsBySeries.get(key)?.[0]?.isInconclusive === true) ranges.delete(key);
         return { ...request, ranges };

@@ -17,7 +17,7 @@ import type { HistoryReplySettlement } from "./settle.ts";
 
 export type HistoryTask = { readonly request: HistoryRequest } | { readonly discovery: LogDiscoveryRequest };
 
-const SERIES_WITHOUT_PROGRESS_PAUSE = 300_000;
+const NO_PROGRESS_PAUSE_MS = 300_000;
 const UNEXPLAINED_REFUSAL_PAUSE_MS = 60_000;
 const HISTORY_REFUSALS_IN_ROW_MAX = 4;
 const REFUSAL_MESSAGE_LENGTH_MAX = 300;
@@ -61,7 +61,7 @@ export function createHistoryRequests(options: {
 }) {
   const { source, clock, log, metrics, scope, registry, learnedSize, discovery, settle, shortResponses } = options;
   const leftOutSeriesKeys = new Set<string>();
-  const unreadable = new Set<string>();
+  const unreadableKeys = new Set<string>();
   const loggedInvalidRequests = new Set<string>();
   let refusalsInRow = 0;
 
@@ -107,8 +107,8 @@ export function createHistoryRequests(options: {
       await settleReply(request, part, reply);
     };
     try {
-      const record = (refused: readonly SingleSeriesRefusal[]) => recordRefused(request, refused, signal);
-      await divideAndSettle(request.series, describeHistoryRequest(request), fetch, record, signal);
+      const recordRefusals = (refused: readonly SingleSeriesRefusal[]) => recordRefusedSeries(request, refused, signal);
+      await divideAndSettle(request.series, describeHistoryRequest(request), fetch, recordRefusals, signal);
     } catch (error) {
       if (error instanceof UnexplainedRefusal)
         for (const refusedSeries of request.series)
@@ -132,13 +132,15 @@ export function createHistoryRequests(options: {
     const settledSeries = isTotalsReply ? await settle.totals(partRequest, reply.totals) : await settleLogs(reply.logs);
     refusalsInRow = 0;
     reportUnreadableSeries(series, unreadableMessagesById(records));
-    const advanced = new Set(settledSeries.filter((one) => hasLedgerAdvanced(ledgersBefore.get(one), one.ledger)));
+    const advancedSeries = new Set(
+      settledSeries.filter((one) => hasLedgerAdvanced(ledgersBefore.get(one), one.ledger)),
+    );
     const listedTagIds = new Set(records.map(({ id }) => id));
     for (const requestedSeries of series) {
       requestedSeries.isSuspect = false;
       const isTagListed = listedTagIds.has(requestedSeries.located.tag.id);
-      if (maySeriesRetryAtOnce(requestedSeries, isTagListed) || advanced.has(requestedSeries)) continue;
-      requestedSeries.notBeforeMs = clock.monotonic() + SERIES_WITHOUT_PROGRESS_PAUSE;
+      if (maySeriesRetryAtOnce(requestedSeries, isTagListed) || advancedSeries.has(requestedSeries)) continue;
+      requestedSeries.notBeforeMs = clock.monotonic() + NO_PROGRESS_PAUSE_MS;
     }
   }
 
@@ -164,9 +166,9 @@ export function createHistoryRequests(options: {
     const unreadableSeries = series.filter(({ located }) => messages.has(located.tag.id));
     const { length } = unreadableSeries;
     if (length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, length);
-    const newlyUnreadable = unreadableSeries.filter(({ key }) => !unreadable.has(key));
-    const nowReadable = series.filter((each) => !unreadableSeries.includes(each) && unreadable.delete(each.key));
-    for (const { key } of newlyUnreadable) unreadable.add(key);
+    const newlyUnreadable = unreadableSeries.filter(({ key }) => !unreadableKeys.has(key));
+    const nowReadable = series.filter((each) => !unreadableSeries.includes(each) && unreadableKeys.delete(each.key));
+    for (const { key } of newlyUnreadable) unreadableKeys.add(key);
     if (newlyUnreadable.length > 0) {
       const byKey = Object.fromEntries(newlyUnreadable.map(({ key, located }) => [key, messages.get(located.tag.id)]));
       log.warn({ series: byKey }, "history of these was answered and is unreadable; it is requested again singly");
@@ -187,29 +189,29 @@ export function createHistoryRequests(options: {
     const atMs = first?.atMs ?? clock.monotonic();
     const failure = asFailure(error);
     const message = failure.message.slice(0, REFUSAL_MESSAGE_LENGTH_MAX);
-    const refusal = (reason: Refusal["reason"]): Refusal => {
+    const buildRefusal = (reason: Refusal["reason"]): Refusal => {
       metrics?.historyRefusals.inc({ source: source.name, reason });
       return { reason, message, isLast: refusalsInRow > HISTORY_REFUSALS_IN_ROW_MAX, atMs };
     };
     if (failure instanceof NoTagLog) {
       refusalsInRow = 0;
-      return refusal("no-log");
+      return buildRefusal("no-log");
     }
     if (failure instanceof ConfigError && failure.reason === "validation") {
       if (!loggedInvalidRequests.has(message))
         log.error({ err: failure, asked: query }, "the service calls a request for history wrong");
       loggedInvalidRequests.add(message);
       refusalsInRow++;
-      return refusal("mistake");
+      return buildRefusal("mistake");
     }
     const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
     if (!isForbidden && !(failure instanceof Rejected)) throw failure;
     const why = await scope.explain({ siteIds: siteIdsOf(series), ability: READ_TAGS_ABILITY, atMs }, signal);
     if (why === "ability") throw failure;
     if (why === "unknown") throw new UnexplainedRefusal(`${failure.message} Why is not known yet.`, { cause: failure });
-    if (why === "site") return refusal("out-of-sight");
+    if (why === "site") return buildRefusal("out-of-sight");
     refusalsInRow++;
-    return refusal("refused");
+    return buildRefusal("refused");
   }
 
   async function seriesWithVisibleSite(series: readonly Series[], signal: AbortSignal): Promise<readonly Series[]> {
@@ -245,7 +247,11 @@ export function createHistoryRequests(options: {
     if (lastRefusal?.isLast) throw new UnexplainedRefusal(`Nothing of the history is answered: ${lastRefusal.message}`);
   }
 
-  async function recordRefused(request: HistoryRequest, refused: readonly SingleSeriesRefusal[], signal: AbortSignal) {
+  async function recordRefusedSeries(
+    request: HistoryRequest,
+    refused: readonly SingleSeriesRefusal[],
+    signal: AbortSignal,
+  ) {
     if (refused.length === 0) return;
     const noLogSeries = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
     const visibleNoLogSeries = new Set(await seriesWithVisibleSite(noLogSeries, signal));
@@ -279,7 +285,7 @@ export function createHistoryRequests(options: {
       }
       const withoutLog = discovery.settle(task, logs && new Set(logs.map(({ id }) => id)));
       if (logs !== null) await settleProvenLogs(tagIds, logs);
-      await recordUndiscovered(withoutLog, true, refusal?.message ?? LAST_TAG_OF_GROUP_MESSAGE, signal);
+      await recordRefusedTags(withoutLog, true, refusal?.message ?? LAST_TAG_OF_GROUP_MESSAGE, signal);
     } catch (error) {
       discovery.forget(tagIds);
       throw error;
@@ -297,7 +303,7 @@ export function createHistoryRequests(options: {
     };
     const record = async (refused: readonly SingleSeriesRefusal[]) => {
       for (const { member, refusal: own } of refused)
-        await recordUndiscovered([member.located.tag.id], own.reason === "no-log", own.message, signal);
+        await recordRefusedTags([member.located.tag.id], own.reason === "no-log", own.message, signal);
     };
     await divideAndSettle(firstSeriesOfTags(tagIds), `whether ${tagIds} have a log`, fetch, record, signal, refusal);
   }
@@ -307,7 +313,7 @@ export function createHistoryRequests(options: {
     await settle.ledgers(discovery.proven(tagIds, shortResponses.isComplete(logs) ? logs : [], clock.now()));
   }
 
-  async function recordUndiscovered(tagIds: readonly string[], isNoLog: boolean, message: string, signal: AbortSignal) {
+  async function recordRefusedTags(tagIds: readonly string[], isNoLog: boolean, message: string, signal: AbortSignal) {
     const recordedTagIds = isNoLog ? tagIdsOf(await seriesWithVisibleSite(firstSeriesOfTags(tagIds), signal)) : tagIds;
     discovery.forget(tagIds.filter((id) => !recordedTagIds.includes(id)));
     await settle.ledgers(discovery.refused(recordedTagIds, isNoLog, message, clock.now()));

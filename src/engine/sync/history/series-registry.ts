@@ -205,12 +205,14 @@ export function createSeriesSelector(
   classes: HistoryConfig,
   timeZone: string,
 ): (located: SiteTag, backfills: readonly BackfillRequest[]) => readonly SelectedHistorySeries[] {
-  const lists = [...Map.groupBy(classes, (entry) => historySeriesKey("", entry)).values()].map(createClassFinder);
+  const classFinders = [...Map.groupBy(classes, (entry) => historySeriesKey("", entry)).values()].map(
+    createClassFinder,
+  );
   const rulesByClass = new Map(classes.map((entry) => [entry, rulesOfHistoryClass(entry, timeZone)]));
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
   return (located, backfills) => {
     const selectedSeries: SelectedHistorySeries[] = [];
-    for (const findHistoryClass of lists) {
+    for (const findHistoryClass of classFinders) {
       const entry = findHistoryClass(located);
       const rulesOfClass = entry && rulesByClass.get(entry);
       if (entry === undefined || rulesOfClass === undefined) continue;
@@ -350,8 +352,8 @@ export function pendingRanges(request: BackfillRequest, series: SeriesLedger, no
 
 function isBackfillDone(request: BackfillRequest, series: SeriesLedger, nowMs: number): boolean {
   const { ledger, rules } = series;
-  const isPastClosed = closedUntilMs(rules, nowMs) >= parseTime(request.stored.to) || Number.isFinite(rules.everyMs);
-  if (!isPastClosed || ledger.state === "unproven") return false;
+  const isRangeClosed = closedUntilMs(rules, nowMs) >= parseTime(request.stored.to) || Number.isFinite(rules.everyMs);
+  if (!isRangeClosed || ledger.state === "unproven") return false;
   return hasSeriesNoLog(ledger) || pendingRanges(request, series, nowMs).length === 0;
 }
 

@@ -7,7 +7,7 @@ import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
 import type { EmittedHistoryPoints } from "../completeness/complete-days.ts";
-import type { DayChangeNotes, FinalizedDays } from "../completeness/finalized-days.ts";
+import type { DayChangeCollector, FinalizedDays } from "../completeness/finalized-days.ts";
 import { type EmittedPoints, type StoredLedger, syncSet } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, clipRange, DAY_MS, formatUtc, parseTime, type TimeRange } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
@@ -16,8 +16,8 @@ import {
   type EmittedValuesByTime,
   recordRefusal,
   type SettledHistoryPoints,
-  settleFollowing,
   settlePastRange,
+  settleRecent,
 } from "./ledger.ts";
 import {
   addUnreadableRanges,
@@ -44,7 +44,7 @@ interface CommitBatch {
   readonly putEmitted: (readonly [string, EmittedPoints])[];
   readonly removeEmitted: string[];
   readonly events: Event<"tag-history" | "tag-total">[];
-  readonly days: DayChangeNotes;
+  readonly days: DayChangeCollector;
   readonly extra: readonly DocumentChange[];
   points: number;
 }
@@ -195,7 +195,7 @@ export function createHistoryReplySettlement(options: {
         for (const rangePart of isFollowing ? [range] : splitRangeByPoints(points, range, rules.resolution)) {
           await addPointsToBatch(batch, series, rangePart, nowMs, (ledger, emitted) =>
             isFollowing
-              ? settleFollowing(ledger, rules, points, range, emitted, nowMs, learnRanges)
+              ? settleRecent(ledger, rules, points, range, emitted, nowMs, learnRanges)
               : settlePastRange(ledger, points, rangePart, clipLedgerRanges(learnedRanges, rangePart)),
           );
           if (batch.points < POINTS_BEFORE_COMMIT) continue;

@@ -51,7 +51,7 @@ export function* compareInventory<N extends InventoryObjectKind>(
   const { at, nameTag } = options;
   const addNames = (value: T, storedValue?: T): T =>
     noun === "tag" && nameTag ? (nameTag(value as Tag, storedValue as Tag | undefined) as T) : value;
-  const toEvent = (
+  const buildEvent = (
     change: "added" | "changed" | "removed" | "online" | "offline",
     { siteId, value }: Pick<StoredObject<T>, "siteId" | "value">,
     facts: EventIdFacts,
@@ -72,28 +72,28 @@ export function* compareInventory<N extends InventoryObjectKind>(
     observations.every((list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id));
   let comparedObjects = 0;
   const isDueToYield = () => ++comparedObjects % OBJECTS_COMPARED_PER_YIELD === 0;
-  const { sightings, seenIds } = yield* findChangedSightings(stored, observations, isDueToYield);
+  const { sightings, seenIds } = yield* findChangedListings(stored, observations, isDueToYield);
   for (const [id, found] of sightings) {
     const storedObject = stored.get(id);
-    const currentSighting = found.find(({ siteId }) => siteId === storedObject?.siteId) ?? found[0];
-    if (currentSighting === undefined) continue;
-    const { siteId } = currentSighting;
+    const currentListing = found.find(({ siteId }) => siteId === storedObject?.siteId) ?? found[0];
+    if (currentListing === undefined) continue;
+    const { siteId } = currentListing;
     if (storedObject === undefined) {
-      const addedValue = addNames(currentSighting.item);
+      const addedValue = addNames(currentListing.item);
       const addedObject: StoredObject<T> = { value: addedValue, siteId, since: at, missingSince: null };
-      yield { id, next: addedObject, events: [toEvent("added", addedObject, [])] };
+      yield { id, next: addedObject, events: [buildEvent("added", addedObject, [])] };
       continue;
     }
     // The object may still be in the list of its own site, which was not read.
     if (siteId !== storedObject.siteId && !sitesWithCompleteList.has(storedObject.siteId)) continue;
-    const newValue = addNames(fillMissingFields(storedObject.value, currentSighting.item), storedObject.value);
+    const newValue = addNames(fillMissingFields(storedObject.value, currentListing.item), storedObject.value);
     const updatedObject: StoredObject<T> = { ...storedObject, value: newValue, siteId, missingSince: null };
     const oldValues = findFormerFieldValues(noun, storedObject, updatedObject);
     const events =
-      Object.keys(oldValues).length > 0 ? [toEvent("changed", updatedObject, [at], { before: oldValues })] : [];
+      Object.keys(oldValues).length > 0 ? [buildEvent("changed", updatedObject, [at], { before: oldValues })] : [];
     if ("online" in storedObject.value && "online" in newValue && storedObject.value.online !== newValue.online) {
       const hostsBehindGateway = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isOnlyObjectOfSite(id, siteId) };
-      events.push(toEvent(newValue.online === true ? "online" : "offline", updatedObject, [at], hostsBehindGateway));
+      events.push(buildEvent(newValue.online === true ? "online" : "offline", updatedObject, [at], hostsBehindGateway));
     }
     if (!isDeepStrictEqual(updatedObject, storedObject)) yield { id, next: updatedObject, events };
   }
@@ -103,7 +103,7 @@ export function* compareInventory<N extends InventoryObjectKind>(
     if (seenIds.has(id) || !sitesWithCompleteList.has(known.siteId)) continue;
     if (known.missingSince === null) yield { id, next: { ...known, missingSince: at }, events: [] };
     else if (isAbsentObjectExpired(known, options))
-      yield { id, next: null, events: [toEvent("removed", known, [known.missingSince])] };
+      yield { id, next: null, events: [buildEvent("removed", known, [known.missingSince])] };
   }
 }
 
@@ -112,7 +112,7 @@ interface ListedObject<T> {
   readonly item: T;
 }
 
-function* findChangedSightings<T extends { readonly id: string | number }>(
+function* findChangedListings<T extends { readonly id: string | number }>(
   stored: ReadonlyMap<string, StoredObject<T>>,
   observations: readonly ObservedInventoryList<T>[],
   isDueToYield: () => boolean,

@@ -5,8 +5,8 @@ import { createWakeup, endsWithin, runLoop } from "../../../core/runtime/waiting
 import type { FollowerRun } from "../job.ts";
 import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gateways.ts";
 
-const RECHECK_MS = 300_000;
-const RECHECK_FOR_ALARM_MS = 60_000;
+const MIN_RECHECK_MS = 300_000;
+const ALARM_RECHECK_MS = 60_000;
 /** Least time between two rechecks while an offline gateway of the site already explains null values. */
 const EXPLAINED_RECHECK_MS = 3_600_000;
 const MAX_ALARM_WAIT_MS = 5_000;
@@ -45,7 +45,7 @@ export function createGatewayRecheck(options: {
     name: "gateway_recheck",
     ability: "read:gateways",
     request(siteId: number): void {
-      if (!isRecheckDue(siteId, hasOfflineGateway(options.gateways(), siteId) ? EXPLAINED_RECHECK_MS : RECHECK_MS))
+      if (!isRecheckDue(siteId, hasOfflineGateway(options.gateways(), siteId) ? EXPLAINED_RECHECK_MS : MIN_RECHECK_MS))
         return;
       if (!options.isFollowed(siteId) || options.isExplained(siteId)) return;
       lastRecheckRequestMs.set(siteId, clock.monotonic());
@@ -57,7 +57,7 @@ export function createGatewayRecheck(options: {
       const gateways = options.gateways();
       const sitesToRecheck = siteIds.filter(
         (siteId) =>
-          hasSingleOnline(gateways, siteId) && options.isFollowed(siteId) && isRecheckDue(siteId, RECHECK_FOR_ALARM_MS),
+          hasSingleOnline(gateways, siteId) && options.isFollowed(siteId) && isRecheckDue(siteId, ALARM_RECHECK_MS),
       );
       if (sitesToRecheck.length === 0) return null;
       for (const siteId of sitesToRecheck) lastRecheckRequestMs.set(siteId, clock.monotonic());

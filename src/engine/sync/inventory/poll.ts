@@ -10,7 +10,7 @@ import { documentSet } from "../../store/store.ts";
 import { incompleteJobOutcome, type JobOutcome, type RunnableJob } from "../job.ts";
 import { type Listing, listItems, readPages } from "../listing.ts";
 import type { PollContext } from "../poll-context.ts";
-import { buildJobOutcome, visitSites } from "../poll-each-site.ts";
+import { buildJobOutcome, pollEachSite } from "../poll-each-site.ts";
 import { type StoredObject, type StoredTagListTimes, type StoredTagSystems, syncSet } from "../snapshot.ts";
 import {
   compareInventory,
@@ -30,7 +30,7 @@ type ReadSiteList<T> = (
   signal: AbortSignal,
   stored: StoredObjects<T>,
 ) => AsyncIterable<ListPage<T>>;
-interface WithId {
+interface ObjectWithId {
   readonly id: string | number;
 }
 type TokenScopeChange = Awaited<ReturnType<PollContext["scope"]["tryRefresh"]>>;
@@ -64,7 +64,7 @@ export function createInventoryPoll<N extends SiteObjectKind>(
   type T = InventoryObjectTypes[N];
   const { source, scope, syncState, clock, log } = parts;
   const storedItems = syncState.get<StoredObject<T>>(documentSet(noun, source.name));
-  const isDropDoubted = createListDropCheck(clock, log);
+  const isDropPending = createListDropCheck(clock, log);
   /** Sites that `pollSite` read during the present poll, whose older lists must not revert its changes. */
   const sitesPolledMeanwhile = new Set<number>();
 
@@ -77,21 +77,21 @@ export function createInventoryPoll<N extends SiteObjectKind>(
     const siteListFilter = { siteId, ...(progress === null && { isUrgent: true as const }) };
     async function* pages(): AsyncGenerator<ListPage<T>, void> {
       for await (const page of read(siteListFilter, signal, storedObjects<T>(parts, noun))) {
-        if (noun === "tag") await commitListed(parts, job, noun, siteId, page.items, signal);
+        if (noun === "tag") await commitList(parts, job, noun, siteId, page.items, signal);
         if (progress !== null) parts.firstInventory.page(job, progress, page);
         yield page;
       }
     }
     const siteList = await readInventoryList(pages);
     sitesPolledMeanwhile.delete(siteId);
-    if (siteList.complete && noun !== "tag") await commitListed(parts, job, noun, siteId, siteList.items, signal);
+    if (siteList.complete && noun !== "tag") await commitList(parts, job, noun, siteId, siteList.items, signal);
     return siteList;
   }
 
   async function commitCompleteListTimes(lists: ReadonlyMap<number, Listing<T>>, begunAt: ReadonlyMap<number, string>) {
-    const isFull = (siteId: number, list: Listing<T>) =>
-      list.complete && getDrop(storedItems, siteId, list.items).gone === 0;
-    const siteIds = [...lists].flatMap(([siteId, list]) => (isFull(siteId, list) ? [siteId] : []));
+    const hasNoAbsentObjects = (siteId: number, list: Listing<T>) =>
+      list.complete && findDrop(storedItems, siteId, list.items).gone === 0;
+    const siteIds = [...lists].flatMap(([siteId, list]) => (hasNoAbsentObjects(siteId, list) ? [siteId] : []));
     await commitListTimes(parts, job, "tags", new Map(siteIds.map((siteId) => [siteId, begunAt.get(siteId) ?? null])));
   }
 
@@ -103,34 +103,36 @@ export function createInventoryPoll<N extends SiteObjectKind>(
     async run(signal: AbortSignal): Promise<JobOutcome> {
       const siteIdsToPoll = getFollowedSiteIds(parts);
       if (siteIdsToPoll.length === 0) return incompleteJobOutcome("No site is known yet.");
-      const listBegun = new Map<number, string>();
+      const startTimes = new Map<number, string>();
       const readListOfVisitedSite = async (siteId: number) => {
-        listBegun.set(siteId, isoUtc(clock.now()));
-        const siteList = await readListOfSite(siteId, signal, { site: listBegun.size, sites: siteIdsToPoll.length });
+        startTimes.set(siteId, isoUtc(clock.now()));
+        const siteList = await readListOfSite(siteId, signal, { site: startTimes.size, sites: siteIdsToPoll.length });
         if (noun !== "tag") return siteList;
         parts.listedSites.add(siteId);
         const isFirstTagList = !syncState.get<StoredTagListTimes>(syncSet("tag-seen", source.name)).has(String(siteId));
-        if (isFirstTagList) await commitCompleteListTimes(new Map([[siteId, siteList]]), listBegun);
+        if (isFirstTagList) await commitCompleteListTimes(new Map([[siteId, siteList]]), startTimes);
         return siteList;
       };
-      const { seen, failures } = await visitSites(siteIdsToPoll, readListOfVisitedSite, signal);
+      const { seen, failures } = await pollEachSite(siteIdsToPoll, readListOfVisitedSite, signal);
       const doubtedSites = new Set<number>();
       for (const [siteId, list] of seen) {
         if (!list.complete) continue;
         const dropDetails = { job, site: siteId, shown: list.items.length };
-        if (isDropDoubted(String(siteId), getDrop(storedItems, siteId, list.items), dropDetails))
+        if (isDropPending(String(siteId), findDrop(storedItems, siteId, list.items), dropDetails))
           doubtedSites.add(siteId);
       }
       const removal = { at: isoUtc(clock.now()), removeAfterMs: absenceUntilRemovalMs(parts) };
-      const seenScope = needsScope(storedItems, seen, doubtedSites, removal) ? await scope.tryRefresh(signal) : null;
+      const newScope = needsScopeRefresh(storedItems, seen, doubtedSites, removal)
+        ? await scope.tryRefresh(signal)
+        : null;
       const latestSiteLists = [...seen].filter(([siteId]) => !sitesPolledMeanwhile.has(siteId));
       const observedLists = latestSiteLists.map(([siteId, list]): ObservedInventoryList<T> => {
-        const isListComplete = list.complete && !doubtedSites.has(siteId) && staysVisible(seenScope, siteId);
+        const isListComplete = list.complete && !doubtedSites.has(siteId) && staysVisible(newScope, siteId);
         return { siteId, items: listItems(list), complete: isListComplete };
       });
       await commitDiff(parts, job, noun, observedLists, signal);
       await yieldIfManyObjects(storedItems.size);
-      if (noun === "tag") await commitCompleteListTimes(seen, listBegun);
+      if (noun === "tag") await commitCompleteListTimes(seen, startTimes);
       await yieldIfManyObjects(storedItems.size);
       const incompleteReasons = [...seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
       const dropReasons = [...doubtedSites].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
@@ -170,7 +172,7 @@ export async function commitListTimes(
 }
 
 /** Commits a list in parts, without absences. Gateways are one part: a gateway may be the only gateway of its site. */
-async function commitListed<N extends InventoryObjectKind>(
+async function commitList<N extends InventoryObjectKind>(
   parts: PollContext,
   job: string,
   noun: N,
@@ -268,31 +270,34 @@ function absenceUntilRemovalMs({ config, source }: PollContext): number {
   return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 
-export async function readInventoryList<T extends WithId>(read: () => AsyncIterable<ListPage<T>>): Promise<Listing<T>> {
+export async function readInventoryList<T extends ObjectWithId>(
+  read: () => AsyncIterable<ListPage<T>>,
+): Promise<Listing<T>> {
   const listOptions = { idOf: (item: T) => String(item.id) };
   const firstReading = await readPages(read(), listOptions);
   return firstReading.complete || firstReading.shown === null ? firstReading : await readPages(read(), listOptions);
 }
 
 /** True if the token's scope may explain absences: an object is newly missing, to be removed, or at another site. */
-function needsScope<T extends WithId>(
+function needsScopeRefresh<T extends ObjectWithId>(
   stored: ReadonlyMap<string, StoredObject<T>>,
   seen: ReadonlyMap<number, Listing<T>>,
   doubted: ReadonlySet<number>,
   removal: Parameters<typeof isAbsentObjectExpired>[1],
 ): boolean {
-  const isListedAt = (siteId: number | null) => siteId !== null && seen.get(siteId)?.complete === true;
-  let absentCount = stored.values().reduce((count, { siteId }) => count + (isListedAt(siteId) ? 1 : 0), 0);
+  const isListRead = (siteId: number | null) => siteId !== null && seen.get(siteId)?.complete === true;
+  let absentCount = stored.values().reduce((count, { siteId }) => count + (isListRead(siteId) ? 1 : 0), 0);
   for (const [siteId, list] of seen)
     if (list.complete) for (const { id } of list.items) if (stored.get(String(id))?.siteId === siteId) absentCount -= 1;
   if (absentCount === 0) return false;
-  const idSites = new Map<string, Set<number>>();
+  const sitesById = new Map<string, Set<number>>();
   for (const [siteId, list] of seen)
-    for (const { id } of listItems(list)) idSites.set(String(id), (idSites.get(String(id)) ?? new Set()).add(siteId));
+    for (const { id } of listItems(list))
+      sitesById.set(String(id), (sitesById.get(String(id)) ?? new Set()).add(siteId));
   return stored.entries().some(([id, known]) => {
     const { missingSince, siteId } = known;
-    if (siteId === null || doubted.has(siteId) || !isListedAt(siteId) || idSites.get(id)?.has(siteId)) return false;
-    return missingSince === null || idSites.has(id) || isAbsentObjectExpired(known, removal);
+    if (siteId === null || doubted.has(siteId) || !isListRead(siteId) || sitesById.get(id)?.has(siteId)) return false;
+    return missingSince === null || sitesById.has(id) || isAbsentObjectExpired(known, removal);
   });
 }
 
@@ -322,7 +327,11 @@ export function createListDropCheck(
   };
 }
 
-function getDrop<T>(stored: ReadonlyMap<string, StoredObject<T>>, siteId: number, items: readonly WithId[]): ListDrop {
+function findDrop<T>(
+  stored: ReadonlyMap<string, StoredObject<T>>,
+  siteId: number,
+  items: readonly ObjectWithId[],
+): ListDrop {
   const isPresent = (known: StoredObject<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
   const presentCountBefore = stored.values().reduce((count, known) => count + (isPresent(known) ? 1 : 0), 0);
   const stillListedCount = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);

@@ -4,7 +4,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { JobOutcome, RunnableJob } from "../job.ts";
 import { type Listing, listItems } from "../listing.ts";
 import type { PollContext } from "../poll-context.ts";
-import { buildJobOutcome, visitSites } from "../poll-each-site.ts";
+import { buildJobOutcome, pollEachSite } from "../poll-each-site.ts";
 import {
   commitListTimes,
   createInventoryPoll,
@@ -17,7 +17,12 @@ import {
   staysVisible,
   storedObjects,
 } from "./poll.ts";
-import { diffTagSystems, type ObservedSystemTags, type StoredTagContext, type TagSystemsStep } from "./tag-systems.ts";
+import {
+  diffTagSystems,
+  type ObservedSystemTags,
+  type StoredTagContext,
+  type TagSystemsChange,
+} from "./tag-systems.ts";
 
 type SystemTagList = Listing<{ readonly id: string }>;
 
@@ -26,13 +31,13 @@ export function createTagPoll(parts: PollContext, systemsRead: Promise<void>): R
   const { source, config, clock, scope } = parts;
   const tagListPoll = createInventoryPoll(parts, "tags", "tag", source.tags);
   const storedTagContext = getStoredTagContext(parts);
-  const isDropDoubted = createListDropCheck(clock, parts.log);
+  const isDropPending = createListDropCheck(clock, parts.log);
 
   async function pollTagsOfSystems(signal: AbortSignal): Promise<JobOutcome> {
     const presentSystems = [...storedTagContext.systems.values()].filter(({ missingSince }) => missingSince === null);
-    const listBegun = new Map<number, string>();
+    const startTimes = new Map<number, string>();
     const readTagListsOfSite = async (siteId: number) => {
-      listBegun.set(siteId, isoUtc(clock.now()));
+      startTimes.set(siteId, isoUtc(clock.now()));
       const tagListsBySystem = new Map<string, SystemTagList>();
       for (const { value } of presentSystems.filter((system) => system.siteId === siteId)) {
         const readTagsOfSystem = () => source.tags({ siteId, systemId: value.id }, signal, storedObjects(parts, "tag"));
@@ -40,38 +45,38 @@ export function createTagPoll(parts: PollContext, systemsRead: Promise<void>): R
       }
       return tagListsBySystem;
     };
-    const { seen, failures } = await visitSites(getFollowedSiteIds(parts), readTagListsOfSite, signal);
-    const listDropsBySystem = getDrops(new Map([...seen.values()].flatMap((lists) => [...lists])), storedTagContext);
+    const { seen, failures } = await pollEachSite(getFollowedSiteIds(parts), readTagListsOfSite, signal);
+    const listDropsBySystem = findDrops(new Map([...seen.values()].flatMap((lists) => [...lists])), storedTagContext);
     const hasAbsentTags = [...listDropsBySystem.values()].some(({ gone }) => gone > 0);
-    const seenScope = hasAbsentTags ? await scope.tryRefresh(signal) : null;
+    const newScope = hasAbsentTags ? await scope.tryRefresh(signal) : null;
     const incompleteReasons: string[] = [];
     const observations: ObservedSystemTags[] = [];
     for (const [siteId, lists] of seen) {
       for (const [systemId, list] of lists) {
         if (!list.complete) incompleteReasons.push(list.reason);
         const listDrop = listDropsBySystem.get(systemId) ?? { before: 0, gone: 0 };
-        const isDoubted = isDropDoubted(systemId, listDrop, { job: "tags", site: siteId, system: systemId });
-        if (isDoubted) incompleteReasons.push(`Most of the tags of system ${systemId} are gone at once.`);
+        const isPending = isDropPending(systemId, listDrop, { job: "tags", site: siteId, system: systemId });
+        if (isPending) incompleteReasons.push(`Most of the tags of system ${systemId} are gone at once.`);
         const tagIds = listItems(list).map(({ id }) => id);
-        const isListComplete = list.complete && !isDoubted && (listDrop.gone === 0 || staysVisible(seenScope, siteId));
+        const isListComplete = list.complete && !isPending && (listDrop.gone === 0 || staysVisible(newScope, siteId));
         observations.push({ systemId, siteId, tagIds, complete: isListComplete });
       }
     }
-    await commitSteps(observations, signal);
+    await commitChanges(observations, signal);
     const incompleteSiteIds = new Set(observations.filter((list) => !list.complete).map(({ siteId }) => siteId));
-    const completeSiteTimes = [...listBegun].filter(([siteId]) => seen.has(siteId) && !incompleteSiteIds.has(siteId));
+    const completeSiteTimes = [...startTimes].filter(([siteId]) => seen.has(siteId) && !incompleteSiteIds.has(siteId));
     await commitListTimes(parts, "tags", "systems", new Map(completeSiteTimes));
     return buildJobOutcome(failures, incompleteReasons);
   }
 
-  async function commitSteps(observations: readonly ObservedSystemTags[], signal: AbortSignal): Promise<void> {
-    const commitTagSystemsPart = async (steps: readonly TagSystemsStep[]) => {
+  async function commitChanges(observations: readonly ObservedSystemTags[], signal: AbortSignal): Promise<void> {
+    const commitTagSystemsPart = async (steps: readonly TagSystemsChange[]) => {
       const put = steps.flatMap(({ id, next }) => (next === null ? [] : [[id, next] as const]));
       const removedTagIds = steps.flatMap(({ id, next }) => (next === null ? [id] : []));
       const documents = [{ set: storedTagContext.tagSystemSet, put, remove: removedTagIds }];
       await parts.commit("tags", { documents, events: steps.flatMap(({ events }) => events) });
     };
-    const pendingTagChanges: TagSystemsStep[] = [];
+    const pendingTagChanges: TagSystemsChange[] = [];
     const tagEventOptions = { source: sourceUri(source.name), at: isoUtc(clock.now()) };
     for (const tagSystemsChange of diffTagSystems(observations, storedTagContext, tagEventOptions)) {
       pendingTagChanges.push(tagSystemsChange);
@@ -93,7 +98,7 @@ export function createTagPoll(parts: PollContext, systemsRead: Promise<void>): R
   };
 }
 
-function getDrops(lists: ReadonlyMap<string, SystemTagList>, { tags, tagSystems }: StoredTagContext) {
+function findDrops(lists: ReadonlyMap<string, SystemTagList>, { tags, tagSystems }: StoredTagContext) {
   const completeTagLists = [...lists].filter(([, list]) => list.complete);
   const memberIds = new Map(completeTagLists.map(([id, list]) => [id, new Set(listItems(list).map((tag) => tag.id))]));
   const listDropsBySystem = new Map<string, ListDrop>();

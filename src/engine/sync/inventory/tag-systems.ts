@@ -22,7 +22,7 @@ export interface StoredTagContext {
 
 type TagEventOptions = Pick<InventoryDiffOptions, "source" | "at">;
 
-export interface TagSystemsStep {
+export interface TagSystemsChange {
   readonly id: string;
   readonly next: StoredTagSystems | null;
   readonly events: readonly Event[];
@@ -33,7 +33,7 @@ export function* diffTagSystems(
   observations: readonly ObservedSystemTags[],
   { tags, systems, tagSystems, seen }: StoredTagContext,
   { source, at }: TagEventOptions,
-): Generator<TagSystemsStep, void> {
+): Generator<TagSystemsChange, void> {
   const completeLists = new Map(
     observations.filter((list) => list.complete).map((list) => [list.systemId, new Set(list.tagIds)]),
   );
@@ -58,12 +58,12 @@ export function* diffTagSystems(
     const { siteId, value } = tag;
     const formerSystemIds = storedTagSystems?.toldAt === undefined ? [] : storedTagSystems.systemIds;
     const lastSystemListAt = seen.get(String(siteId))?.systems ?? storedTagSystems?.toldAt ?? tag.since;
-    const breakPeriod = { lastBefore: lastSystemListAt, firstAfter: at };
+    const breakTimes = { lastBefore: lastSystemListAt, firstAfter: at };
     const systemsOfTag = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
     const events: Event[] = [buildSystemsEvent(tag, systemsOfTag, formerSystemIds, { source, at })];
     if (formerSystemIds.length > 0) {
       const systemChange = { what: ["system"], before: { systems: formerSystemIds }, systems: systemIds } as const;
-      events.push(buildSeriesBreakEvent({ tag: value, ...systemChange, since: breakPeriod }, source, siteId));
+      events.push(buildSeriesBreakEvent({ tag: value, ...systemChange, since: breakTimes }, source, siteId));
     }
     yield { id, next: { systemIds, toldAt: at }, events };
   }
@@ -80,8 +80,8 @@ export function addTagEvents(
   if (storedTag === undefined) return { step, documents: [] };
   if (next === null) {
     const storedTagSystems = tagSystems.get(id);
-    const isEmitted = storedTagSystems?.toldAt !== undefined && storedTagSystems.systemIds.length > 0;
-    const lastEvents = isEmitted ? [buildSystemsEvent(storedTag, [], storedTagSystems.systemIds, options)] : [];
+    const wasEmitted = storedTagSystems?.toldAt !== undefined && storedTagSystems.systemIds.length > 0;
+    const lastEvents = wasEmitted ? [buildSystemsEvent(storedTag, [], storedTagSystems.systemIds, options)] : [];
     const documents = storedTagSystems === undefined ? [] : [{ set: tagSystemSet, remove: [id] }];
     return { step: { ...step, events: [...lastEvents, ...events] }, documents };
   }
@@ -97,13 +97,16 @@ export function addTagEvents(
 /** Returns the series break of a changed tag. From no unit to kWh is no break; from Wh to kWh or to no unit is. */
 function findSeriesBreak(before: Tag, tag: Tag, since: SeriesBreak["since"]): SeriesBreak | null {
   const hasKnownTextChanged = (from: string | null, to: string | null) => from !== null && from !== "" && from !== to;
-  const hasUnit = hasKnownTextChanged(before.unit, tag.unit);
-  const hasName = hasKnownTextChanged(before.displayName, tag.displayName);
-  if (!hasUnit && !hasName) return null;
+  const unitChanged = hasKnownTextChanged(before.unit, tag.unit);
+  const nameChanged = hasKnownTextChanged(before.displayName, tag.displayName);
+  if (!unitChanged && !nameChanged) return null;
   return {
     tag,
-    what: [...(hasUnit ? (["unit"] as const) : []), ...(hasName ? (["name"] as const) : [])],
-    before: { ...(hasUnit && { unit: before.unit ?? "" }), ...(hasName && { displayName: before.displayName }) },
+    what: [...(unitChanged ? (["unit"] as const) : []), ...(nameChanged ? (["name"] as const) : [])],
+    before: {
+      ...(unitChanged && { unit: before.unit ?? "" }),
+      ...(nameChanged && { displayName: before.displayName }),
+    },
     since,
   };
 }

@@ -24,7 +24,7 @@ const MIN_SERIES_FOR_MEDIAN = 5;
 const MIN_RELATIVE_LOG_DIFFERENCE = 0.05;
 /** Least share of differing pairs of a boolean, and least difference of the share of time in `true`. */
 const MIN_DIFFERING_SHARE = 0.75;
-const BOOLEAN_DIFFERENCE = 0.2;
+const MIN_BOOLEAN_DIFFERENCE = 0.2;
 const MIN_STANDARD_ERRORS = 4;
 const MIN_UNUSUAL_LOG_LAG_MS = 30 * 60_000;
 const TEMPERATURE_UNITS: ReadonlySet<string> = new Set(["°C", "ºC", "C", "degC", "K", "°F", "F", "degF"]);
@@ -70,14 +70,14 @@ function findDifferingLog({ located, row }: WatchedSensor): readonly SensorFindi
   const { log } = row;
   if (log === null || log.pairs < MIN_COMPARED_VALUE_PAIRS) return [];
   const { pairs, off } = log;
-  const meanOff = log.sumOff / pairs;
-  const differenceVariance = Math.max(0, log.sumOffSquared / pairs - meanOff * meanOff);
+  const meanDelta = log.sumOff / pairs;
+  const differenceVariance = Math.max(0, log.sumOffSquared / pairs - meanDelta * meanDelta);
   const standardError = Math.sqrt(differenceVariance / pairs);
-  const leastOff = MIN_RELATIVE_LOG_DIFFERENCE * Math.max(log.sumSize / pairs, row.max - row.min);
+  const minDelta = MIN_RELATIVE_LOG_DIFFERENCE * Math.max(log.sumSize / pairs, row.max - row.min);
   const doesLogDiffer =
     row.type === "boolean"
-      ? off >= MIN_DIFFERING_SHARE * pairs && Math.abs(log.sumLive - log.sumLogged) > BOOLEAN_DIFFERENCE * pairs
-      : off >= pairs / 2 && Math.abs(meanOff) > leastOff && Math.abs(meanOff) > MIN_STANDARD_ERRORS * standardError;
+      ? off >= MIN_DIFFERING_SHARE * pairs && Math.abs(log.sumLive - log.sumLogged) > MIN_BOOLEAN_DIFFERENCE * pairs
+      : off >= pairs / 2 && Math.abs(meanDelta) > minDelta && Math.abs(meanDelta) > MIN_STANDARD_ERRORS * standardError;
   const isLogConstant = log.min === log.max && row.min !== row.max && off >= MIN_DIFFERING_SHARE * pairs;
   if (!doesLogDiffer && !isLogConstant) return [];
   const [value, logged] = [roundToSixDigits(log.sumLive / pairs), roundToSixDigits(log.sumLogged / pairs)];

@@ -73,7 +73,7 @@ export function createSensorTable() {
     return ids.push(id) - 1;
   }
 
-  function touchSensorRow(id: string): number {
+  function getRowForChange(id: string): number {
     const row = rowByTagId.get(id) ?? addSensorRow(id);
     changedTagGroups.add(Math.floor(row / TAGS_PER_DOCUMENT));
     return row;
@@ -102,8 +102,8 @@ export function createSensorTable() {
       const isNextBucket = next.atMs - newestBucket.atMs <= maxBucketDistanceMs;
       if (isNextBucket && probeTimeMs >= newestBucket.atMs) {
         const bucketBefore = { atMs: get(row, "beforeMs"), value: get(row, "before") };
-        const isBefore = bucketBefore.atMs !== 0 && newestBucket.atMs - bucketBefore.atMs <= maxBucketDistanceMs;
-        const nearBuckets = isBefore ? [bucketBefore, newestBucket, next] : [newestBucket, next];
+        const isNear = bucketBefore.atMs !== 0 && newestBucket.atMs - bucketBefore.atMs <= maxBucketDistanceMs;
+        const nearBuckets = isNear ? [bucketBefore, newestBucket, next] : [newestBucket, next];
         compareValueWithLog(row, get(row, "probe"), newestBucket, nearBuckets);
       }
       set(row, "probeMs", 0);
@@ -151,7 +151,7 @@ export function createSensorTable() {
   return {
     /** Adds a live reading. `hour`: full hours watched in this period. `atMs` is null without a reliable time. */
     read(id: string, value: TagValue, hour: number, atMs: number | null): void {
-      const row = touchSensorRow(id);
+      const row = getRowForChange(id);
       add(row, "readings", 1);
       noteReadingHour(row, hour);
       if (value === null) {
@@ -169,7 +169,7 @@ export function createSensorTable() {
       const resolutionRank = LOG_RESOLUTIONS.indexOf(resolution) + 1;
       const newestPointIndex = lastIndexWithValue(points);
       if (resolutionRank === 0 || newestPointIndex < 0) return;
-      const row = touchSensorRow(id);
+      const row = getRowForChange(id);
       if (!acceptsLogResolution(row, resolutionRank)) return;
       const bucketLengthMs = BUCKET_MS[resolution];
       const logLagMs = nowMs - (points.timeMs(newestPointIndex) + bucketLengthMs);
@@ -195,7 +195,7 @@ export function createSensorTable() {
       // Ignore rows of another version with other columns: the period starts again for their tags.
       if (packed.numbers.length !== packed.ids.length * COLUMN_COUNT) return;
       for (const [from, id] of packed.ids.entries()) {
-        const row = touchSensorRow(id);
+        const row = getRowForChange(id);
         for (const [at, column] of SENSOR_COLUMNS.entries())
           set(row, column, packed.numbers[from * COLUMN_COUNT + at] ?? 0);
       }

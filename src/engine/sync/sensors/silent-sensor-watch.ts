@@ -54,7 +54,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   const sensorTable = createSensorTable();
   const sensorStopController = new AbortController();
   let sensorCheckLoop: Promise<void> = Promise.resolve();
-  let from = isoUtc(clock.now());
+  let periodStart = isoUtc(clock.now());
   let watchedMs = 0;
   let lastCheckMs = clock.monotonic();
   let lastSaveMs = clock.monotonic();
@@ -66,10 +66,10 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     const storedSensorDocuments = await store.documents<StoredSensorPeriod | StoredSensors>(set);
     const storedSensorPeriod = storedSensorDocuments.get(SENSOR_PERIOD_KEY) as StoredSensorPeriod | undefined;
     if (storedSensorPeriod === undefined) return;
-    from = storedSensorPeriod.from;
+    periodStart = storedSensorPeriod.from;
     watchedMs = storedSensorPeriod.watchedMs;
     for (const [, each] of [...storedSensorDocuments].sort(([a], [b]) => Number(a) - Number(b)))
-      if ("ids" in each && each.from === from) sensorTable.load(each);
+      if ("ids" in each && each.from === periodStart) sensorTable.load(each);
   }
 
   function countWatchedTime(): void {
@@ -78,10 +78,10 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   }
 
   async function saveSensorTable(): Promise<void> {
-    const sensorPeriod: StoredSensorPeriod = { from, watchedMs: Math.round(watchedMs) };
+    const sensorPeriod: StoredSensorPeriod = { from: periodStart, watchedMs: Math.round(watchedMs) };
     await store.commit({ documents: [{ set, put: [[SENSOR_PERIOD_KEY, sensorPeriod]] }] });
     for (const group of sensorTable.changedGroups()) {
-      const sensorDocument: StoredSensors = { from, ...sensorTable.pack(group) };
+      const sensorDocument: StoredSensors = { from: periodStart, ...sensorTable.pack(group) };
       await store.commit({ documents: [{ set, put: [[String(group), sensorDocument]] }] });
       await yieldToEventLoop();
     }
@@ -92,8 +92,8 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     countWatchedTime();
     const nowMs = clock.now();
     // The clock was set back to before the period, so the period begins again now.
-    if (nowMs < Date.parse(from)) from = isoUtc(nowMs);
-    const isPeriodOver = nowMs - Date.parse(from) >= config.every;
+    if (nowMs < Date.parse(periodStart)) periodStart = isoUtc(nowMs);
+    const isPeriodOver = nowMs - Date.parse(periodStart) >= config.every;
     if (isPeriodOver && clockDoubt.stepped() === null) await emitSensorReport(nowMs);
     else if (clock.monotonic() - lastSaveMs >= SENSOR_SAVE_INTERVAL_MS) await saveSensorTable();
     return SENSOR_CHECK_INTERVAL_MS;
@@ -101,26 +101,26 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
 
   /** Emits and stores each part of the report, then begins the new period, so that a crash repeats missing parts. */
   async function emitSensorReport(nowMs: number): Promise<void> {
-    const reportPeriod = { from, to: isoUtc(nowMs), watchedHours: Math.floor(watchedMs / HOUR_MS) };
-    const isTagExcluded = sensorFilter(config.exclude, classOf);
-    const mayTagRest = sensorFilter(config.may_rest, classOf);
+    const reportPeriod = { from: periodStart, to: isoUtc(nowMs), watchedHours: Math.floor(watchedMs / HOUR_MS) };
+    const isTagExcluded = createSensorFilter(config.exclude, classOf);
+    const mayBeConstant = createSensorFilter(config.may_rest, classOf);
     const periodHours = config.every / HOUR_MS;
     const sites = await loadVisibleSites(store, source);
     const watchedSensors = await findSensorsBySite(isTagExcluded);
-    let count = 0;
+    let findingCount = 0;
     for (const site of sites) {
       const sensorsOfSite = watchedSensors.get(site.id) ?? [];
       if (sensorsOfSite.length === 0) continue;
-      const findings = findSensorFindings(sensorsOfSite, { periodHours, mayRest: mayTagRest });
+      const findings = findSensorFindings(sensorsOfSite, { periodHours, mayRest: mayBeConstant });
       const judged = sensorsOfSite.filter(({ row }) => hasEnoughReadings(row, periodHours)).length;
       for (const reportPart of splitReport(site, reportPeriod, { tags: sensorsOfSite.length, judged, findings })) {
         await emitReportPart(reportPart);
         await yieldUnlessAborted(clock, sensorStopController.signal);
       }
-      count += findings.length;
+      findingCount += findings.length;
     }
     await beginSensorPeriod(nowMs, new Set(sites.map(({ id }) => String(id))));
-    log.info({ findings: count, hours: reportPeriod.watchedHours }, "the sensors were looked through");
+    log.info({ findings: findingCount, hours: reportPeriod.watchedHours }, "the sensors were looked through");
   }
 
   async function findSensorsBySite(isExcluded: (located: SiteTag) => boolean) {
@@ -150,7 +150,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
         { set: reportSet, remove: reportKeysOfGoneSites },
       ],
     });
-    from = newSensorPeriod.from;
+    periodStart = newSensorPeriod.from;
     watchedMs = 0;
     sensorTable.clear();
     lastSaveMs = clock.monotonic();
@@ -191,7 +191,10 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   };
 }
 
-function sensorFilter({ classes, ...fields }: SensorSelection, classOf: (located: SiteTag) => string | undefined) {
+function createSensorFilter(
+  { classes, ...fields }: SensorSelection,
+  classOf: (located: SiteTag) => string | undefined,
+) {
   const tagFieldFilters = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
     .map(([field, entries]) => createTagFilter({ [field]: entries }));
@@ -238,6 +241,10 @@ function splitFindingsIntoParts(findings: readonly SensorFinding[]): readonly (r
 
 function buildSilentSensorsEvent(source: string, data: SilentSensors): Event<"silent-sensors"> {
   const { from, part, site, to } = data;
-  const address = { source: sourceUri(source), subject: eventSubject("site", null, String(site.id)), siteId: site.id };
-  return makeEvent({ ...address, type: "silent-sensors", time: to, data, facts: [from, part] });
+  const eventFields = {
+    source: sourceUri(source),
+    subject: eventSubject("site", null, String(site.id)),
+    siteId: site.id,
+  };
+  return makeEvent({ ...eventFields, type: "silent-sensors", time: to, data, facts: [from, part] });
 }
