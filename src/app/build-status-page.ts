@@ -4,7 +4,7 @@ import type { Event } from "../core/model/event.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
-import { operatorArrival } from "../engine/commands/operator-command-message.ts";
+import { toOperatorCommand } from "../engine/commands/operator-command-message.ts";
 import { createSinkState } from "../engine/delivery/batches.ts";
 import { matchesFilter } from "../engine/delivery/filter.ts";
 import type { TracedRequest } from "../engine/source/request-trace.ts";
@@ -35,7 +35,7 @@ export function buildPageActions(options: {
   const operatorWriteDefaults = { forSeconds: null, ttlSeconds: null, at: "status page" } as const;
   return {
     notReady,
-    write: (request) => accept(operatorArrival({ ...request, ...operatorWriteDefaults, receivedAtMs: clock.now() })),
+    write: (request) => accept(toOperatorCommand({ ...request, ...operatorWriteDefaults, receivedAtMs: clock.now() })),
   };
 }
 

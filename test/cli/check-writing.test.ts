@@ -5,7 +5,7 @@ import { Config } from "#src/app/config/config.ts";
 import type { CheckResult } from "#src/cli/checking/check-result-line.ts";
 import { checkTagWriting } from "#src/cli/checking/check-tag-writing.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { armedDocument } from "#src/engine/commands/write-arming.ts";
+import { armingDocument } from "#src/engine/commands/write-arming.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
@@ -35,7 +35,7 @@ async function prepareState({ folder, isArmed = true, hasOfflineGateway = false 
   const storedGateway = { value: gateway, siteId: 6, missingSince: null };
   await store.commit({
     documents: [
-      ...(isArmed ? [armedDocument({ at: "2026-11-20T12:00:00.000Z", by: "a test", damaged: 0 })] : []),
+      ...(isArmed ? [armingDocument({ at: "2026-11-20T12:00:00.000Z", by: "a test", damaged: 0 })] : []),
       ...(hasOfflineGateway ? [{ set: documentSet("gateway", "main"), put: [["7", storedGateway] as const] }] : []),
     ],
   });

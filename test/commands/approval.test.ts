@@ -2,7 +2,7 @@ import { generateKeyPairSync } from "node:crypto";
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { readPin } from "#src/engine/commands/approval/approval-files.ts";
+import { readApprovers } from "#src/engine/commands/approval/approval-files.ts";
 import { collectWriteRules } from "#src/engine/commands/approval/check-approval.ts";
 import { readApprovalState, signWriteRules } from "#src/engine/commands/approval/sign-rules.ts";
 import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
@@ -33,7 +33,12 @@ async function start(options: { readonly needed?: number } = {}) {
   function question(input: ConfigInput) {
     const parsed = CommandsConfig.parse({ enabled: true, ...input });
     const { approval: rule = null } = parsed;
-    return { config: rule, rules: collectWriteRules(parsed, {}), pinned: readPin(rig.folder), nowMs: rig.clock.now() };
+    return {
+      config: rule,
+      rules: collectWriteRules(parsed, {}),
+      pinned: readApprovers(rig.folder),
+      nowMs: rig.clock.now(),
+    };
   }
 
   return {
@@ -173,7 +178,7 @@ describe("a person who can edit the configuration but has no approver's key", ()
     expect(await attempt()).toBe(UNAPPROVED);
     sign(without, "boris", boris);
     expect(await attempt()).toBe("confirmed");
-    expect(readPin(rig.folder)).toBeNull();
+    expect(readApprovers(rig.folder)).toBeNull();
     rmSync(approval.file);
     await rig.restart(without);
     expect(await attempt()).toBe("confirmed");

@@ -12,7 +12,7 @@ import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/engine/commands/a
 import { createWriteCommandService } from "#src/engine/commands/commands.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
 import { createKillSwitch } from "#src/engine/commands/kill-switch.ts";
-import { armedDocument } from "#src/engine/commands/write-arming.ts";
+import { armingDocument } from "#src/engine/commands/write-arming.ts";
 import { createFolderWritingGuards } from "#src/engine/commands/writing-guards.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
@@ -100,7 +100,7 @@ export async function createRig(options: RigOptions = {}) {
   };
   await holdBuilding(store, simulator);
   if (options.isArmed !== false)
-    await store.commit({ documents: [armedDocument({ at: "2026-11-01T00:00:00.000Z", by: "a test", damaged: 0 })] });
+    await store.commit({ documents: [armingDocument({ at: "2026-11-01T00:00:00.000Z", by: "a test", damaged: 0 })] });
   // Without an older request the quota begins with a careful minute.
   const longAgo = START_MS - 600_000;
   await opened.quotaStore.save("main/read", { id: 1, sentAtMs: longAgo, countedByMs: longAgo });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { CommandMessage } from "#src/core/connector.ts";
-import { buildOperatorSecondMessage, operatorArrival } from "#src/engine/commands/operator-command-message.ts";
+import { toOperatorApproval, toOperatorCommand } from "#src/engine/commands/operator-command-message.ts";
 import { allowed, TAGS, testRig } from "./test-rig.ts";
 
 const SECOND: Partial<CommandMessage> = { purpose: "second", topic: "plenum/cmd/main/second" };
@@ -134,11 +134,11 @@ test("a second person on the command line may agree to a command from MQTT, and 
   const { rig, command, agree } = await secondPersonRig();
   const from = () => ({ source: null, value: 22, user: "ann", receivedAtMs: rig.clock.now() });
   await command("a");
-  await rig.commands.accept(buildOperatorSecondMessage({ ...from(), id: "a" }));
+  await rig.commands.accept(toOperatorApproval({ ...from(), id: "a" }));
   await rig.clock.advance(5_000);
   const own = { ...from(), id: "b", tagId: tag, forSeconds: null, ttlSeconds: LIFE_S };
-  await rig.commands.accept(operatorArrival({ ...own, value: 23 }));
-  await rig.commands.accept(buildOperatorSecondMessage({ ...from(), id: "b", value: 23, user: "bob" }));
+  await rig.commands.accept(toOperatorCommand({ ...own, value: 23 }));
+  await rig.commands.accept(toOperatorApproval({ ...from(), id: "b", value: 23, user: "bob" }));
   await rig.clock.advance(60_000);
   expect(await rig.outcomes()).toEqual(["a confirmed", "b/second rejected wrong-second"]);
   await agree("b", 23);

@@ -115,8 +115,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["if (index > «0 → 1») bytes[at", "The first two points are always one interval apart."],
   ],
   "src/engine/delivery/event-log-pruning.ts": [
-    ["MAX_COUNTED_MS) : «0 → 1»;", "One millisecond of a minute."],
-    ["MAX_COUNTED_MS = «2 → (2 * 2)» * EVENT_LOG_PRUNE_INTERVAL_MS", ANY_BOUND],
+    ["MAX_RUN_MS) : «0 → 1»;", "One millisecond of a minute."],
+    ["MAX_RUN_MS = «2 → (2 * 2)» * EVENT_LOG_PRUNE_INTERVAL_MS", ANY_BOUND],
     ["onlyChecks: «true → false»,", FIRST_CHECK],
   ],
   "src/engine/delivery/server-restart-watch.ts": [
@@ -125,9 +125,9 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["const MAX_CURSOR_POINTS = «500 → (500 * 2)»;", ANY_BOUND],
     ["const MAX_MERGED_POSITION_GAP = «1_000 → (1_000 * 2)»;", ANY_BOUND],
     ["- lastRedeliveredRange.last «<= → <» MAX_MERGED_POSITION_GAP;", "Two outages are never exactly that far apart."],
-    ["storedInstance?.nowMs ?? «0 → 1»;", "One millisecond of a window of at least a minute."],
+    ["storedState?.nowMs ?? «0 → 1»;", "One millisecond of a window of at least a minute."],
     ["null, seenMs: «0 → 1», points:", "One millisecond of a window of at least a minute."],
-    ["let silentChecks = «0 → 1»;", "The check at the opening of the sink sets it first."],
+    ["let failedChecks = «0 → 1»;", "The check at the opening of the sink sets it first."],
   ],
   "src/engine/delivery/sink-loop.ts": [
     ["return «0 → 1»;", "The next check runs one millisecond later."],

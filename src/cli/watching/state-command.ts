@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { formatCount } from "../../core/values/plural.ts";
-import { readPin } from "../../engine/commands/approval/approval-files.ts";
+import { readApprovers } from "../../engine/commands/approval/approval-files.ts";
 import { AUDIT_LOG, AUDIT_START_HASH, type AuditRecord, hashEntry } from "../../engine/commands/audit/audit-log.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import { type RecoveryReport, recoverEvents } from "../../engine/store/damaged-state-recovery.ts";
@@ -175,7 +175,7 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   const at = isoUtc(systemClock.now());
   const by = `the state ${resolve(folder)}, where it was thrown`;
   if (createKillSwitch(folder).isThrown()) documents.set(KILL_SWITCH_DOCUMENT_KEY, JSON.stringify({ by, at }));
-  const pinnedApprovers = readPin(folder);
+  const pinnedApprovers = readApprovers(folder);
   if (pinnedApprovers !== null) documents.set(APPROVERS_DOCUMENT_KEY, JSON.stringify(pinnedApprovers));
   return documents;
 }

@@ -5,7 +5,7 @@ import { settingsAffectingTagWrites } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { readPin } from "../../engine/commands/approval/approval-files.ts";
+import { readApprovers } from "../../engine/commands/approval/approval-files.ts";
 import { collectWriteRules, type PinnedApprovers } from "../../engine/commands/approval/check-approval.ts";
 import {
   readApprovalState,
@@ -101,7 +101,8 @@ export async function loadApprovalInputs(config: Config): Promise<WriteApprovalI
   return {
     config: config.commands.approval ?? null,
     rules: collectWriteRules(config.commands, settingsAffectingTagWrites(config)),
-    pinned: postgres === undefined ? readPin(folder) : approvers ? (JSON.parse(approvers) as PinnedApprovers) : null,
+    pinned:
+      postgres === undefined ? readApprovers(folder) : approvers ? (JSON.parse(approvers) as PinnedApprovers) : null,
     nowMs: systemClock.now(),
   };
 }

@@ -8,9 +8,9 @@ import { type Command, type CommandEndingReason, tagKey } from "./command.ts";
 import { parseCommandPayload, type SecondPersonApproval, type TagWriteRequest } from "./command-payload.ts";
 import type { CommandsConfig } from "./config.ts";
 import { checkCommandArrival, type WriteRefusal } from "./gate.ts";
-import type { AcceptedCommand, Journal, Scene } from "./journal.ts";
+import type { AcceptedCommand, CommandScene, Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
-import type { PriceMessage } from "./message-cost-estimate.ts";
+import type { EstimateCost } from "./message-cost-estimate.ts";
 import { isRestoreCommandId } from "./pending-restores.ts";
 import type { CommandRefusalReporter } from "./refusal-reporter.ts";
 import type { MessageResult } from "./result-event.ts";
@@ -54,7 +54,7 @@ export function createCommandIntake(options: {
   readonly killSwitch: KillSwitch;
   readonly closed: () => WriteRefusal | null;
   readonly locks: Pick<WriteLocks, "refusing">;
-  readonly price: PriceMessage;
+  readonly price: EstimateCost;
   readonly clock: Clock;
   readonly clockSkewMs: (source: string) => number | null;
   readonly clockDoubt: Pick<ClockCheck, "stepped">;
@@ -111,7 +111,7 @@ export function createCommandIntake(options: {
     const allowedTag = source === null ? undefined : allowList.entry(source, request.tagId);
     const isTagAllowed = source !== null && allowedTag !== undefined;
     const user = parseUserName(arrival);
-    const arrivalVerdict = checkCommandArrival({
+    const arrivalCheck = checkCommandArrival({
       ...arrival,
       request,
       defaultTtlMs: config().default_ttl,
@@ -137,7 +137,7 @@ export function createCommandIntake(options: {
         lastHour: isTagAllowed ? journal.writeCounts.lastHour(source) + acceptedBefore : 0,
       },
     });
-    if ("refused" in arrivalVerdict) return arrivalVerdict;
+    if ("refused" in arrivalCheck) return arrivalCheck;
     if (!isTagAllowed) throw new Error("The gate accepted a tag that is not on the allow-list.");
     const floodRefusal = checkCommandFlood(source, request.tagId);
     if (floodRefusal !== null) return { refused: floodRefusal };
@@ -149,7 +149,7 @@ export function createCommandIntake(options: {
       ...{ via, user },
       by: describeCommandSender(arrival),
       receivedAt: isoUtc(receivedAtMs),
-      expiresAt: isoUtc(arrivalVerdict.expiresAtMs),
+      expiresAt: isoUtc(arrivalCheck.expiresAtMs),
       replyTo,
       correlation,
     };
@@ -159,22 +159,22 @@ export function createCommandIntake(options: {
   async function checkRequests(arrival: CommandMessage, requests: readonly TagWriteRequest[]) {
     const acceptedCommands: AcceptedCommand[] = [];
     const refusedRequests: RefusedRequest[] = [];
-    const scene: Scene = { isChecked: requests.length <= TAGS_PER_REQUEST };
-    const closed = options.closed();
+    const scene: CommandScene = { isChecked: requests.length <= TAGS_PER_REQUEST };
+    const closedReason = options.closed();
     for (const request of requests) {
-      const verdict =
-        closed === null
+      const checked =
+        closedReason === null
           ? await checkTagWriteRequest(arrival, request, acceptedCommands.length)
           : // Report a repeated id as a duplicate even while writing is closed.
-            { refused: journal.knows(request.id) ? DUPLICATE_COMMAND_ID_REFUSAL : closed };
-      if ("refused" in verdict) refusedRequests.push({ request, refused: verdict.refused });
-      else acceptedCommands.push({ ...verdict, scene });
+            { refused: journal.knows(request.id) ? DUPLICATE_COMMAND_ID_REFUSAL : closedReason };
+      if ("refused" in checked) refusedRequests.push({ request, refused: checked.refused });
+      else acceptedCommands.push({ ...checked, scene });
     }
     return { acceptedCommands, refusedRequests };
   }
 
   /** Returns why a message with more than 20 writes is refused as a whole. */
-  function findSceneRefusal(
+  function findMessageRefusal(
     acceptedCommands: readonly AcceptedCommand[],
     [firstRefused]: readonly RefusedRequest[],
   ): RefusedRequest | { readonly request: null; readonly refused: Refusal } | null {
@@ -183,15 +183,15 @@ export function createCommandIntake(options: {
       const message = `No write of the message was accepted, because of tag ${request.tagId}: ${refused.message}`;
       return { request, refused: { ...refused, message } };
     }
-    const needingSecond = acceptedCommands.find(({ command }) => command.needsSecond)?.command.tagId;
-    if (needingSecond !== undefined) {
-      const message = `Tag ${needingSecond} needs a second person, so send its command singly.`;
+    const waitingTagId = acceptedCommands.find(({ command }) => command.needsSecond)?.command.tagId;
+    if (waitingTagId !== undefined) {
+      const message = `Tag ${waitingTagId} needs a second person, so send its command singly.`;
       return { request: null, refused: { reason: "not-allowed", message } };
     }
     const { waitsMs } = options.price(acceptedCommands);
-    const lifetimesMs = acceptedCommands.map(({ command }) => Date.parse(command.expiresAt) - clock.now());
-    const [needed, given] = [Math.max(...waitsMs), Math.min(...lifetimesMs)].map((ms) => Math.ceil(ms / 1_000));
-    if (waitsMs.every((waitMs, index) => waitMs < (lifetimesMs[index] ?? 0))) return null;
+    const remainingMs = acceptedCommands.map(({ command }) => Date.parse(command.expiresAt) - clock.now());
+    const [needed, given] = [Math.max(...waitsMs), Math.min(...remainingMs)].map((ms) => Math.ceil(ms / 1_000));
+    if (waitsMs.every((waitMs, index) => waitMs < (remainingMs[index] ?? 0))) return null;
     const message = `The last write may leave after ${needed} s, and the time to live is ${given} s; nothing was written.`;
     return { request: null, refused: { reason: "expired", message } };
   }
@@ -243,9 +243,9 @@ export function createCommandIntake(options: {
     const { messageId, requests } = parsed;
     const { acceptedCommands, refusedRequests } = await checkRequests(arrival, requests);
     if (requests.length > TAGS_PER_REQUEST) {
-      const refusedScene = findSceneRefusal(acceptedCommands, refusedRequests);
-      if (refusedScene !== null)
-        return reportResults(toResult(arrival, messageId, refusedScene.request, refusedScene.refused));
+      const messageRefusal = findMessageRefusal(acceptedCommands, refusedRequests);
+      if (messageRefusal !== null)
+        return reportResults(toResult(arrival, messageId, messageRefusal.request, messageRefusal.refused));
     }
     const newCommands = new Set(await journal.accept(acceptedCommands));
     for (const acceptedCommand of newCommands) options.dispatch(acceptedCommand);

@@ -101,8 +101,8 @@ function parseJsonCommand(value: object, arrival: CommandMessage, findKnownId: F
     return { stop: { id: id ?? makeCommandId(arrival, findKnownId) } };
   }
   if (arrival.purpose === "second") {
-    const secondMessage = SecondApprovalSchema.safeParse(value);
-    if (secondMessage.success) return { second: { id: secondMessage.data.second, value: secondMessage.data.value } };
+    const approval = SecondApprovalSchema.safeParse(value);
+    if (approval.success) return { second: { id: approval.data.second, value: approval.data.value } };
     return refuseMessage('Here goes {"second": "<id of a command>", "value": …} only.');
   }
   const parsedCommand = "writes" in value ? GroupWriteSchema.safeParse(value) : SingleWriteSchema.safeParse(value);

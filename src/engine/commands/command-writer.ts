@@ -14,7 +14,7 @@ import {
   tagValueIfFresh,
   type WriteRefusal,
 } from "./gate.ts";
-import type { AcceptedCommand, Scene, SentCommand } from "./journal.ts";
+import type { AcceptedCommand, CommandScene, SentCommand } from "./journal.ts";
 import type { CommandSendResult, WriteReadBack } from "./read-back.ts";
 import type { WriteLocks } from "./write-locks.ts";
 
@@ -69,7 +69,7 @@ export function createWriter(
   /** Expiry of each command on the monotonic clock, which a change of the wall clock does not postpone. */
   const commandDeadlinesMs = new WeakMap<AcceptedCommand, number>();
   /** Tags of a refused request for several tags. Commands for them are sent singly until the service accepts one. */
-  const bisectionTags = new Set<string>();
+  const tagsSentSingly = new Set<string>();
   const backgroundTasks = new Set<Promise<void>>();
   let quotaSlotSignal: CombinedSignal | null = null;
   const commandSendWakeup = createWakeup();
@@ -160,12 +160,12 @@ export function createWriter(
   /** Approved commands without an unverified write of their tag. A scene waits until all of its commands may leave. */
   function allowedCommands(): readonly AcceptedCommand[] {
     const tagsUnderWay = journal.tagsUnderWay();
-    const mayLeave = (each: AcceptedCommand) =>
+    const maySend = (each: AcceptedCommand) =>
       !isAwaitingSecondPerson(each) && !tagsUnderWay.has(tagKey(each.command)) && msUntilIntervalEnds(each) === 0;
     const commands = [...commandQueue.values()];
-    const waitingScenes = new Set<Scene | undefined>();
-    for (const each of commands) if (isUncheckedScene(each) && !mayLeave(each)) waitingScenes.add(each.scene);
-    return commands.filter((each) => mayLeave(each) && !waitingScenes.has(each.scene));
+    const blockedScenes = new Set<CommandScene | undefined>();
+    for (const each of commands) if (isUncheckedScene(each) && !maySend(each)) blockedScenes.add(each.scene);
+    return commands.filter((each) => maySend(each) && !blockedScenes.has(each.scene));
   }
 
   /** Commands that may share a request; a bisection tag only singly. */
@@ -173,12 +173,12 @@ export function createWriter(
     const groupableCommands = allowedCommands().filter((each) => !isUncheckedScene(each));
     const [first] = groupableCommands;
     const maxGroupSize = config().group_window === 0 ? 1 : TAGS_PER_REQUEST;
-    if (first === undefined || bisectionTags.has(first.command.tagId)) return groupableCommands.slice(0, 1);
-    return groupableCommands.filter(({ command }) => !bisectionTags.has(command.tagId)).slice(0, maxGroupSize);
+    if (first === undefined || tagsSentSingly.has(first.command.tagId)) return groupableCommands.slice(0, 1);
+    return groupableCommands.filter(({ command }) => !tagsSentSingly.has(command.tagId)).slice(0, maxGroupSize);
   }
 
   /** Checks all commands of the first scene that may leave. Ends all of them if one is refused. */
-  async function checkScene(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
+  async function checkWholeScene(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
     const allAllowedCommands = allowedCommands();
     const scene = allAllowedCommands.find(isUncheckedScene)?.scene;
     if (scene === undefined) return;
@@ -188,20 +188,20 @@ export function createWriter(
     // Reads 20 tags, so that other commands do not wait for all values.
     if (commandsWithoutValue.length > 0) return values.refresh(commandsWithoutValue, stopping);
     let writeCount = 0;
-    let refused: { readonly tagId: string; readonly end: CommandEnd } | null = null;
+    let firstRefused: { readonly tagId: string; readonly end: CommandEnd } | null = null;
     for (const accepted of commands) {
       const end = await findEndingBeforeSending(accepted, writeCount);
       if (end === null || end.rehearsal === true) writeCount += accepted.command.forMs === null ? 1 : 2;
-      else if (end.outcome !== "confirmed") refused ??= { tagId: accepted.command.tagId, end };
+      else if (end.outcome !== "confirmed") firstRefused ??= { tagId: accepted.command.tagId, end };
     }
-    scene.isChecked = refused === null;
-    if (refused === null) return;
-    const { end, tagId } = refused;
+    scene.isChecked = firstRefused === null;
+    if (firstRefused === null) return;
+    const { end, tagId } = firstRefused;
     const message = `Nothing of the message was written, because of tag ${tagId}: ${end.message}`;
-    const sceneEnd: CommandEnd = { outcome: "rejected", reason: "scene-refused", message };
+    const otherEnding: CommandEnd = { outcome: "rejected", reason: "scene-refused", message };
     for (const accepted of commands)
       if (removeFromQueue(accepted))
-        await endings.end(accepted.command, accepted.command.tagId === tagId ? end : sceneEnd, cutting);
+        await endings.end(accepted.command, accepted.command.tagId === tagId ? end : otherEnding, cutting);
   }
 
   /** Selects and journals the commands that leave. Journaling may be slow, so expiry is checked again afterwards. */
@@ -209,13 +209,13 @@ export function createWriter(
     const sendableGroup = sendableCommands();
     for (const accepted of sendableGroup) removeFromQueue(accepted);
     const readyGroup = new Map<AcceptedCommand, SentCommand>();
-    const ends = new Map<AcceptedCommand, CommandEnd>();
+    const ended = new Map<AcceptedCommand, CommandEnd>();
     try {
       for (const accepted of sendableGroup) {
         if (await values.isMissing(accepted)) continue;
         const end = await findEndingBeforeSending(accepted, readyGroup.size);
         const before = tagValueIfFresh(await values.findLatestValue(accepted.command), clock.now());
-        if (end !== null) ends.set(accepted, end);
+        if (end !== null) ended.set(accepted, end);
         // Without a fresh value to put back, a timed write is checked again.
         else if (before !== null || accepted.command.forMs === null) readyGroup.set(accepted, { ...accepted, before });
       }
@@ -224,13 +224,14 @@ export function createWriter(
       for (const accepted of sendableGroup) returnToQueue(accepted);
       throw error;
     }
-    for (const accepted of sendableGroup) if (!readyGroup.has(accepted) && !ends.has(accepted)) returnToQueue(accepted);
+    for (const accepted of sendableGroup)
+      if (!readyGroup.has(accepted) && !ended.has(accepted)) returnToQueue(accepted);
     for (const accepted of readyGroup.keys()) {
       const end = findEndingInQueue(accepted);
-      if (end !== null && readyGroup.delete(accepted)) ends.set(accepted, end);
+      if (end !== null && readyGroup.delete(accepted)) ended.set(accepted, end);
     }
     runInBackground(async () => {
-      for (const [accepted, end] of ends) await endings.end(accepted.command, end, cutting);
+      for (const [accepted, end] of ended) await endings.end(accepted.command, end, cutting);
     });
     return [...readyGroup.values()];
   }
@@ -243,7 +244,7 @@ export function createWriter(
     void backgroundTask.then(() => backgroundTasks.delete(backgroundTask));
   }
 
-  async function endCommandsWithoutSlot(cutting: AbortSignal): Promise<void> {
+  async function endWithoutSending(cutting: AbortSignal): Promise<void> {
     for (const accepted of sendableCommands()) {
       if (await values.isMissing(accepted)) continue;
       const end = await findEndingBeforeSending(accepted, 0);
@@ -259,7 +260,7 @@ export function createWriter(
   /** Sends one group; resolves when its request has left or is not needed. Returns the wait until the next group. */
   async function sendCommandGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
     await values.refresh(sendableCommands(), stopping);
-    await endCommandsWithoutSlot(cutting);
+    await endWithoutSending(cutting);
     if (!(await isAnyCommandSendable())) return NO_COMMAND_TO_SEND_WAIT_MS;
     const slotSignal = combineSignals(stopping);
     quotaSlotSignal = slotSignal;
@@ -278,28 +279,28 @@ export function createWriter(
     left: PromiseWithResolvers<void>,
     cutting: AbortSignal,
   ): Promise<void> {
-    let leavingCommands: readonly SentCommand[] = [];
+    let sentCommands: readonly SentCommand[] = [];
     function releaseSlot(): void {
       slot.end();
       if (quotaSlotSignal === slot) quotaSlotSignal = null;
     }
     async function prepareTagWrites(): Promise<readonly TagWrite[]> {
       releaseSlot();
-      leavingCommands = await prepareCommandGroup(cutting);
+      sentCommands = await prepareCommandGroup(cutting);
       left.resolve();
-      return leavingCommands.map(({ command: { tagId, value } }) => ({ tagId, value }));
+      return sentCommands.map(({ command: { tagId, value } }) => ({ tagId, value }));
     }
     try {
-      const readings = await source.write(prepareTagWrites, AbortSignal.any([slot.signal, cutting]));
+      const writeReplies = await source.write(prepareTagWrites, AbortSignal.any([slot.signal, cutting]));
       left.resolve();
-      const writtenValues = new Map(readings.map(({ id, value }) => [id, value]));
-      for (const { command } of leavingCommands) bisectionTags.delete(command.tagId);
+      const writtenValues = new Map(writeReplies.map(({ id, value }) => [id, value]));
+      for (const { command } of sentCommands) tagsSentSingly.delete(command.tagId);
       // The reply states the written value (interface, POST tags/write): null or 19 for 21 does not confirm 21.
-      const isTaken = ({ tagId, value }: SentCommand["command"]) => sameValue(writtenValues.get(tagId) ?? null, value);
-      startReadBack(leavingCommands, ({ command }) => (isTaken(command) ? "answered" : "in-doubt"), null);
+      const isSame = ({ tagId, value }: SentCommand["command"]) => sameValue(writtenValues.get(tagId) ?? null, value);
+      startReadBack(sentCommands, ({ command }) => (isSame(command) ? "answered" : "in-doubt"), null);
     } catch (error) {
-      if (leavingCommands.length === 0) left.reject(error);
-      else await handleFailure(leavingCommands, error, cutting);
+      if (sentCommands.length === 0) left.reject(error);
+      else await handleFailure(sentCommands, error, cutting);
     } finally {
       releaseSlot();
     }
@@ -321,7 +322,7 @@ export function createWriter(
         await endings.end(command, { outcome: "rejected", reason, message, before }, cutting);
       return;
     }
-    if (isWriteRefused) for (const { command } of leaving) bisectionTags.add(command.tagId);
+    if (isWriteRefused) for (const { command } of leaving) tagsSentSingly.add(command.tagId);
     startReadBack(leaving, () => (isWriteRefused ? "group-refused" : "in-doubt"), errorText(failure));
   }
 
@@ -343,7 +344,7 @@ export function createWriter(
     }
     if (!(await sleepFor(clock, config().group_window, stopping))) return 0;
     try {
-      await checkScene(stopping, cutting);
+      await checkWholeScene(stopping, cutting);
       return await sendCommandGroup(stopping, cutting);
     } catch (error) {
       const failure = asFailure(error);

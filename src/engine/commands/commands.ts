@@ -19,13 +19,13 @@ import { createFreshTagValues } from "./fresh-tag-values.ts";
 import { checkClocksForWriting } from "./gate.ts";
 import { type AcceptedCommand, openCommandJournal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
-import { type PriceMessage, priceMessage, quotaWaitMs } from "./message-cost-estimate.ts";
+import { type EstimateCost, estimateCost, quotaWaitMs } from "./message-cost-estimate.ts";
 import { createWriteReadBack, type WriteReadBack } from "./read-back.ts";
-import { createRefusals } from "./refusal-reporter.ts";
+import { createReporter } from "./refusal-reporter.ts";
 import { createValueRestores } from "./restore-old-values.ts";
 import { createStoredBuildingReader } from "./stored-building-reader.ts";
 import { openWriteArming } from "./write-arming.ts";
-import { createClosingConditions } from "./write-blocking-conditions.ts";
+import { createWriteBlockers } from "./write-blocking-conditions.ts";
 import { type ActiveLocks, openWriteLocks, type WriteLockChange } from "./write-locks.ts";
 import type { WritingGuards } from "./writing-guards.ts";
 
@@ -98,12 +98,12 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
     const requestCountBefore = Math.floor(sourceWriter.writer.waiting() / TAGS_PER_REQUEST);
     return currentConfig.group_window + quotaWaitMs(sourceWriter.source, requestCountBefore, clock);
   }
-  const price: PriceMessage = (message) => {
+  const price: EstimateCost = (message) => {
     const sourceWriter = sourceWriters.get(message[0]?.command.source ?? "");
     if (sourceWriter === undefined) return { waitsMs: [], requests: 0, seconds: 0 };
     const { source, writer } = sourceWriter;
     const writeTimesMs = journal.writeCounts.ofTag;
-    return priceMessage(message, { source, waiting: writer.waiting(), config: currentConfig, writeTimesMs, clock });
+    return estimateCost(message, { source, waiting: writer.waiting(), config: currentConfig, writeTimesMs, clock });
   };
   const journal = await openCommandJournal({ store, clock, rehearsal: currentConfig.rehearsal, price });
   const approval = createWriteApprovalGuard({
@@ -120,7 +120,7 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
     metrics,
     log,
   });
-  const closing = createClosingConditions({ config, killSwitch, arming, approval, auditSpace, journal, clock, log });
+  const blockers = createWriteBlockers({ config, killSwitch, arming, approval, auditSpace, journal, clock, log });
   const view = createStoredBuildingReader(store);
   const locks = await openWriteLocks({ store, journal, view, clock });
   const count = (outcome: string, reason: string | null) => metrics.commands.inc({ outcome, reason: reason ?? "none" });
@@ -132,28 +132,28 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
     return sourceWriter !== undefined && isSourceClockTrusted(sourceWriter.source);
   }
   const valueRestores = createValueRestores({ journal, allowList, view, clock, isClockTrusted, log, dispatch });
-  const endingLog = createCommandEndingRecorder({ journal, clock, log, count, putsOff: valueRestores.putsOff });
-  const refusalReporter = createRefusals({ journal, clock, log });
+  const recorder = createCommandEndingRecorder({ journal, clock, log, count, putsOff: valueRestores.putsOff });
+  const refusalReporter = createReporter({ journal, clock, log });
 
   for (const { source, timeZone } of options.sources) {
-    const sourceDeps = {
+    const shared = {
       source,
       view,
       journal,
       locks,
-      endings: endingLog,
+      endings: recorder,
       clock,
       log: log.child({ source: source.name }),
     };
-    const values = createFreshTagValues(sourceDeps);
-    const readBack = createWriteReadBack({ ...sourceDeps, values, settleMs: () => currentConfig.read_back_after });
-    const closed = () => closing.closed() ?? clockRefusal(source);
-    const writer = createWriter({ ...sourceDeps, timeZone, config, holds: allowList.holds, values, closed, readBack });
+    const values = createFreshTagValues(shared);
+    const readBack = createWriteReadBack({ ...shared, values, settleMs: () => currentConfig.read_back_after });
+    const closed = () => blockers.closed() ?? clockRefusal(source);
+    const writer = createWriter({ ...shared, timeZone, config, holds: allowList.holds, values, closed, readBack });
     sourceWriters.set(source.name, { source, readBack, writer });
   }
   const acceptCommandMessage = createCommandIntake({
     ...{ config, allowList, view, journal, refusals: refusalReporter, killSwitch, clock, clockDoubt, dispatch, count },
-    ...{ closed: closing.closed, locks, price },
+    ...{ closed: blockers.closed, locks, price },
     clockSkewMs: (name) => sourceWriters.get(name)?.source.clockSkewMs() ?? null,
     onSecond: (name) => sourceWriters.get(name)?.writer.wake(),
   });
@@ -179,10 +179,10 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
       const sourceWriter = sourceWriters.get(command.source);
       if (state === "accepted") {
         // A command that puts an old value back stays open and is executed as soon as possible.
-        if (journal.restoreBy(command.id) === undefined) await endingLog.end(command, WORKER_STOPPED_ENDING, signal);
+        if (journal.restoreBy(command.id) === undefined) await recorder.end(command, WORKER_STOPPED_ENDING, signal);
       } else if (sourceWriter === undefined) {
         const message = `Source ${command.source} is no longer configured, so the tag cannot be read back.`;
-        await endingLog.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);
+        await recorder.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);
       } else {
         const sentAtMs = Date.parse(changedAt);
         sourceWriter.readBack.add([{ command, sent: "in-doubt", complaint: null, before: null, sentAtMs }]);
@@ -205,7 +205,7 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
     name: "commands",
     accept: acceptCommandMessage,
     killSwitch,
-    notices: () => [...closing.notices(), ...valueRestores.notices()],
+    notices: () => [...blockers.notices(), ...valueRestores.notices()],
     status: () => ({
       enabled: currentConfig.enabled,
       rehearsal: currentConfig.rehearsal,
@@ -226,8 +226,8 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
       const allowedTag = allowList.entry(name, tagId);
       const sourceWriter = sourceWriters.get(name);
       if (allowedTag === undefined || sourceWriter === undefined) return null;
-      const operator = { source: name, siteId: allowedTag.site_id, tagId, via: "operator" };
-      const refusal = closing.closed() ?? clockRefusal(sourceWriter.source) ?? (await locks.refusing(operator));
+      const operatorWrite = { source: name, siteId: allowedTag.site_id, tagId, via: "operator" };
+      const refusal = blockers.closed() ?? clockRefusal(sourceWriter.source) ?? (await locks.refusing(operatorWrite));
       return toWritableTag(allowedTag, currentConfig.rehearsal, refusal);
     },
     expectedWaitMs: (named) => expectedWaitMs(allowList.sourceOf(named) ?? ""),
@@ -246,10 +246,10 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
           readBack.run(stopSignal),
         ]),
         refusalReporter.run(stopSignal),
-        valueRestores.run(endingLog, stopSignal),
+        valueRestores.run(recorder, stopSignal),
         runHourly(tidyJournal, "old commands could not be forgotten"),
         runHourly(publishAuditHead, "the head of the audit log could not be published"),
-        closing.watch(stopSignal),
+        blockers.watch(stopSignal),
       ]);
     },
     stop(deadlineMs) {

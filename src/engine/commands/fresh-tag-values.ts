@@ -11,7 +11,7 @@ import type { StoredBuildingReader } from "./stored-building-reader.ts";
 /** Provides tag values of at most one minute: from live reads or, if those are older, by a request. */
 export type FreshTagValues = ReturnType<typeof createFreshTagValues>;
 
-const READING_LIMIT_MS = 3_000;
+const READ_TIMEOUT_MS = 3_000;
 
 export interface CommandSourceContext {
   readonly source: Source;
@@ -37,10 +37,10 @@ export function createFreshTagValues(options: CommandSourceContext) {
   }
 
   async function findLatestTagValue({ tagId }: Pick<Command, "tagId">): Promise<TimedTagValue | undefined> {
-    const polled = await loadLiveTagValue(tagId);
-    const ownRead = lastReadings.get(tagId);
-    const isOwnLater = polled === undefined || isFromFuture(polled, clock.now()) || (ownRead?.time ?? "") > polled.time;
-    const latestReading = ownRead !== undefined && isOwnLater ? ownRead : polled;
+    const live = await loadLiveTagValue(tagId);
+    const lastRead = lastReadings.get(tagId);
+    const isLater = live === undefined || isFromFuture(live, clock.now()) || (lastRead?.time ?? "") > live.time;
+    const latestReading = lastRead !== undefined && isLater ? lastRead : live;
     const writtenAtMs = journal.writeCounts.ofTag(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
     return latestReading === undefined || Date.parse(latestReading.time) <= writtenAtMs ? undefined : latestReading;
   }
@@ -78,12 +78,11 @@ export function createFreshTagValues(options: CommandSourceContext) {
     recordReadings,
     isMissing: isValueMissing,
     async refresh(group: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
-      const missingCommands: AcceptedCommand[] = [];
+      const outdated: AcceptedCommand[] = [];
       for (const accepted of group.slice(0, TAGS_PER_REQUEST)) {
-        if (!tagsBeingRead.has(accepted.command.tagId) && (await isValueMissing(accepted)))
-          missingCommands.push(accepted);
+        if (!tagsBeingRead.has(accepted.command.tagId) && (await isValueMissing(accepted))) outdated.push(accepted);
       }
-      if (missingCommands.length > 0) await endsWithin(clock, READING_LIMIT_MS, requestValues(missingCommands, signal));
+      if (outdated.length > 0) await endsWithin(clock, READ_TIMEOUT_MS, requestValues(outdated, signal));
     },
   };
 }

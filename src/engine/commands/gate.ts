@@ -133,9 +133,9 @@ function checkRestoreTime(forMs: number | null, entry: AllowedTag, longestMs: nu
   if (forMs === null) return null;
   if (!entry.restore)
     return refuse("not-restorable", `Tag ${entry.tag_id} is not open for writes that end by themselves.`);
-  const shortestMs = Math.max(1000, entry.min_interval);
-  if (forMs >= shortestMs && forMs <= longestMs) return null;
-  return refuse("not-restorable", `for_s must be between ${Math.ceil(shortestMs / 1000)} and ${longestMs / 1000}.`);
+  const minDelayMs = Math.max(1000, entry.min_interval);
+  if (forMs >= minDelayMs && forMs <= longestMs) return null;
+  return refuse("not-restorable", `for_s must be between ${Math.ceil(minDelayMs / 1000)} and ${longestMs / 1000}.`);
 }
 
 export interface DispatchInput extends WriteRateInput {

@@ -16,11 +16,10 @@ import {
 import { type Command, type CommandEnd, tagKey, type WriteCommandState } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { sameValue } from "./gate.ts";
-import type { PriceMessage } from "./message-cost-estimate.ts";
+import type { EstimateCost } from "./message-cost-estimate.ts";
 import {
   buildNotRestoredEvent,
   createRestore,
-  endTakenOver,
   isCommandWritten,
   isUnrestored,
   listRestoreChain,
@@ -28,11 +27,12 @@ import {
   type Restore,
   restoreCommandId,
   restoresAfterCommand,
+  supersede,
   toUnrestored,
   UNRESTORED_SET,
   type UnrestoredValue,
 } from "./pending-restores.ts";
-import { acceptedEvent, buildCommandResultEvent, type MessageResult, messageEvent } from "./result-event.ts";
+import { buildAcceptedEvent, buildCommandResultEvent, buildResultEvent, type MessageResult } from "./result-event.ts";
 import { createWriteCountLimit, WRITE_COUNT_SET, type WriteTimes } from "./write-count-limit.ts";
 
 /**
@@ -45,11 +45,11 @@ export interface AcceptedCommand {
   readonly command: Command;
   readonly entry: AllowedTag;
   /** Absent for a command that puts an old value back. */
-  readonly scene?: Scene;
+  readonly scene?: CommandScene;
 }
 
 /** The commands of one message. With more than 20, all checks of all commands are made before the first leaves. */
-export interface Scene {
+export interface CommandScene {
   isChecked: boolean;
 }
 
@@ -77,7 +77,7 @@ export async function openCommandJournal(options: {
   readonly store: Store;
   readonly clock: Clock;
   readonly rehearsal: boolean;
-  readonly price: PriceMessage;
+  readonly price: EstimateCost;
 }) {
   const { store, clock, rehearsal, price } = options;
   const writeCountSet = rehearsal ? `${WRITE_COUNT_SET}-rehearsal` : WRITE_COUNT_SET;
@@ -94,7 +94,7 @@ export async function openCommandJournal(options: {
   }
   for (const id of await store.damagedKeys(COMMAND_SET))
     if (!openCommands.has(id)) finishTimes.set(id, isoUtc(clock.now()));
-  const secondedIds = new Set<string>();
+  const approvedIds = new Set<string>();
   const writeCounts = createWriteCountLimit(await store.documents<WriteTimes>(writeCountSet), clock);
   const restoresByTag = await store.documents<Restore>(RESTORE_SET);
   const unrestoredValues = await store.documents<UnrestoredValue>(UNRESTORED_SET);
@@ -128,7 +128,7 @@ export async function openCommandJournal(options: {
 
   function findUnsecondedCommand(id: string): Command | undefined {
     const entry = openCommands.get(id);
-    const isAwaitingSecondPerson = entry?.state === "accepted" && entry.command.needsSecond && !secondedIds.has(id);
+    const isAwaitingSecondPerson = entry?.state === "accepted" && entry.command.needsSecond && !approvedIds.has(id);
     return isAwaitingSecondPerson ? entry.command : undefined;
   }
 
@@ -144,14 +144,14 @@ export async function openCommandJournal(options: {
         if (newCommands.length === 0) return newCommands;
         const commands = newCommands.map(({ command }) => command);
         const openEntries = buildOpenEntries(commands, "accepted", changedAt);
-        const messagePrice = price(newCommands);
+        const costEstimate = price(newCommands);
         await commit(
           newCommands.map(({ command, entry }) => {
             const { replyTo: _replyTo, correlation: _correlation, id: _id, ...request } = command;
             return buildAuditEntry(command, "accepted", changedAt, { ...request, limits: entry });
           }),
           [{ set: COMMAND_SET, insert: openEntries }],
-          () => commands.map((command, index) => acceptedEvent(command, messagePrice, index, changedAt)),
+          () => commands.map((command, index) => buildAcceptedEvent(command, costEstimate, index, changedAt)),
         );
         for (const [id, entry] of openEntries) openCommands.set(id, entry);
         return newCommands;
@@ -189,7 +189,7 @@ export async function openCommandJournal(options: {
         const command = findUnsecondedCommand(id);
         if (command === undefined) return false;
         await commit([buildAuditEntry(command, "seconded", isoUtc(clock.now()), { by })], []);
-        secondedIds.add(id);
+        approvedIds.add(id);
         return true;
       }),
     unseconded: findUnsecondedCommand,
@@ -206,11 +206,11 @@ export async function openCommandJournal(options: {
         const newWriteCounts = writeCounts.writing(finish.rehearsal === true ? [command] : []);
         const storedRestore = restoresByTag.get(key);
         const { current, over } = restoresAfterCommand(command, finish, storedRestore, clock.now());
-        const endedRestores = over.map(endTakenOver);
+        const endedRestores = over.map(supersede);
         const endedIds = endedRestores.map((each) => each.command.id).filter((id) => openCommands.has(id));
         const oldEntry: StoredCommandEntry = { state: "superseded", changedAt };
         const failure = restore !== undefined && isUnrestored(finish) ? toUnrestored(restore, finish, changedAt) : null;
-        const isPromiseOver = failure === null && unrestoredValues.has(key) && isCommandWritten(finish);
+        const isResolved = failure === null && unrestoredValues.has(key) && isCommandWritten(finish);
         await commit(
           [
             ...endedRestores.map((each) => buildAuditEntry(each.command, "superseded", changedAt, { ...each.finish })),
@@ -223,7 +223,7 @@ export async function openCommandJournal(options: {
             current === null
               ? { set: RESTORE_SET, remove: storedRestore === undefined ? [] : [key] }
               : { set: RESTORE_SET, put: [[key, current]] },
-            { set: UNRESTORED_SET, put: failure === null ? [] : [[key, failure]], remove: isPromiseOver ? [key] : [] },
+            { set: UNRESTORED_SET, put: failure === null ? [] : [[key, failure]], remove: isResolved ? [key] : [] },
           ],
           () => [
             ...endedRestores.map((each) => buildCommandResultEvent(each.command, each.finish, changedAt)),
@@ -235,13 +235,13 @@ export async function openCommandJournal(options: {
           openCommands.delete(id);
           finishTimes.set(id, changedAt);
         }
-        secondedIds.delete(command.id);
+        approvedIds.delete(command.id);
         if (wasSent) lastSentByTag.set(key, endedEntry);
         writeCounts.remember(newWriteCounts);
         if (current === null) restoresByTag.delete(key);
         else restoresByTag.set(key, current);
         if (failure !== null) unrestoredValues.set(key, failure);
-        if (isPromiseOver) unrestoredValues.delete(key);
+        if (isResolved) unrestoredValues.delete(key);
         return true;
       }),
     report: (results: readonly MessageResult[]): Promise<void> =>
@@ -255,7 +255,7 @@ export async function openCommandJournal(options: {
             detail,
           })),
           [],
-          (hashes) => results.map((result, index) => messageEvent(result, at, hashes[index] ?? at)),
+          (hashes) => results.map((result, index) => buildResultEvent(result, at, hashes[index] ?? at)),
         );
       }),
     note: (

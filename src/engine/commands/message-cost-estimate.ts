@@ -5,7 +5,7 @@ import type { AllowedTag, CommandsConfig } from "./config.ts";
 import { msUntilNextWrite, needsFreshValue } from "./gate.ts";
 
 /** Expected cost of the writes of one message. */
-export interface MessagePrice {
+export interface MessageCost {
   /** Longest expected wait of each command, in milliseconds. */
   readonly waitsMs: readonly number[];
   /** Requests at most: to read values before the writes, to write, and to read back. */
@@ -14,18 +14,18 @@ export interface MessagePrice {
   readonly seconds: number;
 }
 
-interface PricedCommand {
+interface CommandToSend {
   readonly command: Command;
   readonly entry: AllowedTag;
 }
 
-export type PriceMessage = (message: readonly PricedCommand[]) => MessagePrice;
+export type EstimateCost = (message: readonly CommandToSend[]) => MessageCost;
 
 const MINUTE_MS = 60_000;
 
 /** Example: 50 writes without `max_step` need 3 requests to write and 3 to read back. */
-export function priceMessage(
-  message: readonly PricedCommand[],
+export function estimateCost(
+  message: readonly CommandToSend[],
   facts: {
     readonly source: Source;
     /** Commands that wait already. */
@@ -34,26 +34,26 @@ export function priceMessage(
     readonly writeTimesMs: (source: string, tagId: string) => readonly number[];
     readonly clock: Clock;
   },
-): MessagePrice {
+): MessageCost {
   const { clock, config, source, waiting } = facts;
   const groupSize = config.group_window === 0 ? 1 : TAGS_PER_REQUEST;
-  const readsBefore = Math.ceil(
+  const readCount = Math.ceil(
     message.filter(({ command, entry }) => needsFreshValue(entry, command)).length / TAGS_PER_REQUEST,
   );
   // The values for a scene are read before its first write.
-  const readsBeforeWrites = message.length > TAGS_PER_REQUEST ? readsBefore : 0;
+  const earlyReadCount = message.length > TAGS_PER_REQUEST ? readCount : 0;
   const waitsMs = message.map(({ command, entry }, index) => {
-    const requestsBefore = Math.floor((waiting + index) / groupSize) + readsBeforeWrites;
+    const countBefore = Math.floor((waiting + index) / groupSize) + earlyReadCount;
     const intervalMs = entry.coalesce
       ? msUntilNextWrite(entry, facts.writeTimesMs(command.source, command.tagId), clock.now())
       : 0;
-    const windowsMs = config.group_window * (Math.floor(index / groupSize) + 1);
-    return windowsMs + Math.max(quotaWaitMs(source, requestsBefore, clock), intervalMs);
+    const groupWaitMs = config.group_window * (Math.floor(index / groupSize) + 1);
+    return groupWaitMs + Math.max(quotaWaitMs(source, countBefore, clock), intervalMs);
   });
-  const writes = Math.ceil(message.length / groupSize);
-  const requests = readsBefore + writes + Math.ceil(message.length / TAGS_PER_REQUEST);
-  const lastRequestMs = quotaWaitMs(source, Math.floor(waiting / groupSize) + requests - 1, clock);
-  const seconds = Math.ceil((Math.max(lastRequestMs, ...waitsMs) + config.read_back_after) / 1_000);
+  const writeCount = Math.ceil(message.length / groupSize);
+  const requests = readCount + writeCount + Math.ceil(message.length / TAGS_PER_REQUEST);
+  const lastWaitMs = quotaWaitMs(source, Math.floor(waiting / groupSize) + requests - 1, clock);
+  const seconds = Math.ceil((Math.max(lastWaitMs, ...waitsMs) + config.read_back_after) / 1_000);
   return { waitsMs, requests, seconds };
 }
 

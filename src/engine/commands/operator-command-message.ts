@@ -1,7 +1,7 @@
 import type { CommandMessage } from "../../core/connector.ts";
 import type { TagScalar } from "../../core/model/building.ts";
 
-interface OperatorCall {
+interface CommandInput {
   readonly id: string;
   readonly source: string | null;
   readonly value: TagScalar;
@@ -10,8 +10,8 @@ interface OperatorCall {
   readonly at?: "command line" | "status page";
 }
 
-export function operatorArrival(
-  fields: OperatorCall & {
+export function toOperatorCommand(
+  fields: CommandInput & {
     readonly tagId: string;
     readonly forSeconds: number | null;
     readonly expect?: TagScalar | null;
@@ -26,14 +26,14 @@ export function operatorArrival(
     ...(forSeconds === null ? {} : { for_s: forSeconds }),
     ...(ttlSeconds === null ? {} : { ttl_s: ttlSeconds }),
   };
-  return { ...toArrival(fields, commandBody), tagId };
+  return { ...toMessage(fields, commandBody), tagId };
 }
 
-export function buildOperatorSecondMessage(fields: OperatorCall): CommandMessage {
-  return { ...toArrival(fields, { second: fields.id, value: fields.value }), purpose: "second" };
+export function toOperatorApproval(fields: CommandInput): CommandMessage {
+  return { ...toMessage(fields, { second: fields.id, value: fields.value }), purpose: "second" };
 }
 
-function toArrival({ at = "command line", receivedAtMs, source, user }: OperatorCall, content: object): CommandMessage {
+function toMessage({ at = "command line", receivedAtMs, source, user }: CommandInput, content: object): CommandMessage {
   return {
     via: "operator",
     topic: at,

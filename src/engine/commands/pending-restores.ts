@@ -44,18 +44,18 @@ export function restoresAfterCommand(
   if (isCommandWritten(finish)) {
     const { older: _older, ...ownRestore } = stored;
     if (isOwnRestore) return { current: ownRestore, over: olderRestores };
-    const extendedRestore = extendTime(command, finish, stored, nowMs);
+    const extendedRestore = postpone(command, finish, stored, nowMs);
     if (extendedRestore === null && command.forMs !== null && finish.reason === "already-set")
       return { current: stored, over: [] };
     return { current: extendedRestore, over: listRestoreChain(stored) };
   }
   // The tag may hold a value that was not read back: readings lag by up to 14 s, an offline gateway writes later.
-  const mayValueHold = finish.outcome === "unknown" || (finish.outcome === "mismatch" && stored.older === undefined);
-  return { current: !isOwnRestore || mayValueHold ? stored : (stored.older ?? null), over: [] };
+  const mayBeWritten = finish.outcome === "unknown" || (finish.outcome === "mismatch" && stored.older === undefined);
+  return { current: !isOwnRestore || mayBeWritten ? stored : (stored.older ?? null), over: [] };
 }
 
 /** If a timed write repeats the value that the tag holds, nothing is written and the time starts again. */
-function extendTime(command: Command, { before, reason }: CommandEnd, stored: Restore, nowMs: number): Restore | null {
+function postpone(command: Command, { before, reason }: CommandEnd, stored: Restore, nowMs: number): Restore | null {
   const isValueUnchanged = before !== undefined && before !== null && sameValue(before, stored.command.value);
   if (command.forMs === null || reason !== "already-set" || !isValueUnchanged) return null;
   return { command, before: stored.before, dueAt: isoUtc(nowMs + command.forMs) };
@@ -169,7 +169,7 @@ export function buildNotRestoredEvent(lost: UnrestoredValue): Event<"command-not
   });
 }
 
-export function endTakenOver({ command, before }: Restore): { readonly command: Command; readonly finish: CommandEnd } {
+export function supersede({ command, before }: Restore): { readonly command: Command; readonly finish: CommandEnd } {
   const message = `A newer command for the tag took its place, so ${before} is not put back by this one.`;
   return {
     command: { ...command, id: restoreCommandId(command.id), value: before },

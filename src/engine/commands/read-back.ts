@@ -59,16 +59,16 @@ export function createWriteReadBack(
   }
 
   async function confirmWritesByLiveReads(due: readonly PendingWriteVerification[], signal: AbortSignal) {
-    const remainingWrites: PendingWriteVerification[] = [];
+    const unconfirmed: PendingWriteVerification[] = [];
     for (const check of due) {
       const { command, sentAtMs } = check.write;
       const liveValue = await values.loadLiveValue(command.tagId);
       const isWriteConfirmed =
         liveValue !== undefined && Date.parse(liveValue.time) > sentAtMs && sameValue(liveValue.value, command.value);
       if (isWriteConfirmed) await end(check, liveValue.value, signal);
-      else remainingWrites.push(check);
+      else unconfirmed.push(check);
     }
-    return remainingWrites;
+    return unconfirmed;
   }
 
   async function readWrittenTags(due: readonly PendingWriteVerification[], signal: AbortSignal): Promise<void> {
@@ -103,13 +103,12 @@ export function createWriteReadBack(
 
   async function verifyDueWrites(signal: AbortSignal): Promise<number> {
     const dueVerifications = [...pendingVerifications].filter((check) => check.dueMs <= clock.monotonic());
-    const remainingWrites = await confirmWritesByLiveReads(dueVerifications, signal);
+    const unconfirmed = await confirmWritesByLiveReads(dueVerifications, signal);
     const now = clock.monotonic();
     // While other requests wait for the quota, do not take their slot: a live read may soon contain the value.
     const isQuotaBusy = source.quota().buckets.some(({ waiting }) => waiting.live + waiting.history > 0);
-    const urgentVerifications = remainingWrites.filter((check) => !isQuotaBusy || now >= check.postponedUntilMs);
-    for (const check of remainingWrites)
-      if (!urgentVerifications.includes(check)) check.dueMs = now + READ_BACK_RETRY_MS;
+    const urgentVerifications = unconfirmed.filter((check) => !isQuotaBusy || now >= check.postponedUntilMs);
+    for (const check of unconfirmed) if (!urgentVerifications.includes(check)) check.dueMs = now + READ_BACK_RETRY_MS;
     if (urgentVerifications.length > 0) await readWrittenTags(urgentVerifications, signal);
     return Math.min(...[...pendingVerifications].map((check) => check.dueMs)) - clock.monotonic();
   }
@@ -117,8 +116,8 @@ export function createWriteReadBack(
   return {
     add(writes: readonly UnverifiedWrite[]): void {
       const dueMs = clock.monotonic() + settleMs();
-      const start = { postponedUntilMs: dueMs + MAX_POSTPONEMENT_MS, attempts: 0, sawOther: false, readsSingly: false };
-      for (const write of writes) pendingVerifications.add({ write, dueMs, ...start });
+      const fresh = { postponedUntilMs: dueMs + MAX_POSTPONEMENT_MS, attempts: 0, sawOther: false, readsSingly: false };
+      for (const write of writes) pendingVerifications.add({ write, dueMs, ...fresh });
       verificationAdded.wakeUp();
     },
     /** Commands that are unverified when the signal aborts are verified after the next start. */

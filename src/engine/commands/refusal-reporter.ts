@@ -6,7 +6,7 @@ import type { Journal } from "./journal.ts";
 import type { MessageResult } from "./result-event.ts";
 
 /** Reports refused commands. If there are many, one report per reason and minute counts them. */
-export type CommandRefusalReporter = ReturnType<typeof createRefusals>;
+export type CommandRefusalReporter = ReturnType<typeof createReporter>;
 
 /** Limits of reports for one reason: 30 at once, then 10 a minute. */
 const MAX_REPORT_BURST = 30;
@@ -20,7 +20,7 @@ interface CountedCommandRefusals {
   latest: MessageResult;
 }
 
-export function createRefusals(options: { readonly journal: Journal; readonly clock: Clock; readonly log: Log }) {
+export function createReporter(options: { readonly journal: Journal; readonly clock: Clock; readonly log: Log }) {
   const { journal, clock, log } = options;
   const tokenBucketsByReason = new Map<string, { tokens: number; atMs: number }>();
   const refusalCounts = new Map<string, CountedCommandRefusals>();
@@ -37,7 +37,7 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
     return tokenCount >= 1;
   }
 
-  function count(latest: MessageResult): void {
+  function countRefusal(latest: MessageResult): void {
     const countedRefusals = refusalCounts.get(latest.reason);
     if (countedRefusals !== undefined) {
       countedRefusals.count += 1;
@@ -67,7 +67,7 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
       const singlyReportedResults: MessageResult[] = [];
       for (const result of results) {
         if (takeReportToken(result.reason)) singlyReportedResults.push(result);
-        else count(result);
+        else countRefusal(result);
       }
       if (singlyReportedResults.length > 0) await journal.report(singlyReportedResults);
     },

@@ -48,7 +48,7 @@ export function createValueRestores(options: {
   const restoreRetryWakeup = createWakeup();
 
   /** Returns the milliseconds until the restore is checked again; null if a wake-up starts the next check. */
-  async function startIfDue(restore: Restore, endings: CommandEndings, signal: AbortSignal): Promise<number | null> {
+  async function restoreIfDue(restore: Restore, endings: CommandEndings, signal: AbortSignal): Promise<number | null> {
     const id = restoreCommandId(restore.command.id);
     const attempt = findAttempt(id);
     attemptsById.set(id, attempt);
@@ -89,12 +89,12 @@ export function createValueRestores(options: {
 
   /** Uses wall clock and monotonic clock, but only the monotonic clock while the wall clock may be wrong. */
   function msUntilRestoreDue(attempt: ValueRestoreAttempt, { command, dueAt }: Restore): number {
-    const wallWaitMs = Date.parse(dueAt) - clock.now();
+    const wallClockWaitMs = Date.parse(dueAt) - clock.now();
     const isWallClockTrusted = isClockTrusted(command.source);
-    const dueMs = attempt.dueMs ?? clock.monotonic() + wallWaitMs;
+    const dueMs = attempt.dueMs ?? clock.monotonic() + wallClockWaitMs;
     if (isWallClockTrusted) attempt.dueMs = dueMs;
     const monotonicWaitMs = dueMs - clock.monotonic();
-    return isWallClockTrusted ? Math.min(wallWaitMs, monotonicWaitMs) : monotonicWaitMs;
+    return isWallClockTrusted ? Math.min(wallClockWaitMs, monotonicWaitMs) : monotonicWaitMs;
   }
 
   function isTagUsedByOtherCommand(restore: Restore): boolean {
@@ -114,7 +114,7 @@ export function createValueRestores(options: {
     return allowedTag?.restore === true && isWithinLimits(before, allowedTag) ? null : buildNotAllowedEnding(restore);
   }
 
-  async function isValueNoLongerInForce({ source, tagId, inForce, toldAt }: UnrestoredValue): Promise<boolean> {
+  async function hasTagNewerValue({ source, tagId, inForce, toldAt }: UnrestoredValue): Promise<boolean> {
     const liveValue = await view.value(source, tagId);
     if (liveValue === undefined || liveValue.quality !== "good" || liveValue.time <= toldAt) return false;
     return inForce !== null && !sameValue(liveValue.value, inForce);
@@ -123,9 +123,9 @@ export function createValueRestores(options: {
   async function checkRestores(endings: CommandEndings, signal: AbortSignal): Promise<number> {
     let nextCheckInMs = RESTORE_CHECK_INTERVAL_MS;
     for (const restore of journal.restores())
-      nextCheckInMs = Math.min(nextCheckInMs, (await startIfDue(restore, endings, signal)) ?? nextCheckInMs);
+      nextCheckInMs = Math.min(nextCheckInMs, (await restoreIfDue(restore, endings, signal)) ?? nextCheckInMs);
     for (const unrestoredValue of journal.unrestored())
-      if (await isValueNoLongerInForce(unrestoredValue)) await journal.forgetUnrestored(unrestoredValue);
+      if (await hasTagNewerValue(unrestoredValue)) await journal.forgetUnrestored(unrestoredValue);
     const openRestores = journal.restores().flatMap(listRestoreChain);
     const ids = new Set(openRestores.map(({ command }) => restoreCommandId(command.id)));
     for (const id of attemptsById.keys()) if (!ids.has(id)) attemptsById.delete(id);

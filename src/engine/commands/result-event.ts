@@ -2,12 +2,12 @@ import type { TagValue } from "../../core/model/building.ts";
 import type { CommandOutcome } from "../../core/model/command-event-data.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
 import type { Command, CommandEnd, CommandEndingReason } from "./command.ts";
-import type { MessagePrice } from "./message-cost-estimate.ts";
+import type { MessageCost } from "./message-cost-estimate.ts";
 
 /** `index` is the position of the command in its message. */
-export function acceptedEvent(
+export function buildAcceptedEvent(
   command: Command,
-  { requests, seconds, waitsMs }: MessagePrice,
+  { requests, seconds, waitsMs }: MessageCost,
   index: number,
   time: string,
 ): Event<"command-accepted"> {
@@ -42,7 +42,7 @@ export interface MessageResult {
 }
 
 /** Refused messages may repeat a command id; `auditHash` makes the ids of their events unique. */
-export function messageEvent(result: MessageResult, time: string, auditHash: string): Event<"command-result"> {
+export function buildResultEvent(result: MessageResult, time: string, auditHash: string): Event<"command-result"> {
   const { commandId, correlation, message, outcome, reason, replyTo, requested, tagId } = result;
   const values = { requested, before: null, readBack: null, rehearsal: false };
   const data = { commandId, tagId, outcome, reason, message, ...values, correlation, replyTo };

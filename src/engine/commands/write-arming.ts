@@ -53,7 +53,7 @@ export async function openWriteArming(options: {
   async function arm(by: string): Promise<void> {
     const copiedStateMark = copy === undefined ? {} : { copy: copy.identity };
     const armedState = { at: isoUtc(clock.now()), by, damaged, ...copiedStateMark };
-    await journal.note("writing-armed", { seenAt: armedState.at, by }, [armedDocument(armedState)]);
+    await journal.note("writing-armed", { seenAt: armedState.at, by }, [armingDocument(armedState)]);
     armed = armedState;
     log.info({ by }, "writing is armed in this state");
   }
@@ -102,7 +102,7 @@ function buildNotArmedRefusal(place: string, found: Awaited<ReturnType<typeof re
   };
 }
 
-export function armedDocument(armed: ArmedWritingState): DocumentChange {
+export function armingDocument(armed: ArmedWritingState): DocumentChange {
   return { set: WRITE_ARMING_SET, put: [[WRITE_ARMING_KEY, armed]] };
 }
 

@@ -10,10 +10,10 @@ import type { Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
 import type { WriteArming } from "./write-arming.ts";
 
-const CLOSING_CHECK_INTERVAL_MS = 1_000;
+const BLOCKER_CHECK_INTERVAL_MS = 1_000;
 
 /** Conditions that close all tag writing, checked when a command arrives and again before it is sent. */
-export function createClosingConditions(options: {
+export function createWriteBlockers(options: {
   readonly config: () => CommandsConfig;
   readonly killSwitch: KillSwitch;
   readonly arming: WriteArming;
@@ -24,16 +24,16 @@ export function createClosingConditions(options: {
   readonly log: Log;
 }) {
   const { approval, arming, auditSpace, clock, config, journal, killSwitch, log } = options;
-  let recordedRefusals = { isThrown: false, approval: null as string | null };
+  let auditedRefusals = { isThrown: false, approval: null as string | null };
   const findArmingRefusal = () => (config().rehearsal ? null : arming.refusing());
 
   /** Audits changes of the kill switch and of the approval, which are files that other programs may change. */
-  async function auditClosingChanges(): Promise<void> {
+  async function auditBlockerChanges(): Promise<void> {
     auditSpace.look();
     const isKillSwitchOn = killSwitch.isThrown();
     const approvalRefusal = config().enabled ? approval.refusing() : null;
     const approvedAt = approval.approvedAt();
-    const previousRefusals = recordedRefusals;
+    const previousRefusals = auditedRefusals;
     const currentRefusals = { isThrown: isKillSwitchOn, approval: approvalRefusal?.message ?? approvedAt };
     const seenAt = isoUtc(clock.now());
     if (isKillSwitchOn !== previousRefusals.isThrown) {
@@ -46,7 +46,7 @@ export function createClosingConditions(options: {
       if (approvalRefusal === null) log.info({ approvedAt }, "what may be written is approved");
       else log.warn({ why: approvalRefusal.message }, "writing is closed until it is approved");
     }
-    recordedRefusals = currentRefusals;
+    auditedRefusals = currentRefusals;
   }
 
   return {
@@ -58,8 +58,8 @@ export function createClosingConditions(options: {
     },
     notices(): readonly string[] {
       if (!config().enabled) return [];
-      const closingMessages = [findArmingRefusal()?.message, approval.refusing()?.message, auditSpace.notice()];
-      return closingMessages.filter((text) => typeof text === "string");
+      const blockerMessages = [findArmingRefusal()?.message, approval.refusing()?.message, auditSpace.notice()];
+      return blockerMessages.filter((text) => typeof text === "string");
     },
     async watch(signal: AbortSignal): Promise<void> {
       // Two loops, so that the kill switch is audited even if requests to arm cannot be read.
@@ -67,12 +67,12 @@ export function createClosingConditions(options: {
         runLoop({ clock, signal, onlyChecks: true, turn: check, fault: (error) => log.warn({ err: error }, problem) });
       await Promise.all([
         checkRegularly(async () => {
-          await auditClosingChanges();
-          return CLOSING_CHECK_INTERVAL_MS;
+          await auditBlockerChanges();
+          return BLOCKER_CHECK_INTERVAL_MS;
         }, "what closes writing could not be audited"),
         checkRegularly(async () => {
           await arming.look();
-          return arming.refusing() === null ? null : CLOSING_CHECK_INTERVAL_MS;
+          return arming.refusing() === null ? null : BLOCKER_CHECK_INTERVAL_MS;
         }, "what was asked for about arming could not be recorded"),
       ]);
     },

@@ -57,13 +57,13 @@ export async function openWriteLocks(options: {
       command: Pick<Command, "source" | "siteId" | "tagId" | "via" | "user">,
     ): Promise<WriteRefusal | null> {
       const { source, siteId, tagId, user, via } = command;
-      const otherLocks = [...locks.values()].filter(
+      const foreignLocks = [...locks.values()].filter(
         (lock) => lock.source === source && isInForce(lock, clock.now()) && lock.owner !== via && lock.owner !== user,
       );
-      const isSystemLocked = otherLocks.some(({ scope }) => scope === "system");
+      const isSystemLocked = foreignLocks.some(({ scope }) => scope === "system");
       const systemIds = isSystemLocked ? await view.systemIds(source, tagId) : [];
       const idsByScope = { tag: [tagId], site: [`${siteId}`], system: systemIds };
-      const lock = otherLocks.find(({ scope, id }) => idsByScope[scope].includes(id));
+      const lock = foreignLocks.find(({ scope, id }) => idsByScope[scope].includes(id));
       return lock === undefined ? null : { reason: "locked", message: formatWriteLock(lock) };
     },
     /** Stores the change with its audit record. Throws ConfigError if another owner holds the lock, or without a lock. */
@@ -76,8 +76,8 @@ export async function openWriteLocks(options: {
         throw new ConfigError(message, { hint: "`plenum writes` lists the locks, `plenum writes unlock` ends one." });
       }
       if (lock !== null && Date.parse(lock.until) <= clock.now()) throw new ConfigError("The lock ends in the past.");
-      const overKeys = [...locks].flatMap(([each, old]) => (isInForce(old, clock.now()) ? [] : [each]));
-      const removedKeys = lock === null ? [...overKeys, key] : overKeys.filter((each) => each !== key);
+      const endedKeys = [...locks].flatMap(([each, old]) => (isInForce(old, clock.now()) ? [] : [each]));
+      const removedKeys = lock === null ? [...endedKeys, key] : endedKeys.filter((each) => each !== key);
       const put = lock === null ? [] : [[key, { ...target, ...lock }] as const];
       const step = lock === null ? "writing-unlocked" : "writing-locked";
       await journal.note(step, { ...target, ...(lock ?? present), by }, [

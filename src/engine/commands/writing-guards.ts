@@ -1,5 +1,5 @@
-import { readPin, writePinnedApprovers } from "./approval/approval-files.ts";
-import type { Pin } from "./approval/check-approval.ts";
+import { readApprovers, writePinnedApprovers } from "./approval/approval-files.ts";
+import type { ApproverStore } from "./approval/check-approval.ts";
 import { readFreeDiskBytes } from "./audit/audit-log-space.ts";
 import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
 import { type ArmWritingRequest, readArmWritingRequest } from "./write-arming.ts";
@@ -10,7 +10,7 @@ export interface WritingGuards {
   readonly killSwitch: KillSwitch;
   readonly armRequest: ArmWritingRequest;
   unarmedHere(): string | null;
-  readonly pin: Pin;
+  readonly pin: ApproverStore;
   freeBytes(): number | null;
 }
 
@@ -21,7 +21,7 @@ export function createFolderWritingGuards(folder: string): WritingGuards {
     armRequest: readArmWritingRequest(folder),
     unarmedHere: () => null,
     pin: {
-      read: () => readPin(folder),
+      read: () => readApprovers(folder),
       write: (pinned) => writePinnedApprovers(folder, pinned),
       // The state folder is locked, so that no other process changes it.
       version: () => "",

@@ -37,7 +37,7 @@ export function createEventChooser(options: {
   /** Events per read: as many as the last batch needed. If one in ten passes the filter: 10 for a batch of 1. */
   let limit = takesAll ? batchSize : Math.max(batchSize, MAX_FILTERED_EVENTS);
   /** The filter leaves out the urgent events up to this position. */
-  let unwantedUrgentThrough = 0;
+  let filteredUrgentPosition = 0;
   let urgentBatchesInRow = 0;
   let isTurnOfOtherEvents = false;
   /** Monotonic time until which events that are not urgent wait after a rejection. */
@@ -51,7 +51,7 @@ export function createEventChooser(options: {
       isTurnOfOtherEvents = urgentBatchesInRow >= MAX_URGENT_BATCHES && !doOthersWait();
       const urgentOffer =
         urgentFirst && !isTurnOfOtherEvents
-          ? await outbox.nextUrgent(sink, batchSize, { after, looked: unwantedUrgentThrough })
+          ? await outbox.nextUrgent(sink, batchSize, { after, looked: filteredUrgentPosition })
           : EMPTY_OFFER;
       urgentBatchesInRow = urgentOffer.events.length > 0 ? urgentBatchesInRow + 1 : 0;
       return urgentOffer;
@@ -64,7 +64,7 @@ export function createEventChooser(options: {
       limit = Math.max(batchSize, Math.min(events.length < batchSize ? 4 * limit : passed, MAX_FILTERED_EVENTS));
     },
     noteUnwantedUrgent(through: number): void {
-      unwantedUrgentThrough = through;
+      filteredUrgentPosition = through;
     },
     holdOthers(forMs: number): boolean {
       if (urgentFirst) otherEventsWaitUntilMs = clock.monotonic() + forMs;

@@ -27,15 +27,15 @@ const SINK_REPLACE_TIMEOUT_MS = 40_000;
 /** Runs one loop per sink over the same log. `start` registers the sinks and waits for no server. */
 export function createEventDispatcher(options: EventDispatcherOptions): EventDispatcher {
   const { outbox, clock, log, metrics, building, store, random = Math.random, checkEveryMs = STORE_CHECK_MS } = options;
-  const deliveryDrainController = new AbortController();
+  const deliveryStopController = new AbortController();
   const sinkWakeup = createWakeup();
   const sinkRegistration = createSinkRegistration({ outbox, store, log, clock });
   let sinkRunners: readonly SinkRunner[] = options.sinks.map(createRunnerOfSink);
-  const leavingSinkRunners = new Set<SinkRunner>();
+  const endingSinkRunners = new Set<SinkRunner>();
   const sinkEndPromises = new Set<Promise<void>>();
   let sinkLagFilters = buildSinkLagFilters(options.sinks);
   let lagBySink: ReadonlyMap<string, SinkLag> = new Map();
-  let lagStoreVersion: number | null = null;
+  let lagReadAtVersion: number | null = null;
   let storeWatchPromises: readonly Promise<void>[] | null = null;
   let deliveryStopPromise: Promise<void> | null = null;
   let endSinksCallCount = 0;
@@ -58,7 +58,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
     const firstEndAttempt = Promise.withResolvers<void>();
     const endSinksLoop = retryUntilDone({
       clock,
-      signal: deliveryDrainController.signal,
+      signal: deliveryStopController.signal,
       random,
       backoff: INTERNAL_FAULT_BACKOFF,
       async work() {
@@ -70,7 +70,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
       },
     });
     const endSinksPromise = endSinksLoop.catch((error: unknown) => {
-      if (!deliveryDrainController.signal.aborted) throw error;
+      if (!deliveryStopController.signal.aborted) throw error;
     });
     trackSinkEnding(endSinksPromise.finally(firstEndAttempt.resolve));
     return firstEndAttempt.promise;
@@ -80,10 +80,10 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
     if (storeWatchPromises === null || deliveryStopPromise !== null) return;
     const runnersBySink = new Map(sinkRunners.map((runner) => [runner.configured, runner]));
     const removedSinkRunners = sinkRunners.filter(({ configured }) => !sinks.includes(configured));
-    for (const sinkRunner of removedSinkRunners) leavingSinkRunners.add(sinkRunner);
+    for (const sinkRunner of removedSinkRunners) endingSinkRunners.add(sinkRunner);
     sinkRunners = sinks.map((configured) => runnersBySink.get(configured) ?? createRunnerOfSink(configured));
     sinkLagFilters = buildSinkLagFilters(sinks);
-    lagStoreVersion = null;
+    lagReadAtVersion = null;
     const addedSinkRunners = sinkRunners.filter(({ configured }) => !runnersBySink.has(configured));
     const sinkStartPromises = addedSinkRunners.map((runner) => runner.start(waitForPredecessors(runner.configured)));
     trackSinkEnding(endRemovedSinks(removedSinkRunners));
@@ -92,14 +92,14 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
 
   /** Two sinks of one name would move one cursor, and a renamed sink would write the same files as its predecessor. */
   async function waitForPredecessors(successor: ConfiguredSink): Promise<void> {
-    const predecessorRunners = [...leavingSinkRunners].filter(
+    const predecessorRunners = [...endingSinkRunners].filter(
       ({ configured }) => configured.name === successor.name || successor.meets?.(configured) === true,
     );
     await Promise.all(predecessorRunners.map((each) => each.ended()));
   }
 
   async function endRemovedSinks(removed: readonly SinkRunner[]): Promise<void> {
-    for (const sinkRunner of removed) void sinkRunner.ended().then(() => leavingSinkRunners.delete(sinkRunner));
+    for (const sinkRunner of removed) void sinkRunner.ended().then(() => endingSinkRunners.delete(sinkRunner));
     await Promise.all(removed.map((runner) => runner.stop(SINK_REPLACE_TIMEOUT_MS)));
     for (const { configured } of removed) {
       if (!isSinkConfigured(configured.name)) metrics.sinkUp.remove({ sink: configured.name });
@@ -111,13 +111,13 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
     // Listen again before waking the sinks, so that no commit is missed.
     let nextCommit: Promise<void> | null = null;
     const listenForCommit = () => {
-      const commitPromise = outbox.changed(deliveryDrainController.signal);
+      const commitPromise = outbox.changed(deliveryStopController.signal);
       commitPromise.catch(() => undefined);
       return commitPromise;
     };
     return runLoop({
       clock,
-      signal: deliveryDrainController.signal,
+      signal: deliveryStopController.signal,
       async turn() {
         await (nextCommit ?? listenForCommit());
         nextCommit = listenForCommit();
@@ -134,7 +134,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
   function watchStoreVersion(everyMs: number, problem: string, check: (version: number) => Promise<void> | void) {
     return runLoop({
       clock,
-      signal: deliveryDrainController.signal,
+      signal: deliveryStopController.signal,
       onlyChecks: true,
       async turn() {
         await check(await store.changes());
@@ -155,16 +155,16 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
 
   function watchSinkLag(): Promise<void> {
     return watchStoreVersion(SINK_LAG_READ_INTERVAL_MS, "The lag of the sinks could not be read.", async (changes) => {
-      if (changes === lagStoreVersion) return;
+      if (changes === lagReadAtVersion) return;
       lagBySink = new Map((await outbox.lag(sinkLagFilters)).map((lag) => [lag.sink, lag]));
-      lagStoreVersion = changes;
+      lagReadAtVersion = changes;
     });
   }
 
   async function stopDelivery(deadlineMs: number): Promise<void> {
-    deliveryDrainController.abort(new OrderlyStop());
-    for (const sinkRunner of leavingSinkRunners) sinkRunner.abortWrites();
-    await Promise.all([...sinkRunners, ...leavingSinkRunners].map((runner) => runner.stop(deadlineMs)));
+    deliveryStopController.abort(new OrderlyStop());
+    for (const sinkRunner of endingSinkRunners) sinkRunner.abortWrites();
+    await Promise.all([...sinkRunners, ...endingSinkRunners].map((runner) => runner.stop(deadlineMs)));
     await endsWithin(clock, deadlineMs, Promise.all([...(storeWatchPromises ?? []), ...sinkEndPromises]));
   }
 
@@ -173,10 +173,10 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
     async start(signal) {
       if (storeWatchPromises !== null || deliveryStopPromise !== null) return;
       const abortDelivery = () => {
-        deliveryDrainController.abort(new OrderlyStop());
+        deliveryStopController.abort(new OrderlyStop());
         for (const sinkRunner of sinkRunners) sinkRunner.abortWrites();
       };
-      signal.addEventListener("abort", abortDelivery, { once: true, signal: deliveryDrainController.signal });
+      signal.addEventListener("abort", abortDelivery, { once: true, signal: deliveryStopController.signal });
       const sinksStartPromise = Promise.all(sinkRunners.map((runner) => runner.start(Promise.resolve())));
       if (signal.aborted) abortDelivery();
       storeWatchPromises = [watchOutbox(), watchOtherProcesses(), watchSinkLag()];

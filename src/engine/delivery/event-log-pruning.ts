@@ -12,7 +12,7 @@ import { isOutdatedHeartbeat, matchesFilter } from "./filter.ts";
 
 const EVENT_LOG_PRUNE_INTERVAL_MS = 60_000;
 /** Most running time that is counted at once: a process that was suspended for days was not running. */
-const MAX_COUNTED_MS = 2 * EVENT_LOG_PRUNE_INTERVAL_MS;
+const MAX_RUN_MS = 2 * EVENT_LOG_PRUNE_INTERVAL_MS;
 
 export interface EventLogPruningOptions {
   readonly outbox: Outbox;
@@ -46,7 +46,7 @@ export function createEventLogPruning(options: EventLogPruningOptions): EventLog
 
   async function pruneEventLog(): Promise<number> {
     const nowMs = clock.monotonic();
-    const workerRunningMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - lastPrunedMs, MAX_COUNTED_MS) : 0;
+    const workerRunningMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - lastPrunedMs, MAX_RUN_MS) : 0;
     const { gaps } = await outbox.prune({ ...bounds, wanted: isEventWantedBySink, ranMs: workerRunningMs });
     lastPrunedMs = nowMs;
     for (const { sink, reason, count, firstTime, lastTime } of gaps) {

@@ -62,13 +62,13 @@ export function createDeliveryFailurePolicy(
       if (failedEventKey !== what) resetDeliveryAttempts();
       failedEventKey = what;
       attempts += 1;
-      const isRefusal = failure.kind === "rejected" && mayGiveUp;
-      if (isRefusal) rejectionCount += 1;
-      if (isRefusal && schedule !== undefined && rejectionCount > schedule.length) {
+      const isEventRejection = failure.kind === "rejected" && mayGiveUp;
+      if (isEventRejection) rejectionCount += 1;
+      if (isEventRejection && schedule !== undefined && rejectionCount > schedule.length) {
         resetDeliveryAttempts();
         return { go: "give-up" };
       }
-      const scheduledWaitMs = isRefusal ? schedule?.[rejectionCount - 1] : undefined;
+      const scheduledWaitMs = isEventRejection ? schedule?.[rejectionCount - 1] : undefined;
       return buildWaitDecision("retrying", scheduledWaitMs ?? backoffMs(retryBackoff, failureCount, random));
     },
     reset(): void {

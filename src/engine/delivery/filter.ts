@@ -72,10 +72,10 @@ export function lagFiltersBySink(
 }
 
 function buildLagFilter(filter: SinkEventFilter): LagFilter {
-  const hasKindPriority = (kind: EventKind) => kind.startsWith("alarm-");
+  const hasPriority = (kind: EventKind) => kind.startsWith("alarm-");
   return {
     kinds: EVENT_KINDS.filter(
-      (kind) => matchesEventKinds(filter, kind) && (filter.priorities.length === 0 || hasKindPriority(kind)),
+      (kind) => matchesEventKinds(filter, kind) && (filter.priorities.length === 0 || hasPriority(kind)),
     ),
     byKind: passesAllEvents({ ...filter, kinds: [] }),
     matches: (event) => matchesFilter(filter, event),

@@ -4,9 +4,9 @@ import type { Log } from "../../core/runtime/log.ts";
 import { rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../core/runtime/waiting.ts";
 import type { Outbox, Store } from "../store/store.ts";
 
-const CHECK_EVERY_MS = 30_000;
+const CHECK_INTERVAL_MS = 30_000;
 /** First interval of checks after a known server stopped answering; each later interval is twice as long. */
-const SILENT_SERVER_CHECK_MS = 5_000;
+const FIRST_RECHECK_MS = 5_000;
 const CHECK_TIMEOUT_MS = 5_000;
 const CURSOR_POINTS_PER_WINDOW = 60;
 const MAX_CURSOR_POINTS = 500;
@@ -21,7 +21,7 @@ interface CursorPoint {
 }
 
 /** Stored state. `atMs` is measured time of all runs, in milliseconds. */
-interface ServerInstance {
+interface RestartState {
   readonly nowMs: number;
   readonly life: string | null;
   readonly seenMs: number;
@@ -50,38 +50,38 @@ export function createRestartWatch(options: {
   readonly onRestart: (redelivered: number) => void;
 }) {
   const { name, sink, windowMs, outbox, store, clock, log } = options;
-  const pointEveryMs = Math.max(CHECK_EVERY_MS, windowMs / CURSOR_POINTS_PER_WINDOW);
+  const pointEveryMs = Math.max(CHECK_INTERVAL_MS, windowMs / CURSOR_POINTS_PER_WINDOW);
   const watchBeganMs = clock.monotonic();
-  let cachedInstance: ServerInstance | null = null;
+  let cachedState: RestartState | null = null;
   let earlierRunsMs = 0;
   let checkedAtMs = Number.NEGATIVE_INFINITY;
-  let silentChecks = 0;
+  let failedChecks = 0;
 
   const checkEveryMs = () =>
-    silentChecks === 0 ? CHECK_EVERY_MS : Math.min(CHECK_EVERY_MS, SILENT_SERVER_CHECK_MS * 2 ** (silentChecks - 1));
+    failedChecks === 0 ? CHECK_INTERVAL_MS : Math.min(CHECK_INTERVAL_MS, FIRST_RECHECK_MS * 2 ** (failedChecks - 1));
   const nowMs = () => earlierRunsMs + clock.monotonic() - watchBeganMs;
 
-  async function loadServerInstance(): Promise<ServerInstance> {
-    if (cachedInstance !== null) return cachedInstance;
-    const storedInstance = await store.document<ServerInstance>(SERVER_INSTANCE_SET, name);
-    earlierRunsMs = storedInstance?.nowMs ?? 0;
+  async function loadRestartState(): Promise<RestartState> {
+    if (cachedState !== null) return cachedState;
+    const storedState = await store.document<RestartState>(SERVER_INSTANCE_SET, name);
+    earlierRunsMs = storedState?.nowMs ?? 0;
     const firstCursorPoint = { atMs: 0, ...(await readSinkCursor()) };
-    cachedInstance = storedInstance ?? { nowMs: 0, life: null, seenMs: 0, points: [firstCursorPoint], again: [] };
-    return cachedInstance;
+    cachedState = storedState ?? { nowMs: 0, life: null, seenMs: 0, points: [firstCursorPoint], again: [] };
+    return cachedState;
   }
 
-  async function saveInstance(instance: ServerInstance): Promise<void> {
+  async function saveState(instance: RestartState): Promise<void> {
     const windowStartMs = instance.seenMs - windowMs;
     // The last point before the window stays, because the window may begin right after it.
     const firstKeptPointIndex = instance.points.findLastIndex(({ atMs }) => atMs <= windowStartMs);
-    const savedServerInstance: ServerInstance = {
+    const savedState: RestartState = {
       ...instance,
       nowMs: nowMs(),
       points: thinOutCursorPoints(instance.points.slice(Math.max(0, firstKeptPointIndex))),
       again: instance.again.filter(({ atMs }) => atMs > windowStartMs).slice(-MAX_CURSOR_POINTS),
     };
-    await store.commit({ documents: [{ set: SERVER_INSTANCE_SET, put: [[name, savedServerInstance]] }] });
-    cachedInstance = savedServerInstance;
+    await store.commit({ documents: [{ set: SERVER_INSTANCE_SET, put: [[name, savedState]] }] });
+    cachedState = savedState;
   }
 
   async function readSinkCursor(): Promise<{ readonly position: number; readonly urgent: number }> {
@@ -89,7 +89,7 @@ export function createRestartWatch(options: {
     return { position, urgent };
   }
 
-  async function queryServerInstance(lastId: string | null, signal: AbortSignal) {
+  async function askForRestart(lastId: string | null, signal: AbortSignal) {
     const checkTimeoutController = new AbortController();
     const serverAnswerController = new AbortController();
     const bounded = AbortSignal.any([signal, checkTimeoutController.signal]);
@@ -107,7 +107,7 @@ export function createRestartWatch(options: {
     }
   }
 
-  async function markRedeliveries({ points, again }: ServerInstance, sinceMs: number): Promise<number> {
+  async function markRedeliveries({ points, again }: RestartState, sinceMs: number): Promise<number> {
     const startPoint = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];
     let markedCount = 0;
     if (startPoint !== undefined) {
@@ -122,31 +122,31 @@ export function createRestartWatch(options: {
   }
 
   async function checkServerRestart(signal: AbortSignal): Promise<void> {
-    const instance = await loadServerInstance();
-    const instanceResponse = await queryServerInstance(instance.life, signal);
+    const state = await loadRestartState();
+    const answer = await askForRestart(state.life, signal);
     if (signal.aborted) return;
-    silentChecks = instanceResponse === null && instance.life !== null ? silentChecks + 1 : 0;
-    const points = addPoint(instance.points, { atMs: nowMs(), ...(await readSinkCursor()) }, pointEveryMs);
-    if (instanceResponse === null) return instance.life === null ? undefined : saveInstance({ ...instance, points });
-    if (instanceResponse.isNew) {
-      const redeliveredEventCount = await markRedeliveries(instance, instance.seenMs - windowMs);
+    failedChecks = answer === null && state.life !== null ? failedChecks + 1 : 0;
+    const points = addPoint(state.points, { atMs: nowMs(), ...(await readSinkCursor()) }, pointEveryMs);
+    if (answer === null) return state.life === null ? undefined : saveState({ ...state, points });
+    if (answer.isNew) {
+      const redeliveredEventCount = await markRedeliveries(state, state.seenMs - windowMs);
       log.warn(
         { sink: name, again: redeliveredEventCount, windowMs },
         "The far end was restarted. What it had taken shortly before, and may have lost, is sent again.",
       );
       options.onRestart(redeliveredEventCount);
     }
-    return saveInstance({ ...instance, points, life: instanceResponse.instanceId, seenMs: nowMs() });
+    return saveState({ ...state, points, life: answer.instanceId, seenMs: nowMs() });
   }
 
-  const checksRestart = sink.detectRestart !== undefined && windowMs > 0;
-  const dueInMs = () => (checksRestart ? checkedAtMs + checkEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
+  const canCheck = sink.detectRestart !== undefined && windowMs > 0;
+  const dueInMs = () => (canCheck ? checkedAtMs + checkEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
 
   return {
     dueInMs: dueInMs,
     async checkIfDue(is: "opened" | "open", signal: AbortSignal): Promise<void> {
-      if (!checksRestart || (is === "open" && dueInMs() > 0)) return;
-      if (is === "opened") silentChecks = 0;
+      if (!canCheck || (is === "open" && dueInMs() > 0)) return;
+      if (is === "opened") failedChecks = 0;
       checkedAtMs = clock.monotonic();
       try {
         await checkServerRestart(signal);
@@ -156,29 +156,29 @@ export function createRestartWatch(options: {
     },
     async deliveredAgain(positions: readonly number[]): Promise<void> {
       const [first, last] = [positions[0], positions.at(-1)];
-      if (!checksRestart || first === undefined || last === undefined) return;
-      const instance = await loadServerInstance();
-      const lastRedeliveredRange = instance.again.at(-1);
+      if (!canCheck || first === undefined || last === undefined) return;
+      const state = await loadRestartState();
+      const lastRedeliveredRange = state.again.at(-1);
       const deliveredAtMs = nowMs();
       const continuesLastRange =
         lastRedeliveredRange !== undefined &&
-        deliveredAtMs - lastRedeliveredRange.atMs < CHECK_EVERY_MS &&
+        deliveredAtMs - lastRedeliveredRange.atMs < CHECK_INTERVAL_MS &&
         first > lastRedeliveredRange.last &&
         first - lastRedeliveredRange.last <= MAX_MERGED_POSITION_GAP;
       const redeliveredRanges = continuesLastRange
-        ? [...instance.again.slice(0, -1), { ...lastRedeliveredRange, last }]
-        : [...instance.again, { atMs: deliveredAtMs, first, last }];
-      await saveInstance({ ...instance, again: redeliveredRanges });
+        ? [...state.again.slice(0, -1), { ...lastRedeliveredRange, last }]
+        : [...state.again, { atMs: deliveredAtMs, first, last }];
+      await saveState({ ...state, again: redeliveredRanges });
     },
   };
 }
 
 /** Drops every second cursor point when there are too many: a sink then gets more events again, never fewer. */
-function thinOutCursorPoints(points: ServerInstance["points"]): ServerInstance["points"] {
+function thinOutCursorPoints(points: RestartState["points"]): RestartState["points"] {
   return points.length <= MAX_CURSOR_POINTS ? points : points.filter((_, index) => index % 2 === 0);
 }
 
-function addPoint(points: ServerInstance["points"], point: CursorPoint, everyMs: number): ServerInstance["points"] {
+function addPoint(points: RestartState["points"], point: CursorPoint, everyMs: number): RestartState["points"] {
   const lastCursorPoint = points.at(-1);
   const isSameCursor = lastCursorPoint?.position === point.position && (lastCursorPoint.urgent ?? 0) === point.urgent;
   if (lastCursorPoint !== undefined && (isSameCursor || point.atMs - lastCursorPoint.atMs < everyMs)) return points;

@@ -71,13 +71,13 @@ interface SinkDeliveryOptions extends SinkDeliveryContext {
 
 export function createSinkDelivery(options: SinkDeliveryOptions) {
   const { name, sink, config, outbox, state, store, building, log, clock, draining, forced } = options;
-  const maxEvents = Math.min(config.batch, sink.maxBatch ?? config.batch);
+  const maxBatch = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const takesAll = passesAllEvents(config.filter);
   const passes = (event: Event) =>
     (takesAll || matchesFilter(config.filter, event)) && (config.sequence || !isOutdatedHeartbeat(event, clock.now()));
   // A number of `sequence` belongs to one event, so the order must be the same after a crash.
   const urgentFirst = sink.strictOrder !== true && !config.sequence;
-  const eventChooser = createEventChooser({ sink: name, outbox, clock, batchSize: maxEvents, takesAll, urgentFirst });
+  const eventChooser = createEventChooser({ sink: name, outbox, clock, batchSize: maxBatch, takesAll, urgentFirst });
   const filteredOut = createFilteredEventTracker(clock, settleInOutbox);
   const buffered = createBufferedEventTracker();
   const failurePolicies = {
@@ -111,7 +111,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
 
     let snapshotEvents: readonly Event[] | null = [];
     if (snapshotWaitUntilMs === null || clock.monotonic() >= snapshotWaitUntilMs) {
-      snapshotEvents = await retryStoreWork(() => stateSnapshot.next(maxEvents));
+      snapshotEvents = await retryStoreWork(() => stateSnapshot.next(maxBatch));
       if (snapshotEvents === null) return null;
       snapshotWaitUntilMs = stateSnapshot.waits() ? clock.monotonic() + options.checkEveryMs : null;
     }
@@ -125,7 +125,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     const offer = isUrgent ? urgentOffer : await retryStoreWork(() => eventChooser.others(afterPosition));
     if (offer === null) return null;
     lane = isUrgent ? "urgent" : "others";
-    const batch = takeBatch({ ...offer, counted: sequenceAfter(offer.counted, buffered.events()) }, passes, maxEvents);
+    const batch = takeBatch({ ...offer, counted: sequenceAfter(offer.counted, buffered.events()) }, passes, maxBatch);
     if (!isUrgent) eventChooser.noteBatch(batch);
     return batch.events.length === 0 ? settleFilteredEvents(batch) : writeEventBatch(batch, !isUrgent);
   }
@@ -157,8 +157,8 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       await settleEventsThrough(settlement);
       if (!settlement.again) countBufferedDeliveries();
     }
-    const failedEvent = `${batch.again} ${writeOutcome.kept?.head.position}`;
-    return afterWrite(writeOutcome, { what: failedEvent, giveUp: () => giveUp(batch, writeOutcome), letsUrgentPass });
+    const failedKey = `${batch.again} ${writeOutcome.kept?.head.position}`;
+    return afterWrite(writeOutcome, { what: failedKey, giveUp: () => giveUp(batch, writeOutcome), letsUrgentPass });
   }
 
   /** Writes events of a snapshot. They are not in the log, so the snapshot stores their progress. */

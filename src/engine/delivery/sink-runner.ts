@@ -32,7 +32,7 @@ interface SinkRunnerOptions extends SinkDeliveryContext {
 export function createSinkRunner(options: SinkRunnerOptions) {
   const { configured, registration, clock, log, metrics, random } = options;
   const { name, connector, sink, delivery: config } = configured;
-  const sinkDrainController = new AbortController();
+  const gracefulStopController = new AbortController();
   const writeAbortController = new AbortController();
   const sinkStatusTracker = createSinkStatusTracker({ name, connector, clock, log, metrics });
   let deliveryLoopPromise: Promise<void> = Promise.resolve();
@@ -59,7 +59,7 @@ export function createSinkRunner(options: SinkRunnerOptions) {
     await after;
     await runLoop({
       clock,
-      signal: sinkDrainController.signal,
+      signal: gracefulStopController.signal,
       wakeup: options.wakeup,
       random,
       backoff: INTERNAL_FAULT_BACKOFF,
@@ -72,12 +72,12 @@ export function createSinkRunner(options: SinkRunnerOptions) {
         sinkDelivery ??= createSinkDelivery({
           ...options,
           ...{ name, sink, config, state: sinkStatusTracker },
-          draining: sinkDrainController.signal,
+          draining: gracefulStopController.signal,
           forced: writeAbortController.signal,
           endForGood: (reason) => registration.endForGood(configured, reason),
         });
         const nextStepInMs = await sinkDelivery.turn();
-        if (nextStepInMs !== null || sinkDrainController.signal.aborted) return nextStepInMs;
+        if (nextStepInMs !== null || gracefulStopController.signal.aborted) return nextStepInMs;
         sinkDelivery = null;
         isSinkInUse = null;
         return ENDED_SINK_CHECK_INTERVAL_MS;
@@ -107,11 +107,11 @@ export function createSinkRunner(options: SinkRunnerOptions) {
       await firstSinkRegistration;
     },
     abortWrites(): void {
-      sinkDrainController.abort(new OrderlyStop());
+      gracefulStopController.abort(new OrderlyStop());
       writeAbortController.abort(new OrderlyStop());
     },
     async stop(deadlineMs: number): Promise<void> {
-      sinkDrainController.abort(new OrderlyStop());
+      gracefulStopController.abort(new OrderlyStop());
       if (!(await endsWithin(clock, deadlineMs * GRACEFUL_STOP_TIME_SHARE, deliveryLoopPromise))) {
         writeAbortController.abort(new OrderlyStop());
         if (!(await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_TIME_SHARE)) / 2, deliveryLoopPromise))) {

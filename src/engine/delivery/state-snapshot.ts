@@ -16,7 +16,7 @@ interface SnapshotEvent {
   readonly event: Event;
 }
 
-interface StoredSnapshot {
+interface SnapshotProgress {
   readonly askedAt: string;
   readonly part: SnapshotObjectKind;
   readonly after: string;
@@ -28,7 +28,7 @@ const MAX_COMPLETE_LISTS_WAIT_MS = 10 * 60_000;
 
 /** Requests a snapshot, by `from: state` or by a person; a running snapshot starts again. */
 export function buildSnapshotRequest(sink: string, askedAt: string): DocumentChange {
-  const snapshotProgress: StoredSnapshot = { askedAt, part: "site", after: "", sent: 0 };
+  const snapshotProgress: SnapshotProgress = { askedAt, part: "site", after: "", sent: 0 };
   return { set: SNAPSHOT_SET, put: [[sink, snapshotProgress]] };
 }
 
@@ -46,10 +46,10 @@ export function createStateSnapshot(options: {
   let remainingEvents: { readonly key: string; readonly events: readonly SnapshotEvent[] } | null = null;
   let isWaitingForLists = false;
   /** Version of the state in which no snapshot was requested; a busy sink checks before each batch. */
-  let noRequestVersion: number | null = null;
-  let offeredPage: { readonly snapshot: StoredSnapshot; readonly page: readonly SnapshotEvent[] } | null = null;
+  let versionWithoutRequest: number | null = null;
+  let offeredPage: { readonly snapshot: SnapshotProgress; readonly page: readonly SnapshotEvent[] } | null = null;
 
-  async function readRemainingEvents(snapshot: StoredSnapshot): Promise<readonly SnapshotEvent[]> {
+  async function readRemainingEvents(snapshot: SnapshotProgress): Promise<readonly SnapshotEvent[]> {
     const key = `${snapshot.askedAt} ${snapshot.part}`;
     if (remainingEvents?.key !== key) {
       const events = (await buildSnapshotEvents(building, snapshot.part, snapshot.askedAt))
@@ -62,12 +62,12 @@ export function createStateSnapshot(options: {
   }
 
   /** At the first start no list was fetched yet, so the beginning of a snapshot waits for complete lists. */
-  async function maySnapshotBegin({ after, askedAt, part }: StoredSnapshot): Promise<boolean> {
+  async function maySnapshotBegin({ after, askedAt, part }: SnapshotProgress): Promise<boolean> {
     if (part !== SNAPSHOT_KINDS_IN_ORDER[0] || after !== "") return true;
     return clock.now() - Date.parse(askedAt) > MAX_COMPLETE_LISTS_WAIT_MS || (await building.isComplete());
   }
 
-  const progressOf = (snapshot: StoredSnapshot): DocumentChange => ({ set: SNAPSHOT_SET, put: [[sink, snapshot]] });
+  const toDocument = (snapshot: SnapshotProgress): DocumentChange => ({ set: SNAPSHOT_SET, put: [[sink, snapshot]] });
 
   return {
     /** The next events; empty without a snapshot, at its end, and while it waits for complete lists. */
@@ -75,11 +75,11 @@ export function createStateSnapshot(options: {
       offeredPage = null;
       isWaitingForLists = false;
       const storeVersion = await store.changes();
-      if (storeVersion === noRequestVersion) return [];
+      if (storeVersion === versionWithoutRequest) return [];
       for (;;) {
-        const snapshotProgress = await store.document<StoredSnapshot>(SNAPSHOT_SET, sink);
+        const snapshotProgress = await store.document<SnapshotProgress>(SNAPSHOT_SET, sink);
         if (snapshotProgress === undefined) {
-          noRequestVersion = storeVersion;
+          versionWithoutRequest = storeVersion;
           remainingEvents = null;
           return [];
         }
@@ -94,7 +94,7 @@ export function createStateSnapshot(options: {
         if (nextPart === undefined) {
           log.info({ sink, events: snapshotProgress.sent }, "the sink has what is believed now");
           await store.commit({ documents: [{ set: SNAPSHOT_SET, remove: [sink] }] });
-        } else await store.commit({ documents: [progressOf({ ...snapshotProgress, part: nextPart, after: "" })] });
+        } else await store.commit({ documents: [toDocument({ ...snapshotProgress, part: nextPart, after: "" })] });
       }
     },
     waits: () => isWaitingForLists,
@@ -104,10 +104,10 @@ export function createStateSnapshot(options: {
       const lastEvent = offeredPage?.page[count - 1];
       if (offeredPage === null || lastEvent === undefined) return;
       const { snapshot } = offeredPage;
-      const storedProgress = await store.document<StoredSnapshot>(SNAPSHOT_SET, sink);
+      const storedProgress = await store.document<SnapshotProgress>(SNAPSHOT_SET, sink);
       // A new snapshot that was requested meanwhile starts at its beginning.
       const isSame = storedProgress?.askedAt === snapshot.askedAt;
-      const progress = isSame ? [progressOf({ ...snapshot, after: lastEvent.key, sent: snapshot.sent + count })] : [];
+      const progress = isSame ? [toDocument({ ...snapshot, after: lastEvent.key, sent: snapshot.sent + count })] : [];
       await store.commit({ documents: [...progress, ...documents] });
     },
   };

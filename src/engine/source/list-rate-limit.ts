@@ -21,9 +21,9 @@ const RESERVED_REQUESTS_PER_MINUTE = ALARM_REQUESTS_PER_MINUTE + 1;
 const OTHER_LISTS_PER_TAG_LIST = 2;
 const PAUSE_AFTER_TAG_LIST_MS = 1_000;
 const LIST_RATE_MIN = ALARM_REQUESTS_PER_MINUTE + 1;
-const ZERO_WAIT_REFUSAL_MINUTES_MIN = 3;
+const ZERO_WAIT_MINUTES_MIN = 3;
 const LONG_AGO_MS = Number.NEGATIVE_INFINITY;
-const AFTER_ALL_TIMES_MS = Number.POSITIVE_INFINITY;
+const NEVER_MS = Number.POSITIVE_INFINITY;
 
 export type ListRateLimit = ReturnType<typeof createListRateLimit>;
 
@@ -41,7 +41,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
   let isTrialRequestPermitted = false;
   let reducedRate: { readonly atMs: number; readonly rate: number; readonly ceiling: number } | null = null;
   let zeroWaitRefusals = { atMs: LONG_AGO_MS, minutes: 0 };
-  let statedListLimit = AFTER_ALL_TIMES_MS;
+  let statedListLimit = NEVER_MS;
 
   function listRatePerMinuteAt(nowMs: number): number {
     const listLimit = Math.min(perMinute, statedListLimit);
@@ -57,7 +57,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
   }
 
   /** Time at which a list that is not urgent may use a slot of the urgent lists. */
-  function slotOfUrgentShareAtMs(allowed: number): number {
+  function lentSlotFreeAtMs(allowed: number): number {
     const urgentSlots = Math.floor(allowed * URGENT_LIST_RATE_SHARE);
     const lendableSlots = Math.max(0, urgentSlots - RESERVED_REQUESTS_PER_MINUTE);
     const requestSlotTimesMs = Array.from({ length: lendableSlots + 1 }, (_, lent) =>
@@ -73,8 +73,8 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
   function listLaneTurnAtMs(lane: ListLane): number {
     const areTagListsNext = otherListsInARow >= OTHER_LISTS_PER_TAG_LIST;
     if (lane === "tags" && !areTagListsNext)
-      return waitingListLanes.has("other") ? AFTER_ALL_TIMES_MS : lastOtherListMs + PAUSE_AFTER_TAG_LIST_MS;
-    return lane === "other" && areTagListsNext && waitingListLanes.has("tags") ? AFTER_ALL_TIMES_MS : LONG_AGO_MS;
+      return waitingListLanes.has("other") ? NEVER_MS : lastOtherListMs + PAUSE_AFTER_TAG_LIST_MS;
+    return lane === "other" && areTagListsNext && waitingListLanes.has("tags") ? NEVER_MS : LONG_AGO_MS;
   }
 
   function listWaitMs(lane: ListLane, sinceMs: number): number {
@@ -82,18 +82,18 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
     usedSlots = usedSlots.filter(({ atMs }) => atMs > nowMs - LIST_WINDOW_MS);
     const maxSlots = listRatePerMinuteAt(nowMs);
     const mayTakeAnySlot = lane === "alarms" || lane === "urgent" || nowMs - sinceMs >= QUEUE_WAIT_MAX_MS;
-    const slotAtMs = mayTakeAnySlot ? slotFreeAtMs(usedSlots, maxSlots) : slotOfUrgentShareAtMs(maxSlots);
-    let atMs = Math.max(slotAtMs, listLaneTurnAtMs(lane));
+    const slotAtMs = mayTakeAnySlot ? slotFreeAtMs(usedSlots, maxSlots) : lentSlotFreeAtMs(maxSlots);
+    let freeAtMs = Math.max(slotAtMs, listLaneTurnAtMs(lane));
     if (lane !== "alarms") {
       const maxOtherLists = maxSlots - ALARM_REQUESTS_PER_MINUTE;
       const otherListSlots = usedSlots.filter((start) => start.lane !== "alarms");
       // If the service permits no more than the alarms need, other lists get one request in two minutes.
-      atMs = Math.max(
-        atMs,
+      freeAtMs = Math.max(
+        freeAtMs,
         maxOtherLists >= 1 ? slotFreeAtMs(otherListSlots, maxOtherLists) : lastNonAlarmListMs + QUEUE_WAIT_MAX_MS,
       );
     }
-    return Math.max(atMs - nowMs, isTrialRequestPermitted ? 0 : listsPausedUntilMs - nowMs, 0);
+    return Math.max(freeAtMs - nowMs, isTrialRequestPermitted ? 0 : listsPausedUntilMs - nowMs, 0);
   }
 
   async function takeListRequestSlot(lane: ListLane, signal: AbortSignal): Promise<TimeReading> {
@@ -125,9 +125,9 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
 
   function isZeroWaitRefusalRepeated(nowMs: number): boolean {
     const refusalAge = nowMs - zeroWaitRefusals.atMs;
-    if (refusalAge > ZERO_WAIT_REFUSAL_MINUTES_MIN * REFUSAL_WINDOW_MS) zeroWaitRefusals = { atMs: nowMs, minutes: 1 };
+    if (refusalAge > ZERO_WAIT_MINUTES_MIN * REFUSAL_WINDOW_MS) zeroWaitRefusals = { atMs: nowMs, minutes: 1 };
     else if (refusalAge >= REFUSAL_WINDOW_MS) zeroWaitRefusals = { atMs: nowMs, minutes: zeroWaitRefusals.minutes + 1 };
-    return zeroWaitRefusals.minutes >= ZERO_WAIT_REFUSAL_MINUTES_MIN;
+    return zeroWaitRefusals.minutes >= ZERO_WAIT_MINUTES_MIN;
   }
 
   return {
@@ -164,11 +164,11 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
         reducedRate === null || (startedMs > reducedRate.atMs && nowMs - reducedRate.atMs >= REFUSAL_WINDOW_MS);
       if (provesListRateLimit && isNewRefusal) {
         const listRate = listRatePerMinuteAt(nowMs);
-        const grantedCount = usedSlots.filter(({ atMs }) => atMs > nowMs - LIST_WINDOW_MS && atMs < startedMs).length;
+        const sentCount = usedSlots.filter(({ atMs }) => atMs > nowMs - LIST_WINDOW_MS && atMs < startedMs).length;
         const halfListRate = Math.max(Math.min(LIST_RATE_MIN, listRate), Math.floor(listRate / 2));
         // A refusal after a few requests shows another client and must not slow the alarms down for a day.
-        const listRateCeiling = Math.max(1, grantedCount >= listRate / 3 ? grantedCount : perMinute);
-        reducedRate = { atMs: nowMs, ceiling: listRateCeiling, rate: Math.min(halfListRate, listRateCeiling) };
+        const maxListRate = Math.max(1, sentCount >= listRate / 3 ? sentCount : perMinute);
+        reducedRate = { atMs: nowMs, ceiling: maxListRate, rate: Math.min(halfListRate, maxListRate) };
       }
       pauseLists(forMs);
     },

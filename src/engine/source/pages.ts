@@ -34,15 +34,15 @@ const LIST_FILTERS = new Set("site_id status priority acknowledged search system
 
 /** Uses only the position in `links.next`: Laravel forgets filters in links, and a link may name another machine. */
 export function createListPaging(clock: Clock, note: CountUnusualField, origin: string) {
-  const cappedLists = new Set<string>();
+  const reducedLists = new Set<string>();
 
   async function requestFirstPage<T>(list: ListRequest<T>) {
-    const requestedPageSize = cappedLists.has(list.name) ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE) : list.pageSize;
+    const requestedPageSize = reducedLists.has(list.name) ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE) : list.pageSize;
     try {
       return { reply: await list.ask(buildListPageQuery(list, requestedPageSize, {})), size: requestedPageSize };
     } catch (error) {
       if (!isPageSizeError(error) || requestedPageSize <= DEFAULT_PAGE_SIZE) throw error;
-      cappedLists.add(list.name);
+      reducedLists.add(list.name);
       return { reply: await list.ask(buildListPageQuery(list, DEFAULT_PAGE_SIZE, {})), size: DEFAULT_PAGE_SIZE };
     }
   }

@@ -258,14 +258,14 @@ function parseIdAndDisplayName(fields: FieldReader): Site {
 }
 
 function parseAlarm(id: string, attributes: FieldReader, siteId: number | undefined): Alarm {
-  const parseSiteRecord = parseIdAndDisplayName(attributes.inside("site"));
+  const site = parseIdAndDisplayName(attributes.inside("site"));
   const alarmTrigger = attributes.inside("trigger");
   const triggerTime = attributes.time("triggered_at");
   const resolutionTime = attributes.timeOrNull("resolved_at");
   const lastActiveEvent = attributes.insideOrNull("last_active_event");
   return {
     id,
-    site: parseSiteRecord.id === 0 && siteId !== undefined ? { ...parseSiteRecord, id: siteId } : parseSiteRecord,
+    site: site.id === 0 && siteId !== undefined ? { ...site, id: siteId } : site,
     trigger: {
       ...parseIdAndDisplayName(alarmTrigger),
       description: alarmTrigger.textOrNull("description"),

@@ -68,28 +68,28 @@ function isUnsafeNumericId(text: string, { from, to }: NumberTextRange): boolean
 function findJsonProblem(text: string, unsafeIdRanges: NumberTextRange[], outerDepth: number): string | null {
   const outermostJsonKeys = new Set<string>();
   let nestingDepth = outerDepth;
-  for (let statusIndex = 0; statusIndex < text.length; statusIndex++) {
-    const charCode = text.charCodeAt(statusIndex);
+  for (let charIndex = 0; charIndex < text.length; charIndex++) {
+    const charCode = text.charCodeAt(charIndex);
     if (charCode === QUOTE_CODE) {
-      const end = endOfJsonString(text, statusIndex);
+      const end = endOfJsonString(text, charIndex);
       if (nestingDepth === 1 && nextVisibleCharCode(text, end + 1) === COLON_CODE) {
-        const key = text.slice(statusIndex, end + 1);
+        const key = text.slice(charIndex, end + 1);
         // No serialiser escapes these keys, so an escape can only hide a duplicate.
         if (outermostJsonKeys.has(key) || key.includes("\\")) return `its key ${key.slice(0, 40)} is ambiguous`;
         outermostJsonKeys.add(key);
       }
-      statusIndex = end;
+      charIndex = end;
     } else if (isOpeningBracket(charCode)) {
       nestingDepth++;
       if (nestingDepth > JSON_DEPTH_MAX) return `it is nested deeper than ${JSON_DEPTH_MAX} levels`;
     } else if (isClosingBracket(charCode)) {
       nestingDepth--;
     } else if (isDigit(charCode)) {
-      const numberStart = statusIndex;
-      while (isNumberCharacter(text.charCodeAt(statusIndex + 1))) statusIndex++;
-      if (statusIndex - numberStart > MAX_JSON_NUMBER_LENGTH) return "it contains an absurdly long number";
-      if (statusIndex - numberStart + 1 < UNSAFE_NUMBER_DIGITS_MIN) continue;
-      const numberRange = { from: numberStart, to: statusIndex + 1 };
+      const numberStart = charIndex;
+      while (isNumberCharacter(text.charCodeAt(charIndex + 1))) charIndex++;
+      if (charIndex - numberStart > MAX_JSON_NUMBER_LENGTH) return "it contains an absurdly long number";
+      if (charIndex - numberStart + 1 < UNSAFE_NUMBER_DIGITS_MIN) continue;
+      const numberRange = { from: numberStart, to: charIndex + 1 };
       if (isUnsafeNumericId(text, numberRange)) unsafeIdRanges.push(numberRange);
     }
   }
@@ -154,7 +154,7 @@ export function decodeReply(
   if (!parsed.ok || !isRecord(parsed.value)) {
     // Without JSON (a proxy's page), only a status that concerns the complete service counts.
     if (status === 401 || status === 403 || status === 429 || status >= 500)
-      throw buildFailure(status, [], undefined, reply, context);
+      throw buildServiceFailure(status, [], undefined, reply, context);
     const unusableReplyReason = parsed.ok ? "it is no JSON object" : parsed.reason;
     const message = `The answer to ${context.endpoint} (HTTP ${status}) cannot be used: ${unusableReplyReason}.`;
     throw new Malformed(message, bodySample());
@@ -185,17 +185,17 @@ function parseServiceErrors(errors: unknown): ServiceError[] {
   if (errors === undefined || errors === null) return [];
   if (isRecord(errors)) {
     // Laravel's validation errors: field → messages.
-    return Object.entries(errors).map(([field, messages]) => ({ ...bareError(messages), field: printableText(field) }));
+    return Object.entries(errors).map(([field, messages]) => ({ ...toError(messages), field: printableText(field) }));
   }
-  if (!Array.isArray(errors)) return [bareError(errors)];
+  if (!Array.isArray(errors)) return [toError(errors)];
   return errors.map((entry: unknown) => {
-    if (!isRecord(entry)) return bareError(entry);
+    if (!isRecord(entry)) return toError(entry);
     const field = typeof entry.source === "string" ? printableText(entry.source) : null;
     return { status: parseHttpStatus(entry.status), message: printableText(entry.message), field, meta: entry.meta };
   });
 }
 
-function bareError(message: unknown): ServiceError {
+function toError(message: unknown): ServiceError {
   return { status: null, message: printableText(message), field: null, meta: undefined };
 }
 
@@ -213,9 +213,9 @@ function createFailureFromErrors(
     const message = `The service does not know ${context.endpoint} (HTTP 404).`;
     return new ConfigError(message, { hint: CHECK_BASE_URL_HINT });
   }
-  return buildFailure(
+  return buildServiceFailure(
     status,
-    errors.length > 0 ? errors : [bareError(envelope.message)],
+    errors.length > 0 ? errors : [toError(envelope.message)],
     envelope.meta,
     reply,
     context,
@@ -224,7 +224,7 @@ function createFailureFromErrors(
 
 const CHECK_BASE_URL_HINT = "Check base_url, and that what was asked for still exists.";
 
-function buildFailure(
+function buildServiceFailure(
   status: number | null,
   errors: readonly ServiceError[],
   meta: unknown,
@@ -250,8 +250,8 @@ function buildFailure(
     }
     case 503: {
       // The service's own 503 has an error with this status (interface, Errors).
-      const isServiceError = errors.some((error) => error.status === 503);
-      return new Throttled(message, retryAfterHeaderMs, { scope: "everything", isOwnWord: isServiceError });
+      const isServiceUnavailable = errors.some((error) => error.status === 503);
+      return new Throttled(message, retryAfterHeaderMs, { scope: "everything", isOwnWord: isServiceUnavailable });
     }
     case 404:
       if (context.missing === "no-log" && areErrorsAboutTagLog(errors)) return new NoTagLog(message);

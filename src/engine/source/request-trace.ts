@@ -34,12 +34,12 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
     send: (chosen: (ids: readonly string[]) => void) => Promise<T>,
   ): Promise<T> {
     let tagIds: readonly string[] = [];
-    let sinceMs = clock.monotonic();
+    let startedMs = clock.monotonic();
     const addRequestOutcome = (outcome: string, message: string | null) => {
       // An empty write, or a waiting request that was cancelled, was never sent.
       if (tagIds.length === 0) return;
       requestCount += 1;
-      const tookMs = Math.round(clock.monotonic() - sinceMs);
+      const tookMs = Math.round(clock.monotonic() - startedMs);
       const at = isoUtc(clock.now());
       tracedRequests.push({ number: requestCount, at, lane, endpoint, tagIds: [...tagIds], outcome, message, tookMs });
       if (tracedRequests.length > TRACED_REQUESTS_MAX) tracedRequests.shift();
@@ -47,7 +47,7 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
     try {
       const result = await send((ids) => {
         tagIds = ids;
-        sinceMs = clock.monotonic();
+        startedMs = clock.monotonic();
       });
       addRequestOutcome("ok", null);
       return result;

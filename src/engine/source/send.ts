@@ -12,7 +12,7 @@ import type { ListLane, ListRateLimit } from "./list-rate-limit.ts";
 import type { QuotaLimiter } from "./quota/quota.ts";
 import { type CountUnusualField, parseHealth } from "./records.ts";
 import { type DecodedReply, decodeReply, parseJson, type ReplyContext } from "./reply.ts";
-import { createLongRequestPauses, type RequestPauseScope } from "./service-ordered-pauses.ts";
+import { createServiceOrderedPauses, type RequestPauseScope } from "./service-ordered-pauses.ts";
 import { type OfferedSlot, QUOTA_ENDPOINTS, type QueueLane, type QuotaEndpoint } from "./source.ts";
 import { parseHistoryJson } from "./tag-values.ts";
 import { StaleSocket, type Transport, type TransportReply, type TransportRequest } from "./transport.ts";
@@ -87,8 +87,8 @@ const HEALTH_VALID_MS = 59_000;
 export function createRequestSender(options: RequestSenderOptions) {
   const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
   const serviceBasePath = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
-  const serviceMaintenance = createServiceMaintenance(clock, options.random);
-  const longRequestPauses = createLongRequestPauses({ clock, log, lists, limiter, health: checkServiceHealth });
+  const maintenance = createMaintenanceWait(clock, options.random);
+  const longRequestPauses = createServiceOrderedPauses({ clock, log, lists, limiter, health: checkServiceHealth });
   let lastHealth: { readonly atMs: number; readonly health: Promise<ServiceHealth> } | null = null;
 
   function checkBeforeRequestLeaves(slotTaken: TimeReading): Pick<TransportRequest, "mayLeave"> {
@@ -126,7 +126,7 @@ export function createRequestSender(options: RequestSenderOptions) {
       const cachedReply = call.recall?.(reply);
       const parsedHistory = call.isLogged === true ? await parseHistoryJson(reply.body) : undefined;
       const decodedReply = cachedReply ?? decodeReply(reply, buildReplyContext(endpoint, clock), parsedHistory);
-      serviceMaintenance.over();
+      maintenance.over();
       longRequestPauses.answered(limit.scope(), startedMs);
       return { answer: decodedReply, latencyMs: recordRequestLatency(endpoint, "ok", startedMs), startedMs };
     } catch (error) {
@@ -153,7 +153,7 @@ export function createRequestSender(options: RequestSenderOptions) {
   function pauseRequests(failure: Throttled, endpoint: string, limit: RequestRateLimit, startedMs: number): void {
     let waitMs = failure.retryAfterMs ?? 0;
     if (failure.scope === "everything") {
-      waitMs = serviceMaintenance.begin(failure.retryAfterMs);
+      waitMs = maintenance.begin(failure.retryAfterMs);
       limiter.pause(waitMs, "everything");
       lists.pause(waitMs);
       longRequestPauses.ordered("everything", waitMs, failure.retryAfterMs !== null);
@@ -279,7 +279,7 @@ function parseWholeNumber(text: string | undefined): number | null {
 /** Waits after a 503 without a stated time: 30 s at first, at most 15 min. */
 const MAINTENANCE_WAIT = { firstMs: 30_000, maxMs: 900_000 };
 
-function createServiceMaintenance(clock: Clock, random: () => number) {
+function createMaintenanceWait(clock: Clock, random: () => number) {
   let outages = 0;
   let untilMs = Number.NEGATIVE_INFINITY;
   return {
@@ -302,10 +302,10 @@ export function createTokenReader(
   clock: Pick<Clock, "monotonic">,
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): () => Secret {
-  const rawToken = secretReader(from, clock, environment);
+  const readToken = secretReader(from, clock, environment);
   const tokenLocation = "file" in from ? `the file ${from.file}` : `the environment variable ${from.env}`;
   return () => {
-    const token = rawToken()
+    const token = readToken()
       .reveal()
       .replace(/^\uFEFF/, "")
       .trim();

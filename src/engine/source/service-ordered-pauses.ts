@@ -7,7 +7,7 @@ import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./source.ts";
 
 export type RequestPauseScope = "everything" | "lists" | "tags" | QuotaEndpoint;
 
-interface LongRequestPauseOptions {
+interface ServiceOrderedPauseOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
   readonly lists: Pick<ListRateLimit, "permitTrial" | "release">;
@@ -22,7 +22,7 @@ const HEALTHY_CHECKS_BEFORE_TRIAL = 2;
 const TRIAL_INTERVAL = { firstMs: 300_000, maxMs: 3_600_000 };
 
 /** Ends a long pause that the service ordered (503, 429) when a trial request succeeds after healthy checks. */
-export function createLongRequestPauses({ clock, log, lists, limiter, health }: LongRequestPauseOptions) {
+export function createServiceOrderedPauses({ clock, log, lists, limiter, health }: ServiceOrderedPauseOptions) {
   const servicePauses = new Map<
     RequestPauseScope,
     { readonly sinceMs: number; readonly untilMs: number; readonly healthyInARow: number }

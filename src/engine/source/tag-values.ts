@@ -338,12 +338,12 @@ export function createTagValueReader(
       reportTextValues(tagIdsWithTextValues);
       if (tagReadings.length === requestedIds.length) return { readings: tagReadings };
       const readTagIds = new Set(tagReadings.map(({ id }) => id));
-      const describeLeftOut = (id: string): UnreadTag => {
+      const describeUnread = (id: string): UnreadTag => {
         const unreadableReason = valueFaults.get(id);
         if (unreadableReason !== undefined) return { id, kind: "unreadable", reason: unreadableReason };
         return { id, kind: "unanswered", reason: "The reply does not list it." };
       };
-      return { readings: tagReadings, leftOut: requestedIds.filter((id) => !readTagIds.has(id)).map(describeLeftOut) };
+      return { readings: tagReadings, leftOut: requestedIds.filter((id) => !readTagIds.has(id)).map(describeUnread) };
     },
     logs(answer: DecodedReply, requestedIds: readonly string[]): TagLog[] {
       const tagIdsWithTextValues: string[] = [];

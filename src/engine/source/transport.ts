@@ -148,7 +148,7 @@ const INITIAL_REPLY_BODY_BYTES = 65_536;
 function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefined) {
   const { promise, resolve, reject } = Promise.withResolvers<TransportReply>();
   let controller: Dispatcher.DispatchController | null = null;
-  let cutCause: { readonly reason: unknown } | null = null;
+  let abortCause: { readonly reason: unknown } | null = null;
   let status: number | null = null;
   let headers: TransportReply["headers"] = {};
   let body = Buffer.alloc(0);
@@ -180,7 +180,7 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
 
   const responseHandler: Dispatcher.DispatchHandler = {
     onRequestStart(started) {
-      if (cutCause !== null) throw cutCause.reason;
+      if (abortCause !== null) throw abortCause.reason;
       mayLeave?.();
       controller = started;
     },
@@ -196,7 +196,7 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
       resolve({ status: status ?? 0, headers, body: body.subarray(0, bodyLength) });
     },
     onResponseError(_controller, error) {
-      if (cutCause === null && status !== null && HTTP_STATUSES_WITH_WAIT.has(status))
+      if (abortCause === null && status !== null && HTTP_STATUSES_WITH_WAIT.has(status))
         resolve({ status, headers, body: EMPTY_REPLY_BODY });
       else reject(error);
     },
@@ -206,7 +206,7 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
     reply: promise,
     hasBegun: () => status !== null,
     cut(reason: unknown): void {
-      cutCause = { reason };
+      abortCause = { reason };
       controller?.abort(reason as Error);
       reject(reason);
     },

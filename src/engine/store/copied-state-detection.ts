@@ -23,7 +23,7 @@ const STATE_COPY_DOCUMENT_KEY = "copy";
 /** The name that systemd gives a machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html */
 const MACHINE_ID_PATH = "/etc/machine-id";
 
-type CopyRecord = StateCopy & { readonly file: string };
+type StoredCopy = StateCopy & { readonly file: string };
 type StateDocumentAccess = Pick<ReturnType<typeof createDocumentStore>, "document" | "change">;
 
 /** Detects a restored or copied file, and starts new epochs: receivers may have seen its numbers for other events. */
@@ -45,7 +45,7 @@ export function detectCopy(
   if (isHere && !isOriginalStateAt(lastStateLocation)) return;
   const identity = randomBytes(4).toString("hex");
   const { file, folder: originalFolder, host } = lastStateLocation;
-  const stateCopy: CopyRecord = { identity, at: isoUtc(nowMs), from: { folder: originalFolder, host }, isHere, file };
+  const stateCopy: StoredCopy = { identity, at: isoUtc(nowMs), from: { folder: originalFolder, host }, isHere, file };
   documents.change({ set: STATE_FILE_DOCUMENTS, put: [[STATE_COPY_DOCUMENT_KEY, stateCopy]] });
 }
 
@@ -78,7 +78,7 @@ export function recordRegularClose(database: Database, documents: StateDocumentA
 
 /** Returns the copy with its original; undefined when the state is no known copy. */
 export function readCopy(documents: Pick<StateDocumentAccess, "document">): KnownStateCopy | undefined {
-  const stateCopy = documents.document<CopyRecord>(STATE_FILE_DOCUMENTS, STATE_COPY_DOCUMENT_KEY);
+  const stateCopy = documents.document<StoredCopy>(STATE_FILE_DOCUMENTS, STATE_COPY_DOCUMENT_KEY);
   if (stateCopy === undefined) return undefined;
   const { file, ...original } = stateCopy;
   return { ...original, isOriginalThere: original.isHere && isOriginalStateAt({ file, folder: original.from.folder }) };

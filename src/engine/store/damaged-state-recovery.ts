@@ -80,8 +80,8 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
     const scannedRows = scanSqlitePages(pages);
     const { pageByPosition, cursors: cursorBySink, isCursorLost } = scannedRows;
     const firstPosition = isCursorLost || cursorBySink.size === 0 ? 0 : Math.min(...cursorBySink.values());
-    const missedPositions = findUnreachableEvents(file);
-    const copiedEvents = await appendOldEvents(pages, pageByPosition, firstPosition, database, clock, missedPositions);
+    const lostPositions = findUnreachableEvents(file);
+    const copiedEvents = await appendOldEvents(pages, pageByPosition, firstPosition, database, clock, lostPositions);
     const { counts, positions } = copiedEvents;
     database.transaction(() => {
       const insertSink = database.prepare(
@@ -94,7 +94,7 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
       );
       for (const [name, old] of cursorBySink) {
         insertSink.run(name, newPosition(old), null, createEpoch(), newPosition(scannedRows.urgents.get(name) ?? 0));
-        for (const [before, now] of positions) if (before <= old && missedPositions.has(before)) addMark.run(name, now);
+        for (const [before, now] of positions) if (before <= old && lostPositions.has(before)) addMark.run(name, now);
       }
       for (const [name, reason] of scannedRows.ended) insertSink.run(name, 0, reason, createEpoch(), 0);
       restoreQuotaRows(database, scannedRows);
@@ -170,7 +170,7 @@ async function appendOldEvents(
     .toSorted(([a], [b]) => a - b);
   const log = createEventLog(database, clock, createDamagedRowQuarantine(database, clock, undefined));
   const newPositionByOldPosition: (readonly [old: number, now: number])[] = [];
-  let takenCount = 0;
+  let copiedCount = 0;
   for (let offset = 0; offset < wantedPositions.length; offset += EVENTS_PER_COMMIT) {
     const recoveredEvents = wantedPositions.slice(offset, offset + EVENTS_PER_COMMIT).flatMap(([position, page]) => {
       const event = readEventFromPage(pages, page, position);
@@ -178,14 +178,14 @@ async function appendOldEvents(
     });
     database.transaction(() => {
       for (const { position, event } of recoveredEvents) {
-        takenCount += 1 - log.appendEvents([event], clock.now()).length;
+        copiedCount += 1 - log.appendEvents([event], clock.now()).length;
         newPositionByOldPosition.push([position, log.end()]);
       }
     });
     await yieldToEventLoop();
   }
   const { length } = wantedPositions;
-  const appendedCounts = { taken: takenCount, known: length - takenCount, delivered: pageByPosition.size - length };
+  const appendedCounts = { taken: copiedCount, known: length - copiedCount, delivered: pageByPosition.size - length };
   return { counts: appendedCounts, positions: newPositionByOldPosition };
 }
 
@@ -205,11 +205,11 @@ function scanSqlitePages(pages: SqlitePages) {
   let isCursorLost = false;
   for (let page = 1; page <= pages.count; page += 1) {
     const pageCells = pages.cells(page);
-    let cursorsHere = 0;
+    let cursorsOnPage = 0;
     for (const { rowid, values } of pageCells) {
       const cursor = parseSinkCursorRow(values);
       if (cursor !== null) {
-        cursorsHere += 1;
+        cursorsOnPage += 1;
         // A stale page may hold an older row: the lowest position loses nothing.
         const { sink, position, urgent, ended: reason } = cursor;
         if (typeof reason === "string") endReasonBySink.set(sink, reason);
@@ -231,7 +231,7 @@ function scanSqlitePages(pages: SqlitePages) {
         else otherRowKeys.add(`${values[0]} ${values[1]}`);
       }
     }
-    if (cursorsHere > 0 && cursorsHere < pages.stated(page)) isCursorLost = true;
+    if (cursorsOnPage > 0 && cursorsOnPage < pages.stated(page)) isCursorLost = true;
   }
   for (const position of positionsInIdIndex) if (positionsInClassIndex.has(position)) damagedPositions.add(position);
   const damagedEventCount = [...damagedPositions].filter((position) => !pageByPosition.has(position)).length;

@@ -22,32 +22,32 @@ interface WaitingDeferredWrite<Write> {
 export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () => Flushed) {
   const waitingWrites = new Map<string, WaitingDeferredWrite<Write>>();
   const stopController = new AbortController();
-  let isTimed = false;
-  let isBehind = false;
+  let isFlushPlanned = false;
+  let hasFlushFailed = false;
 
   const flushWaitingWrites = (): Flushed | undefined => (waitingWrites.size > 0 ? commit() : undefined);
 
-  function dueMs(): number {
+  function oldestDueMs(): number {
     // A map keeps the order of the first writes.
     const [oldest] = waitingWrites.values();
     return (oldest?.sinceMs ?? clock.monotonic()) + MAX_DEFERRED_WRITE_DELAY_MS;
   }
 
   async function flushWritesWhenDue(): Promise<void> {
-    isTimed = true;
+    isFlushPlanned = true;
     let inMs = MAX_DEFERRED_WRITE_DELAY_MS;
     while (waitingWrites.size > 0 && (await sleepFor(clock, inMs, stopController.signal))) {
-      inMs = dueMs() - clock.monotonic();
+      inMs = oldestDueMs() - clock.monotonic();
       if (inMs > 0) continue;
       inMs = MAX_DEFERRED_WRITE_DELAY_MS;
       try {
         await flushWaitingWrites();
       } catch {
         // The next caller that writes meets the same failure and reports it.
-        isBehind = true;
+        hasFlushFailed = true;
       }
     }
-    isTimed = false;
+    isFlushPlanned = false;
   }
 
   return {
@@ -56,7 +56,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
       const earlierWrite = waitingWrites.get(key);
       const { sinceMs, done } = earlierWrite ?? { sinceMs: clock.monotonic(), done: Promise.withResolvers<void>() };
       waitingWrites.set(key, { sinceMs, write, done });
-      if (!isTimed) void flushWritesWhenDue();
+      if (!isFlushPlanned) void flushWritesWhenDue();
       return done.promise;
     },
     take() {
@@ -64,7 +64,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
       return {
         writes: takenWrites.map(([, { write }]) => write),
         committed(): void {
-          isBehind = false;
+          hasFlushFailed = false;
           for (const [key, each] of takenWrites) {
             // A later write of the same key waits for the next transaction, and the promise with it.
             if (waitingWrites.get(key) !== each) continue;
@@ -82,7 +82,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
       };
     },
     /** True when writes that waited their 5 s could not be written: then nothing more should be deferred. */
-    isBehind: () => isBehind,
+    isBehind: () => hasFlushFailed,
     flush: flushWaitingWrites,
     stop: (): void => stopController.abort(WAIT_ENDED_EARLY),
   };

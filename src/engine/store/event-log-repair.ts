@@ -24,25 +24,25 @@ const COUNT_INDEX_ENTRIES_SQL = `select
 
 /** Compares rows, checksums, indexes and counters of the log daily in small steps: SQLite's own check would block. */
 export function createEventLogCheck(database: Database, log: EventLog, clock: Pick<Clock, "monotonic">) {
-  let dueMs = Number.NEGATIVE_INFINITY;
-  let comparedThrough = 0;
+  let nextCheckMs = Number.NEGATIVE_INFINITY;
+  let comparedPosition = 0;
   let bytes = 0;
 
   function compareNextRows(): number {
     const rows = database
       .prepare(`select position, bytes from event where position > ? order by position limit ${MAX_COMPARED_ROWS}`)
-      .all<{ readonly position: number; readonly bytes: number }>(comparedThrough);
+      .all<{ readonly position: number; readonly bytes: number }>(comparedPosition);
     const lastPosition = lastPositionWithinBytes(rows, MAX_COMPARED_BYTES) ?? log.end();
-    const soundRows = log.readThrough(comparedThrough, lastPosition);
+    const soundRows = log.readThrough(comparedPosition, lastPosition);
     database.transaction(() => {
       const indexEntryCounts = database
         .prepare(COUNT_INDEX_ENTRIES_SQL)
-        .get<{ readonly classed: number; readonly identified: number }>(comparedThrough, lastPosition);
+        .get<{ readonly classed: number; readonly identified: number }>(comparedPosition, lastPosition);
       if (indexEntryCounts?.classed !== soundRows.length || indexEntryCounts.identified !== soundRows.length)
         throw new StateDamaged(`${database.path} is damaged (an index does not match the rows of the log).`);
     });
     bytes += soundRows.reduce((sum, row) => sum + row.bytes, 0);
-    comparedThrough = Math.max(comparedThrough, lastPosition);
+    comparedPosition = Math.max(comparedPosition, lastPosition);
     return rows.length;
   }
 
@@ -53,18 +53,18 @@ export function createEventLogCheck(database: Database, log: EventLog, clock: Pi
 
   return {
     removed(rows: readonly { readonly position: number; readonly bytes: number }[]): void {
-      for (const row of rows) if (row.position <= comparedThrough) bytes -= row.bytes;
+      for (const row of rows) if (row.position <= comparedPosition) bytes -= row.bytes;
     },
     async step(): Promise<void> {
-      if (clock.monotonic() < dueMs) return;
-      if (comparedThrough === 0) bytes = 0;
+      if (clock.monotonic() < nextCheckMs) return;
+      if (comparedPosition === 0) bytes = 0;
       for (let comparedRows = 0; comparedRows < MAX_COMPARED_ROWS_PER_CALL; await yieldToEventLoop()) {
         const newlyComparedRows = compareNextRows();
         comparedRows += newlyComparedRows;
         if (newlyComparedRows > 0) continue;
         compareLogBytes();
-        comparedThrough = 0;
-        dueMs = clock.monotonic() + EVENT_LOG_CHECK_INTERVAL_MS;
+        comparedPosition = 0;
+        nextCheckMs = clock.monotonic() + EVENT_LOG_CHECK_INTERVAL_MS;
         return;
       }
     },
@@ -89,17 +89,17 @@ export function createSqliteIndexRepair(
   log: Log | undefined,
 ): DatabaseDamageRepair & { readonly damaged: AbortSignal } {
   const damageController = new AbortController();
-  let repairedMs = Number.NEGATIVE_INFINITY;
+  let lastRepairMs = Number.NEGATIVE_INFINITY;
 
   return {
     damaged: damageController.signal,
     attempt(error) {
-      if (damageController.signal.aborted || clock.monotonic() - repairedMs < INDEX_REPAIR_INTERVAL_MS) return false;
-      repairedMs = clock.monotonic();
-      let lostEvents = 0;
+      if (damageController.signal.aborted || clock.monotonic() - lastRepairMs < INDEX_REPAIR_INTERVAL_MS) return false;
+      lastRepairMs = clock.monotonic();
+      let lostEventCount = 0;
       try {
         database.transaction(() => {
-          lostEvents = deadLetterUnreachableEvents(database, clock.now());
+          lostEventCount = deadLetterUnreachableEvents(database, clock.now());
           database.exec("reindex");
         });
       } catch (failure) {
@@ -109,8 +109,8 @@ export function createSqliteIndexRepair(
           : new StateDamaged(`${database.path} is damaged (its indexes cannot be rebuilt).`, { cause: failure });
       }
       log?.error(
-        { file: database.path, lost: lostEvents, err: error },
-        `The indexes of the state did not match its rows and were rebuilt; ${lostEvents} events were lost and are dead letters of the sinks that had not got them. Check the disk and the memory of this machine.`,
+        { file: database.path, lost: lostEventCount, err: error },
+        `The indexes of the state did not match its rows and were rebuilt; ${lostEventCount} events were lost and are dead letters of the sinks that had not got them. Check the disk and the memory of this machine.`,
       );
       return true;
     },

@@ -5,7 +5,7 @@ import type { LoggedEvent } from "./store.ts";
 
 const EVENT_ROW_OVERHEAD_BYTES = 60;
 
-export function storedBytes({ id }: Pick<Event, "id">, body: string): number {
+export function storedEventBytes({ id }: Pick<Event, "id">, body: string): number {
   return Buffer.byteLength(body) + 2 * id.length + EVENT_ROW_OVERHEAD_BYTES;
 }
 
@@ -13,15 +13,15 @@ export function storedBytes({ id }: Pick<Event, "id">, body: string): number {
 export const MAX_BATCH_BYTES = 1024 ** 2;
 
 /** Growth of a history event from storage (288 points: 1.8 to 3.7 kB) to sending (14 kB). */
-const UNPACKED_HISTORY_GROWTH = 6;
+const OFFERED_HISTORY_FACTOR = 6;
 
 /** Size of an event when a sink gets it, from its size in the log. */
-export function offeredSize(kind: EventKind | string, stored: number): number {
-  return kind === "tag-history" ? stored * UNPACKED_HISTORY_GROWTH : stored;
+export function offeredBytes(kind: EventKind | string, stored: number): number {
+  return kind === "tag-history" ? stored * OFFERED_HISTORY_FACTOR : stored;
 }
 
-export function offeredSql(stored: string): string {
-  return `(case when kind = 'tag-history' then ${UNPACKED_HISTORY_GROWTH} else 1 end * ${stored})`;
+export function offeredBytesSql(stored: string): string {
+  return `(case when kind = 'tag-history' then ${OFFERED_HISTORY_FACTOR} else 1 end * ${stored})`;
 }
 
 /** The last position of the longest prefix within a number of bytes; the first row always counts. */

@@ -10,10 +10,10 @@ import {
   MAX_BATCH_BYTES,
   MAX_CLOCK_LEAD_MS,
   MAX_RECENT_EVENT_BYTES,
-  offeredSize,
-  offeredSql,
+  offeredBytes,
+  offeredBytesSql,
   type StoredEventText,
-  storedBytes,
+  storedEventBytes,
   subjectSearchTexts,
   toLoggedEvent,
 } from "./event-log-rows.ts";
@@ -21,7 +21,7 @@ import type { EventLogTail } from "./event-log-tail.ts";
 import type { RemovedEvent } from "./event-retention.ts";
 import type { SqlSteps } from "./sql-driver.ts";
 import { type Database, eventChecksum, isDamagedSql, rowChecksum, StateDamaged } from "./sqlite.ts";
-import type { EventsAbout, LoggedEvent, RecentEventBounds } from "./store.ts";
+import type { EventQuery, LoggedEvent, RecentEventBounds } from "./store.ts";
 
 interface ChecksummedEventRow extends StoredEventText {
   readonly id: string;
@@ -74,7 +74,7 @@ export function createEventLog(
   }
 
   /** Position of the last urgent event, as far as is known: every sink queries urgent events before each batch. */
-  let lastUrgent = Number.POSITIVE_INFINITY;
+  let lastUrgentPosition = Number.POSITIVE_INFINITY;
 
   function readEventsBetween(after: number, through: number, which = "true"): readonly ChecksummedEventRow[] {
     const positionRangeSql = `event.position > ? and event.position <= ? and ${which}`;
@@ -100,8 +100,8 @@ export function createEventLog(
   /** Throws when rows that an index finds cannot be read: pages are damaged, and no row is. */
   function readEventsOrThrow<T>(after: number, read: () => T | null): T {
     return database.transaction(() => {
-      const readResult = read();
-      if (readResult !== null) return readResult;
+      const readEvents = read();
+      if (readEvents !== null) return readEvents;
       throw new StateDamaged(`${database.path} is damaged (events behind ${after} cannot be read or removed).`);
     });
   }
@@ -110,7 +110,7 @@ export function createEventLog(
     const readEventSizes = () =>
       database
         .prepare(
-          `select position, ${offeredSql("bytes")} as bytes from event where position > ? and ${which}
+          `select position, ${offeredBytesSql("bytes")} as bytes from event where position > ? and ${which}
            order by position limit ?`,
         )
         .all<{ readonly position: number; readonly bytes: number }>(position, limit);
@@ -153,7 +153,7 @@ export function createEventLog(
     },
     forgetCached(): void {
       tail?.clear();
-      lastUrgent = Number.POSITIVE_INFINITY;
+      lastUrgentPosition = Number.POSITIVE_INFINITY;
     },
     passed: (position: number): void => tail?.dropThrough(position),
     readThrough: (after: number, through: number) => readEventsBetween(after, through),
@@ -189,7 +189,7 @@ export function createEventLog(
       const repeatedEventIds: string[] = [];
       for (const event of events) {
         const body = encodeEvent(event);
-        const bytes = storedBytes(event, body);
+        const bytes = storedEventBytes(event, body);
         const { id, type } = event;
         const telemetryFlag = isTelemetry(type) ? 1 : 0;
         const checksum = eventChecksum(id, type, telemetryFlag, nowMs, bytes, body);
@@ -199,9 +199,9 @@ export function createEventLog(
           continue;
         }
         written += bytes;
-        if (isUrgentKind(type)) lastUrgent = Math.max(lastUrgent, position);
+        if (isUrgentKind(type)) lastUrgentPosition = Math.max(lastUrgentPosition, position);
         // Parsing the text of a value again would give an equal event, so the tail takes the event itself.
-        const row = { position, committedAt, body, characters: offeredSize(type, body.length) };
+        const row = { position, committedAt, body, characters: offeredBytes(type, body.length) };
         tail?.add(type === "tag-value" ? { ...row, event } : row);
       }
       const addedBytes = written - writtenBytesBefore;
@@ -215,15 +215,15 @@ export function createEventLog(
       return tail?.after(position, limit, MAX_BATCH_BYTES) ?? eventsAfter(position, limit);
     },
     urgentAfter(position: number, limit: number): readonly LoggedEvent[] {
-      if (position >= lastUrgent) return [];
+      if (position >= lastUrgentPosition) return [];
       const events = eventsAfter(position, limit, IS_URGENT_EVENT_SQL);
-      if (events.length === 0) lastUrgent = position;
+      if (events.length === 0) lastUrgentPosition = position;
       return events;
     },
     latest(
       limit: number,
       kinds: readonly EventKind[] | undefined,
-      about: EventsAbout | undefined,
+      about: EventQuery | undefined,
     ): readonly LoggedEvent[] {
       // Facts are rare among telemetry: the index on the class finds them without reading the values between.
       const isWithoutTelemetry = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
@@ -245,7 +245,7 @@ export function createEventLog(
         .map(toLoggedEvent);
     },
     recent(
-      { source, subjects }: EventsAbout,
+      { source, subjects }: EventQuery,
       kinds: readonly EventKind[],
       { sinceMs, maxSearched: within, limit }: RecentEventBounds,
     ): readonly LoggedEvent[] {
@@ -254,7 +254,7 @@ export function createEventLog(
       return database
         .prepare(
           `select ${EVENT_COLUMN_NAMES} from event
-           where position > ? and committed_ms >= ? and kind ${inListSql(kinds)} and ${offeredSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
+           where position > ? and committed_ms >= ? and kind ${inListSql(kinds)} and ${offeredBytesSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
              and case when json_valid(body) then
                body ->> '$.source' = ? and body ->> '$.subject' ${inListSql(subjects)} end
            order by position desc limit ?`,

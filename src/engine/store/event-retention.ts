@@ -7,7 +7,7 @@ import { lastPositionWithinBytes, type StoredEventText } from "./event-log-rows.
 import { removeOrphanedMarks } from "./redeliveries.ts";
 import type { SinkCursors } from "./sink-cursors.ts";
 import { runSql, type SqlDriver, type SqlSteps } from "./sql-driver.ts";
-import type { EventLogPruneReport, RetentionBounds, SinkPosition, StoredGap } from "./store.ts";
+import type { DeliveryGap, EventLogPruneReport, RetentionBounds, SinkPosition } from "./store.ts";
 
 /** Each sink gets one gap event per reason in this time; later losses wait for the next one. */
 const GAP_EVENT_INTERVAL_MS = 60 * 60_000;
@@ -30,7 +30,7 @@ const IS_SETTLED_SQL = `position <= ${SLOWEST_SINK_CURSOR_SQL}
 interface RemovableEventSelection {
   readonly condition: string;
   readonly through: number;
-  readonly reason: StoredGap["reason"] | null;
+  readonly reason: DeliveryGap["reason"] | null;
   readonly keepBytes?: number;
 }
 
@@ -56,7 +56,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     selection: RemovableEventSelection,
     { wanted }: RetentionBounds,
     nowMs: number,
-    recordedGaps: StoredGap[],
+    recordedGaps: DeliveryGap[],
   ): Promise<number> {
     const { condition, through, reason, keepBytes } = selection;
     const nextRemovableEventsSql = `select position, bytes, committed_ms, (select ${counters}.bytes from ${counters} where ${isCounter}) as total
@@ -92,10 +92,10 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
   /** Returns the losses if these events are removed. A sink that was never offered one of them starts a new epoch. */
   function* findLosses(
     events: readonly RemovedEvent[],
-    reason: StoredGap["reason"],
+    reason: DeliveryGap["reason"],
     wanted: RetentionBounds["wanted"],
     nowMs: number,
-  ): SqlSteps<readonly StoredGap[]> {
+  ): SqlSteps<readonly DeliveryGap[]> {
     const at = isoUtc(nowMs);
     const removedPositions = events.map(({ position }) => position);
     const sinksInUse = yield* runSql<Pick<SinkPosition, "sink" | "position" | "urgent">>(
@@ -112,7 +112,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     );
     const markedEventKeys = new Set(redeliveryMarkRows.map(({ sink, position }) => `${position} ${sink}`));
     const eventBodyByPosition = new Map(eventRows.map(({ position, body }) => [position, body]));
-    const lostEventGaps: StoredGap[] = [];
+    const lostEventGaps: DeliveryGap[] = [];
     const neverOfferedSinks = new Set<string>();
     for (const { position, committed_ms } of events) {
       const isMarkedForSink = (sink: string) => markedEventKeys.has(`${position} ${sink}`);
@@ -194,7 +194,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     gaps: deliveryGaps.list,
     async prune(bounds: RetentionBounds): Promise<EventLogPruneReport & { readonly published: number }> {
       const nowMs = clock.now();
-      const recordedGaps: StoredGap[] = [];
+      const recordedGaps: DeliveryGap[] = [];
       let removedCount = 0;
       const { aged, replayed } = await sql.transaction(() => recordAge(bounds));
       const ageSelections: readonly RemovableEventSelection[] = [
@@ -217,8 +217,8 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
   };
 }
 
-function mergeGaps(gaps: readonly StoredGap[]): readonly StoredGap[] {
-  const gapsByKey = new Map<string, StoredGap>();
+function mergeGaps(gaps: readonly DeliveryGap[]): readonly DeliveryGap[] {
+  const gapsByKey = new Map<string, DeliveryGap>();
   for (const gap of gaps) {
     const key = `${gap.reason} ${gap.sink}`;
     const earlierGap = gapsByKey.get(key);
@@ -233,7 +233,7 @@ function mergeGaps(gaps: readonly StoredGap[]): readonly StoredGap[] {
   return [...gapsByKey.values()];
 }
 
-interface DeliveryGapRow extends Omit<StoredGap, "at"> {
+interface DeliveryGapRow extends Omit<DeliveryGap, "at"> {
   readonly id: number;
   readonly at_ms: number;
 }
@@ -250,7 +250,7 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
   const { dialect, query } = sql;
 
   /** Counts lost events in the unpublished gap of the same sink and reason. */
-  function* record(gaps: readonly StoredGap[]): SqlSteps<void> {
+  function* record(gaps: readonly DeliveryGap[]): SqlSteps<void> {
     const mergeGapSql = dialect.update(
       "gap",
       { first_time: "least(first_time, $4)", last_time: "greatest(last_time, $5)", count: "count + $6::bigint" },
@@ -270,7 +270,7 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
 
   return {
     record,
-    async list(sink: string | undefined): Promise<readonly StoredGap[]> {
+    async list(sink: string | undefined): Promise<readonly DeliveryGap[]> {
       const rows = await query<DeliveryGapRow>(
         `select ${GAP_COLUMN_NAMES} from gap where source = $1 and ($2::text is null or sink = $2)
          order by id desc limit 1000`,
@@ -296,9 +296,9 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
       return { count: due.length, committed };
     },
     /** Removes the oldest dead letters beyond a number of bytes; returns what their sinks lose by it. */
-    async dropLetters(maxBytes: number, nowMs: number): Promise<readonly StoredGap[]> {
-      const bytes = "(select coalesce(sum(octet_length(body)), 0) from dead_letter where source = $1)";
-      if ((await query(`select 1 where ${bytes} > $2`, maxBytes)).length === 0) return [];
+    async dropLetters(maxBytes: number, nowMs: number): Promise<readonly DeliveryGap[]> {
+      const letterBytesSql = "(select coalesce(sum(octet_length(body)), 0) from dead_letter where source = $1)";
+      if ((await query(`select 1 where ${letterBytesSql} > $2`, maxBytes)).length === 0) return [];
       return sql.transaction(function* () {
         const oldLetters = yield* runSql<
           StoredEventText & { id: number; sink: string; at_ms: number; sound: number | boolean }
@@ -307,7 +307,7 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
              select id, sink, position, at_ms, body, ${dialect.isSound("dead_letter")} as sound,
                sum(octet_length(body)) over (order by id) - octet_length(body) as before
              from dead_letter where source = $1 order by id limit ${MAX_REMOVED_DEAD_LETTERS}
-           ) as oldest where before < ${bytes} - $2 order by id`,
+           ) as oldest where before < ${letterBytesSql} - $2 order by id`,
           maxBytes,
         );
         const ids = oldLetters.map(({ id }) => id);

@@ -21,7 +21,7 @@ export function joinSourceStores(parts: readonly SourceStore[]): Store {
     return slashIndex > 0 && sourceStore !== undefined ? [sourceStore] : stores;
   }
 
-  const needOneSource = async (): Promise<never> => {
+  const rejectCall = async (): Promise<never> => {
     throw new ConfigError(
       `This asks one source of the fleet; add --source and one of ${[...storeBySource.keys()].join(", ")}.`,
     );
@@ -43,7 +43,7 @@ export function joinSourceStores(parts: readonly SourceStore[]): Store {
     changes: async () => sum(await askStores((store) => store.changes())),
     damagedKeys: async (set) => (await askStores((store) => store.damagedKeys(set))).flat(),
     async commit(change: StoreChange) {
-      if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await needOneSource();
+      if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await rejectCall();
       for (const targetStore of stores) {
         const targetChanges = (change.documents ?? []).filter(({ set }: DocumentChange) =>
           storesWithSet(set).includes(targetStore),
@@ -54,8 +54,8 @@ export function joinSourceStores(parts: readonly SourceStore[]): Store {
     },
     putDeferred: async (set, key, value) =>
       void (await Promise.all(storesWithSet(set).map((store) => store.putDeferred(set, key, value)))),
-    records: needOneSource,
-    lastRecord: needOneSource,
+    records: rejectCall,
+    lastRecord: rejectCall,
     async describe() {
       const all = await askStores((store) => store.describe());
       const [first] = all;
@@ -64,12 +64,12 @@ export function joinSourceStores(parts: readonly SourceStore[]): Store {
     },
     close: async () => void (await askStores((store) => store.close())),
     quotaStore: {
-      ...{ load: needOneSource, save: needOneSource, saveDeferred: needOneSource, forget: needOneSource },
-      ...{ loadPause: needOneSource, savePause: needOneSource, loadClock: needOneSource, saveClock: needOneSource },
+      ...{ load: rejectCall, save: rejectCall, saveDeferred: rejectCall, forget: rejectCall },
+      ...{ loadPause: rejectCall, savePause: rejectCall, loadClock: rejectCall, saveClock: rejectCall },
     },
     outbox: {
-      ...{ register: needOneSource, next: needOneSource, nextUrgent: needOneSource, settle: needOneSource },
-      ...{ prune: needOneSource, after: needOneSource, replayBetween: needOneSource },
+      ...{ register: rejectCall, next: rejectCall, nextUrgent: rejectCall, settle: rejectCall },
+      ...{ prune: rejectCall, after: rejectCall, replayBetween: rejectCall },
       setEnded: async (sink, reason) => void (await askStores(({ outbox }) => outbox.setEnded(sink, reason))),
       async deadLetters(sink, limit = 100) {
         const all = (await askStores(({ outbox }) => outbox.deadLetters(sink, limit))).flat();

@@ -118,10 +118,9 @@ async function replaceDamagedFile(
   { clock, log }: OpenStoreOptions,
   opened: OpenedStateFiles,
 ): Promise<Store> {
-  const resumedFile = readUnusableFileMark(file) ?? "";
-  const quarantinedFile =
-    resumedFile !== "" && existsSync(resumedFile) ? resumedFile : quarantineState(file, clock.now());
-  if (quarantinedFile === resumedFile) removeStateFiles(file);
+  const markedFile = readUnusableFileMark(file) ?? "";
+  const quarantinedFile = markedFile !== "" && existsSync(markedFile) ? markedFile : quarantineState(file, clock.now());
+  if (quarantinedFile === markedFile) removeStateFiles(file);
   markStateFileUnusable(file, quarantinedFile);
   const database = openDatabaseForWriting(file);
   try {
@@ -224,7 +223,7 @@ export function createStore(database: Database, clock: Clock, opened: OpenedStat
   let isOpen = true;
   let logCheck: EventLogCheck | undefined;
   let damagedSignal: AbortSignal | undefined;
-  let lostLogAt: string | undefined;
+  let walLostAt: string | undefined;
   const sql = createSqliteDriver(database, deferredWrites, documentStore, () => {
     outbox.forget();
     return damageQuarantine.repairCursors();
@@ -263,7 +262,7 @@ export function createStore(database: Database, clock: Clock, opened: OpenedStat
     });
     damagedSignal = indexRepair.damaged;
     logCheck = createEventLogCheck(database, log, clock);
-    lostLogAt = database.transaction(() => {
+    walLostAt = database.transaction(() => {
       damageQuarantine.checkAtStart();
       detectCopy(database, documentStore, clock.now(), opened.machine);
       return detectLostWal(database, documentStore, clock.now(), opened.hasLog ?? true);
@@ -271,7 +270,7 @@ export function createStore(database: Database, clock: Clock, opened: OpenedStat
     // The note that the file is open must be in the file itself: later commits may be in the write-ahead log only.
     database.exec("pragma wal_checkpoint(full)");
     log.repairCounters();
-    if (lostLogAt !== undefined) opened.log?.error({ file: database.path }, LOST_WAL_MESSAGE);
+    if (walLostAt !== undefined) opened.log?.error({ file: database.path }, LOST_WAL_MESSAGE);
   }
 
   return {
@@ -320,7 +319,7 @@ export function createStore(database: Database, clock: Clock, opened: OpenedStat
           quarantinedFile: quarantined.file,
           recoveryMessage: formatRecovery(quarantined.file, quarantined.salvaged),
         }),
-        ...(lostLogAt !== undefined && { lostLogMessage: `${LOST_WAL_MESSAGE} This was found at ${lostLogAt}.` }),
+        ...(walLostAt !== undefined && { lostLogMessage: `${LOST_WAL_MESSAGE} This was found at ${walLostAt}.` }),
         ...(stateCopy === undefined ? {} : { copy: stateCopy }),
       };
     },

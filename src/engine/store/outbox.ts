@@ -159,12 +159,12 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
     },
     async settle(sink, { again, urgent = false, through, rejected, counted, documents = [], mayDefer = false }) {
       const cursorColumn = urgent ? "urgent" : "position";
-      const isPlainSettlement = !again && !urgent && rejected.length === 0 && documents.length === 0;
+      const movesOnlyCursor = !again && !urgent && rejected.length === 0 && documents.length === 0;
       // An operator's replay may have marked older events while this batch was in flight.
       options.lookForChanges?.();
       const currentCursors = await readSinkCursors(sink);
       const isWithinRepeatLimit = through - currentCursors.durable <= MAX_REPEATED_EVENTS;
-      if (mayDefer && isPlainSettlement && isWithinRepeatLimit && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
+      if (mayDefer && movesOnlyCursor && isWithinRepeatLimit && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
         moveCursorDeferred(sink, through, counted);
         return;
       }

@@ -14,7 +14,7 @@ export function createQuotaStore(
 ): QuotaStore {
   const { dialect, query } = sql;
   /** Time before which slots are ignored, by bucket. The next save deletes them. */
-  const forgottenBeforeMs = new Map<string, number>();
+  const ignoredBeforeMs = new Map<string, number>();
 
   const slotColumnValues = { bucket: "$2::text", id: "$3::bigint", sent_ms: "$4::float8", counted_ms: "$5::float8" };
   const putSlotSql = dialect.upsert("quota", ["bucket", "id"], slotColumnValues);
@@ -32,20 +32,20 @@ export function createQuotaStore(
         `select id, sent_ms as "sentAtMs", counted_ms as "countedByMs" from quota
          where source = $1 and bucket = $2 and counted_ms >= $3 order by counted_ms`,
         key,
-        forgottenBeforeMs.get(key) ?? 0,
+        ignoredBeforeMs.get(key) ?? 0,
       );
       const damagedSlots = damage?.unknownSlots() ?? [];
       return [...slots.map((slot) => ({ ...slot })), ...damagedSlots].toSorted((a, b) => a.countedByMs - b.countedByMs);
     },
     async save(key, slot) {
-      const beforeMs = forgottenBeforeMs.get(key);
+      const beforeMs = ignoredBeforeMs.get(key);
       const text = "delete from quota where source = $1 and bucket = $2 and counted_ms < $3";
       const forgetSlots = beforeMs === undefined ? [] : [{ text, values: [key, beforeMs], name: "forget_slots" }];
       await sql.commit([...forgetSlots, buildSlotPut(key, slot)]);
     },
     saveDeferred: (key, slot) => sql.defer(`slot ${slot.id} ${key}`, () => buildSlotPut(key, slot)),
     async forget(key, beforeMs) {
-      forgottenBeforeMs.set(key, Math.max(beforeMs, forgottenBeforeMs.get(key) ?? 0));
+      ignoredBeforeMs.set(key, Math.max(beforeMs, ignoredBeforeMs.get(key) ?? 0));
     },
     async loadPause(key) {
       const text = `select said_ms as "orderedAtMs", until_ms as "untilMs" from quota_hold where source = $1 and bucket = $2`;

@@ -7,7 +7,7 @@ import {
   IS_URGENT_EVENT_SQL,
   IS_URGENT_KIND_SQL,
   MAX_BATCH_BYTES,
-  offeredSql,
+  offeredBytesSql,
   toLoggedEvent,
 } from "./event-log-rows.ts";
 import { runSql, type SqlDriver, type SqlStatement, type SqlValue } from "./sql-driver.ts";
@@ -117,7 +117,7 @@ export function createRedeliveries(
       `select position, committed_ms, body, number, epoch from (
          select again.position, coalesce(${soundEventColumnSql("committed_ms")}, ${soundLetterColumnSql("committed_ms")}) as committed_ms,
            ${bodySql} as body, ${soundLetterColumnSql("number")} as number, ${soundLetterColumnSql("epoch")} as epoch,
-           sum(${offeredSql(`octet_length(${bodySql})`)}) over (order by again.position) as upto,
+           sum(${offeredBytesSql(`octet_length(${bodySql})`)}) over (order by again.position) as upto,
            row_number() over (order by again.position) as place
          from (${marks}) as again
            left join event on event.source = $1 and event.position = again.position

@@ -186,10 +186,10 @@ export const SCHEMA_VERSION = SQLITE_SCHEMA_MIGRATIONS.length;
 /** Throws for a file of another program or of a newer version; `migrate` updates an older one. */
 export function prepareSchema(database: Database, migrate: boolean): void {
   const schemaVersion = database.number("pragma user_version");
-  const programId = database.number("pragma application_id");
+  const applicationId = database.number("pragma application_id");
   const isDatabaseEmpty = database.number("select count(*) from sqlite_master") === 0;
-  if (!isDatabaseEmpty) refuseDamagedHeader(database, programId, schemaVersion);
-  if (!isDatabaseEmpty && programId !== APPLICATION_ID) {
+  if (!isDatabaseEmpty) refuseDamagedHeader(database, applicationId, schemaVersion);
+  if (!isDatabaseEmpty && applicationId !== APPLICATION_ID) {
     throw new ConfigError(`${database.path} belongs to another program.`, {
       hint: "Set state.folder to a folder of Plenum's own.",
     });
@@ -237,17 +237,17 @@ interface SchemaObject {
 }
 
 export function findSchemaProblem(database: Database): string | null {
-  const modelDatabase = openDatabase(":memory:");
+  const referenceDatabase = openDatabase(":memory:");
   try {
-    prepareSchema(modelDatabase, true);
+    prepareSchema(referenceDatabase, true);
     const describeSchemaObject = ({ name, columns, sql }: SchemaObject) => `${name} ${columns} ${sql}`;
     const schemaObjects = new Set(database.prepare(SCHEMA_OBJECTS_SQL).all<SchemaObject>().map(describeSchemaObject));
-    const missingSchemaObject = modelDatabase
+    const missingSchemaObject = referenceDatabase
       .prepare(SCHEMA_OBJECTS_SQL)
       .all<SchemaObject>()
       .find((shape) => !schemaObjects.has(describeSchemaObject(shape)));
     return missingSchemaObject === undefined ? null : `the ${missingSchemaObject.name} is not as it was made`;
   } finally {
-    modelDatabase.close();
+    referenceDatabase.close();
   }
 }

@@ -25,8 +25,8 @@ interface SinkCursorRow extends SinkPosition {
  * Cursor and sequence number move together, so that an event gets the same number after a crash.
  */
 export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boolean, damage?: SinkCursorRepair) {
-  let cachedSinks: Map<string, StoredSinkCursor> | null = null;
-  let sinksPromise: Promise<Map<string, StoredSinkCursor>> | null = null;
+  let cachedCursors: Map<string, StoredSinkCursor> | null = null;
+  let cursorsPromise: Promise<Map<string, StoredSinkCursor>> | null = null;
 
   async function loadSinkCursors(): Promise<Map<string, StoredSinkCursor>> {
     const rows = await query<SinkCursorRow>(
@@ -42,32 +42,32 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
     );
   }
 
-  async function readCachedSinks(): Promise<ReadonlyMap<string, StoredSinkCursor>> {
-    if (cachedSinks !== null) return cachedSinks;
+  async function readCachedCursors(): Promise<ReadonlyMap<string, StoredSinkCursor>> {
+    if (cachedCursors !== null) return cachedCursors;
     if (!isCached) return loadSinkCursors();
-    sinksPromise ??= loadSinkCursors();
-    const currentCursorRead = sinksPromise;
+    cursorsPromise ??= loadSinkCursors();
+    const runningRead = cursorsPromise;
     try {
-      const sinks = await currentCursorRead;
-      if (sinksPromise === currentCursorRead) cachedSinks = sinks;
-      return sinks;
+      const cursors = await runningRead;
+      if (cursorsPromise === runningRead) cachedCursors = cursors;
+      return cursors;
     } finally {
-      if (sinksPromise === currentCursorRead) sinksPromise = null;
+      if (cursorsPromise === runningRead) cursorsPromise = null;
     }
   }
 
-  function forgetCachedSinks(): void {
-    cachedSinks = null;
-    sinksPromise = null;
+  function forgetCachedCursors(): void {
+    cachedCursors = null;
+    cursorsPromise = null;
   }
 
   return {
-    find: async (sink: string): Promise<StoredSinkCursor | undefined> => (await readCachedSinks()).get(sink),
-    forget: forgetCachedSinks,
+    find: async (sink: string): Promise<StoredSinkCursor | undefined> => (await readCachedCursors()).get(sink),
+    forget: forgetCachedCursors,
     applyMove(sink: string, through: number, counted: EventNumber | undefined, cursor: SinkCursorColumn): void {
-      const storedSink = cachedSinks?.get(sink);
+      const storedSink = cachedCursors?.get(sink);
       if (storedSink === undefined) {
-        forgetCachedSinks();
+        forgetCachedCursors();
         return;
       }
       const isLaterSequence = counted?.epoch === storedSink.counted.epoch && counted.number > storedSink.counted.number;
@@ -76,7 +76,7 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
         [cursor]: Math.max(through, storedSink[cursor]),
         counted: isLaterSequence ? counted : storedSink.counted,
       };
-      cachedSinks?.set(sink, movedSinkCursor);
+      cachedCursors?.set(sink, movedSinkCursor);
     },
     register: (sink: string, position: number): SqlStatement => ({
       text: dialect.insert("sink", {

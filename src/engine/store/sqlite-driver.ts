@@ -68,8 +68,8 @@ const SQLITE_DIALECT: SqlDialect = {
   insert: (table, cells, from = "where true", copyOf) =>
     `${insertRowSql(table, cells, from, copyOf)} on conflict do nothing`,
   upsert(table, keys, cells, from = "") {
-    const replacedColumns = [...Object.keys(cells).filter((column) => !keys.includes(column)), "checksum"];
-    const set = replacedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
+    const updatedColumns = [...Object.keys(cells).filter((column) => !keys.includes(column)), "checksum"];
+    const set = updatedColumns.map((column) => `${column} = excluded.${column}`).join(", ");
     return `${insertRowSql(table, cells, from)} on conflict (${keys.join(", ")}) do update set ${set}`;
   },
   update(table, cells, where) {

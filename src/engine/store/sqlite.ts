@@ -62,15 +62,15 @@ export function openDatabase(
   database.function("row_checksum", { deterministic: true, varargs: true, useBigIntArguments: true }, rowChecksum);
   const statements = new Map<string, SqliteStatement>();
   const listeners: TransactionListener[] = [];
-  let transactions = 0;
-  let lastOtherChanges = 0;
+  let transactionCount = 0;
+  let lastDataVersion = 0;
   let isOpen = true;
-  let repair: DatabaseDamageRepair | null = null;
+  let damageRepair: DatabaseDamageRepair | null = null;
 
   const recoverFromDamage: RecoverFromDamage = (error, work) => {
-    const activeDamageRepair = repair;
+    const activeDamageRepair = damageRepair;
     if (!(error instanceof StateDamaged) || activeDamageRepair === null || database.isTransaction) throw error;
-    repair = null;
+    damageRepair = null;
     try {
       if (activeDamageRepair.attempt(error)) return work();
       throw error;
@@ -78,7 +78,7 @@ export function openDatabase(
       if (again instanceof StateDamaged) activeDamageRepair.failed(again);
       throw again;
     } finally {
-      repair = activeDamageRepair;
+      damageRepair = activeDamageRepair;
     }
   };
 
@@ -120,22 +120,22 @@ export function openDatabase(
       } catch (error) {
         result = recoverFromDamage(error, () => runTransaction(work));
       }
-      transactions += 1;
+      transactionCount += 1;
       for (const listener of listeners) listener.committed?.();
       return result;
     },
     addListener: (listener) => void listeners.push(listener),
     repairWith: (newRepair) => {
-      repair = newRepair;
+      damageRepair = newRepair;
     },
     changes() {
       // `data_version` counts changes by other processes only.
-      const otherProcessChanges = databaseWrapper.number("pragma data_version");
-      if (otherProcessChanges !== lastOtherChanges) {
-        lastOtherChanges = otherProcessChanges;
+      const dataVersion = databaseWrapper.number("pragma data_version");
+      if (dataVersion !== lastDataVersion) {
+        lastDataVersion = dataVersion;
         for (const listener of listeners) listener.othersChanged?.();
       }
-      return transactions + otherProcessChanges;
+      return transactionCount + dataVersion;
     },
     close() {
       if (!isOpen) return;
@@ -144,7 +144,7 @@ export function openDatabase(
     },
   };
   try {
-    lastOtherChanges = databaseWrapper.number("pragma data_version");
+    lastDataVersion = databaseWrapper.number("pragma data_version");
     prepare(databaseWrapper);
     return databaseWrapper;
   } catch (error) {
@@ -159,9 +159,9 @@ const VACUUM_PAGES_PER_STEP = 200;
 export async function shrinkFile(database: Database): Promise<void> {
   const countFreePages = () => database.number("pragma freelist_count");
   const maxFreePages = () => VACUUM_PAGES_PER_STEP + database.number("pragma page_count") * MAX_FREE_PAGE_SHARE;
-  let before = Number.POSITIVE_INFINITY;
+  let freeBefore = Number.POSITIVE_INFINITY;
   // Stop when the file does not shrink any more: a file that was made without auto_vacuum never does.
-  for (let now = countFreePages(); now < before && now > maxFreePages(); before = now, now = countFreePages()) {
+  for (let now = countFreePages(); now < freeBefore && now > maxFreePages(); freeBefore = now, now = countFreePages()) {
     database.exec(`pragma incremental_vacuum(${VACUUM_PAGES_PER_STEP})`);
     await yieldToEventLoop();
   }

@@ -213,9 +213,9 @@ function chooseQuarantineName(path: string, nowMs: number): string {
   const timeText = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
   const quarantinedFile = `${path}.damaged-${timeText}`;
   const isFileNameTaken = (name: string) => ["", ...SQLITE_SIDE_FILE_SUFFIXES].some((side) => existsSync(name + side));
-  let freeName = quarantinedFile;
-  for (let n = 2; isFileNameTaken(freeName); n += 1) freeName = `${quarantinedFile}-${n}`;
-  return freeName;
+  let unusedName = quarantinedFile;
+  for (let n = 2; isFileNameTaken(unusedName); n += 1) unusedName = `${quarantinedFile}-${n}`;
+  return unusedName;
 }
 
 export function isQuarantinedStateFile(name: string): boolean {

@@ -114,7 +114,7 @@ export interface LoggedEvent {
 }
 
 /** Selects events of one source about some subjects and those below them. */
-export interface EventsAbout {
+export interface EventQuery {
   readonly source: string;
   readonly subjects: readonly string[];
 }
@@ -141,15 +141,15 @@ export interface Outbox {
   replayBetween(sink: string, after: number, through: number, urgentAfter?: number): Promise<number>;
   lag(wanted?: ReadonlyMap<string, LagFilter>): Promise<readonly SinkLag[]>;
   pressure(): Promise<EventLogPressure>;
-  gaps(sink?: string): Promise<readonly StoredGap[]>;
+  gaps(sink?: string): Promise<readonly DeliveryGap[]>;
   /** Enforces the bounds in short transactions. Records lost events as gaps: one event per sink, then one an hour. */
   prune(bounds: RetentionBounds): Promise<EventLogPruneReport>;
   /** With `about`, searches the whole log: in a full log without a match, this takes a second. */
-  latest(limit: number, kinds?: readonly EventKind[], about?: EventsAbout): Promise<readonly LoggedEvent[]>;
+  latest(limit: number, kinds?: readonly EventKind[], about?: EventQuery): Promise<readonly LoggedEvent[]>;
   /** Returns the events after a position, ascending, settled or not; fewer than `limit` when they are large. */
   after(position: number, limit: number): Promise<readonly LoggedEvent[]>;
   /** Recent events about exactly these subjects, newest first: a tenth of a second for 75,000 events. */
-  recent(about: EventsAbout, kinds: readonly EventKind[], bounds: RecentEventBounds): Promise<readonly LoggedEvent[]>;
+  recent(about: EventQuery, kinds: readonly EventKind[], bounds: RecentEventBounds): Promise<readonly LoggedEvent[]>;
   /** Resolves when this process commits an event or marks a redelivery, or when the signal aborts. */
   changed(signal: AbortSignal): Promise<void>;
 }
@@ -235,7 +235,7 @@ export interface DeadLetter {
   readonly bytes?: string;
 }
 
-export interface StoredGap {
+export interface DeliveryGap {
   readonly sink: string;
   readonly reason: "age" | "size";
   readonly firstTime: string;
@@ -257,7 +257,7 @@ export interface RetentionBounds {
 
 export interface EventLogPruneReport {
   readonly removed: number;
-  readonly gaps: readonly StoredGap[];
+  readonly gaps: readonly DeliveryGap[];
 }
 
 /** Requests that may still count against a quota; each is stored before it is sent. */

@@ -9,17 +9,17 @@ import {
   MAX_BATCH_BYTES,
   MAX_CLOCK_LEAD_MS,
   MAX_RECENT_EVENT_BYTES,
-  offeredSize,
-  offeredSql,
+  offeredBytes,
+  offeredBytesSql,
   type StoredEventText,
-  storedBytes,
+  storedEventBytes,
   subjectSearchTexts,
   toLoggedEvent,
 } from "../../engine/store/event-log-rows.ts";
 import { createEventLogTail } from "../../engine/store/event-log-tail.ts";
 import type { RemovedEvent } from "../../engine/store/event-retention.ts";
 import type { SqlStatement, SqlSteps } from "../../engine/store/sql-driver.ts";
-import type { EventsAbout, LoggedEvent, RecentEventBounds } from "../../engine/store/store.ts";
+import type { EventQuery, LoggedEvent, RecentEventBounds } from "../../engine/store/store.ts";
 import { encodeKeyForPostgres, type RunPostgresQuery } from "./document-store.ts";
 import { toRowObjects } from "./driver.ts";
 
@@ -67,7 +67,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       for (const { event, body } of appending.rows) {
         if (knownEventIds.has(event.id)) continue;
         position += 1;
-        const characters = offeredSize(event.type, body.length);
+        const characters = offeredBytes(event.type, body.length);
         logTail.add({ position, committedAt, body, characters });
         if (!isUrgentKind(event.type)) continue;
         lastUrgentChangeCount += 1;
@@ -83,7 +83,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     const rows = await readRows<StoredEventText>(
       `select position, committed_ms, body from (
          select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
-           select position, committed_ms, body, ${offeredSql("bytes")} as bytes from event
+           select position, committed_ms, body, ${offeredBytesSql("bytes")} as bytes from event
            where source = $1 and position > $2 and ${which} order by position limit $3) as next) as summed
        where upto <= ${MAX_BATCH_BYTES} or upto = bytes order by position`,
       [String(position), String(limit)],
@@ -102,7 +102,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       rows.map(({ event }) => encodeKeyForPostgres(event.id)),
       rows.map(({ event }) => event.type),
       sqlArray(rows.map(({ event }) => isTelemetry(event.type))),
-      rows.map(({ event, body }) => storedBytes(event, body)),
+      rows.map(({ event, body }) => storedEventBytes(event, body)),
       rows.map(({ body }) => body),
     ];
     return { events, rows, statement: { text: APPEND_EVENTS_SQL, values, name: "append" } };
@@ -150,7 +150,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       if (events.length === 0 && lastUrgentChangesBefore === lastUrgentChangeCount) lastUrgentPosition = position;
       return events;
     },
-    async latest(limit: number, kinds: readonly EventKind[] | undefined, about: EventsAbout | undefined) {
+    async latest(limit: number, kinds: readonly EventKind[] | undefined, about: EventQuery | undefined) {
       const values: (string | Buffer)[] = [String(limit)];
       const searchConditions = ["source = $1"];
       const addValue = (value: string | Buffer) => `$${values.push(value) + 1}`;
@@ -173,7 +173,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       return rows.map(toLoggedEvent);
     },
     async recent(
-      { source: sourceUri, subjects }: EventsAbout,
+      { source: sourceUri, subjects }: EventQuery,
       kinds: readonly EventKind[],
       { sinceMs, maxSearched: within, limit }: RecentEventBounds,
     ): Promise<readonly LoggedEvent[]> {
@@ -182,7 +182,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       const rows = await readRows<StoredEventText>(
         `select position, committed_ms, body from event
          where source = $1 and position > $2 and committed_ms >= $3 and kind = any($4::text[])
-           and ${offeredSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
+           and ${offeredBytesSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
            and split_part(split_part(body, '"subject":"', 2), '"', 1) = any($5::text[])
          order by position desc limit $6`,
         [

@@ -6,7 +6,7 @@ import { asFailure, type ConfigErrorReason, errorText, type Failure } from "../.
 import type { ReloadReport } from "../../core/model/config-change-report.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
-import { buildOperatorSecondMessage, operatorArrival } from "../../engine/commands/operator-command-message.ts";
+import { toOperatorApproval, toOperatorCommand } from "../../engine/commands/operator-command-message.ts";
 import type { WriteLockChange } from "../../engine/commands/write-locks.ts";
 import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/status-report.ts";
@@ -139,11 +139,11 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
     return context.json({ result: await readFromSource(source, request, context.req.raw.signal) });
   });
   addPostRoute("/commands", CommandRequest, "Not a command.", async (command, context) => {
-    await options.accept(operatorArrival({ ...command, receivedAtMs: options.clock.now() }));
+    await options.accept(toOperatorCommand({ ...command, receivedAtMs: options.clock.now() }));
     return context.json({ result: { waitMs: options.expectedWaitMs(command.source) } });
   });
   addPostRoute("/seconds", SecondApprovalRequest, "Not a second's word.", async (second, context) => {
-    await options.accept(buildOperatorSecondMessage({ ...second, receivedAtMs: options.clock.now() }));
+    await options.accept(toOperatorApproval({ ...second, receivedAtMs: options.clock.now() }));
     return context.json({ result: {} });
   });
   addPostRoute("/locks", LockChangeRequest, "Not a lock.", async (change, context) => {

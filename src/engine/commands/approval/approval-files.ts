@@ -27,7 +27,7 @@ export function writeApprovals(file: string, approvals: Approvals): void {
   writeJsonFile(file, approvals, 0o644);
 }
 
-export function readPin(stateFolder: string): PinnedApprovers | null {
+export function readApprovers(stateFolder: string): PinnedApprovers | null {
   return readJsonFile(join(stateFolder, PINNED_APPROVERS_FILE), PinnedApproversSchema);
 }
 

@@ -6,7 +6,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { WriteApprovalConfig } from "../config.ts";
 import type { WriteRefusal } from "../gate.ts";
 import { readApprovals } from "./approval-files.ts";
-import { checkRuleApproval, type Pin, type PinnedApprovers, type RuleSet } from "./check-approval.ts";
+import { type ApproverStore, checkRuleApproval, type PinnedApprovers, type RuleSet } from "./check-approval.ts";
 
 /** Checks before each tag write whether the write rules are approved. */
 export type WriteApprovalGuard = ReturnType<typeof createWriteApprovalGuard>;
@@ -14,7 +14,7 @@ export type WriteApprovalGuard = ReturnType<typeof createWriteApprovalGuard>;
 export function createWriteApprovalGuard(options: {
   readonly config: WriteApprovalConfig | null;
   readonly rules: RuleSet;
-  readonly pin: Pin;
+  readonly pin: ApproverStore;
   readonly clock: Clock;
 }) {
   const { clock, pin } = options;

@@ -21,7 +21,7 @@ export interface PinnedApprovers extends Approvers {
   readonly file: string;
 }
 
-export interface Pin {
+export interface ApproverStore {
   read(): PinnedApprovers | null;
   write(pinned: PinnedApprovers | null): Promise<void> | void;
   /** Text that changes when another process changes the approvers. */
@@ -81,9 +81,9 @@ function buildRefusal(because: string): WriteRefusal {
 
 export function formatSettingLines(value: unknown, path = ""): readonly string[] {
   if (typeof value !== "object" || value === null) return [`${path} = ${JSON.stringify(value)}`];
-  const allowedTagEntries = Object.entries(value).filter(([, inner]) => inner !== undefined);
-  if (allowedTagEntries.length === 0 || Array.isArray(value)) return [`${path} = ${JSON.stringify(value)}`];
-  return allowedTagEntries
+  const settingEntries = Object.entries(value).filter(([, inner]) => inner !== undefined);
+  if (settingEntries.length === 0 || Array.isArray(value)) return [`${path} = ${JSON.stringify(value)}`];
+  return settingEntries
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
     .flatMap(([key, inner]) => formatSettingLines(inner, path === "" ? key : `${path}.${key}`));
 }

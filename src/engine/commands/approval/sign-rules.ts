@@ -52,10 +52,10 @@ export function signWriteRules(question: WriteApprovalInputs, name: string, pem:
   if (approverKeys.length === 0) throw new ConfigError(`${name} is not one of the approvers.`);
   if (!approverKeys.includes(publicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
   const file = requireApprovalsFile(question);
-  const signed = readApprovals(file);
-  const areRulesSame = signed !== null && textToSign(signed.rules, signed.at) === textToSign(rules, signed.at);
-  const isNew = signed !== null && (pinned === null || Date.parse(signed.at) >= Date.parse(pinned.at));
-  const approvalsToSign = areRulesSame && isNew ? signed : { at: isoUtc(question.nowMs), rules, signatures: {} };
+  const saved = readApprovals(file);
+  const areRulesSame = saved !== null && textToSign(saved.rules, saved.at) === textToSign(rules, saved.at);
+  const isNewer = saved !== null && (pinned === null || Date.parse(saved.at) >= Date.parse(pinned.at));
+  const approvalsToSign = areRulesSame && isNewer ? saved : { at: isoUtc(question.nowMs), rules, signatures: {} };
   const signature = signText(textToSign(rules, approvalsToSign.at), key);
   writeApprovals(file, { ...approvalsToSign, signatures: { ...approvalsToSign.signatures, [name]: signature } });
 }

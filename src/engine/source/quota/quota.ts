@@ -68,13 +68,13 @@ const SEPARATE_GROUPS: EndpointGroups = QUOTA_ENDPOINTS.map((endpoint) => [endpo
 
 export function createQuota(options: QuotaOptions): Quota {
   const { clock, source, metrics, log, sharing = "auto", longestWayMs = 3_000 } = options;
-  let quotaShare = capQuota(options);
+  let quotaShare = limitQuota(options);
   const occupiedMs = QUOTA_WINDOW_MS * (1 + CLOCK_DRIFT_SHARE_MAX);
   const mark = options.mark ?? (() => readClocks(clock));
   const requestStore = createRequestStore({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
   const quotaSharingEvidence = createQuotaSharingEvidence();
   const rateLimiters = new Map<QuotaEndpoint, RateLimiter>();
-  let mayEndpointsSplit = sharing === "auto";
+  let maySeparate = sharing === "auto";
   let startPromise: Promise<void> | undefined;
   let allPausedUntilMs = LONG_AGO_MS;
   let carefulUntilMs = LONG_AGO_MS;
@@ -86,7 +86,7 @@ export function createQuota(options: QuotaOptions): Quota {
   }
   const allRateLimiters = () => [...new Set(rateLimiters.values())];
 
-  function endpointsShare(endpoints: readonly QuotaEndpoint[]): QuotaShare {
+  function shareOf(endpoints: readonly QuotaEndpoint[]): QuotaShare {
     return { ...quotaShare, reserve: endpoints.includes("write") ? quotaShare.reserve : 0 };
   }
 
@@ -100,7 +100,7 @@ export function createQuota(options: QuotaOptions): Quota {
     const throttledRequestCount = oldRateLimiters.reduce((sum, limiter) => sum + limiter.status().throttled, 0);
     for (const endpoints of groups) {
       const limiter = createRateLimiter({
-        ...{ clock, record: requestStore, occupiedMs, closedUntilMs, carefulUntilMs, ...endpointsShare(endpoints) },
+        ...{ clock, record: requestStore, occupiedMs, closedUntilMs, carefulUntilMs, ...shareOf(endpoints) },
         name: groups.length === 1 ? "tags" : endpoints.join("+"),
         concurrency: options.concurrency ?? 8,
         inherited: slots.filter((slot) => endpoints.includes(slot.endpoint)),
@@ -123,10 +123,10 @@ export function createQuota(options: QuotaOptions): Quota {
     const { slots, found } = await requestStore.load();
     const storedPauses = await requestStore.loadPauses();
     const now = clock.monotonic();
-    const unknownUntilMs = now + occupiedMs + longestWayMs;
-    if (!found) carefulUntilMs = unknownUntilMs;
+    const allFreeAtMs = now + occupiedMs + longestWayMs;
+    if (!found) carefulUntilMs = allFreeAtMs;
     allPausedUntilMs = Math.max(allPausedUntilMs, storedPauses.get("everything") ?? LONG_AGO_MS);
-    const closedUntilMs = Math.max(allPausedUntilMs, !found && options.withoutRecord === "wait" ? unknownUntilMs : now);
+    const closedUntilMs = Math.max(allPausedUntilMs, !found && options.withoutRecord === "wait" ? allFreeAtMs : now);
     const refusedUntil = (group: EndpointGroups[number]) =>
       Math.max(...group.map((endpoint) => storedPauses.get(endpoint) ?? now));
     regroupEndpoints(sharing === "separate" ? SEPARATE_GROUPS : SHARED_GROUPS, slots, refusedUntil, closedUntilMs);
@@ -219,9 +219,9 @@ export function createQuota(options: QuotaOptions): Quota {
       const requestsCountedByService = limit - remaining;
       const limiter = getRateLimiter(endpoint);
       limiter.observe(endpoint, requestsCountedByService, limit);
-      if (!mayEndpointsSplit || allRateLimiters().length > 1) return;
+      if (!maySeparate || allRateLimiters().length > 1) return;
       if (!quotaSharingEvidence.separate(endpoint, requestsCountedByService, sentMs, clock.monotonic())) return;
-      mayEndpointsSplit = false;
+      maySeparate = false;
       regroupEndpoints(SEPARATE_GROUPS, limiter.slots(), limiter.refusedUntilMs, limiter.closedUntilMs());
     },
     status() {
@@ -231,34 +231,34 @@ export function createQuota(options: QuotaOptions): Quota {
     },
     foreign: () => allRateLimiters().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
     change(next) {
-      quotaShare = capQuota(next);
+      quotaShare = limitQuota(next);
       for (const limiter of allRateLimiters())
-        limiter.change(endpointsShare(QUOTA_ENDPOINTS.filter((endpoint) => rateLimiters.get(endpoint) === limiter)));
+        limiter.change(shareOf(QUOTA_ENDPOINTS.filter((endpoint) => rateLimiters.get(endpoint) === limiter)));
     },
   };
 }
 
-function capQuota({ perMinute = REQUESTS_PER_MINUTE_MAX, polite = 1, reserve = 0 }: Partial<QuotaShare>): QuotaShare {
+function limitQuota({ perMinute = REQUESTS_PER_MINUTE_MAX, polite = 1, reserve = 0 }: Partial<QuotaShare>): QuotaShare {
   return { perMinute: Math.min(REQUESTS_PER_MINUTE_MAX, perMinute), polite, reserve };
 }
 
 /** Finds out from `X-RateLimit-Remaining` whether read, write and history share one count of requests. */
 export function createQuotaSharingEvidence() {
   let lastCount: { endpoint: QuotaEndpoint; taken: number; sentMs: number; at: number } | undefined;
-  let countBeforeLast: typeof lastCount;
-  let shareFindings = 0;
+  let previousCount: typeof lastCount;
+  let findingCount = 0;
   return {
     /** `taken`: requests that the service counted. Returns true when endpoints have separate request counts. */
     separate(endpoint: QuotaEndpoint, taken: number, sentMs: number, now: number): boolean {
-      const [first, middle] = [countBeforeLast, lastCount];
-      countBeforeLast = lastCount;
+      const [first, middle] = [previousCount, lastCount];
+      previousCount = lastCount;
       lastCount = { endpoint, taken, sentMs, at: now };
       if (first === undefined || middle === undefined || now - first.at > SHARING_EVIDENCE_MAX_AGE_MS) return false;
       if (middle.sentMs < first.at || sentMs < middle.at) return false;
       if (first.endpoint !== endpoint || middle.endpoint === endpoint) return false;
-      if (taken === first.taken + 1 && Math.abs(middle.taken - first.taken) >= COUNT_DIFFERENCE_MIN) shareFindings += 1;
-      if (taken === first.taken + 2 && middle.taken === first.taken + 1) shareFindings = 0;
-      return shareFindings >= QUOTA_SHARING_FINDINGS_MIN;
+      if (taken === first.taken + 1 && Math.abs(middle.taken - first.taken) >= COUNT_DIFFERENCE_MIN) findingCount += 1;
+      if (taken === first.taken + 2 && middle.taken === first.taken + 1) findingCount = 0;
+      return findingCount >= QUOTA_SHARING_FINDINGS_MIN;
     },
   };
 }

@@ -29,24 +29,24 @@ function createRequestQueues() {
   const countQueued = (lane: QueueLane) => [...laneRequests(lane)].filter(({ hasPassed }) => !hasPassed).length;
 
   function takeRequest(lane: QueueLane, isOwnSlot: boolean, now: number) {
-    let lookAtMs = Number.POSITIVE_INFINITY;
+    let nextLookMs = Number.POSITIVE_INFINITY;
     for (const request of laneRequests(lane)) {
       if (request.signal.aborted) continue;
       try {
         const slotNotNeededForMs = request.choose?.({ isOwnSlot }) ?? null;
         if (slotNotNeededForMs !== null) {
           request.hasPassed = true;
-          lookAtMs = Math.min(lookAtMs, now + Math.max(SLOT_RECHECK_MIN_MS, slotNotNeededForMs));
+          nextLookMs = Math.min(nextLookMs, now + Math.max(SLOT_RECHECK_MIN_MS, slotNotNeededForMs));
           continue;
         }
         laneRequests(lane).delete(request);
-        return { request, lookAtMs };
+        return { request, lookAtMs: nextLookMs };
       } catch (error) {
         laneRequests(lane).delete(request);
         request.reject(error);
       }
     }
-    return { request: null, lookAtMs };
+    return { request: null, lookAtMs: nextLookMs };
   }
 
   return {
@@ -56,18 +56,18 @@ function createRequestQueues() {
 
     take(now: number, readyAt: (lane: QueueLane, isOverdue: boolean) => number) {
       const overdueLanes = LANES.filter((lane) => (laneSkips.get(lane) ?? 0) >= LANE_SKIPS_MAX);
-      let lookAtMs = Number.POSITIVE_INFINITY;
+      let nextLookMs = Number.POSITIVE_INFINITY;
       for (const [index, lane] of [...overdueLanes, ...LANES].entries()) {
         const isOverdue = index < overdueLanes.length;
         if (laneRequests(lane).size === 0) continue;
         const laneReadyMs = readyAt(lane, isOverdue);
         const laneSearchResult =
           laneReadyMs > now ? { request: null, lookAtMs: laneReadyMs } : takeRequest(lane, isOverdue, now);
-        lookAtMs = Math.min(lookAtMs, laneSearchResult.lookAtMs);
-        if (laneSearchResult.request !== null) return { request: laneSearchResult.request, lookAtMs };
+        nextLookMs = Math.min(nextLookMs, laneSearchResult.lookAtMs);
+        if (laneSearchResult.request !== null) return { request: laneSearchResult.request, lookAtMs: nextLookMs };
         if (laneReadyMs <= now) laneSkips.set(lane, 0);
       }
-      return { request: null, lookAtMs };
+      return { request: null, lookAtMs: nextLookMs };
     },
     noteTaken(lane: QueueLane): void {
       for (const other of LANES) {
@@ -119,7 +119,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
   let { perMinute: granted, polite, reserve, refusedUntilMs, closedUntilMs, throttled } = options;
   let limit = granted;
   let slowdown = createRefusalSlowdown(limit);
-  let nextPacedMs = clock.monotonic();
+  let nextPacedSlotMs = clock.monotonic();
   let isTrialPermitted = false;
   const runningRequests = new PQueue({ concurrency: options.concurrency });
   runningRequests.addEventListener("next", startReadyRequests);
@@ -154,7 +154,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
     };
   }
 
-  function slotTimeMs(
+  function nextSlotTimeMs(
     lane: QueueLane,
     now: number,
     { slots, isEveryLanePaced } = currentRate(now),
@@ -162,7 +162,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
   ): number {
     const slotsReservedForWrites = lane === "write" || isOverdue ? 0 : reserve;
     const requestSlotFreeAtMs = spentRequestSlots.freeAt(now, Math.max(1, slots - slotsReservedForWrites));
-    const pacedRequestStartMs = isEveryLanePaced || !URGENT_REQUEST_LANES.has(lane) ? nextPacedMs : now;
+    const pacedRequestStartMs = isEveryLanePaced || !URGENT_REQUEST_LANES.has(lane) ? nextPacedSlotMs : now;
     const isTrialRequest = isTrialPermitted && lane !== "write";
     return Math.max(now, isTrialRequest ? closedUntilMs : pausedUntilMs(), requestSlotFreeAtMs, pacedRequestStartMs);
   }
@@ -172,7 +172,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
       const now = clock.monotonic();
       const requestRate = currentRate(now);
       const { request, lookAtMs } = requestQueues.take(now, (lane, isOverdue) =>
-        slotTimeMs(lane, now, requestRate, isOverdue),
+        nextSlotTimeMs(lane, now, requestRate, isOverdue),
       );
       if (request === null) {
         wakeRequestQueuesAt(lookAtMs);
@@ -204,7 +204,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
     requestQueues.noteTaken(lane);
     const { periodMs, mayCatchUp, isEveryLanePaced } = currentRate(now);
     if (isEveryLanePaced || !URGENT_REQUEST_LANES.has(lane))
-      nextPacedMs = mayCatchUp ? Math.max(nextPacedMs + periodMs, now) : now + periodMs;
+      nextPacedSlotMs = mayCatchUp ? Math.max(nextPacedSlotMs + periodMs, now) : now + periodMs;
     const slot = { id: record.idFor(endpoint), endpoint, sentAt: now, countedBy: Number.POSITIVE_INFINITY };
     spentRequestSlots.add(slot);
     options.onSlot(request);
@@ -282,7 +282,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
         used: spentRequestSlots.used(now),
         waiting: requestQueues.counts(),
         heldUntilMs: pausedUntilMs() > now ? clock.now() + pausedUntilMs() - now : null,
-        nextSlotInMs: slotTimeMs("live", now) - now,
+        nextSlotInMs: nextSlotTimeMs("live", now) - now,
         foreign: otherClientWatch.use(now),
       };
     },

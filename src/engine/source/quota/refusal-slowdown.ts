@@ -16,51 +16,51 @@ export function createRefusalSlowdown(limit: number) {
   let lastRefusalMs = Number.NEGATIVE_INFINITY;
   let slowdown: "none" | "one slot less" | "spacing" = "none";
   let slowdownEndMs = Number.NEGATIVE_INFINITY;
-  let slowdowns = 0;
+  let slowdownCount = 0;
   let marginMs = 0;
-  let marginSettledAt = 0;
-  let perWindow = limit;
-  let rateSettledAt = 0;
+  let marginUpdatedAt = 0;
+  let rateLimit = limit;
+  let rateUpdatedAt = 0;
   const maxRequestsPerWindow = () => (slowdown === "none" ? limit : limit - 1);
   const applySlowdownRecovery = (now: number) => {
     if (slowdown !== "none" && now >= slowdownEndMs) {
       slowdown = "none";
       marginMs = 0;
     }
-    while (slowdown !== "spacing" && marginMs > 0 && now - marginSettledAt >= SLOWDOWN_MARGIN_DECAY_EVERY_MS) {
-      marginSettledAt += SLOWDOWN_MARGIN_DECAY_EVERY_MS;
+    while (slowdown !== "spacing" && marginMs > 0 && now - marginUpdatedAt >= SLOWDOWN_MARGIN_DECAY_EVERY_MS) {
+      marginUpdatedAt += SLOWDOWN_MARGIN_DECAY_EVERY_MS;
       marginMs *= SLOWDOWN_MARGIN_DECAY;
     }
-    while (perWindow < limit && now - rateSettledAt >= REQUEST_RATE_RAISE_INTERVAL_MS) {
-      rateSettledAt += REQUEST_RATE_RAISE_INTERVAL_MS;
-      perWindow = Math.min(limit, perWindow + 1);
+    while (rateLimit < limit && now - rateUpdatedAt >= REQUEST_RATE_RAISE_INTERVAL_MS) {
+      rateUpdatedAt += REQUEST_RATE_RAISE_INTERVAL_MS;
+      rateLimit = Math.min(limit, rateLimit + 1);
     }
   };
   return {
     refused(now: number, used: number, isComplete: boolean): void {
       applySlowdownRecovery(now);
-      if (perWindow < limit || now - lastRefusalMs < REPEATED_REFUSAL_WITHIN_MS) {
-        perWindow = Math.max(REQUESTS_PER_WINDOW_MIN, Math.min(perWindow, maxRequestsPerWindow()) * RATE_CUT_FACTOR);
+      if (rateLimit < limit || now - lastRefusalMs < REPEATED_REFUSAL_WITHIN_MS) {
+        rateLimit = Math.max(REQUESTS_PER_WINDOW_MIN, Math.min(rateLimit, maxRequestsPerWindow()) * RATE_CUT_FACTOR);
       } else {
         const limitsRequestSpacing = isComplete && used <= limit - UNUSED_REQUEST_SLOTS_MIN;
         slowdown = limitsRequestSpacing || slowdown === "spacing" ? "spacing" : "one slot less";
-        slowdownEndMs = now + (slowdowns === 0 ? FIRST_RATE_SLOWDOWN_MS : REPEATED_RATE_SLOWDOWN_MS);
-        slowdowns += 1;
+        slowdownEndMs = now + (slowdownCount === 0 ? FIRST_RATE_SLOWDOWN_MS : REPEATED_RATE_SLOWDOWN_MS);
+        slowdownCount += 1;
         marginMs = limitsRequestSpacing ? SLOWDOWN_MARGIN_MAX_MS : Math.max(SLOWDOWN_MARGIN_MIN_MS, marginMs * 2);
         marginMs = Math.min(SLOWDOWN_MARGIN_MAX_MS, marginMs);
       }
       lastRefusalMs = now;
-      marginSettledAt = now;
-      rateSettledAt = now;
+      marginUpdatedAt = now;
+      rateUpdatedAt = now;
     },
     terms(now: number) {
       applySlowdownRecovery(now);
       return {
         marginMs,
-        perWindow: Math.max(1, Math.min(maxRequestsPerWindow(), perWindow)),
-        throttled: slowdown !== "none" || perWindow < limit,
+        perWindow: Math.max(1, Math.min(maxRequestsPerWindow(), rateLimit)),
+        throttled: slowdown !== "none" || rateLimit < limit,
         spaced: slowdown === "spacing",
-        stranger: perWindow < limit,
+        stranger: rateLimit < limit,
       };
     },
   };

@@ -27,10 +27,10 @@ export type RequestStore = ReturnType<typeof createRequestStore>;
 export function createRequestStore(options: RequestStoreOptions) {
   const { store, source, clock, occupiedMs, longestWayMs, mark } = options;
   const endpointKey = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
-  let liveSlots: SpentRequestSlot[] = [];
+  let recentSlots: SpentRequestSlot[] = [];
   let lastId = 0;
   let replyCount = 0;
-  let wallOffsetMs = clock.now() - clock.monotonic();
+  let wallClockOffsetMs = clock.now() - clock.monotonic();
   let clockSetByMs = 0;
   let clockJumps = 0;
   const preparedSlotIds = new Map<QuotaEndpoint, number>();
@@ -38,14 +38,14 @@ export function createRequestStore(options: RequestStoreOptions) {
   const slotUsableUntilMs = new Map<number, number>();
   const toStoredRequestSlot = (slot: SpentRequestSlot): QuotaSlot => ({
     id: slot.id,
-    sentAtMs: Math.floor(slot.sentAt + wallOffsetMs),
-    countedByMs: Math.ceil(slot.countedBy + wallOffsetMs),
+    sentAtMs: Math.floor(slot.sentAt + wallClockOffsetMs),
+    countedByMs: Math.ceil(slot.countedBy + wallClockOffsetMs),
   });
   const saveRequestSlot = (slot: SpentRequestSlot) => store.save(endpointKey(slot.endpoint), toStoredRequestSlot(slot));
   const followWallClock = async () => {
     const newWallClockOffsetMs = clock.now() - clock.monotonic();
-    const clockShiftMs = newWallClockOffsetMs - wallOffsetMs;
-    wallOffsetMs = newWallClockOffsetMs;
+    const clockShiftMs = newWallClockOffsetMs - wallClockOffsetMs;
+    wallClockOffsetMs = newWallClockOffsetMs;
     if (Math.abs(clockShiftMs) <= CLOCK_STEP_MIN_MS) return;
     clockJumps += 1;
     slotUsableUntilMs.clear();
@@ -55,7 +55,7 @@ export function createRequestStore(options: RequestStoreOptions) {
   async function rewriteRequestSlots(byMs: number): Promise<void> {
     // After a crash in between, stored slots seem later than they were, never earlier.
     if (byMs < 0) await saveClockReading();
-    for (const slot of liveSlots) if (Number.isFinite(slot.countedBy)) await saveRequestSlot(slot);
+    for (const slot of recentSlots) if (Number.isFinite(slot.countedBy)) await saveRequestSlot(slot);
     if (byMs > 0) await saveClockReading();
   }
 
@@ -109,26 +109,26 @@ export function createRequestStore(options: RequestStoreOptions) {
     },
     async load() {
       const now = clock.monotonic();
-      wallOffsetMs = clock.now() - now;
+      wallClockOffsetMs = clock.now() - now;
       const clockShiftMs = await clockSetWhileStoppedMs();
       clockSetByMs = clockShiftMs !== null && Math.abs(clockShiftMs) > CLOCK_STEP_MIN_MS ? clockShiftMs : 0;
-      let hasRecord = false;
+      let hasStoredSlots = false;
       for (const endpoint of QUOTA_ENDPOINTS) {
         for (const storedSlot of await store.load(endpointKey(endpoint))) {
-          hasRecord = true;
+          hasStoredSlots = true;
           lastId = Math.max(lastId, storedSlot.id);
           // A stored time in the future means that the clock was set back.
           const latestCountedMs = now + longestWayMs + FIRST_SLOT_SAVE_TIMEOUT_MS;
-          const countedByMs = storedSlot.countedByMs + clockSetByMs - wallOffsetMs;
+          const countedByMs = storedSlot.countedByMs + clockSetByMs - wallClockOffsetMs;
           const slot = { id: storedSlot.id, endpoint, sentAt: now, countedBy: Math.min(countedByMs, latestCountedMs) };
           if (slot.countedBy + occupiedMs <= now) continue;
-          liveSlots.push(slot);
+          recentSlots.push(slot);
           if (countedByMs > latestCountedMs) await saveRequestSlot(slot);
         }
       }
       if (clockSetByMs !== 0) await rewriteRequestSlots(clockSetByMs);
       else if (clockShiftMs === null) await saveClockReading();
-      return { slots: [...liveSlots], found: hasRecord };
+      return { slots: [...recentSlots], found: hasStoredSlots };
     },
     idFor(endpoint: QuotaEndpoint): number {
       const id = preparedSlotIds.get(endpoint);
@@ -140,8 +140,8 @@ export function createRequestStore(options: RequestStoreOptions) {
     /** Stores a slot before its request leaves and returns the time of storing. */
     async beforeSend(slot: SpentRequestSlot): Promise<TimeReading> {
       await followWallClock();
-      liveSlots = liveSlots.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
-      liveSlots.push(slot);
+      recentSlots = recentSlots.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
+      recentSlots.push(slot);
       const untilMs = slotUsableUntilMs.get(slot.id) ?? Number.NEGATIVE_INFINITY;
       slotUsableUntilMs.delete(slot.id);
       if (clock.monotonic() <= untilMs) {
@@ -156,7 +156,7 @@ export function createRequestStore(options: RequestStoreOptions) {
         try {
           await saveRequestSlot({ ...slot, sentAt: startedMs, countedBy: latestRequestCountTimeMs });
         } catch (error) {
-          liveSlots = liveSlots.filter((each) => each !== slot);
+          recentSlots = recentSlots.filter((each) => each !== slot);
           throw error;
         }
         slot.sentAt = clock.monotonic();
