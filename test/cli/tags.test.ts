@@ -1,3 +1,4 @@
+import { writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { onlyLine, simulatedServer, tagRequests, workplace } from "./plenum.ts";
 
@@ -16,13 +17,14 @@ async function placed() {
   const cli = workplace(service.url);
   cli.configure({
     source: {
-      spread: "0s",
+      ...{ spread: "0s", names: "names.csv" },
       // With the default quota, requests would wait for the first inventory.
       quota: { list_requests_per_minute: 120 },
       read: [{ name: "warm", select: { units: ["°C"] }, every: "30s" }],
       history: [{ name: "log", select: { sites: [6] }, resolution: "1h" }],
     },
   });
+  writeFileSync(cli.path("names.csv"), "tag_id,path,alias,unit_code\n10169,b1/360/GT11,Supply air,\n");
   const readRows = (...args: readonly string[]) => cli.json<readonly Row[]>(...args);
   return { service, cli, rowsOf: readRows };
 }
@@ -70,8 +72,8 @@ test("plenum tags prints the tags of a running worker with value, age, class and
   expect(rows.filter(({ hasLog }) => hasLog === false).map(({ id }) => id)).toEqual(["10170"]);
   expect(rows.find(({ class: name }) => name === "warm")).toMatchObject({ value: expect.anything() });
   const listsBefore = service.simulator.truth.requests().filter(({ path }) => path.endsWith("/tags")).length;
-  const searchOutput = await cli.plenum("tags", "--search", "10169");
-  expect(searchOutput.stdout).toMatch(/\n10169 /);
+  const searchOutput = await cli.plenum("tags", "--search", "360/gt");
+  expect(searchOutput.stdout).toMatch(/^id +name +alias +value .*\n10169 .* Supply air /);
   expect(onlyLine(searchOutput.stderr)).toMatch(/^1 tag of main, as the worker listed them [\d.]+ (s|min) ago\.$/);
   expect(service.simulator.truth.requests().filter(({ path }) => path.endsWith("/tags"))).toHaveLength(listsBefore);
   const [system] = await rowsOf("systems", "--site", "6");

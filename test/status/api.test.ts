@@ -36,12 +36,14 @@ describe("the list of tags", () => {
   test("has counts, and can be filtered, sorted and paged", async () => {
     const { store, answer } = await openApi();
     await fillSource(store, "north", { tagNames: ["T10", "T9", "Pump"] });
-    await fillSource(store, "south", { tagNames: ["T1"] });
+    await fillSource(store, "south", { tagNames: ["T1"], namesFile: { alias: "Supply air", path: "b1/360/GT11" } });
     const allTags = await answer<TagListResponse>("/api/tags");
     expect(allTags).toMatchObject({ total: 4, counts: { all: 4, bad: 1, stale: 0, unread: 0 } });
     expect(tagNames(allTags)).toEqual(["Pump", "T1", "T9", "T10"]);
     expect(tagNames(await answer("/api/tags?sort=-name&offset=1&limit=2"))).toEqual(["T9", "T1"]);
     expect(tagNames(await answer("/api/tags?search=t1&source=north"))).toEqual(["T10"]);
+    for (const search of ["supply%20AIR", "360/gt"])
+      expect(tagNames(await answer(`/api/tags?search=${search}`)), search).toEqual(["T1"]);
     expect(tagNames(await answer("/api/tags?show=bad"))).toEqual(["T9"]);
     expect(tagNames(await answer("/api/tags?source=north&sort=-value"))).toEqual(["Pump", "T10", "T9"]);
     expect(tagNames(await answer("/api/tags?source=north&sort=age"))).toEqual(["T10", "T9", "Pump"]);

@@ -85,7 +85,8 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
   test("filters the list by search and site, and separates sites of two sources with the same id", async () => {
     const { store, page, open } = await openPage();
     await fillSource(store, "north", { tagNames: ["Supply", "Outdoor"], alarms: [{}] });
-    await fillSource(store, "south", { tagNames: ["Supply"] });
+    const namesFile = { alias: "Supply air", path: "b1/360/GT11" };
+    await fillSource(store, "south", { tagNames: ["Supply"], namesFile });
     await open();
     await expect.poll(() => rows(page, "values").count()).toBe(3);
     await page.locator(".sites").getByRole("link", { name: "south school" }).click();
@@ -101,6 +102,10 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     await page.getByLabel("search tags").fill("outd");
     await expect.poll(() => rows(page, "values").allInnerTexts()).toEqual([expect.stringContaining("Outdoor")]);
     expect(new URL(page.url()).hash).toBe("#/?search=outd");
+    await page.getByLabel("search tags").fill("b1/360");
+    await expect
+      .poll(() => rows(page, "values").allInnerTexts())
+      .toEqual([expect.stringContaining("Supply Supply air")]);
     await page.getByLabel("search tags").fill("nothing like this");
     await expect.poll(() => page.locator(".values").innerText()).toContain("No tag matches.");
   });

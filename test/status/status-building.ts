@@ -188,13 +188,21 @@ export async function fillSource(
   options: {
     readonly siteName?: string;
     readonly tagNames: readonly string[];
+    /** Alias and path of every tag. */
+    readonly namesFile?: Pick<Tag, "alias" | "path">;
     readonly alarms?: readonly Partial<Alarm>[];
   },
 ): Promise<void> {
   const site = { id: 1, displayName: options.siteName ?? `${source} school` };
   const listedObject = <T>(value: T, siteId: number | null = 1) => ({ value, siteId, since: NOW, missingSince: null });
   const tags = options.tagNames.map(
-    (displayName, n): Tag => ({ id: String(10_001 + n), displayName, description: displayName, unit: "°C" }),
+    (displayName, n): Tag => ({
+      id: String(10_001 + n),
+      displayName,
+      description: displayName,
+      unit: "°C",
+      ...options.namesFile,
+    }),
   );
   const value = (n: number): StoredValue => ({
     value: n === 1 ? null : 20 + n / 10,

@@ -73,10 +73,12 @@ export function define(command: Command, context: CliContext): void {
       refuseUnknownUnit(options.unit, inventory.items);
       showObjects({ ...inventory, items: listTagRows(inventory, tagState, entry, options) }, "tag", ids, (selected) => {
         const tagRows = selected.map(({ value }) => value);
+        const hasAlias = tagRows.some(({ alias }) => alias !== undefined);
         const hasTagSystems = tagRows.some(({ systemIds }) => systemIds.length > 0);
         terminal.rows(tagRows, {
           id: "id",
           name: "displayName",
+          ...(hasAlias && { alias: ({ alias }: PrintedTagRow) => alias ?? null }),
           value: tagValueText,
           unit: "unit",
           age: ({ readAt }) => (readAt === null ? null : ageText(readAt)),

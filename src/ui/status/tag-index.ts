@@ -102,7 +102,8 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
       for (const { value: tag, siteId, missingSince } of listed.values()) {
         if (missingSince !== null) continue;
         const site = siteId === null ? null : (sites.get(String(siteId))?.value.displayName ?? null);
-        const tagSearchText = `${tag.id} ${tag.displayName} ${tag.description ?? ""}`.toLowerCase();
+        const { alias, description, displayName, id, path } = tag;
+        const tagSearchText = [id, displayName, alias, path, description].join(" ").toLowerCase();
         tags.push({ source, siteId, site, tag, text: tagSearchText, byName: 0, bySite: 0 });
       }
     }

@@ -47,7 +47,7 @@ function TagFigures({ tag: row }) {
     <p><b class=${valueProblemText === null ? "good" : "warn"}>${t(valueProblemText ?? "good")}</b>
       ${time !== null && html` · ${t("read")} <${Age} of=${time} />`}
       ${value === null && lastGood !== null && html` · ${t("was {value}", { value: `${valueText(lastGood.value)} ${unit}`.trim() })} <${Age} of=${lastGood.time} />`}</p>
-    <p class="of">${t("id {id}", { id: tag.id })} · <a href=${viewAddress("source", [source])}>${source}</a> <${CopyAddress} /></p>`;
+    <p class="of">${[t("id {id}", { id: tag.id }), tag.alias, tag.path].filter((name) => name !== undefined).join(" · ")} · <a href=${viewAddress("source", [source])}>${source}</a> <${CopyAddress} /></p>`;
 }
 
 function TagReadingPanel({ tag: { class: name, everySeconds, next, tag, systems } }) {
