@@ -71,12 +71,14 @@ describe("the names of tags", () => {
     expect(await eventsOf("series-break")).toEqual([]);
   });
 
-  test("stay while the file has a mistake, also over a restart", async () => {
+  test("stay while the file has a mistake or is removed, also over a restart", async () => {
     await startWorker(file);
     const [{ id } = NO_TAG] = await tagsOf("tag-added");
     writeFileSync(file, `${HEADER}${id},b3/pump,Pump,\n`);
     await virtual.clock.advance(5 * MINUTE_MS);
     writeFileSync(file, `${HEADER}${id},b3/fan,Fan,,,\n`);
+    await virtual.clock.advance(5 * MINUTE_MS);
+    rmSync(file);
     await virtual.clock.advance(5 * MINUTE_MS);
     await virtual.restart("crash");
     await virtual.clock.advance(5 * MINUTE_MS);
@@ -96,18 +98,19 @@ describe("the names of tags", () => {
 });
 
 describe("the follower of the names file", () => {
-  test("reports a missing file and mistakes until the file is valid, and reads a new path at once", async () => {
+  test("reports a missing or removed file and mistakes until the file is valid, and reads a new path at once", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 0, 1));
     const applied: TagNamesById[] = [];
+    const lines: string[] = [];
+    const MISSING = `The names file of main cannot be used, so the last names stay in force. ${file} does not exist; write it with \`plenum names --write\`.`;
+    const log = pino({}, { write: (line: string) => void lines.push(line) });
     const follower = createTagNamesFileWatch({
-      ...{ source: "main", file, clock, log: pino({ level: "silent" }), knownTagIds: () => new Set(["1"]) },
+      ...{ source: "main", file, clock, log, knownTagIds: () => new Set(["1"]) },
       changeNames: (names) => void applied.push(names),
       commitNames: async () => {},
     });
     await follower.start(new AbortController().signal);
-    expect(follower.notices()).toEqual([
-      `The names file of main has mistakes, so the names before them stay in force. ${file} does not exist; write it with \`plenum names --write\`.`,
-    ]);
+    expect(follower.notices()).toEqual([MISSING]);
     writeFileSync(file, `${HEADER}1,a/,b\n1,a,b\n1,c,d\n`);
     await clock.advance(10 * SECOND_MS);
     expect(follower.notices()[0]).toMatch(
@@ -117,6 +120,15 @@ describe("the follower of the names file", () => {
     writeFileSync(file, `${HEADER}1,a,b\n`);
     await clock.advance(10 * SECOND_MS);
     expect([follower.notices(), [...(applied.at(-1) ?? [])]]).toEqual([[], [["1", { path: "a", alias: "b" }]]]);
+    const missingFileLogs = () => lines.filter((line) => line.includes("does not exist")).length;
+    expect([applied.length, missingFileLogs()]).toEqual([1, 1]);
+    rmSync(file);
+    await clock.advance(10 * MINUTE_MS);
+    expect(follower.notices()).toEqual([MISSING]);
+    expect([applied.length, missingFileLogs()]).toEqual([1, 2]);
+    writeFileSync(file, `${HEADER}1,a,b\n`);
+    await clock.advance(10 * SECOND_MS);
+    expect(follower.notices()).toEqual([]);
     await follower.changeFile(undefined);
     expect(applied.at(-1)?.size).toBe(0);
     await follower.changeFile(folder);

@@ -18,6 +18,8 @@ export function watchFile(options: {
   readonly log: Pick<Log, "warn">;
   /** Reads the changed file. If it returns false, the watch calls it again after 30 s. */
   onStable(): Promise<boolean>;
+  /** Called once after the file was removed or replaced by a pipe. */
+  onMissing?(): Promise<unknown>;
 }): WorkerService {
   const { clock, file, log, name } = options;
   const stopController = new AbortController();
@@ -35,8 +37,12 @@ export function watchFile(options: {
       unchangedSinceMs = nowMs;
     }
     const isFileChanged = fileVersion !== handledVersion && nowMs - unchangedSinceMs >= FILE_STABLE_TIME_MS;
-    if (fileVersion === null || (!isFileChanged && nowMs < retryAtMs)) return FILE_CHECK_INTERVAL_MS;
+    if (!isFileChanged && (fileVersion === null || nowMs < retryAtMs)) return FILE_CHECK_INTERVAL_MS;
     handledVersion = fileVersion;
+    if (fileVersion === null) {
+      await options.onMissing?.();
+      return FILE_CHECK_INTERVAL_MS;
+    }
     retryAtMs = (await options.onStable()) ? Number.POSITIVE_INFINITY : clock.monotonic() + REJECTED_FILE_RETRY_MS;
     return FILE_CHECK_INTERVAL_MS;
   }

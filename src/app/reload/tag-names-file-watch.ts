@@ -48,7 +48,7 @@ export function createTagNamesFileWatch(options: {
     reportedFindings = findings;
     const problems = findings.problems.slice(0, MAX_LOGGED_PROBLEMS);
     const unknownTags = findings.unknownTags.slice(0, MAX_LOGGED_PROBLEMS);
-    if (problems.length > 0) log.warn({ file, problems }, "the names file has mistakes and changes no names");
+    if (problems.length > 0) log.warn({ file, problems }, "the names file cannot be used, so the last names stay");
     else if (unknownTags.length > 0) log.warn({ file, unknownTags }, "the names file has entries for unknown tags");
     else log.info({ file }, "the names file has no mistakes");
   }
@@ -58,7 +58,8 @@ export function createTagNamesFileWatch(options: {
       if (!signal.aborted) log.error({ file, err: error }, "the names file could not be read");
     });
     if (file === undefined) return;
-    fileWatch = watchFile({ name: `names file of ${source}`, file, clock, log, onStable: () => loadNames(signal) });
+    const load = () => loadNames(signal);
+    fileWatch = watchFile({ name: `names file of ${source}`, file, clock, log, onStable: load, onMissing: load });
     void fileWatch.start(signal);
   }
 
@@ -90,7 +91,7 @@ export function createTagNamesFileWatch(options: {
       if (firstProblem === undefined) return [];
       const unlistedProblemsText = others.length === 0 ? "" : ` ${others.length} more: run \`plenum names check\`.`;
       return [
-        `The names file of ${source} has mistakes, so the names before them stay in force. ${firstProblem}${unlistedProblemsText}`,
+        `The names file of ${source} cannot be used, so the last names stay in force. ${firstProblem}${unlistedProblemsText}`,
       ];
     },
   };
