@@ -22,7 +22,7 @@ const API_ERROR_MESSAGES: Readonly<Record<number, string>> = {
 };
 
 /** Returns the reply of a proxy that does not pass the request on to the service. */
-export function replyOfProxy(fault: Fault): ServiceReply | undefined {
+export function proxyFaultReply(fault: Fault): ServiceReply | undefined {
   switch (fault.kind) {
     case "maintenance":
       return buildMaintenanceReply(fault);
@@ -42,7 +42,7 @@ export function replyOfProxy(fault: Fault): ServiceReply | undefined {
 }
 
 /** Returns the reply of a service that counts the request and then fails. */
-export function replyOfFailingService(fault: Fault, retryAfter: RetryAfterOptions): ServiceReply | undefined {
+export function serviceFaultReply(fault: Fault, retryAfter: RetryAfterOptions): ServiceReply | undefined {
   if (fault.kind === "throttled") return tooManyRequestsReply(fault.retry_after_s, retryAfter);
   if (fault.kind === "error" && fault.effect === "none") return buildPlannedErrorReply(fault);
   return undefined;

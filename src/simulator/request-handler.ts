@@ -5,7 +5,7 @@ import { createQueryParameterReader } from "./endpoints/endpoint.ts";
 import { alarms, gateways, hosts, listVisibleSites, sites, systems, tags } from "./endpoints/paginated-lists.ts";
 import { history, read, write } from "./endpoints/tags.ts";
 import type { ApiEndpointName, Fault, FaultableRequest, FaultPlan } from "./fault-plan.ts";
-import { applyFaultToReply, replyOfFailingService, replyOfProxy } from "./fault-replies.ts";
+import { applyFaultToReply, proxyFaultReply, serviceFaultReply } from "./fault-replies.ts";
 import type { SimulatorOptions } from "./options.ts";
 import { createRateLimiter, type LimitVerdict } from "./rate-limiters.ts";
 import {
@@ -67,7 +67,8 @@ export function createRequestHandler(context: SimulatedServiceContext, tokens: A
     const progress: ApiRequestProgress = { endpoint: endpointName, tokenName: null, limit: "none" };
     const faults = faultPlan.faultsFor(() => describeRequest(context, request, endpointName), request.receivedAtMs);
 
-    let reply = firstReply(faults, replyOfProxy) ?? respond({ ...request, path }, number, endpoint, faults, progress);
+    let reply =
+      firstReply(faults, proxyFaultReply) ?? respond({ ...request, path }, number, endpoint, faults, progress);
     for (const fault of faults) reply = applyFaultToReply(reply, fault, context.world);
     const errorStatus = FIRST_ERROR_STATUS_PATTERN.exec(reply.body.slice(0, 40))?.[1];
     log.add({
@@ -89,7 +90,7 @@ export function createRequestHandler(context: SimulatedServiceContext, tokens: A
     progress: ApiRequestProgress,
   ): ServiceReply {
     const nowMs = request.receivedAtMs;
-    const findServiceFaultReply = () => firstReply(faults, (fault) => replyOfFailingService(fault, retry_after));
+    const findServiceFaultReply = () => firstReply(faults, (fault) => serviceFaultReply(fault, retry_after));
     const acceptsJson = /application\/json|\*\/\*/.test(request.headers.accept ?? "");
     if (options.without_accept === "redirect" && !acceptsJson)
       return htmlReply(302, "Redirecting", { location: "/login" });

@@ -76,9 +76,9 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
     options.sites === undefined || options.sites.includes(id) || options.sites.includes(key);
   const selectedSites = recording.sites
     .filter(isSelectedSite)
-    .map((site) => ({ ...site, shape: measureSiteRecording(recording, site.id, speed) }));
+    .map((site) => ({ ...site, span: measureSiteRecording(recording, site.id, speed) }));
   if (selectedSites.length === 0) throw new Error("The option sites names no site of the data folder.");
-  const siteRecordingSpans = selectedSites.map(({ shape }) => shape);
+  const siteRecordingSpans = selectedSites.map(({ span }) => span);
   const timelineAnchorBySiteId = chooseTimelineAnchors(siteRecordingSpans, { epochMs, speed, anchor });
   const gatewayIdByHostId = new Map(recording.hosts.map((host) => [host.id, host.gateway_id]));
 
@@ -87,18 +87,18 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
   const tagCountBySystemId = new Map<number, number>();
   for (let copy = 0; copy < options.replicate; copy += 1) {
     const siteCopyIdOffset = copy * ID_STEP_PER_SITE_COPY;
-    for (const { id, display_name, timezone, shape } of selectedSites) {
+    for (const { id, display_name, timezone, span } of selectedSites) {
       // Copies of a site start at different weeks, so that copies differ at any time.
-      const startPositionInReplayPass = ((timelineAnchorBySiteId.get(id) ?? 0) + copy * WEEK_MS) % shape.lengthMs;
-      const timelinePosition = startPositionInReplayPass + loops_before * shape.lengthMs;
+      const startPositionInReplayPass = ((timelineAnchorBySiteId.get(id) ?? 0) + copy * WEEK_MS) % span.lengthMs;
+      const timelinePosition = startPositionInReplayPass + loops_before * span.lengthMs;
       sites.set(id + siteCopyIdOffset, {
         id: id + siteCopyIdOffset,
         displayName: copy === 0 ? display_name : `${display_name} (${copy + 1})`,
         timezone,
         copy,
-        firstMs: shape.firstMs,
-        timeline: createSiteTimeline(epochMs, speed, timelinePosition, shape.lengthMs),
-        alarms: buildSiteAlarmEpisodes(recording, shape, copy),
+        firstMs: span.firstMs,
+        timeline: createSiteTimeline(epochMs, speed, timelinePosition, span.lengthMs),
+        alarms: buildSiteAlarmEpisodes(recording, span, copy),
       });
     }
     for (const tag of recording.tags) {
@@ -159,15 +159,15 @@ function measureSiteRecording(recording: BuildingRecording, siteId: number, spee
 }
 
 /** An alarm that is active when the recording ends is resolved at the end of the pass. */
-function buildSiteAlarmEpisodes(recording: BuildingRecording, shape: SiteRecordingSpan, copy: number): AlarmEpisode[] {
+function buildSiteAlarmEpisodes(recording: BuildingRecording, span: SiteRecordingSpan, copy: number): AlarmEpisode[] {
   return recording.alarms
-    .filter((alarm) => alarm.siteId === shape.id)
+    .filter((alarm) => alarm.siteId === span.id)
     .map((alarm) => ({
       id: alarm.id + copy * ALARM_ID_STEP_PER_COPY,
       triggerId: alarm.triggerId + copy * ID_STEP_PER_SITE_COPY,
       tagId: tagIdOfCopy(alarm.tagId, copy),
-      raised: alarm.triggeredAtMs - shape.firstMs,
-      resolved: alarm.resolvedAtMs === null ? shape.lengthMs : alarm.resolvedAtMs - shape.firstMs,
+      raised: alarm.triggeredAtMs - span.firstMs,
+      resolved: alarm.resolvedAtMs === null ? span.lengthMs : alarm.resolvedAtMs - span.firstMs,
       value: alarm.value,
     }));
 }
@@ -229,7 +229,7 @@ function chooseTimelineAnchors(
   { epochMs, speed, anchor }: { epochMs: number; speed: number; anchor: "weeks" | "start" | "next-alarm" },
 ): Map<number, number> {
   if (anchor === "start") return new Map(sites.map((site) => [site.id, 0]));
-  const timelineAnchorBySiteId = new Map(sites.map((site) => [site.id, computeWeekAnchor(site, epochMs, speed)]));
+  const timelineAnchorBySiteId = new Map(sites.map((site) => [site.id, weekAlignedPosition(site, epochMs, speed)]));
   if (anchor === "weeks") return timelineAnchorBySiteId;
 
   const sitesWithChosenAlarm = sites
@@ -245,7 +245,7 @@ function chooseTimelineAnchors(
   return timelineAnchorBySiteId;
 }
 
-function computeWeekAnchor({ firstMs, lengthMs }: SiteRecordingSpan, epochMs: number, speed: number): number {
+function weekAlignedPosition({ firstMs, lengthMs }: SiteRecordingSpan, epochMs: number, speed: number): number {
   const targetTimelinePosition = lengthMs * REPLAY_FRACTION_BEFORE_EPOCH;
   if (speed !== 1) return targetTimelinePosition;
   const msIntoWeek = (((epochMs - firstMs) % WEEK_MS) + WEEK_MS) % WEEK_MS;

@@ -19,13 +19,13 @@ export function findContradictions(config: ConfigSections): readonly ConfigContr
   ];
 }
 
-const SENSOR_LISTS = ["exclude", "may_rest"] as const;
+const SENSOR_TAG_LISTS = ["exclude", "may_rest"] as const;
 
 function findUnknownReadClasses({ sources }: ConfigSections): readonly ConfigContradiction[] {
   return Object.entries(sources).flatMap(([name, { read, silent_sensors: sensors }]) => {
     if (sensors === false) return [];
     const classes = read.map((each) => each.name);
-    return SENSOR_LISTS.flatMap((list) =>
+    return SENSOR_TAG_LISTS.flatMap((list) =>
       unknownNames(sensors[list].classes, classes, "There is no class of this name under read.", [
         ...["sources", name, "silent_sensors", list, "classes"],
       ]),
@@ -45,7 +45,9 @@ function findUnavailableSystems({ sources }: ConfigSections): readonly ConfigCon
       ]),
     );
     const sensorListSelections =
-      sensors === false ? [] : SENSOR_LISTS.map((list) => ({ select: sensors[list], path: ["silent_sensors", list] }));
+      sensors === false
+        ? []
+        : SENSOR_TAG_LISTS.map((list) => ({ select: sensors[list], path: ["silent_sensors", list] }));
     return [...classSelections, ...sensorListSelections]
       .filter(({ select }) => select.systems !== undefined)
       .map(({ path }) => ({ path: ["sources", name, ...path, "systems"], message }));

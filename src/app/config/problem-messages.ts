@@ -145,8 +145,8 @@ function adviceForSection(written: CheckedConfig, path: readonly PropertyKey[], 
   }
   const sectionKeys = allowedKeys(written.schema, path);
   if (sectionKeys.length === 0 || path.length === 0) return null;
-  const acceptingKeys = sectionKeys.filter((key) => findProblemWithValue(written, path, { [key]: value }) === null);
-  if (acceptingKeys.length === 1) return `Write it as a section: { ${acceptingKeys[0]}: … }.`;
+  const validKeys = sectionKeys.filter((key) => findProblemWithValue(written, path, { [key]: value }) === null);
+  if (validKeys.length === 1) return `Write it as a section: { ${validKeys[0]}: … }.`;
   const knownKeysText = sectionKeys.length > 15 ? "" : ` Known are: ${sectionKeys.join(", ")}.`;
   return `Write a section with keys of its own here, not ${valueTypeText(value)}.${knownKeysText}`;
 }

@@ -70,7 +70,7 @@ export function sqlErrorToFailure(error: unknown, address: PostgresAddress, word
 
 export interface PostgresErrorWording {
   readonly addressOption: "host" | "url";
-  /** Permissions that a role lacks, after "Grant the role …". */
+  /** Permissions to grant, as the end of the hint "Grant the role …". */
   readonly rights: string;
   readonly refused: string;
   readonly changed: string;

@@ -50,7 +50,7 @@ export function createClockCheck(options: ClockCheckOptions) {
   const replyCountsByService = new Map<string, number>();
   let lastComparisonMs = clock.monotonic();
   let wallClockOffsetMs = clock.now() - lastComparisonMs;
-  let currentStep: ClockDifference | null = null;
+  let clockStep: ClockDifference | null = null;
   function compareClocks(): void {
     const monotonicNowMs = clock.monotonic();
     const offsetChangeMs = clock.now() - monotonicNowMs - wallClockOffsetMs;
@@ -66,8 +66,8 @@ export function createClockCheck(options: ClockCheckOptions) {
 
   function recordClockStep(byMs: number): void {
     const wallTimeMs = clock.now();
-    const previousClockStep = currentStep ?? { sinceMs: wallTimeMs, byMs: 0 };
-    currentStep = describeClockStep(whose, previousClockStep.sinceMs, previousClockStep.byMs + byMs);
+    const previousClockStep = clockStep ?? { sinceMs: wallTimeMs, byMs: 0 };
+    clockStep = describeClockStep(whose, previousClockStep.sinceMs, previousClockStep.byMs + byMs);
     replyCountsByService.clear();
     clockDifferences.clear();
     metrics?.clockSteps.inc({ direction: byMs > 0 ? "forward" : "back" });
@@ -76,7 +76,7 @@ export function createClockCheck(options: ClockCheckOptions) {
     log.warn({ seconds, before: isoUtc(wallTimeMs - byMs), now: isoUtc(wallTimeMs) }, CLOCK_STEP_MESSAGE);
     clockStepWakeup.wakeUp();
   }
-  const updateClockMetric = () => metrics?.clockInDoubt.set(currentStep !== null || clockDifferences.size > 0 ? 1 : 0);
+  const updateClockMetric = () => metrics?.clockInDoubt.set(clockStep !== null || clockDifferences.size > 0 ? 1 : 0);
   const behindStoredStateMs = (lastKnownMs ?? clock.now()) - clock.now();
   if (behindStoredStateMs > MIN_CLOCK_STEP_MS) recordClockStep(-behindStoredStateMs);
   return {
@@ -85,12 +85,12 @@ export function createClockCheck(options: ClockCheckOptions) {
     /** The latest step of the clock until a service's clock agrees again; null without a step. */
     stepped(): ClockDifference | null {
       compareClocks();
-      return currentStep;
+      return clockStep;
     },
     /** The latest clock step or difference to a service's clock; null while the clock is trusted. */
     anywhere(): ClockDifference | null {
       compareClocks();
-      return currentStep ?? clockDifferences.values().next().value ?? null;
+      return clockStep ?? clockDifferences.values().next().value ?? null;
     },
     /** Records how far our clock is ahead of the `Date` header of a service's response. */
     compared(service: string, aheadMs: number): void {
@@ -105,14 +105,14 @@ export function createClockCheck(options: ClockCheckOptions) {
         clockDifferences.set(service, describeClockDifference(whose, service, differentSinceMs, aheadMs));
       } else {
         clockDifferences.delete(service);
-        if (currentStep !== null) log.info({ service }, "the wall clock agrees with a service's again: it is trusted");
-        currentStep = null;
+        if (clockStep !== null) log.info({ service }, "the wall clock agrees with a service's again: it is trusted");
+        clockStep = null;
       }
       updateClockMetric();
     },
     notices(): readonly string[] {
       compareClocks();
-      return currentStep === null ? [] : [currentStep.message];
+      return clockStep === null ? [] : [clockStep.message];
     },
     watch: (signal: AbortSignal): Promise<void> =>
       runLoop({
