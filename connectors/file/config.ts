@@ -1,7 +1,7 @@
 import { isAbsolute, relative, sep } from "node:path";
 import { z } from "zod";
 import type { StoreSharedBySinks } from "../../src/core/connector.ts";
-import { resolveFolderLinks } from "../../src/core/errors/folder-problem.ts";
+import { resolveFolderLinks } from "../../src/core/errors/folder-access.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { findPathTemplateError } from "./folder-layout.ts";
 

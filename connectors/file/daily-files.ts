@@ -2,11 +2,12 @@ import { mkdir, readdir, stat, unlink } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { cloudEventParts } from "../../src/core/codec/history-event.ts";
 import type { BatchInfo, ConnectorContext } from "../../src/core/connector.ts";
+import { syncFolder } from "../../src/core/errors/folder-access.ts";
 import { sequenceAttributes } from "../../src/core/model/delivery-sequence.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { type FileConfig, mebibytesToBytes } from "./config.ts";
-import { type FileAppender, finalizeFile, MAX_BATCH_LINES, openFileAppender, syncFolder } from "./durable-file.ts";
+import { type FileAppender, finalizeFile, MAX_BATCH_LINES, openFileAppender } from "./durable-file.ts";
 
 const WRITE_BUFFER_BYTES = 2 * 1024 ** 2;
 

@@ -1,10 +1,9 @@
 import { constants, createReadStream } from "node:fs";
-import { access, type FileHandle, open, rename, stat, unlink } from "node:fs/promises";
+import { type FileHandle, open, rename, stat, unlink } from "node:fs/promises";
 import { dirname } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
-import { ConfigError, type Failure } from "../../src/core/errors/errors.ts";
-import { brokenLinkError, fileErrorToFailure, findBrokenLink } from "../../src/core/errors/folder-problem.ts";
+import { syncFolder } from "../../src/core/errors/folder-access.ts";
 
 export interface FileAppender {
   readonly path: string;
@@ -113,27 +112,3 @@ export async function finalizeFile(from: string, to: string, mode: number, signa
   await syncFolder(dirname(to));
   if (isCompressed) await unlink(from);
 }
-
-export async function syncFolder(folder: string): Promise<void> {
-  const folderHandle = await open(folder, constants.O_RDONLY);
-  try {
-    await folderHandle.sync();
-  } finally {
-    await folderHandle.close();
-  }
-}
-
-export async function checkFolderWritable(folder: string): Promise<void> {
-  const brokenSymlink = findBrokenLink(folder);
-  if (brokenSymlink !== null) throw brokenLinkError(brokenSymlink);
-  const folderStat = await stat(folder).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === "ENOENT" && dirname(folder) !== folder) return null;
-    throw error;
-  });
-  if (folderStat === null) return checkFolderWritable(dirname(folder));
-  if (!folderStat.isDirectory()) throw new ConfigError(`${folder} is not a folder.`, { field: "folder" });
-  await access(folder, constants.W_OK | constants.X_OK);
-}
-
-export const mapFileError = (error: unknown, folder: string): Failure =>
-  fileErrorToFailure(error, folder, "Free some space, or lower max_total_mb");

@@ -1,6 +1,7 @@
 import { access, mkdir, readdir, truncate, unlink } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import type { BatchInfo, ConnectorContext } from "../../src/core/connector.ts";
+import { syncFolder } from "../../src/core/errors/folder-access.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { type FileConfig, mebibytesToBytes } from "./config.ts";
@@ -9,7 +10,6 @@ import {
   finalizeFile,
   MAX_BATCH_LINES,
   openFileAppender,
-  syncFolder,
   TEMPORARY_FILE_SUFFIX,
 } from "./durable-file.ts";
 import { buildEventFolderPath, splitEventIntoDayLines } from "./folder-layout.ts";

@@ -1,10 +1,13 @@
 import { resolve } from "node:path";
 import { type BatchInfo, type ConnectorContext, EVENTS_ACCEPTED, type Sink } from "../../src/core/connector.ts";
+import { checkFolderWritable, fileErrorToFailure } from "../../src/core/errors/folder-access.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { FileConfig } from "./config.ts";
 import { createDailyFileWriter } from "./daily-files.ts";
-import { checkFolderWritable, MAX_BATCH_LINES, mapFileError } from "./durable-file.ts";
+import { MAX_BATCH_LINES } from "./durable-file.ts";
 import { createPartitionedFileWriter } from "./partitioned-files.ts";
+
+export const FULL_DISK_ADVICE = "Free some space, or lower max_total_mb";
 
 /** Writes the files of a sink. After a failure, `close` is called and the next `open` repairs the files. */
 export interface EventFileWriter {
@@ -29,7 +32,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
       return await work();
     } catch (error) {
       await files.close().catch((cause: unknown) => context.log.debug({ err: cause }, "close after a failed write"));
-      throw signal.aborted ? signal.reason : mapFileError(error, folder);
+      throw signal.aborted ? signal.reason : fileErrorToFailure(error, folder, FULL_DISK_ADVICE);
     }
   }
 
@@ -53,12 +56,6 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
 
     close: () => files.close(),
 
-    async probe() {
-      try {
-        await checkFolderWritable(folder);
-      } catch (error) {
-        throw mapFileError(error, folder);
-      }
-    },
+    probe: () => checkFolderWritable(folder, FULL_DISK_ADVICE),
   };
 }

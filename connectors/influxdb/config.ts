@@ -25,7 +25,6 @@ const InfluxObjectName = z.string().min(1).max(255);
 
 const InfluxIdentifier = z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`.");
 
-/** Names of tags that Plenum writes, and `time`, which InfluxDB reserves. */
 const RESERVED_INFLUX_TAGS =
   "source site_id tag_id alias unit resolution time_zone type object object_id alarm_id trigger_id priority gateway_id outcome reason sink time";
 const ConfiguredInfluxTag = InfluxIdentifier.refine(

@@ -43,7 +43,6 @@ function hashEventIdToNanoseconds(id: string): string {
   return String(nanoseconds).padStart(ZERO_NANOSECONDS.length, "0");
 }
 
-/** Control characters and Unicode line breaks, which end a line or confuse a terminal. */
 const LINE_BREAKS = /[\p{Cc}\u2028\u2029]+/gu;
 const MAX_TAG_VALUE_LENGTH = 256;
 /** Maximum length of a text field in UTF-16 units: at most 48 kB of UTF-8; InfluxDB allows 64 kB. */

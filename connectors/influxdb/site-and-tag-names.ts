@@ -39,7 +39,6 @@ export function createNameLookup(
 ) {
   const nameCache = new Map<string, CachedObjectName>();
   let cacheStartMs = clock.monotonic();
-  /** Monotonic start time of the wait for names, by kind of name and source. */
   const nameWaitStartByKey = new Map<string, number>();
   const hasGivenUpByWaitKey = new Map<string, boolean>();
   let eventsWithoutSiteName: WeakSet<Event> = new WeakSet();

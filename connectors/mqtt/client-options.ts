@@ -16,7 +16,6 @@ const SESSION_EXPIRY_SECONDS = 86_400;
 
 export type ConfiguredBroker = ReturnType<typeof configureBroker>;
 
-/** Prepares the settings of a broker. `readPassword` returns the current password; null without one. */
 export function configureBroker(config: MqttConfig, clock: Clock) {
   const readPassword = config.password === undefined ? () => null : secretReader(config.password, clock);
   return { config, clock, readPassword };

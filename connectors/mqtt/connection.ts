@@ -135,7 +135,6 @@ export async function testConnection(
   }
 }
 
-/** Rejects the unacknowledged messages of `link` when the signal aborts during `work`. */
 export async function rejectPendingOnAbort<T>(
   link: BrokerLink,
   signal: AbortSignal,

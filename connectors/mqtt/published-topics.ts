@@ -256,7 +256,8 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     const topicsToEmpty = object.former.flatMap(({ aspects, pattern }) =>
       aspects.filter((aspect) => !isInUse(object, pattern, aspect)).map((aspect) => formatTopic(pattern, aspect)),
     );
-    return { object, messages: [...states, ...topicsToEmpty.map(buildEmptyMessage)] };
+    const emptyMessage = { payload: "", retain: true, contentType: "application/json", properties: {} } as const;
+    return { object, messages: [...states, ...topicsToEmpty.map((topic) => ({ topic, ...emptyMessage }))] };
   }
 
   return {
@@ -308,10 +309,6 @@ function toStoredTopics({ aspects, former, pattern, site, wanted }: ObjectTopics
     ...(wanted === undefined ? {} : { wanted }),
     ...(former.length === 0 ? {} : { former }),
   };
-}
-
-function buildEmptyMessage(topic: string): MqttMessage {
-  return { topic, payload: "", retain: true, contentType: "application/json", properties: {} };
 }
 
 interface Subject {

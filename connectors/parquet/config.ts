@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
 import { z } from "zod";
 import type { StoreSharedBySinks } from "../../src/core/connector.ts";
-import { resolveFolderLinks } from "../../src/core/errors/folder-problem.ts";
+import { resolveFolderLinks } from "../../src/core/errors/folder-access.ts";
 import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";

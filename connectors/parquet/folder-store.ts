@@ -1,9 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { constants } from "node:fs";
-import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
+import { link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { dirname, join, relative, resolve, sep } from "node:path";
-import { ConfigError } from "../../src/core/errors/errors.ts";
-import { brokenLinkError, fileErrorToFailure, findBrokenLink } from "../../src/core/errors/folder-problem.ts";
+import { fileErrorToFailure, syncFolder } from "../../src/core/errors/folder-access.ts";
 import { systemErrorCode } from "../../src/core/errors/local-machine-failure.ts";
 import { type Clock, systemClock } from "../../src/core/runtime/clock.ts";
 import { compareInUtf8Order, type ObjectStore, type StoredLakeFile } from "./object-store.ts";
@@ -133,39 +132,12 @@ export function createFolderStore(
   };
 }
 
-/** Checks the folder, or its nearest existing parent, without creating anything. */
-export async function probeFolder(folder: string): Promise<void> {
-  const path = resolve(folder);
-  try {
-    const brokenSymlink = findBrokenLink(path);
-    if (brokenSymlink !== null) throw brokenLinkError(brokenSymlink);
-    const folderStats = await stat(path).catch((error: unknown) => {
-      if (systemErrorCode(error) === "ENOENT" && dirname(path) !== path) return null;
-      throw error;
-    });
-    if (folderStats === null) return await probeFolder(dirname(path));
-    if (!folderStats.isDirectory()) throw new ConfigError(`${path} is not a folder.`, { field: "folder" });
-    await access(path, constants.W_OK | constants.X_OK);
-  } catch (error) {
-    throw fileErrorToFailure(error, path, "Free some space");
-  }
-}
-
 async function removeAbandonedDrafts(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
     if (!DRAFT_FILE_PATTERN.test(name)) continue;
     const path = join(folder, name);
     const draftStats = await stat(path).catch(() => null);
     if (draftStats !== null && Date.now() - draftStats.mtimeMs > MAX_DRAFT_FILE_AGE_MS) await rm(path, { force: true });
-  }
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  const folderHandle = await open(folder, constants.O_RDONLY);
-  try {
-    await folderHandle.sync();
-  } finally {
-    await folderHandle.close();
   }
 }
 

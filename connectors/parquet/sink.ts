@@ -8,13 +8,14 @@ import type {
   SinkStateChange,
 } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
+import { checkFolderWritable } from "../../src/core/errors/folder-access.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { yieldIfBusy } from "./columnar-rows.ts";
 import { type ParquetConfig, resolveS3Endpoint } from "./config.ts";
 import { finalizeDay, updateManifestAfterMerge } from "./day-manifest.ts";
 import { createDeltaTableFormat } from "./delta-table-format.ts";
-import { createFolderStore, probeFolder } from "./folder-store.ts";
+import { createFolderStore } from "./folder-store.ts";
 import { createHourlyCompaction, type HourlyCompaction } from "./hourly-compaction.ts";
 import { updateLakeSchemas } from "./lake-schemas.ts";
 import { createPlainTableFormat } from "./plain-table-format.ts";
@@ -201,12 +202,11 @@ function openLakeStore({ folder, mode, s3 }: ParquetConfig, clock: Clock) {
   }
   if (folder === undefined) throw new Error("The configuration names neither a folder nor S3.");
   const store = createFolderStore(folder, Number.parseInt(mode, 8), clock);
-  const probeStorage = () => probeFolder(folder);
   return {
     store,
     serverId: computeTextHash(store.where),
     progressMs: store.progressMs,
-    probe: probeStorage,
+    probe: () => checkFolderWritable(folder, "Free some space"),
     close: async () => undefined,
   };
 }

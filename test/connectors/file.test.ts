@@ -4,8 +4,10 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
 import { chooseFilesToRemove, nameNextDailyFile, parseDailyFileName } from "#connectors/file/daily-files.ts";
-import { mapFileError, openFileAppender } from "#connectors/file/durable-file.ts";
+import { openFileAppender } from "#connectors/file/durable-file.ts";
+import { FULL_DISK_ADVICE } from "#connectors/file/sink.ts";
 import { errorText } from "#src/core/errors/errors.ts";
+import { fileErrorToFailure } from "#src/core/errors/folder-access.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { clockAt, never } from "./context.ts";
@@ -142,8 +144,9 @@ describe("the file sink", () => {
     const appender = await openFileAppender("/dev/full", 0o600, 1_000);
     const error: unknown = await appender.append(Buffer.from("x\n")).catch((error: unknown) => error);
     await appender.close();
-    expect(mapFileError(error, "/data")).toMatchObject({ kind: "retryable" });
-    expect(errorText(mapFileError(error, "/data"))).toBe(
+    const failure = fileErrorToFailure(error, "/data", FULL_DISK_ADVICE);
+    expect(failure).toMatchObject({ kind: "retryable" });
+    expect(errorText(failure)).toBe(
       "The disk below /data is full (ENOSPC). Free some space, or lower max_total_mb; the events wait.",
     );
   });

@@ -37,7 +37,6 @@ const AddFileAction = z.object({
   size: integerSchema,
   modificationTime: integerSchema,
   dataChange: z.boolean(),
-  /** Column statistics as JSON text (statistics.ts). */
   stats: z.string().nullish(),
   tags: stringMapSchema.nullish(),
 });

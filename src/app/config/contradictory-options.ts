@@ -1,7 +1,7 @@
 import { statSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import { CONNECTOR_NAMES, getConnector } from "../../../connectors/catalog.ts";
-import { resolveFolderLinks } from "../../core/errors/folder-problem.ts";
+import { resolveFolderLinks } from "../../core/errors/folder-access.ts";
 import type { SecretRef } from "../../core/runtime/secret.ts";
 import { formatWordSuggestion } from "../../core/values/spelling-suggestion.ts";
 import type { ConfigContradiction } from "./config-problems.ts";

@@ -1,7 +1,7 @@
 import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
-import { resolveFolderLinks } from "../../core/errors/folder-problem.ts";
+import { resolveFolderLinks } from "../../core/errors/folder-access.ts";
 
 /**
  * File from which commands find the state folder of a worker whose configuration file is wrong or gone. The pointer is

@@ -2,7 +2,7 @@ import { closeSync, constants, existsSync, fstatSync, openSync, readFileSync, st
 import { resolve } from "node:path";
 import { z } from "zod";
 import { ConfigError, LocalFailure } from "../errors/errors.ts";
-import { resolveFolderLinks } from "../errors/folder-problem.ts";
+import { resolveFolderLinks } from "../errors/folder-access.ts";
 import { findMachineFailure, systemErrorCode } from "../errors/local-machine-failure.ts";
 import { recordSecretPlace, registerSecret } from "../values/secret-masking.ts";
 import type { Clock } from "./clock.ts";

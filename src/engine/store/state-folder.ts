@@ -21,7 +21,7 @@ import {
 import { dirname, join, resolve } from "node:path";
 import { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { findBrokenLink } from "../../core/errors/folder-problem.ts";
+import { findBrokenLink } from "../../core/errors/folder-access.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 
 export type ReadFileSystemType = (folder: string) => number;

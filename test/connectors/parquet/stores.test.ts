@@ -14,12 +14,12 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { ParquetConfig, S3Config } from "#connectors/parquet/config.ts";
-import { createFolderStore, probeFolder } from "#connectors/parquet/folder-store.ts";
+import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import { createS3Store, type S3Store } from "#connectors/parquet/s3-store.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { errorText } from "#src/core/errors/errors.ts";
-import { fileErrorToFailure } from "#src/core/errors/folder-problem.ts";
+import { checkFolderWritable, fileErrorToFailure } from "#src/core/errors/folder-access.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { startConnectProxy } from "../../connect-proxy.ts";
 import { testFolder } from "../../test-folder.ts";
@@ -124,11 +124,11 @@ describe("the folder store", () => {
 
   test("the probe creates no folder, and checks the nearest existing parent", async () => {
     const root = testFolder();
-    await probeFolder(root);
-    await probeFolder(join(root, "a/b/c"));
+    await checkFolderWritable(root, "");
+    await checkFolderWritable(join(root, "a/b/c"), "");
     expect(readdirSync(root)).toEqual([]);
     await createFolderStore(root, 0o640).put("file", Buffer.from("x"), never());
-    await expect(probeFolder(join(root, "file"))).rejects.toMatchObject({
+    await expect(checkFolderWritable(join(root, "file"), "")).rejects.toMatchObject({
       kind: "config",
       field: "folder",
       message: `${join(root, "file")} is not a folder.`,

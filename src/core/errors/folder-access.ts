@@ -1,4 +1,5 @@
-import { existsSync, lstatSync, realpathSync } from "node:fs";
+import { constants, existsSync, lstatSync, realpathSync } from "node:fs";
+import { access, open, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { asFailure, ConfigError, type Failure, Retryable } from "./errors.ts";
 import { systemErrorCode } from "./local-machine-failure.ts";
@@ -65,5 +66,33 @@ export function resolveFolderLinks(path: string): string {
     return dirname(absolutePath) === absolutePath
       ? absolutePath
       : join(resolveFolderLinks(dirname(absolutePath)), basename(absolutePath));
+  }
+}
+
+/** Writes new and renamed files of a folder to disk, so that they survive a power cut. */
+export async function syncFolder(folder: string): Promise<void> {
+  const folderHandle = await open(folder, constants.O_RDONLY);
+  try {
+    await folderHandle.sync();
+  } finally {
+    await folderHandle.close();
+  }
+}
+
+/** Throws unless the folder, or its nearest existing parent, is writable. Creates nothing. */
+export async function checkFolderWritable(folder: string, fullDiskAdvice: string): Promise<void> {
+  const path = resolve(folder);
+  try {
+    const brokenSymlink = findBrokenLink(path);
+    if (brokenSymlink !== null) throw brokenLinkError(brokenSymlink);
+    const folderStats = await stat(path).catch((error: unknown) => {
+      if (systemErrorCode(error) === "ENOENT" && dirname(path) !== path) return null;
+      throw error;
+    });
+    if (folderStats === null) return await checkFolderWritable(dirname(path), fullDiskAdvice);
+    if (!folderStats.isDirectory()) throw new ConfigError(`${path} is not a folder.`, { field: "folder" });
+    await access(path, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    throw fileErrorToFailure(error, path, fullDiskAdvice);
   }
 }
