@@ -6,9 +6,11 @@ import { findFieldDestinations } from "./field-destinations.ts";
 
 const EMPTY = new Set(["day-sealed.seriesWithoutLog", "day-sealed.seriesRefused", "configuration-changed.pending"]);
 
+const TAG_NAME_FIELDS = ["tag.alias", "tag.path", "tag.unitCode"];
+
 describe("the table of event fields names the destination field of each event field", () => {
   const cases = sampleOfEveryForm().flatMap((event) =>
-    Object.keys(event.data)
+    [...Object.keys(event.data), ...("tag" in event.data ? TAG_NAME_FIELDS : [])]
       .filter((field) => !EMPTY.has(`${event.type}.${field}`))
       // A stale value is no row of the table of values, so only its reason is looked up.
       .filter((field) => !("staleReason" in event.data) || field === "staleReason")
@@ -21,7 +23,7 @@ describe("the table of event fields names the destination field of each event fi
     const carried = findFieldDestinations(event, field);
     expect(problems(fieldPlace?.influxdb, carried.influxdb)).toEqual([]);
     expect(problems(fieldPlace?.lake, carried.lake)).toEqual([]);
-    expect(problems(fieldPlace?.mqtt ?? `data.${field}`, carried.mqtt)).toEqual([]);
+    expect(problems(fieldPlace?.mqtt ?? `data.${field.replace(/\..*/, "")}`, carried.mqtt)).toEqual([]);
   });
 });
 

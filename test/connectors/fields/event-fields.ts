@@ -1,3 +1,4 @@
+import type { Tag, TagNames } from "#src/core/model/building.ts";
 import type { EventData, EventKind } from "#src/core/model/event.ts";
 
 /** Where one field of an event's data arrives. Names are separated by spaces; `no` says why a writer leaves it out. */
@@ -14,6 +15,8 @@ export interface NotCarried {
 }
 
 type FieldName<T> = T extends unknown ? keyof T & string : never;
+/** Names of an event's tag from the names file, e.g. `tag.alias`. */
+type TagNameField<T> = T extends { readonly tag: Tag } ? `tag.${keyof TagNames}` : never;
 
 const no = (reason: string): NotCarried => ({ reason });
 const at = (influxdb: FieldPlace["influxdb"], lake: FieldPlace["lake"], mqtt?: FieldPlace["mqtt"]): FieldPlace => ({
@@ -47,6 +50,24 @@ const SYSTEM = at(
   "system.code system.datapoints_count system.description system.discipline system.installed_year system.location system.maintenance_notes system.manufacturer system.name system.system_id",
 );
 const TAG = at("description display_name object_id unit", "tag.description tag.name tag.tag_id tag.unit tag.unit_ucum");
+const TAG_NAMES = {
+  "tag.alias": at("alias", "tag.alias"),
+  "tag.path": at("path", "tag.path"),
+  "tag.unitCode": at("unit_code", "tag.unit_code"),
+};
+const IN_TAG_TABLE = no("the table `tag` has it");
+const IN_TAG_POINT = no("the points of tag-added and tag-changed have it");
+const IN_INVENTORY_TOPIC = no("the topic `inventory` of the tag has it");
+const TAG_NAMES_OF_SERIES = {
+  "tag.alias": at("alias", IN_TAG_TABLE, IN_INVENTORY_TOPIC),
+  "tag.path": at(IN_TAG_POINT, IN_TAG_TABLE, no("it is the topic")),
+  "tag.unitCode": at(IN_TAG_POINT, IN_TAG_TABLE, IN_INVENTORY_TOPIC),
+};
+const TAG_NAMES_IN_WORKER_EVENT = {
+  "tag.alias": at(IN_TAG_POINT, WORKER_EVENT),
+  "tag.path": at(IN_TAG_POINT, WORKER_EVENT),
+  "tag.unitCode": at(IN_TAG_POINT, WORKER_EVENT),
+};
 const ALARM = at(
   "acknowledged acknowledged_at acknowledged_by acknowledged_message alarm_id alarm_source description last_active_at priority recovering_until resolved_at site trigger trigger_description trigger_enabled trigger_id triggered_at triggered_on value value_text",
   "alarm.acknowledged alarm.acknowledged_at alarm.acknowledged_by alarm.acknowledged_message alarm.alarm_id alarm.alarm_source alarm.description alarm.event_text alarm.event_value alarm.priority alarm.recovering_until alarm.resolved_at alarm.resolved_at_raw alarm.status alarm.trigger_description alarm.trigger_id alarm.trigger_name alarm.triggered_at alarm.triggered_at_offset alarm.triggered_at_raw",
@@ -79,7 +100,7 @@ const ALARM_FACT = {
  * changes the field and looks where the change arrives. Kafka, webhook, file and stdout carry the complete event.
  */
 export const EVENT_FIELDS: {
-  readonly [K in EventKind]: { readonly [F in FieldName<EventData[K]>]-?: FieldPlace };
+  readonly [K in EventKind]: { readonly [F in FieldName<EventData[K]> | TagNameField<EventData[K]>]-?: FieldPlace };
 } = {
   "site-added": { site: SITE },
   "site-changed": { site: SITE, before: at("before", no("the row before it says so")) },
@@ -104,15 +125,19 @@ export const EVENT_FIELDS: {
   "system-added": { system: SYSTEM },
   "system-changed": { system: SYSTEM, before: at("before", no("the row before it says so")) },
   "system-removed": { system: SYSTEM },
-  "tag-added": { tag: TAG },
-  "tag-changed": { tag: TAG, before: at("before", no("the row before it says so")) },
-  "tag-removed": { tag: TAG },
+  "tag-added": { tag: TAG, ...TAG_NAMES },
+  "tag-changed": { tag: TAG, ...TAG_NAMES, before: at("before", no("the row before it says so")) },
+  "tag-removed": { tag: TAG, ...TAG_NAMES },
   "tag-systems-changed": {
+    "tag.alias": at(IN_TAG_POINT, IN_TAG_TABLE),
+    "tag.path": at(IN_TAG_POINT, IN_TAG_TABLE),
+    "tag.unitCode": at(IN_TAG_POINT, IN_TAG_TABLE),
     tag: at("description display_name object_id unit", "tag_system.tag_id"),
     systems: at("systems", "tag_system.system_id"),
     before: at("systems_before", "tag_system.valid_to"),
   },
   "series-break": {
+    ...TAG_NAMES_IN_WORKER_EVENT,
     ...inWorkerEvent("systems what"),
     tag: at("display_name tag_id unit", WORKER_EVENT),
     before: at("unit_before", WORKER_EVENT),
@@ -128,6 +153,8 @@ export const EVENT_FIELDS: {
   "alarm-vanished": ALARM_FACT,
   "alarm-out-of-scope": ALARM_FACT,
   "tag-value": {
+    ...TAG_NAMES_OF_SERIES,
+    "tag.alias": at("alias", IN_TAG_TABLE, "alias"),
     tag: at("tag_id unit", "value.tag_id value.unit value.unit_ucum", "description name tag unit"),
     value: at("value", "value.value_number", "value"),
     quality: at("good quality", "value.quality", "quality"),
@@ -143,6 +170,7 @@ export const EVENT_FIELDS: {
     staleReason: at("stale_reason", WORKER_EVENT, "staleReason"),
   },
   "tag-history": {
+    ...TAG_NAMES_OF_SERIES,
     tag: at("tag_id unit", "history.tag_id history.unit history.unit_ucum", "name tag unit"),
     resolution: at("resolution", "history.resolution", "resolution"),
     timeZone: at("time_zone", "history.time_zone", "timeZone"),
@@ -151,6 +179,7 @@ export const EVENT_FIELDS: {
     revised: at("revised", "history.revision", "revised"),
   },
   "tag-total": {
+    ...TAG_NAMES_OF_SERIES,
     tag: at("tag_id unit", "total.tag_id total.unit total.unit_ucum", "name tag unit"),
     resolution: at("resolution", "total.resolution", "resolution"),
     timeZone: at("time_zone", "total.time_zone", "timeZone"),
@@ -160,6 +189,7 @@ export const EVENT_FIELDS: {
     reset: at("reset", "total.is_reset", "reset"),
   },
   "history-complete": {
+    ...TAG_NAMES_IN_WORKER_EVENT,
     ...inWorkerEvent(
       "resolution timeZone total firstDate lastDate expected had null absent withoutLog refused pending notWanted from until series",
     ),

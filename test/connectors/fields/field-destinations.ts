@@ -15,9 +15,9 @@ export interface FieldDestinations {
 
 export function findFieldDestinations(event: Event, field: string): FieldDestinations {
   const data = event.data as unknown as Readonly<Record<string, unknown>>;
-  const variants = listChangedValues(data[field], field).map(
-    (value) => ({ ...event, data: { ...data, [field]: value } }) as unknown as Event,
-  );
+  const [name = "", inner] = field.split(".");
+  const values = inner === undefined ? listChangedValues(data[name], name) : [{ ...Object(data[name]), [inner]: "x" }];
+  const variants = values.map((value) => ({ ...event, data: { ...data, [name]: value } }) as unknown as Event);
   const differing = (write: (one: Event) => ReadonlyMap<string, string>) => {
     const valuesBefore = write(event);
     const names = variants.flatMap((variant) => {

@@ -61,8 +61,8 @@ export function createNamedBuilding() {
       return event;
     },
 
-    async setGateway(site: number, displayName: string): Promise<Event> {
-      const gateway: Gateway = { ...GATEWAY, displayName };
+    async setGateway(site: number, displayName: string, id = GATEWAY.id): Promise<Event> {
+      const gateway: Gateway = { ...GATEWAY, id, displayName };
       await put("gateway", gateway.id, site, gateway);
       return build("gateway-changed", eventSubject("gateway", site, gateway.id), site, { gateway, before: {} });
     },

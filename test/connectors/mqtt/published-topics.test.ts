@@ -77,6 +77,16 @@ describe("topics from names", () => {
     expect(listValueTopics()).toEqual(["plenum/main/Kvarnholmen_4/360.001/Källare/VS1_GT11/1"]);
   });
 
+  test("contain _ as the gateway while the site has several gateways", async () => {
+    const { building, worker, listValueTopics } = await setUp({ topic: "{prefix}/{gateway}/{tag}/{aspect}" });
+    await worker.write(await building.setTag("1", { displayName: "VS1" }), await building.readTag("1", 20));
+    expect(listValueTopics()).toEqual(["plenum/_/1"]);
+    await worker.write(await building.setGateway(1, "Cellar"));
+    expect(listValueTopics()).toEqual(["plenum/Cellar/1"]);
+    await worker.write(await building.setGateway(1, "Roof", "8"));
+    expect(listValueTopics()).toEqual(["plenum/_/1"]);
+  });
+
   test("follow a renamed site at once, with the last value of each tag", async () => {
     const { building, worker, retained } = await setUp({ topic: NAMED_LAYOUT });
     await worker.write(await building.setSite(1, "Old"), await building.setTag("1", { displayName: "VS1" }));

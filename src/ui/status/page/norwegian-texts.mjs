@@ -195,7 +195,7 @@ export const NORWEGIAN = {
     "no log": "ingen logg",
   },
   "Where sinks publish it": "Hvor mottakerne publiserer den",
-  "No sink publishes this tag.": "Ingen mottaker får den.",
+  "No sink has published this tag.": "Ingen mottaker har fått den.",
   "Alarms of this tag": "Alarmer for taggen",
   "Last commands": "Siste kommandoer",
   "time shown": "tidsrom",

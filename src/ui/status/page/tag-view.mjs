@@ -72,7 +72,7 @@ function TagLogPanel({ log }) {
 
 function SinkAddressesPanel({ addresses }) {
   return html`<${Panel} kind="places" level="h3" title=${t("Where sinks publish it")}>
-    ${addresses.length === 0 && html`<p class="quiet">${t("No sink publishes this tag.")}</p>`}
+    ${addresses.length === 0 && html`<p class="quiet">${t("No sink has published this tag.")}</p>`}
     <ul>${addresses.map(
       ({ sink, connector, text }) => html`<li key=${`${sink} ${text}`}>
         <span><a href=${viewAddress("sink", [sink])}>${sink}</a> <span class="of">${connector}</span></span>

@@ -127,7 +127,7 @@ function TagRow({ row, hasSite }) {
   return html`<tr class=${quality === "bad" ? "unreadable" : valueProblemText === null ? "" : "doubted"}>
     <td class="minor of">${tag.id}</td>
     <td><a href=${tagAddress(source, tag.id)} title=${tag.description ?? ""}>${tag.displayName}</a>
-      ${tag.alias !== undefined && html` <span class="of">${tag.alias}</span>`}
+      ${tag.alias !== undefined && html` <span class="of">${tag.alias}${hasSite ? " ·" : ""}</span>`}
       ${valueProblemText !== null && html` <span class="mark">${t(valueProblemText)}</span>`}
       ${hasSite && site !== null && html` <a class="of" href=${siteAddress(source, siteId)}>${site}</a>`}</td>
     <td class="n value">${value === null ? "–" : valueText(value)}</td>
