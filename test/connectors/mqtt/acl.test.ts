@@ -6,6 +6,7 @@ import { createMqttCommands } from "#connectors/mqtt/commands.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { CommandMessage } from "#src/core/connector.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
 import { secretFile } from "../../receivers/receiver-helpers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
@@ -68,6 +69,28 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
     await operator.publish("plenum/cmd/main/1/set", "3");
     await expect.poll(() => arrived.length).toBe(1);
     expect(arrived.map(({ payload }) => Buffer.from(payload).toString())).toEqual(["3"]);
+  });
+
+  test("allows the worker to publish topics with paths, and all other users only to read them", async () => {
+    const url = await guardedBroker();
+    const readers = await Promise.all(
+      ["viewer", "operator", "supervisor"].map((userName) => as(url, userName, "plenum/b1/#")),
+    );
+    const sink = createMqttSink(
+      MqttConfig.parse({ url, username: "plenum", password: secretFile("pw") }),
+      contextFor("guarded"),
+    );
+    onTestFinished(() => sink.close());
+    await sink.open(never());
+    const event = valueEvent(1);
+    const writeWithPath = (path: string) =>
+      sink.write([{ ...event, data: { ...event.data, tag: { ...event.data.tag, path } } } as Event], never());
+    expect(await writeWithPath("b1/360.001/GT11")).toEqual({ rejected: [] });
+    for (const reader of readers) {
+      await reader.until(({ topic }) => topic === "plenum/b1/360.001/GT11/value");
+      await expect(reader.publish("plenum/b1/360.001/GT11/value", "{}")).rejects.toMatchObject({ code: 135 });
+    }
+    expect(await writeWithPath("b2/360.001/GT11")).toMatchObject({ rejected: [{ index: 0 }] });
   });
 
   test("allows no user both to send a command and to approve it", async () => {
