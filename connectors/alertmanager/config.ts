@@ -18,22 +18,22 @@ export const AlertmanagerConfig = z
   .strictObject({
     url: ReceiverUrl.refine((text) => !/\/api\/v[12]\b/.test(text), {
       error: "Leave /api/v2 out of the address; Plenum adds it.",
-    }).meta({ description: "Address of Alertmanager, with its path prefix where it has one." }),
+    }).meta({ description: "Address of Alertmanager, with its path prefix if it has one." }),
     user: z
       .string()
       .regex(/^[^:\p{Cc}]+$/u, "A user name has neither colons nor line breaks.")
       .optional()
       .meta({ description: "User name, with password." }),
     password: SecretRef.optional().meta({ description: "Password, with user." }),
-    token: SecretRef.optional().meta({ description: "Bearer token, in place of user and password." }),
+    token: SecretRef.optional().meta({ description: "Bearer token, instead of user and password." }),
     headers: RequestHeaders,
     labels: z
       .record(AlertLabelName, z.string().min(1).max(200))
       .default({})
-      .meta({ description: "Further labels of every alert, such as the team; alerts are routed by them." }),
+      .meta({ description: "Additional labels of every alert, such as the team, for routing." }),
     repeat: Duration.refine((ms) => ms >= 10_000 && ms <= 3_600_000, "Choose between 10s and 1h.")
       .prefault("1m")
-      .meta({ description: "How often what is active is sent again: Alertmanager forgets all at a restart." }),
+      .meta({ description: "How often active alerts are sent again, because Alertmanager forgets them at a restart." }),
     ...OUTBOUND_HTTP_OPTIONS,
     ...RECEIVER_OPTIONS,
   })

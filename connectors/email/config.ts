@@ -41,50 +41,50 @@ const AlarmChangeMailRule = z.strictObject({
   priorities: z
     .array(PriorityLetter)
     .default([])
-    .meta({ description: "Of alarms with these priorities; of all without this." }),
+    .meta({ description: "Only alarms of these priorities; all by default." }),
 });
 
 export const EmailConfig = z
   .strictObject({
     host: MailServerHost.meta({ description: "Name or address of the mail server." }),
     port: z.int().min(1).max(65_535).optional().meta({
-      description: "Port; without this 587, and 465 with `security: tls`.",
+      description: "Port; 587 by default, 465 with `security: tls`.",
     }),
     security: z.enum(["starttls", "tls", "none"]).default("starttls").meta({
-      description: "starttls: begins plain and has to change to TLS; tls: TLS from the start; none: readable.",
+      description: "starttls: starts without TLS and must switch to it; tls: TLS from the start; none: no encryption.",
     }),
     allow_plain: z.boolean().default(false).meta({
-      description: "Allow `security: none` to another machine, readable for everybody on the way.",
+      description: "Allow `security: none` to another machine, where others in the network can read the mail.",
     }),
     user: z.string().min(1).max(255).optional().meta({ description: "User name, with password." }),
     password: SecretRef.optional().meta({ description: "Password, with user." }),
     from: SenderAddress.meta({
-      description: "Sender, with a name or without; what cannot be delivered comes back there.",
+      description: "Sender, with or without a name; undeliverable mails return there.",
     }),
-    to: z.array(EmailAddress).min(1).max(50).meta({ description: "Who gets the mails." }),
-    cc: z.array(EmailAddress).max(50).default([]).meta({ description: "Who gets a copy." }),
+    to: z.array(EmailAddress).min(1).max(50).meta({ description: "Recipients." }),
+    cc: z.array(EmailAddress).max(50).default([]).meta({ description: "Recipients of a copy." }),
     subject_prefix: z
       .string()
       .max(60)
       .regex(/^\P{Cc}*$/u, "A subject is one line.")
       .default("")
-      .meta({ description: "Put before every subject, such as [Buildings]." }),
+      .meta({ description: "Prefix of every subject, such as [Buildings]." }),
     tell: z
       .array(AlarmChangeMailRule)
       .max(20)
       .prefault([{ changes: ["acknowledged"], priorities: ["A"] }])
-      .meta({ description: "Which changes get a mail, beside the opening and the end." }),
+      .meta({ description: "Changes that also get a mail, in addition to the start and the end." }),
     timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 120_000, "Choose between 1s and 2m.")
       .prefault("30s")
       .meta({
         description:
-          "Total time of one mail, connection included; at most 2m. With more than 30s raise the sink's deadline as well.",
+          "Maximum time of one mail with its connection; at most 2m. Above 30s raise the sink's deadline too.",
       }),
     ca_file: z
       .string()
       .min(1)
       .optional()
-      .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+      .meta({ description: "PEM file of a private certificate authority, instead of the public ones." }),
     ...RECEIVER_OPTIONS,
   })
   .refine((config) => (config.user === undefined) === (config.password === undefined), {

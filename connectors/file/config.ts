@@ -13,12 +13,12 @@ export const FileConfig = z
       .string()
       .min(1)
       .refine((text) => !text.includes("\0"), "A folder name cannot hold a NUL character.")
-      .meta({ description: "Where the files go. Created when missing. Use a folder that is the sink's own." }),
+      .meta({ description: "Folder of the files. Created if missing. Use a separate folder for each sink." }),
     name: z
       .string()
       .regex(/^[a-z0-9][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`, at most 64.")
       .default("events")
-      .meta({ description: "First part of every file name; two sinks in one folder need two names." }),
+      .meta({ description: "First part of file names; two sinks in one folder need different names." }),
     path: z
       .string()
       .superRefine((text, context) => {
@@ -30,24 +30,24 @@ export const FileConfig = z
         description:
           "Folders below `folder` by kind, site and day (UTC) of the event, e.g. {kind}/{site}/{date} or date={date}/kind={kind}. Without it all lines are in files by the day of writing.",
       }),
-    gzip: z.boolean().default(false).meta({ description: "Compress files once nothing is written to them any more." }),
+    gzip: z.boolean().default(false).meta({ description: "Compress finished files." }),
     finish_after: Duration.refine((ms) => ms >= 1_000, "Use 1s or more.")
       .prefault("15m")
       .meta({
         description:
-          "With `path`: a file is finished, and loses its ending .part, so long after it was begun, or before it passes max_file_mb.",
+          "With `path`: a file is finished, and loses its ending .part, this long after its start, or before it exceeds max_file_mb.",
       }),
     max_file_mb: z.number().positive().max(4096).default(64).meta({
-      description: "A new file begins before this size is passed, in MiB, and at midnight UTC.",
+      description: "A new file starts before this size is exceeded, in MiB, and at midnight UTC.",
     }),
     keep_files: z.int().min(1).max(100_000).default(1_000).meta({
-      description: "The oldest of our own files are removed beyond this number.",
+      description: "Maximum number of files of this sink; the oldest are deleted.",
     }),
     max_total_mb: z.number().positive().default(10_240).meta({
-      description: "The oldest of our own files are removed before all of them pass this size, in MiB.",
+      description: "Maximum total size of the files of this sink in MiB; the oldest are deleted.",
     }),
     mode: z.enum(["0600", "0640"]).default("0640").meta({
-      description: "Permission of the files: the owner only, or readable by the group as well.",
+      description: "File mode: for the owner only, or also readable by the group.",
     }),
   })
   .refine((config) => !config.gzip || config.max_file_mb <= MAX_COMPRESSED_FILE_MB, {

@@ -42,23 +42,24 @@ export const InfluxConfig = z
     bucket: InfluxObjectName.optional().meta({ description: "Bucket (v2); in InfluxDB 3 the database." }),
     database: InfluxObjectName.optional().meta({ description: "Database (v1)." }),
     retention_policy: InfluxObjectName.optional().meta({
-      description: "Retention policy (v1); the default one when left out.",
+      description: "Retention policy (v1); the server's default if omitted.",
     }),
     create_database: z.boolean().default(false).meta({ description: "Create the database when the sink opens (v1)." }),
-    token: SecretRef.optional().meta({ description: "Token that may write (InfluxDB 2 and 3)." }),
+    token: SecretRef.optional().meta({ description: "Token with write permission (InfluxDB 2 and 3)." }),
     username: z.string().min(1).optional().meta({ description: "User name (InfluxDB 1.x), with password." }),
     password: SecretRef.optional().meta({ description: "Password (InfluxDB 1.x), with username." }),
-    measurement_prefix: InfluxIdentifier.optional().meta({ description: "Put before every measurement name." }),
+    measurement_prefix: InfluxIdentifier.optional().meta({ description: "Prefix of every measurement name." }),
     allow_plain_http: z.boolean().default(false).meta({
-      description: "Allow a token or password over http:// to another machine, readable for everybody on the way.",
+      description:
+        "Allow a token or password over http:// to another machine, where others in the network can read it.",
     }),
     tags: z
       .record(ConfiguredInfluxTag, z.string().min(1).max(256))
       .default({})
-      .meta({ description: "Further tags of every point, such as the environment." }),
+      .meta({ description: "Additional tags of every point, such as the environment." }),
     tags_from: z.array(z.enum(NAME_TAGS)).default([]).meta({
       description:
-        "Names that are written beside the ids, as tags: of the tag (name), its site (site_name), the codes of its systems (system). A new name begins a new series.",
+        "Names to add as InfluxDB tags, next to the ids: of the tag (name), its site (site_name), the codes of its systems (system). A new name starts a new series.",
     }),
     gzip: z.boolean().default(true).meta({ description: "Compress requests above 16,384 bytes." }),
     timeout: Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Choose between 100ms and 2m.")
@@ -69,7 +70,7 @@ export const InfluxConfig = z
       .string()
       .min(1)
       .optional()
-      .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+      .meta({ description: "PEM file of a private certificate authority, instead of the public ones." }),
   })
   .superRefine((config, context) => {
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });

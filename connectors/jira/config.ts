@@ -20,13 +20,13 @@ export const JiraConfig = z
       error: "Write the address of Jira itself, without /rest, ? and #, such as https://example.atlassian.net.",
     }).meta({ description: "Address of Jira, such as https://example.atlassian.net." }),
     deployment: z.enum(["cloud", "data_center"]).default("cloud").meta({
-      description: "Which Jira it is: cloud, or data_center for one that you run yourselves.",
+      description: "Kind of Jira: cloud, or data_center for your own server.",
     }),
     user: z
       .string()
       .regex(/^[^:\p{Cc}]{1,255}$/u, "A user has neither `:` nor control characters.")
       .optional()
-      .meta({ description: "E-mail address of the account whose API token it is (Cloud only)." }),
+      .meta({ description: "E-mail address of the account of the API token (Cloud only)." }),
     token: SecretRef.meta({
       description: "API token of the account (Cloud), or a personal access token (Data Center).",
     }),
@@ -34,27 +34,26 @@ export const JiraConfig = z
       .string()
       .regex(/^[A-Za-z][A-Za-z0-9_]{0,254}$/, "Write the key of the project, such as FM.")
       .meta({ description: "Key of the project in which issues are created.", examples: ["FM"] }),
-    issue_type: JiraObjectName.default("Task").meta({ description: "Name of the type of issue, as Jira spells it." }),
+    issue_type: JiraObjectName.default("Task").meta({ description: "Name of the issue type, as in Jira." }),
     priority: z.record(PriorityLetter, JiraObjectName).default({}).meta({
-      description: "Name of Jira's priority for each of ours; Jira's default for what is left out.",
+      description: "Jira priority name for each alarm priority; Jira's default for omitted ones.",
     }),
-    labels: z.array(IssueLabel).max(20).default([]).meta({ description: "Further labels of every issue." }),
+    labels: z.array(IssueLabel).max(20).default([]).meta({ description: "Additional labels of every issue." }),
     fields: z.record(IssueFieldId, z.json()).default({}).meta({
-      description: "Further fields of every new issue by id, with values as Jira's interface takes them.",
+      description: "Additional fields of every new issue by id, with values as in Jira's interface.",
     }),
     done: z.array(JiraObjectName).max(20).default([]).meta({
       description:
-        "Names of transitions, or of the statuses that they lead to, by which an issue is closed, the best first; without it any that leads to a status of the category Done.",
+        "Names of transitions, or of their target statuses, that close an issue, best first; by default any that leads to a status of the category Done.",
     }),
     resolution: JiraObjectName.optional().meta({
-      description: "Name of the resolution, where the transition asks for one; its first without this.",
+      description: "Name of the resolution, if the transition requires one; its first by default.",
     }),
     reopen: JiraObjectName.optional().meta({
-      description:
-        "Name of a transition, or of the status that it leads to, by which a closed issue is opened when the alarm comes back.",
+      description: "Name of a transition, or of its target status, that reopens a closed issue when the alarm returns.",
     }),
     comments: z.boolean().default(true).meta({
-      description: "Whether a comment says so when an alarm is acknowledged, recovers, comes back or ends.",
+      description: "Add a comment when an alarm is acknowledged, recovers, returns or ends.",
     }),
     ...OUTBOUND_HTTP_OPTIONS,
     ...RECEIVER_OPTIONS,
@@ -71,7 +70,7 @@ export const JiraConfig = z
     if (config.proxy !== undefined && URL.parse(config.url)?.protocol === "http:")
       reportIssue("url", "Through a proxy use https://, because the proxy would read the token.");
   })
-  .meta({ description: "An issue in Jira for every alarm, edited in place and closed when it is over." });
+  .meta({ description: "A Jira issue per alarm, edited in place and closed at the end." });
 export type JiraConfig = z.infer<typeof JiraConfig>;
 
 const isJiraBaseUrl = (url: URL): boolean => url.search === "" && url.hash === "" && !/\/rest(\/|$)/.test(url.pathname);

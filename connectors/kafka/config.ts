@@ -16,23 +16,25 @@ const PemFilePath = z.string().min(1).optional();
 
 const KafkaTlsOptions = z.strictObject({
   enabled: z.boolean().default(true).meta({
-    description: "Speak TLS; certificates are always checked. false for listeners without.",
+    description: "Use TLS; certificates are always verified. False for listeners without TLS.",
   }),
   ca_file: PemFilePath.meta({
-    description: "PEM file of the authority that signed the brokers' certificates, if it is your own.",
+    description: "PEM file of the authority that signed the brokers' certificates, if it is private.",
   }),
-  cert_file: PemFilePath.meta({ description: "PEM file with our certificate, where the brokers ask clients for one." }),
-  key_file: PemFilePath.meta({ description: "PEM file with the key of that certificate." }),
+  cert_file: PemFilePath.meta({
+    description: "PEM file with Plenum's certificate, if the brokers require client certificates.",
+  }),
+  key_file: PemFilePath.meta({ description: "PEM file with the key of the client certificate." }),
 });
 
 const KafkaSaslOptions = z.strictObject({
   mechanism: z
     .enum(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-    .meta({ description: "How name and password are shown; SCRAM does not send the password." }),
+    .meta({ description: "Authentication mechanism; SCRAM does not send the password." }),
   username: z
     .string()
     .regex(/^[^\0,]+$/, "Leave out commas.")
-    .meta({ description: "User name at the brokers." }),
+    .meta({ description: "User name for the brokers." }),
   password: SecretRef,
 });
 
@@ -41,18 +43,18 @@ const RequestDeadline = Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Use
 export const KafkaConfig = z
   .strictObject({
     brokers: z.array(BrokerAddress).min(1).max(50).meta({
-      description: "Brokers that are asked for the others (bootstrap.servers), as host:port; two or three are enough.",
+      description: "Bootstrap brokers (bootstrap.servers) as host:port; two or three are enough.",
     }),
-    tls: KafkaTlsOptions.prefault({}).meta({ description: "TLS to the brokers: on by default." }),
-    sasl: KafkaSaslOptions.optional().meta({ description: "Name and password, where the brokers want them." }),
+    tls: KafkaTlsOptions.prefault({}).meta({ description: "TLS to the brokers, on by default." }),
+    sasl: KafkaSaslOptions.optional().meta({ description: "User name and password, if the brokers require them." }),
     plain_text: z.boolean().default(false).meta({
-      description: "Allow a password without TLS, readable to everybody on the way.",
+      description: "Allow a password without TLS, where others in the network can read it.",
     }),
     client_id: z
       .string()
       .regex(/^[A-Za-z0-9_.-]{1,128}$/, "Use up to 128 letters, digits, `_`, `.` and `-`.")
       .default("plenum")
-      .meta({ description: "Our name in the brokers' logs, metrics and quotas." }),
+      .meta({ description: "Client id in the brokers' logs, metrics and quotas." }),
     topic: z
       .string()
       .superRefine((text, context) => {
@@ -62,25 +64,25 @@ export const KafkaConfig = z
       .default("plenum.{noun}")
       .meta({
         description:
-          "Template of the topics, with {noun}, {kind}, {source} and {site}. With {kind}, order is kept within a kind only.",
+          "Topic template with {noun}, {kind}, {source} and {site}. With {kind}, only events of one kind keep their order.",
       }),
     create_topics: z.boolean().default(false).meta({
-      description:
-        "Ask the brokers to create a topic that is missing, with their defaults (auto.create.topics.enable).",
+      description: "Let the brokers create missing topics with their defaults (auto.create.topics.enable).",
     }),
     idempotent: z.boolean().default(true).meta({
-      description: "Idempotent producer; false only for brokers that cannot (before Kafka 0.11, some imitations).",
+      description:
+        "Idempotent producer; false only for brokers without support (before Kafka 0.11, some compatible servers).",
     }),
     compression: z
       .enum(["none", "gzip", "snappy", "lz4", "zstd"])
       .default("none")
-      .meta({ description: "How batches are compressed; zstd needs Kafka 2.1." }),
+      .meta({ description: "Compression of batches; zstd needs Kafka 2.1." }),
     max_message_bytes: byteSizeSchema({ min: 1_024, max: 100_000_000 }).prefault("1MB").meta({
-      description: "Larger messages become dead letters; not above max.message.bytes of the topics.",
+      description: "Larger messages become dead letters; at most max.message.bytes of the topics.",
     }),
-    connect_deadline: RequestDeadline.prefault("10s").meta({ description: "Longest wait for a broker to let us in." }),
+    connect_deadline: RequestDeadline.prefault("10s").meta({ description: "Maximum time to connect to a broker." }),
     publish_deadline: RequestDeadline.prefault("30s").meta({
-      description: "Longest wait for the acknowledgement of a batch by all replicas in sync.",
+      description: "Maximum time until all in-sync replicas acknowledge a batch.",
     }),
   })
   .superRefine((config, context) => {

@@ -9,28 +9,28 @@ const OptionalText = z.string().min(1).optional();
 
 const TlsOptions = z.strictObject({
   ca_file: OptionalText.meta({
-    description: "PEM file of the authority that signed the broker's certificate, if it is your own.",
+    description: "PEM file of the authority that signed the broker's certificate, if it is private.",
   }),
   cert_file: OptionalText.meta({
-    description: "PEM file with our certificate, where the broker asks clients for one.",
+    description: "PEM file with Plenum's certificate, if the broker requires client certificates.",
   }),
-  key_file: OptionalText.meta({ description: "PEM file with the key of that certificate." }),
+  key_file: OptionalText.meta({ description: "PEM file with the key of the client certificate." }),
   servername: OptionalText.meta({
-    description: "Name that the broker's certificate has to carry, where it is not the host of `url`.",
+    description: "Name in the broker's certificate, if it differs from the host of `url`.",
   }),
 });
 
 const RetainOptions = z.strictObject({
-  values: z.boolean().default(true).meta({ description: "The broker keeps the last value of every tag." }),
-  alarms: z.boolean().default(true).meta({ description: "The broker keeps the state of every alarm." }),
+  values: z.boolean().default(true).meta({ description: "Retain the last value of every tag." }),
+  alarms: z.boolean().default(true).meta({ description: "Retain the state of every alarm." }),
   inventory: z.boolean().default(true).meta({
-    description: "The broker keeps what there is: sites, gateways and their state, hosts, systems, tags.",
+    description: "Retain the inventory: sites and their status, gateways, hosts, systems, tags.",
   }),
 });
 
 const CommandOptions = z.strictObject({
   enabled: z.boolean().default(false).meta({
-    description: "Listen for commands below `<prefix>/cmd/`. What may be written is decided in the section `commands`.",
+    description: "Subscribe to commands below `<prefix>/cmd/`. The section `commands` decides what may be written.",
   }),
 });
 
@@ -51,49 +51,51 @@ export const MqttConfig = z
     protocol: z
       .enum(["5", "3.1.1"])
       .default("5")
-      .meta({ description: 'Version of MQTT: "5", or "3.1.1" for a broker that does not know 5.' }),
+      .meta({ description: 'MQTT version: "5", or "3.1.1" for a broker that does not support 5.' }),
     client_id: z
       .string()
       .regex(/^[A-Za-z0-9_.-]{1,128}$/, "Use up to 128 letters, digits, `_`, `.` and `-`.")
       .optional()
       .meta({
-        description: "Our name at the broker. Made from the prefix and the names of sink and machine when left out.",
+        description: "Client id. By default made from the prefix and the names of sink and machine.",
       }),
-    username: OptionalText.meta({ description: "User name at the broker." }),
+    username: OptionalText.meta({ description: "User name for the broker." }),
     password: SecretRef.optional(),
     plain_text: z.boolean().default(false).meta({
-      description: "Allow a password or commands over mqtt://, readable to everybody on the way.",
+      description: "Allow a password or commands over mqtt://, where others in the network can read them.",
     }),
-    tls: TlsOptions.prefault({}).meta({ description: "For mqtts:// only; certificates are always checked." }),
+    tls: TlsOptions.prefault({}).meta({ description: "Only for mqtts://; certificates are always verified." }),
     prefix: createTextSchema(findPrefixError).default("plenum").meta({ description: "First part of every topic." }),
     topic: createTextSchema(findTemplateError).default(DEFAULT_LAYOUT).meta({
       description:
-        "Layout of the topics. Leave out {source} or {site} only where there is just one. Names are possible too: {site_name}, {system}, {gateway}, {tag} (id) and {tag_name}; a layout without {kind} and {id} is for tags only.",
+        "Layout of the topics. Leave out {source} or {site} only if there is just one. Names are possible too: {site_name}, {system}, {gateway}, {tag} (id) and {tag_name}; a layout without {kind} and {id} is for tags only.",
     }),
     payload: z.enum(["json", "plain", "both"]).default("json").meta({
       description:
         "Form of live values. `plain` publishes the bare value, such as `20.0`, instead of JSON; `both` publishes it as `value/plain` next to the JSON. Both add the topic `quality`.",
     }),
-    retain: RetainOptions.prefault({}).meta({ description: "What the broker keeps for those who come later." }),
+    retain: RetainOptions.prefault({}).meta({ description: "Messages that the broker retains for new subscribers." }),
     keepalive: Duration.prefault("30s")
       .refine((ms) => ms >= 1_000 && ms <= 3_600_000, "Use 1s to 1h.")
-      .meta({ description: "The broker takes us for gone when it has not heard of us for 1.5 times this." }),
+      .meta({
+        description: "Keep-alive interval. The broker publishes the last will after 1.5 times this without a packet.",
+      }),
     connect_deadline: PositiveDuration.prefault("15s").meta({
-      description: "Longest wait for the broker to let us in.",
+      description: "Maximum time to connect to the broker.",
     }),
     publish_deadline: PositiveDuration.prefault("10s").meta({
-      description: "How long the broker may acknowledge nothing while messages wait for it.",
+      description: "Maximum time without an acknowledgement while messages wait for one.",
     }),
     max_in_flight: z
       .int()
       .min(1)
       .max(1_000)
       .default(100)
-      .meta({ description: "Most messages that wait for their acknowledgement; a broker may allow fewer." }),
+      .meta({ description: "Maximum messages without an acknowledgement; the broker can set a lower limit." }),
     max_message_bytes: byteSizeSchema({ min: 1_024, max: 256_000_000 }).prefault("256KiB").meta({
-      description: "Larger messages become dead letters; a broker may state less.",
+      description: "Larger messages become dead letters; the broker can set a lower limit.",
     }),
-    commands: CommandOptions.prefault({}).meta({ description: "The way back into the building." }),
+    commands: CommandOptions.prefault({}).meta({ description: "Commands from MQTT that write tags." }),
   })
   .superRefine((config, context) => {
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });

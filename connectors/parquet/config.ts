@@ -22,37 +22,37 @@ const S3EndpointUrl = z
 export const S3Config = z
   .strictObject({
     endpoint: S3EndpointUrl.optional().meta({
-      description: "Address of the storage; left out, it is that of Amazon in the region.",
+      description: "Address of the storage; Amazon's in the region by default.",
     }),
     region: z
       .string()
       .regex(/^[a-z0-9-]{1,64}$/, "Write a region such as eu-north-1.")
       .default("us-east-1")
-      .meta({ description: "Region by which requests are signed; many storages do not mind." }),
+      .meta({ description: "Region for signing requests; many storages ignore it." }),
     bucket: z
       .string()
       .regex(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/, "A bucket has 3 to 63 of a-z, 0-9, `.` and `-`.")
-      .meta({ description: "Bucket, which has to exist." }),
+      .meta({ description: "Name of an existing bucket." }),
     prefix: z.string().max(512).default("").meta({
-      description: "Put before every key, such as `plenum/lake`; a folder of the sink's own.",
+      description: "Prefix of every key, such as `plenum/lake`; use a separate one for each sink.",
     }),
     path_style: z.boolean().default(false).meta({
-      description: "True where the bucket stands in the path and not before the host, as MinIO and Ceph have it.",
+      description: "True if the bucket is in the path instead of the host name, as with MinIO and Ceph.",
     }),
-    access_key_id: SecretRef.meta({ description: "Name of the key." }),
-    secret_access_key: SecretRef.meta({ description: "The key itself." }),
-    session_token: SecretRef.optional().meta({ description: "Token of temporary keys." }),
+    access_key_id: SecretRef.meta({ description: "Id of the access key." }),
+    secret_access_key: SecretRef.meta({ description: "Secret access key." }),
+    session_token: SecretRef.optional().meta({ description: "Session token of temporary keys." }),
     allow_plain_http: z.boolean().default(false).meta({
-      description: "Allow http:// to another machine: what is written is readable for everybody on the way.",
+      description: "Allow http:// to another machine. Others in the network can then read the data.",
     }),
     timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 120_000, "Choose between 1s and 2m.")
       .prefault("20s")
       .meta({
-        description: "Total time of one request; at most 2m. With more than 30s raise the sink's deadline as well.",
+        description: "Maximum time of one request; at most 2m. Above 30s raise the sink's deadline too.",
       }),
     proxy: ProxyConfig.optional(),
     ca_file: z.string().min(1).optional().meta({
-      description: "PEM file of a private certificate authority, in place of the public ones.",
+      description: "PEM file of a private certificate authority, instead of the public ones.",
     }),
   })
   .superRefine((config, context) => {
@@ -76,22 +76,23 @@ export const ParquetConfig = z
       .min(1)
       .refine((text) => !text.includes("\0"), "A folder name cannot hold a NUL character.")
       .optional()
-      .meta({ description: "Folder of the lake. Created when missing; it has to be the sink's own." }),
+      .meta({ description: "Folder of the lake. Created if missing. Use a separate folder for each sink." }),
     s3: S3Config.optional(),
     table_format: z.enum(["plain", "delta"]).default("plain").meta({
       description:
-        "plain: all Parquet files in the folder of a table are the table. delta: each folder is a Delta Lake table, to be read through its log.",
+        "plain: a table is all Parquet files in its folder. delta: each folder is a Delta Lake table with a transaction log.",
     }),
     max_rows: z.int().min(1).max(1_000_000).default(100_000).meta({
-      description: "Rows are written as files when there are so many. A hundred thousand take about 30 MB of memory.",
+      description: "Write files when this many rows are waiting. A hundred thousand rows use about 30 MB of memory.",
     }),
     max_age: Duration.refine((ms) => ms >= 1_000 && ms <= 86_400_000, "Choose between 1s and 24h.")
       .prefault("15m")
       .meta({
-        description: "Or when the oldest of them has waited so long, in the log of events, where it is safe.",
+        description:
+          "Write files when the oldest waiting row has this age. Waiting rows are safe in the log of events.",
       }),
     mode: z.enum(["0600", "0640", "0644"]).default("0640").meta({
-      description: "Permission of files in a folder: for the owner, its group as well, or everybody.",
+      description: "File mode in a folder: for the owner, also the group, or everybody.",
     }),
   })
   .refine((config) => (config.folder === undefined) !== (config.s3 === undefined), {

@@ -17,43 +17,43 @@ export const PostgresConfig = z
   .strictObject({
     url: postgresUrl("one").optional().meta({
       description:
-        "Address with user and database, such as postgresql://plenum@db.example.com/buildings; in place of host, port, database, user and sslmode.",
+        "Address with user and database, such as postgresql://plenum@db.example.com/buildings; instead of host, port, database, user and sslmode.",
     }),
     host: z
       .string()
       .regex(/^(\/.*|[A-Za-z0-9._:[\]-]{1,253})$/, "Write the name of the server alone; port and database are options.")
       .optional()
       .meta({ description: "Name or address of the server, or the folder of its socket on this machine." }),
-    port: z.int().min(1).max(65_535).optional().meta({ description: "Port; 5432 without this." }),
-    database: PostgresIdentifier.optional().meta({ description: "Name of the database. It has to be there, in UTF8." }),
-    user: PostgresIdentifier.optional().meta({ description: "Role that we log in as." }),
-    password: SecretRef.optional().meta({ description: "Its password." }),
+    port: z.int().min(1).max(65_535).optional().meta({ description: "Port; 5432 by default." }),
+    database: PostgresIdentifier.optional().meta({ description: "Name of an existing database in UTF8." }),
+    user: PostgresIdentifier.optional().meta({ description: "Role of the login." }),
+    password: SecretRef.optional().meta({ description: "Password of the role." }),
     sslmode: SslModeOption.optional().meta({
       description:
-        "verify-full: TLS, and the server's certificate is checked, name included (require and verify-ca mean the same here); disable: readable for everybody on the way. verify-full without this, but for a socket.",
+        "verify-full (default, except for a socket): TLS with a verified certificate and name; require and verify-ca mean the same here. disable: no encryption.",
     }),
     allow_plain: z.boolean().default(false).meta({
-      description: "Allow `sslmode: disable` to another machine, so that password and data can be read on the way.",
+      description:
+        "Allow `sslmode: disable` to another machine. Others in the network can then read password and data.",
     }),
     ca_file: z.string().min(1).optional().meta({
-      description: "PEM file of a private certificate authority, in place of the public ones.",
+      description: "PEM file of a private certificate authority, instead of the public ones.",
     }),
     schema: SchemaName.default("plenum").meta({ description: "Schema of the tables." }),
     create: z.boolean().default(true).meta({
-      description: "Create the schema and the tables where they are missing, and columns that come later.",
+      description: "Create missing schemas and tables, and columns of later versions.",
     }),
     timescale: z.boolean().default(false).meta({
-      description:
-        "Make hypertables of TimescaleDB of the tables that only grow, when they are created; the extension has to be in the database.",
+      description: "Create the growing tables as TimescaleDB hypertables; the database must have the extension.",
     }),
     timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 600_000, "Choose between 1s and 10m.")
       .prefault("25s")
       .meta({
-        description: "Longest time of one statement; keep it below the sink's deadline. At most 10m.",
+        description: "Maximum time of one statement; at most 10m, and below the sink's deadline.",
       }),
     connect_timeout: Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Choose between 100ms and 2m.")
       .prefault("10s")
-      .meta({ description: "Longest time until the server has let us in; at most 2m." }),
+      .meta({ description: "Maximum time of a login; at most 2m." }),
   })
   .superRefine((config, context) => {
     const addIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });

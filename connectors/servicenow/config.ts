@@ -42,29 +42,29 @@ export const ServiceNowConfig = z
       .optional()
       .meta({ description: "User name (Basic), with password." }),
     password: SecretRef.optional().meta({ description: "Password (Basic), with user." }),
-    token: SecretRef.optional().meta({ description: "Token (Bearer), in place of user and password." }),
-    table: ServiceNowIdentifier.default("incident").meta({ description: "Table in which records are created." }),
+    token: SecretRef.optional().meta({ description: "Token (Bearer), instead of user and password." }),
+    table: ServiceNowIdentifier.default("incident").meta({ description: "Table of the records." }),
     assignment_group: z
       .string()
       .regex(/^[0-9a-f]{32}$/, "Write the group's sys_id, 32 of 0-9 and a-f.")
       .optional()
-      .meta({ description: "sys_id of the group that a new record is assigned to." }),
+      .meta({ description: "sys_id of the group for new records." }),
     priority: z.record(PriorityLetter, ImpactAndUrgency).prefault({}).meta({
-      description: "Impact and urgency for each of our priorities; ServiceNow's own for the others.",
+      description: "Impact and urgency for each alarm priority; ServiceNow's defaults for omitted ones.",
     }),
     fields: z
       .record(ConfigurableRecordField, z.union([z.string(), z.number(), z.boolean()]))
       .default({})
-      .meta({ description: "Further fields of every new record by name, such as caller_id." }),
+      .meta({ description: "Additional fields of every new record by name, such as caller_id." }),
     resolved_state: ChoiceValue.prefault("6").meta({ description: "Value of the field state that means resolved." }),
     reopen_state: ChoiceValue.optional().meta({
-      description: "Value of the field state by which a resolved record is opened when the alarm comes back.",
+      description: "Value of the field state that reopens a resolved record when the alarm returns.",
     }),
     close_code: z.string().min(1).max(100).optional().meta({
-      description: "Value of the field close_code, which most instances ask for.",
+      description: "Value of the field close_code, which most instances require.",
     }),
     close_notes: z.string().max(1_000).optional().meta({
-      description: "Text of the field close_notes, before when the alarm ended and how long it lasted.",
+      description: "Text of the field close_notes; the end and the duration of the alarm follow.",
     }),
     ...OUTBOUND_HTTP_OPTIONS,
     ...RECEIVER_OPTIONS,
@@ -78,7 +78,7 @@ export const ServiceNowConfig = z
     if (config.proxy !== undefined && URL.parse(config.url)?.protocol === "http:")
       reportIssue("url", "Through a proxy use https://, because the proxy would read the password.");
   })
-  .meta({ description: "An incident in ServiceNow for every alarm, edited in place and resolved when it is over." });
+  .meta({ description: "A ServiceNow incident per alarm, edited in place and resolved at the end." });
 export type ServiceNowConfig = z.infer<typeof ServiceNowConfig>;
 
 const isServiceNowBaseUrl = ({ hash, pathname, search }: URL): boolean =>

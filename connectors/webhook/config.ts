@@ -8,25 +8,25 @@ import { TemplateConfig } from "./formats/template.ts";
 const WebhookOptions = z.strictObject({
   url: z.union([ReceiverUrl, SecretRef]).optional().meta({
     description:
-      "Where it is posted to: https, unless its network is in allow_networks. Of a format for chats it is a secret reference, because whoever has the address can post there.",
+      "Address: https, unless its network is in allow_networks. A secret reference for chat formats, because the address is enough to post there.",
   }),
   secrets: z.array(SecretRef).max(5).default([]).meta({
-    description: "Signing keys (whsec_…, 24 to 64 bytes in base64). Two while a key is being exchanged.",
+    description: "Signing keys (whsec_…, 24 to 64 bytes in base64). Two during a key change.",
   }),
   unsigned: z.boolean().default(false).meta({
-    description: "Has to be true to send without a signature, so that nobody does it by accident.",
+    description: "Must be true to send without a signature, to prevent accidents.",
   }),
   format: z
     .enum(["cloudevents", "standard", ...FORMAT_NAMES, "template"])
     .default("cloudevents")
     .meta({
       description:
-        "Body. For every event: a CloudEvent in JSON, or type, timestamp and data as Standard Webhooks suggests. For alarms only: what the receiver of that name understands, or requests of your own (template).",
+        "Body. For every event: a CloudEvent in JSON (cloudevents), or type, timestamp and data (standard). For alarms only: the format of the named receiver, or your own requests (template).",
     }),
   key: SecretRef.optional().meta({
-    description: "Key of the integration at the receiver: pagerduty, jsm, incidentio; for ntfy a token.",
+    description: "Integration key of the receiver: pagerduty, jsm, incidentio; for ntfy a token.",
   }),
-  template: TemplateConfig.optional().meta({ description: "Requests of your own, for the format template." }),
+  template: TemplateConfig.optional().meta({ description: "Your own requests, for the format template." }),
   headers: RequestHeaders,
   ...OUTBOUND_HTTP_OPTIONS,
   ...RECEIVER_OPTIONS,
@@ -92,6 +92,6 @@ export const WebhookConfig = WebhookOptions.superRefine((config, context) => {
   if (Object.keys(headers).some((name) => /^webhook-/i.test(name)))
     reportIssue("headers", "The headers webhook-… are set by Plenum and cannot be changed.");
 }).meta({
-  description: "One POST for every event, signed as Standard Webhooks asks; or alarms, as a receiver understands them.",
+  description: "One POST per event, signed by Standard Webhooks; or alarms in the format of a receiver.",
 });
 export type WebhookConfig = z.infer<typeof WebhookConfig>;

@@ -82,12 +82,12 @@ const TemplateRequest = z.strictObject({
     .regex(/^([/?].*)?$/s, "Begin it with / or ?; it is put behind the path of `url`.")
     .default("")
     .meta({
-      description: "Put behind the path of `url`; the values of fields are percent-encoded.",
+      description: "Appended to the path of `url`; values of fields are percent-encoded.",
       examples: ["/tickets/{{place.id}}"],
     }),
   headers: RequestHeaders,
   body: z.json().optional().meta({
-    description: "JSON; a text that is one field and nothing else becomes the field's value.",
+    description: "JSON; a text that is exactly one field becomes the field's value.",
   }),
 });
 
@@ -101,28 +101,28 @@ const ResponseSuccessConditions = z.strictObject({
     .array(z.int().min(200).max(499))
     .min(1)
     .optional()
-    .meta({ description: "Statuses that say yes; without this every 2xx does." }),
+    .meta({ description: "Success statuses; every 2xx by default." }),
   body: z
     .strictObject({
-      path: ResponseJsonPath.meta({ description: "What of the answer is looked at.", examples: ["$.ok"] }),
-      equals: z.union([z.string(), z.number(), z.boolean(), z.null()]).meta({ description: "What it has to be." }),
+      path: ResponseJsonPath.meta({ description: "Path of the value in the response.", examples: ["$.ok"] }),
+      equals: z.union([z.string(), z.number(), z.boolean(), z.null()]).meta({ description: "Required value." }),
     })
     .optional()
-    .meta({ description: "What else the answer has to say; JSON." }),
+    .meta({ description: "Required content of the JSON response." }),
 });
 
 export const TemplateConfig = z
   .strictObject({
-    open: TemplateRequest.meta({ description: "What opens it." }),
-    update: TemplateRequest.optional().meta({ description: "What says that something is new; nothing without this." }),
-    close: TemplateRequest.optional().meta({ description: "What says that it is over; nothing without this." }),
-    success: ResponseSuccessConditions.prefault({}).meta({ description: "Which answers say yes." }),
+    open: TemplateRequest.meta({ description: "Request that opens an incident." }),
+    update: TemplateRequest.optional().meta({ description: "Request for a change; none without it." }),
+    close: TemplateRequest.optional().meta({ description: "Request for the end; none without it." }),
+    success: ResponseSuccessConditions.prefault({}).meta({ description: "Responses that count as success." }),
     id: ResponseJsonPath.optional().meta({
-      description: "Where the answer to `open` holds the id, which is then `{{place.id}}`.",
+      description: "Path of the id in the response to `open`, which is then `{{place.id}}`.",
       examples: ["$.data.id"],
     }),
-    ticket: ResponseJsonPath.optional().meta({ description: "Where it holds what people call it." }),
-    link: ResponseJsonPath.optional().meta({ description: "Where it holds the address for people; https." }),
+    ticket: ResponseJsonPath.optional().meta({ description: "Path of the number or key that people use." }),
+    link: ResponseJsonPath.optional().meta({ description: "Path of the address for people; https." }),
   })
   .superRefine((template, context) => {
     for (const operation of ["open", "update", "close"] as const) {

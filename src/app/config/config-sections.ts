@@ -28,9 +28,9 @@ const SourceSection = SourceConfig.safeExtend({
   }),
   silent_sensors: SilentSensorsConfig.meta({
     description:
-      "A report on sensors that seem dead, of what is read anyway: event `silent-sensors`, `plenum silent-sensors`. False for none.",
+      "Report of sensors that seem dead, from values that are read anyway: event `silent-sensors`, `plenum silent-sensors`. False for none.",
   }),
-}).meta({ description: "One monitored service: a base address and a token, with a quota of its own." });
+}).meta({ description: "One monitoring service: an address, a token and a quota." });
 
 type ConnectorConfigOptions = { readonly [Id in ConnectorName]: z.ZodOptional<(typeof CONNECTORS)[Id]["Config"]> };
 
@@ -49,14 +49,14 @@ const DEFAULT_RETRY_SCHEDULES_TEXT = [
 
 const SinkSection = z
   .strictObject({
-    enabled: z.boolean().default(true).meta({ description: "False keeps the sink's place but sends nothing." }),
+    enabled: z.boolean().default(true).meta({ description: "False keeps the sink's position but sends nothing." }),
     ...connectorConfigOptions,
     ...DeliveryConfig.shape,
     schedule: z
       .union([z.literal(false), z.array(Duration)])
       .optional()
       .meta({
-        description: `Waits between the attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h]; after the last it becomes a dead letter. An outage does not count. False: it is tried with the waits of \`retry\` for as long as it is kept. The default is the connector's: ${DEFAULT_RETRY_SCHEDULES_TEXT}.`,
+        description: `Waits between attempts for one event that the server answers but does not accept, e.g. [5s, 5m, 30m, 2h]; after the last attempt it becomes a dead letter. An outage does not count. False: retry with the waits of \`retry\` while the event is stored. The default is the connector's: ${DEFAULT_RETRY_SCHEDULES_TEXT}.`,
       }),
   })
   .superRefine((sink, context) => {
@@ -77,7 +77,7 @@ const SinkSection = z
     const retryWaits = schedule ?? defaultRetrySchedule(sink);
     return { ...sink, filter: eventFilterOfSink(sink), ...(retryWaits === false ? {} : { schedule: retryWaits }) };
   })
-  .meta({ description: "Where events go: one connector with its options, and how events get there." });
+  .meta({ description: "A destination of events: one connector with its options, and the delivery." });
 export type SinkConfigEntry = z.output<typeof SinkSection>;
 
 function listSinkConnectors(sink: Readonly<Partial<Record<ConnectorName, unknown>>>): readonly ConnectorName[] {
@@ -107,7 +107,7 @@ function eventFilterOfSink({ filter, ...sink }: DeliveryConfig): DeliveryConfig[
 }
 
 const LogLevel = z.enum(["trace", "debug", "info", "warn", "error", "silent"]).default("info");
-const LOG_LEVEL_DESCRIPTION = "JSON lines of this level and above go to standard error.";
+const LOG_LEVEL_DESCRIPTION = "Minimum level of the JSON lines on standard error.";
 const LogConfig = z.strictObject({ level: LogLevel.meta({ description: LOG_LEVEL_DESCRIPTION }) });
 
 export const ConfigSections = z.strictObject({
@@ -117,10 +117,13 @@ export const ConfigSections = z.strictObject({
   sources: z
     .record(EntryName, SourceSection)
     .refine((sources) => Object.keys(sources).length > 0, "Name at least one source.")
-    .meta({ description: "The monitored services, by a name of your own." }),
-  sinks: z.record(EntryName, SinkSection).prefault({}).meta({ description: "Where events go, by a name of your own." }),
+    .meta({ description: "The monitoring services, with names that you choose." }),
+  sinks: z
+    .record(EntryName, SinkSection)
+    .prefault({})
+    .meta({ description: "Destinations of events, with names that you choose." }),
   commands: CommandsConfig.prefault({}).meta({
-    description: "Tag writes from MQTT and the command line. Closed unless opened here.",
+    description: "Tag writes from MQTT and the command line. Disabled by default.",
   }),
 });
 export type ConfigSections = z.output<typeof ConfigSections>;

@@ -23,21 +23,21 @@ const ProxyUrl = z.string().superRefine((text, context) => {
 export const ProxyConfig = z
   .strictObject({
     url: ProxyUrl.meta({
-      description: "Address of an HTTP proxy; with https:// what is said to the proxy itself is encrypted as well.",
+      description: "Address of an HTTP proxy; with https:// the connection to the proxy is encrypted too.",
       examples: ["http://proxy.example.com:3128"],
     }),
     username: z
       .string()
       .regex(/^[^:\p{Cc}]{1,255}$/u, "A user name has neither `:` nor control characters.")
       .optional()
-      .meta({ description: "User name at the proxy (Basic), with password." }),
-    password: SecretRef.optional().meta({ description: "Password at the proxy (Basic), with username." }),
+      .meta({ description: "User name for the proxy (Basic), with password." }),
+    password: SecretRef.optional().meta({ description: "Password for the proxy (Basic), with username." }),
     allow_plain_http: z.boolean().default(false).meta({
-      description: "Allow the password over http:// to a proxy on another machine, readable for everybody on the way.",
+      description: "Allow the password over http:// to a proxy on another machine, where others can read it.",
     }),
     ca_file: z.string().min(1).optional().meta({
       description:
-        "PEM file of the private authority of an https:// proxy, in place of the public ones. The far end's stands beside `proxy`.",
+        "PEM file of the private authority of an https:// proxy, instead of the public ones. For the server's own authority see the option next to `proxy`.",
     }),
   })
   .superRefine((config, context) => {
@@ -49,7 +49,7 @@ export const ProxyConfig = z
     if (isUnencryptedRemoteUrl && config.password !== undefined && !config.allow_plain_http)
       addIssue("url", "A password needs https://; set allow_plain_http: true to send it readable anyway.");
   })
-  .meta({ description: "HTTP proxy on the way there; none by default, whatever the environment says." });
+  .meta({ description: "HTTP proxy for this connection. Without it no proxy is used, whatever the environment says." });
 export type ProxyConfig = z.infer<typeof ProxyConfig>;
 
 export interface HostAndPort {

@@ -20,7 +20,7 @@ export const SecretRef = z
             const message = findKernelPathComplaint(file);
             if (message !== null) context.addIssue({ code: "custom", message });
           })
-          .meta({ description: "Path of a file that holds nothing but the secret." }),
+          .meta({ description: "Path of a file that contains only the secret." }),
       }),
       z.strictObject({
         env: z
@@ -33,7 +33,7 @@ export const SecretRef = z
   )
   .meta({
     description:
-      "Where the secret is: {file: path}, readable by its owner only, or by its group where the file is read-only; or {env: NAME}.",
+      "The secret: {file: path}, readable by its owner only, or by its group if the file is read-only; or {env: NAME}.",
   });
 export type SecretRef = z.infer<typeof SecretRef>;
 

@@ -7,30 +7,30 @@ import { parsePublicKey } from "./approval/signature.ts";
 const WriteHours = z.string().regex(/^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$/, "Write hours as 06:00-18:00.");
 
 const CommonAllowedTagOptions = {
-  source: z.string().optional().meta({ description: "Name of the source; may be left out when there is only one." }),
-  site_id: z.int().meta({ description: "Id of the site that the tag has to belong to." }),
+  source: z.string().optional().meta({ description: "Name of the source; optional if there is only one." }),
+  site_id: z.int().meta({ description: "Id of the tag's site." }),
   tag_id: z
     .string()
     .regex(/^[^\s,*\p{Cc}]{1,128}$/u, "Write the id of one tag, without commas, spaces and wildcards.")
-    .meta({ description: "Id of exactly one tag. There are no wildcards on purpose." }),
+    .meta({ description: "Id of one tag. There are no wildcards on purpose." }),
   unit: z
     .string()
     .optional()
-    .meta({ description: "The unit that the tag must have; a changed unit closes the entry." }),
+    .meta({ description: "Required unit of the tag; if the unit changes, the tag may not be written." }),
   gateway_id: z
     .string()
     .optional()
-    .meta({ description: "Gateway of the tag; nothing is written while it is offline." }),
+    .meta({ description: "Gateway of the tag; the tag is not written while it is offline." }),
   min_interval: Duration.prefault("60s").meta({
-    description: "Least time between two writes of this tag. A controller's memory wears out by writing.",
+    description: "Minimum time between two writes of this tag. Writes wear out a controller's memory.",
   }),
-  max_per_day: z.int().min(1).default(48).meta({ description: "Most writes of this tag in any 24 hours." }),
-  hours: WriteHours.optional().meta({ description: "Only within these hours of the day, e.g. 06:00-18:00." }),
+  max_per_day: z.int().min(1).default(48).meta({ description: "Maximum writes of this tag in any 24 hours." }),
+  hours: WriteHours.optional().meta({ description: "Hours of the day in which writes are allowed, e.g. 06:00-18:00." }),
   restore: z.boolean().default(false).meta({
-    description: "Allow writes that end by themselves (`for_s`): the old value is put back after that time.",
+    description: "Allow timed writes (`for_s`): the old value is restored after that time.",
   }),
   second_person: z.boolean().default(false).meta({
-    description: "A second person has to agree to every write of this tag before it leaves, within its time to live.",
+    description: "A second person must agree to every write of this tag within its time to live.",
   }),
   plain: z.boolean().default(false).meta({
     description: "Accept a bare value such as `21.5` or `true` on the topic of this tag, next to JSON with an id.",
@@ -41,18 +41,18 @@ const CommonAllowedTagOptions = {
   from: z
     .array(z.string())
     .optional()
-    .meta({ description: "Only from these sinks' command topics, or `operator` for the command line." }),
+    .meta({ description: "Allowed senders: command topics of these sinks, or `operator` for the command line." }),
 };
 
 const AllowedNumberTag = z.strictObject({
   type: z.literal("number").meta({ description: "The tag takes a number." }),
-  min: z.number().meta({ description: "Smallest value that may be written." }),
-  max: z.number().meta({ description: "Largest value that may be written." }),
+  min: z.number().meta({ description: "Minimum value." }),
+  max: z.number().meta({ description: "Maximum value." }),
   max_step: z
     .number()
     .positive()
     .optional()
-    .meta({ description: "Largest change against a value read within the last 60 seconds." }),
+    .meta({ description: "Maximum change from a value that was read within the last 60 seconds." }),
   ...CommonAllowedTagOptions,
 });
 
@@ -92,9 +92,9 @@ export const WriteApprovalConfig = z
     approvers: z
       .record(z.string().regex(/^[a-z0-9][a-z0-9_-]{0,63}$/, "Use a-z, 0-9, _ and -."), ApproverPublicKey)
       .refine((approvers) => Object.keys(approvers).length > 0, "Name at least one person.")
-      .meta({ description: "Who may approve, by a name of your own, each with an Ed25519 public key." }),
+      .meta({ description: "Approvers, with names that you choose and an Ed25519 public key each." }),
     needed: z.int().min(1).default(1).meta({
-      description: "How many of them have to approve. With 1, whoever edits this file must hold no key.",
+      description: "Number of required approvals. With 1, the editor of this file must not have a key.",
     }),
     file: z
       .string()
@@ -117,38 +117,37 @@ export type WriteApprovalConfig = z.output<typeof WriteApprovalConfig>;
 
 /** Rules of writing to the building. Writing is closed unless this section opens it, tag by tag. */
 export const CommandsConfig = z.strictObject({
-  enabled: z.boolean().default(false).meta({ description: "Nothing is ever written while this is false." }),
+  enabled: z.boolean().default(false).meta({ description: "While this is false, Plenum writes no tag." }),
   rehearsal: z.boolean().default(false).meta({
-    description: "Do everything but the write itself, with the same answers, to look at commands before arming.",
+    description: "Do everything except the write, with the same results, to test commands.",
   }),
   default_ttl: Duration.prefault("30s").meta({
-    description: "Life of a command that does not state its own.",
+    description: "Time to live of a command that does not state one.",
   }),
-  max_ttl: Duration.prefault("5m").meta({ description: "Longest life that a command may ask for." }),
+  max_ttl: Duration.prefault("5m").meta({ description: "Maximum time to live that a command may request." }),
   max_payload_bytes: byteSizeSchema({ min: 64 })
     .prefault("16KiB")
-    .meta({ description: "Larger command messages are refused." }),
+    .meta({ description: "Larger command messages are rejected." }),
   group_window: Duration.prefault("200ms").meta({
-    description: "Commands that arrive within this time travel in one request of up to 20 tags; 0s sends each alone.",
+    description: "Commands that arrive within this time share one request of up to 20 tags; 0s sends each alone.",
   }),
   read_back_after: Duration.prefault("2s").meta({
-    description: "Time that a device gets before the written tag is read back.",
+    description: "Time between a write and reading the tag back.",
   }),
   max_per_hour: z.int().min(1).default(600).meta({
-    description: "Most writes of all tags of a source together in any hour, against a loop over many tags.",
+    description: "Maximum writes of all tags of a source in any hour, against loops over many tags.",
   }),
   max_restore_after: Duration.prefault("24h").meta({
-    description: "Longest time after which a write with `for_s` is put back.",
+    description: "Maximum time after which a write with `for_s` is restored.",
   }),
   approval: WriteApprovalConfig.optional().meta({
-    description: "Two-person rule: nothing is written while what decides about writing is not approved as it stands.",
+    description: "Two-person rule: nothing is written until the current write settings are approved.",
   }),
   audit_max_bytes: byteSizeSchema({ min: 1024 ** 2 })
     .prefault("4GiB")
     .meta({
-      description:
-        "Bytes that the audit log may take. From 80 % on there is a warning; beyond, nothing is written to the building.",
+      description: "Maximum size of the audit log. A warning appears at 80 %; at the limit no tag is written.",
     }),
-  allow: AllowedTagList.prefault([]).meta({ description: "The tags that may be written, one entry each." }),
+  allow: AllowedTagList.prefault([]).meta({ description: "Tags that may be written, one entry each." }),
 });
 export type CommandsConfig = z.output<typeof CommandsConfig>;

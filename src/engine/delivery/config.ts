@@ -4,8 +4,8 @@ import { SinkEventFilter } from "./filter.ts";
 
 const RetryDelays = z
   .strictObject({
-    first: Duration.prefault("1s").meta({ description: "Wait before the first retry; it doubles from then on." }),
-    max: Duration.prefault("5m").meta({ description: "Longest wait between two retries." }),
+    first: Duration.prefault("1s").meta({ description: "Wait before the first retry; each further wait doubles." }),
+    max: Duration.prefault("5m").meta({ description: "Maximum wait between two retries." }),
   })
   .meta({ description: "Waits between retries; half of each is random." });
 
@@ -14,14 +14,14 @@ export const DeliveryConfig = z
     filter: SinkEventFilter.prefault({}),
     from: z.enum(["now", "beginning", "state"]).default("now").meta({
       description:
-        "Where a new sink starts: with what happens from now on, with all that is kept, or with what is believed now (inventory, active alarms, last values).",
+        "Start of a new sink: new events only, all stored events, or the current state (inventory, active alarms, last values).",
     }),
     batch: z
       .int()
       .min(1)
       .max(5_000)
       .default(100)
-      .meta({ description: "Most events in one write, and so the most that can arrive twice after a crash." }),
+      .meta({ description: "Maximum events in one write, and so the maximum of duplicates after a crash." }),
     retry: RetryDelays.prefault({}),
     schedule: z.array(Duration).optional().meta({
       description:
@@ -31,15 +31,15 @@ export const DeliveryConfig = z
       .prefault("15m")
       .meta({
         description:
-          "What was delivered within this time is sent again when the far end was restarted, because some lose what they had acknowledged; 0s for never. For mqtt, influxdb and postgres, which notice it.",
+          "After a restart of the server, events that were delivered within this time are sent again, because some servers lose acknowledged data; 0s for never. For mqtt, influxdb and postgres, which can notice a restart.",
       }),
     sequence: z.boolean().default(false).meta({
       description:
-        "Each event carries its number in the count of what this sink was offered, so that a receiver sees that none is missing. For mqtt, kafka, webhook (cloudevents and standard), file and stdout.",
+        "Number each event of this sink, so that a receiver can prove that none is missing. For mqtt, kafka, webhook (cloudevents and standard), file and stdout.",
     }),
     deadline: Duration.prefault("30s").meta({
       description:
-        "How long one write may take. It begins anew with each acknowledgement of an MQTT broker, and with each request to a webhook, another receiver of alarms or an S3-compatible storage.",
+        "Maximum time of one write. It starts again with each acknowledgement of an MQTT broker, and with each request to a webhook, an alarm receiver or S3 storage.",
     }),
   })
   .meta({ description: "How events get to this sink." });

@@ -31,17 +31,17 @@ export const SinkEventFilter = z
           .transform(String),
       )
       .prefault([])
-      .meta({ description: "Site ids. Events about no single site pass only without this." }),
+      .meta({ description: "Site ids. Excludes events that belong to no single site." }),
     priorities: z
       .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
       .default([])
-      .meta({ description: "Alarm priorities: A, B, C. Only alarm events have one; others pass only without this." }),
+      .meta({ description: "Alarm priorities: A, B, C. Excludes events without a priority." }),
     sources: z
       .array(z.string())
       .default([])
-      .meta({ description: "Names of sources. The worker's own events pass only without this." }),
+      .meta({ description: "Names of sources. Excludes the worker's own events." }),
   })
-  .meta({ description: "Which events a sink gets." });
+  .meta({ description: "Events that the sink receives." });
 
 export type SinkEventFilter = z.infer<typeof SinkEventFilter>;
 

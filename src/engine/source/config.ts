@@ -45,23 +45,23 @@ const numberOption = (min: number, max: number, standard: number, description: s
   z.int().min(min).max(max).default(standard).meta({ description });
 
 const RequestDeadlinesConfig = z.strictObject({
-  connect_ms: numberOption(100, 60_000, 5_000, "Longest wait for a connection."),
+  connect_ms: numberOption(100, 60_000, 5_000, "Maximum time to connect."),
   headers_ms: numberOption(
     100,
     300_000,
     30_000,
-    "Longest wait for the first line of an answer; a slow gateway takes its time.",
+    "Maximum time until the first line of a response; slow gateways need time.",
   ),
-  total_ms: numberOption(100, 600_000, 60_000, "Longest time of one request, from the connection to the last byte."),
+  total_ms: numberOption(100, 600_000, 60_000, "Maximum time of a request, from the connection to the last byte."),
 });
 
 const ListPageSizeConfig = z.strictObject({
-  alarms: numberOption(1, 500, 500, "Alarms in one page; the interface allows 1 to 500."),
+  alarms: numberOption(1, 500, 500, "Alarms per page; the interface allows 1 to 500."),
   others: numberOption(
     1,
     1000,
     100,
-    "Records in one page of the other lists. The interface states only the default, 100.",
+    "Records per page of the other lists. The interface only states the default, 100.",
   ),
 });
 
@@ -70,11 +70,11 @@ const RequestQuotaConfig = z.strictObject({
     1,
     REQUESTS_PER_MINUTE,
     REQUESTS_PER_MINUTE,
-    `Requests per minute to tags read, write and history, each with up to ${TAGS_PER_REQUEST} tags. The interface allows ${REQUESTS_PER_MINUTE}; less leaves room for other programs of the same user.`,
+    `Requests per minute to read, write and history of tags, each with up to ${TAGS_PER_REQUEST} tags. The interface allows ${REQUESTS_PER_MINUTE}; use less if other programs use the same user.`,
   ),
   separate_endpoints: z.boolean().default(false).meta({
     description:
-      "True when read, write and history are known to be counted separately. The interface does not say; false cannot be refused.",
+      "True if the service counts read, write and history separately. The interface does not say; false is always safe.",
   }),
   reserve_for_writes: numberOption(
     0,
@@ -83,46 +83,45 @@ const RequestQuotaConfig = z.strictObject({
     "Requests per minute that only writes may use, so that a command never waits for a poll.",
   ),
   polite: z.number().min(0.05).max(1).default(1).meta({
-    description:
-      "Share of the requests that is used at most; 0.8 leaves a fifth of the quota to other programs of the same user.",
+    description: "Maximum share of the requests; 0.8 leaves a fifth of the quota to other programs of the same user.",
   }),
   list_requests_per_minute: numberOption(
     1,
     600,
     30,
-    "Requests per minute to lists and the token information. The interface states no limit; a refusal lowers it by itself.",
+    "Requests per minute to lists and token information. The interface states no limit; a rejection lowers it automatically.",
   ),
 });
 
 export const SourceConfig = z
   .strictObject({
     base_url: ServiceBaseUrl.transform(removeApiPathFromUrl).meta({
-      description: "Address of the service; /api/v1 behind it may be left out.",
+      description: "Address of the service; the path /api/v1 is optional.",
       examples: ["https://monitoring.example.com"],
     }),
     allow_plain_http: z.boolean().default(false).meta({
-      description: "Allow http:// to another machine. The token then travels readable; for test networks only.",
+      description:
+        "Allow http:// to another machine. Others in the network can then read the token; use it in test networks only.",
     }),
     token: SecretRef.meta({
-      description: "Where the access token is: {file: path}, readable by its owner only (chmod 600), or {env: NAME}.",
+      description: "The access token: {file: path}, readable by its owner only (chmod 600), or {env: NAME}.",
     }),
     time_zone: TimeZone.meta({
       description: "Time zone of the buildings, for days, weeks and months of history.",
       examples: ["Europe/Stockholm"],
     }),
     ca_file: z.string().min(1).optional().meta({
-      description: "Certificates (PEM) of a private authority, trusted besides the public ones.",
+      description: "PEM file of a private certificate authority, trusted in addition to the public ones.",
     }),
     proxy: ProxyConfig.optional(),
-    deadlines: RequestDeadlinesConfig.prefault({}).meta({ description: "How long a request may take." }),
+    deadlines: RequestDeadlinesConfig.prefault({}).meta({ description: "Time limits of a request." }),
     max_body_bytes: byteSizeSchema({ min: 65_536, max: 256 * 1024 * 1024 })
       .prefault("16MiB")
       .meta({
-        description:
-          "Largest answer that is read, and how much history is asked for at once at most: 64 bytes a value.",
+        description: "Maximum size of a response. Also limits a history request: 64 bytes per value.",
       }),
-    page_size: ListPageSizeConfig.prefault({}).meta({ description: "Records in one page of a list." }),
-    quota: RequestQuotaConfig.prefault({}).meta({ description: "How many requests the service gets." }),
+    page_size: ListPageSizeConfig.prefault({}).meta({ description: "Records per page of a list." }),
+    quota: RequestQuotaConfig.prefault({}).meta({ description: "Limits for the requests to the service." }),
   })
   .superRefine((config, context) => {
     const url = URL.parse(config.base_url);

@@ -18,24 +18,24 @@ export const PostgresState = z
   .strictObject({
     url: postgresUrl("several").meta({
       description:
-        "Address with user and database, such as postgresql://plenum@db.example.com/plenum. Several servers stand with commas between them (…@a:5432,b:5432/plenum); whichever takes writes is used.",
+        "Address with user and database, such as postgresql://plenum@db.example.com/plenum. Separate several servers by commas (…@a:5432,b:5432/plenum); the one that accepts writes is used.",
     }),
     password: SecretRef.optional().meta({ description: "Password of the user." }),
     ca_file: z
       .string()
       .min(1)
       .optional()
-      .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+      .meta({ description: "PEM file of a private certificate authority, instead of the public ones." }),
     allow_plain: z.boolean().default(false).meta({
-      description: "Allow `sslmode=disable` to another machine, so that password and data can be read on the way.",
+      description: "Allow `sslmode=disable` to another machine. Others in the network can then read password and data.",
     }),
     schema: SchemaName.default("plenum_state").meta({
       description:
-        "Schema of the state's tables, of which nothing else may be in it. Members with the same schema are one fleet. Created where the user may.",
+        "Schema for the tables of the state, and nothing else. Members with the same schema are one fleet. Created if the user is allowed to.",
     }),
     connections: z.int().min(2).max(100).default(4).meta({
       description:
-        "Connections that a member has for the states of its sources; four more are for leases, the kill switch and listening. Add one for every 50 sources or so.",
+        "Connections of a member for the states of its sources; it has four more for leases, the kill switch and notifications. Add about one per 50 sources.",
     }),
   })
   .superRefine(({ url, allow_plain }, context) => {
@@ -48,7 +48,7 @@ export const PostgresState = z
   })
   .meta({
     description:
-      "Keep the state in PostgreSQL (15 or newer) and share the sources out among all members that are started with the same configuration. The folder then holds only what belongs to this machine.",
+      "Keep the state in PostgreSQL (15 or newer), and distribute the sources to all members with the same configuration. The folder then holds only files of this machine.",
   });
 
 export type PostgresState = z.infer<typeof PostgresState>;
@@ -57,31 +57,30 @@ export const StateConfig = z
   .strictObject({
     folder: z.string().min(1).default("state").meta({
       description:
-        "Folder of the state, on a local disk. Created with access for its owner only; whoever owns it operates the worker, so one that others may write, or that belongs to another user, is refused.",
+        "Folder of the state, on a local disk. Plenum creates it with access for its owner only, who can operate the worker. It refuses a folder that others may write to or that belongs to another user.",
     }),
     postgres: PostgresState.optional(),
     max_bytes: byteSizeSchema({ min: MEBIBYTE }).prefault("1GiB").meta({
       description:
-        "Bytes that the log of events may take; with `postgres` that of each source by itself. Beyond, telemetry goes before alarms; a loss leaves a gap record.",
+        "Maximum size of the log of events; with `postgres`, per source. Above it, values are dropped before alarms, and a gap record is emitted.",
     }),
     max_age: Duration.prefault("7d").meta({
       description:
-        "How long an event waits for a sink that does not accept it. Counted is time in which the worker runs and its clock is not in doubt.",
+        "How long an event waits for a sink that does not accept it. Only time in which the worker runs with a verified clock counts.",
     }),
     replay_window: Duration.refine((ms) => ms >= MIN_REPLAY_WINDOW_MS, {
       message: "The replay window has to be 15m or longer: a sink may lose what it has just acknowledged.",
     })
       .prefault("24h")
       .meta({
-        description:
-          "How long an event is kept after every sink has it, so that it can be sent again. Counted as for max_age.",
+        description: "How long a delivered event is kept, so that it can be sent again. Counted like max_age.",
       }),
     plots: z.boolean().default(true).meta({
       description:
-        "Keep series for the plots of the status page: of each tag a day as it was read and a month by the hour, some 14 kB a tag. False clears them away.",
+        "Store time series for the plots of the status page: per tag one day of readings and one month of hourly values, about 14 kB a tag. False deletes them.",
     }),
   })
-  .meta({ description: "The state: what is remembered over restarts." });
+  .meta({ description: "State that survives restarts." });
 
 export type StateConfig = z.infer<typeof StateConfig>;
 

@@ -3,12 +3,12 @@ import type { Tag } from "../../core/model/building.ts";
 import { globMatches } from "../../core/values/glob.ts";
 
 const TagSelectionFields = {
-  sites: z.array(z.int()).min(1).optional().meta({ description: "Site ids; a tag of any of them." }),
+  sites: z.array(z.int()).min(1).optional().meta({ description: "Site ids; matches a tag of any of them." }),
   systems: z
     .array(z.string().min(1))
     .min(1)
     .optional()
-    .meta({ description: "System ids; a tag that the listing of any of them shows." }),
+    .meta({ description: "System ids; matches a tag that the list of any of them contains." }),
   units: z
     .array(z.string())
     .min(1)
@@ -19,7 +19,7 @@ const TagSelectionFields = {
     .optional()
     .meta({
       description:
-        "A pattern, or several, for the display name or the description: * is any text, ? is one character, case does not matter.",
+        "One or more patterns for the display name or the description: * is any text, ? is one character, case is ignored.",
     }),
   ids: z.array(z.string().min(1)).min(1).optional().meta({ description: "Tag ids." }),
 };

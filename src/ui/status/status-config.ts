@@ -5,7 +5,7 @@ import { SecretRef } from "../../core/runtime/secret.ts";
 const TrustedProxy = z.strictObject({
   address: z.union([z.ipv4(), z.ipv6()], { error: "Write the proxy's address as 192.0.2.7 or 2001:db8::7." }).meta({
     description:
-      "Address that the proxy connects from. Wrong passwords then count for the last address in X-Forwarded-For.",
+      "Address of the proxy's connections. Wrong passwords then count by the last address in X-Forwarded-For.",
   }),
   user_header: z
     .string()
@@ -13,7 +13,7 @@ const TrustedProxy = z.strictObject({
     .optional()
     .meta({
       description:
-        "Header in which the proxy names who is logged in, such as X-Forwarded-User. It says who did what; it lets nobody in.",
+        "Header with the user that is logged in at the proxy, such as X-Forwarded-User. It names the author of a change and grants no access.",
     }),
 });
 
@@ -21,26 +21,23 @@ export type TrustedProxy = z.output<typeof TrustedProxy>;
 
 export const StatusConfig = z
   .strictObject({
-    host: z
-      .string()
-      .default("127.0.0.1")
-      .meta({ description: "Address to listen on; loopback unless you say otherwise." }),
-    port: z.int().min(0).max(65_535).default(9850).meta({ description: "Port; 0 takes a free one." }),
+    host: z.string().default("127.0.0.1").meta({ description: "Address to listen on." }),
+    port: z.int().min(0).max(65_535).default(9850).meta({ description: "Port; 0 uses a free one." }),
     password: SecretRef.optional().meta({
       description:
-        "Password for the user `plenum`. Needed on any address but loopback, and for every change from the page except stopping all writing; health needs none.",
+        "Password of the user `plenum`. Required on any address except loopback, and for all changes from the page except stopping writes. Health checks need none.",
     }),
     viewer_password: SecretRef.optional().meta({
-      description: "Password for the user `viewer`, who may look and change nothing.",
+      description: "Password of the user `viewer`, who can read everything and change nothing.",
     }),
     metrics_token: SecretRef.optional().meta({
-      description: "Token (Authorization: Bearer) that opens /metrics and nothing else.",
+      description: "Token (Authorization: Bearer) for /metrics only.",
     }),
     trusted_proxy: TrustedProxy.optional().meta({
-      description: "The proxy in front, so that what it says about its visitors is believed.",
+      description: "Proxy in front of the page, whose headers about visitors are used.",
     }),
     behind_tls_proxy: z.boolean().default(false).meta({
-      description: "True states that a proxy in front speaks TLS. Needed on any address but loopback.",
+      description: "True states that a proxy in front uses TLS. Required on any address except loopback.",
     }),
   })
   .superRefine((status, context) => {

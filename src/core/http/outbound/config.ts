@@ -41,7 +41,7 @@ export const RequestHeaders = z
     }
   })
   .default({})
-  .meta({ description: "Further request headers; a value may be a secret reference." });
+  .meta({ description: "Additional request headers; a value can be a secret reference." });
 
 const IpNetworkText = z
   .string()
@@ -50,15 +50,15 @@ const IpNetworkText = z
 export const OUTBOUND_HTTP_OPTIONS = {
   timeout: Duration.refine((ms) => ms >= 100 && ms <= 30_000, "Choose between 100ms and 30s.")
     .prefault("15s")
-    .meta({ description: "Total time of one request, answer included; at most 30s." }),
+    .meta({ description: "Maximum time of one request with its response; at most 30s." }),
   allow_networks: z.array(IpNetworkText).max(100).default([]).meta({
-    description: "Networks (CIDR) that may be reached although they are not public; http is allowed only there.",
+    description: "Networks (CIDR) that are allowed although they are not public; http is allowed only there.",
   }),
   proxy: ProxyConfig.optional(),
   ca_file: z
     .string()
     .min(1)
     .optional()
-    .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+    .meta({ description: "PEM file of a private certificate authority, instead of the public ones." }),
 } as const;
 export type OutboundHttpConfig = z.infer<z.ZodObject<typeof OUTBOUND_HTTP_OPTIONS>>;

@@ -2,9 +2,9 @@ import { z } from "zod";
 import { Duration } from "../../../core/values/duration.ts";
 import { rejectDuplicateNames, TagSelection } from "../tag-selection.ts";
 
-const readClassName = z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." });
+const readClassName = z.string().min(1).meta({ description: "Name for logs, metrics and `plenum plan`." });
 const readClassSelection = TagSelection.prefault({}).meta({
-  description: "Which tags; every tag when left out. The first entry of the list that selects a tag has it.",
+  description: "Tags of this class; all tags by default. A tag belongs to the first class that selects it.",
 });
 
 export const ReadClass = z
@@ -22,10 +22,10 @@ export const ReadClass = z
     }),
     firm: z.boolean().default(false).meta({
       description:
-        "Keep this interval even when the wishes together exceed the quota; the other classes stretch. Firm classes together get at most 80 % of it.",
+        "Keep this interval even when all intervals together exceed the quota; other classes are stretched. Firm classes together get at most 80 % of the quota.",
     }),
     importance: z.number().positive().max(100).default(1).meta({
-      description: "When the wishes exceed the quota, a class of importance 2 stretches half as much.",
+      description: "When the intervals exceed the quota, a class of importance 2 is stretched half as much.",
     }),
     on_change: z.boolean().default(false).meta({
       description:
@@ -35,9 +35,10 @@ export const ReadClass = z
       .number()
       .nonnegative()
       .default(0)
-      .meta({ description: "With on_change: how far a number may move without being told." }),
+      .meta({ description: "With on_change: maximum change of a number that is not emitted." }),
     max_silence: Duration.prefault("1h").meta({
-      description: "With on_change: tell the value at least this often, so that silence is never read as steady.",
+      description:
+        "With on_change: emit the value at least this often, so that a reader can distinguish a constant value from a failure.",
     }),
   })
   .refine(({ deadband, on_change: onChange }) => deadband === 0 || onChange, {
@@ -48,6 +49,6 @@ export type ReadClass = z.infer<typeof ReadClass>;
 
 /** A tag belongs to the first read class that selects it. Other tags are not read. */
 export const ReadConfig = z.array(ReadClass).superRefine(rejectDuplicateNames).meta({
-  description: "Live reads: classes of tags with the age that their values may reach, specific ones first.",
+  description: "Live reads: classes of tags with their intervals, specific classes first.",
 });
 export type ReadConfig = z.infer<typeof ReadConfig>;

@@ -28,13 +28,13 @@ export const SilentSensorsConfig = z
     z.strictObject({
       every: Duration.refine((ms) => ms >= DAY_MS && ms <= 31 * DAY_MS, { message: "Write between 1d and 31d." })
         .prefault("7d")
-        .meta({ description: "How long tags are watched for one report, 1d to 31d." }),
+        .meta({ description: "Observation time of a report, 1d to 31d." }),
       exclude: SensorSelection.prefault({}).meta({
-        description: "Tags that are not judged at all: those that any of these entries fits.",
+        description: "Tags to leave out: tags that match any of these entries.",
       }),
       may_rest: SensorSelection.prefault({ units: [""], name: RESTING_TAG_NAME_PATTERNS }).meta({
         description:
-          "Tags that may stay at one value for as long as they like: those that any of these entries fits. By default what has no unit (states, modes, counters of starts) and what is called a set point or a limit. Booleans always may, and so may 0 of anything but a temperature, and 100 %.",
+          "Tags that may keep one value: tags that match any of these entries. By default tags without a unit (states, modes, start counters), set points and limits. Booleans, 0 of anything except a temperature, and 100 % are always allowed.",
       }),
     }),
   ])
