@@ -49,7 +49,7 @@ export function findBrokenLink(path: string): string | null {
   return dirname(absolutePath) === absolutePath ? null : findBrokenLink(dirname(absolutePath));
 }
 
-export function brokenLinkError(link: string, cause?: unknown): ConfigError {
+function brokenLinkError(link: string, cause?: unknown): ConfigError {
   return new ConfigError(`${link} is a link that leads nowhere.`, {
     field: "folder",
     hint: "Make the folder that it leads to, or choose another folder.",
