@@ -21,22 +21,22 @@ export interface EventFileWriter {
 /** Creates the file sink. Accepts an event when its line is on disk (fdatasync has returned). */
 export function createFileSink(config: FileConfig, context: ConnectorContext): Sink {
   const folder = resolve(config.folder);
-  const files: EventFileWriter =
+  const writer: EventFileWriter =
     config.path === undefined
       ? createDailyFileWriter(config, context)
       : createPartitionedFileWriter(config, config.path, context);
   async function withOpenFiles<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
-      await files.open(signal);
+      await writer.open(signal);
       return await work();
     } catch (error) {
-      await files.close().catch((cause: unknown) => context.log.debug({ err: cause }, "close after a failed write"));
+      await writer.close().catch((cause: unknown) => context.log.debug({ err: cause }, "close after a failed write"));
       throw signal.aborted ? signal.reason : fileErrorToFailure(error, folder, FULL_DISK_ADVICE);
     }
   }
 
-  const finishOldFiles = async (signal: AbortSignal) => ({ tickInMs: (await files.finishOldFiles?.(signal)) ?? 0 });
+  const finishOldFiles = async (signal: AbortSignal) => ({ tickInMs: (await writer.finishOldFiles?.(signal)) ?? 0 });
 
   return {
     maxBatch: MAX_BATCH_LINES,
@@ -46,15 +46,15 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
 
     write: (batch, signal, _accepted, offer) =>
       withOpenFiles(signal, async () => {
-        await files.write(batch, offer?.sequences, signal);
+        await writer.write(batch, offer?.sequences, signal);
         return EVENTS_ACCEPTED;
       }),
 
-    ...(files.finishOldFiles === undefined
+    ...(writer.finishOldFiles === undefined
       ? {}
       : { tick: (signal) => withOpenFiles(signal, () => finishOldFiles(signal)) }),
 
-    close: () => files.close(),
+    close: () => writer.close(),
 
     probe: () => checkFolderWritable(folder, FULL_DISK_ADVICE),
   };

@@ -3,9 +3,9 @@ import type { ServerInstance } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import { findErrorInSuccessResponse, isWrongPathError, parseErrorText } from "./classify-write-response.ts";
 import type { InfluxConfig } from "./config.ts";
-import type { HttpExchange } from "./http-exchange.ts";
+import type { InfluxClient } from "./http-client.ts";
 
-export function createBucketClient(config: InfluxConfig, writePath: string, exchange: HttpExchange) {
+export function createBucketClient(config: InfluxConfig, writePath: string, exchange: InfluxClient) {
   const database = config.database ?? "";
 
   async function runQuery(statement: string, signal: AbortSignal): Promise<string> {
@@ -93,7 +93,7 @@ const MAX_METRICS_RESPONSE_BYTES = 4 * 1024 ** 2;
 
 /** Detects a restart by the start time in the metrics of the server. Returns null if the metrics are not available. */
 export async function detectInfluxRestart(
-  exchange: Pick<HttpExchange, "get">,
+  exchange: Pick<InfluxClient, "get">,
   storedInstance: string | null,
   signal: AbortSignal,
 ): Promise<ServerInstance | null> {

@@ -5,7 +5,7 @@ import { isHtmlPage } from "../../src/core/http/html-page-detection.ts";
 import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
-import type { InfluxHttpResponse } from "./http-exchange.ts";
+import type { InfluxHttpResponse } from "./http-client.ts";
 import type { WriteOutcome } from "./store-protocol-lines.ts";
 
 const MAX_ERROR_REASON_LENGTH = 300;

@@ -49,7 +49,10 @@ export function* encodeEventLines(event: Event, settings: InfluxPointSettings): 
   }
 }
 
-type SimpleKind = Exclude<AnyEvent["type"], "tag-history" | "silent-sensors" | (AlarmEvent | InventoryEvent)["type"]>;
+type KindWithOwnPointBuilder = Exclude<
+  AnyEvent["type"],
+  "tag-history" | "silent-sensors" | (AlarmEvent | InventoryEvent)["type"]
+>;
 
 function buildEventPoint(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): InfluxPoint {
   if (event.type.startsWith("alarm-")) return buildAlarmPoint(event as AlarmEvent);
@@ -57,7 +60,7 @@ function buildEventPoint(event: Exclude<AnyEvent, { type: "tag-history" | "silen
   return pointBuilders[event.type]?.(event as never) ?? buildInventoryPoint(event as InventoryEvent);
 }
 
-const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind>) => InfluxPoint } = {
+const POINT_BUILDER_BY_KIND: { readonly [Kind in KindWithOwnPointBuilder]: (event: Event<Kind>) => InfluxPoint } = {
   /** An unreadable or stale value has a quality and no value, so it does not pull an average towards 0. */
   "tag-value": ({ data: { tag, value, quality, latencyMs, behindGateway, staleReason, type } }) => ({
     measurement: "tag_value",

@@ -9,7 +9,7 @@ import { createBucketClient, detectInfluxRestart } from "./bucket-client.ts";
 import { classifyWriteError, classifyWriteResponse, mapWriteError } from "./classify-write-response.ts";
 import type { InfluxConfig } from "./config.ts";
 import { encodeEventLines, type InfluxPointSettings } from "./event-points.ts";
-import { createHttpExchange, type HttpExchange, type RequestBody } from "./http-exchange.ts";
+import { createInfluxClient, type InfluxClient, type RequestBody } from "./http-client.ts";
 import { createNameLookup } from "./site-and-tag-names.ts";
 import {
   countLines,
@@ -30,12 +30,12 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   const reportDroppedPoints = createDroppedPointsReporter(context);
   const readAuthorization = createAuthorizationReader(config, context);
   const proxy = openProxy(config.proxy, clock);
-  let exchange: HttpExchange | null = null;
+  let httpClient: InfluxClient | null = null;
 
   /** Reads the secrets again at each open, so a replaced token needs no restart. */
-  function connectToInflux(): HttpExchange {
-    exchange?.close();
-    exchange = createHttpExchange({
+  function connectToInflux(): InfluxClient {
+    httpClient?.close();
+    httpClient = createInfluxClient({
       url: config.url,
       authorization: readAuthorization(),
       gzip: config.gzip,
@@ -43,12 +43,12 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       ca: config.ca_file === undefined ? undefined : readCertificateFile(config.ca_file, "ca_file"),
       proxy,
     });
-    return exchange;
+    return httpClient;
   }
 
-  const createBucketClientFor = (connected: HttpExchange) => createBucketClient(config, writePath, connected);
+  const createBucketClientFor = (connected: InfluxClient) => createBucketClient(config, writePath, connected);
 
-  async function send(lines: readonly EventLines[], client: HttpExchange, signal: AbortSignal): Promise<WriteOutcome> {
+  async function send(lines: readonly EventLines[], client: InfluxClient, signal: AbortSignal): Promise<WriteOutcome> {
     const count = countLines(lines);
     const outcome = await client.post(writePath, buildRequestBody(lines), signal).then(
       (response) => classifyWriteResponse(response, config, count),
@@ -100,7 +100,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     async write(offered, signal, _accepted, offer) {
       signal.throwIfAborted();
-      const client = exchange ?? connectToInflux();
+      const client = httpClient ?? connectToInflux();
       const retryForMissingNames = await nameLookup.prepare(offered, offer?.committedAt);
       if (retryForMissingNames?.from === 0) throw retryForMissingNames.error;
       const batch = offered.slice(0, retryForMissingNames?.from);
@@ -113,30 +113,30 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     },
 
     async close() {
-      exchange?.close();
-      exchange = null;
+      httpClient?.close();
+      httpClient = null;
     },
 
     /** Tests the sink with an empty write, which reveals missing permissions, a missing bucket or a wrong path. */
     async probe(signal) {
-      const bucketClient = createBucketClientFor(exchange ?? connectToInflux());
+      const bucketClient = createBucketClientFor(httpClient ?? connectToInflux());
       try {
         if (!(await bucketClient.isMissing(signal))) return;
         if (config.create_database) await bucketClient.checkMayCreate(signal);
-        else await exchange?.post(writePath, "", signal);
+        else await httpClient?.post(writePath, "", signal);
       } catch (error) {
         throw await mapInfluxError(error, signal);
       }
     },
 
-    detectRestart: (before, signal) => detectInfluxRestart(exchange ?? connectToInflux(), before, signal),
+    detectRestart: (before, signal) => detectInfluxRestart(httpClient ?? connectToInflux(), before, signal),
 
     async retentionMs(signal) {
       try {
-        return await createBucketClientFor(exchange ?? connectToInflux()).retentionMs(signal);
+        return await createBucketClientFor(httpClient ?? connectToInflux()).retentionMs(signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
-        // A token that may only write gets no response; VictoriaMetrics and InfluxDB 3 lack the endpoint.
+        // This request fails for a token that may only write, and for VictoriaMetrics and InfluxDB 3, which lack the endpoint.
         log.debug({ err: error }, "the server does not say how long it keeps points");
         return null;
       }

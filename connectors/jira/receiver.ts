@@ -103,8 +103,9 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       if (!isOpen) warnOnce("an alarm is back and its issue stays closed, because no transition opens it", reference);
       if (isOpen && !(await editIssue(id, incident, signal))) return false;
       // A workflow may reject comments on a closed issue.
-      const allow = isOpen ? [404] : [400, 403, 404];
-      if (noteLabels !== null) await addComment(id, renderComment(incident, noteLabels, format), signal, allow);
+      const allowedStatuses = isOpen ? [404] : [400, 403, 404];
+      if (noteLabels !== null)
+        await addComment(id, renderComment(incident, noteLabels, format), signal, allowedStatuses);
       return true;
     },
 

@@ -162,15 +162,16 @@ async function connectAndReadVersions(connection: kafka.Connection, address: Hos
       address,
       async request(versions, ...values) {
         const support = apiKeys.find(({ apiKey }) => apiKey === versions[0]?.key);
-        const request = versions.find(
+        const requestVersion = versions.find(
           ({ version }) => support !== undefined && version >= support.minVersion && version <= support.maxVersion,
         );
-        if (request === undefined) {
+        if (requestVersion === undefined) {
           const message = `${describeBroker(address).name} does not know a request that is needed.`;
           throw new UnsupportedKafkaRequest(message, { hint: "It has to be Kafka 0.11 or newer." });
         }
-        return request.async(connection, ...values).catch((error: unknown) => {
-          if (error instanceof kafka.ResponseError) return error.response as Awaited<ReturnType<typeof request.async>>;
+        return requestVersion.async(connection, ...values).catch((error: unknown) => {
+          if (error instanceof kafka.ResponseError)
+            return error.response as Awaited<ReturnType<typeof requestVersion.async>>;
           throw error instanceof kafka.NetworkError ? (connectionError ?? error) : error;
         });
       },

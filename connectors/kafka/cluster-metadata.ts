@@ -38,7 +38,7 @@ export type KafkaCluster = ReturnType<typeof createKafkaCluster>;
 
 export function createKafkaCluster(config: KafkaConfig, connections: BrokerConnections, clock: Clock) {
   const topicCache = new Map<string, { readonly topic: TopicMetadata; readonly atMs: number }>();
-  const requestedAtByTopic = new Map<string, number>();
+  const firstRequestMsByTopic = new Map<string, number>();
   let knownBrokers: readonly HostAndPort[] = [];
 
   async function requestAnyBroker<T>(send: (broker: BrokerConnection) => Promise<T>): Promise<T> {
@@ -73,10 +73,10 @@ export function createKafkaCluster(config: KafkaConfig, connections: BrokerConne
 
   /** Returns true for a missing topic that was requested recently: the brokers may be creating it. */
   function isTopicBeingCreated({ name, code }: TopicMetadata): boolean {
-    if (code === 0) requestedAtByTopic.delete(name);
+    if (code === 0) firstRequestMsByTopic.delete(name);
     if (!config.create_topics || getErrorName(code) !== "UNKNOWN_TOPIC_OR_PARTITION") return false;
-    const firstRequestedMs = requestedAtByTopic.get(name) ?? clock.monotonic();
-    requestedAtByTopic.set(name, firstRequestedMs);
+    const firstRequestedMs = firstRequestMsByTopic.get(name) ?? clock.monotonic();
+    firstRequestMsByTopic.set(name, firstRequestedMs);
     return clock.monotonic() - firstRequestedMs < TOPIC_CREATION_TIMEOUT_MS;
   }
 

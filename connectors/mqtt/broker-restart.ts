@@ -12,12 +12,12 @@ interface StoredBrokerState {
   readonly measured?: TimeSinceBoot;
 }
 
-type BrokerReport = StoredBrokerState & { readonly sessionLost: boolean };
+type BrokerCheck = StoredBrokerState & { readonly sessionLost: boolean };
 
 /** Tolerance in uptime comparisons: brokers publish the uptime every 10 s, and the response takes time. */
 const UPTIME_TOLERANCE_MS = 15_000;
 
-export function detectBrokerRestart(stored: string | null, { sessionLost, ...current }: BrokerReport): ServerInstance {
+export function detectBrokerRestart(stored: string | null, { sessionLost, ...current }: BrokerCheck): ServerInstance {
   const previousState = stored === null ? null : parseBrokerState(stored);
   const isNewInstance = previousState !== null && (sessionLost || isUptimeTooShort(current, previousState));
   return { instanceId: JSON.stringify(current), isNew: isNewInstance };
@@ -35,9 +35,9 @@ function parseBrokerState(stored: string): StoredBrokerState | null {
 function isUptimeTooShort(current: StoredBrokerState, previous: StoredBrokerState): boolean {
   if (current.uptime === null || previous.uptime === null) return false;
   const uptimeGrowthMs = (current.uptime - previous.uptime) * 1_000;
-  const measuredMs = measureElapsedMs(previous.measured, current.measured);
-  const isPlausible = measuredMs !== null && uptimeGrowthMs <= measuredMs + UPTIME_TOLERANCE_MS;
-  return uptimeGrowthMs < Math.max(0, (isPlausible ? measuredMs : current.atMs - previous.atMs) - UPTIME_TOLERANCE_MS);
+  const elapsedMs = measureElapsedMs(previous.measured, current.measured);
+  const isPlausible = elapsedMs !== null && uptimeGrowthMs <= elapsedMs + UPTIME_TOLERANCE_MS;
+  return uptimeGrowthMs < Math.max(0, (isPlausible ? elapsedMs : current.atMs - previous.atMs) - UPTIME_TOLERANCE_MS);
 }
 
 function measureElapsedMs(from: TimeSinceBoot | undefined, to: TimeSinceBoot | undefined): number | null {

@@ -180,7 +180,7 @@ export function createPublisher(stream: Pick<Writable, "write">, version: 4 | 5)
 
 type OnAcknowledged = (id: number, reason: number) => void;
 
-/** First byte of a PUBACK packet. The library reports packets with other flags. */
+/** First byte of a valid PUBACK packet. The library reports an error for other flags. */
 const PUBACK_TYPE_BYTE = 0x40;
 const MAX_LENGTH_BYTES = 4;
 const PACKET_ID_BYTES = 2;

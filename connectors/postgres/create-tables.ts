@@ -14,13 +14,13 @@ import {
   columnPath,
   joinQuotedColumnNames,
   qualifiedName,
-  type TableTarget,
+  type TableSettings,
   VERSION_TABLE,
 } from "./sql-statements.ts";
 
 export interface TableRequirements {
   readonly tables: readonly LakeTable[];
-  readonly target: TableTarget;
+  readonly target: TableSettings;
   readonly create: boolean;
   readonly timeoutMs: number;
 }
@@ -89,7 +89,7 @@ export async function checkTablePrivileges(session: PostgresSession, requirement
 }
 
 /** Prevents other Plenum workers from changing tables until the transaction ends. */
-export async function lockTables(session: PostgresSession, { schema }: TableTarget): Promise<void> {
+export async function lockTables(session: PostgresSession, { schema }: TableSettings): Promise<void> {
   await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(TABLE_LOCK_NUMBER), schema]);
 }
 
@@ -99,7 +99,7 @@ function hasMissingTableParts({ tables, columns }: MissingTableParts): boolean {
   return tables.length + columns.length > 0;
 }
 
-function createMissingTablesError({ tables, columns }: MissingTableParts, { schema }: TableTarget): ConfigError {
+function createMissingTablesError({ tables, columns }: MissingTableParts, { schema }: TableSettings): ConfigError {
   const names = [
     ...tables.map(({ name }) => `the table ${name}`),
     ...columns.map(({ table, column }) => `the column ${table.name}.${column.name}`),
@@ -197,7 +197,7 @@ interface MissingTableParts {
 }
 
 /** Finds missing tables and columns. Throws ConfigError if an existing table does not fit our rows. */
-function findMissing(tables: readonly LakeTable[], catalog: DatabaseCatalog, target: TableTarget): MissingTableParts {
+function findMissing(tables: readonly LakeTable[], catalog: DatabaseCatalog, target: TableSettings): MissingTableParts {
   const columns = tables.flatMap((table) => {
     const catalogTable = catalog.tables.get(table.name);
     if (catalogTable === undefined) return [];
@@ -213,7 +213,7 @@ function findMissing(tables: readonly LakeTable[], catalog: DatabaseCatalog, tar
   return { tables: tables.filter(({ name }) => !catalog.tables.has(name)), columns };
 }
 
-function checkTableColumns(table: LakeTable, existing: CatalogTable, target: TableTarget): void {
+function checkTableColumns(table: LakeTable, existing: CatalogTable, target: TableSettings): void {
   const name = formatTableName(target, table);
   if (!["r", "p"].includes(existing.kind)) {
     throw tableError(`${name} is no table.`, "Rename what has that name, or let schema name another.");
@@ -252,6 +252,6 @@ function tableError(message: string, hint: string): ConfigError {
   return new ConfigError(message, { field: "schema", hint });
 }
 
-function formatTableName({ schema }: TableTarget, { name }: LakeTable): string {
+function formatTableName({ schema }: TableSettings, { name }: LakeTable): string {
   return `${schema}.${name}`;
 }

@@ -14,8 +14,8 @@ import { writeBatch } from "./write-batch.ts";
 /** Sink that accepts an event when the transaction with its rows has committed. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
   const address = parsePostgresAddress(config);
-  const tableTarget = { schema: config.schema, timescale: config.timescale };
-  const requirements = { tables: LAKE_TABLES, target: tableTarget, create: config.create, timeoutMs: config.timeout };
+  const tableSettings = { schema: config.schema, timescale: config.timescale };
+  const requirements = { tables: LAKE_TABLES, target: tableSettings, create: config.create, timeoutMs: config.timeout };
   const password = config.password === undefined ? () => null : secretReader(config.password, context.clock);
   const insertStatements = new Map<string, string>();
   let currentSession: PostgresSession | null = null;
@@ -27,7 +27,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     return openPostgresSession(options, signal);
   }
 
-  async function cutOnAbort<T>(session: PostgresSession, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function endOnAbort<T>(session: PostgresSession, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     const endSession = () => session.cut(signal.reason);
     signal.addEventListener("abort", endSession, { once: true });
     try {
@@ -52,7 +52,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     await closeSession();
     const newSession = await connectToPostgres(signal);
     try {
-      await cutOnAbort(newSession, signal, async () => {
+      await endOnAbort(newSession, signal, async () => {
         warnOfCrashDataLoss(await refuseUnsuitableServer(newSession), context.log);
         await prepareTables(newSession, requirements, context.log);
       });
@@ -74,7 +74,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     maxBatch: 5_000,
     toleratesRepeats: true,
     serverId: createHash("sha256")
-      .update(JSON.stringify([address, tableTarget.schema]))
+      .update(JSON.stringify([address, tableSettings.schema]))
       .digest("hex"),
     async open(signal) {
       await mapSqlErrors(signal, () => prepareSession(signal));
@@ -88,8 +88,8 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
       return mapSqlErrors(signal, async () => {
         const session = await prepareSession(signal);
         const recheckTables = () => prepareTables(session, requirements, context.log);
-        const options = { session, target: tableTarget, timeoutMs: config.timeout, insertStatements, recheckTables };
-        return cutOnAbort(session, signal, () => writeBatch(offeredEvents, options));
+        const options = { session, target: tableSettings, timeoutMs: config.timeout, insertStatements, recheckTables };
+        return endOnAbort(session, signal, () => writeBatch(offeredEvents, options));
       });
     },
     close: closeSession,
@@ -97,7 +97,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
       await mapSqlErrors(signal, async () => {
         const probeSession = await connectToPostgres(signal);
         try {
-          await cutOnAbort(probeSession, signal, async () => {
+          await endOnAbort(probeSession, signal, async () => {
             warnOfCrashDataLoss(await refuseUnsuitableServer(probeSession), context.log);
             await checkTablePrivileges(probeSession, requirements);
           });
@@ -110,7 +110,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
       const session = currentSession;
       if (session === null) return null;
       try {
-        return await cutOnAbort(session, signal, () => readServerInstance(session, before));
+        return await endOnAbort(session, signal, () => readServerInstance(session, before));
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         context.log.debug({ err: error }, "the database server does not say which of its lives this is");

@@ -2,12 +2,12 @@ import { quoteSqlName, quoteSqlText } from "../../src/core/postgres/sql-quoting.
 import type { Column, LakeTable } from "../shared/lake/table-model.ts";
 import { SQL_TYPES } from "./column-encoding.ts";
 
-export interface TableTarget {
+export interface TableSettings {
   readonly schema: string;
   readonly timescale: boolean;
 }
 
-export function qualifiedName({ schema }: Pick<TableTarget, "schema">, table: Pick<LakeTable, "name">): string {
+export function qualifiedName({ schema }: Pick<TableSettings, "schema">, table: Pick<LakeTable, "name">): string {
   return `${quoteSqlName(schema)}.${quoteSqlName(table.name)}`;
 }
 
@@ -16,7 +16,7 @@ export function joinQuotedColumnNames(names: readonly string[]): string {
 }
 
 /** Lists the primary key columns, sort columns first if possible. A hypertable needs its time column in the key. */
-export function buildPrimaryKey(table: LakeTable, { timescale }: Pick<TableTarget, "timescale">): readonly string[] {
+export function buildPrimaryKey(table: LakeTable, { timescale }: Pick<TableSettings, "timescale">): readonly string[] {
   const names = timescale && table.rowPolicy === "append" ? new Set([...table.key, table.time]) : table.key;
   const key = [...names];
   const leadingSortColumns = table.sortedBy.every((name) => key.includes(name)) ? table.sortedBy : [];
@@ -28,7 +28,7 @@ export function buildPrimaryKey(table: LakeTable, { timescale }: Pick<TableTarge
  * rows with the same key, a table of versions keeps the new row. Other tables keep the stored row if the key contains
  * the event id, otherwise the row with the higher `observed_at` and position.
  */
-export function buildInsertSql(table: LakeTable, target: TableTarget, arrays: readonly boolean[]): string {
+export function buildInsertSql(table: LakeTable, target: TableSettings, arrays: readonly boolean[]): string {
   const key = buildPrimaryKey(table, target);
   const names = table.columns.map(({ name }) => name);
   const arrayParameterColumns = table.columns.flatMap((column, n) => (arrays[n] ? [{ column, n }] : []));
@@ -60,11 +60,11 @@ function sqlParameterType({ type }: Pick<Column, "type">): string {
 /** Table of the columns that Plenum created; distinguishes a new column from a dropped column. */
 export const VERSION_TABLE = { name: "schema_version" } as const;
 
-export function buildCreateSchemaSql({ schema }: TableTarget): string {
+export function buildCreateSchemaSql({ schema }: TableSettings): string {
   return `create schema ${quoteSqlName(schema)}`;
 }
 
-export function buildCreateVersionTableSql(target: TableTarget): string {
+export function buildCreateVersionTableSql(target: TableSettings): string {
   const name = qualifiedName(target, VERSION_TABLE);
   return `create table if not exists ${name} (
   version integer not null primary key,
@@ -78,7 +78,7 @@ export function columnPath(table: LakeTable, column: Column): string {
   return `${table.name}.${column.name}`;
 }
 
-export function buildCreateTableSql(table: LakeTable, target: TableTarget): string {
+export function buildCreateTableSql(table: LakeTable, target: TableSettings): string {
   const name = qualifiedName(target, table);
   const key = buildPrimaryKey(table, target);
   const columns = table.columns.map(
@@ -92,7 +92,7 @@ export function buildCreateTableSql(table: LakeTable, target: TableTarget): stri
   ].join(";\n");
 }
 
-function buildCreateIndexesSql(table: LakeTable, target: TableTarget): readonly string[] {
+function buildCreateIndexesSql(table: LakeTable, target: TableSettings): readonly string[] {
   const name = qualifiedName(target, table);
   const leadingKeyColumns = buildPrimaryKey(table, target).slice(0, table.sortedBy.length);
   const isSortedByPrimaryKey = table.sortedBy.every((column, n) => leadingKeyColumns[n] === column);
@@ -105,17 +105,17 @@ function buildCreateIndexesSql(table: LakeTable, target: TableTarget): readonly 
   ];
 }
 
-export function buildAddColumnSql(table: LakeTable, column: Column, target: TableTarget): string {
+export function buildAddColumnSql(table: LakeTable, column: Column, target: TableSettings): string {
   const columnDefinition = `${quoteSqlName(column.name)} ${SQL_TYPES[column.type].name}`;
   return `alter table ${qualifiedName(target, table)} add column if not exists ${columnDefinition};
 ${buildColumnCommentSql(table, column, target)}`;
 }
 
-function buildColumnCommentSql(table: LakeTable, column: Column, target: TableTarget): string {
+function buildColumnCommentSql(table: LakeTable, column: Column, target: TableSettings): string {
   return `comment on column ${qualifiedName(target, table)}.${quoteSqlName(column.name)} is ${quoteSqlText(column.about)}`;
 }
 
-export function buildCreateHypertableSql(table: LakeTable, target: TableTarget, functions: string): string {
+export function buildCreateHypertableSql(table: LakeTable, target: TableSettings, functions: string): string {
   const [relation, time] = [quoteSqlText(qualifiedName(target, table)), quoteSqlText(table.time)];
   return `select ${quoteSqlName(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
 }

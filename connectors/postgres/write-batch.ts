@@ -15,11 +15,11 @@ import {
 } from "../shared/lake/table-model.ts";
 import { type ColumnWriter, createColumnWriter, type StatementParameter, toPostgresText } from "./column-encoding.ts";
 import { lockTables } from "./create-tables.ts";
-import { buildInsertSql, joinQuotedColumnNames, qualifiedName, type TableTarget } from "./sql-statements.ts";
+import { buildInsertSql, joinQuotedColumnNames, qualifiedName, type TableSettings } from "./sql-statements.ts";
 
 export interface BatchContext {
   readonly session: PostgresSession;
-  readonly target: TableTarget;
+  readonly target: TableSettings;
   readonly timeoutMs: number;
   readonly insertStatements: Map<string, string>;
   recheckTables(): Promise<boolean>;
@@ -188,7 +188,7 @@ async function findChangedRows(
   session: PostgresSession,
   table: LakeTable,
   updates: readonly LakeRow[],
-  target: TableTarget,
+  target: TableSettings,
 ) {
   const keyColumns = table.key.filter((name) => name !== table.time);
   const keyValuesByColumn = keyColumns.map((name) => updates.map((row) => String(row[findColumnIndex(table, name)])));

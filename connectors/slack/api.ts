@@ -130,7 +130,7 @@ const SlackMessageWithMetadata = z.looseObject({
   metadata: z.looseObject({ event_type: z.string(), event_payload: z.record(z.string(), z.unknown()) }),
 });
 
-/** Returns messages with a mark: all of a thread, but of a channel only the first page with a match. */
+/** Returns messages with a mark: all of a thread, or the first page of a channel that has such messages. */
 export async function listMarkedMessages(
   api: SlackApi,
   method: "conversations.history" | "conversations.replies",

@@ -168,7 +168,7 @@ const CLOCK_TOLERANCE_MS = 3_600_000;
 
 const MAX_PERMALINK_LENGTH = 2_000;
 
-/** https://docs.slack.dev/apis/web-api/rate-limits; `chat.update` and the histories are of tier 3. */
+/** Slack's rate limits (https://docs.slack.dev/apis/web-api/rate-limits): `chat.update` and histories have tier 3. */
 const SLACK_RATE_LIMITS: NonNullable<AlarmReceiver["rates"]> = [
   { count: 1, inMs: 1_000, of: ["open", "update", "close"] },
   { count: 50, inMs: 60_000, of: ["update", "close", "find"] },

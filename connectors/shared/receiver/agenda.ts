@@ -13,7 +13,7 @@ import { findMembers, type IncidentLedger, isResolved, type StoredIncident } fro
  *        ▲                                └─► later: at a time ──┐
  *        └───────────────────────────────────────────────────────┘
  */
-export function createAgenda() {
+export function createIncidentQueue() {
   const changedIncidentKeys = new Set<string>();
   const readyKeysByPriority = new Map<string, Set<string>>();
   const priorityByIncidentKey = new Map<string, string>();

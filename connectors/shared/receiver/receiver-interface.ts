@@ -100,7 +100,7 @@ type ChangeIncident = (
   signal: AbortSignal,
 ) => Promise<IncidentReference | "gone">;
 
-/** After `Retryable` or `Throttled` with scope `everything` a call may have succeeded; after others it did not. */
+/** Receiver of alarms. A call that throws `Retryable`, or `Throttled` with scope `everything`, may have succeeded. */
 export interface AlarmReceiver {
   /** Effect of a second opening with one key: the `same` incident, a duplicate that `find` finds, or `another` one. */
   readonly opensAgain: "same" | "findable" | "another";
@@ -110,7 +110,7 @@ export interface AlarmReceiver {
   /** Updates an incident without paging again. Never reopens an incident that a person closed. */
   update: ChangeIncident;
   close: ChangeIncident;
-  /** Searches for an opening at `sinceMs` (1970) that may have succeeded; null when it certainly did not. */
+  /** Searches for an incident whose opening began at `sinceMs` and may have succeeded. Returns null if it did not. */
   find?(
     incident: IncidentMessage,
     sinceMs: number,

@@ -17,7 +17,12 @@ import {
 import type { Event } from "../../../src/core/model/event.ts";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import { createAgenda, createIncidentPlanner, createMonotonicClock, createNotificationTiming } from "./agenda.ts";
+import {
+  createIncidentPlanner,
+  createIncidentQueue,
+  createMonotonicClock,
+  createNotificationTiming,
+} from "./agenda.ts";
 import {
   applyEvent,
   applyGatewayReturn,
@@ -73,10 +78,10 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   const monotonicMs = createMonotonicClock(clock);
   const notificationTiming = createNotificationTiming(config, clock, monotonicMs, building.timeZone);
   const messagePhrases = chooseMessagePhrases(config.language, config.words);
-  const agenda = createAgenda();
+  const incidentQueue = createIncidentQueue();
   const incidentRetries = createIncidentRetries(monotonicMs, context.random);
   const rateLimitedCalls = createRateLimitedCalls(receiver.rates ?? [], clock, () => {
-    for (const key of incidentRetries.delivered()) agenda.change(key);
+    for (const key of incidentRetries.delivered()) incidentQueue.change(key);
   });
   let ledger: IncidentLedger | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
@@ -137,9 +142,9 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       const { told } = stored;
       const isOpenAtReceiver = told !== null && !told.isClosed && told.isInDoubt !== true && !isResolved(stored);
       if (isOpenAtReceiver) {
-        agenda.later(key, nowMs + Math.floor(openCount / MAX_TEXTS_COMPARED_PER_TICK) * SINK_TICK_INTERVAL_MS);
+        incidentQueue.later(key, nowMs + Math.floor(openCount / MAX_TEXTS_COMPARED_PER_TICK) * SINK_TICK_INTERVAL_MS);
         openCount += 1;
-      } else agenda.change(key);
+      } else incidentQueue.change(key);
     }
   }
 
@@ -156,7 +161,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
 
   async function evaluateChangedIncidents(signal: AbortSignal): Promise<void> {
     for (;;) {
-      const keys = agenda.take(monotonicMs(), MAX_INCIDENTS_PER_EVALUATION);
+      const keys = incidentQueue.take(monotonicMs(), MAX_INCIDENTS_PER_EVALUATION);
       if (keys.length === 0) return;
       const expiredIncidentKeys: string[] = [];
       for (const key of keys) {
@@ -164,9 +169,9 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
         updateIncidentKeySets(key, storedIncident);
         const plan = storedIncident === undefined ? null : planIncident(key, storedIncident);
         if (storedIncident === undefined || plan === null) unscheduleIncident(key);
-        else if (plan.atMs > monotonicMs() || plan.act === "look") agenda.later(key, plan.atMs);
+        else if (plan.atMs > monotonicMs() || plan.act === "look") incidentQueue.later(key, plan.atMs);
         else if (plan.act === "forget") expiredIncidentKeys.push(key);
-        else agenda.ready(key, plan.act === "repeat" ? REPEATED_MESSAGE_PRIORITY : storedIncident.priority);
+        else incidentQueue.ready(key, plan.act === "repeat" ? REPEATED_MESSAGE_PRIORITY : storedIncident.priority);
       }
       await deleteExpiredIncidents(expiredIncidentKeys);
       if (keys.length === MAX_INCIDENTS_PER_EVALUATION) await yieldToEventLoop();
@@ -175,14 +180,14 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   }
 
   function unscheduleIncident(key: string): void {
-    agenda.later(key, Number.POSITIVE_INFINITY);
+    incidentQueue.later(key, Number.POSITIVE_INFINITY);
     incidentRetries.forget(key);
     incidentKeysToResend.delete(key);
   }
 
   async function deleteExpiredIncidents(keys: readonly string[]): Promise<void> {
     if (keys.length === 0) return;
-    for (const key of keys) agenda.change(key);
+    for (const key of keys) incidentQueue.change(key);
     await sinkState.put(new Map(keys.map((key) => [key, null])));
     for (const key of keys) {
       ledger?.delete(key);
@@ -197,7 +202,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     do {
       await evaluateChangedIncidents(signal);
       if (incidentRetries.waitMs() > 0) break;
-      const key = agenda.first() ?? (incidentRetries.isDown() ? incidentRetries.earliest() : undefined);
+      const key = incidentQueue.first() ?? (incidentRetries.isDown() ? incidentRetries.earliest() : undefined);
       const storedIncident = key === undefined ? undefined : ledger?.get(key);
       if (key === undefined || storedIncident === undefined || triedIncidentKeys.has(key)) break;
       const waitMs = rateLimitedCalls.waitMs(chooseReceiverCall(storedIncident));
@@ -217,7 +222,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   /** Sends one incident. Records failures of the receiver and throws other errors. */
   async function sendIncident(key: string, stored: StoredIncident, signal: AbortSignal): Promise<void> {
     const plan = planIncident(key, stored);
-    agenda.later(key, Number.POSITIVE_INFINITY);
+    incidentQueue.later(key, Number.POSITIVE_INFINITY);
     try {
       if (plan?.act === "send" || plan?.act === "repeat")
         await notifier.send(await addTimeSeries(stored), plan.act === "repeat", signal);
@@ -231,7 +236,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       if (failure instanceof Rejected) await recordMessageRejection(key, stored, failure);
       else incidentRetries.failed(key, failure);
     } finally {
-      agenda.change(key);
+      incidentQueue.change(key);
     }
   }
 
@@ -246,9 +251,9 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
 
   function reportNextTick(): { readonly tickInMs: number; readonly failing?: FailedRequest } {
     const nowMs = monotonicMs();
-    const hasIncidentToSend = agenda.size() > 0 || incidentRetries.isDown();
+    const hasIncidentToSend = incidentQueue.size() > 0 || incidentRetries.isDown();
     const sendingBlockedForMs = Math.max(incidentRetries.waitMs(), nextCallMs - clock.monotonic());
-    const nextWorkInMs = hasIncidentToSend ? sendingBlockedForMs : agenda.nextMs() - nowMs;
+    const nextWorkInMs = hasIncidentToSend ? sendingBlockedForMs : incidentQueue.nextMs() - nowMs;
     const failedRequest = incidentRetries.failing();
     const tickInMs = Math.max(0, Math.min(SINK_TICK_INTERVAL_MS, nextWorkInMs));
     return failedRequest === undefined ? { tickInMs } : { tickInMs, failing: failedRequest };
@@ -272,7 +277,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     // Store first, so that nothing is sent that a crash would lose.
     await storeIncidentLedger(nextLedger, previousLedger);
     for (const key of indexByKey.keys()) {
-      agenda.change(key);
+      incidentQueue.change(key);
       if (ledger?.get(key)?.refused !== undefined) incidentKeysToResend.add(key);
     }
     if (isBacklogBatch(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_INTERVAL_MS };
@@ -301,9 +306,9 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     await sinkState.put(new Map(changedIncidents));
     ledger = next;
     for (const [key, { into }] of changedIncidents) {
-      agenda.change(key);
+      incidentQueue.change(key);
       const previousGroupKey = before.get(key)?.into ?? null;
-      for (const group of [into, previousGroupKey]) if (group !== null) agenda.change(group);
+      for (const group of [into, previousGroupKey]) if (group !== null) incidentQueue.change(group);
     }
   }
 
@@ -357,7 +362,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     const newWallClockOffsetMs = clock.now() - clock.monotonic();
     if (!silencesChanged && Math.abs(newWallClockOffsetMs - wallClockOffsetMs) < MIN_CLOCK_CHANGE_MS) return;
     wallClockOffsetMs = newWallClockOffsetMs;
-    for (const key of unopenedIncidentKeys) agenda.change(key);
+    for (const key of unopenedIncidentKeys) incidentQueue.change(key);
   }
 
   return {
@@ -375,7 +380,8 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       return writeEvents(batch, signal, offer);
     },
 
-    pendingRequests: () => agenda.size() - agenda.sizeOf(REPEATED_MESSAGE_PRIORITY) + incidentRetries.size(),
+    pendingRequests: () =>
+      incidentQueue.size() - incidentQueue.sizeOf(REPEATED_MESSAGE_PRIORITY) + incidentRetries.size(),
 
     async tick(signal) {
       await updateSilences();

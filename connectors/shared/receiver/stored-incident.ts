@@ -38,7 +38,7 @@ export interface StoredIncident {
   /** Time of the next search for an opening whose result is unknown. */
   readonly lookAtMs?: number;
   readonly told: SentIncidentState | null;
-  /** Time series sent at the opening or at the given retrigger. */
+  /** Time series that were sent when the alarm had been retriggered this number of times. */
   readonly curves?: { readonly retriggers: number; readonly lines: readonly string[] };
   /** Digest of the rejected message, which is sent again only when an event asks for it. */
   readonly refused?: string;

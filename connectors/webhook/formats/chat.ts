@@ -59,7 +59,7 @@ const SLACK_HINTS: Readonly<Record<string, string>> = {
 
 export const slack = createPostOnlyFormat(
   {
-    // "1 per second" and channel: https://docs.slack.dev/apis/web-api/rate-limits (incoming webhooks).
+    // Slack allows "1 per second" in a channel: https://docs.slack.dev/apis/web-api/rate-limits (incoming webhooks).
     rates: [{ count: 1, inMs: 1_000 }],
     findFailure(response, who) {
       const code = response.body.trim();
@@ -147,7 +147,7 @@ const DISCORD_UNKNOWN_MESSAGE_CODE = 10_008;
 
 export const discord: ReceiverFormat = {
   opensAgain: "another",
-  // Five requests in two seconds and webhook, as its X-RateLimit headers say; its documentation names no fixed number.
+  // Discord's X-RateLimit headers allow a webhook five requests in two seconds. Its documentation gives no number.
   rates: [{ count: 5, inMs: 2_000 }],
 
   buildRequest(incident, operation, { url, reference }) {
@@ -221,7 +221,7 @@ const GOOGLE_CHAT_MAX_BYTES = 32_000;
 
 export const googlechat = createPostOnlyFormat(
   {
-    // "1 per second" and space: https://developers.google.com/workspace/chat/limits.
+    // Google Chat allows "1 per second" in a space: https://developers.google.com/workspace/chat/limits.
     rates: [{ count: 1, inMs: 1_000 }],
     findFailure: failUnlessConfirmed(({ json }) => typeof jsonMember(json, "name") === "string"),
   },

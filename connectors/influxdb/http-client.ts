@@ -27,9 +27,9 @@ export interface InfluxHttpResponse {
 
 export type RequestBody = string | readonly Buffer[];
 
-export type HttpExchange = ReturnType<typeof createHttpExchange>;
+export type InfluxClient = ReturnType<typeof createInfluxClient>;
 
-interface HttpExchangeOptions {
+interface HttpClientOptions {
   readonly url: string;
   readonly authorization: string | null;
   readonly gzip: boolean;
@@ -39,7 +39,7 @@ interface HttpExchangeOptions {
 }
 
 /** Sends requests through the library's transport. Its WriteApi returns no status and takes no abort signal. */
-export function createHttpExchange(options: HttpExchangeOptions) {
+export function createInfluxClient(options: HttpClientOptions) {
   setLogger({ error: () => undefined, warn: () => undefined });
   const agent = options.url.startsWith("https:")
     ? new HttpsAgent({ ...VERIFIED_TLS, keepAlive: true, ca: options.ca })
@@ -113,7 +113,7 @@ export function createHttpExchange(options: HttpExchangeOptions) {
   };
 }
 
-function tunnelThroughProxy(proxy: HttpProxy, agent: HttpAgent, options: HttpExchangeOptions, closing: AbortSignal) {
+function tunnelThroughProxy(proxy: HttpProxy, agent: HttpAgent, options: HttpClientOptions, closing: AbortSignal) {
   const url = new URL(options.url);
   const isHttps = url.protocol === "https:";
   const createAgentConnection = agent.createConnection.bind(agent);
