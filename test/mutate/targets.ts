@@ -36,7 +36,7 @@ export const TARGETS: readonly MutationTarget[] = [
   }),
   mutate(
     "outbox",
-    "src/engine/store/{outbox*,event-log,redeliveries,sink-lag,deferred-writes,retention,sink-cursors}.ts",
+    "src/engine/store/{outbox,event-log,event-log-rows,event-retention,redeliveries,sink-lag,deferred-writes,sink-cursors}.ts",
     {
       "test/store": "outbox-bounds sqlite-store one-damaged-row recent-events log-tail deferred-writes",
       "test/delivery": "lag",

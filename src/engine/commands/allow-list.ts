@@ -36,7 +36,7 @@ export function createTagAllowList(config: CommandsConfig, sourceNames: readonly
       named === null ? soleSourceName : sourceNames.includes(named) ? named : null,
     entry: (source: string, tagId: string) => allowedTags.get(tagKey({ source, tagId })),
     holds: ({ command, entry }: AcceptedCommand): boolean => allowedTags.get(tagKey(command)) === entry,
-    /** Keeps unchanged entries as the same objects, so that queued commands for their tags stay valid. */
+    /** Keeps the objects of unchanged entries, so that queued commands for their tags stay valid. */
     change(next: CommandsConfig): void {
       const newList = indexAllowedTags(next);
       for (const [key, entry] of allowedTags) if (isDeepStrictEqual(newList.get(key), entry)) newList.set(key, entry);
@@ -50,7 +50,7 @@ export interface WritableTag {
   readonly min: number | null;
   readonly max: number | null;
   readonly step: number | null;
-  /** Message why no value may be written now; null if the value decides. */
+  /** Message that says why the tag must not be written now; null if the written value decides. */
   readonly closed: string | null;
 }
 

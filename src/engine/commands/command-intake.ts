@@ -36,7 +36,7 @@ const RESERVED_COMMAND_ID_REFUSAL: Refusal = {
   message: "An id that ends in /restore stands for putting an old value back; choose another.",
 };
 
-/** Accepted commands for one tag from which further commands are refused. */
+/** Numbers of commands for one tag after which Plenum refuses further ones. */
 const FLOOD_RATES = [
   { count: 20, withinMs: 60_000, period: "a minute" },
   { count: 120, withinMs: 3_600_000, period: "an hour" },
@@ -258,7 +258,7 @@ export function createCommandIntake(options: {
   };
 }
 
-/** Connector, topic and the name that the sender states: the broker does not say who it was. */
+/** Describes the sender of a command. The broker does not verify the name that the sender states. */
 function describeCommandSender(arrival: CommandMessage): string {
   const senderPath = `${arrival.via} ${arrival.topic}`.slice(0, 300);
   const userName = parseUserName(arrival);

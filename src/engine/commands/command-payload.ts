@@ -12,7 +12,7 @@ import type { CommandRefusal } from "./command.ts";
  * - on a separate topic, the approval of a second person: `{"second": "<id of the command>", "value": 21.5}`.
  */
 export interface TagWriteRequest {
-  /** The sender's id; with the tag id appended if the message writes several tags. */
+  /** Command id from the sender. A message that writes several tags gets one id per tag, which ends in the tag id. */
   readonly id: string;
   readonly source: string | null;
   readonly tagId: string;
@@ -21,7 +21,7 @@ export interface TagWriteRequest {
   readonly ttlMs: number | null;
   readonly forMs: number | null;
   readonly expect: TagScalar | null;
-  /** Present for a bare value, which needs `plain: true` at the entry of its tag. */
+  /** True for a message that is only a value; the tag's entry must permit such messages by `plain: true`. */
   readonly isPlain?: true;
 }
 
@@ -61,7 +61,6 @@ const StopWritingSchema = z.strictObject({ id: IdSchema.optional(), stop: z.lite
 
 const OWN_MESSAGE_REFUSAL_TEXT = "This is a message that Plenum itself published; it is not a command.";
 
-/** Returns the id of an earlier command that begins with a text. */
 export type FindKnownId = (idStart: string) => string | undefined;
 
 export function parseCommandPayload(arrival: CommandMessage, findKnownId: FindKnownId): ParsedCommandPayload {
@@ -158,7 +157,7 @@ function isPlenumEventBody(value: object, id: string | null): boolean {
   return id !== null && /\.[\w-]{22}$/.test(id) && (EVENT_KINDS as readonly string[]).includes(id.slice(0, -23));
 }
 
-/** Topic and payload, then the arrival. A message that the broker delivers again (DUP) has the id of its first delivery. */
+/** Makes an id for a message without one. A message that the broker delivers again (DUP) keeps its first id. */
 function makeCommandId(arrival: CommandMessage, findKnownId: FindKnownId): string {
   const digest = createHash("sha256").update(`${arrival.via}\n${arrival.topic}\n`).update(arrival.payload);
   const idStart = `bare-${digest.digest("base64url").slice(0, 22)}-`;

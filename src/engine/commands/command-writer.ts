@@ -68,7 +68,7 @@ export function createWriter(
   const commandQueue = new Map<string, AcceptedCommand>();
   /** Expiry of each command on the monotonic clock, which a change of the wall clock does not postpone. */
   const commandDeadlinesMs = new WeakMap<AcceptedCommand, number>();
-  /** Tags of a refused request for several tags. Commands for them are sent singly until the service accepts one. */
+  /** Tags of a refused request for several tags: their commands are sent singly until the service accepts one. */
   const tagsSentSingly = new Set<string>();
   const backgroundTasks = new Set<Promise<void>>();
   let quotaSlotSignal: CombinedSignal | null = null;
@@ -157,7 +157,7 @@ export function createWriter(
     return entry.coalesce ? msUntilNextWrite(entry, journal.writeCounts.ofTag(name, tagId), clock.now()) : 0;
   }
 
-  /** Approved commands without an unverified write of their tag. A scene waits until all of its commands may leave. */
+  /** Returns approved commands whose tag has no unverified write. A scene waits until all of its commands may leave. */
   function allowedCommands(): readonly AcceptedCommand[] {
     const tagsUnderWay = journal.tagsUnderWay();
     const maySend = (each: AcceptedCommand) =>
@@ -168,7 +168,7 @@ export function createWriter(
     return commands.filter((each) => maySend(each) && !blockedScenes.has(each.scene));
   }
 
-  /** Commands that may share a request; a bisection tag only singly. */
+  /** Returns commands that may share one request; a command in `tagsSentSingly` comes alone. */
   function sendableCommands(): readonly AcceptedCommand[] {
     const groupableCommands = allowedCommands().filter((each) => !isUncheckedScene(each));
     const [first] = groupableCommands;
@@ -177,7 +177,7 @@ export function createWriter(
     return groupableCommands.filter(({ command }) => !tagsSentSingly.has(command.tagId)).slice(0, maxGroupSize);
   }
 
-  /** Checks all commands of the first scene that may leave. Ends all of them if one is refused. */
+  /** Checks all commands of the first complete scene (message with over 20 writes). Ends all if one is refused. */
   async function checkWholeScene(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
     const allAllowedCommands = allowedCommands();
     const scene = allAllowedCommands.find(isUncheckedScene)?.scene;
@@ -185,7 +185,7 @@ export function createWriter(
     const commands = allAllowedCommands.filter((each) => each.scene === scene);
     const commandsWithoutValue: AcceptedCommand[] = [];
     for (const accepted of commands) if (await values.isMissing(accepted)) commandsWithoutValue.push(accepted);
-    // Reads 20 tags, so that other commands do not wait for all values.
+    // Read at most 20 tags at once, so that other commands do not wait for all values.
     if (commandsWithoutValue.length > 0) return values.refresh(commandsWithoutValue, stopping);
     let writeCount = 0;
     let firstRefused: { readonly tagId: string; readonly end: CommandEnd } | null = null;
@@ -338,10 +338,8 @@ export function createWriter(
   }
 
   async function sendNextCommandGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
-    if (allowedCommands().length === 0) {
-      const intervalsMs = [...commandQueue.values()].map(msUntilIntervalEnds).filter((ms) => ms > 0);
-      return Math.min(...intervalsMs);
-    }
+    if (allowedCommands().length === 0)
+      return Math.min(...[...commandQueue.values()].map(msUntilIntervalEnds).filter((ms) => ms > 0));
     if (!(await sleepFor(clock, config().group_window, stopping))) return 0;
     try {
       await checkWholeScene(stopping, cutting);
@@ -357,7 +355,6 @@ export function createWriter(
     }
   }
 
-  /** Ends queued commands whose time is over, or all when writing closes. */
   async function endOverdueCommands(cutting: AbortSignal): Promise<number> {
     for (const accepted of [...commandQueue.values()]) {
       const end = findEndingInQueue(accepted);

@@ -12,7 +12,7 @@ export interface Command {
   readonly forMs: number | null;
   readonly needsSecond: boolean;
   readonly via: string;
-  /** Name that the sender states; it proves nothing. Commands of older states have none. */
+  /** User name that the sender states without proof; commands stored by older versions have none. */
   readonly user?: string | null;
   /** Sender: connector instance and topic, or the operator on the command line. */
   readonly by: string;

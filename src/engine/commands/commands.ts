@@ -35,7 +35,7 @@ export interface WriteCommandService extends WorkerService {
   readonly killSwitch: KillSwitch;
   status(): WriteCommandsStatus;
   notices(): readonly string[];
-  /** Milliseconds that the request quota would delay a new command; null means the only source. */
+  /** Returns how long the request quota would delay a new command; null selects the only source. */
   expectedWaitMs(source: string | null): number;
   /** Applies new rules of writing. Ends queued commands whose tag has other rules now. */
   change(config: CommandsConfig, around: RuleSet): void;

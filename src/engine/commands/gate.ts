@@ -45,7 +45,6 @@ export interface ArrivalInput extends Pick<CommandMessage, "retained" | "expiryS
   readonly entry: AllowedTag | undefined;
   readonly listed: StoredObject<Tag> | undefined;
   readonly token: TokenInfo | undefined;
-  /** Refusal because of the write lock of another owner. */
   readonly locked: WriteRefusal | null;
   readonly past: PastTagWrites;
 }
@@ -208,7 +207,7 @@ function checkValueStep(facts: DispatchInput): WriteRefusal | null {
   return isStepSmall ? null : refuse("step-too-large", `From ${tagValue} to ${value} is more than ${entry.max_step}.`);
 }
 
-/** Remaining part of `min_interval` since the last write of a tag. */
+/** Returns how much of `min_interval` is left since the last write of a tag. */
 export function msUntilNextWrite(entry: AllowedTag, writeTimesMs: readonly number[], nowMs: number): number {
   const lastWriteMs = writeTimesMs.at(-1);
   return lastWriteMs === undefined ? 0 : Math.max(0, entry.min_interval - (nowMs - lastWriteMs));

@@ -44,11 +44,11 @@ export type Journal = Awaited<ReturnType<typeof openCommandJournal>>;
 export interface AcceptedCommand {
   readonly command: Command;
   readonly entry: AllowedTag;
-  /** Absent for a command that puts an old value back. */
+  /** A command that puts an old value back has no scene. */
   readonly scene?: CommandScene;
 }
 
-/** The commands of one message. With more than 20, all checks of all commands are made before the first leaves. */
+/** All commands of one message. If they are more than 20, all are checked before the first is sent. */
 export interface CommandScene {
   isChecked: boolean;
 }
@@ -268,7 +268,7 @@ export async function openCommandJournal(options: {
       [...openCommands.keys(), ...finishTimes.keys()].find((id) => id.startsWith(start)),
     entry: (id: string): OpenCommandEntry | undefined => openCommands.get(id),
     open: (): readonly OpenCommandEntry[] => [...openCommands.values()],
-    /** Keys of the tags whose sent write has no outcome. */
+    /** Returns the keys of tags whose last write was sent and has no result yet. */
     tagsUnderWay: (): ReadonlySet<string> =>
       new Set([...openCommands.values()].flatMap(({ command, state }) => (state === "sending" ? tagKey(command) : []))),
     /** True if the tag's last write of this week was another value that no reading has confirmed. */

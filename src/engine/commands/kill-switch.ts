@@ -5,11 +5,11 @@ export interface KillSwitch {
   /** How a person allows writing again, e.g. `remove /var/lib/plenum/state/WRITES-STOPPED`. */
   readonly remedy: string;
   isThrown(): boolean;
-  /** This worker has stopped writing when the function returns, a fleet when the promise resolves. */
+  /** This worker stops writing before the function returns, the whole fleet before the promise resolves. */
   throwIt(by: string, at: string): Promise<void> | void;
 }
 
-/** Kill switch of one state folder: thrown while its file exists, so any program can throw it. */
+/** The kill switch of a state folder is on while this file exists, so any program can turn it on. */
 export const KILL_SWITCH_FILE = "WRITES-STOPPED";
 
 export function createKillSwitch(stateFolder: string) {

@@ -4,11 +4,10 @@ import type { Command } from "./command.ts";
 import type { AllowedTag, CommandsConfig } from "./config.ts";
 import { msUntilNextWrite, needsFreshValue } from "./gate.ts";
 
-/** Expected cost of the writes of one message. */
 export interface MessageCost {
   /** Longest expected wait of each command, in milliseconds. */
   readonly waitsMs: readonly number[];
-  /** Requests at most: to read values before the writes, to write, and to read back. */
+  /** Largest number of requests: to read values before the writes, to write, and to read back. */
   readonly requests: number;
   /** Seconds until the last tag is read back. */
   readonly seconds: number;
@@ -23,12 +22,12 @@ export type EstimateCost = (message: readonly CommandToSend[]) => MessageCost;
 
 const MINUTE_MS = 60_000;
 
-/** Example: 50 writes without `max_step` need 3 requests to write and 3 to read back. */
+/** Estimates a message, e.g. 50 writes without `max_step` need 3 requests to write and 3 to read back. */
 export function estimateCost(
   message: readonly CommandToSend[],
   facts: {
     readonly source: Source;
-    /** Commands that wait already. */
+    /** Number of commands that wait already. */
     readonly waiting: number;
     readonly config: CommandsConfig;
     readonly writeTimesMs: (source: string, tagId: string) => readonly number[];

@@ -16,7 +16,7 @@ export interface Restore {
   readonly command: Command;
   readonly before: TagScalar;
   readonly dueAt: string;
-  /** Restore of an earlier timed write, replaced once the later write is verified. */
+  /** Restore of an earlier timed write; it ends once the later write is verified. */
   readonly older?: Restore;
 }
 

@@ -27,9 +27,9 @@ export interface UnverifiedWrite {
   readonly sentAtMs: number;
 }
 
-/** Failed readings after which the written tag counts as unreadable, after about a minute. */
+/** Number of failed readings, over about a minute, after which a written tag counts as unreadable. */
 const MAX_READ_BACK_ATTEMPTS = 5;
-/** How long reading back waits for a live read while the request quota is busy. */
+/** Longest time that a read-back waits for a live read while the request quota is busy. */
 const MAX_POSTPONEMENT_MS = 10_000;
 const READ_BACK_RETRY_MS = 1_000;
 

@@ -5,7 +5,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Journal } from "./journal.ts";
 import type { MessageResult } from "./result-event.ts";
 
-/** Reports refused commands. If there are many, one report per reason and minute counts them. */
+/** Reports refused commands: the first ones singly, further ones as one count per reason and minute. */
 export type CommandRefusalReporter = ReturnType<typeof createReporter>;
 
 /** Limits of reports for one reason: 30 at once, then 10 a minute. */

@@ -24,7 +24,7 @@ const VALUE_RESTORE_BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
 const RESTORE_CHECK_INTERVAL_MS = 30_000;
 
 interface ValueRestoreAttempt {
-  /** When the old value is due, on the monotonic clock, which a change of the wall clock does not postpone. */
+  /** Monotonic time at which the old value is due; a change of the wall clock does not postpone it. */
   dueMs?: number;
   tries: number;
   againAtMs: number | null;

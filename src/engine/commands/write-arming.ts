@@ -29,7 +29,7 @@ const WRITE_LIMIT_SETS = [WRITE_ARMING_SET, WRITE_COUNT_SET, RESTORE_SET, UNREST
 interface ArmedWritingState {
   readonly at: string;
   readonly by: string;
-  /** Damaged documents when writing was armed; if there are more later, a person must arm it again. */
+  /** Number of damaged documents when writing was armed; if it rises, a person must arm it again. */
   readonly damaged: number;
   /** Identity of the state folder, if it was a copy when writing was armed. */
   readonly copy?: string;
@@ -81,8 +81,7 @@ export async function readArmingRefusal(store: WriteArmingStore, place: string):
 }
 
 async function readWriteArming(store: WriteArmingStore) {
-  const damagedKeysBySet = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
-  const damagedCount = damagedKeysBySet.flat().length;
+  const damagedCount = (await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)))).flat().length;
   const storedArming = (await store.document<ArmedWritingState>(WRITE_ARMING_SET, WRITE_ARMING_KEY)) ?? null;
   const { copy } = await store.describe();
   const isArmedElsewhere = storedArming !== null && storedArming.copy !== copy?.identity;

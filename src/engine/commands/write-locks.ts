@@ -14,16 +14,15 @@ export interface WriteLockTarget {
   readonly id: string;
 }
 
-/** Time in which only its owner writes a tag, the tags of a system or of a site, e.g. while a technician works there. */
+/** Reserves a tag, or the tags of a system or site, for its owner, e.g. while a technician works there. */
 export interface WriteLock extends WriteLockTarget {
-  /** Name that a sender states, or a sink: commands of this sender or through this sink pass. */
+  /** Name of a sender, or a sink, whose commands the lock lets pass. */
   readonly owner: string;
   readonly reason: string;
-  /** End of the lock, UTC. */
   readonly until: string;
 }
 
-/** A new lock, or the end of a lock if `lock` is null. */
+/** Sets a lock, or ends the present lock if `lock` is null. */
 export interface WriteLockChange {
   readonly target: WriteLockTarget;
   readonly lock: Pick<WriteLock, "owner" | "reason" | "until"> | null;
@@ -52,7 +51,7 @@ export async function openWriteLocks(options: {
       const ends = [...locks.values()].filter((lock) => isInForce(lock, clock.now())).map(({ until }) => until);
       return { count: ends.length, nextEnd: ends.toSorted()[0] ?? null };
     },
-    /** Returns why a command may not write its tag now: a lock of another owner. */
+    /** Returns a refusal if another owner has locked the command's tag, system or site. */
     async refusing(
       command: Pick<Command, "source" | "siteId" | "tagId" | "via" | "user">,
     ): Promise<WriteRefusal | null> {
@@ -66,7 +65,7 @@ export async function openWriteLocks(options: {
       const lock = foreignLocks.find(({ scope, id }) => idsByScope[scope].includes(id));
       return lock === undefined ? null : { reason: "locked", message: formatWriteLock(lock) };
     },
-    /** Stores the change with its audit record. Throws ConfigError if another owner holds the lock, or without a lock. */
+    /** Sets or ends a lock. Throws ConfigError if another owner holds it, or if there is no lock to end. */
     async change({ by, lock, target }: WriteLockChange): Promise<void> {
       const key = `${target.source}/${target.scope}/${target.id}`;
       const present = locks.get(key);

@@ -3,17 +3,17 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { EventLogPressure, Outbox } from "../store/store.ts";
 
-/** Share of the log that may wait for a sink while history is fetched. Small, because alarms wait behind history. */
+/** Share of the log that may be undelivered while history is fetched: alarms wait behind history. */
 const BACKFILL_PAUSE_LOG_SHARE = 0.1;
 const BACKFILL_RESUME_LOG_SHARE = 0.05;
 const HISTORY_RESPONSE_LOG_SHARE = 0.02;
 const FULL_EVENT_LOG_SHARE = 0.9;
-/** Delivered events can be sent again for at least this long (docs/promise.md). */
+/** Time for which delivered events stay in the log, so that they can be sent again (docs/promise.md). */
 const MIN_EVENT_RETENTION_MS = 15 * 60_000;
 const LOG_PRESSURE_CHECK_MS = 1_000;
 const BYTES_PER_MEBIBYTE = 1024 ** 2;
 
-/** Largest history response, so that the last response before a pause fits into the log. */
+/** Limits a history response, so that the last response before a pause fits into the log. */
 export function maxHistoryResponseBytes(maxBytes: number): number {
   return Math.floor(maxBytes * HISTORY_RESPONSE_LOG_SHARE);
 }
@@ -78,7 +78,7 @@ export function createBackPressure(options: {
 
 const LOG_SPACE_WARNING_SHARE = 0.8;
 
-/** Warns before undelivered events fill the log; then the oldest values are dropped. */
+/** Warns before undelivered events fill the log, because a full log drops the oldest values. */
 export type LogSpaceMonitor = ReturnType<typeof createLogSpaceMonitor>;
 
 export function createLogSpaceMonitor(options: {

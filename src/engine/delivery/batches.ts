@@ -14,7 +14,7 @@ import {
   sinkStateSet,
 } from "../store/store.ts";
 
-/** Events that are read at once when the filter leaves out most of them. */
+/** Number of events that are read at once when the filter leaves out most of them. */
 const MAX_FILTERED_EVENTS = 500;
 /** Maximum consecutive batches of urgent events; then other events get one batch. */
 const MAX_URGENT_BATCHES = 4;
@@ -34,9 +34,9 @@ export function createEventChooser(options: {
   readonly urgentFirst: boolean;
 }) {
   const { sink, outbox, clock, batchSize, takesAll, urgentFirst } = options;
-  /** Events per read: as many as the last batch needed. If one in ten passes the filter: 10 for a batch of 1. */
+  /** Number of events per read, e.g. 10 for a batch of 1 if one event in ten passes the filter. */
   let limit = takesAll ? batchSize : Math.max(batchSize, MAX_FILTERED_EVENTS);
-  /** The filter leaves out the urgent events up to this position. */
+  /** The filter leaves out all urgent events up to this position. */
   let filteredUrgentPosition = 0;
   let urgentBatchesInRow = 0;
   let isTurnOfOtherEvents = false;
@@ -46,7 +46,6 @@ export function createEventChooser(options: {
   const doOthersWait = () => otherEventsWaitUntilMs - clock.monotonic() >= 1;
 
   return {
-    /** Returns urgent events after a position; none while other events have their turn. */
     async urgent(after: number): Promise<OfferedEvents> {
       isTurnOfOtherEvents = urgentBatchesInRow >= MAX_URGENT_BATCHES && !doOthersWait();
       const urgentOffer =
@@ -79,11 +78,11 @@ export interface EventBatch {
   readonly again: boolean;
   readonly urgent?: boolean | undefined;
   readonly events: readonly LoggedEvent[];
-  /** Last position that is in the batch or was filtered out. */
+  /** Last position that the batch contains or the filter left out. */
   readonly through: number;
-  /** Number of events in the batch or filtered out. */
+  /** Number of events that the batch contains or the filter left out. */
   readonly passed: number;
-  /** Sequence number of the event before the first; undefined when they are not counted. */
+  /** Sequence number of the event before the first; undefined if the sink's events are not numbered. */
   readonly counted: EventNumber | undefined;
 }
 
@@ -180,7 +179,7 @@ export function keepEventsFromIndex(batch: EventBatch, from: number, error: unkn
   return { settlement: null, accepted: 0, buffered: null, kept: keptEvents };
 }
 
-/** A lost buffered event is offered again without a mark only if the event is after the cursor. */
+/** A batch may be buffered if the cursor offers its events again after a loss. */
 function mayBatchBeBuffered({ events, again, urgent }: EventBatch): boolean {
   return !again && urgent !== true && events.every(({ position }) => position > 0);
 }

@@ -16,7 +16,7 @@ export interface EventDispatcherOptions
 export interface EventDispatcher extends WorkerService {
   status(): readonly SinkStatus[];
   notices(): readonly string[];
-  /** Replaces the sinks; resolves once new ones are registered. An identical object continues undisturbed. */
+  /** Replaces the sinks; resolves once the new ones are registered. Sinks with an identical object go on. */
   change(sinks: readonly ConfiguredSink[]): Promise<void>;
 }
 
@@ -51,7 +51,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
     sinkEndPromises.add(trackedSinkEnding);
   }
 
-  /** Ends sinks that are not configured. Resolves after the first attempt, and retries failures until they succeed. */
+  /** Ends sinks that the configuration no longer contains. Resolves after the first attempt; failures are retried. */
   function endUnconfiguredSinks(): Promise<void> {
     endSinksCallCount += 1;
     const callNumber = endSinksCallCount;
@@ -90,7 +90,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
     await Promise.all(sinkStartPromises);
   }
 
-  /** Two sinks of one name would move one cursor, and a renamed sink would write the same files as its predecessor. */
+  /** Waits for the end of sinks with the same name or files: two sinks must not move one cursor or write one file. */
   async function waitForPredecessors(successor: ConfiguredSink): Promise<void> {
     const predecessorRunners = [...endingSinkRunners].filter(
       ({ configured }) => configured.name === successor.name || successor.meets?.(configured) === true,
@@ -108,7 +108,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
   }
 
   function watchOutbox(): Promise<void> {
-    // Listen again before waking the sinks, so that no commit is missed.
+    // Listen again before the sinks wake, so that no commit is missed.
     let nextCommit: Promise<void> | null = null;
     const listenForCommit = () => {
       const commitPromise = outbox.changed(deliveryStopController.signal);

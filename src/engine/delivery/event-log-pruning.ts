@@ -11,7 +11,7 @@ import type { DeliveryConfig } from "./config.ts";
 import { isOutdatedHeartbeat, matchesFilter } from "./filter.ts";
 
 const EVENT_LOG_PRUNE_INTERVAL_MS = 60_000;
-/** Most running time that is counted at once: a process that was suspended for days was not running. */
+/** Longest running time that one pass counts: a process that was suspended for days was not running. */
 const MAX_RUN_MS = 2 * EVENT_LOG_PRUNE_INTERVAL_MS;
 
 export interface EventLogPruningOptions {
@@ -19,7 +19,7 @@ export interface EventLogPruningOptions {
   readonly bounds: Omit<RetentionBounds, "wanted" | "ranMs">;
   readonly sinks: readonly { readonly name: string; readonly delivery: DeliveryConfig }[];
   readonly clock: Clock;
-  /** While the wall clock may be wrong, no event becomes older. */
+  /** Events do not age while the wall clock may be wrong. */
   readonly clockDoubt: Pick<ClockCheck, "anywhere">;
   readonly space?: Pick<LogSpaceMonitor, "check">;
   readonly log: Log;

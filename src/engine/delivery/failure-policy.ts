@@ -11,7 +11,7 @@ const MAX_THROTTLE_WAIT_MS = 24 * 60 * 60_000;
 export type DeliveryFailureDecision =
   | { readonly go: "end"; readonly reason: string }
   | { readonly go: "give-up" }
-  /** Retry after `waitMs`; `reopen` when the connection may be broken. */
+  /** The sink retries after `waitMs`, with a new connection if `reopen` is true. */
   | {
       readonly go: "wait";
       readonly as: "retrying" | "throttled" | "stopped";
@@ -40,7 +40,7 @@ export function createDeliveryFailurePolicy(
 
   return {
     attempts: () => attempts,
-    /** `what` identifies the failed event or step; with `mayGiveUp`, its rejections use up the configured schedule. */
+    /** `what` identifies the failed event or step. With `mayGiveUp`, rejections count toward giving the event up. */
     decide(error: unknown, what: string, mayGiveUp: boolean): DeliveryFailureDecision {
       const failure = asFailure(error);
       const buildWaitDecision = (as: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
@@ -55,7 +55,7 @@ export function createDeliveryFailurePolicy(
         const demandedWaitMs = failure.retryAfterMs ?? backoffMs(retryBackoff, throttleCount, random);
         return buildWaitDecision("throttled", Math.min(Math.max(demandedWaitMs, 0), MAX_THROTTLE_WAIT_MS), false);
       }
-      // A local failure counts as no attempt and needs no long wait.
+      // A failure of this machine does not count as an attempt and is retried soon.
       if (failure instanceof LocalFailure) return buildWaitDecision("retrying", MACHINE_RETRY_MS);
 
       failureCount += 1;

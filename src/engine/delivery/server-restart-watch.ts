@@ -13,14 +13,14 @@ const MAX_CURSOR_POINTS = 500;
 const MAX_MERGED_POSITION_GAP = 1_000;
 const SERVER_INSTANCE_SET = "sink-life";
 
-/** Cursors of a sink at one time; `urgent` is absent in older states. */
+/** Cursors of a sink at one time; states of older versions have no `urgent`. */
 interface CursorPoint {
   readonly atMs: number;
   readonly position: number;
   readonly urgent?: number;
 }
 
-/** Stored state. `atMs` is measured time of all runs, in milliseconds. */
+/** Stored state of the watch. `atMs` counts the milliseconds that all runs lasted. */
 interface RestartState {
   readonly nowMs: number;
   readonly life: string | null;
@@ -72,7 +72,7 @@ export function createRestartWatch(options: {
 
   async function saveState(instance: RestartState): Promise<void> {
     const windowStartMs = instance.seenMs - windowMs;
-    // The last point before the window stays, because the window may begin right after it.
+    // Keep the last point before the window, because the window may begin right after it.
     const firstKeptPointIndex = instance.points.findLastIndex(({ atMs }) => atMs <= windowStartMs);
     const savedState: RestartState = {
       ...instance,
@@ -143,7 +143,7 @@ export function createRestartWatch(options: {
   const dueInMs = () => (canCheck ? checkedAtMs + checkEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
 
   return {
-    dueInMs: dueInMs,
+    dueInMs,
     async checkIfDue(is: "opened" | "open", signal: AbortSignal): Promise<void> {
       if (!canCheck || (is === "open" && dueInMs() > 0)) return;
       if (is === "opened") failedChecks = 0;

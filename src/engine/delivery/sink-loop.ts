@@ -161,7 +161,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     return afterWrite(writeOutcome, { what: failedKey, giveUp: () => giveUp(batch, writeOutcome), letsUrgentPass });
   }
 
-  /** Writes events of a snapshot. They are not in the log, so the snapshot stores their progress. */
+  /** Writes events of a snapshot. The snapshot stores its progress itself, because its events are not in the log. */
   async function writeSnapshotEvents(events: readonly Event[]): Promise<NextStepDelayMs> {
     const loggedEvents = events.map((event) => ({ position: 0, committedAt: "", event }));
     const batch = { again: false, events: loggedEvents, through: 0, passed: loggedEvents.length, counted: undefined };
@@ -194,7 +194,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     return forced.aborted ? null : waitAfterFailure(kept.error, failed);
   }
 
-  /** True while a failure lasts: since the failure the sink has only buffered events or taken urgent events. */
+  /** True from a failure until the sink accepts an event that is neither buffered nor urgent. */
   function hasUnresolvedFailure(): boolean {
     return (
       failingRequest !== null ||
@@ -260,7 +260,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     sinkTickAtMs = clock.monotonic() + Math.max(MIN_SINK_TICK_INTERVAL_MS, tickInMs);
   }
 
-  /** Makes dead letters of settled events. Position 0 moves neither the cursor nor a mark. */
+  /** Turns settled events into dead letters. Position 0 moves neither the cursor nor a mark. */
   async function rejectSettledEvents(refused: NonNullable<TickResult["refused"]>): Promise<void> {
     const rejected = refused.map(({ position, reason }) => ({ position, reason: maskCredentials(reason) }));
     await retryStoreWork(() => outbox.settle(name, { again: true, through: 0, rejected }));
@@ -273,7 +273,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   }
 
   async function waitAfterFailure(error: unknown, { what, giveUp, letsUrgentPass = false }: FailedSinkWrite) {
-    // Buffered events are offered again from the first one, which is not the rejected event.
+    // Do not give up while events are buffered: the next offer begins with them, not with the rejected event.
     const giveUpFailedEvent = buffered.isEmpty() ? giveUp : null;
     buffered.forgetSettled();
     const decision = failurePolicies[lane].decide(error, what, giveUpFailedEvent !== null);
@@ -288,7 +288,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       return 0;
     }
     state.showTrouble(decision.as, decision.failure, decision.attempts, decision.waitMs);
-    // The server rejects only this event, so an alarm need not wait for its next attempt.
+    // A rejection concerns one event only, so an alarm need not wait for the next attempt.
     const isRejection = letsUrgentPass && decision.failure.kind === "rejected";
     if (!isRejection || !eventChooser.holdOthers(decision.waitMs)) await sleepFor(clock, decision.waitMs, draining);
     return 0;
@@ -338,7 +338,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     }
   }
 
-  /** Calls with a signal that aborts with `cancel`, or when the sink makes no progress for one deadline. */
+  /** Calls the sink with a signal that aborts with `cancel`, or when the sink makes no progress for one deadline. */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
     const deadlineSignal = combineSignals(cancel);
     const callEndController = new AbortController();

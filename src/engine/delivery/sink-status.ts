@@ -22,11 +22,10 @@ export interface SinkStatus {
   readonly connector: string;
   readonly state: SinkStateName;
   readonly since: string;
-  /** Description of the problem without secrets; null without a problem. */
   readonly lastError: string | null;
   readonly attempts: number;
   readonly nextAttemptAt: string | null;
-  /** Requests that settled events still cause; see `Sink.pendingRequests`. */
+  /** Number of requests that the sink still sends for settled events; see `Sink.pendingRequests`. */
   readonly waiting: number;
   readonly lag: SinkLag | null;
 }

@@ -42,10 +42,10 @@ export function createStateSnapshot(options: {
   readonly log: Log;
 }) {
   const { sink, store, building, passes, clock, log } = options;
-  /** Remaining events of a part, read once: a page of 100 tags must not read 50,000. */
+  /** The remaining events of a part are read once: a page of 100 tags must not read 50,000 again. */
   let remainingEvents: { readonly key: string; readonly events: readonly SnapshotEvent[] } | null = null;
   let isWaitingForLists = false;
-  /** Version of the state in which no snapshot was requested; a busy sink checks before each batch. */
+  /** Version of the store at which no snapshot was requested; it saves a query before each batch. */
   let versionWithoutRequest: number | null = null;
   let offeredPage: { readonly snapshot: SnapshotProgress; readonly page: readonly SnapshotEvent[] } | null = null;
 
@@ -61,7 +61,7 @@ export function createStateSnapshot(options: {
     return remainingEvents.events.filter(({ key }) => key > snapshot.after);
   }
 
-  /** At the first start no list was fetched yet, so the beginning of a snapshot waits for complete lists. */
+  /** A snapshot waits for complete lists, because at the first start no list has been fetched yet. */
   async function maySnapshotBegin({ after, askedAt, part }: SnapshotProgress): Promise<boolean> {
     if (part !== SNAPSHOT_KINDS_IN_ORDER[0] || after !== "") return true;
     return clock.now() - Date.parse(askedAt) > MAX_COMPLETE_LISTS_WAIT_MS || (await building.isComplete());
@@ -70,7 +70,7 @@ export function createStateSnapshot(options: {
   const toDocument = (snapshot: SnapshotProgress): DocumentChange => ({ set: SNAPSHOT_SET, put: [[sink, snapshot]] });
 
   return {
-    /** The next events; empty without a snapshot, at its end, and while it waits for complete lists. */
+    /** Returns the next events; none without a snapshot, at its end, or while it waits for complete lists. */
     async next(limit: number): Promise<readonly Event[]> {
       offeredPage = null;
       isWaitingForLists = false;
@@ -99,13 +99,13 @@ export function createStateSnapshot(options: {
     },
     waits: () => isWaitingForLists,
     letsUrgentPass: () => ["tag", "tag-systems", "value"].includes(offeredPage?.snapshot.part ?? ""),
-    /** Records that the sink has the first `count` events of the last `next`, and its own state changes. */
+    /** Records that the sink has the first `count` events of the last `next`, and stores the sink's state changes. */
     async settle(count: number, documents: readonly DocumentChange[]): Promise<void> {
       const lastEvent = offeredPage?.page[count - 1];
       if (offeredPage === null || lastEvent === undefined) return;
       const { snapshot } = offeredPage;
       const storedProgress = await store.document<SnapshotProgress>(SNAPSHOT_SET, sink);
-      // A new snapshot that was requested meanwhile starts at its beginning.
+      // A snapshot that was requested meanwhile starts at its beginning.
       const isSame = storedProgress?.askedAt === snapshot.askedAt;
       const progress = isSame ? [toDocument({ ...snapshot, after: lastEvent.key, sent: snapshot.sent + count })] : [];
       await store.commit({ documents: [...progress, ...documents] });
@@ -113,7 +113,7 @@ export function createStateSnapshot(options: {
   };
 }
 
-/** Events marked `snapshot` of one part of the stored state. `askedAt` makes ids stable across attempts. */
+/** Builds the snapshot events of one part of the stored state. `askedAt` keeps their ids equal in every attempt. */
 async function buildSnapshotEvents(
   building: BuildingView,
   part: SnapshotObjectKind,

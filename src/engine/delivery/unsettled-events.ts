@@ -32,7 +32,7 @@ export function createFilteredEventTracker(clock: Clock, settle: (settlement: Se
   return {
     through: () => lastFilteredPosition,
     async addBatch(batch: EventBatch): Promise<void> {
-      // Events that are sent again have no cursor that could wait, and there are few.
+      // Resent events do not move the cursor and are few, so they are settled at once.
       if (batch.again) return settle({ again: true, through: batch.through, rejected: [] });
       if (events === 0) sinceMs = clock.monotonic();
       lastFilteredPosition = batch.through;

@@ -52,7 +52,7 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
       clockDifferencesMs.add(clockAheadMs);
       reportClockSkew(clockDifferencesMs.value() ?? 0);
     },
-    /** Our clock minus the service's, milliseconds, accurate to half a second; null without a reply. */
+    /** Returns our clock minus the service's clock, accurate to half a second; null before the first reply. */
     ms(): number | null {
       dropComparisonsBeforeStep();
       return clockDifferencesMs.value();

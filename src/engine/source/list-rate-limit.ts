@@ -56,7 +56,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
     return blockingRequest === undefined ? LONG_AGO_MS : blockingRequest.atMs + windowMs;
   }
 
-  /** Time at which a list that is not urgent may use a slot of the urgent lists. */
+  /** Returns when a list that is not urgent may use a slot of the urgent lists. */
   function lentSlotFreeAtMs(allowed: number): number {
     const urgentSlots = Math.floor(allowed * URGENT_LIST_RATE_SHARE);
     const lendableSlots = Math.max(0, urgentSlots - RESERVED_REQUESTS_PER_MINUTE);

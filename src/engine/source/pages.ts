@@ -14,7 +14,7 @@ interface ListRequest<T> {
   readonly pageSize: number;
   readonly read: RecordParser<T>;
   readonly leavesOut?: (record: unknown) => boolean;
-  /** True leaves out records without a usable id; false makes their page `Malformed`. */
+  /** True drops records without a usable id; false rejects their whole page as `Malformed`. */
   readonly leavesOutUnreadable?: boolean;
   readonly ask: (query: string) => Promise<ListPageReply>;
 }
@@ -29,10 +29,10 @@ const LIST_PAGES_MAX = 1_000;
 const LISTING_MS_MAX = 300_000;
 const DEFAULT_PAGE_SIZE = 100;
 
-/** Query parameters that a link must not set, because the list could change. */
+/** Query parameters that a link to the next page must not change. */
 const LIST_FILTERS = new Set("site_id status priority acknowledged search system_id gateway_id per_page".split(" "));
 
-/** Uses only the position in `links.next`: Laravel forgets filters in links, and a link may name another machine. */
+/** Reads lists page by page. A link gives only the position: it may lack filters or name another machine. */
 export function createListPaging(clock: Clock, note: CountUnusualField, origin: string) {
   const reducedLists = new Set<string>();
 
@@ -185,7 +185,7 @@ export function createListPageCache(report: CountUnusualField) {
       notedFields?.push(field);
       report(field);
     },
-    /** Returns the stored object of an equal record, so that comparisons by reference succeed. It may have names. */
+    /** Returns the stored object if it equals the record, so that comparisons by reference succeed. */
     asStored<T extends { readonly id: string | number }>(record: T | null, stored: FindRecord<T>): T | null {
       const storedRecord = record === null ? undefined : stored(String(record.id));
       return storedRecord !== undefined && isDeepStrictEqual({ ...storedRecord, ...record }, storedRecord)
@@ -197,7 +197,7 @@ export function createListPageCache(report: CountUnusualField) {
       let replyHash = "";
       return {
         recall(reply: TransportReply): DecodedReply | null {
-          // Texts were masked with the secrets known at the time of the reply.
+          // Masked texts depend on the secrets that were known at the time of the reply.
           replyHash = `${reply.status} ${secretsVersion()} ${hash("sha256", reply.body, "base64")}`;
           const previousCachedPage = cachedPages.get(key);
           cachedPage = previousCachedPage?.hash === replyHash ? previousCachedPage : undefined;

@@ -26,11 +26,11 @@ const ANY_DAY_UTC_TIME_PATTERN = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
 const USUAL_OFFSET_TIME_PATTERN =
   /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[+-]([01]\d|2[0-3]):[0-5]\d$/;
 const UTC_OFFSET_PATTERN = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
-/** Most characters of a time: parsing 200,000 characters would take a minute. */
+/** Longest text that is parsed as a time: parsing 200,000 characters would take a minute. */
 const TIME_TEXT_LENGTH_MAX = 200;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
-/** Converts ISO 8601 into UTC with milliseconds. Keeps other text, `known` if only the offset is missing. */
+/** Converts ISO 8601 into UTC with milliseconds. Keeps other text; `known` is true if only its offset is missing. */
 export function normalizeTime(raw: string): NormalizedTime {
   if (USUAL_UTC_TIME_PATTERN.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };
   if (ANY_DAY_UTC_TIME_PATTERN.test(raw)) {
@@ -346,7 +346,6 @@ function parseSystem(id: string, attributes: FieldReader): System {
   };
 }
 
-/** Returns null if abilities or sites of a token are unreadable. */
 function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: CountUnusualField): TokenInfo | null {
   const token = isRecord(data) && isRecord(data.token) ? data.token : {};
   const tokenAbilities = parseRecordList(token.abilities);

@@ -11,7 +11,7 @@ import { parseHeaderSeconds, parseRetryAfterMs } from "../../core/http/retry-aft
 import { maskCredentials } from "../../core/runtime/log.ts";
 import type { TransportReply } from "./transport.ts";
 
-/** Untrusted JSON: bounded depth and numbers, distinct outermost keys, and ids beyond 2^53 as text. */
+/** Result of parsing untrusted JSON: depth and numbers are limited, outermost keys differ, ids beyond 2^53 are text. */
 export type ParsedJson =
   | { readonly ok: true; readonly value: unknown }
   | { readonly ok: false; readonly reason: string };
@@ -167,7 +167,7 @@ export function decodeReply(
     throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, bodySample());
   return {
     envelope: replyEnvelope,
-    // Computed on demand, because masking the secrets of every reply would cost more than parsing it.
+    // The sample is computed on demand, because masking the secrets of every reply would cost more than parsing it.
     get sample() {
       return bodySample();
     },
@@ -184,7 +184,7 @@ interface ServiceError {
 function parseServiceErrors(errors: unknown): ServiceError[] {
   if (errors === undefined || errors === null) return [];
   if (isRecord(errors)) {
-    // Laravel's validation errors: field → messages.
+    // Laravel states validation errors as an object of messages by field.
     return Object.entries(errors).map(([field, messages]) => ({ ...toError(messages), field: printableText(field) }));
   }
   if (!Array.isArray(errors)) return [toError(errors)];

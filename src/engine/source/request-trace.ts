@@ -13,7 +13,6 @@ export interface TracedRequest {
   readonly tagIds: readonly string[];
   readonly outcome: string;
   readonly message: string | null;
-  /** Milliseconds from the choice of the tags to the reply. */
   readonly tookMs: number;
 }
 
@@ -62,8 +61,8 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
     <T>(send: (...request: Parameters<Source["history"]>) => Promise<T>) =>
     (...[query, lane, signal]: Parameters<Source["history"]>) =>
       traceRequest(lane, "history", signal, (chosen) => {
-        const observedHistoryQuery = observeRequestContent(query, ({ tagIds }) => chosen(tagIds));
-        return send(observedHistoryQuery, lane, signal);
+        const observedQuery = observeRequestContent(query, ({ tagIds }) => chosen(tagIds));
+        return send(observedQuery, lane, signal);
       });
   return {
     trace: { latest: () => [...tracedRequests] },

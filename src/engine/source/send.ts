@@ -23,7 +23,7 @@ interface ServiceRequest {
   readonly endpoint: QuotaEndpoint | ListEndpoint | "me";
   readonly query?: () => string;
   readonly choose?: ((offer: OfferedSlot) => number | null) | undefined;
-  /** Builds the body, which makes the request a POST. Called in the slot. If `body` rejects, nothing is sent. */
+  /** Builds the body of a POST once the request has a slot. If `body` rejects, nothing is sent. */
   readonly body?: () => Promise<unknown>;
   readonly isLogged?: boolean;
   readonly lane?: ListLane | undefined;
@@ -67,7 +67,7 @@ function endpointPath(endpoint: ServiceRequest["endpoint"] | "healthcheck"): str
   return QUOTA_ENDPOINTS.some((each) => each === endpoint) ? `tags/${endpoint}` : endpoint;
 }
 
-/** Without Accept the service may respond in HTML (interface, What the service does). */
+/** The service may respond in HTML to a request without Accept (interface, What the service does). */
 const REQUEST_HEADERS = {
   accept: "application/json",
   "content-type": "application/json",
@@ -83,7 +83,7 @@ interface RequestRateLimit {
 
 const HEALTH_VALID_MS = 59_000;
 
-/** Pauses that the service orders reach the rate limits before the next request can leave. */
+/** Sends requests. A pause that the service orders takes effect before the next request can leave. */
 export function createRequestSender(options: RequestSenderOptions) {
   const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
   const serviceBasePath = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
@@ -194,7 +194,7 @@ export function createRequestSender(options: RequestSenderOptions) {
 
   const listRequestLimit: RequestRateLimit = { scope: () => "lists", observe: lists.observe, refused: lists.refused };
 
-  /** Checks the health of the service. During a long pause, both callers share one request a minute. */
+  /** Checks the health of the service; all callers share one request a minute. */
   async function checkServiceHealth(signal: AbortSignal): Promise<ServiceHealth> {
     if (longRequestPauses.isOn() && lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS) {
       const knownServiceHealth = await lastHealth.health.catch(() => null);
@@ -221,7 +221,7 @@ export function createRequestSender(options: RequestSenderOptions) {
       recordRequestLatency(endpoint, "ok", startedMs);
       const body = parseJson(reply.body);
       const serviceHealth = parseHealth(body.ok ? body.value : null, note);
-      // The interface describes the failure as 500 in one place and as 503 in another.
+      // The interface gives an unhealthy service the status 500 in one place and 503 in another.
       return reply.status >= 300 ? { ...serviceHealth, status: "unhealthy" } : serviceHealth;
     } catch (error) {
       if (signal.aborted) throw signal.reason;

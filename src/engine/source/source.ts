@@ -15,7 +15,7 @@ import type {
 } from "../../core/model/building.ts";
 import type { OtherClientUse } from "./quota/refusal-slowdown.ts";
 
-/** Failures are the classes of src/core/errors/errors.ts. Pages contain `stored` records in place of equal ones. */
+/** The monitoring service. Failures are classes of src/core/errors/errors.ts; pages reuse equal `stored` records. */
 export interface Source {
   readonly name: string;
   sites(filter: SiteFilter, signal: AbortSignal, stored?: FindRecord<Site>): AsyncIterable<ListPage<Site>>;
@@ -68,7 +68,7 @@ export interface SiteFilter {
 
 export interface AlarmFilter extends SiteFilter {
   readonly siteId?: number;
-  /** Status filter, always sent because the interface's default hides resolved alarms. */
+  /** The status filter is always sent, because the interface's default hides resolved alarms. */
   readonly status: "active" | "resolved" | "all";
   readonly priority?: "A" | "B" | "C";
   readonly acknowledged?: boolean;

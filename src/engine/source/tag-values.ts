@@ -409,7 +409,7 @@ function describeBrokenTagLog(series: LoggedSeries | null, measurements: unknown
     : "The reply lists the log more than once with different measurements.";
 }
 
-/** Accepts a number, an object with `value`, or a list of one such entry. Undefined for a complete series. */
+/** Reads a number, an object with `value`, or a list of one such entry; returns undefined for a complete series. */
 function parseTagTotal(record: TagReplyRecord): number | null | undefined {
   const parsedTotals = [record.value, record.measurements].filter((raw) => raw !== undefined).map(parseSingleNumber);
   if (parsedTotals.length === 0 || parsedTotals.includes(undefined)) return undefined;

@@ -15,7 +15,7 @@ export interface TransportRequest {
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | null;
-  /** Called with an open connection, right before the first byte leaves; throws to stop the request. */
+  /** Is called on an open connection right before the first byte leaves; throws to stop the request. */
   readonly mayLeave?: () => void;
 }
 
@@ -40,7 +40,7 @@ const SOCKET_KEEP_ALIVE_MS = 55_000;
 /** Longest life of a socket: a new socket resolves the host name again. */
 const SOCKET_LIFETIME_MAX_MS = 300_000;
 
-/** HTTP/1.1 over its own connections, without the global agent and the proxies of the environment. */
+/** Sends HTTP/1.1 over its own connections, without the global agent and the proxies of the environment. */
 export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | null = null): HttpTransport {
   const url = new URL(config.base_url);
   const { origin } = url;
@@ -257,7 +257,7 @@ export async function canReachService(
   }
 }
 
-/** Reports whether the service responds, null after 5 s. Only the first of requests that fail together counts. */
+/** Reports whether the service responds, or null after 5 s. Requests that fail together are reported once. */
 export function reportOutages(send: Transport, reached: (isReached: boolean | null) => void, clock: Clock): Transport {
   let failedAtMs = Number.NEGATIVE_INFINITY;
   return async (request, signal) => {
@@ -283,7 +283,7 @@ export function reportOutages(send: Transport, reached: (isReached: boolean | nu
   };
 }
 
-/** False for stale sockets, which are retried, and for failures of this machine. */
+/** Returns false for stale sockets, which are retried, and for failures of this machine. */
 function isServiceUnreachable(error: unknown): boolean {
   if (error instanceof StaleSocket || error instanceof LocalFailure) return false;
   return error instanceof Retryable || error instanceof ConfigError;

@@ -10,7 +10,7 @@ import { fileSize, stateFilePath } from "./state-folder.ts";
 import type { KnownStateCopy, StateCopy } from "./store.ts";
 
 interface StateLocation {
-  /** The file's inode and birth time, which a copy does not share. */
+  /** Inode and birth time of the state file, which a copy does not share. */
   readonly file: string;
   readonly folder: string;
   readonly machine: string | null;
@@ -20,13 +20,13 @@ interface StateLocation {
 const STATE_FILE_DOCUMENTS = "state-file";
 const STATE_LOCATION_KEY = "plenum.db";
 const STATE_COPY_DOCUMENT_KEY = "copy";
-/** The name that systemd gives a machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html */
+/** systemd's id of the machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html */
 const MACHINE_ID_PATH = "/etc/machine-id";
 
 type StoredCopy = StateCopy & { readonly file: string };
 type StateDocumentAccess = Pick<ReturnType<typeof createDocumentStore>, "document" | "change">;
 
-/** Detects a restored or copied file, and starts new epochs: receivers may have seen its numbers for other events. */
+/** Detects a restored or copied file and starts new epochs, because receivers may know its numbers for other events. */
 export function detectCopy(
   database: Database,
   documents: StateDocumentAccess,
@@ -54,7 +54,7 @@ const STORE_SESSION_KEY = "session";
 export const LOST_WAL_MESSAGE =
   "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink counts anew. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
 
-/** Returns the time if the worker was killed and its write-ahead log is gone. Needs a transaction. */
+/** Detects a killed worker whose write-ahead log is gone, and returns the time. Needs a transaction. */
 export function detectLostWal(
   database: Database,
   documents: StateDocumentAccess,
@@ -76,7 +76,6 @@ export function recordRegularClose(database: Database, documents: StateDocumentA
   }
 }
 
-/** Returns the copy with its original; undefined when the state is no known copy. */
 export function readCopy(documents: Pick<StateDocumentAccess, "document">): KnownStateCopy | undefined {
   const stateCopy = documents.document<StoredCopy>(STATE_FILE_DOCUMENTS, STATE_COPY_DOCUMENT_KEY);
   if (stateCopy === undefined) return undefined;

@@ -22,13 +22,13 @@ export interface RecoveryReport {
   readonly damaged: number;
   readonly deadLetters: number;
   readonly marks: number;
-  /** Rows of other tables: documents of the building and of sinks, and records such as those of the audit log. */
+  /** Number of rows of other tables: documents of the building and of sinks, and records such as the audit log's. */
   readonly others: number;
-  /** Null for a sink in use whose cursor is lost: it gets all events. */
+  /** A cursor is null if it is lost and its sink is in use: the sink gets all events. */
   readonly cursors: Readonly<Record<string, number | null>>;
 }
 
-/** Events per transaction, so that a running worker waits a few milliseconds only. */
+/** Number of events per transaction, so that a running worker waits a few milliseconds only. */
 const EVENTS_PER_COMMIT = 100;
 
 /** Commits undelivered events of a quarantined file to the state in use; documents stay. A worker may run. */
@@ -115,7 +115,7 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
 function findUnreachableEvents(file: string): ReadonlySet<number> {
   let database: Database | null = null;
   try {
-    // Immutable: SQLite would delete a write-ahead log that it does not understand.
+    // Open the file as immutable, because SQLite would delete a write-ahead log that it does not understand.
     database = openDatabase(`${pathToFileURL(file).href}?immutable=1`, { readOnly: true });
     const rows = database
       .prepare(
@@ -210,7 +210,7 @@ function scanSqlitePages(pages: SqlitePages) {
       const cursor = parseSinkCursorRow(values);
       if (cursor !== null) {
         cursorsOnPage += 1;
-        // A stale page may hold an older row: the lowest position loses nothing.
+        // Keep the lowest position of a sink, because a stale page may hold an older row.
         const { sink, position, urgent, ended: reason } = cursor;
         if (typeof reason === "string") endReasonBySink.set(sink, reason);
         else {
@@ -272,7 +272,7 @@ function isSoundDeadLetter(values: readonly StoredValue[]): boolean {
   const [, sink, position, reason, atMs, committed, , body, checksum, ...numbering] = values;
   if (sink === undefined || position === undefined || reason === undefined || body === undefined) return false;
   if (atMs === undefined || committed === undefined) return false;
-  // Before schema 6 letters had no number.
+  // Dead letters had no sequence number before schema version 6.
   if (numbering.length !== 0 && numbering.length !== 2) return false;
   return rowChecksum(sink, position, atMs, committed, reason, ...numbering, body) === checksum;
 }

@@ -28,7 +28,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
   const flushWaitingWrites = (): Flushed | undefined => (waitingWrites.size > 0 ? commit() : undefined);
 
   function oldestDueMs(): number {
-    // A map keeps the order of the first writes.
+    // The first entry is the oldest, because a map keeps the order of insertion.
     const [oldest] = waitingWrites.values();
     return (oldest?.sinceMs ?? clock.monotonic()) + MAX_DEFERRED_WRITE_DELAY_MS;
   }

@@ -8,7 +8,7 @@ interface DocumentBodyRow {
 }
 
 export function createDocumentStore(database: Database, damage: DamagedRowQuarantine) {
-  /** Number of changes by set, only of this process; other processes change only silences. */
+  /** Counts changes of each document set by this process; other processes change only silences. */
   const changeCountBySet = new Map<string, number>();
   const countSetChange = (set: string) => changeCountBySet.set(set, (changeCountBySet.get(set) ?? 0) + 1);
 
@@ -94,7 +94,7 @@ function writeDocument(statement: SqliteStatement, set: string, key: string, val
   return statement.run(set, key, body, rowChecksum(set, key, body));
 }
 
-/** Values that JSON cannot express become null, as inside an array. */
+/** Values that JSON cannot express become null, as JSON does inside an array. */
 function toJson(value: unknown): string {
   return JSON.stringify(value) ?? "null";
 }

@@ -8,10 +8,10 @@ import { DAMAGED_EVENT_REASON, type EventLog } from "./event-log.ts";
 import { lastPositionWithinBytes } from "./event-log-rows.ts";
 import { type Database, type DatabaseDamageRepair, StateDamaged } from "./sqlite.ts";
 
-/** Rows and bytes that are compared at once, so that other work waits a few milliseconds at most. */
+/** Limits of rows and bytes per comparison, so that other work waits a few milliseconds at most. */
 const MAX_COMPARED_ROWS = 100;
 const MAX_COMPARED_BYTES = 256 * 1024;
-/** Rows that one call compares: a million take 50 calls, one a minute. */
+/** Number of rows that one call compares: a million rows take 50 calls, one a minute. */
 const MAX_COMPARED_ROWS_PER_CALL = 20_000;
 const EVENT_LOG_CHECK_INTERVAL_MS = 24 * 3_600_000;
 
@@ -46,11 +46,6 @@ export function createEventLogCheck(database: Database, log: EventLog, clock: Pi
     return rows.length;
   }
 
-  function compareLogBytes(): void {
-    const storedLogBytes = log.bytes();
-    if (storedLogBytes !== bytes) database.prepare("update log_size set bytes = bytes + ?").run(bytes - storedLogBytes);
-  }
-
   return {
     removed(rows: readonly { readonly position: number; readonly bytes: number }[]): void {
       for (const row of rows) if (row.position <= comparedPosition) bytes -= row.bytes;
@@ -62,7 +57,8 @@ export function createEventLogCheck(database: Database, log: EventLog, clock: Pi
         const newlyComparedRows = compareNextRows();
         comparedRows += newlyComparedRows;
         if (newlyComparedRows > 0) continue;
-        compareLogBytes();
+        const difference = bytes - log.bytes();
+        if (difference !== 0) database.prepare("update log_size set bytes = bytes + ?").run(difference);
         comparedPosition = 0;
         nextCheckMs = clock.monotonic() + EVENT_LOG_CHECK_INTERVAL_MS;
         return;
@@ -73,7 +69,7 @@ export function createEventLogCheck(database: Database, log: EventLog, clock: Pi
 
 export type EventLogCheck = ReturnType<typeof createEventLogCheck>;
 
-/** Damage that returns within this time after a rebuild does not lie in the indexes. */
+/** If damage returns within this time after a rebuild of the indexes, the indexes are not its cause. */
 const INDEX_REPAIR_INTERVAL_MS = 3_600_000;
 
 /** Selects events that both indexes have and the table has lost. */

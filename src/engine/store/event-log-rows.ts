@@ -15,7 +15,7 @@ export const MAX_BATCH_BYTES = 1024 ** 2;
 /** Growth of a history event from storage (288 points: 1.8 to 3.7 kB) to sending (14 kB). */
 const OFFERED_HISTORY_FACTOR = 6;
 
-/** Size of an event when a sink gets it, from its size in the log. */
+/** Computes the size of an event as a sink gets it from its size in the log. */
 export function offeredBytes(kind: EventKind | string, stored: number): number {
   return kind === "tag-history" ? stored * OFFERED_HISTORY_FACTOR : stored;
 }
@@ -24,7 +24,7 @@ export function offeredBytesSql(stored: string): string {
   return `(case when kind = 'tag-history' then ${OFFERED_HISTORY_FACTOR} else 1 end * ${stored})`;
 }
 
-/** The last position of the longest prefix within a number of bytes; the first row always counts. */
+/** Returns the position of the last leading row whose bytes still fit; the first row always fits. */
 export function lastPositionWithinBytes(
   rows: readonly { readonly position: number; readonly bytes: number }[],
   bytes: number,
@@ -43,16 +43,16 @@ export const IS_URGENT_KIND_SQL = `kind in (${EVENT_KINDS.filter(isUrgentKind)
   .map((kind) => `'${kind}'`)
   .join(", ")})`;
 
-/** SQL condition for urgent events; the index on the class finds them without reading the values between. */
+/** SQL condition for urgent events; an index finds them without reading the values between them. */
 export const IS_URGENT_EVENT_SQL = `event.telemetry = false and event.${IS_URGENT_KIND_SQL}`;
 
 /** Largest event that `recent` reads: an event of 60 buckets is smaller, a backfill of days is larger. */
 export const MAX_RECENT_EVENT_BYTES = 32 * 1024;
 
-/** Up to this clock step back, commit times continue 1 ms after the last event: no alarm ends before its start. */
+/** If the clock is set back by up to this time, commit times continue 1 ms after the last event. */
 export const MAX_CLOCK_LEAD_MS = 86_400_000;
 
-/** Text of a field in the JSON of an event; inside a string of the event the quotes would be escaped. */
+/** Returns the text of a field in an event's JSON; inside a string its quotes would be escaped. */
 export function jsonFieldText(field: "source" | "subject", value: string): string {
   return JSON.stringify({ [field]: value }).slice(1, -1);
 }

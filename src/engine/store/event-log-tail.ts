@@ -2,9 +2,9 @@ import { parseEvent } from "../../core/codec/stored-event.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { LoggedEvent } from "./store.ts";
 
-/** Limit of the cache; a batch of 100 measured values has 26,000 characters. */
+/** Size limit of the cache; a batch of 100 measured values has 26,000 characters. */
 const MAX_LOG_TAIL_CHARACTERS = 1_000_000;
-/** A larger event empties the cache: during a backfill of 12 MB it would keep only the last events. */
+/** A larger event empties the cache, because a backfill of 12 MB would leave only its last events in it. */
 const MAX_CACHED_EVENT_CHARACTERS = 4_096;
 
 interface LogTailRow {
@@ -43,7 +43,6 @@ export function createEventLogTail() {
   }
 
   return {
-    /** Adds an event of the running transaction; it joins the tail when that transaction is committed. */
     add(row: LogTailRow): void {
       uncommittedRows.push(row);
     },
@@ -64,7 +63,6 @@ export function createEventLogTail() {
     rolledBack(): void {
       uncommittedRows.length = 0;
     },
-    /** Returns events after a position; null when the cache starts later. */
     after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null {
       if (startPosition === null || position < startPosition) return null;
       const firstRowIndex = findIndexAfterPosition(rows, position);
@@ -89,7 +87,6 @@ export function createEventLogTail() {
   };
 }
 
-/** Positions ascend, with gaps where an event was a repeat. */
 function findIndexAfterPosition(rows: readonly LogTailRow[], position: number): number {
   let [low, high] = [0, rows.length];
   while (low < high) {

@@ -73,7 +73,7 @@ export function createEventLog(
     });
   }
 
-  /** Position of the last urgent event, as far as is known: every sink queries urgent events before each batch. */
+  /** Position of the last known urgent event; it saves a query of each sink before each batch. */
   let lastUrgentPosition = Number.POSITIVE_INFINITY;
 
   function readEventsBetween(after: number, through: number, which = "true"): readonly ChecksummedEventRow[] {
@@ -87,7 +87,7 @@ export function createEventLog(
       if (eventRows.every(isSoundEventRow)) return eventRows;
     } catch (error) {
       // A damaged number can exceed the range of JavaScript.
-      if (!isIntegerOutOfRange(error)) throw error;
+      if (!(error instanceof Error && "code" in error && error.code === "ERR_OUT_OF_RANGE")) throw error;
     }
     if (database.readOnly) return rows().filter(isSoundEventRow);
     if (quarantineDamagedEvents(positionRangeSql, after, through) > 0) return rows().filter(isSoundEventRow);
@@ -97,7 +97,7 @@ export function createEventLog(
     });
   }
 
-  /** Throws when rows that an index finds cannot be read: pages are damaged, and no row is. */
+  /** Throws if rows that an index finds cannot be read, because then pages are damaged and not rows. */
   function readEventsOrThrow<T>(after: number, read: () => T | null): T {
     return database.transaction(() => {
       const readEvents = read();
@@ -133,7 +133,6 @@ export function createEventLog(
   const eventLog = {
     quarantine: quarantineDamagedEvents,
     removed: (events: readonly RemovedEvent[]): void => tail?.noteRemoved(events.at(-1)?.position ?? 0),
-    /** Appends within the running transaction, without a statement of its own. */
     *appendWorkerEvents(events: readonly Event[], clockMs: number): SqlSteps<() => void> {
       eventLog.appendEvents(events, clockMs);
       return () => undefined;
@@ -171,7 +170,7 @@ export function createEventLog(
     /** Appends events within a transaction. Returns the ids that were in the log already. */
     appendEvents(events: readonly Event[], clockMs: number): readonly string[] {
       if (events.length === 0) return [];
-      // Times of the log ascend although the clock may be set back.
+      // Commit times ascend even if the clock is set back.
       const laterEventTime = database
         .prepare(
           `select committed_ms from event where position = (select max(position) from event)
@@ -275,9 +274,5 @@ const RECOUNT_EVENT_LOG_SQL = `update log_size set bytes = counted.bytes,
 const RAISE_WRITTEN_BYTES_SQL = `update log_size set written = newest.written
   from (select written from event order by position desc limit 1) as newest
   where log_size.written < newest.written and typeof(newest.written) = 'integer'`;
-
-function isIntegerOutOfRange(error: unknown): boolean {
-  return error instanceof Error && "code" in error && error.code === "ERR_OUT_OF_RANGE";
-}
 
 export type EventLog = ReturnType<typeof createEventLog>;

@@ -12,10 +12,10 @@ import type { DeliveryGap, EventLogPruneReport, RetentionBounds, SinkPosition } 
 /** Each sink gets one gap event per reason in this time; later losses wait for the next one. */
 const GAP_EVENT_INTERVAL_MS = 60 * 60_000;
 const PUBLISHED_GAP_RETENTION_MS = 90 * 24 * 60 * 60_000;
-/** Limits of one removing transaction, so that other writers wait a few milliseconds only. */
+/** Limits of a transaction that removes events, so that other writers wait a few milliseconds only. */
 const MAX_REMOVED_ROWS = 250;
 const MAX_REMOVED_BYTES = 4 * 1024 ** 2;
-/** Share of its limit to which a full log is emptied, in few large steps. */
+/** Share of its size limit to which a full log is reduced in few large steps. */
 const EMPTIED_LOG_SHARE = 0.95;
 const DEAD_LETTER_SHARE = 0.1;
 const MAX_REMOVED_DEAD_LETTERS = 500;
@@ -42,7 +42,7 @@ export interface RemovedEvent {
 
 export interface RetainedLog {
   removed(events: readonly RemovedEvent[]): void;
-  /** Appends the worker's own events; the caller calls the result after the commit. */
+  /** Appends the worker's own events; the caller calls the returned function after the commit. */
   appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void>;
 }
 
@@ -177,11 +177,6 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
     return { aged: aged?.newest ?? 0, replayed: replayed?.settled ?? 0 };
   }
 
-  async function readEventLogBytes(): Promise<number> {
-    const [row] = await query<{ readonly bytes: number }>(`select bytes from ${counters} where ${isCounter}`);
-    return row?.bytes ?? 0;
-  }
-
   async function publishUnpublishedGaps(): Promise<number> {
     const nowMs = clock.now();
     if ((await query(SELECT_UNPUBLISHED_GAPS_SQL, ...publishedGapWindow(nowMs))).length === 0) return 0;
@@ -202,7 +197,8 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
         { condition: `position > ${SLOWEST_SINK_CURSOR_SQL}`, through: aged, reason: "age" },
       ];
       for (const selection of ageSelections) removedCount += await removeEvents(selection, bounds, nowMs, recordedGaps);
-      if ((await readEventLogBytes()) > bounds.maxBytes) {
+      const [counter] = await query<{ readonly bytes: number }>(`select bytes from ${counters} where ${isCounter}`);
+      if (counter !== undefined && counter.bytes > bounds.maxBytes) {
         const fullLogSelection = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_LOG_SHARE };
         for (const reason of [null, "size"] as const) {
           for (const selectsTelemetry of [true, false]) {
@@ -240,7 +236,7 @@ interface DeliveryGapRow extends Omit<DeliveryGap, "at"> {
 
 const GAP_COLUMN_NAMES = `id, sink, reason, first_time as "firstTime", last_time as "lastTime", count, at_ms`;
 
-/** Gaps that are not published, unless one of the same sink and reason was in the last hour. */
+/** Selects unpublished gaps, unless a gap of the same sink and reason was published in the last hour. */
 const SELECT_UNPUBLISHED_GAPS_SQL = `select ${GAP_COLUMN_NAMES} from gap where source = $1 and told_ms is null and not exists
   (select 1 from gap as told where told.source = $1 and told.sink = gap.sink and told.reason = gap.reason
    and told.told_ms > $2 and told.told_ms <= $3)`;

@@ -46,9 +46,9 @@ export interface OpenStoreOptions {
   readonly clock: Clock;
   readonly log?: Log;
   readonly readOnly?: boolean;
-  /** False for an operator's change while a worker runs; the file must exist. */
+  /** False lets an operator's command change the existing file while a worker runs. */
   readonly lock?: boolean;
-  /** True for `plenum state move`; otherwise a moved folder is refused. */
+  /** True also opens a moved folder, for `plenum state move`. */
   readonly allowMoved?: boolean;
   readonly fileSystemType?: ReadFileSystemType;
   readonly machine?: () => string | null;
@@ -105,13 +105,13 @@ async function openLockedStore(file: string, options: OpenStoreOptions, lock: Da
     return store;
   } catch (error) {
     database?.close();
-    // SQLite understands Plenum's SQL in every sound file.
+    // SQLite rejects Plenum's SQL only if the file is damaged.
     if (!(error instanceof StateDamaged) && !isSqlError(error)) throw error;
     return await replaceDamagedFile(file, error, options, openedFiles);
   }
 }
 
-/** Copies undelivered events into a fresh file. The condemned mark lets a start after a crash begin again. */
+/** Copies undelivered events into a fresh file. After a crash, the mark of the unusable file starts the copy again. */
 async function replaceDamagedFile(
   file: string,
   error: unknown,
@@ -160,13 +160,14 @@ function refuseLostStateFile(file: string): void {
 function openDatabaseForWriting(file: string): Database {
   preparePrivateFile(file);
   return openDatabase(file, {}, (database) => {
-    // Both must be set before the first page is written.
+    // Set both pragmas before the first page is written.
     if (database.number("pragma page_count") === 0) {
       database.exec(`pragma page_size = ${SQLITE_PAGE_BYTES}; pragma auto_vacuum = incremental`);
     }
     repairOrRefuseDamage(database);
     prepareSchema(database, true);
-    refuseChangedSchema(database);
+    const schemaProblem = findSchemaProblem(database);
+    if (schemaProblem !== null) throw new StateDamaged(`${database.path} is damaged (${schemaProblem}).`);
     database.exec(`
       pragma journal_mode = wal;
       pragma synchronous = full;
@@ -196,11 +197,6 @@ function findIntegrityProblem(database: Database): string | null {
       return integrityCheckRow.integrity_check;
   }
   return null;
-}
-
-function refuseChangedSchema(database: Database): void {
-  const problem = findSchemaProblem(database);
-  if (problem !== null) throw new StateDamaged(`${database.path} is damaged (${problem}).`);
 }
 
 export interface OpenedStateFiles {

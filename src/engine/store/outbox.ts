@@ -9,7 +9,7 @@ import { computeSinkLags } from "./sink-lag.ts";
 import type { Awaitable, SqlDriver } from "./sql-driver.ts";
 import type { EventLogPressure, LoggedEvent, OfferedEvents, Outbox } from "./store.ts";
 
-/** After a crash, a sink gets at most this many events again. */
+/** Largest number of events that a sink gets again after a crash. */
 const MAX_REPEATED_EVENTS = 100;
 
 interface UnsavedSinkCursor {
@@ -21,7 +21,7 @@ export interface OutboxEventLog extends RetainedLog {
   end(): Awaitable<number>;
   after(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
   urgentAfter(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
-  /** Removes events from the cache that all sinks have read. */
+  /** Removes events that all sinks have read from the cache. */
   passed(position: number): void;
   latest(...search: Parameters<Outbox["latest"]>): Awaitable<readonly LoggedEvent[]>;
   recent(...search: Parameters<Outbox["recent"]>): Awaitable<readonly LoggedEvent[]>;
@@ -32,9 +32,9 @@ export interface OutboxOptions {
   readonly log: OutboxEventLog;
   readonly clock: Pick<Clock, "now">;
   readonly changes: Wakeup;
-  /** True when cursors and the absence of marks stay as they were read until `forget`. */
+  /** True if cursors and the absence of marks may be cached until `forget`. */
   readonly isCached: boolean;
-  /** Looks for changes of other processes, which lead to `forget`. */
+  /** Checks for changes by other processes and then calls `forget`. */
   readonly lookForChanges?: () => void;
   readonly damage?: SinkCursorRepair & { readonly quarantineMarked: (sink: string, position: number) => boolean };
 }
@@ -70,7 +70,7 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
     return { position, urgent: stored?.urgent ?? 0, durable: stored?.position ?? 0 };
   }
 
-  /** The sequence number at a sink's cursor; numbers of an old epoch do not count. */
+  /** Reads the sequence number at a sink's cursor; numbers of an old epoch do not count. */
   async function readSequenceNumber(sink: string): Promise<EventNumber | undefined> {
     const stored = (await sinkCursors.find(sink))?.counted;
     const unsaved = unsavedCursors.get(sink)?.counted;

@@ -6,14 +6,14 @@ export interface DamagedQuota {
   unknownPause(): QuotaPause | undefined;
 }
 
-/** Stores spent slots and pauses of the quota. `clocks` stores the clock marks. */
+/** Stores the spent slots and pauses of the quota; `clocks` stores the clock marks. */
 export function createQuotaStore(
   sql: SqlDriver,
   clocks: Pick<QuotaStore, "loadClock" | "saveClock">,
   damage?: DamagedQuota,
 ): QuotaStore {
   const { dialect, query } = sql;
-  /** Time before which slots are ignored, by bucket. The next save deletes them. */
+  /** For each bucket, slots before this time are ignored; the next save deletes them. */
   const ignoredBeforeMs = new Map<string, number>();
 
   const slotColumnValues = { bucket: "$2::text", id: "$3::bigint", sent_ms: "$4::float8", counted_ms: "$5::float8" };

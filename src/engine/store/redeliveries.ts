@@ -13,7 +13,7 @@ import {
 import { runSql, type SqlDriver, type SqlStatement, type SqlValue } from "./sql-driver.ts";
 import type { DeadLetter, LoggedEvent, RejectedEvent } from "./store.ts";
 
-/** Positions that one transaction marks, so that a million events do not block other commits. */
+/** Number of positions that one transaction marks, so that a million events do not block other commits. */
 const POSITIONS_MARKED_AT_ONCE = 5_000;
 
 const IS_EVENT_SETTLED_SQL = `(event.position <= sink.position or event.position <= sink.urgent and ${IS_URGENT_EVENT_SQL})`;
@@ -24,7 +24,7 @@ interface SequenceColumns {
 }
 
 interface MarkedEventRow extends Omit<StoredEventText, "body">, SequenceColumns {
-  /** Null if event and dead letter are damaged or removed. */
+  /** The body is null if event and dead letter are damaged or removed. */
   readonly body: string | null;
 }
 
@@ -61,10 +61,9 @@ export function createRedeliveries(
     firstUrgentBySink.clear();
   }
 
-  /** Whether the result of a query may be cached; `before` is the number of `forget` calls at its start. */
   const mayCacheResult = (before: number) => isCached && activeMarkings === 0 && before === forgetCalls;
 
-  /** Marks settled events between two positions that a condition selects, slice by slice. */
+  /** Marks the settled events of a range that fulfil a condition, slice by slice. */
   async function markInSlices(
     sink: string,
     after: number,
@@ -172,7 +171,7 @@ export function createRedeliveries(
         firstUrgentBySink.set(sink, offeredEvents[0]?.position ?? Number.POSITIVE_INFINITY);
       return offeredEvents;
     },
-    /** Positions of the last offer up to a position, without the settled ones. */
+    /** Returns the unsettled positions of the last offer up to a position. */
     offeredThrough: (sink: string, through: number): readonly number[] =>
       (lastOffers.get(sink)?.positions ?? []).filter((position) => position <= through),
     /** Removes marks of the last offer, unless a replay has marked older events since: the newest state must come last. */

@@ -4,7 +4,7 @@ import { type Database, openDatabase, StateDamaged } from "./sqlite.ts";
 /** "PLNM": tells our files from other SQLite files. */
 const APPLICATION_ID = 0x504c4e4d;
 
-/** Tables whose rows got a checksum with step 4, and the columns that it covered then. */
+/** Tables whose rows got a checksum by migration 4, and the columns that it covered then. */
 const INITIAL_CHECKSUM_COLUMNS = {
   document: "set_name, key, body",
   record: "log, sequence, body",
@@ -232,7 +232,7 @@ const SCHEMA_OBJECTS_SQL = `select entry.type || ' ' || entry.name as name, iif(
 interface SchemaObject {
   readonly name: string;
   readonly columns: string | null;
-  /** Null for tables, whose SQL changes when a column is added. */
+  /** The SQL of a table is null, because it changes when a column is added. */
   readonly sql: string | null;
 }
 

@@ -21,7 +21,7 @@ const MAX_LAG_FILTER_BYTES = 1024 ** 2;
 
 interface PendingRow {
   readonly position: number;
-  /** Null for a dead letter whose event has left the log: the sink was offered it, so its filter matches. */
+  /** The kind is null for a dead letter whose event has left the log; the filter matched it before. */
   readonly kind: EventKind | null;
   readonly bytes: number;
   readonly committed_ms: number;

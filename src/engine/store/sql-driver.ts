@@ -47,13 +47,13 @@ export type SqlByColumn = Readonly<Record<string, string>>;
 
 /** Text that differs between the databases. In SQLite each row has a checksum; PostgreSQL checks its pages itself. */
 export interface SqlDialect {
-  /** `from` follows the values: tables and conditions. A copy of a damaged row of `copyOf` counts as damaged too. */
+  /** `from` is the SQL after the values: tables and conditions. A copy of a damaged row of `copyOf` is damaged too. */
   insert(table: StateTable, cells: SqlByColumn, from?: string, copyOf?: StateTable): string;
   upsert(table: StateTable, keys: readonly string[], cells: SqlByColumn, from?: string): string;
-  /** Changes sound rows of this source. */
+  /** Builds an update of this source's undamaged rows. */
   update(table: StateTable, cells: SqlByColumn, where: string): string;
   isSound(table: StateTable): string;
-  /** Condition: a column has one of the values in a list parameter, such as `$3::bigint[]`. */
+  /** Builds the condition that a column has one of the values of a list parameter, such as `$3::bigint[]`. */
   isIn(column: string, list: string): string;
   kindIn(body: string): string;
   /** Table of the log's counters `bytes` and `written`, and the condition on its row. */

@@ -21,7 +21,9 @@ export function createSqliteDriver(
       statement = database.prepare(translateToSqlite(text));
       preparedStatements.set(text, statement);
     }
-    const boundSqlValues = values.map(toBindableSqliteValue);
+    const boundSqlValues = values.map((value) =>
+      value === null || typeof value !== "object" ? value : JSON.stringify(value),
+    );
     if (!text.startsWith("update sink ")) return statement.all(...boundSqlValues);
     // A damaged cursor is not changed: repair it first.
     if (statement.run(...boundSqlValues) === 0 && repairCursors()) statement.run(...boundSqlValues);
@@ -50,7 +52,7 @@ export function createSqliteDriver(
   };
 }
 
-/** A file has one state and no column `source`, so `$2` is its first parameter. Types of values are not declared. */
+/** Translates PostgreSQL's SQL: a file has no column `source`, so `$2` is its first parameter. */
 function translateToSqlite(text: string): string {
   return text
     .replaceAll(/(\w+\.)?source = \$1/g, "true")
@@ -58,10 +60,6 @@ function translateToSqlite(text: string): string {
     .replaceAll(/\$(\d+)/g, (_, number) => `?${Number(number) - 1}`)
     .replaceAll("greatest(", "max(")
     .replaceAll("least(", "min(");
-}
-
-function toBindableSqliteValue(value: SqlValue): string | number | null {
-  return value === null || typeof value !== "object" ? value : JSON.stringify(value);
 }
 
 const SQLITE_DIALECT: SqlDialect = {

@@ -49,7 +49,7 @@ function decodeSqliteValue(type: number, bytes: Buffer): StoredValue {
   return bytes.length === 8 ? Number(bytes.readBigInt64BE(0)) : bytes.readIntBE(0, bytes.length);
 }
 
-/** Small, because a commit writes whole pages: with pages of 4 kB, a value cost half as much again. */
+/** Size of a page of the state file. Pages of 4 kB would make a value cost half as much again to commit. */
 export const SQLITE_PAGE_BYTES = 2_048;
 const WAL_HEADER_BYTES = 32;
 const FRAME_HEADER_BYTES = 24;
@@ -120,22 +120,21 @@ export function openSqlitePages(path: string, log: "valid" | "all") {
   return {
     count,
     bytes: readDatabasePage,
-    /** Number of rows in the header of a leaf page; larger than `cells` when some rows cannot be read. */
+    /** Returns the number of rows that a leaf page states; it exceeds `cells` if rows cannot be read. */
     stated(page: number): number {
       const header = pageHeaderOffset(page);
       const bytes = readDatabasePage(page);
       const isLeafPage = bytes?.[header] === TABLE_LEAF_PAGE_TYPE || bytes?.[header] === INDEX_LEAF_PAGE_TYPE;
       return isLeafPage ? (bytes?.readUInt16BE(header + 3) ?? 0) : 0;
     },
-    /** Rows of a leaf page; empty for any other page, and without the rows that cannot be read. */
+    /** Returns the readable rows of a leaf page; none for any other page. */
     cells(page: number): readonly SqliteRowCell[] {
       const bytes = readDatabasePage(page);
       const header = pageHeaderOffset(page);
       const pageType = bytes?.[header];
       if (bytes === null || (pageType !== TABLE_LEAF_PAGE_TYPE && pageType !== INDEX_LEAF_PAGE_TYPE)) return [];
       const cellCount = bytes.readUInt16BE(header + 3);
-      const cellPointerOffsets = Array.from({ length: cellCount }, (_, n) => header + 8 + 2 * n);
-      return cellPointerOffsets
+      return Array.from({ length: cellCount }, (_, n) => header + 8 + 2 * n)
         .filter((at) => at + 2 <= pageBytes)
         .map((at) => parseRowCell(bytes, bytes.readUInt16BE(at), pageType === TABLE_LEAF_PAGE_TYPE))
         .filter((cell) => cell !== null);
@@ -147,7 +146,7 @@ export function openSqlitePages(path: string, log: "valid" | "all") {
   };
 }
 
-/** Bytes of a row that lie in its cell, for pages without reserved space. */
+/** Returns how many bytes of a row lie in its cell, for pages without reserved space. */
 function payloadBytesInCell(size: number, isTable: boolean, pageBytes: number): number {
   const maxCellPayloadBytes = isTable ? pageBytes - 35 : Math.floor(((pageBytes - 12) * 64) / 255) - 23;
   if (size <= maxCellPayloadBytes) return size;
@@ -213,7 +212,7 @@ function addToWalChecksum(logHeader: Buffer, before: WalChecksum, bytes: Buffer)
   return [first, second];
 }
 
-/** Offset of the newest committed copy of each page in a write-ahead log. */
+/** Finds the offset of the newest committed copy of each page in a write-ahead log. */
 function findCommittedPages(wal: number, size: number, pageBytes: number, log: "valid" | "all"): Map<number, number> {
   const header = readFileRange(wal, 0, WAL_HEADER_BYTES);
   const walOffsetByCommittedPage = new Map<number, number>();

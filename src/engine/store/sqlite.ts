@@ -4,12 +4,11 @@ import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import type { StateTable } from "./sql-driver.ts";
 
-/** The only importer of node:sqlite. Only these types bind the same way in all versions of Node.js. */
+/** Only this module imports node:sqlite. Only these types bind the same way in all versions of Node.js. */
 export type SqliteValue = string | number | null | Uint8Array;
 
 export interface SqliteStatement {
   run(...values: readonly SqliteValue[]): number;
-  /** Returns the rowid of the inserted row; null when none was inserted. */
   insert(...values: readonly SqliteValue[]): number | null;
   get<Row>(...values: readonly SqliteValue[]): Row | undefined;
   all<Row>(...values: readonly SqliteValue[]): readonly Row[];
@@ -228,7 +227,7 @@ const describeDamagedFile: DescribeSqliteError = (path, detail) => [
   "A worker that uses it repairs its indexes, or sets it aside and sends what was not delivered from a fresh one.",
 ];
 
-/** By SQLite's primary result codes: https://www.sqlite.org/rescode.html */
+/** Error messages by SQLite's primary result codes: https://www.sqlite.org/rescode.html */
 const SQLITE_ERROR_MEANINGS: Readonly<Record<number, DescribeSqliteError>> = {
   5: describeBusyFile,
   6: describeBusyFile,
@@ -267,7 +266,6 @@ export function rowChecksum(...values: readonly ChecksumInput[]): number {
   return crc32(lastColumnValue instanceof Uint8Array ? lastColumnValue : String(lastColumnValue), crc32(prefixText));
 }
 
-/** Computes `rowChecksum` for the columns of an event, without an array for each value. */
 export function eventChecksum(
   id: string,
   kind: string,
@@ -286,7 +284,7 @@ interface ChecksummedTable {
   readonly key: string;
 }
 
-/** Not covered: values that a start computes again (`event.written`, `log_size`, `dead_letter.resending`). */
+/** Columns that a checksum covers; a start computes `event.written`, `log_size` and `dead_letter.resending` again. */
 export const CHECKED_TABLES = {
   document: { columns: ["set_name", "key", "body"], part: "set_name", key: "key" },
   record: { columns: ["log", "sequence", "body"], part: "log", key: "sequence" },

@@ -10,7 +10,7 @@ export interface StateCheckReport {
   readonly file: string;
   readonly bytes: number;
   readonly schemaVersion: number;
-  /** Damage of the file itself, in SQLite's words or ours; empty when there is none. */
+  /** Problems of the file itself in SQLite's words or ours; empty if there are none. */
   readonly trouble: readonly string[];
   readonly tables: readonly TableCheckResult[];
   readonly setAside: readonly DamagedRows[];

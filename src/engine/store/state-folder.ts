@@ -89,7 +89,6 @@ export function freeDiskBytes(folder: string): number {
   return bavail * bsize;
 }
 
-/** Returns the path or its nearest existing parent, which may be a file. */
 function nearestExistingPath(path: string): string {
   const parentFolder = dirname(path);
   try {
@@ -210,8 +209,7 @@ export function copyAndEmptyFile(path: string, nowMs: number): string {
 }
 
 function chooseQuarantineName(path: string, nowMs: number): string {
-  const timeText = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
-  const quarantinedFile = `${path}.damaged-${timeText}`;
+  const quarantinedFile = `${path}.damaged-${isoUtc(nowMs).replaceAll(/[:.]/g, "-")}`;
   const isFileNameTaken = (name: string) => ["", ...SQLITE_SIDE_FILE_SUFFIXES].some((side) => existsSync(name + side));
   let unusedName = quarantinedFile;
   for (let n = 2; isFileNameTaken(unusedName); n += 1) unusedName = `${quarantinedFile}-${n}`;
@@ -242,19 +240,19 @@ function errorCodeOrMessage(error: unknown): string {
 export const STATE_MOVE_MARK_FILE = "MOVED.json";
 
 const MoveMarkSchema = z.strictObject({
-  /** 16 hexadecimal digits, also stored in the database. */
+  /** The id has 16 hexadecimal digits and is also stored in the database. */
   id: z.string().regex(/^[0-9a-f]{16}$/),
-  /** For people: `db.example:5432/plenum, schema plenum_state`. */
+  /** Describes the database for people: `db.example:5432/plenum, schema plenum_state`. */
   to: z.string(),
   begunAt: z.iso.datetime(),
-  /** Null until the database is known to have the state. */
+  /** Time of the move; null until the database is known to have the state. */
   movedAt: z.iso.datetime().nullable(),
 });
 
 /** Marks a folder whose state was moved into a database. As a file it protects a restored older backup too. */
 export type MoveMark = z.infer<typeof MoveMarkSchema>;
 
-/** Null when nothing was moved. Throws `ConfigError` when the mark cannot be read. */
+/** Returns null if nothing was moved. Throws `ConfigError` when the mark cannot be read. */
 export function readMoveMark(folder: string): MoveMark | null {
   const file = join(folder, STATE_MOVE_MARK_FILE);
   try {

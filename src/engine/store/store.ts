@@ -9,7 +9,7 @@ export interface Store {
   version(set: string): Promise<number>;
   /** Returns a number that changes when any process may have changed anything. */
   changes(): Promise<number>;
-  /** Keys of documents that are absent because they were damaged. */
+  /** Returns the keys of documents that are absent because they were damaged. */
   damagedKeys(set: string): Promise<readonly string[]>;
   /** Commits everything or nothing. Rejects with `DocumentKeyConflict` when an `insert` finds its key taken. */
   commit(change: StoreChange): Promise<StoreCommitResult>;
@@ -76,7 +76,7 @@ export interface StoreDescription {
 }
 
 export interface StateCopy {
-  /** Added to the names under which the copy connects to servers: 8 hexadecimal digits. */
+  /** Suffix of the names under which the copy connects to servers: 8 hexadecimal digits. */
   readonly identity: string;
   readonly at: string;
   readonly from: { readonly folder: string; readonly host: string };
@@ -94,7 +94,7 @@ export interface DamagedRows {
   readonly lastFound: string;
 }
 
-/** The snapshot sets of one source; a key is the object's id as text. */
+/** Names of the document sets that each source has; a key is the object's id as text. */
 export type SetName = "site" | "gateway" | "host" | "system" | "tag" | "alarm" | "value" | "history" | "poll" | "token";
 
 export function sinkStateSet(sink: string): string {
@@ -121,9 +121,9 @@ export interface EventQuery {
 
 export interface Outbox {
   register(sink: string, from: "now" | "beginning"): Promise<SinkPosition>;
-  /** Next events: marked to be sent again, then those after the cursor; at least one. `after` skips filtered events. */
+  /** Returns marked events, then those after the cursor, at least one. `after` skips events that a filter left out. */
   next(sink: string, limit: number, after?: number): Promise<OfferedEvents>;
-  /** Next urgent events: marked to be sent again, then those after `after`. The caller has seen all up to `looked`. */
+  /** Returns marked urgent events, then those after `after`. The caller has seen all urgent events up to `looked`. */
   nextUrgent(
     sink: string,
     limit: number,
@@ -144,11 +144,11 @@ export interface Outbox {
   gaps(sink?: string): Promise<readonly DeliveryGap[]>;
   /** Enforces the bounds in short transactions. Records lost events as gaps: one event per sink, then one an hour. */
   prune(bounds: RetentionBounds): Promise<EventLogPruneReport>;
-  /** With `about`, searches the whole log: in a full log without a match, this takes a second. */
+  /** Returns the newest events. With `about` it searches the whole log, which takes a second without a match. */
   latest(limit: number, kinds?: readonly EventKind[], about?: EventQuery): Promise<readonly LoggedEvent[]>;
   /** Returns the events after a position, ascending, settled or not; fewer than `limit` when they are large. */
   after(position: number, limit: number): Promise<readonly LoggedEvent[]>;
-  /** Recent events about exactly these subjects, newest first: a tenth of a second for 75,000 events. */
+  /** Returns recent events about exactly these subjects, newest first: 75,000 events take a tenth of a second. */
   recent(about: EventQuery, kinds: readonly EventKind[], bounds: RecentEventBounds): Promise<readonly LoggedEvent[]>;
   /** Resolves when this process commits an event or marks a redelivery, or when the signal aborts. */
   changed(signal: AbortSignal): Promise<void>;
@@ -213,7 +213,7 @@ export interface LagFilter {
 
 export interface SinkLag extends SinkPosition {
   readonly depth: number;
-  /** Commit time of the oldest event of `depth`. */
+  /** Commit time of the oldest event that `depth` counts. */
   readonly oldest: string | null;
   /** False when counting would be expensive: `depth` and `again` are then upper bounds. */
   readonly exact: boolean;
@@ -228,7 +228,7 @@ export interface DeadLetter {
   readonly sink: string;
   readonly reason: string;
   readonly at: string;
-  /** Sequence number that the receiver misses; absent where it had none. */
+  /** Sequence number that the receiver misses; absent if the event had none. */
   readonly sequence?: EventNumber;
   /** Null if the event is damaged: then `bytes` has the content, which cannot be sent again. */
   readonly event: Event | null;
@@ -247,11 +247,11 @@ export interface DeliveryGap {
 export interface RetentionBounds {
   /** A full log is reduced by a twentieth more than necessary: settled events first, then telemetry, then facts. */
   readonly maxBytes: number;
-  /** Running time since the last call by a clock that was not in doubt. Only this time makes events older. */
+  /** Running time since the last call, measured by a clock that was not in doubt. Only this time ages events. */
   readonly ranMs: number;
   readonly maxAgeMs: number;
   readonly replayMs: number;
-  /** Whether a sink's filter matches an event; without it every unsettled event counts as lost. */
+  /** Returns whether a sink's filter matches an event; without it every unsettled event counts as lost. */
   readonly wanted?: (sink: string, event: Event) => boolean;
 }
 
@@ -260,7 +260,7 @@ export interface EventLogPruneReport {
   readonly gaps: readonly DeliveryGap[];
 }
 
-/** Requests that may still count against a quota; each is stored before it is sent. */
+/** Stores requests that may still count against a quota, each before it is sent. */
 export interface QuotaStore {
   load(key: string): Promise<readonly QuotaSlot[]>;
   save(key: string, slot: QuotaSlot): Promise<void>;

@@ -1,7 +1,7 @@
 import { type AnyEvent, type Event, eventSourceName } from "../../core/model/event.ts";
 import { type Store, type StoreChange, sinkStateSet } from "../store/store.ts";
 
-/** Incident as `connectors/shared/receiver` stores the incident. */
+/** Incident as `connectors/shared/receiver` stores it. */
 interface StoredIncident {
   readonly kind: string;
   readonly source: string;
@@ -54,7 +54,6 @@ export async function readAlarmTickets(documents: ReadDocuments, sinks: readonly
   return tickets;
 }
 
-/** Finds the sinks that still have to send a message about an alarm. */
 export async function findPendingSinks(
   documents: ReadDocuments,
   sinks: readonly string[],
@@ -87,7 +86,7 @@ export function addTicketsOnCommit(store: Store, sinks: () => readonly string[])
   };
 }
 
-/** When `alarm-raised` is emitted, no ticket exists yet. */
+/** No ticket exists yet when `alarm-raised` is emitted. */
 function mayEventHaveTickets({ type }: Event): boolean {
   return type.startsWith("alarm-") && type !== "alarm-raised";
 }

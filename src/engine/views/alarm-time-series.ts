@@ -5,11 +5,11 @@ import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
 import { type StoredObject, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
 
 const MAX_TAGS_PER_ALARM = 20;
-/** Enough for three hours with 400 tag values per minute. */
+/** This limit suffices for three hours with 400 tag values per minute. */
 const MAX_SEARCHED_EVENTS = 75_000;
-/** Enough for three hours of 20 tags that are read every minute. */
+/** This limit suffices for three hours of 20 tags that are read every minute. */
 const MAX_RETURNED_EVENTS = 5_000;
-/** Reading the names of 20,000 tags takes 0.4 s. */
+/** Tag names are cached, because reading 20,000 of them takes 0.4 s. */
 const TAG_NAME_CACHE_MS = 60_000;
 const HISTORY_RESOLUTIONS = ["5m", "1h"] as const satisfies readonly Resolution[];
 
@@ -113,8 +113,7 @@ function mergeTagPoints(
       if (type !== "tag-history" || data.resolution !== resolution) continue;
       for (const { time, value } of data.points) {
         const atMs = Date.parse(time);
-        const hasLiveValue = liveValueTimes.some((each) => each >= atMs && each < atMs + BUCKET_MS[resolution]);
-        if (!hasLiveValue) add(atMs, value);
+        if (!liveValueTimes.some((each) => each >= atMs && each < atMs + BUCKET_MS[resolution])) add(atMs, value);
       }
     }
   }

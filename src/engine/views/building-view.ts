@@ -23,7 +23,7 @@ import {
 } from "../sync/snapshot.ts";
 import { type AlarmTimeSeriesStore, createAlarmTimeSeriesReader } from "./alarm-time-series.ts";
 
-/** Gives connectors read access to stored tags, alarms and systems. `zones`: time zones by source name. */
+/** Gives connectors read access to stored tags, alarms and systems; `zones` has the time zone of each source. */
 export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
   async function mapStoredDocuments<H, P>(
     name: SetName,
@@ -40,8 +40,7 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
   }
 
   async function findObject<N extends keyof ObjectByNoun>(noun: N, source: string, id: string) {
-    const storedObject = await store.document<StoredObject<ObjectByNoun[N]>>(documentSet(noun, source), id);
-    return storedObject?.value;
+    return (await store.document<StoredObject<ObjectByNoun[N]>>(documentSet(noun, source), id))?.value;
   }
 
   return {

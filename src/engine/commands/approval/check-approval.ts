@@ -9,7 +9,7 @@ export type RuleSet = Readonly<Record<string, unknown>>;
 export type Approvers = Pick<WriteApprovalConfig, "approvers" | "needed">;
 
 export interface Approvals {
-  /** Time of the approval in UTC; part of the signed text. */
+  /** Time of the approval in UTC; it is part of the signed text. */
   readonly at: string;
   readonly rules: RuleSet;
   readonly signatures: Readonly<Record<string, string>>;
@@ -24,7 +24,7 @@ export interface PinnedApprovers extends Approvers {
 export interface ApproverStore {
   read(): PinnedApprovers | null;
   write(pinned: PinnedApprovers | null): Promise<void> | void;
-  /** Text that changes when another process changes the approvers. */
+  /** Returns a text that changes when another process changes the approvers. */
   version(): string;
 }
 

@@ -9,7 +9,7 @@ import type { OtherClientUse } from "./refusal-slowdown.ts";
 import { createRequestStore, type QuotaPauseScope, type SpentRequestSlot } from "./sent-request-store.ts";
 
 export interface QuotaLimiter {
-  /** Runs a request in a slot of its lane. `choose` returns null to use the slot, or milliseconds to let it pass. */
+  /** Runs a request in a slot of its lane. `choose` returns null to take the slot, or how long to let slots pass. */
   run<T>(
     lane: QueueLane,
     endpoint: QuotaEndpoint,
@@ -39,10 +39,10 @@ export interface QuotaOptions {
   readonly reserve?: number;
   /** `auto`: one request count for all endpoints until replies of the service prove separate counts. */
   readonly sharing?: "shared" | "separate" | "auto";
-  /** Most requests at once; each needs a connection of its own. */
+  /** Largest number of simultaneous requests; each needs a connection of its own. */
   readonly concurrency?: number;
   readonly longestWayMs?: number;
-  /** Without stored slots, `pace` sends fewer requests for one minute, `wait` sends none. */
+  /** If no slots are stored, `pace` sends fewer requests for one minute, `wait` sends none. */
   readonly withoutRecord?: "pace" | "wait";
   readonly mark?: ClockReader;
   readonly log?: Pick<Log, "warn">;

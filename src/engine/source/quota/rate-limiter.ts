@@ -99,7 +99,6 @@ interface RateLimiterOptions extends QuotaShare {
   readonly carefulUntilMs: number;
   onSlot(request: QuotaRequest): void;
   onForeign(use: OtherClientUse): void;
-  /** Called if storing the time of a reply failed. */
   onUnsaved(error: unknown): void;
 }
 

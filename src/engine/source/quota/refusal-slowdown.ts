@@ -5,7 +5,7 @@ const SLOWDOWN_MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
 const REPEATED_REFUSAL_WITHIN_MS = 30 * 60_000;
 const FIRST_RATE_SLOWDOWN_MS = 3_600_000;
 const REPEATED_RATE_SLOWDOWN_MS = 24 * 3_600_000;
-/** Unused request slots at a refusal that prove a limit on the spacing of requests. */
+/** Number of unused slots at a refusal that proves a limit on the spacing of requests. */
 const UNUSED_REQUEST_SLOTS_MIN = 2;
 const RATE_CUT_FACTOR = 2 / 3;
 const REQUESTS_PER_WINDOW_MIN = 2;
@@ -74,7 +74,7 @@ export interface OtherClientUse {
   readonly sinceMs: number;
 }
 
-/** Replies that must count more requests than ours before another client is reported. */
+/** Number of replies that must count more requests than ours before another client is reported. */
 const EXCESS_REQUEST_COUNTS_MIN = 3;
 const EXCESS_REQUESTS_TIME_MIN_MS = 120_000;
 const OTHER_CLIENT_MEMORY_MS = 30 * 60_000;
@@ -96,7 +96,6 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
     if (knownOtherClientUse === null) report(otherUse);
   };
   return {
-    /** `requests`: requests that the service counted beyond ours. */
     excess(now: number, wallMs: number, requests: number): void {
       excessCounts = excessCounts.filter(({ at }) => now - at < OTHER_CLIENT_MEMORY_MS);
       if (requests <= 0) return;

@@ -65,7 +65,7 @@ export function createRequestStore(options: RequestStoreOptions) {
     await store.saveClock(source, sinceBoot.boot, { wallMs: clock.now(), sinceBootMs: sinceBoot.ms });
   }
 
-  /** Milliseconds by which the wall clock was set since the record was written; null if unknown or after a reboot. */
+  /** Returns by how much the wall clock was set while Plenum was stopped; null if unknown or after a reboot. */
   async function clockSetWhileStoppedMs(): Promise<number | null> {
     const sinceBoot = clock.sinceBoot?.() ?? null;
     const savedClock = sinceBoot === null ? undefined : await store.loadClock(source, sinceBoot.boot);
@@ -137,7 +137,6 @@ export function createRequestStore(options: RequestStoreOptions) {
       lastId += 1;
       return lastId;
     },
-    /** Stores a slot before its request leaves and returns the time of storing. */
     async beforeSend(slot: SpentRequestSlot): Promise<TimeReading> {
       await followWallClock();
       recentSlots = recentSlots.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
@@ -186,7 +185,7 @@ export interface SpentRequestSlot {
   countedBy: number;
 }
 
-/** Free slots stay known for a minute, to explain the request count that the service states. */
+/** Time for which free slots stay known, to explain the request count that the service states. */
 const FREED_SLOT_RETENTION_MS = 60_000;
 
 export function createSpentRequestSlots(occupiedMs: number, inherited: readonly SpentRequestSlot[] = []) {
@@ -195,8 +194,7 @@ export function createSpentRequestSlots(occupiedMs: number, inherited: readonly 
   let slotEnds = new Float64Array(64);
   return {
     add(slot: SpentRequestSlot): void {
-      const oldestRetainedCountTime = slot.sentAt - FREED_SLOT_RETENTION_MS - occupiedMs;
-      slots = slots.filter((each) => each.countedBy > oldestRetainedCountTime);
+      slots = slots.filter((each) => each.countedBy > slot.sentAt - FREED_SLOT_RETENTION_MS - occupiedMs);
       slots.push(slot);
     },
     drop(slot: SpentRequestSlot): void {
