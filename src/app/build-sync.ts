@@ -18,7 +18,7 @@ import { valuesThatFitBytes } from "../engine/sync/history/request-size.ts";
 import { describeLiveTag, findTagReadClass } from "../engine/sync/live-tag-state.ts";
 import { createHistoryDemand } from "../engine/sync/plan/overload.ts";
 import { reportPlan } from "../engine/sync/plan/report.ts";
-import { type PlanSettings, planFactsFromStore } from "../engine/sync/polling-plan-facts.ts";
+import { loadPlanFacts, type PlanSettings } from "../engine/sync/polling-plan-facts.ts";
 import type { GroupCommit } from "../engine/sync/read/commit.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
 import { createSensorWatch, type SensorWatch } from "../engine/sync/sensors/silent-sensor-watch.ts";
@@ -109,7 +109,7 @@ export async function buildSourceSync(options: {
     const readRequestsPerMinute = readQuotaBucket?.lastingPerMinute ?? entry.quota.requests_per_minute;
     const { freshness } = liveReads.status();
     const quotaForPlan = { polls: readRequestsPerMinute, shared: buckets.length < 2 };
-    return reportPlan(await planFactsFromStore(store, settings, clock, { quota: quotaForPlan, freshness }));
+    return reportPlan(await loadPlanFacts(store, settings, clock, { quota: quotaForPlan, freshness }));
   };
   const countTagsWithoutValue = () => {
     const tagsWithoutValue = liveReads.leftOut();

@@ -6,7 +6,7 @@ import {
   INITIAL_SAFE_POINT_COUNTS,
   learnPointLimit,
   maxBucketsPerTag,
-  nextRequestSize,
+  nextSize,
   sizeAfterFailure,
   sizeAfterReply,
   valuesBelowPointLimit,
@@ -48,20 +48,20 @@ describe("the number of values in one history request", () => {
     let size = INITIAL_REQUEST_SIZE;
     let requests = 0;
     const fetch = (limit: number) => {
-      const values = nextRequestSize(size, limits);
+      const values = nextSize(size, limits);
       requests++;
       size = values > limit ? sizeAfterFailure(size, values) : sizeAfterReply(size, values, limits);
       return values;
     };
     while (requests < 60) fetch(100_000);
-    const sizeBefore = nextRequestSize(size, limits);
+    const sizeBefore = nextSize(size, limits);
     requests = 0;
     while (fetch(3_000) > 3_000);
     expect(requests).toBeLessThanOrEqual(10);
     for (let i = 0; i < 20; i++) fetch(3_000);
-    expect(nextRequestSize(size, limits)).toBeGreaterThan(2_900);
+    expect(nextSize(size, limits)).toBeGreaterThan(2_900);
     requests = 0;
-    while (nextRequestSize(size, limits) < sizeBefore) fetch(100_000);
+    while (nextSize(size, limits) < sizeBefore) fetch(100_000);
     expect(requests).toBeLessThanOrEqual(3_500);
   });
 });

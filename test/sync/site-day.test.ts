@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { dateToDay, findGaplessDays } from "#src/engine/sync/completeness/complete-days.ts";
-import { buildDaySealedFact, dayCounter, type TagSeries } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
+import { dayCounter, daySealedFact, type TagSeries } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredLedger, StoredRange } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
@@ -58,7 +58,7 @@ describe("the account of all series of a site for one UTC day", () => {
       ["1h", "Europe/Oslo", false, 1, 24],
     ]);
     expect([done.withoutLog, done.refused]).toEqual([[], []]);
-    const dayFact = buildDaySealedFact({ id: 1, displayName: "Site" }, day("04"), done, 2, 7);
+    const dayFact = daySealedFact({ id: 1, displayName: "Site" }, day("04"), done, 2, 7);
     expect(dayFact).toMatchObject({
       ...{ site: { id: 1 }, date: "2026-11-04", revision: 2, revised: 7, series: 4, expected: 888 },
       ...{ timeZones: ["UTC", "Europe/Oslo"], seriesWithoutLogCount: 0, seriesRefusedCount: 0 },

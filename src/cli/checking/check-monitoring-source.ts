@@ -7,7 +7,7 @@ import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkClocksForWriting } from "../../engine/commands/gate.ts";
 import type { Source } from "../../engine/source/source.ts";
 import { reportPlan } from "../../engine/sync/plan/report.ts";
-import { countActiveAlarms, planFactsFromStore, planFactsFromTags } from "../../engine/sync/polling-plan-facts.ts";
+import { countActiveAlarms, loadPlanFacts, planFactsFromTags } from "../../engine/sync/polling-plan-facts.ts";
 import { joinWords } from "../../engine/sync/selection-mismatches.ts";
 import {
   describeListProgress,
@@ -86,7 +86,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
     : await readStateIfAny({ config, source: name }, async (store) => {
         const building = await loadVisibleBuilding(store, name, token.sites, neededBuildingParts);
         if (building === null) return null;
-        return { building, plan: reportPlan(await planFactsFromStore(store, settings, systemClock, null)) };
+        return { building, plan: reportPlan(await loadPlanFacts(store, settings, systemClock, null)) };
       });
   const building =
     storedBuildingPlan?.building ??

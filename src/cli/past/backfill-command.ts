@@ -11,11 +11,7 @@ import type { StateConfig } from "../../engine/store/state-config.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { hasBackfillEnded } from "../../engine/sync/history/series-registry.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
-import {
-  historyProgressFromStore,
-  type PlanSettings,
-  planFactsFromStore,
-} from "../../engine/sync/polling-plan-facts.ts";
+import { historyProgressFromStore, loadPlanFacts, type PlanSettings } from "../../engine/sync/polling-plan-facts.ts";
 import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
 import {
@@ -190,7 +186,7 @@ export async function listBackfills(
   const nowMs = systemClock.now();
   const [{ orders, progress }, facts, stored, pressure] = await Promise.all([
     historyProgressFromStore(store, settings, nowMs),
-    planFactsFromStore(store, settings, systemClock, null),
+    loadPlanFacts(store, settings, systemClock, null),
     store.documents<StoredBackfill>(syncSet("backfill", settings.source)),
     store.outbox.pressure(),
   ]);

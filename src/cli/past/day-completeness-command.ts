@@ -10,7 +10,7 @@ import {
   loadDayCount,
   utcDay,
 } from "../../engine/sync/completeness/complete-days.ts";
-import { dayCounter, type SeriesDayBuckets } from "../../engine/sync/completeness/daily-bucket-counts.ts";
+import { type DayBuckets, dayCounter } from "../../engine/sync/completeness/daily-bucket-counts.ts";
 import { historySeriesKey, type SeriesLedger } from "../../engine/sync/history/series-registry.ts";
 import { historyProgressFromStore } from "../../engine/sync/polling-plan-facts.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
@@ -132,7 +132,7 @@ type IncompleteSeries = ReturnType<typeof toIncomplete>;
 
 function toIncomplete(
   { located: { tag }, rules, total }: SeriesLedger,
-  { pending, refused, why, refusal }: SeriesDayBuckets,
+  { pending, refused, why, refusal }: DayBuckets,
 ) {
   return {
     ...{ tagId: tag.id, displayName: tag.displayName, resolution: rules.resolution, total },

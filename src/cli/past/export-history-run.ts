@@ -11,7 +11,7 @@ import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
 import { isCountedDay, loadDayCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
-import { buildDaySealedFact, dayCounter } from "../../engine/sync/completeness/daily-bucket-counts.ts";
+import { dayCounter, daySealedFact } from "../../engine/sync/completeness/daily-bucket-counts.ts";
 import { DAY_MS } from "../../engine/sync/history/buckets.ts";
 import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import {
@@ -291,7 +291,7 @@ async function sealCompleteDays(
       const canDayStillChange = (day + 1) * DAY_MS + MAX_DATA_DELAY_MS > nowMs;
       if (!isDayComplete || !isDayInRange || canDayStillChange) continue;
       if (!series.every(({ ledger }) => isCountedDay(ledger, day, nowMs))) continue;
-      const data = buildDaySealedFact(site, day, siteDayCounts, 1, 0);
+      const data = daySealedFact(site, day, siteDayCounts, 1, 0);
       const eventOrigin = { source: sourceUri(source), subject: eventSubject("site", null, String(siteId)), siteId };
       daySealedEvents.push(makeEvent({ type: "day-sealed", ...eventOrigin, time, data, facts: [data.date, 1] }));
     }

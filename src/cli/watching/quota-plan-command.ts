@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { secondsText } from "../../core/values/duration.ts";
 import type { StateConfig } from "../../engine/store/state-config.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
-import { planFactsFromLists, planFactsFromStore } from "../../engine/sync/polling-plan-facts.ts";
+import { loadPlanFacts, planFactsFromLists } from "../../engine/sync/polling-plan-facts.ts";
 import { describeListProgress, type TagListProgress } from "../../engine/sync/visible-building.ts";
 import { requestSourcePlan } from "../../ui/operator/control-socket-client.ts";
 import { formatUtcMinute } from "../past/backfill-command.ts";
@@ -70,12 +70,7 @@ async function planSourceFromState(
         achievedMs: measuredSeconds === null ? null : measuredSeconds * 1_000,
       })),
     };
-    const planFacts = await planFactsFromStore(
-      store,
-      planSettings(name, entry, config.state),
-      systemClock,
-      measurements,
-    );
+    const planFacts = await loadPlanFacts(store, planSettings(name, entry, config.state), systemClock, measurements);
     return planFacts.tags === 0 ? null : reportPlan(planFacts);
   });
 }

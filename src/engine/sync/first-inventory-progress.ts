@@ -3,7 +3,7 @@ import { formatCount } from "../../core/values/plural.ts";
 import type { ListPage } from "../source/source.ts";
 import type { JobOutcome, SyncJob } from "./job.ts";
 
-interface InventoryPageCounts {
+interface PageCounts {
   readonly pagesRead: number;
   readonly pagesTotal: number;
 }
@@ -28,14 +28,14 @@ export type FirstInventoryProgress = ReturnType<typeof createFirstInventoryProgr
 
 /** Counts pages of the first inventory lists. `isKnown`: an earlier run of the worker has read the list. */
 export function createFirstInventoryProgress(isKnown: (job: string) => boolean) {
-  const unfinishedJobs = new Set<string>([...JOBS_WITH_SHORT_LISTS, "tags"].filter((job) => !isKnown(job)));
+  const jobsLeft = new Set<string>([...JOBS_WITH_SHORT_LISTS, "tags"].filter((job) => !isKnown(job)));
   const listsByJob = new Map<string, InventoryListProgress>();
 
-  function countListPages(job: string): InventoryPageCounts {
+  function countListPages(job: string): PageCounts {
     const list = listsByJob.get(job);
     // A list that was not begun has at least one page for each site.
     const pagesRead = list === undefined ? 0 : list.before + list.number;
-    if (!unfinishedJobs.has(job)) return { pagesRead, pagesTotal: pagesRead };
+    if (!jobsLeft.has(job)) return { pagesRead, pagesTotal: pagesRead };
     return { pagesRead, pagesTotal: list === undefined ? (listsByJob.get("tags")?.sites ?? 0) : estimatePages(list) };
   }
 
@@ -49,7 +49,7 @@ export function createFirstInventoryProgress(isKnown: (job: string) => boolean) 
       isSettled = error instanceof ConfigError;
       throw error;
     } finally {
-      if (isSettled || listsByJob.has(name)) unfinishedJobs.delete(name);
+      if (isSettled || listsByJob.has(name)) jobsLeft.delete(name);
     }
   }
 
@@ -57,28 +57,26 @@ export function createFirstInventoryProgress(isKnown: (job: string) => boolean) 
     now() {
       const tags = listsByJob.get("tags");
       const pagesOfShortLists = JOBS_WITH_SHORT_LISTS.map(countListPages);
-      const sumPages = (field: keyof InventoryPageCounts) =>
-        pagesOfShortLists.reduce((sum, pages) => sum + pages[field], 0);
+      const sumPages = (field: keyof PageCounts) => pagesOfShortLists.reduce((sum, pages) => sum + pages[field], 0);
       return {
         pagesRead: tags === undefined ? 0 : tags.before + tags.number,
         /** Estimated pages of tags; sites not yet listed count with the average: 2 pages each give 600 for 300 sites. */
         pagesTotal: tags === undefined ? null : estimatePages(tags),
         /** True once each list was read or refused, also before an earlier restart. */
-        done: unfinishedJobs.size === 0,
+        done: jobsLeft.size === 0,
         others: { pagesRead: sumPages("pagesRead"), pagesTotal: sumPages("pagesTotal") },
       };
     },
     page(job: string, { site, sites }: { site: number; sites: number }, { number, lastPage }: ListPage<unknown>): void {
-      if (!unfinishedJobs.has(job)) return;
+      if (!jobsLeft.has(job)) return;
       const listProgress = listsByJob.get(job) ?? { site: 0, sites, before: 0, number: 0, lastPage: 0 };
       if (site !== listProgress.site) listProgress.before = site === 1 ? 0 : listProgress.before + listProgress.number;
       listsByJob.set(job, Object.assign(listProgress, { site, sites, number, lastPage: Math.max(number, lastPage) }));
     },
     watch: (job: SyncJob): SyncJob => ({ ...job, run: (signal) => runInventoryJob(job, signal) }),
     waitOnlyFor(jobs: readonly SyncJob[]): void {
-      for (const unfinishedJob of unfinishedJobs)
-        if (!jobs.some((job) => job.name === unfinishedJob && job.schedule !== false))
-          unfinishedJobs.delete(unfinishedJob);
+      for (const unfinishedJob of jobsLeft)
+        if (!jobs.some((job) => job.name === unfinishedJob && job.schedule !== false)) jobsLeft.delete(unfinishedJob);
     },
   };
 }

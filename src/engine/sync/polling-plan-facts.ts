@@ -4,7 +4,7 @@ import { documentSet, type Store } from "../store/store.ts";
 import { cronIntervalMs } from "./cron-schedule.ts";
 import type { HistoryConfig } from "./history/config.ts";
 import { historyProgress } from "./history/history-progress.ts";
-import { INITIAL_REQUEST_SIZE, nextRequestSize, valuesBelowPointLimit } from "./history/request-size.ts";
+import { INITIAL_REQUEST_SIZE, nextSize, valuesBelowPointLimit } from "./history/request-size.ts";
 import {
   type BackfillRequest,
   createSeriesSelector,
@@ -64,12 +64,7 @@ async function loadHistoryState(store: Store, source: string) {
   return { tags, ledgers, orders, window: window ?? INITIAL_REQUEST_SIZE, cut: cut ?? null };
 }
 
-export async function planFactsFromStore(
-  store: Store,
-  settings: PlanSettings,
-  clock: Clock,
-  live: LivePlanFacts | null,
-) {
+export async function loadPlanFacts(store: Store, settings: PlanSettings, clock: Clock, live: LivePlanFacts | null) {
   const { source } = settings;
   const [past, sites, values, alarms] = await Promise.all([
     loadHistoryState(store, source),
@@ -88,9 +83,7 @@ export async function planFactsFromStore(
 export async function historyProgressFromStore(store: Store, settings: PlanSettings, nowMs: number) {
   const historyState = await loadHistoryState(store, settings.source);
   const ledgers = buildSeriesLedgers(settings, historyState, nowMs);
-  const valuesPerRequest = nextRequestSize(historyState.window, {
-    valuesMax: maxValues(settings, historyState, nowMs),
-  });
+  const valuesPerRequest = nextSize(historyState.window, { valuesMax: maxValues(settings, historyState, nowMs) });
   const progress = historyProgress(ledgers, historyState.orders, valuesPerRequest, countUnprovenTags(ledgers), nowMs);
   return { ledgers, orders: historyState.orders, progress };
 }
@@ -166,19 +159,16 @@ function buildPlanFacts(settings: PlanSettings, building: PlanInputs): PollingPl
     history: buildHistoryClassFacts(settings.history, ledgers),
     toLearn: unprovenTagCount,
     backfill: {
-      requestsLeft: countRequestsLeft(nextRequestSize(past.window, { valuesMax: maxValuesPerRequest })),
+      requestsLeft: countRequestsLeft(nextSize(past.window, { valuesMax: maxValuesPerRequest })),
       requestsAtBest: countRequestsLeft(maxValuesPerRequest),
       paused: past.orders.paused,
     },
     quota: buildQuotaFacts(settings.quota, live),
-    ...buildAlarmPollFacts(settings, building),
+    ...alarmPollFacts(settings, building),
   };
 }
 
-function buildAlarmPollFacts(
-  { alarms }: PlanSettings,
-  { active, nowMs }: PlanInputs,
-): Pick<PollingPlanFacts, "alarms"> {
+function alarmPollFacts({ alarms }: PlanSettings, { active, nowMs }: PlanInputs): Pick<PollingPlanFacts, "alarms"> {
   if (alarms === undefined) return {};
   const { schedule, pageSize, listsPerMinute } = alarms;
   const pages = Math.max(1, Math.ceil(active / pageSize));

@@ -104,9 +104,8 @@ export function createServiceOutage(options: ServiceOutageOptions) {
     if (outageCause instanceof LocalFailure) return clock.sleep(MACHINE_RETRY_MS, signal);
     probeAttempts += 1;
     if (!(outageCause instanceof ConfigError)) {
-      const serviceWaitMs =
-        outageCause instanceof Throttled ? (outageCause.retryAfterMs ?? MAINTENANCE_PROBE_MS) : null;
-      const probeWaitMs = serviceWaitMs ?? backoffMs(UNREACHABLE_SERVICE_BACKOFF, probeAttempts, random);
+      const retryMs = outageCause instanceof Throttled ? (outageCause.retryAfterMs ?? MAINTENANCE_PROBE_MS) : null;
+      const probeWaitMs = retryMs ?? backoffMs(UNREACHABLE_SERVICE_BACKOFF, probeAttempts, random);
       return clock.sleep(Math.min(probeWaitMs, MAX_ORDERED_RETRY_MS), signal);
     }
     const tokenStampBefore = await tokenStamp?.();

@@ -90,7 +90,7 @@ export async function openSync(options: SyncOptions) {
     beforeNewAlarms: (siteIds, signal) => gatewayRecheck.beforeAlarms(siteIds, signal),
     commit: availability.commit,
   });
-  const alarmPollRunner = serialRunner();
+  const runAlone = serialRunner();
   let alarmPolls = createAlarmPolls(createPollContext(config));
   const outage = createServiceOutage({
     ...{ source, clock, log, random, availability, scope },
@@ -141,10 +141,7 @@ export async function openSync(options: SyncOptions) {
   function createAlarmPolls(parts: PollContext) {
     const everyMs = () =>
       config.schedules.alarms === false ? null : cronIntervalMs(config.schedules.alarms, clock.now());
-    return {
-      alarms: createAlarmPoll(parts, alarmPollRunner, everyMs),
-      sweep: createResolvedAlarmSweep(parts, alarmPollRunner),
-    };
+    return { alarms: createAlarmPoll(parts, runAlone, everyMs), sweep: createResolvedAlarmSweep(parts, runAlone) };
   }
 
   return {

@@ -35,7 +35,7 @@ export function createTokenScope(source: Source, clock: Clock) {
   let tokenAbilities: ReadonlySet<string> | null = null;
   let respondedWallMs: number | null = null;
   const times = { requestMs: NEVER_REQUESTED_MS, responseMs: NEVER_REQUESTED_MS, refusalMs: NEVER_REQUESTED_MS };
-  const lossTimes = new Map<string, number>();
+  const lostAt = new Map<string, number>();
 
   function learnTokenScope(info: Pick<TokenInfo, "sites" | "abilities">): void {
     const formerScopeNames = new Set([...(visibleSites ?? []), ...(tokenAbilities ?? [])].map(String));
@@ -44,13 +44,12 @@ export function createTokenScope(source: Source, clock: Clock) {
     tokenAbilities = new Set(info.abilities);
     const scopeNames = new Set([...visibleSites, ...tokenAbilities].map(String));
     const nowMs = clock.monotonic();
-    for (const lostScopeName of formerScopeNames)
-      if (!scopeNames.has(lostScopeName)) lossTimes.set(lostScopeName, nowMs);
-    for (const [name, sinceMs] of lossTimes)
-      if (scopeNames.has(name) || nowMs - sinceMs > SCOPE_LOSS_RETENTION_MS) lossTimes.delete(name);
+    for (const lostScopeName of formerScopeNames) if (!scopeNames.has(lostScopeName)) lostAt.set(lostScopeName, nowMs);
+    for (const [name, sinceMs] of lostAt)
+      if (scopeNames.has(name) || nowMs - sinceMs > SCOPE_LOSS_RETENTION_MS) lostAt.delete(name);
     const isScopeSame = formerScopeNames.size === scopeNames.size && formerScopeNames.isSubsetOf(scopeNames);
     if (!isScopeSame && !isFirstScope) changes.wakeUp();
-    if (lossTimes.size > 0) scopeWatchChanged.wakeUp();
+    if (lostAt.size > 0) scopeWatchChanged.wakeUp();
   }
 
   async function refreshTokenScope(signal: AbortSignal): Promise<TokenScopeChange> {
@@ -78,8 +77,8 @@ export function createTokenScope(source: Source, clock: Clock) {
   function scopeRefreshIntervalMs(): number {
     if (times.refusalMs > times.responseMs) return SCOPE_REFRESH_MS;
     const nowMs = clock.monotonic();
-    if ([...lossTimes.values()].some((sinceMs) => nowMs - sinceMs < RECENT_SCOPE_LOSS_MS)) return SCOPE_REFRESH_MS;
-    return lossTimes.size > 0 ? OLD_SCOPE_LOSS_REFRESH_MS : Number.POSITIVE_INFINITY;
+    if ([...lostAt.values()].some((sinceMs) => nowMs - sinceMs < RECENT_SCOPE_LOSS_MS)) return SCOPE_REFRESH_MS;
+    return lostAt.size > 0 ? OLD_SCOPE_LOSS_REFRESH_MS : Number.POSITIVE_INFINITY;
   }
 
   const isSiteVisible = (siteId: number) => visibleSites === null || visibleSites.has(siteId);
@@ -91,16 +90,14 @@ export function createTokenScope(source: Source, clock: Clock) {
     respondedAtMs: () => times.responseMs,
     lost(): Readonly<Record<string, string>> {
       const wallMinusMonotonicMs = clock.now() - clock.monotonic();
-      return Object.fromEntries(
-        [...lossTimes].map(([name, sinceMs]) => [name, isoUtc(wallMinusMonotonicMs + sinceMs)]),
-      );
+      return Object.fromEntries([...lostAt].map(([name, sinceMs]) => [name, isoUtc(wallMinusMonotonicMs + sinceMs)]));
     },
     /** Restores the lost sites and abilities of the last run, so that their return is noticed after a restart. */
     restoreLost(known: Readonly<Record<string, string>>): void {
       // A time in the future was stored before a clock step: the loss counts from now on.
       const elapsedSinceMs = (since: string) => Math.max(0, clock.now() - Date.parse(since));
-      for (const [name, since] of Object.entries(known)) lossTimes.set(name, clock.monotonic() - elapsedSinceMs(since));
-      if (lossTimes.size > 0) scopeWatchChanged.wakeUp();
+      for (const [name, since] of Object.entries(known)) lostAt.set(name, clock.monotonic() - elapsedSinceMs(since));
+      if (lostAt.size > 0) scopeWatchChanged.wakeUp();
     },
     async explain({ siteIds, ability, atMs }: RefusedRequest, signal: AbortSignal): Promise<RefusalCause> {
       times.refusalMs = Math.max(times.refusalMs, atMs);

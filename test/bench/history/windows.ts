@@ -1,6 +1,6 @@
 import {
   INITIAL_REQUEST_SIZE,
-  nextRequestSize,
+  nextSize,
   sizeAfterFailure,
   sizeAfterReply,
 } from "#src/engine/sync/history/request-size.ts";
@@ -15,7 +15,7 @@ export function learnedRequests(limit: number, most = 2_000_000): number {
   let remainingValues = VALUES;
   let requests = 0;
   while (remainingValues > 0) {
-    const values = toTags(nextRequestSize(sizeWindow, { valuesMax: most }));
+    const values = toTags(nextSize(sizeWindow, { valuesMax: most }));
     requests++;
     if (values > limit) {
       sizeWindow = sizeAfterFailure(sizeWindow, values);

@@ -15,13 +15,7 @@ import type { PollContext } from "../poll-context.ts";
 import { pollEachSite } from "../poll-each-site.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import type { ListCoverage } from "./diff-alarms.ts";
-import {
-  alarmStateKey,
-  createSiteListReader,
-  getAlarmId,
-  type ListLimits,
-  type ListOptions,
-} from "./site-alarm-list.ts";
+import { createSiteListReader, getAlarmId, type ListLimits, type ListOptions, stateKey } from "./site-alarm-list.ts";
 import { createListPageTrust } from "./unreliable-list-pages.ts";
 
 export interface ActiveAlarmList {
@@ -67,7 +61,7 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
     };
     const listReadSettings = { idOf: getAlarmId, keepsShown: true, maxPages, onPage: emitFollowedAlarms };
     const listing = twice
-      ? await readTwice(requestAlarms, { ...listReadSettings, sameAs: alarmStateKey, always: careful })
+      ? await readTwice(requestAlarms, { ...listReadSettings, sameAs: stateKey, always: careful })
       : await readPages(requestAlarms(), listReadSettings);
     signal.throwIfAborted();
     return listing;
@@ -146,7 +140,7 @@ function describePageDistrust(reason: string, sites: number, of: number): string
 export function joinAlarmListReadings(first: ActiveAlarmList, second: ActiveAlarmList): ActiveAlarmList {
   const fingerprintSiteAlarms = ({ listed }: ActiveAlarmList) => {
     const alarmsBySite = Map.groupBy(listed, (alarm) => alarm.site.id);
-    return new Map([...alarmsBySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, alarmStateKey)]));
+    return new Map([...alarmsBySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, stateKey)]));
   };
   const [firstStates, secondStates] = [fingerprintSiteAlarms(first), fingerprintSiteAlarms(second)];
   const areSiteAlarmsEqual = (siteId: number) => firstStates.get(siteId) === secondStates.get(siteId);

@@ -174,13 +174,7 @@ function alarmEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
 ): Event {
   const { alarm, episode } = stored;
   const { late, superseded, source, behindGateway } = context;
-  const alarmFacts = {
-    alarm,
-    episode,
-    late,
-    ...(superseded && { superseded }),
-    behindGateway: behindGateway(alarm),
-  };
+  const alarmFacts = { alarm, episode, late, ...(superseded && { superseded }), behindGateway: behindGateway(alarm) };
   const { site, trigger } = alarm;
   return makeEvent({
     ...{ type, source, time, subject: eventSubject("alarm", site.id, alarm.id) },

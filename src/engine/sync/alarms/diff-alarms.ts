@@ -63,7 +63,7 @@ export interface AlarmDiff {
   readonly events: readonly Event[];
 }
 
-type AlarmChanges = Generator<AlarmChange>;
+type Changes = Generator<AlarmChange>;
 type StoredAlarmsById = ReadonlyMap<string, StoredAlarm>;
 
 /** Returns open alarms that the list should show and does not, or shows with a newer episode. */
@@ -130,11 +130,7 @@ function isAlarmAnnouncedAtStart(alarm: Alarm, { startup, isTakenOver }: AlarmDi
 
 type DiffInput = { readonly seen: SeenAlarms; readonly resolved: RecordsById; readonly options: AlarmDiffOptions };
 
-function* diffListed(
-  known: StoredAlarm | undefined,
-  record: Alarm,
-  { seen, resolved, options }: DiffInput,
-): AlarmChanges {
+function* diffListed(known: StoredAlarm | undefined, record: Alarm, { seen, resolved, options }: DiffInput): Changes {
   const isAnnounced = isAlarmAnnouncedAtStart(record, options);
   const isFirstListOfSite = !options.isKnownSite(record.site.id) || isAnnounced;
   if (known === undefined) {
@@ -164,7 +160,7 @@ function changesOpenAlarm(known: StoredAlarm, record: Alarm): boolean {
   return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
 }
 
-function* diffAbsentAlarm(known: StoredAlarm, { seen, resolved, options }: DiffInput): AlarmChanges {
+function* diffAbsentAlarm(known: StoredAlarm, { seen, resolved, options }: DiffInput): Changes {
   const { id, site } = known.alarm;
   const isListComplete = seen.coverage(site.id) === "complete";
   const isUnverified = seen.doubted?.has(id) === true;
@@ -191,12 +187,7 @@ function* diffAbsentAlarm(known: StoredAlarm, { seen, resolved, options }: DiffI
   yield isTooEarly || !seen.searched.has(id) ? absence : markAlarmVanished(absence.stored, options);
 }
 
-export function* endEpisode(
-  known: StoredAlarm,
-  record: Alarm,
-  resolved: RecordsById,
-  context: EventContext,
-): AlarmChanges {
+export function* endEpisode(known: StoredAlarm, record: Alarm, resolved: RecordsById, context: EventContext): Changes {
   if (relateToEpisode(known, record) !== "newer") {
     yield resolveEpisode(known, record, context);
     return;
@@ -206,7 +197,7 @@ export function* endEpisode(
   yield* beginAndEnd(record, { ...context, late: true }, oldEpisodeEnd?.stored ?? known);
 }
 
-export function* beginAndEnd(record: Alarm, context: EventContext, before?: StoredAlarm): AlarmChanges {
+export function* beginAndEnd(record: Alarm, context: EventContext, before?: StoredAlarm): Changes {
   const episodeBegin = beginEpisode(record, false, context, before);
   yield episodeBegin;
   yield resolveEpisode(episodeBegin.stored, record, context);

@@ -140,10 +140,8 @@ export function isFormerEpisode({ former = [] }: StoredAlarm, record: Alarm): bo
   const episode = episodeKey(record);
   const startMs = parseUtcMs(record.triggeredAt);
   return former.some((one) => {
-    const formerStartMs = parseEpisodeStart(one.episode, record.id);
-    return (
-      one.episode === episode || (startMs !== null && formerStartMs !== null && isSameTime(startMs, formerStartMs))
-    );
+    const formerMs = parseEpisodeStart(one.episode, record.id);
+    return one.episode === episode || (startMs !== null && formerMs !== null && isSameTime(startMs, formerMs));
   });
 }
 
@@ -164,18 +162,15 @@ export function fillFromStoredAlarm(known: StoredAlarm, record: Alarm, acceptsLa
   const alarm = fillEmptyAlarmFields(known.alarm, record);
   if (acceptsLaterStart || alarm.triggeredAt === known.alarm.triggeredAt) return alarm;
   const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.alarm.triggeredAt)];
-  const isStartUnreadable = startMs === null && relateToEpisode(known, alarm) === "same";
-  const isLaterStart = startMs !== null && presentMs !== null && startMs > presentMs && isSameEvent(known.alarm, alarm);
-  return isStartUnreadable || isLaterStart || isSameEpisode(known, alarm)
-    ? restoreShiftedTimes(known.alarm, alarm)
-    : alarm;
+  const lacksStart = startMs === null && relateToEpisode(known, alarm) === "same";
+  const startsLater = startMs !== null && presentMs !== null && startMs > presentMs && isSameEvent(known.alarm, alarm);
+  return lacksStart || startsLater || isSameEpisode(known, alarm) ? restoreShiftedTimes(known.alarm, alarm) : alarm;
 }
 
 /** Replaces the record's start with the stored one, and each other time that moved as much as the start. */
 function restoreShiftedTimes(known: Alarm, alarm: Alarm): Alarm {
   const shiftMs = startShiftMs(known, alarm);
-  const restoreTime = <T extends string | null>(before: T, now: T) =>
-    isShiftedTime(before, now, shiftMs) ? before : now;
+  const keepTime = <T extends string | null>(before: T, now: T) => (isShiftedTime(before, now, shiftMs) ? before : now);
   const { triggeredAt, triggeredAtRaw, lastActiveEvent: event } = known;
   const { lastActiveEvent } = alarm;
   const isKnownActiveEvent = event !== null && lastActiveEvent !== null && event.id === lastActiveEvent.id;
@@ -183,10 +178,10 @@ function restoreShiftedTimes(known: Alarm, alarm: Alarm): Alarm {
     ...alarm,
     triggeredAt,
     triggeredAtRaw,
-    recoveringUntil: restoreTime(known.recoveringUntil, alarm.recoveringUntil),
-    acknowledgedAt: restoreTime(known.acknowledgedAt, alarm.acknowledgedAt),
+    recoveringUntil: keepTime(known.recoveringUntil, alarm.recoveringUntil),
+    acknowledgedAt: keepTime(known.acknowledgedAt, alarm.acknowledgedAt),
     lastActiveEvent: isKnownActiveEvent
-      ? { ...lastActiveEvent, triggeredAt: restoreTime(event.triggeredAt, lastActiveEvent.triggeredAt) }
+      ? { ...lastActiveEvent, triggeredAt: keepTime(event.triggeredAt, lastActiveEvent.triggeredAt) }
       : lastActiveEvent,
   };
 }

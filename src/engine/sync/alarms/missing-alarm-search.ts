@@ -14,14 +14,14 @@ const REPLICA_DELAY_MS = 60_000;
 
 export type AlarmSearchCounts = ReadonlyMap<string, number>;
 
-const nextSearchCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
+const nextCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
 
 /** Returns the alarms to search in this poll: those absent for 1 to `always`, 4, 8, 16 … polls. */
 export function dueForSearch(counts: AlarmSearchCounts, unexplained: readonly StoredAlarm[], always: number) {
   const isAlarmSearchDue = (count: number) => count <= always || Number.isInteger(Math.log2(count));
   return unexplained
-    .filter((known) => isAlarmSearchDue(nextSearchCount(counts, known)))
-    .toSorted((one, other) => nextSearchCount(counts, one) - nextSearchCount(counts, other));
+    .filter((known) => isAlarmSearchDue(nextCount(counts, known)))
+    .toSorted((one, other) => nextCount(counts, one) - nextCount(counts, other));
 }
 
 export function countAlarmSearches(
@@ -30,10 +30,7 @@ export function countAlarmSearches(
   postponed: ReadonlySet<string> = new Set(),
 ): AlarmSearchCounts {
   return new Map(
-    unexplained.map((known) => [
-      known.episode,
-      nextSearchCount(counts, known) - (postponed.has(known.alarm.id) ? 1 : 0),
-    ]),
+    unexplained.map((known) => [known.episode, nextCount(counts, known) - (postponed.has(known.alarm.id) ? 1 : 0)]),
   );
 }
 
@@ -48,7 +45,7 @@ interface AlarmSearchOptions {
 export async function searchMissingAlarms(absent: readonly StoredAlarm[], options: AlarmSearchOptions) {
   const siteSearchResults: Awaited<ReturnType<typeof searchSiteAlarms>>[] = [];
   const answeredAlarmIds = new Set<string>();
-  const failures = await searchEachSite(absent, options.signal, async (siteId, alarms) => {
+  const failures = await forEachSite(absent, options.signal, async (siteId, alarms) => {
     if (options.isLate()) return;
     for (const { alarm } of alarms) answeredAlarmIds.add(alarm.id);
     siteSearchResults.push(await searchSiteAlarms(siteId, alarms, options));
@@ -138,30 +135,22 @@ export async function checkAlarmEnds(
     .filter(({ state, since }) => state === "resolved" && Math.abs(nowMs - Date.parse(since)) >= REPLICA_DELAY_MS);
   const revoked = new Set<string>();
   const staleAlarmIds = new Set(contestedEnds.map(({ alarm }) => alarm.id).filter((id) => last.stale.has(id)));
-  const failures = await searchEachSite(
-    dueForSearch(last.counts, contestedEnds, always),
-    signal,
-    async (siteId, due) => {
-      const endKey = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
-      const requestPages = () => source.alarms({ siteId, status: "resolved" }, signal);
-      const resolvedList = await readTwice(requestPages, {
-        idOf: endKey,
-        sameAs: endKey,
-        maxPages: MAX_RESOLVED_PAGES,
-      });
-      signal.throwIfAborted();
-      if (!resolvedList.complete) return;
-      const resolvedById = Map.groupBy(resolvedList.items, ({ id }) => id);
-      for (const contestedAlarm of due) {
-        const { id } = contestedAlarm.alarm;
-        const resolvedRecords = (resolvedById.get(id) ?? []).filter(isResolvedAlarm);
-        const isAlarmEndListed = resolvedRecords.some((row) => relateToEpisode(contestedAlarm, row) !== "past");
-        staleAlarmIds.delete(id);
-        if (!isAlarmEndListed) revoked.add(id);
-        else if (!beganAfterStoredEnd(contestedAlarm, outdatedRecordsById.get(id))) staleAlarmIds.add(id);
-      }
-    },
-  );
+  const failures = await forEachSite(dueForSearch(last.counts, contestedEnds, always), signal, async (siteId, due) => {
+    const endKey = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
+    const requestPages = () => source.alarms({ siteId, status: "resolved" }, signal);
+    const resolvedList = await readTwice(requestPages, { idOf: endKey, sameAs: endKey, maxPages: MAX_RESOLVED_PAGES });
+    signal.throwIfAborted();
+    if (!resolvedList.complete) return;
+    const resolvedById = Map.groupBy(resolvedList.items, ({ id }) => id);
+    for (const contestedAlarm of due) {
+      const { id } = contestedAlarm.alarm;
+      const resolvedRecords = (resolvedById.get(id) ?? []).filter(isResolvedAlarm);
+      const isAlarmEndListed = resolvedRecords.some((row) => relateToEpisode(contestedAlarm, row) !== "past");
+      staleAlarmIds.delete(id);
+      if (!isAlarmEndListed) revoked.add(id);
+      else if (!beganAfterStoredEnd(contestedAlarm, outdatedRecordsById.get(id))) staleAlarmIds.add(id);
+    }
+  });
   return { revoked, stale: staleAlarmIds, failures, counts: countAlarmSearches(last.counts, contestedEnds) };
 }
 
@@ -180,7 +169,7 @@ function beganAfterStoredEnd({ alarm }: StoredAlarm, record: Alarm | undefined):
   return startMs !== null && endMs !== null && startMs > endMs;
 }
 
-async function searchEachSite(
+async function forEachSite(
   alarms: readonly StoredAlarm[],
   signal: AbortSignal,
   visit: (siteId: number, alarms: readonly StoredAlarm[]) => Promise<void>,

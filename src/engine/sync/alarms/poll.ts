@@ -236,10 +236,8 @@ async function verifyAlarmAbsences(state: PollState, first: ActiveAlarmList, how
   const isAbsenceExplained = (known: StoredAlarm) =>
     (foundRecordsById.get(known.alarm.id) ?? []).some((record) => !isResolvedAlarm(record) || isNewEnd(known, record));
   // Read again while a mass drop awaits confirmation; an alarm absent for hours costs no request per poll.
-  const massDropAlarms = classified.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
-  const unexplained = [...alarmsToSearch, ...massDropAlarms].filter(
-    ({ alarm }) => !alarmSearch.postponed.has(alarm.id),
-  );
+  const massDrops = classified.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
+  const unexplained = [...alarmsToSearch, ...massDrops].filter(({ alarm }) => !alarmSearch.postponed.has(alarm.id));
   if (!classified.reading.isConfirmed && !unexplained.every(isAbsenceExplained))
     classified = classifyListed(await readListAgain(state, first, how));
   const { reading, sorted, absent } = classified;
@@ -286,20 +284,15 @@ async function searchAbsentAlarms(
   signal: AbortSignal,
 ) {
   const { clock, config, scope, source } = state.parts;
-  const deadlineMs = halfPollIntervalEndMs(state);
-  const isLate = () => clock.monotonic() >= deadlineMs;
+  const endMs = halfPollIntervalEndMs(state);
+  const isLate = () => clock.monotonic() >= endMs;
   const visible = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
   const searchSettings = { source, maxPages: config.alarms.resolved_pages_max, isLastSearch, isLate, signal };
   const hasUnfinishedSearch = state.unfinished.has(name);
-  const firstSearch = await finishInTime(state, name, () => searchMissingAlarms(visible, searchSettings), deadlineMs);
+  const firstSearch = await finishInTime(state, name, () => searchMissingAlarms(visible, searchSettings), endMs);
   const unanswered = visible.filter(({ alarm }) => firstSearch?.answered.has(alarm.id) === false);
   if (!hasUnfinishedSearch || unanswered.length === 0) return joinSearchResults([firstSearch], visible);
-  const secondSearch = await finishInTime(
-    state,
-    name,
-    () => searchMissingAlarms(unanswered, searchSettings),
-    deadlineMs,
-  );
+  const secondSearch = await finishInTime(state, name, () => searchMissingAlarms(unanswered, searchSettings), endMs);
   return joinSearchResults([firstSearch, secondSearch], visible);
 }
 

@@ -218,12 +218,11 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
       page.items.forEach(addListedAlarm);
       unreadableRecords.push(...(page.unreadable ?? []));
       if (!page.more) return buildResult(true, !hasTotalChanged);
-      const isBeforeStart = (order: (typeof LIST_ORDERS)[number]) =>
-        fromMs === null || lastAlarmTimesMs[order] < fromMs;
-      if (stopBy !== null && fromMs !== null && isDescending[stopBy] && isBeforeStart(stopBy))
+      const isOlder = (order: (typeof LIST_ORDERS)[number]) => fromMs === null || lastAlarmTimesMs[order] < fromMs;
+      if (stopBy !== null && fromMs !== null && isDescending[stopBy] && isOlder(stopBy))
         return buildResult(false, true);
       if (pageCount >= maxPages) {
-        const hasReadEnough = LIST_ORDERS.some((order) => isDescending[order] && isBeforeStart(order));
+        const hasReadEnough = LIST_ORDERS.some((order) => isDescending[order] && isOlder(order));
         return buildResult(hasReadEnough, hasReadEnough, { tooLong: !hasReadEnough });
       }
     }

@@ -96,10 +96,7 @@ export function createSiteListReader(
     const secondList = await readPart(siteId, {}, true, how);
     const alarms = joinItemsById(firstList.items, listItems(secondList), getAlarmId);
     lastAlarmIdsBySite.set(siteId, new Set(alarms.map(getAlarmId)));
-    if (
-      secondList.complete &&
-      fingerprint(firstList.items, alarmStateKey) === fingerprint(secondList.items, alarmStateKey)
-    )
+    if (secondList.complete && fingerprint(firstList.items, stateKey) === fingerprint(secondList.items, stateKey))
       return { listing: secondList, remark };
     return { listing: incompleteList("Two readings of the parts of a list differ.", alarms, alarms.length), remark };
   };
@@ -149,6 +146,6 @@ function describeAlarmList(siteId: number, { priority, acknowledged }: ListPart)
 
 export const getAlarmId = (alarm: Alarm): string => alarm.id;
 
-export function alarmStateKey(alarm: Alarm): string {
+export function stateKey(alarm: Alarm): string {
   return `${alarm.id} ${episodeKey(alarm)} ${alarm.status}`;
 }

@@ -11,15 +11,14 @@ const PAGE_FAULT_RULES = {
   records: { readings: 3, forMs: 0, text: () => "Records are on two pages, or on none." },
   total: { readings: 3, forMs: 0, text: () => "The number of records changes, and the records do not." },
 } as const;
-type PageFaultKind = keyof typeof PAGE_FAULT_RULES;
+type PageFault = keyof typeof PAGE_FAULT_RULES;
 
 const READINGS_TO_REGAIN_TRUST = 3;
 const PAGE_DISTRUST_RETRY_MS = 3_600_000;
 
 export function createListPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
-  let distrust: { readonly kind: PageFaultKind; readonly sinceMs: number; readonly text: string } | null = null;
-  let faultEvidence: { readonly kind: PageFaultKind; readonly sinceMs: number; readonly readings: number } | null =
-    null;
+  let distrust: { readonly kind: PageFault; readonly sinceMs: number; readonly text: string } | null = null;
+  let faultEvidence: { readonly kind: PageFault; readonly sinceMs: number; readonly readings: number } | null = null;
   let goodReadings = 0;
   let lastAlarmIds = "";
   const isRetryDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= PAGE_DISTRUST_RETRY_MS;
@@ -66,7 +65,7 @@ export function createListPageTrust(clock: Clock, log: Pick<Log, "info" | "warn"
   };
 }
 
-function findPageFault(listing: Listing<Alarm>): PageFaultKind | null {
+function findPageFault(listing: Listing<Alarm>): PageFault | null {
   if (listing.complete) return null;
   if (listing.brokenBy === "pages") return "pages";
   if (listing.brokenBy === "trouble") return listing.failure === undefined ? "ignored" : "fails";

@@ -31,7 +31,7 @@ const NO_SERVICE_MESSAGE: ServiceMessage = { said: null, at: null };
 
 const toServiceMessage = ({ said, at }: Pick<LedgerRange, "said" | "at">) => ({ said: said ?? null, at: at ?? null });
 
-export interface SeriesDayBuckets extends DayBucketCounts {
+export interface DayBuckets extends DayBucketCounts {
   readonly why: WaitingSeries["why"] | null;
   readonly noLog: ServiceMessage | null;
   readonly refusal: ServiceMessage | null;
@@ -59,7 +59,7 @@ export function countSeriesDay(
   day: number,
   count: DayCount | undefined,
   nowMs: number,
-): SeriesDayBuckets {
+): DayBuckets {
   const { ledger, rules } = series;
   const dayTimeRange: TimeRange = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
   const countIn = (range: TimeRange) => countBuckets(day, ledger, range);
@@ -144,7 +144,7 @@ export function dayCounter(day: number) {
   const withoutLog: SeriesStatement[] = [];
   const refused: SeriesStatement[] = [];
   return {
-    add(series: TagSeries, counted: DayCount | undefined, nowMs: number): SeriesDayBuckets {
+    add(series: TagSeries, counted: DayCount | undefined, nowMs: number): DayBuckets {
       const dayBuckets = countSeriesDay(series, day, counted, nowMs);
       if (dayBuckets.expected === 0) return dayBuckets;
       const { ledger, total, located } = series;
@@ -166,7 +166,7 @@ export function dayCounter(day: number) {
   };
 }
 
-export function buildDaySealedFact(
+export function daySealedFact(
   site: Site,
   day: number,
   { account, series, byResolution, withoutLog, refused }: SiteDayCounts,

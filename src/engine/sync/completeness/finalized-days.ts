@@ -38,10 +38,10 @@ import {
   utcDay,
 } from "./complete-days.ts";
 import {
-  buildDaySealedFact,
   buildHistoryCompleteEvent,
   countSeriesDay,
   dayCounter,
+  daySealedFact,
   type SiteDayCounts,
   seriesResolutionKey,
 } from "./daily-bucket-counts.ts";
@@ -173,12 +173,9 @@ export function createFinalizedDays(options: {
         const points = emitted.get(day)?.points ?? 0;
         if (!isDayFetched && points === 0) continue;
         const key = siteDayKey({ siteId, day });
-        const lastChange = newChanges.get(key) ?? dayChanges.get(key);
-        const isRecent = lastChange !== undefined && nowMs - Date.parse(lastChange.at) < DAY_CHANGE_MERGE_MS;
-        newChanges.set(key, {
-          at: isRecent ? lastChange.at : isoUtc(nowMs),
-          points: (lastChange?.points ?? 0) + points,
-        });
+        const previous = newChanges.get(key) ?? dayChanges.get(key);
+        const isRecent = previous !== undefined && nowMs - Date.parse(previous.at) < DAY_CHANGE_MERGE_MS;
+        newChanges.set(key, { at: isRecent ? previous.at : isoUtc(nowMs), points: (previous?.points ?? 0) + points });
       }
     }
 
@@ -312,13 +309,7 @@ export function createFinalizedDays(options: {
       countedAtMs.delete(key);
       const dayRevision = (finalizedDays.get(key)?.revision ?? 0) + 1;
       const finalizedDay: FinalizedDay = { revision: dayRevision, sealedAt: isoUtc(nowMs), series, account };
-      const data = buildDaySealedFact(
-        await loadSite(siteId),
-        day,
-        siteDay,
-        dayRevision,
-        dayChanges.get(key)?.points ?? 0,
-      );
+      const data = daySealedFact(await loadSite(siteId), day, siteDay, dayRevision, dayChanges.get(key)?.points ?? 0);
       const facts = [data.date, dayRevision];
       const event = makeEvent({ ...createSiteEventFields(siteId, nowMs), type: "day-sealed", data, facts });
       await store.commit({

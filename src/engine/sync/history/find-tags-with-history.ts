@@ -31,8 +31,7 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
     return { tagIds, from: fromTime, to: formatUtc(nowMs), resolution: "1mo", timeZone };
   }
 
-  const listUndecidedSeries = (tagId: string) =>
-    registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
+  const undecided = (tagId: string) => registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
 
   function ledgerOfLoggedTag(series: Series, log: TagLog | undefined, nowMs: number): StoredLedger {
     const followedLedger: StoredLedger = { ...series.ledger, state: "following", refusal: null };
@@ -81,14 +80,12 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
     },
     proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, StoredLedger> {
       const logsById = new Map(logs.map((log) => [log.id, log]));
-      const openSeries = tagIds.flatMap(listUndecidedSeries);
+      const openSeries = tagIds.flatMap(undecided);
       return new Map(openSeries.map((one) => [one, ledgerOfLoggedTag(one, logsById.get(one.located.tag.id), nowMs)]));
     },
     refused(tagIds: readonly string[], isNoLog: boolean, message: string, nowMs: number) {
       const record = isNoLog ? recordNoLog : recordRefusal;
-      return new Map(
-        tagIds.flatMap(listUndecidedSeries).map((series) => [series, record(series.ledger, message, nowMs)]),
-      );
+      return new Map(tagIds.flatMap(undecided).map((series) => [series, record(series.ledger, message, nowMs)]));
     },
     forget: (tagIds: readonly string[]) => groupTests.leave(new Set(tagIds)),
     waiting: () => groupTests.waiting().length,
@@ -137,9 +134,8 @@ export function createGroupTesting<T>(size: number) {
   };
 
   function chooseMembersToTest(): readonly TestedMember<T>[] {
-    const untestedTags =
-      suspects.length > 0 ? suspects : queue.filter(({ verdict }) => verdict === null).slice(0, size);
-    const lastUntestedMember = untestedTags.at(-1);
+    const untested = suspects.length > 0 ? suspects : queue.filter(({ verdict }) => verdict === null).slice(0, size);
+    const lastUntestedMember = untested.at(-1);
     if (lastUntestedMember === undefined) return [];
     const lastUntestedIndex = queue.indexOf(lastUntestedMember);
     const lastClassifiedIndex = queue
@@ -149,12 +145,12 @@ export function createGroupTesting<T>(size: number) {
     const shares = { good: badMemberShareAfter("good"), bad: badMemberShareAfter("bad") };
     const allGood = (spots: readonly TestedMember<T>[]) => probabilityOfAllGood(contextMembers, new Set(spots), shares);
     if (suspects.length > 0) return chooseMostInformativePart(suspects, allGood);
-    const singlyTestedMember = untestedTags.find((spot) => {
+    const singlyTestedMember = untested.find((spot) => {
       const at = queue.indexOf(spot);
       const isNextToBadMember = queue[at - 1]?.verdict === "bad" || queue[at + 1]?.verdict === "bad";
       return isNextToBadMember && allGood([spot]) < SINGLE_TEST_PROBABILITY_MAX;
     });
-    return singlyTestedMember === undefined ? chooseEvenOddsMembers(untestedTags, allGood) : [singlyTestedMember];
+    return singlyTestedMember === undefined ? chooseEvenOddsMembers(untested, allGood) : [singlyTestedMember];
   }
 
   const toMembers = (spots: readonly TestedMember<T>[]) => spots.map(({ member }) => member);

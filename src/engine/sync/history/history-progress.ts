@@ -192,25 +192,23 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
   const pastRanges = total ? [] : [targetPastRange(ledger)];
   const dueRanges = mergeTimeRanges([...fetchedRanges(ledger.spans), ...requestedRanges, overdueRange, ...pastRanges]);
   let openGaps = findGaps(ledger, { fromMs: dueRanges[0]?.fromMs ?? 0, toMs: dueRanges.at(-1)?.toMs ?? 0 });
-  const setReason = (why: HistoryGapReason, ranges: readonly TimeRange[], statement?: GapResponseDetails) => {
+  const mark = (why: HistoryGapReason, ranges: readonly TimeRange[], statement?: GapResponseDetails) => {
     for (const range of ranges) {
       for (const gapPart of openGaps.flatMap((gap) => clipRange(gap, range))) add(why, gapPart, statement);
       openGaps = openGaps.flatMap((gap) => subtractRanges(gap, [range]));
     }
   };
-  for (const span of toRanges(ledger.spans))
-    if (span.why === "refused") setReason(span.reason ?? "refused", [span], span);
-  if (located.outOfSight !== undefined)
-    setReason(located.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
+  for (const span of toRanges(ledger.spans)) if (span.why === "refused") mark(span.reason ?? "refused", [span], span);
+  if (located.outOfSight !== undefined) mark(located.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
   if (state !== "following") {
     const why = state === "unproven" && refusal !== null ? "refused" : state;
     if (openGaps.length === 0 && historyGaps.length === 0) add(why, null, refusal ?? {});
-    setReason(why, openGaps, refusal ?? {});
+    mark(why, openGaps, refusal ?? {});
   }
-  setReason(refusal === null ? "behind" : (refusal.reason ?? "refused"), [overdueRange], refusal ?? {});
-  setReason("ordered", requestedRanges);
-  setReason("backfill", pastRanges);
-  setReason("between", openGaps);
+  mark(refusal === null ? "behind" : (refusal.reason ?? "refused"), [overdueRange], refusal ?? {});
+  mark("ordered", requestedRanges);
+  mark("backfill", pastRanges);
+  mark("between", openGaps);
   for (const span of toRanges(ledger.spans))
     if (span.why === "no-log" || (silences && span.why === "null")) add(span.why, span, span);
   return historyGaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));

@@ -58,7 +58,7 @@ const HISTORY_DUE_CHECK_MS = 5_000;
 const HISTORY_REQUESTS_MAX = 3;
 const HISTORY_FAILURES_IN_ROW_MAX = 2;
 const HISTORY_STARVING_MIN_MS = 180_000;
-const HISTORY_STARVING_MAX_MS = 900_000;
+const MAX_STARVING_MS = 900_000;
 const NEVER_HAPPENED_MS = Number.NEGATIVE_INFINITY;
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
@@ -177,9 +177,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const ratePerMinute = plannedFollowingPerMinute() + discoveryRate();
     const starvationLimitMs = Math.max(HISTORY_STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, ratePerMinute));
     const waitedMs = clock.monotonic() - dueSinceMs;
-    return waitedMs <= Math.min(HISTORY_STARVING_MAX_MS, starvationLimitMs)
-      ? null
-      : { since: isoUtc(clock.now() - waitedMs) };
+    return waitedMs <= Math.min(MAX_STARVING_MS, starvationLimitMs) ? null : { since: isoUtc(clock.now() - waitedMs) };
   }
 
   async function pullHistoryOnce(isTotal: boolean, begun: () => void, signal: AbortSignal, well: () => void) {

@@ -39,7 +39,7 @@ interface SizeLimits {
   readonly valuesMax: number;
 }
 
-export function nextRequestSize(window: StoredRequestSize, { valuesMax }: SizeLimits): number {
+export function nextSize(window: StoredRequestSize, { valuesMax }: SizeLimits): number {
   const { good, bad, streak, failures = 0 } = window;
   if (isRetreating(window))
     return Math.min(valuesMax, Math.max(MIN_VALUES, Math.floor(good / 2 ** (failures - FAILURES_TO_RETREAT + 1))));
@@ -50,7 +50,7 @@ export function nextRequestSize(window: StoredRequestSize, { valuesMax }: SizeLi
 }
 
 export function sizeAfterReply(window: StoredRequestSize, values: number, limits: SizeLimits): StoredRequestSize {
-  const isFull = values >= nextRequestSize(window, limits) * FULL_RESPONSE_SHARE;
+  const isFull = values >= nextSize(window, limits) * FULL_RESPONSE_SHARE;
   // After failures, a response of reduced size does not prove that the full size works again.
   if (isRetreating(window) && isFull) return { good: Math.min(window.good, values), bad: null, doubt: null, streak: 1 };
   if (!isRetreating(window) && values > window.good) {
@@ -166,7 +166,7 @@ export function createLearnedRequestSize(store: Store, source: string, limits: S
       requestSize = (await store.document<StoredRequestSize>(requestSizeSet, "values")) ?? INITIAL_REQUEST_SIZE;
       pointLimit = (await store.document<PointLimit>(requestSizeSet, "cut")) ?? null;
     },
-    values: () => Math.min(nextRequestSize(requestSize, limits), valuesBelowPointLimit(pointLimit, clock.now())),
+    values: () => Math.min(nextSize(requestSize, limits), valuesBelowPointLimit(pointLimit, clock.now())),
     bucketsPerTag: (tags: number) => maxBucketsPerTag(pointLimit, tags, clock.now()),
     answered: (values: number) => updateRequestSize(sizeAfterReply(requestSize, values, limits)),
     async failed(values: number): Promise<void> {
@@ -220,11 +220,7 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
     return pointCounts;
   }
 
-  async function evaluateRepeatedResponse(
-    request: HistoryRequest,
-    byId: ReadonlyMap<string, TagPoints>,
-    counts: PointCounts,
-  ) {
+  async function checkRepeat(request: HistoryRequest, byId: ReadonlyMap<string, TagPoints>, counts: PointCounts) {
     const isOneRange = [...request.ranges.values()].every(
       ({ fromMs, toMs }) => fromMs === request.range.fromMs && toMs === request.range.toMs,
     );
@@ -273,7 +269,7 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
       }
       const pointCounts = countResponsePoints([...pointsByTagId.values()]);
       const ranges = new Map(request.ranges);
-      if (request.isRepeat === true && !(await evaluateRepeatedResponse(request, pointsByTagId, pointCounts))) {
+      if (request.isRepeat === true && !(await checkRepeat(request, pointsByTagId, pointCounts))) {
         for (const { key } of request.series)
           if (endsBySeries.get(key)?.[0]?.isInconclusive === true) ranges.delete(key);
         return { ...request, ranges };

@@ -107,7 +107,7 @@ export function createHistoryRequests(options: {
       await settleReply(request, part, reply);
     };
     try {
-      const recordRefusals = (refused: readonly SingleSeriesRefusal[]) => recordRefusedSeries(request, refused, signal);
+      const recordRefusals = (refused: readonly SingleSeriesRefusal[]) => storeRefusals(request, refused, signal);
       await divideAndSettle(request.series, describeHistoryRequest(request), fetch, recordRefusals, signal);
     } catch (error) {
       if (error instanceof UnexplainedRefusal)
@@ -132,14 +132,12 @@ export function createHistoryRequests(options: {
     const settledSeries = isTotalsReply ? await settle.totals(partRequest, reply.totals) : await settleLogs(reply.logs);
     refusalsInRow = 0;
     reportUnreadableSeries(series, unreadableMessagesById(records));
-    const advancedSeries = new Set(
-      settledSeries.filter((one) => hasLedgerAdvanced(ledgersBefore.get(one), one.ledger)),
-    );
+    const advanced = new Set(settledSeries.filter((one) => hasLedgerAdvanced(ledgersBefore.get(one), one.ledger)));
     const listedTagIds = new Set(records.map(({ id }) => id));
     for (const requestedSeries of series) {
       requestedSeries.isSuspect = false;
       const isTagListed = listedTagIds.has(requestedSeries.located.tag.id);
-      if (maySeriesRetryAtOnce(requestedSeries, isTagListed) || advancedSeries.has(requestedSeries)) continue;
+      if (maySeriesRetryAtOnce(requestedSeries, isTagListed) || advanced.has(requestedSeries)) continue;
       requestedSeries.notBeforeMs = clock.monotonic() + NO_PROGRESS_PAUSE_MS;
     }
   }
@@ -247,11 +245,7 @@ export function createHistoryRequests(options: {
     if (lastRefusal?.isLast) throw new UnexplainedRefusal(`Nothing of the history is answered: ${lastRefusal.message}`);
   }
 
-  async function recordRefusedSeries(
-    request: HistoryRequest,
-    refused: readonly SingleSeriesRefusal[],
-    signal: AbortSignal,
-  ) {
+  async function storeRefusals(request: HistoryRequest, refused: readonly SingleSeriesRefusal[], signal: AbortSignal) {
     if (refused.length === 0) return;
     const noLogSeries = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
     const visibleNoLogSeries = new Set(await seriesWithVisibleSite(noLogSeries, signal));

@@ -205,14 +205,12 @@ export function createSeriesSelector(
   classes: HistoryConfig,
   timeZone: string,
 ): (located: SiteTag, backfills: readonly BackfillRequest[]) => readonly SelectedHistorySeries[] {
-  const classFinders = [...Map.groupBy(classes, (entry) => historySeriesKey("", entry)).values()].map(
-    createClassFinder,
-  );
+  const finders = [...Map.groupBy(classes, (entry) => historySeriesKey("", entry)).values()].map(createClassFinder);
   const rulesByClass = new Map(classes.map((entry) => [entry, rulesOfHistoryClass(entry, timeZone)]));
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
   return (located, backfills) => {
     const selectedSeries: SelectedHistorySeries[] = [];
-    for (const findHistoryClass of classFinders) {
+    for (const findHistoryClass of finders) {
       const entry = findHistoryClass(located);
       const rulesOfClass = entry && rulesByClass.get(entry);
       if (entry === undefined || rulesOfClass === undefined) continue;

@@ -15,23 +15,19 @@ export function createOfflineGatewayFinder(
   hosts: StoredHosts,
   onlyOffline: (siteId: number) => string | null = () => null,
 ): (alarm: Alarm) => string | null {
-  const offlineIds = new Set(
-    presentObjects(gateways).flatMap(({ value }) => (value.online === false ? [value.id] : [])),
-  );
-  if (offlineIds.size === 0) return () => null;
+  const offline = new Set(presentObjects(gateways).flatMap(({ value }) => (value.online === false ? [value.id] : [])));
+  if (offline.size === 0) return () => null;
   const namedGatewaysAndHosts = [
     ...[...gateways.values()].map(({ siteId, value }) => ({ siteId, name: value.displayName, id: value.id })),
     ...presentObjects(hosts).flatMap(({ siteId, value: { displayName: name, gateway } }) =>
       gateway === null ? [] : [{ siteId, name, id: String(gateway.id) }],
     ),
   ];
-  const idsByName = Map.groupBy(namedGatewaysAndHosts, ({ siteId, name }) => `${siteId} ${name}`);
+  const byName = Map.groupBy(namedGatewaysAndHosts, ({ siteId, name }) => `${siteId} ${name}`);
   return (alarm) => {
     for (const alarmSourceName of [alarm.source, alarm.lastActiveEvent?.source]) {
-      const [only, ...others] = new Set(
-        (idsByName.get(`${alarm.site.id} ${alarmSourceName}`) ?? []).map(({ id }) => id),
-      );
-      if (only !== undefined && others.length === 0 && offlineIds.has(only)) return only;
+      const [only, ...others] = new Set((byName.get(`${alarm.site.id} ${alarmSourceName}`) ?? []).map(({ id }) => id));
+      if (only !== undefined && others.length === 0 && offline.has(only)) return only;
     }
     return onlyOffline(alarm.site.id);
   };
@@ -49,11 +45,10 @@ export function findHostsBehind(hosts: StoredHosts, gatewayId: string) {
 }
 
 export function findOfflineGatewayBySite(gateways: StoredGateways): ReadonlyMap<number, string> {
-  const offlineBySite = new Map<number, string>();
+  const found = new Map<number, string>();
   for (const [siteId, [only, ...others]] of Map.groupBy(presentObjects(gateways), ({ siteId }) => siteId))
-    if (siteId !== null && only?.value.online === false && others.length === 0)
-      offlineBySite.set(siteId, only.value.id);
-  return offlineBySite;
+    if (siteId !== null && only?.value.online === false && others.length === 0) found.set(siteId, only.value.id);
+  return found;
 }
 
 export function hasSingleOnline(gateways: StoredGateways, siteId: number): boolean {

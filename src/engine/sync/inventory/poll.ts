@@ -30,7 +30,7 @@ type ReadSiteList<T> = (
   signal: AbortSignal,
   stored: StoredObjects<T>,
 ) => AsyncIterable<ListPage<T>>;
-interface ObjectWithId {
+interface WithId {
   readonly id: string | number;
 }
 type TokenScopeChange = Awaited<ReturnType<PollContext["scope"]["tryRefresh"]>>;
@@ -122,9 +122,7 @@ export function createInventoryPoll<N extends SiteObjectKind>(
           doubtedSites.add(siteId);
       }
       const removal = { at: isoUtc(clock.now()), removeAfterMs: absenceUntilRemovalMs(parts) };
-      const newScope = needsScopeRefresh(storedItems, seen, doubtedSites, removal)
-        ? await scope.tryRefresh(signal)
-        : null;
+      const newScope = needsRefresh(storedItems, seen, doubtedSites, removal) ? await scope.tryRefresh(signal) : null;
       const latestSiteLists = [...seen].filter(([siteId]) => !sitesPolledMeanwhile.has(siteId));
       const observedLists = latestSiteLists.map(([siteId, list]): ObservedInventoryList<T> => {
         const isListComplete = list.complete && !doubtedSites.has(siteId) && staysVisible(newScope, siteId);
@@ -270,16 +268,14 @@ function absenceUntilRemovalMs({ config, source }: PollContext): number {
   return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 
-export async function readInventoryList<T extends ObjectWithId>(
-  read: () => AsyncIterable<ListPage<T>>,
-): Promise<Listing<T>> {
+export async function readInventoryList<T extends WithId>(read: () => AsyncIterable<ListPage<T>>): Promise<Listing<T>> {
   const listOptions = { idOf: (item: T) => String(item.id) };
   const firstReading = await readPages(read(), listOptions);
   return firstReading.complete || firstReading.shown === null ? firstReading : await readPages(read(), listOptions);
 }
 
 /** True if the token's scope may explain absences: an object is newly missing, to be removed, or at another site. */
-function needsScopeRefresh<T extends ObjectWithId>(
+function needsRefresh<T extends WithId>(
   stored: ReadonlyMap<string, StoredObject<T>>,
   seen: ReadonlyMap<number, Listing<T>>,
   doubted: ReadonlySet<number>,
@@ -290,14 +286,13 @@ function needsScopeRefresh<T extends ObjectWithId>(
   for (const [siteId, list] of seen)
     if (list.complete) for (const { id } of list.items) if (stored.get(String(id))?.siteId === siteId) absentCount -= 1;
   if (absentCount === 0) return false;
-  const sitesById = new Map<string, Set<number>>();
+  const siteIds = new Map<string, Set<number>>();
   for (const [siteId, list] of seen)
-    for (const { id } of listItems(list))
-      sitesById.set(String(id), (sitesById.get(String(id)) ?? new Set()).add(siteId));
+    for (const { id } of listItems(list)) siteIds.set(String(id), (siteIds.get(String(id)) ?? new Set()).add(siteId));
   return stored.entries().some(([id, known]) => {
     const { missingSince, siteId } = known;
-    if (siteId === null || doubted.has(siteId) || !isListRead(siteId) || sitesById.get(id)?.has(siteId)) return false;
-    return missingSince === null || sitesById.has(id) || isAbsentObjectExpired(known, removal);
+    if (siteId === null || doubted.has(siteId) || !isListRead(siteId) || siteIds.get(id)?.has(siteId)) return false;
+    return missingSince === null || siteIds.has(id) || isAbsentObjectExpired(known, removal);
   });
 }
 
@@ -327,11 +322,7 @@ export function createListDropCheck(
   };
 }
 
-function findDrop<T>(
-  stored: ReadonlyMap<string, StoredObject<T>>,
-  siteId: number,
-  items: readonly ObjectWithId[],
-): ListDrop {
+function findDrop<T>(stored: ReadonlyMap<string, StoredObject<T>>, siteId: number, items: readonly WithId[]): ListDrop {
   const isPresent = (known: StoredObject<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
   const presentCountBefore = stored.values().reduce((count, known) => count + (isPresent(known) ? 1 : 0), 0);
   const stillListedCount = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);

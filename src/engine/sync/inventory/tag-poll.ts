@@ -17,12 +17,7 @@ import {
   staysVisible,
   storedObjects,
 } from "./poll.ts";
-import {
-  diffTagSystems,
-  type ObservedSystemTags,
-  type StoredTagContext,
-  type TagSystemsChange,
-} from "./tag-systems.ts";
+import { diffTagSystems, type ObservedSystemTags, type StoredTagContext, type SystemsChange } from "./tag-systems.ts";
 
 type SystemTagList = Listing<{ readonly id: string }>;
 
@@ -70,13 +65,13 @@ export function createTagPoll(parts: PollContext, systemsRead: Promise<void>): R
   }
 
   async function commitChanges(observations: readonly ObservedSystemTags[], signal: AbortSignal): Promise<void> {
-    const commitTagSystemsPart = async (steps: readonly TagSystemsChange[]) => {
+    const commitTagSystemsPart = async (steps: readonly SystemsChange[]) => {
       const put = steps.flatMap(({ id, next }) => (next === null ? [] : [[id, next] as const]));
       const removedTagIds = steps.flatMap(({ id, next }) => (next === null ? [id] : []));
       const documents = [{ set: storedTagContext.tagSystemSet, put, remove: removedTagIds }];
       await parts.commit("tags", { documents, events: steps.flatMap(({ events }) => events) });
     };
-    const pendingTagChanges: TagSystemsChange[] = [];
+    const pendingTagChanges: SystemsChange[] = [];
     const tagEventOptions = { source: sourceUri(source.name), at: isoUtc(clock.now()) };
     for (const tagSystemsChange of diffTagSystems(observations, storedTagContext, tagEventOptions)) {
       pendingTagChanges.push(tagSystemsChange);

@@ -22,7 +22,7 @@ export interface StoredTagContext {
 
 type TagEventOptions = Pick<InventoryDiffOptions, "source" | "at">;
 
-export interface TagSystemsChange {
+export interface SystemsChange {
   readonly id: string;
   readonly next: StoredTagSystems | null;
   readonly events: readonly Event[];
@@ -33,7 +33,7 @@ export function* diffTagSystems(
   observations: readonly ObservedSystemTags[],
   { tags, systems, tagSystems, seen }: StoredTagContext,
   { source, at }: TagEventOptions,
-): Generator<TagSystemsChange, void> {
+): Generator<SystemsChange, void> {
   const completeLists = new Map(
     observations.filter((list) => list.complete).map((list) => [list.systemId, new Set(list.tagIds)]),
   );
@@ -97,16 +97,13 @@ export function addTagEvents(
 /** Returns the series break of a changed tag. From no unit to kWh is no break; from Wh to kWh or to no unit is. */
 function findSeriesBreak(before: Tag, tag: Tag, since: SeriesBreak["since"]): SeriesBreak | null {
   const hasKnownTextChanged = (from: string | null, to: string | null) => from !== null && from !== "" && from !== to;
-  const unitChanged = hasKnownTextChanged(before.unit, tag.unit);
-  const nameChanged = hasKnownTextChanged(before.displayName, tag.displayName);
-  if (!unitChanged && !nameChanged) return null;
+  const newUnit = hasKnownTextChanged(before.unit, tag.unit);
+  const newName = hasKnownTextChanged(before.displayName, tag.displayName);
+  if (!newUnit && !newName) return null;
   return {
     tag,
-    what: [...(unitChanged ? (["unit"] as const) : []), ...(nameChanged ? (["name"] as const) : [])],
-    before: {
-      ...(unitChanged && { unit: before.unit ?? "" }),
-      ...(nameChanged && { displayName: before.displayName }),
-    },
+    what: [...(newUnit ? (["unit"] as const) : []), ...(newName ? (["name"] as const) : [])],
+    before: { ...(newUnit && { unit: before.unit ?? "" }), ...(newName && { displayName: before.displayName }) },
     since,
   };
 }

@@ -102,8 +102,8 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   /** Emits and stores each part of the report, then begins the new period, so that a crash repeats missing parts. */
   async function emitSensorReport(nowMs: number): Promise<void> {
     const reportPeriod = { from: periodStart, to: isoUtc(nowMs), watchedHours: Math.floor(watchedMs / HOUR_MS) };
-    const isTagExcluded = createSensorFilter(config.exclude, classOf);
-    const mayBeConstant = createSensorFilter(config.may_rest, classOf);
+    const isTagExcluded = sensorFilter(config.exclude, classOf);
+    const mayBeConstant = sensorFilter(config.may_rest, classOf);
     const periodHours = config.every / HOUR_MS;
     const sites = await loadVisibleSites(store, source);
     const watchedSensors = await findSensorsBySite(isTagExcluded);
@@ -191,10 +191,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   };
 }
 
-function createSensorFilter(
-  { classes, ...fields }: SensorSelection,
-  classOf: (located: SiteTag) => string | undefined,
-) {
+function sensorFilter({ classes, ...fields }: SensorSelection, classOf: (located: SiteTag) => string | undefined) {
   const tagFieldFilters = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
     .map(([field, entries]) => createTagFilter({ [field]: entries }));
@@ -241,10 +238,6 @@ function splitFindingsIntoParts(findings: readonly SensorFinding[]): readonly (r
 
 function buildSilentSensorsEvent(source: string, data: SilentSensors): Event<"silent-sensors"> {
   const { from, part, site, to } = data;
-  const eventFields = {
-    source: sourceUri(source),
-    subject: eventSubject("site", null, String(site.id)),
-    siteId: site.id,
-  };
-  return makeEvent({ ...eventFields, type: "silent-sensors", time: to, data, facts: [from, part] });
+  const fields = { source: sourceUri(source), subject: eventSubject("site", null, String(site.id)), siteId: site.id };
+  return makeEvent({ ...fields, type: "silent-sensors", time: to, data, facts: [from, part] });
 }
