@@ -5,7 +5,6 @@ import { OrderlyStop } from "../../core/runtime/lifecycle.ts";
 import { combineWakeups, createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 
-/** Calls functions at cron times in UTC, because daylight saving would pause every poll for an hour. */
 export type CronTicker = ReturnType<typeof createCronTicker>;
 
 const CRON_NICKNAMES: Readonly<Record<string, string>> = {
@@ -67,7 +66,7 @@ interface CronTimer {
 }
 
 /**
- * Calls functions at cron times, waiting by the monotonic clock. Missed times count as one. A step of the wall clock
+ * Calls functions at cron times in UTC, by the monotonic clock. Missed times count as one. A step of the wall clock
  * never postpones a call: a call due in 4 minutes comes in 4 minutes, also when the clock is set back by an hour.
  */
 export function createCronTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">) {
@@ -143,7 +142,7 @@ const MAX_CACHED_CRON_MATCHERS = 1_000;
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 86_400_000;
-/** Most days searched for the next match: the 29th of February can be eight years away. */
+/** The next 29th of February can be eight years away. */
 const MAX_DAYS_TO_NEXT_MATCH = 366 * 8;
 
 export function cronMatcher(expression: string): CronMatcher {

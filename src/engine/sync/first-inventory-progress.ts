@@ -62,7 +62,7 @@ export function createFirstInventoryProgress(isKnown: (job: string) => boolean) 
         pagesRead: tags === undefined ? 0 : tags.before + tags.number,
         /** Estimated pages of tags; sites not yet listed count with the average: 2 pages each give 600 for 300 sites. */
         pagesTotal: tags === undefined ? null : estimatePages(tags),
-        /** True once each list was read or refused, also before an earlier restart. */
+        /** True if each list was read or refused, in this or an earlier run. */
         done: jobsLeft.size === 0,
         others: { pagesRead: sumPages("pagesRead"), pagesTotal: sumPages("pagesTotal") },
       };
@@ -102,7 +102,7 @@ export function inventoryMessage({ done, pagesRead, pagesTotal, others }: FirstI
   return `Reading the building: ${pagesReadText}, ${timeLeftText} left.`;
 }
 
-/** Share of the list rate for inventories: 24 of 30 requests a minute. Alarms, sites and the token take the rest. */
+/** Inventories use this share of the list rate; alarms, sites and the token use the rest. */
 const INVENTORY_RATE_SHARE = 0.8;
 
 /** Estimates minutes left. A minute's requests leave at once: of 60 pages at 30 a minute, 12 wait two minutes. */

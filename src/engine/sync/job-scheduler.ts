@@ -27,7 +27,7 @@ export interface JobSchedulerOptions {
   readonly outage: ServiceOutage;
   readonly availability: ServiceAvailability;
   readonly scope: Pick<TokenScope, "known" | "hasAbility" | "respondedAtMs" | "changes" | "watch">;
-  /** Loops that run until the signal aborts, also during an outage. */
+  /** These loops run until the signal aborts, also during an outage. */
   readonly watches?: readonly ((signal: AbortSignal) => Promise<void>)[];
   readonly succeeded?: (job: string) => void;
   readonly storeState: (job: string, state: StoredJobState) => void;
@@ -157,7 +157,7 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     if (isRetryTime) await startJobRun(state);
   }
 
-  /** Acts after the job's current run, which may still use old settings or an old scope. */
+  /** Waits for the job's current run, which may still use old settings or an old scope. */
   async function actAfterCurrentRun(state: JobState, act: (state: JobState) => Promise<void> | void): Promise<void> {
     await currentJobRuns.get(state.job.name);
     await act(state);

@@ -15,7 +15,7 @@ export interface SourceCounts {
   readonly leftOut: { readonly unreadable: number; readonly unanswered: number } | null;
   /** Last successful poll since the worker's start, by job; for `live` the last reply that had a value. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
-  /** Arrival of the last page of a first inventory, monotonic milliseconds; null without a page since the start. */
+  /** Monotonic time at which the last page of a first inventory arrived; null without a page since the start. */
   readonly inventoryPageMs: number | null;
 }
 
@@ -61,7 +61,7 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
   return {
     className: readClass.name,
     wishedSeconds: wishedMs / 1_000,
-    /** Current read interval: the target interval times the overload factor, plus back-off of a failing tag. */
+    /** The read interval is the target interval times the overload factor, plus the back-off of a failing tag. */
     everySeconds: Math.round(intervalMs / 100) / 10,
     lastAt: lastMs === null ? null : formatWallTime(lastMs),
     dueAt: knownTag.underWay || !knownTag.inSight ? null : formatWallTime(nextReadMs),

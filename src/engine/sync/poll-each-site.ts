@@ -1,7 +1,7 @@
 import { asFailure, ConfigError, errorText, type Failure, LocalFailure, Throttled } from "../../core/errors/errors.ts";
 import { incompleteJobOutcome, JOB_OUTCOME_OK, type JobOutcome } from "./job.ts";
 
-/** Visits sites one by one. Throws a failure that concerns all sites, and the first failure if every site failed. */
+/** Polls sites one by one. Throws a failure that concerns all sites, and the first failure if every site failed. */
 export async function pollEachSite<T>(
   siteIds: Iterable<number>,
   visit: (siteId: number) => Promise<T>,
@@ -28,7 +28,7 @@ export function isSiteRefusal(failure: Failure | undefined): boolean {
   return failure instanceof ConfigError;
 }
 
-/** Builds a job's outcome: incomplete after temporary failures or with `reasons`, with a remark for refusals. */
+/** The outcome is incomplete after temporary failures or with `reasons`. A refused site only adds a remark. */
 export function buildJobOutcome(
   failures: ReadonlyMap<number, Failure>,
   reasons: readonly string[] = [],

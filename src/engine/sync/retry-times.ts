@@ -3,13 +3,13 @@ import { MACHINE_RETRY_MS } from "../../core/errors/local-machine-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 
 const JOB_RETRY_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
-/** Back-off of live reads and history, which have no ticks; shorter, because a missed value is lost. */
+/** Live reads and history are retried sooner than other jobs, because a missed value is lost. */
 const CONTINUOUS_JOB_BACKOFF = { firstMs: 15_000, maxMs: 120_000 };
-/** Pause after a failure that a person must fix (403, 422); a change of the token's scope ends the pause. */
+/** After a failure that a person must fix (403, 422), the job waits for 15 minutes or a change of the token's scope. */
 const REFUSED_JOB_RETRY_MS = 900_000;
 export const UNEXPLAINED_RETRY_MS = 60_000;
 const MAX_UNEXPLAINED_RETRIES = 5;
-/** Longest pause after a 429 or 503, so that a request is waiting when the ordered wait ends. */
+/** After a 429 or 503 the job pauses at most a minute, so that a request waits when the ordered pause ends. */
 export const MAX_ORDERED_RETRY_MS = 60_000;
 
 export function jobRetryPauseMs(failure: Failure | null, failures: number, random: () => number): number {

@@ -34,13 +34,9 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
   return {
     isDown: () => unavailableBySubject().has(SERVICE_SUBJECT),
     down: (reason: string) => commitLoss(SERVICE_SUBJECT, reason, isoUtc(clock.now()), null),
-    async up(): Promise<void> {
-      await syncState.commit(buildReturn(SERVICE_SUBJECT));
-    },
+    up: () => syncState.commit(buildReturn(SERVICE_SUBJECT)),
     featureDown: (job: string, reason: string) => commitLoss(featureSubject(job), reason, isoUtc(clock.now()), null),
-    async featureUp(job: string): Promise<void> {
-      await syncState.commit(buildReturn(featureSubject(job)));
-    },
+    featureUp: (job: string) => syncState.commit(buildReturn(featureSubject(job))),
     sitesDown(): ReadonlyMap<number, string> {
       const unavailableSites = [...unavailableBySubject()].flatMap(([subject, { since }]) => {
         const [, id] = /^site\/(\d+)$/.exec(subject) ?? [];
@@ -49,15 +45,13 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
       return new Map(unavailableSites);
     },
     siteDown: (siteId: number, since: string, reason: string) => commitLoss(siteSubject(siteId), reason, since, siteId),
-    /** Commits a site's return. `token`: the change that removes the loss from the stored token. */
+    /** `token`: the change that removes the lost site from the stored token. */
     async siteUp(siteId: number, token: readonly DocumentChange[]): Promise<void> {
       const { documents, events } = buildReturn(siteSubject(siteId), siteId);
       await syncState.commit({ documents: [...documents, ...token], events });
     },
-    async siteGone(siteId: number): Promise<void> {
-      await syncState.commit({ documents: [{ set, remove: [siteSubject(siteId)] }] });
-    },
-    /** Commits a job's result. During an outage only the `returning` pass commits; other jobs get `Retryable`. */
+    siteGone: (siteId: number) => syncState.commit({ documents: [{ set, remove: [siteSubject(siteId)] }] }),
+    /** Commits a job's result. During an outage, only the poll that ends it (`returning`) may commit. */
     async commit(job: string, change: StoreChange, returning = false): Promise<void> {
       if (!returning && unavailableBySubject().has(SERVICE_SUBJECT))
         throw new Retryable("The service went away meanwhile; nothing is told before it is back.");

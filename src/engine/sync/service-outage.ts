@@ -38,10 +38,10 @@ const LATE_TOKEN_PROBE_MS = 480_000;
 const FREQUENT_TOKEN_PROBES = 5;
 const TOKEN_FILE_CHECK_MS = 5_000;
 const HEALTH_CHECK_INTERVAL_MS = 60_000;
-/** Least time between two `GET me` about failures: an endpoint that fails for ten minutes costs 10 requests, not 100. */
+/** Failures request `GET me` at most once a minute: ten minutes of failures cost 10 requests, not 100. */
 const MIN_GET_ME_INTERVAL_MS = 60_000;
 const UNREACHABLE_SERVICE_BACKOFF = { firstMs: 5_000, maxMs: 30_000 };
-/** Time after an outage in which `GET me` begins another outage only if no job succeeds. */
+/** For this time after an outage, failures begin another outage only after a minute without a successful job. */
 const RELAPSE_PERIOD_MS = 600_000;
 const RELAPSE_WITHOUT_SUCCESS_MS = 60_000;
 const MAINTENANCE_PROBE_MS = 30_000;

@@ -48,7 +48,7 @@ export function watchLostSites(
   const { source, availability, outage, scope, syncState, clock, log } = options;
   const storedSites = () => syncState.get<StoredObject<Site>>(documentSet("site", source));
 
-  /** Removes the loss from the stored token, because the next poll of the token may come after a restart. */
+  /** Removes the lost site from the stored token, because a restart may come before the next poll of the token. */
   function tokenWithVisibleSite(siteId: number): readonly DocumentChange[] {
     const tokenDocumentSet = documentSet("token", source);
     const oldToken = syncState.get<StoredToken>(tokenDocumentSet).get("token");
@@ -102,7 +102,6 @@ function describeLostSite(id: string, name: string | undefined): string {
 interface SiteCondition {
   readonly status: SiteStatus;
   readonly reason: string | null;
-  /** Time of the cause, where it is known. */
   readonly since?: string;
 }
 
@@ -209,7 +208,7 @@ export function watchSiteStatuses(
   });
 }
 
-/** Status by the gateways: offline without any online gateway, degraded while some are offline. */
+/** A site is offline without any online gateway, and degraded while some of its gateways are offline. */
 function judgeGateways(gateways: readonly Gateway[]): SiteCondition {
   const offline = gateways.filter(({ online }) => online === false).map(({ displayName }) => displayName);
   if (offline.length === 0) return { status: "online", reason: null };

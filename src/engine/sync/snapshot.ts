@@ -41,7 +41,7 @@ export interface StoredObject<T> {
 /** Systems of a tag (set `tag-system`, by tag id). */
 export interface StoredTagSystems {
   readonly systemIds: readonly string[];
-  /** Time of the last event about the tag's systems, UTC; absent in older states, so the event is emitted again. */
+  /** Time of the last event about the tag's systems; absent in older states, so the event is emitted again. */
   readonly toldAt?: string;
 }
 
@@ -63,7 +63,7 @@ export interface StoredAlarm {
   readonly untold?: true;
   /** Number of returns of the episode after its end or its loss from the scope; part of the ids of later events. */
   readonly returns: number;
-  /** Last emitted end before the episode came back: milliseconds since 1970, and the number of the last event. */
+  /** Set after the episode came back: its last emitted end (ms since 1970) and the number of its last event. */
   readonly ended?: { readonly endMs: number | null; readonly eventId: number | null };
   readonly former?: readonly FormerEpisode[];
 }
@@ -77,7 +77,7 @@ export interface FormerEpisode {
 export interface StoredAlarmSite {
   readonly activeSince: string | null;
   readonly resolvedSince: string | null;
-  /** Time up to which the site's resolved alarms were read; only while the token does not see the site. */
+  /** Set while the token does not see the site: its resolved alarms were read up to this time. */
   readonly sweptUntil?: string;
 }
 
@@ -85,7 +85,7 @@ export interface StoredAlarmSite {
 export interface AlarmSweep {
   /** Latest end of an alarm that a complete sweep saw, by the service's clock, UTC. */
   readonly watermark: string;
-  /** Time by which the service lists resolved alarms in descending order; null if no such order was found. */
+  /** The service lists resolved alarms in descending order of this time; null if it has no such order. */
   readonly newestFirstBy: "resolved" | "triggered" | null;
   readonly wholeAt: string;
 }
@@ -121,7 +121,7 @@ export interface StoredValue {
   readonly nulls?: number;
   /** Why the type is uncertain. `changed`: only one reading has it. `unit`: a boolean with a unit of numbers. */
   readonly typeDoubt?: UnverifiedType;
-  /** Last emitted reading; `this` for the latest reading. Absent before the first emitted reading. */
+  /** Last emitted reading; `this` if the latest reading was emitted. Absent before the first event. */
   readonly told?: EmittedReading | "this";
   readonly behindGateway?: string;
   /** Only with the quality `stale`, whose `time` is when the value became stale. */
@@ -144,7 +144,6 @@ export function lastGoodOf({ lastGood, time, value }: StoredValue): GoodReading 
   return lastGood === undefined ? { value, time } : lastGood;
 }
 
-/** Time of the reading; of a stale value, the time of the last good reading. */
 export function readingTimeOf({ lastGood, quality, time }: StoredValue): string {
   return quality === "stale" ? (lastGood?.time ?? time) : time;
 }
@@ -196,9 +195,9 @@ export interface StoredLedger {
   readonly days?: string;
   readonly daysMoved?: true;
   readonly countedFrom?: string;
-  /** Start of the next re-read for late data; null while none runs. */
+  /** A re-read for late data continues at this time; null while none runs. */
   readonly rereadFrom: string | null;
-  /** Times at which the last day, and the complete look-back, were last read again. */
+  /** At these times, the last day and the complete look-back were last read again for late data. */
   readonly dailyAt: string;
   readonly weeklyAt: string;
   /** Start of the time for which all emitted points are stored. */
@@ -213,7 +212,7 @@ export interface StoredRange {
   readonly from: string;
   readonly to: string;
   readonly why: "points" | "null" | "no-log" | "refused";
-  /** Message of the service for `no-log` and `refused`, with its time; for `null`, the source of the fact. */
+  /** Message of the service for `no-log` and `refused`; for `null`, how it is known that no value exists. */
   readonly said?: string;
   readonly at?: string;
   readonly times?: number;
@@ -230,7 +229,7 @@ export interface StoredRefusal {
   readonly reason?: "unreadable";
 }
 
-/** True when a series has all configured buckets up to its watermark; for the status page. */
+/** True if a series has all configured buckets up to its watermark. */
 export function isSeriesComplete({ state, refusal, spans, wished, since, watermark }: StoredLedger): boolean {
   if (state !== "following" || refusal || !spans) return false;
   let completeUntil = wished < since ? wished : since;
@@ -248,7 +247,7 @@ export interface StoredBackfill {
   readonly resolution: Resolution;
   readonly select: unknown;
   readonly askedAt: string;
-  /** Time at which every bucket was fetched or known to have no log; null until then. */
+  /** Set when every bucket was fetched or is known to have no log. */
   readonly doneAt: string | null;
   readonly withoutLog?: { readonly buckets: number; readonly tags: number };
 }

@@ -156,11 +156,10 @@ export async function openSync(options: SyncOptions) {
       config.schedules.tags === false ||
       sitesWithListedTags.has(siteId) ||
       syncState.get(syncSet("tag-seen", source.name)).has(String(siteId)),
-    /** Ids of the tags; none before the first inventory, when most ids are unknown. */
+    /** Returns no ids before the first inventory has ended, because most ids are unknown. */
     listedTagIds: () =>
       firstInventory.now().done ? syncState.get(sourceDocumentSet("tag")) : new Map<string, unknown>(),
     changeTagNames: tagNaming.change,
-    /** Commits the changed names of stored tags. */
     async commitTagNames(signal: AbortSignal): Promise<void> {
       const commit = async (_job: string, change: StoreChange) => void (await syncState.commit(change));
       await commitChangedTagNames({ ...createPollContext(config), commit }, signal);

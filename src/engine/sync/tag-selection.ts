@@ -51,7 +51,7 @@ export function createTagFilter(selection: TagSelection): (candidate: Selectable
   return (candidate) => isTagIncluded(candidate) && !isTagExcluded(candidate);
 }
 
-/** Returns a function that finds the first entry of a list that selects a tag, as in a routing table. */
+/** The returned function finds the first entry that selects a tag, as in a routing table. */
 export function createClassFinder<E extends { readonly select: TagSelection }>(
   entries: readonly E[],
 ): (candidate: SelectableTag) => E | undefined {

@@ -7,7 +7,6 @@ import type { PollContext } from "./poll-context.ts";
 import type { StoredToken } from "./snapshot.ts";
 
 const TOKEN_EXPIRY_WARNING_DAYS = [30, 14, 7, 1] as const;
-
 const DAY_MS = 86_400_000;
 
 export function createTokenPoll(parts: PollContext) {
@@ -37,7 +36,7 @@ export function createTokenPoll(parts: PollContext) {
   };
 }
 
-/** Returns the lowest passed threshold in days: a first poll five days before the token expires warns once, for 7. */
+/** Returns the lowest passed threshold: five days before the token expires it is 7 days. */
 export function findDueExpiryWarning(expiresAt: string | null, nowMs: number) {
   const tokenExpiryMs = parseUtcMs(expiresAt);
   const daysLeft = tokenExpiryMs === null ? Number.POSITIVE_INFINITY : (tokenExpiryMs - nowMs) / DAY_MS;

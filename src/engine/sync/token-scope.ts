@@ -17,7 +17,7 @@ interface RefusedRequest {
 /** Cause of a rejection. `unexplained`: a later `GET me` allows the request. `unknown`: no later `GET me` yet. */
 export type RefusalCause = "site" | "ability" | "unexplained" | "unknown";
 
-/** Least time between two `GET me` requests, in milliseconds; longer for losses older than an hour. */
+/** `GET me` is requested at most once a minute, and more rarely if all losses are older than an hour. */
 const SCOPE_REFRESH_MS = 60_000;
 const NEVER_REQUESTED_MS = Number.NEGATIVE_INFINITY;
 const RECENT_SCOPE_LOSS_MS = 3_600_000;
@@ -73,7 +73,7 @@ export function createTokenScope(source: Source, clock: Clock) {
     }
   }
 
-  /** Time between two `GET me` requests, milliseconds; infinite while no request is refused and no site is lost. */
+  /** Returns infinity while no request is refused and no site is lost. */
   function scopeRefreshIntervalMs(): number {
     if (times.refusalMs > times.responseMs) return SCOPE_REFRESH_MS;
     const nowMs = clock.monotonic();

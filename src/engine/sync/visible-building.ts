@@ -92,11 +92,9 @@ export async function readVisibleBuilding(
   const existingSystemIds = systems.map(({ id }) => id).filter((id) => wanted.systems.includes(id));
   const tags = await readTagsFromLists(source, followedSites, existingSystemIds, signal, onProgress);
   const gateways: NamedSiteObject[] = [];
-  for (const siteId of wanted.gateways ? followedSites : []) {
-    for await (const page of source.gateways({ siteId }, signal)) {
+  for (const siteId of wanted.gateways ? followedSites : [])
+    for await (const page of source.gateways({ siteId }, signal))
       gateways.push(...page.items.map((gateway) => toNamedGateway(gateway, siteId)));
-    }
-  }
   return {
     sites: visible,
     followed: wanted.followed,
@@ -138,13 +136,10 @@ async function readSystemsOfTags(
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, readonly string[]>> {
   const systemsByTag = new Map<string, string[]>();
-  for (const systemId of new Set(systems)) {
-    for (const siteId of sites) {
-      for await (const page of source.tags({ siteId, systemId }, signal)) {
+  for (const systemId of new Set(systems))
+    for (const siteId of sites)
+      for await (const page of source.tags({ siteId, systemId }, signal))
         for (const { id } of page.items) systemsByTag.set(id, [...(systemsByTag.get(id) ?? []), systemId]);
-      }
-    }
-  }
   return systemsByTag;
 }
 
@@ -172,17 +167,13 @@ function findValueTypesByTagId(values: ReadonlyMap<string, StoredValue>): Readon
 export type TagClassLists = ReadonlyMap<string, readonly TagClass[]>;
 
 /** Logs classes that select no tag, with the reason, after each complete list of tags. Logs each reason once. */
-export function createEmptyClassLogger({
-  source,
-  lists,
-  followed,
-  log,
-}: {
+export function createEmptyClassLogger(options: {
   readonly source: string;
   readonly lists: TagClassLists;
   readonly followed: readonly number[] | null;
   readonly log: Log;
 }): (store: Store) => Promise<void> {
+  const { source, lists, followed, log } = options;
   let loggedReasons: ReadonlySet<string> = new Set();
   return async (store) => {
     const sites = await loadVisibleSites(store, source);

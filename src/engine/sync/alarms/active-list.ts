@@ -21,7 +21,7 @@ import { createListPageTrust } from "./unreliable-list-pages.ts";
 export interface ActiveAlarmList {
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => ListCoverage;
-  /** False for several pages that were read once: an absence counts only when a second reading shows the same. */
+  /** False if the list has several pages and was read once: then a second reading must show the same absences. */
   readonly isConfirmed: boolean;
   readonly failures: ReadonlyMap<number, Failure>;
   readonly reasons: readonly string[];
@@ -31,10 +31,10 @@ export interface ActiveAlarmList {
 
 const MAX_ALARM_LIST_PAGES = 200;
 const LISTS_PER_MINUTE_PER_SITE = 3;
-/** Gap between two pages, in milliseconds, from which alarms may have moved between these pages. */
+/** If the pages of a list are read this far apart, alarms may have moved from one page to the other. */
 const SLOW_PAGE_GAP_MS = 10_000;
 
-/** Reads one alarm list of all sites, and some sites singly while that list's pages are unreliable. */
+/** Reads the active alarms of all sites in one list; while its pages are unreliable, in one list per site. */
 export function createAlarmList({ source, config, scope, syncState, clock, log }: PollContext) {
   const configuredSites = config.alarms.sites ?? null;
   const alarms = syncState.get<StoredAlarm>(documentSet("alarm", source.name));

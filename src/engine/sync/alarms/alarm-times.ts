@@ -1,26 +1,25 @@
 import type { Alarm } from "../../../core/model/building.ts";
 
-/** Parses a time to milliseconds since 1970; returns null without a time or without a known offset. */
 export function parseUtcMs(time: string | null): number | null {
   if (time === null || !time.endsWith("Z")) return null;
   const ms = Date.parse(time);
   return Number.isNaN(ms) ? null : ms;
 }
 
-/** End of an alarm, or its start without one, milliseconds since 1970. A time without an offset counts as UTC. */
+/** Times without an offset count as UTC. */
 export function alarmEndOrStartMs(alarm: Alarm): number | null {
   const time = alarm.resolvedAt ?? alarm.triggeredAt;
   const endOrStartMs = parseUtcMs(time) ?? Date.parse(`${time}Z`);
   return Number.isNaN(endOrStartMs) ? null : endOrStartMs;
 }
 
-/** Later of end and start of an ended alarm: a wrong offset may state an end hours before the start. */
+/** The start counts if it is later, because a wrong offset may state an end hours before the start. */
 export function latestAlarmTimeMs(alarm: Alarm): number | null {
   const end = alarmEndOrStartMs(alarm);
   return end === null ? null : maxOfNumbers(end, parseUtcMs(alarm.triggeredAt));
 }
 
-/** True for equal times, also if one of the times was cut to whole seconds. */
+/** The times are also the same if one of them was cut to whole seconds. */
 export function isSameTime(a: number, b: number): boolean {
   const isTimeRounded = a % 1_000 === 0 || b % 1_000 === 0;
   return a === b || (isTimeRounded && Math.floor(a / 1_000) === Math.floor(b / 1_000));

@@ -40,7 +40,7 @@ export function startupEvent(stored: StoredAlarm, startedAt: string, context: Ev
   return raisedEvent(stored, true, context, ["announced", startedAt]);
 }
 
-/** Continues an episode listed as active. Emits a return after its end, but no return into the token's scope. */
+/** Continues an episode that is active (again). The return of its site into the token's scope emits no event. */
 export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: EventContext): AlarmChange {
   const pastEpisodes = before.former && { former: before.former };
   if (before.untold === true) {

@@ -41,7 +41,7 @@ export interface SeenAlarms {
   readonly scope: TokenScopeChange | null;
 }
 
-/** Site's list: `complete` (absent alarms have ended), `moving` (changed while it was read), or `none` (not read). */
+/** `complete`: absent alarms have ended. `moving`: the list changed while it was read. `none`: it was not read. */
 export type ListCoverage = "complete" | "moving" | "none";
 
 export interface TokenScopeChange {

@@ -92,7 +92,7 @@ function isSameEvent(one: Alarm, other: Alarm): boolean {
   return one.trigger.id === other.trigger.id && compareLastActiveEvents(one, other) === "same";
 }
 
-/** True for a record of the stored event with another start; callers confirm it, because two replicas may alternate. */
+/** True if the record states another start of the stored event. Two replicas may alternate, so callers confirm it. */
 export function hasOtherStartTime({ alarm: known }: StoredAlarm, record: Alarm): boolean {
   const alarm = fillEmptyAlarmFields(known, record);
   const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.triggeredAt)];

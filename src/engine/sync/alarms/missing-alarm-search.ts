@@ -7,7 +7,6 @@ import { alarmEndOrStartMs, parseUtcMs } from "./alarm-times.ts";
 import { endsBeforeStart, episodeKey, isResolvedAlarm, relateToEpisode } from "./episode.ts";
 
 const MAX_SEARCHED_ALARM_NAMES = 2;
-/** Most pages of resolved alarms that one poll reads for a site. */
 const MAX_RESOLVED_PAGES = 10;
 const MAX_SEARCH_TEXT_LENGTH = 255;
 const REPLICA_DELAY_MS = 60_000;
@@ -16,7 +15,7 @@ export type AlarmSearchCounts = ReadonlyMap<string, number>;
 
 const nextCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
 
-/** Returns the alarms to search in this poll: those absent for 1 to `always`, 4, 8, 16 … polls. */
+/** Returns the alarms to search now: alarms absent for at most `always` polls, and for 4, 8, 16 … polls. */
 export function dueForSearch(counts: AlarmSearchCounts, unexplained: readonly StoredAlarm[], always: number) {
   const isAlarmSearchDue = (count: number) => count <= always || Number.isInteger(Math.log2(count));
   return unexplained
@@ -58,7 +57,7 @@ export async function searchMissingAlarms(absent: readonly StoredAlarm[], option
   };
 }
 
-/** Joins searches. Found records count for every site; alarms without a finished search are postponed. */
+/** Joins the results of searches. Alarms without a finished search are postponed. */
 export function joinSearchResults(
   searches: readonly (Awaited<ReturnType<typeof searchMissingAlarms>> | null)[],
   alarms: readonly StoredAlarm[],

@@ -78,7 +78,7 @@ function createAlarmPollState(parts: PollContext, everyMs: () => number | null) 
     list: createAlarmList(parts),
     massGuard: createMassAlarmChangeGuard(parts.log),
     reportUnverified: createRecordReport(parts),
-    /** Sites listed completely since the start, and alarms of other sites emitted since then. */
+    /** Sites whose complete list was read since the start, and alarms of other sites that were emitted since then. */
     takenOverSites: new Set<number>(),
     takenOverAlarms: new Set<string>(),
     statements: new Map() as RecordCounts,
@@ -142,7 +142,7 @@ async function refreshOldTokenScope(state: PollState, signal: AbortSignal) {
   if (list.wasPerSite() || hasOutOfScopeAlarms) await finishInTime(state, "scope", () => scope.tryRefresh(signal));
 }
 
-/** Waits for requests that verify absences: at a lowered list rate, for half of a poll interval at most. */
+/** Returns null if the service has lowered the list rate and the work takes longer than half of a poll interval. */
 async function finishInTime<T>(
   state: PollState,
   name: string,
@@ -234,7 +234,9 @@ async function verifyAlarmAbsences(state: PollState, first: ActiveAlarmList, how
   const alarmSearch = await searchAbsentAlarms(state, "absent alarms", alarmsToSearch, isLastAlarmSearch, signal);
   const foundRecordsById = Map.groupBy(alarmSearch.found, ({ id }) => id);
   const isAbsenceExplained = (known: StoredAlarm) =>
-    (foundRecordsById.get(known.alarm.id) ?? []).some((record) => !isResolvedAlarm(record) || isNewEnd(known, record));
+    (foundRecordsById.get(known.alarm.id) ?? []).some(
+      (one) => !isResolvedAlarm(one) || !(isEmittedAlarmEnd(known, one) || endsBeforeStart(known, one)),
+    );
   // Read again while a mass drop awaits confirmation; an alarm absent for hours costs no request per poll.
   const massDrops = classified.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
   const unexplained = [...alarmsToSearch, ...massDrops].filter(({ alarm }) => !alarmSearch.postponed.has(alarm.id));
@@ -275,7 +277,6 @@ async function verifyAlarmAbsences(state: PollState, first: ActiveAlarmList, how
   return { reading, sorted, absent, ends: endCheck, observation, failures, postponed: alarmSearch.postponed };
 }
 
-/** Searches for absent alarms until half of the poll interval has passed. */
 async function searchAbsentAlarms(
   state: PollState,
   name: "absent alarms" | "ended alarms",
@@ -300,10 +301,6 @@ async function confirmMassAlarmEnds(state: PollState, ended: ReadonlySet<string>
   const endedAlarms = [...ended].flatMap((id) => state.store.alarms.get(id) ?? []);
   const { found } = await searchAbsentAlarms(state, "ended alarms", endedAlarms, () => false, signal);
   return new Set(found.filter(isResolvedAlarm).map(({ id }) => id));
-}
-
-function isNewEnd(known: StoredAlarm, record: Alarm): boolean {
-  return !isEmittedAlarmEnd(known, record) && !endsBeforeStart(known, record);
 }
 
 async function recheckGatewaysOfNewAlarms({ parts, store }: PollState, listed: readonly Alarm[], signal: AbortSignal) {

@@ -99,7 +99,7 @@ export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialR
       : incompleteJobOutcome("The list of resolved alarms changed while it was read.");
   }
 
-  /** Time until which resolved alarms were read: the watermark, or earlier for sites that are visible again. */
+  /** Resolved alarms were read up to this time: the watermark, or earlier if a site is visible again. */
   function sweptUntilMs(last: AlarmSweep, visible: ReadonlySet<number> | null): number {
     const siteSweepTimesMs = [...sites.keys()].map((siteId) => siteSweptUntilMs(Number(siteId), last, visible));
     return Math.min(parseUtcMs(last.watermark) ?? 0, ...siteSweepTimesMs);
@@ -111,7 +111,7 @@ export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialR
     return parseUtcMs(isSiteVisibleAgain ? sweptUntil : watermark) ?? 0;
   }
 
-  /** True for an alarm that ended in its site's range to sweep. Older, deleted episodes would be emitted again. */
+  /** Without this limit, older episodes that were deleted from the store would be emitted again. */
   function endedInSweptRange(record: Alarm, last: AlarmSweep, visible: ReadonlySet<number> | null): boolean {
     const sweepStartMs = siteSweptUntilMs(record.site.id, last, visible) - settings.resolved_overlap;
     return (latestAlarmTimeMs(record) ?? sweepStartMs) >= sweepStartMs;
@@ -128,7 +128,7 @@ export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialR
     });
   }
 
-  /** Time of the first list of active alarms, milliseconds: the first sweep emits episodes that ended since then. */
+  /** The first sweep emits episodes that ended after the first list of active alarms. */
   function firstAlarmListMs({ watermark }: AlarmSweep): number {
     const firstListingTimes = [...sites.values()].map(({ activeSince }) => activeSince ?? watermark);
     return Math.min(...[watermark, ...firstListingTimes].map((time) => Date.parse(time)));

@@ -36,7 +36,7 @@ interface AlarmListFailures {
   readonly cutMs: number | null;
 }
 
-/** Reads a site's alarm list; if its pages do not lead to its end, in parts by priority for an hour. */
+/** Reads a site's alarm list. If its pages never end, the list is read in parts by priority for an hour. */
 export function createSiteListReader(
   read: (filter: ListPart & { siteId: number }, how: ListOptions, limits: ListLimits) => Promise<Listing<Alarm>>,
   isBroken: () => boolean,
@@ -102,7 +102,7 @@ export function createSiteListReader(
   };
 }
 
-/** Reads the parts of an alarm list: complete if the parts show as many records as the uncut list states. */
+/** The joined list is complete if its parts show as many records as the undivided list states. */
 async function joinAlarmListParts(
   first: Listing<Alarm> & { readonly complete: false },
   parts: readonly ListPart[],

@@ -6,9 +6,9 @@ import { type AlarmSweep, type StoredAlarm, type StoredAlarmSite, type StoredObj
 import { latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 
-/** Retention of ended alarms without a readable time, and of vanished or unacknowledged alarms. */
+/** Ended alarms without a readable time and vanished or unacknowledged alarms are stored for this time. */
 const LONG_ALARM_RETENTION_MS = 7 * 86_400_000;
-/** Retention of other ended alarms: with a wrong time zone, an end is listed up to 14 hours late. */
+/** Other ended alarms are stored for a day, because a wrong time zone may list an end 14 hours late. */
 const ENDED_ALARM_RETENTION_MS = 86_400_000;
 const MAX_RETAINED_ENDED_ALARMS = 2_000;
 
@@ -40,7 +40,7 @@ export function recordFirstSiteLists(
   });
 }
 
-/** Returns ended episodes that no sweep finds again, a day after their end, or a week without an acknowledgement. */
+/** Returns ended alarms that no sweep can find again, so that they can be deleted. */
 export function expiredAlarmIds(
   { alarms, sites, sweeps }: AlarmStore,
   changed: ReadonlyMap<string, StoredAlarm>,
@@ -72,7 +72,6 @@ export function expiredAlarmIds(
   return [...idsOfExpiredAlarms, ...newestRetainedAlarms.slice(MAX_RETAINED_ENDED_ALARMS).map(({ id }) => id)];
 }
 
-/** Latest end of all episodes of an alarm, milliseconds: the sweep would emit a deleted episode again. */
 function latestAlarmEndMs({ alarm, former = [] }: StoredAlarm): number | null {
   const presentEndMs = latestAlarmTimeMs(alarm);
   return presentEndMs === null ? null : Math.max(presentEndMs, ...former.map(({ endMs }) => endMs ?? 0));

@@ -16,7 +16,7 @@ import {
 } from "./episode.ts";
 import type { AlarmEndCheck } from "./missing-alarm-search.ts";
 
-/** Listed alarm records, sorted. `doubted`: ids that change nothing now. `insisted`: ids of accepted old records. */
+/** `doubted`: ids of records that change nothing yet. `insisted`: ids of old records that enough polls repeated. */
 export type ClassifiedRecords = ReturnType<typeof classifyRecords>;
 
 export type RecordCounts = ReadonlyMap<
@@ -25,7 +25,7 @@ export type RecordCounts = ReadonlyMap<
 >;
 
 const POLLS_TO_CONFIRM = 2;
-/** Number of polls after which an outdated record counts: 10 polls (5 minutes) outlast a usual cache. */
+/** An outdated record counts if 10 polls (5 minutes) repeat it, because no usual cache is that old. */
 const OUTDATED_RECORD_POLLS = 10;
 
 export function classifyRecords(
@@ -75,7 +75,7 @@ export function classifyRecords(
   return { listed, doubted, contradictory, unreadable, outdated, insisted, corrected, statements: newCounts };
 }
 
-/** True for a record to emit before the rest of the list: no contradiction, other start or other episode. */
+/** True if the record can be emitted before the complete list was read. */
 export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boolean {
   const alarm = known === undefined ? record : fillFromStoredAlarm(known, record);
   if (alarm.site.id === 0 || hasOnlyId(record) || isResolvedAlarm(alarm) || contradictsItself(alarm)) return false;

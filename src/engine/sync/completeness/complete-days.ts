@@ -31,7 +31,7 @@ const lastBucketStartBefore = memoizeByKey((resolution: BucketRules["resolution"
   memoizeByKey((timeZone: string) => memoizeByKey((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
 );
 
-/** Returns the days whose buckets all begin within a range; the day of `opensAt` counts from `opensAt` on. */
+/** Returns the days whose buckets all begin within a range. The first day may begin at `opensAt`. */
 function completeDays({ fromMs, toMs }: TimeRange, opensAt: number, { resolution, timeZone }: BucketRules): DayRange {
   const from = fromMs <= opensAt ? utcDay(fromMs) : utcDay(lastBucketStartBefore(resolution)(timeZone)(fromMs)) + 1;
   return { from, until: utcDay(toMs) };
@@ -151,12 +151,12 @@ export interface SeriesState {
 
 export const historyStart = ({ wished, since }: StoredLedger): number => Math.min(parseTime(wished), parseTime(since));
 
-/** False for tags that left the lists, and for series of backfill requests only: they need no further buckets. */
+/** False for tags that left the lists, and for series that only `plenum backfill` requested. */
 export function isHistoryWanted({ rules, located }: Pick<SeriesState, "rules" | "located">): boolean {
   return located.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
 }
 
-/** Days of a series without a gap, as UTC day numbers; ends are exclusive. Infinite if unlimited. */
+/** UTC day numbers between which a series has no gap. Ends are exclusive; infinity means no limit. */
 export interface GaplessDays {
   readonly begin: number;
   readonly from: number;
@@ -165,7 +165,7 @@ export interface GaplessDays {
   readonly sealUntil: number;
 }
 
-/** Number of refusals in a row, within 70 minutes, that make a refusal final; earlier refusals may be temporary. */
+/** A refusal is final after three refusals in a row, within 70 minutes; before, it may be temporary. */
 const REFUSALS_UNTIL_FINAL = 3;
 const MIN_DAY = Number.NEGATIVE_INFINITY;
 const MAX_DAY = Number.POSITIVE_INFINITY;
@@ -209,7 +209,7 @@ function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, total: boo
   };
 }
 
-/** Returns the day up to which days were read again for late data after they had closed. */
+/** Returns the first UTC day that was not yet read again for late data. */
 function findLateDataUntilDay({ dailyAt, weeklyAt, rereadFrom }: StoredLedger, rules: SeriesRules): number {
   const { lookBackMs } = rules;
   const [dailyMs, weeklyMs] = [parseTime(dailyAt), parseTime(weeklyAt)];

@@ -60,14 +60,14 @@ interface HistorySeriesGroup {
   readonly reach: GaplessDays;
 }
 
-/** Longest counts inside a ledger, in characters. Longer counts move out, because each reply writes the ledger. */
+/** Longer texts of day counts move out of the ledger, because each reply writes the ledger. */
 const MAX_LEDGER_COUNTS_LENGTH = 600;
 const DAY_CHANGE_MERGE_MS = 300_000;
-/** Pause between the last change of a finalized day and its next revision, in milliseconds. */
+/** The next revision of a finalized day follows an hour after its last change. */
 const DAY_CHANGE_SETTLING_MS = 3_600_000;
-/** Shortest time between two comparisons of ledgers: around midnight thousands of ledgers reach the next day. */
+/** Around midnight thousands of ledgers reach the next day, so they are compared together. */
 const MIN_COMPARISON_GAP_MS = 10_000;
-/** Longest time between two comparisons of ledgers, because refusals and overdue days depend on the clock. */
+/** Ledgers are compared at least this often, because refusals and overdue days depend on the clock. */
 const MAX_COMPARISON_GAP_MS = 600_000;
 const SERIES_COUNTED_PER_YIELD = 500;
 const SERIES_COUNTED_PER_REFRESH = 5_000;
@@ -133,7 +133,7 @@ export function createFinalizedDays(options: {
     return storedSite?.value ?? { id: siteId, displayName: String(siteId) };
   }
 
-  /** Collects effects of settled replies on UTC days, for the transaction that changes the ledgers. */
+  /** Collects the days that settled replies change, for the transaction that stores the ledgers. */
   function collectDayChanges(nowMs: number) {
     const events: Event<"history-complete">[] = [];
     const movedDayCounts = new Map<string, StoredDayCounts>();
@@ -323,18 +323,16 @@ export function createFinalizedDays(options: {
       finalizedDays.set(key, finalizedDay);
       dayChanges.delete(key);
       // A reply changed the day between the count and the commit.
-      if (countedSiteDay.isDisturbed) await markDayChanged(key);
+      if (countedSiteDay.isDisturbed) {
+        const dayChange: StoredDayChange = { at: isoUtc(clock.now()), points: 0 };
+        await store.commit({ documents: [{ set: changedDaysSet, put: [[key, dayChange]] }] });
+        dayChanges.set(key, dayChange);
+      }
       return series;
     } finally {
       dayBeingCounted = null;
       if (!finalizedDays.has(key)) daysBySite.get(siteId)?.delete(day);
     }
-  }
-
-  async function markDayChanged(key: string): Promise<void> {
-    const dayChange: StoredDayChange = { at: isoUtc(clock.now()), points: 0 };
-    await store.commit({ documents: [{ set: changedDaysSet, put: [[key, dayChange]] }] });
-    dayChanges.set(key, dayChange);
   }
 
   function forgetOldFinalizedDays(siteId: number, nowMs: number): readonly string[] {

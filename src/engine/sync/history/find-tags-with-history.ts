@@ -16,7 +16,7 @@ export interface LogDiscoveryRequest {
 
 const NO_EARLIER_MONTH = "the monthly overview lists nothing so early";
 
-/** Finds tags without a history log by a query for monthly values. The first listed month limits the backfill. */
+/** Finds tags without history by requesting monthly values. The first listed month limits the backfill. */
 export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible: (series: Series) => boolean) {
   const groupTests = createGroupTesting<string>(TAGS_PER_REQUEST);
 
@@ -99,10 +99,10 @@ interface TestedMember<T> {
   verdict: TestedMemberVerdict | null;
 }
 
-/** Assumed share of bad members next to a good or bad member, weighted like `seen` observed members. */
+/** Bad members are assumed to follow a good or bad member with this share, weighted like `seen` observations. */
 const PRIOR_BAD_MEMBER_SHARES = { good: { share: 0.02, seen: 20 }, bad: { share: 0.5, seen: 1 } };
 const SINGLE_TEST_PROBABILITY_MAX = 0.65;
-/** Value of a found bad member and of a cleared member, in bits of information; chosen by simulation. */
+/** Simulation chose what a found bad member and a cleared member are worth, in bits of information. */
 const BITS_PER_BAD_MEMBER = 0.3;
 const BITS_PER_CLEARED_MEMBER = 0.01;
 const CLASSIFIED_MEMBERS_USED = 60;
@@ -113,7 +113,7 @@ const CLASSIFIED_MEMBERS_USED = 60;
  */
 export function createGroupTesting<T>(size: number) {
   let queue: TestedMember<T>[] = [];
-  /** Members of a refused group, of which at least one is bad. */
+  /** At least one of these members of a refused group is bad. */
   let suspects: readonly TestedMember<T>[] = [];
   let membersInTest: readonly TestedMember<T>[] = [];
   const neighbourVerdictCounts = { good: { good: 0, bad: 0 }, bad: { good: 0, bad: 0 } };

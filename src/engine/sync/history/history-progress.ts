@@ -21,7 +21,7 @@ export interface HistoryProgress {
   readonly requestsLeft: number;
   readonly paused: boolean;
   readonly orders: readonly BackfillProgress[];
-  /** Time since which due requests for recent history have waited much longer than planned; null if they have not. */
+  /** Set while due requests for recent history wait much longer than planned. */
   readonly starving: { readonly since: string } | null;
 }
 
@@ -142,7 +142,7 @@ export function setHistorySeriesGauge(
   for (const [state, count] of Object.entries(seriesCountsByState)) historySeries.set({ source, state }, count);
 }
 
-/** Range of time without emitted history values, in UTC; the end is exclusive. */
+/** A range of time without emitted history values; UTC, the end is exclusive. */
 export interface HistoryGap {
   readonly tagId: string;
   readonly tagName: string;
@@ -214,7 +214,7 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
   return historyGaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));
 }
 
-/** Range of closed buckets that should have been fetched by now; empty if none is overdue. */
+/** Returns the closed buckets that should have been fetched by now; an empty range if none is overdue. */
 function findOverdueRange({ ledger, rules, total }: SeriesLedger, nowMs: number): TimeRange {
   const fromMs = parseTime(ledger.watermark);
   const toMs = closedUntilMs(rules, nowMs);

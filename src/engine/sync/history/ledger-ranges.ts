@@ -59,7 +59,7 @@ export function toStoredRanges(ranges: readonly LedgerRange[]): readonly StoredR
   return ranges.map(({ fromMs, toMs, ...rest }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs), ...rest }));
 }
 
-/** If ranges overlap, values replace missing values, and any response replaces a refusal. */
+/** Values replace missing values in overlapping ranges, and any response replaces a refusal. */
 export function mergeIntoLedgerRanges(
   stored: readonly StoredRange[],
   learned: readonly LedgerRange[],
@@ -184,7 +184,7 @@ export function nextRefusal(timesBefore: number, said: string, nowMs: number, wa
   return { said, at: isoUtc(nowMs), times: refusalCount, againAt: isoUtc(nowMs + waitMs(refusalCount)) };
 }
 
-/** Unreadable ranges of a response, which are requested again after 10 minutes, 1, 6 and 24 hours. */
+/** Unreadable ranges of a response are requested again after 10 minutes, 1, 6 and 24 hours. */
 export interface UnreadableRanges {
   readonly ranges: readonly TimeRange[];
   readonly said: string;

@@ -33,7 +33,7 @@ import {
 export type EmittedValuesByTime = Map<number, TagValue>;
 
 export interface SeriesRules extends BucketRules {
-  /** Interval of fetching closed buckets; infinite for a series that is only backfilled. */
+  /** Interval between requests for recent buckets; infinite if only `plenum backfill` requested the series. */
   readonly everyMs: number;
   readonly backfillMs: number;
   readonly graceMs: number;
@@ -89,7 +89,7 @@ export function fetchedSinceMs(ledger: StoredLedger): number {
   return fetchedOrUnreadableRanges(ledger.spans).find(({ toMs }) => toMs >= watermarkMs)?.fromMs ?? watermarkMs;
 }
 
-/** True if intervals count calendar days instead of 24 hours, for daily and longer intervals or buckets. */
+/** True for daily and longer intervals or buckets: then a day is a calendar day instead of 24 hours. */
 function countsCalendarDays({ resolution, everyMs }: SeriesRules): boolean {
   return (everyMs >= DAY_MS && Number.isFinite(everyMs)) || (resolution !== "5m" && resolution !== "1h");
 }
@@ -103,7 +103,7 @@ function isLookBackDue(at: string, days: number, rules: SeriesRules, nowMs: numb
   return localDayNumber(nowMs, rules.timeZone) - localDayNumber(parseTime(at), rules.timeZone) >= days;
 }
 
-/** Looks two buckets back in each fetch, one day back once a day, and the complete look-back once a week. */
+/** Each request looks two buckets back, once a day one day back, and once a week the complete look-back. */
 function lookBackStartMs(ledger: StoredLedger, rules: SeriesRules, nowMs: number): number {
   const { dailyAt, weeklyAt } = ledger;
   const watermarkMs = parseTime(ledger.watermark);

@@ -121,7 +121,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     isBackfillPaused = !((await options.mayFetchPast?.()) ?? true);
     if (clock.monotonic() - dueCheckedAtMs < HISTORY_DUE_CHECK_MS) return;
     dueCheckedAtMs = clock.monotonic();
-    // Notes since when a request is due, although no slot of the quota is free.
+    // The task is not used: the call only notes since when a request is due.
     chooseTask(false, false);
     await days.refreshIfStale();
   }
@@ -142,7 +142,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return request && { request };
   }
 
-  /** Order: repeated short responses, recent buckets, log discovery, `plenum backfill`, configured backfill. */
+  /** Chooses in this order: repeated short responses, recent buckets, log discovery, `plenum backfill`, backfill. */
   function chooseTask(isPastAllowed: boolean, mayDiscover: boolean): HistoryTask | null {
     const nowMs = clock.now();
     const { open, paused } = registry.backfills();

@@ -71,7 +71,7 @@ export function sizeAfterFailure(window: StoredRequestSize, values: number): Sto
 
 const isRetreating = ({ failures = 0 }: StoredRequestSize): boolean => failures >= FAILURES_TO_RETREAT;
 
-/** Points of a response. If they are more than ever before, the service may have cut the response at a limit. */
+/** Numbers of points in a response. If they are higher than ever, the service may have cut the response. */
 interface PointCounts {
   readonly series: number;
   readonly answer: number;
@@ -95,10 +95,6 @@ function mapCounts(countOf: (name: keyof PointCounts) => number): PointCounts {
 
 const arePointCountsZero = ({ series, answer }: PointCounts): boolean => series === 0 && answer === 0;
 
-function safeCountsAfterResponse({ safe, completeOnce }: SafePointCounts, response: PointCounts): SafePointCounts {
-  return { safe: mapCounts((name) => Math.max(safe[name], response[name] - 1)), completeOnce: completeOnce };
-}
-
 /** Returns the counts that may be limits of the service, and 0 for counts that are known to be safe. */
 function unverifiedPointCounts({ safe }: SafePointCounts, response: PointCounts): PointCounts {
   return mapCounts((name) => (response[name] > safe[name] ? response[name] : 0));
@@ -112,12 +108,6 @@ export function acceptCompleteCounts({ safe, completeOnce }: SafePointCounts, re
     safe: mapCounts((name) => (isNoLimit(name) ? Math.max(safe[name], response[name]) : safe[name])),
     completeOnce: mapCounts((name) => response[name] || completeOnce[name]),
   };
-}
-
-/** Lowers the safe counts after a repeated request has returned points that a response left out. */
-function safeCountsAfterLimit({ safe }: SafePointCounts, limit: PointCounts): SafePointCounts {
-  const loweredCounts = mapCounts((name) => (limit[name] === 0 ? safe[name] : Math.min(safe[name], limit[name] - 1)));
-  return { safe: loweredCounts, completeOnce: ZERO_POINT_COUNTS };
 }
 
 /** A cut response may show a limit per series or per response; the count that recurs with other tags is the limit. */
@@ -134,7 +124,7 @@ export function learnPointLimit(before: PointLimit | null, { series, answer }: P
 /** A learned limit expires, because late points can look like a limit. */
 const POINT_LIMIT_LIFETIME_MS = 30 * DAY_MS;
 
-/** Buckets to request per tag: a reply may have two more, and must stay one below the learned limit. */
+/** A reply may have two more buckets per tag than requested, and must stay one below the learned limit. */
 export function maxBucketsPerTag(cut: PointLimit | null, tags: number, nowMs: number): number {
   if (cut === null || Date.parse(cut.at) + POINT_LIMIT_LIFETIME_MS < nowMs) return Number.POSITIVE_INFINITY;
   const seriesLimit = cut.series ?? Number.POSITIVE_INFINITY;
@@ -216,7 +206,8 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
     }
     const lengths = response.map(({ length }) => length);
     const pointCounts = { series: Math.max(0, ...lengths), answer: lengths.reduce((sum, each) => sum + each, 0) };
-    safePointCounts = safeCountsAfterResponse(safePointCounts, pointCounts);
+    const { safe, completeOnce } = safePointCounts;
+    safePointCounts = { safe: mapCounts((name) => Math.max(safe[name], pointCounts[name] - 1)), completeOnce };
     return pointCounts;
   }
 
@@ -252,7 +243,9 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
       // If all cut series have the same number of points, the limit is per series, otherwise per response.
       const isPointLimitPerSeries = ends.every(({ count }) => count === before.series);
       const limit = isPointLimitPerSeries || before.answer === 0 ? before : { ...before, series: 0 };
-      safePointCounts = safeCountsAfterLimit(safePointCounts, limit);
+      const { safe } = safePointCounts;
+      const loweredCounts = mapCounts((name) => (limit[name] ? Math.min(safe[name], limit[name] - 1) : safe[name]));
+      safePointCounts = { safe: loweredCounts, completeOnce: ZERO_POINT_COUNTS };
       await window.cutAt(limit);
       log.warn({ ...limit }, "the service leaves points out of a long answer of history without an error");
     }

@@ -175,7 +175,7 @@ export function createHistoryRequests(options: {
       log.info({ series: nowReadable.map(({ key }) => key) }, "history of these was answered readably");
   }
 
-  /** Throws errors that do not concern the series. `first`: refusal of the complete group, if explained already. */
+  /** Throws errors that do not concern the series. `first`: the refusal of the complete group, if it is known. */
   async function explainRefusal(
     error: unknown,
     series: readonly Series[],

@@ -41,7 +41,7 @@ export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
 
 export type HistorySeriesRegistry = ReturnType<typeof createHistorySeriesRegistry>;
 
-/** Slightly less than 5 s, so that a timer that is early skips no lookup. */
+/** The interval is slightly below 5 s, so that an early timer skips no lookup. */
 const BACKFILL_LOOKUP_INTERVAL_MS = 4_500;
 
 export function historySeriesKey(tagId: string, entry: Pick<HistoryClass, "resolution" | "total">): string {
@@ -268,7 +268,7 @@ export interface LegacyHistoryLedger extends Omit<StoredLedger, "version" | "spa
   readonly reached: string;
 }
 
-/** Fetches the past again, because the old format stored some refusals as responses. */
+/** Ledgers of the old format stored some refusals as responses, so the past is fetched again. */
 export function upgradeLegacyLedger(stored: StoredLedger | LegacyHistoryLedger, total: boolean): StoredLedger {
   if (stored.version !== undefined) return stored;
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = stored;
@@ -338,7 +338,7 @@ export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, n
   return { fromMs: bucketStart(fromMs, rules), toMs: Math.min(bucketEnd(lastMs, rules), closedUntilMs(rules, nowMs)) };
 }
 
-/** Range of a backfill without the recent buckets that following fetches. */
+/** The range excludes recent buckets, which are fetched anyway. */
 export function pastBackfillRange(request: BackfillRequest, { ledger, rules }: SeriesLedger, nowMs: number): TimeRange {
   const { fromMs, toMs } = backfillRange(request, rules, nowMs);
   return { fromMs, toMs: Number.isFinite(rules.everyMs) ? Math.min(toMs, parseTime(ledger.watermark)) : toMs };

@@ -25,7 +25,6 @@ export interface InventoryDiffOptions {
   readonly at: string;
   readonly removeAfterMs: number;
   readonly hostsBehind?: (gatewayId: string) => EventData["gateway-offline"]["hosts"];
-  /** Adds the names from the names file to a tag. */
   readonly nameTag?: (tag: Tag, storedTag: Tag | undefined) => Tag;
 }
 
@@ -154,7 +153,6 @@ function findFormerFieldValues(noun: InventoryObjectKind, known: StoredObject<ob
   return Object.fromEntries(next.siteId === known.siteId ? oldValues : [...oldValues, ["siteId", known.siteId]]);
 }
 
-/** Returns null for each absent name. */
 function getNames({ alias = null, path = null, unitCode = null }: { readonly [K in keyof TagNames]?: string | null }) {
   return { alias, path, unitCode };
 }

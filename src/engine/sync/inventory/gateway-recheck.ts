@@ -7,7 +7,7 @@ import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gatew
 
 const MIN_RECHECK_MS = 300_000;
 const ALARM_RECHECK_MS = 60_000;
-/** Least time between two rechecks while an offline gateway of the site already explains null values. */
+/** Rechecks are rare while an offline gateway of the site already explains null values. */
 const EXPLAINED_RECHECK_MS = 3_600_000;
 const MAX_ALARM_WAIT_MS = 5_000;
 const MAX_SITES_RECHECKED_AT_ONCE = 5;

@@ -72,7 +72,7 @@ export function createOfflineGateways(
   nextList: () => ((afterMs: number) => number) | null,
   clock: Clock,
 ) {
-  /** Monotonic time until which a site's list counts: until the next two lists are overdue. */
+  /** A site's list counts until the next two lists are overdue. */
   const listValidUntilMsBySite = new Map<number, number>();
   const timeAfterTwoListsMs = () => {
     const nextGatewayListMs = nextList();

@@ -6,11 +6,11 @@ const NAMES_FILE_HEADER = NAMES_FILE_COLUMNS.join(",");
 const MAX_NAME_LENGTH = 200;
 
 export interface NamesFile {
-  /** Names by tag id. A tag whose other cells are empty has an entry without names. */
+  /** A tag whose other cells are empty has an entry without names. */
   readonly entries: ReadonlyMap<string, TagNames>;
-  /** One sentence for each mistake. The names of a file with mistakes must not be used. */
+  /** Each mistake has one sentence. The names of a file with mistakes must not be used. */
   readonly problems: readonly string[];
-  /** One sentence for each entry whose tag is unknown. Such an entry has no effect until the tag is listed. */
+  /** Each entry with an unknown tag has one sentence. The entry has no effect until the tag is listed. */
   readonly unknownTags: readonly string[];
 }
 
@@ -81,7 +81,6 @@ function splitCsvLine(line: string): readonly string[] | null {
   return cells.map(([, quoted, plain = ""]) => quoted?.replaceAll('""', '"') ?? plain);
 }
 
-/** Returns the row, or a sentence about the mistake in it. */
 function parseNamesRow(text: string, line: number): NamesFileRow | string {
   const cells = splitCsvLine(text);
   if (cells === null) return "A quotation mark is in the wrong place.";
@@ -106,7 +105,6 @@ function findCellProblem(column: (typeof NAMES_FILE_COLUMNS)[number], cell: stri
   return cell.split("/").some((level) => level.trim() === "") ? "has an empty level" : null;
 }
 
-/** Formats the text of a names file. */
 export function formatNamesFile(entries: ReadonlyMap<string, TagNames>): string {
   const quote = (cell: string) => (/[",]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
   const lines = [...entries].map(([id, { path = "", alias = "", unitCode = "" }]) =>

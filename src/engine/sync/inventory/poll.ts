@@ -65,7 +65,7 @@ export function createInventoryPoll<N extends SiteObjectKind>(
   const { source, scope, syncState, clock, log } = parts;
   const storedItems = syncState.get<StoredObject<T>>(documentSet(noun, source.name));
   const isDropPending = createListDropCheck(clock, log);
-  /** Sites that `pollSite` read during the present poll, whose older lists must not revert its changes. */
+  /** `pollSite` read these sites during the present poll, whose older lists must not revert its changes. */
   const sitesPolledMeanwhile = new Set<number>();
 
   /** Reads one site's list and commits its objects; tags page by page. Absences wait until all lists are read. */
@@ -262,7 +262,6 @@ export function getStoredTagContext({ syncState, source: { name } }: PollContext
   };
 }
 
-/** Returns the absence after which an object is removed; infinite if this machine's clock is wrong. */
 function absenceUntilRemovalMs({ config, source }: PollContext): number {
   const isClockWrong = Math.abs(source.clockSkewMs() ?? 0) > MAX_CLOCK_DIFFERENCE_MS;
   return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
@@ -301,7 +300,7 @@ export interface ListDrop {
   readonly gone: number;
 }
 
-/** Least objects of a drop: a list that lost over half of its objects, and at least 5, counts after ten minutes. */
+/** A list that lost over half of its objects, and at least 5, counts only after ten minutes. */
 const MIN_DROPPED_OBJECTS = 5;
 const LIST_DROP_CONFIRMATION_MS = 600_000;
 

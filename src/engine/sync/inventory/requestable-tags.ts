@@ -7,7 +7,7 @@ export interface SiteTag {
   readonly tag: Tag;
   readonly siteId: number;
   readonly systemIds: readonly string[];
-  /** Set while the lists lack the tag's site or the tag, and the tag is expected back. */
+  /** Set while the service does not list the tag's site, or the tag, and it may return. */
   readonly outOfSight?: "site" | "tag";
 }
 

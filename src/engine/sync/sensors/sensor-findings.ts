@@ -14,15 +14,15 @@ export interface SensorRules {
   readonly mayRest: (located: SiteTag) => boolean;
 }
 
-/** Least hours with readings (at most a quarter of the period), and least share of the period between the hours. */
+/** A sensor is judged if it was read in 12 hours or a quarter of the period, spread over 5/7 of the period. */
 const MIN_HOURS_READ = 12;
 const MIN_READING_SPAN_SHARE = 5 / 7;
 const MIN_COMPARED_VALUE_PAIRS = 6;
 const MIN_LOG_REPLIES = 3;
 const MIN_SERIES_FOR_MEDIAN = 5;
-/** Least relative difference of live values and log: 0.05 of their size or of the range of live values. */
+/** A log differs if it is off by 0.05 of the size or of the range of the live values. */
 const MIN_RELATIVE_LOG_DIFFERENCE = 0.05;
-/** Least share of differing pairs of a boolean, and least difference of the share of time in `true`. */
+/** A boolean log differs in 75 % of the pairs, and in the share of time in `true` by 20 %. */
 const MIN_DIFFERING_SHARE = 0.75;
 const MIN_BOOLEAN_DIFFERENCE = 0.2;
 const MIN_STANDARD_ERRORS = 4;

@@ -24,7 +24,7 @@ interface LogComparison extends Readonly<Record<"replies" | "leastLagMs" | "pair
 }
 
 const TAGS_PER_DOCUMENT = 250;
-/** Largest gap between neighbouring buckets: a log with hourly values leaves most buckets of 5 minutes empty. */
+/** Buckets with values may be two hours apart: a log with hourly values leaves most buckets of 5 minutes empty. */
 const MAX_BUCKET_GAP_MS = 2 * 3_600_000;
 const LOG_RESOLUTIONS: readonly Resolution[] = ["5m", "1h", "1d"];
 

@@ -40,9 +40,9 @@ interface SensorWatchOptions {
 
 const HOUR_MS = 3_600_000;
 const SENSOR_CHECK_INTERVAL_MS = 60_000;
-/** Interval between saves: 50,000 tags are 5 MB. A crash loses the readings since the last save. */
+/** Statistics of 50,000 tags are 5 MB, so they are saved hourly. A crash loses the readings since then. */
 const SENSOR_SAVE_INTERVAL_MS = HOUR_MS;
-/** Longest time between two checks that counts as watched; a longer gap means a suspended process. */
+/** A longer gap between two checks does not count as watched time, because the process was suspended. */
 const MAX_WATCHED_GAP_MS = 5 * SENSOR_CHECK_INTERVAL_MS;
 const SENSOR_PERIOD_KEY = "period";
 
