@@ -16,7 +16,7 @@ function rowsBelow(heading: string): readonly string[] {
 
 describe("docs/commands.md", () => {
   test("explains every outcome and every reason, with the reasons in the order of the checks", () => {
-    expect(rowsBelow("The answer").toSorted()).toEqual([...COMMAND_OUTCOMES].toSorted());
+    expect(rowsBelow("Results").toSorted()).toEqual([...COMMAND_OUTCOMES].toSorted());
     expect(rowsBelow("Reasons")).toEqual([...COMMAND_REFUSAL_REASONS, ...COMMAND_ENDING_REASONS]);
   });
 
