@@ -17,9 +17,9 @@ const booleanColumn = defineColumn("boolean");
 const optionalBooleanColumn = defineColumn("boolean", true);
 const optionalJsonColumn = defineColumn("json", true);
 
-const SOURCE_COLUMN_DESCRIPTION = "Name of the monitored service in the configuration; empty for the worker itself.";
+const SOURCE_COLUMN_DESCRIPTION = "Name of the source in the configuration; empty for the worker itself.";
 const SOURCE_NAME_COLUMN = textColumn("source", SOURCE_COLUMN_DESCRIPTION);
-const SITE_ID_COLUMN = optionalTextColumn("site_id", "The site's id; null for facts about no single site.");
+const SITE_ID_COLUMN = optionalTextColumn("site_id", "Id of the site; null for events that belong to no single site.");
 const TAG_ID_COLUMN = textColumn("tag_id", "The tag's id.");
 const SOURCE_AND_SITE_COLUMNS = [SOURCE_NAME_COLUMN, SITE_ID_COLUMN];
 const TAG_IDENTITY_COLUMNS = [...SOURCE_AND_SITE_COLUMNS, TAG_ID_COLUMN];
@@ -27,30 +27,30 @@ const TAG_IDENTITY_COLUMNS = [...SOURCE_AND_SITE_COLUMNS, TAG_ID_COLUMN];
 const EVENT_COLUMNS = [
   timeColumn(
     "observed_at",
-    "When the worker committed the event; after its clock was set back by a day or less, just after what it committed last.",
+    "When the worker committed the event; never before the previous commit, even if its clock was set back by up to a day.",
   ),
-  textColumn("event_id", "The event's id: the same fact has the same id after every retry and restart."),
+  textColumn("event_id", "Id of the event; the same after every retry and restart."),
   integerColumn(
     "position",
-    "The event's place in the worker's log; 0 for what was told from the state. Of two rows about the same the one of the later observed_at counts, and of the same moment the one of the higher position: a worker that lost its state counts from 1 again.",
+    "Position of the event in the worker's log; 0 for a snapshot of the state. Of two rows about one object, the one with the later observed_at is valid, then the one with the higher position. A worker that lost its state counts from 1 again.",
   ),
 ];
 
 const TAG_VALUE_COLUMNS = [
-  optionalNumberColumn("value_number", "The value, where it is a number."),
-  optionalBooleanColumn("value_boolean", "The value, where it is a boolean."),
+  optionalNumberColumn("value_number", "The value, if it is a number."),
+  optionalBooleanColumn("value_boolean", "The value, if it is a boolean."),
 ];
 
 const UNIT_COLUMNS = [
-  optionalTextColumn("unit", "The unit as the service writes it; nothing is converted."),
-  optionalTextColumn("unit_ucum", "The same unit as a UCUM code, where that is certain."),
+  optionalTextColumn("unit", "The unit as the service writes it."),
+  optionalTextColumn("unit_ucum", "The unit as a UCUM code, if it is certain."),
 ];
 
 /** Columns of a time that the service states: the time, its original text and its offset. */
 const serviceTimeColumns = (name: string, about: string) => [
   optionalTimeColumn(name, `${about}; null where the service's word is no moment, as one without an offset.`),
-  optionalTextColumn(`${name}_raw`, "The same as the service wrote it."),
-  optionalTextColumn(`${name}_offset`, "The offset with which it wrote that, such as +02:00; null for Z and for none."),
+  optionalTextColumn(`${name}_raw`, "The same time as the service wrote it."),
+  optionalTextColumn(`${name}_offset`, "The offset in that text, such as +02:00; null for Z and without an offset."),
 ];
 
 function defineEventTable(name: string, about: string, columns: Column[], sortedBy: string[]): LakeTable {
@@ -61,22 +61,22 @@ function defineEventTable(name: string, about: string, columns: Column[], sorted
 
 export const TAG_VALUE_TABLE = defineEventTable(
   "value",
-  "Live values: one row for each value that was read and told.",
+  "Live values: one row per emitted value.",
   [
     ...TAG_IDENTITY_COLUMNS,
-    timeColumn("time", "When the reply arrived; the service states no time of its own for a read."),
+    timeColumn("time", "When the response arrived; the service states no time of its own."),
     ...TAG_VALUE_COLUMNS,
     textColumn("quality", "good; uncertain; or bad: the gateway could not read it, and there is no value."),
     ...UNIT_COLUMNS,
-    integerColumn("latency_ms", "Milliseconds between sending the request and having the reply."),
-    optionalTextColumn("behind_gateway", "Id of the gateway that was offline and explains a bad value."),
+    integerColumn("latency_ms", "Milliseconds between the request and its response."),
+    optionalTextColumn("behind_gateway", "Id of the offline gateway that explains a bad value."),
   ],
   ["tag_id", "time"],
 );
 
 export const HISTORY_TABLE: LakeTable = {
   name: "history",
-  about: "Logged history: one row for each bucket, and one more for each time it was told with another value.",
+  about: "Logged history: one row per bucket, and one more per revision.",
   rowPolicy: "append",
   columns: [
     ...TAG_IDENTITY_COLUMNS,
@@ -89,7 +89,7 @@ export const HISTORY_TABLE: LakeTable = {
     textColumn("origin", "live: soon after the bucket closed; backfill: older than the following of this series."),
     integerColumn(
       "revision",
-      "0 when the bucket was told first; otherwise when it was told anew, in milliseconds since 1970. The highest counts.",
+      "0 for the first row of a bucket; otherwise the time of the revision in milliseconds since 1970. The highest is valid.",
     ),
     ...EVENT_COLUMNS,
   ],
@@ -100,7 +100,7 @@ export const HISTORY_TABLE: LakeTable = {
 
 export const TOTAL_TABLE = defineEventTable(
   "total",
-  "Totals over a period: last value minus first, as the service gives it.",
+  "Totals over a period: last value minus first, as computed by the service.",
   [
     ...TAG_IDENTITY_COLUMNS,
     textColumn("resolution", "5m, 1h, 1d, 1w or 1mo."),
@@ -108,7 +108,7 @@ export const TOTAL_TABLE = defineEventTable(
     timeColumn("from_time", "Start of the period."),
     timeColumn("to_time", "End of the period."),
     optionalNumberColumn("total", "Last minus first; null when unknown."),
-    booleanColumn("is_reset", "The total is negative: the meter was reset or exchanged."),
+    booleanColumn("is_reset", "True if the total is negative: the meter was reset or replaced."),
     ...UNIT_COLUMNS,
   ],
   ["tag_id", "from_time"],
@@ -125,46 +125,46 @@ const ALARM_TRIGGER_COLUMNS = [
   textColumn("trigger_id", "The trigger's id."),
   textColumn("trigger_name", "The trigger's name."),
   optionalTextColumn("trigger_description", "The trigger's description."),
-  textColumn("alarm_source", "What the alarm is about, in the service's words."),
+  textColumn("alarm_source", "Source of the alarm in the text of the service."),
   textColumn("description", "The alarm's description."),
-  ...serviceTimeColumns("triggered_at", "When it was triggered, by the service's word"),
-  ...serviceTimeColumns("resolved_at", "When it was resolved, by the service's word"),
-  booleanColumn("acknowledged", "Whether somebody has acknowledged it."),
+  ...serviceTimeColumns("triggered_at", "When it was triggered, according to the service"),
+  ...serviceTimeColumns("resolved_at", "When it was resolved, according to the service"),
+  booleanColumn("acknowledged", "True if a person has acknowledged it."),
   optionalTextColumn("acknowledged_by", "Who did."),
-  optionalTextColumn("acknowledged_message", "What they wrote."),
+  optionalTextColumn("acknowledged_message", "Text of the acknowledgement."),
   optionalTimeColumn("acknowledged_at", "When."),
 ];
 
 export const ALARM_TABLE = defineEventTable(
   "alarm",
-  "What happened to alarms: one row for each event of an episode.",
+  "Events of alarms: one row per event of an episode.",
   [
     ...ALARM_IDENTITY_COLUMNS,
     textColumn("event", "alarm-raised, alarm-resolved and the other kinds of events about alarms."),
-    timeColumn("time", "When it happened by the service's own word, otherwise when it was seen."),
+    timeColumn("time", "When it happened according to the service, otherwise when Plenum saw it."),
     textColumn("status", "active, resolved, or whatever the service says."),
     ...ALARM_TRIGGER_COLUMNS,
-    optionalTimeColumn("recovering_until", "Until when it counts as recovering."),
-    booleanColumn("late", "Found after the fact, by the sweep over resolved alarms."),
-    booleanColumn("initial", "It was active already when the worker looked for the first time."),
-    optionalTextColumn("behind_gateway", "Id of the gateway that was offline and explains it."),
+    optionalTimeColumn("recovering_until", "End of the recovery time."),
+    booleanColumn("late", "True if found later, by the sweep over resolved alarms."),
+    booleanColumn("initial", "True if it was active when the worker first polled."),
+    optionalTextColumn("behind_gateway", "Id of the offline gateway that explains it."),
     optionalNumberColumn("event_value", "The value of the last event that kept it active."),
-    optionalTextColumn("event_text", "The same as text, where the service has one."),
-    optionalJsonColumn("before", "Of alarm-changed: the fields that differ, with the value before."),
+    optionalTextColumn("event_text", "The same value as text, if the service has one."),
+    optionalJsonColumn("before", "For alarm-changed: the fields that differ, with the old values."),
   ],
   ["alarm_id", "time"],
 );
 
 export const ALARM_EPISODE_TABLE: LakeTable = {
   name: "alarm_episode",
-  about: "Alarms from beginning to end: one row for each episode, closed when it is over.",
+  about: "Alarms from start to end: one row per episode, completed at its end.",
   rowPolicy: "latest",
   columns: [
     ...ALARM_IDENTITY_COLUMNS,
     textColumn("state", "active, resolved, vanished (gone without a word) or out-of-scope."),
-    timeColumn("raised_at", "As triggered_at; 1970-01-01 where that is null, because it is the same in every row."),
+    timeColumn("raised_at", "As triggered_at, or 1970-01-01 if that is null; the same in every row of the episode."),
     ...ALARM_TRIGGER_COLUMNS,
-    optionalTimeColumn("ended_at", "When it was over: the service's word, or when it was seen to be gone."),
+    optionalTimeColumn("ended_at", "End according to the service, or when Plenum saw that it had disappeared."),
     ...EVENT_COLUMNS,
   ],
   key: ["source", "episode"],
@@ -179,46 +179,46 @@ const defineValueColumns = (name: string, about: string) => [
 
 export const COMMAND_TABLE = defineEventTable(
   "command",
-  "Commands to the building: one row for each that was accepted, and one for what became of it.",
+  "Commands: one row per accepted command, and one per result.",
   [
     ...SOURCE_AND_SITE_COLUMNS,
-    optionalTextColumn("tag_id", "The tag's id; null where the command named none that is known."),
+    optionalTextColumn("tag_id", "Id of the tag; null if the command named no known tag."),
     textColumn("command_id", "The command's id."),
     textColumn("event", "command-accepted, command-result or command-not-restored."),
     timeColumn("time", "When it happened."),
-    optionalTextColumn("outcome", "Of command-result: confirmed, accepted-unverified, mismatch, rejected and so on."),
+    optionalTextColumn("outcome", "For command-result: confirmed, accepted-unverified, mismatch, rejected and so on."),
     optionalTextColumn("reason", "Machine-readable reason; null when confirmed."),
-    optionalTextColumn("message", "The same for a person."),
-    ...defineValueColumns("requested", "What was asked for"),
-    ...defineValueColumns("before", "What the tag held before"),
-    ...defineValueColumns("read_back", "What the tag held afterwards"),
-    optionalBooleanColumn("rehearsal", "True when everything but the write was done."),
-    optionalTimeColumn("expires_at", "Of command-accepted: after this time it is not sent any more."),
+    optionalTextColumn("message", "The reason as a sentence."),
+    ...defineValueColumns("requested", "The requested value"),
+    ...defineValueColumns("before", "The value before the write"),
+    ...defineValueColumns("read_back", "The value after the write"),
+    optionalBooleanColumn("rehearsal", "True for a rehearsal without a write."),
+    optionalTimeColumn("expires_at", "For command-accepted: end of the time to live."),
   ],
   ["command_id", "time"],
 );
 
 export const GATEWAY_STATE_TABLE = defineEventTable(
   "gateway_state",
-  "Gateways that went offline or came back: one row for each change.",
+  "Gateways that went offline or online: one row per change.",
   [
     ...SOURCE_AND_SITE_COLUMNS,
     textColumn("gateway_id", "The gateway's id."),
-    timeColumn("time", "When it was seen."),
-    optionalBooleanColumn("online", "Null where the service does not say."),
-    optionalBooleanColumn("whole_site", "True when the site has no other gateway."),
-    optionalJsonColumn("hosts", "What hangs on it: a list of id and name."),
+    timeColumn("time", "When Plenum saw it."),
+    optionalBooleanColumn("online", "Null if the service does not state it."),
+    optionalBooleanColumn("whole_site", "True if the site has no other gateway."),
+    optionalJsonColumn("hosts", "Hosts behind it: a list of id and name."),
   ],
   ["gateway_id", "time"],
 );
 
 export const WORKER_EVENT_TABLE = defineEventTable(
   "worker_event",
-  "Everything else that was told, such as a service that could not be reached: one row for each event.",
+  "All other events, such as an unreachable service: one row per event.",
   [
     ...SOURCE_AND_SITE_COLUMNS,
     textColumn("event", "The kind of the event."),
-    textColumn("subject", "What it is about."),
+    textColumn("subject", "Subject of the event."),
     timeColumn("time", "When it happened."),
     optionalJsonColumn("data", "What it says."),
   ],
@@ -227,29 +227,29 @@ export const WORKER_EVENT_TABLE = defineEventTable(
 
 export const DELIVERY_GAP_TABLE = defineEventTable(
   "delivery_gap",
-  "What had to be dropped before a sink had taken it: one row for each gap.",
+  "Events that were dropped before a sink received them: one row per gap.",
   [
     SOURCE_NAME_COLUMN,
-    textColumn("sink", "Name of the sink that did not get it."),
+    textColumn("sink", "Name of the sink that did not receive them."),
     textColumn("reason", "age or size: which bound of the log was reached."),
-    timeColumn("first_time", "Time of the first event that was dropped."),
-    timeColumn("last_time", "Time of the last."),
+    timeColumn("first_time", "Time of the first dropped event."),
+    timeColumn("last_time", "Time of the last dropped event."),
     integerColumn("count", "How many."),
-    timeColumn("time", "When it was dropped."),
+    timeColumn("time", "When they were dropped."),
   ],
   ["sink", "time"],
 );
 
 const VALIDITY_COLUMNS = [
-  timeColumn("valid_from", "From when on it was so, as far as was seen."),
-  optionalTimeColumn("valid_to", "Until when; null while it is so."),
-  booleanColumn("is_current", "True while it is so."),
+  timeColumn("valid_from", "Start of this state, as far as Plenum saw it."),
+  optionalTimeColumn("valid_to", "End of this state; null while it is current."),
+  booleanColumn("is_current", "True for the current state."),
 ];
 
 function defineVersionTable(name: string, about: string, id: Column, columns: readonly Column[]): LakeTable {
   return {
     name,
-    about: `${about}: one row for each state that it was in.`,
+    about: `${about}: one row per state.`,
     rowPolicy: "versions",
     columns: [
       SOURCE_NAME_COLUMN,
@@ -265,7 +265,7 @@ function defineVersionTable(name: string, about: string, id: Column, columns: re
   };
 }
 
-const NAME_COLUMN = textColumn("name", "Its name, as the service shows it.");
+const NAME_COLUMN = textColumn("name", "Name in the service.");
 const DESCRIPTION_COLUMN = optionalTextColumn("description", "Its description.");
 
 export const SITE_TABLE = defineVersionTable("site", "Sites", textColumn("site_id", "The site's id."), [NAME_COLUMN]);
@@ -279,11 +279,11 @@ export const SYSTEM_TABLE = defineVersionTable(
     NAME_COLUMN,
     optionalTextColumn("discipline", "Such as Heating."),
     DESCRIPTION_COLUMN,
-    optionalTextColumn("location", "Where it stands."),
+    optionalTextColumn("location", "Location."),
     optionalTextColumn("manufacturer", "Who made it."),
     optionalIntegerColumn("installed_year", "When it was installed."),
     optionalTextColumn("maintenance_notes", "Notes on its maintenance."),
-    optionalIntegerColumn("datapoints_count", "How many tags it has by the service's word."),
+    optionalIntegerColumn("datapoints_count", "Number of its tags according to the service."),
   ],
 );
 
@@ -303,19 +303,19 @@ export const TAG_SYSTEM_TABLE = defineVersionTable("tag_system", "Which tags bel
 export const GATEWAY_TABLE = defineVersionTable("gateway", "Gateways", textColumn("gateway_id", "The gateway's id."), [
   NAME_COLUMN,
   optionalTextColumn("version", "Version of its software."),
-  optionalTextColumn("hardware", "What it is made of."),
+  optionalTextColumn("hardware", "Hardware version."),
   optionalTextColumn("ip_address", "Its address."),
-  optionalTextColumn("location", "Where it stands."),
+  optionalTextColumn("location", "Location."),
 ]);
 
 export const HOST_TABLE = defineVersionTable("host", "Hosts (devices)", textColumn("host_id", "The host's id."), [
   NAME_COLUMN,
   DESCRIPTION_COLUMN,
-  optionalTextColumn("type", "What kind of device it is."),
+  optionalTextColumn("type", "Kind of device."),
   optionalTextColumn("model_name", "Its model."),
   optionalTextColumn("ip", "Its address."),
   optionalTextColumn("mac_address", "Its hardware address."),
-  optionalTextColumn("gateway_id", "Id of the gateway that it hangs on."),
+  optionalTextColumn("gateway_id", "Id of its gateway."),
 ]);
 
 export const LAKE_TABLES: readonly LakeTable[] = [
