@@ -37,7 +37,7 @@ describe.each([...FORMAT_NAMES, "template"] as const)("the webhook format %s", (
 
   test("has a section, a table row and one valid example in the README", () => {
     expect(readme).toContain(`| [\`${name}\`](#${name}) |`);
-    expect(section).toContain(name === "template" ? "Requests of your own" : "What you see at the other end:");
+    expect(section).toContain(name === "template" ? "Use your own requests" : "The receiver shows ");
     expect(examples).toHaveLength(1);
     const { success, error } = WebhookConfig.safeParse(examples[0]);
     expect(success, error?.message).toBe(true);
