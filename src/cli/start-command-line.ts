@@ -5,7 +5,7 @@ import { EXIT_CODE, formatErrorLines, insertProgramName, toExitCode } from "./sh
 import { createTerminal } from "./shell/terminal-output.ts";
 import { exitOnUncaughtErrors } from "./shell/uncaught-errors.ts";
 
-/** Time for which a slow reader of the output may delay the exit. */
+/** A slow reader of the output delays the exit for at most this time. */
 const EXIT_TIMEOUT_MS = 1_000;
 
 export async function runCommandLine(): Promise<never> {

@@ -7,13 +7,13 @@ import type { QuotaSlot, QuotaStore } from "../engine/store/store.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
 const CLOCK_READ_INTERVAL_MS = 1_000;
-/** Smallest difference between wall clock and measured time, beyond the query's duration, that counts as a clock step. */
+/** A smaller difference between wall clock and measured time does not count as a clock step. */
 const MIN_CLOCK_STEP_MS = 500;
 /** Number of clock reads after which a member may correct a step that another member stored. */
 const CLOCK_READS_UNTIL_SETTLED = 5;
-/** Number of clock reads for which a member accepts corrections of a step that it has stored itself. */
+/** After storing a clock step, a member corrects stored steps only after this number of clock reads. */
 const CLOCK_READS_AFTER_OWN_STEP = 10;
-/** Difference between this machine's and the database's clock above which a notice is shown. */
+/** A larger difference between the clocks of this machine and of the database is shown as a notice. */
 const CLOCK_DIFFERENCE_NOTICE_MS = 30_000;
 
 interface DatabaseClockReading {
@@ -62,7 +62,6 @@ export async function openDatabaseTime(options: {
   const earliestWallMs = () => lastReading.wallMs + elapsedMs(clock, lastReading.answered);
   const latestWallMs = () => lastReading.wallMs + elapsedMs(clock, lastReading.sent);
   const earliestSteadyMs = () => earliestWallMs() - lastReading.setByMs;
-  /** Latest possible steady time: the response may have been in transit for the whole request. */
   const latestSteadyMs = () => latestWallMs() - lastReading.setByMs;
 
   async function readAndCorrectClock(): Promise<void> {
@@ -70,7 +69,7 @@ export async function openDatabaseTime(options: {
     const clockReading = await readDatabaseClock();
     const wasWallClockSet = distanceOutsideRange(clockReading.wallMs, fromWallMs, latestWallMs()) !== 0;
     const clockStepMs = distanceOutsideRange(clockReading.wallMs - clockReading.setByMs, fromMs, latestSteadyMs());
-    // Without a step, the stored value is wrong: the member that stored it was suspended and took that for a step.
+    // Without a step of the wall clock, a member that was suspended has stored a wrong value.
     const hasEnoughClockReads =
       readCount >= CLOCK_READS_UNTIL_SETTLED && readCount - readCountAtOwnStep > CLOCK_READS_AFTER_OWN_STEP;
     let { setByMs } = clockReading;

@@ -7,9 +7,9 @@ import { FLEET_LEASE_TIMING } from "./fleet/lease-timing.ts";
 import { openStateDatabase } from "./postgres/open-state-database.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-/** Connections of the urgent pool: two for statements, one for the fleet's status, one that listens for notifications. */
+/** Number of urgent connections: two for statements, one for the fleet's status, one for notifications. */
 const URGENT_POOL_SIZE = 4;
-/** Time limit of urgent statements: a lease is trusted for 8 s, so a failed renewal of 3 s can be repeated. */
+/** Limits urgent statements, so that a failed lease renewal can be repeated while the lease is valid (8 s). */
 const URGENT_STATEMENT_TIMEOUT_MS = 3_000;
 
 /** Opens two connection pools, so that 300 busy sources do not delay lease renewals. Throws as `openStateDatabase`. */

@@ -18,7 +18,7 @@ import { createTagIndex } from "../ui/status/tag-index.ts";
 import { openSourceState } from "./postgres/source-state.ts";
 import type { SourceStateOptions, StateDatabase } from "./postgres/state-database.ts";
 
-/** Cache age of a view per held source, to limit queries of open pages: 20 ms with 2 sources, 3 s with 300. */
+/** Cached status may be this old for each held source: 20 ms with 2 sources, 3 s with 300. */
 const STATUS_CACHE_AGE_PER_SOURCE_MS = 10;
 
 /** Combines the status of all sources that a member holds. Queries about one source go to its pipeline. */
@@ -200,7 +200,7 @@ export async function endSilenceOfFleet(
   return hasEnded;
 }
 
-/** Sink states from best to worst; a sink of several sources has the worst state of its parts. */
+/** States of a sink from best to worst; a sink of several sources is shown in the worst state. */
 const SINK_STATE_ORDER = ["idle", "delivering", "starting", "never started", "not running"];
 
 function pickWorstState<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {

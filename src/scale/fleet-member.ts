@@ -44,7 +44,7 @@ import { runSource } from "./leased-source.ts";
 export interface FleetMemberOptions {
   readonly config: Config;
   readonly name: string;
-  /** Folder of this member on its machine, e.g. for the control socket. */
+  /** Folder for the files of this member, such as the control socket. */
   readonly folder: string;
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly clock?: Clock;
@@ -54,7 +54,7 @@ export interface FleetMemberOptions {
   readonly configFile?: ReloadableConfigFile;
 }
 
-/** Maximum age of the cached database description, because the size is computed from every table. */
+/** The size of the database is cached for this time, because it is computed from every table. */
 const MAX_DATABASE_INFO_AGE_MS = 30_000;
 /** Longest time that a caller waits until the kill switch is stored in the database. */
 const KILL_SWITCH_WAIT_MS = 2_000;
@@ -89,7 +89,7 @@ async function buildFleetMember(
   options: FleetMemberOptions,
   databases: MemberDatabases,
   time: DatabaseTime,
-  /** Clock with the database's wall clock, so all members stamp and show the same times. */
+  /** Clock with the time of the database, so that all members use the same time. */
   clock: Clock,
   log: Log,
 ) {

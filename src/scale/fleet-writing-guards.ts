@@ -13,7 +13,7 @@ import type { FleetKillSwitch } from "./fleet/kill-switch.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
 export interface FleetWritingGuards extends WritingGuards {
-  /** Allows tag writes in every present and future source of the fleet, and on this machine. */
+  /** Allows tag writes for all sources of the fleet, and on this machine. */
   arm(by: string): Promise<void>;
   close(): void;
 }
@@ -32,7 +32,7 @@ export async function openFleetWritingGuards(options: {
   readonly killSwitch: FleetKillSwitch;
   /** This machine's folder with the kill switch file and the digest of the database for which the machine is armed. */
   readonly stateFolder: string;
-  /** Path of this machine's approvals file; null without a two-person rule. */
+  /** Path of the file with this machine's write approvals; null if no second person must approve. */
   readonly approvals: string | null;
   readonly clock: Clock;
   readonly log: Log;
@@ -93,11 +93,11 @@ export async function openFleetWritingGuards(options: {
   };
 }
 
-/** File with the digest of the armed database, in case an edited configuration names another database. */
+/** File with the digest of the database to which writing was allowed, in case the configuration changes. */
 const WRITING_ARMED_FILE_NAME = "ARMED-DATABASE";
 const DATABASE_ID_DIGEST_LENGTH = 64;
 
-/** Allows tag writes in the fleet and on this machine; in neither if the folder cannot be written. */
+/** Allows tag writes in the fleet and on this machine. If the folder cannot be written, allows neither. */
 export async function armWritingHere(database: StateDatabase, stateFolder: string, request: ArmRequest): Promise<void> {
   const newDatabaseId = JSON.stringify(randomBytes(16).toString("hex"));
   const databaseId = await readOrWriteFleetDocument(database, DATABASE_ID_KEY, newDatabaseId);
@@ -111,7 +111,7 @@ export async function armWritingHere(database: StateDatabase, stateFolder: strin
   await writeFleetDocument(database, ARM_WRITING_REQUEST_KEY, JSON.stringify(request));
 }
 
-/** Returns whether this machine is armed for a database. Ignores a digest file of another user. */
+/** Returns whether this machine may write tags with a database. Ignores a digest file of another user. */
 export function isMachineArmedToWrite(stateFolder: string, databaseId: string | null): boolean {
   const file = join(stateFolder, WRITING_ARMED_FILE_NAME);
   try {

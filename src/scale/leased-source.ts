@@ -22,7 +22,7 @@ import type { Lease } from "./fleet/held-sources.ts";
 import { openSourceState } from "./postgres/source-state.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";
 
-/** Longest delay from a quota slot to its send, so that a suspended machine does not send in another quota minute. */
+/** A request is sent at most this long after its quota slot, so that a suspended machine does not send later. */
 const MAX_SEND_DELAY_MS = 2_000;
 const MAX_TRANSIT_MS = 3_000;
 const FAILED_START_STOP_TIMEOUT_MS = 1_000;

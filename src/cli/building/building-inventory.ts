@@ -36,7 +36,7 @@ export interface ObjectWithSite<T> {
 export interface Inventory<T> {
   readonly source: string;
   readonly items: readonly ObjectWithSite<T>[];
-  /** UTC time of the worker's last successful listing; null for a list requested from the service now. */
+  /** UTC time at which the worker last listed the objects; null if the service listed them just now. */
   readonly listedAt: string | null;
 }
 
@@ -47,7 +47,7 @@ export function addInventoryOptions(command: Command): Command {
     .option("--search <text>", "only what contains this");
 }
 
-/** Reads the state of the worker, or asks the service before the first listing and for a `systemId`. */
+/** Reads the list from the worker's state, or from the service if the state has no list or `systemId` is given. */
 export async function readBuildingInventory<K extends ObjectKind>(
   context: CliContext,
   kind: K,
@@ -149,7 +149,7 @@ function anyFieldContains(value: unknown, search: string | undefined): boolean {
   );
 }
 
-/** Shows the objects with these ids, or all without ids. Throws ConfigError for unknown ids. */
+/** Prints the objects with the given ids, or all objects if no id is given. Throws ConfigError for unknown ids. */
 export function showObjects<T extends { readonly id: string }>(
   { items, source }: Inventory<T>,
   kind: ObjectKind,

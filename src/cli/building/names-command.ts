@@ -109,7 +109,6 @@ function proposeNames(tags: readonly Tag[], entries: ReadonlyMap<string, TagName
 export interface ComponentCode {
   /** Location after `+`, such as `b1`; null when the code states none. */
   readonly location: string | null;
-  /** System, such as `432.001`. */
   readonly system: string;
   /** Component, such as `OE001`; null for a point of the complete system, such as `320.001_Drift`. */
   readonly component: string | null;

@@ -45,7 +45,7 @@ interface PrintedTagRow extends Tag {
 interface StoredTagState {
   readonly values: ReadonlyMap<string, StoredValue>;
   readonly systems: ReadonlyMap<string, StoredTagSystems>;
-  /** Whether the service logs the tag; a tag is absent while that is unknown. */
+  /** By tag id: true if the service logs the tag. A tag is absent while this is unknown. */
   readonly logs: ReadonlyMap<string, boolean>;
 }
 
@@ -102,7 +102,7 @@ async function readTagState(store: Store, source: string): Promise<StoredTagStat
   const isLoggedByTag = new Map<string, boolean>();
   for (const [key, { state }] of ledgers) {
     const [id = ""] = key.split(" ");
-    // One series with data proves the log, whatever another resolution returned.
+    // A tag with data at one resolution is logged, whatever the service says about other resolutions.
     if (state === "following") isLoggedByTag.set(id, true);
     else if (state === "no-log" && !isLoggedByTag.has(id)) isLoggedByTag.set(id, false);
   }
@@ -131,7 +131,7 @@ function listTagRows(
   });
 }
 
-/** Returns null, a dash in the table, for a tag that was never read. */
+/** Returns null, which the table shows as a dash, for a tag that was never read. */
 function tagValueText({ value, quality }: PrintedTagRow): string | number | boolean | null {
   if (value === undefined) return null;
   if (value === null) return quality === "stale" ? "no value (stale)" : "no value";

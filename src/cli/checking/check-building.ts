@@ -59,7 +59,7 @@ export function checkQuota(name: string, { alarms, fits, load, changes, classes,
   return [...alarmWarnings, warnedCheck(checkName, `${loadText}, so values become older than wished.${changeAdvice}`)];
 }
 
-/** Warns of priorities without alarms. Alarms may have undefined priorities, so this is no error. */
+/** Warns if a sink's filter names an unknown priority. It is no error, because the service may add priorities. */
 export function checkSinkPriorities({ sinks }: Config, places: LocateOption): CheckResults {
   return sinkFilterWarnings(sinks, places, "priorities", ({ priorities }) =>
     priorities.map((priority) =>
@@ -122,7 +122,7 @@ function checkReadClasses(compared: BuildingCheck): CheckResults {
   });
 }
 
-/** Compares the history classes of each resolution separately, and those of totals. */
+/** Compares the classes of history with the building, separately for each resolution and for totals. */
 function checkHistoryClasses(compared: BuildingCheck): CheckResults {
   const classes = compared.entry.history.map((each, index) => ({ ...each, index }));
   const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
@@ -153,7 +153,7 @@ function checkTagClass(
 function checkSilentSensorOptions(compared: BuildingCheck): CheckResults {
   const { silent_sensors: sensors } = compared.entry;
   if (sensors === false) return [];
-  // The default units and names of may_rest need not exist in every building.
+  // The default units and names of may_rest are left out, because a building may have none of them.
   const { sites, systems, ids } = sensors.may_rest;
   const sensorSelections = { exclude: { ...sensors.exclude, classes: undefined }, may_rest: { sites, systems, ids } };
   return Object.entries(sensorSelections).flatMap(([list, fields]) =>

@@ -38,7 +38,7 @@ interface CheckCommandOptions {
   readonly allowWritableConfig?: boolean;
 }
 
-/** Sends no tag request and no event, only an MQTT probe, which brokers deliver to subscribers of its topic. */
+/** Defines `plenum check`, which requests no tags and sends no events, only a probe message to MQTT. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--strict", "treat warnings as errors, for pipelines")
@@ -185,7 +185,7 @@ function checkForEnabledSink({ sinks, state }: Config): readonly CheckResult[] {
   return [warnedCheck("sinks", detail)];
 }
 
-/** A backfill may reach further back than the retention of the sink's server. */
+/** Warns if a backfill reaches further back than the sink's server keeps data. */
 function checkSinkRetention(
   what: string,
   { filter }: Config["sinks"][string],

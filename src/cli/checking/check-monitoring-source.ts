@@ -43,9 +43,9 @@ export async function checkMonitoringSource(check: SourceToCheck) {
   const { name, entry, config, signal } = check;
   const checkName = `source ${name}`;
   const lines: CheckResult[] = [];
-  /** Sites that the token sees; null if the service did not respond. */
+  /** Sites that the token may read; null if the service did not respond. */
   let sites: TokenInfo["sites"] | null = null;
-  /** Entries of `commands.allow` whose tags exist; null without a comparison. */
+  /** Entries of `commands.allow` whose tags exist in the building; null if the building was not compared. */
   let writable: readonly AllowedTag[] | null = null;
   try {
     await useStandaloneSource(name, entry, process.env, async (source) => {

@@ -1,7 +1,7 @@
 import { asFailure, errorText, Retryable } from "../../core/errors/errors.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 
-/** `warning`: a part has no effect. `unavailable`: a temporary failure. `wrong`: somebody has to change something. */
+/** Result of a check. `warning`: an option has no effect; `unavailable`: temporary failure; `wrong`: needs a change. */
 export interface CheckResult {
   readonly what: string;
   readonly result: "ok" | "warning" | "unavailable" | "wrong";
@@ -16,7 +16,6 @@ export const passedCheck = createCheckResult("ok");
 export const warnedCheck = createCheckResult("warning");
 export const wrongCheck = createCheckResult("wrong");
 
-/** Sends a request; throws Retryable if no response arrives in time. */
 export async function withTimeLimit<T>(
   signal: AbortSignal,
   request: (signal: AbortSignal) => Promise<T>,

@@ -126,7 +126,6 @@ async function fleetWritingBlockers(config: Config): Promise<readonly CheckResul
     const blockers = await Promise.all(parts.map((store) => stateBlockers(config, store, stateToArm)));
     return blockers.flat().filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
   });
-  // storeBlockers reports a fleet that was never armed.
   const unarmedMachineBlocker =
     isArmed && !isArmedHere && !config.commands.rehearsal
       ? [toBlocker(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
@@ -155,7 +154,7 @@ async function stateBlockers(config: Config, store: Store, stateToArm: string | 
   ];
 }
 
-/** Name of the command line and the status page in `commands.allow[].from`. */
+/** Name by which `commands.allow[].from` permits commands of the command line and the status page. */
 const OPERATOR_SENDER = "operator";
 
 function commandSenderBlockers(config: Config, places: LocateOption): readonly CheckResult[] {
@@ -195,7 +194,7 @@ function enableCommandsOption(name: string, sink: Config["sinks"][string]): stri
   return `sinks.${name}.${findSinkConnector(sink)}.commands: { enabled: true }`;
 }
 
-/** Explains why a sink receives no commands; null if the sink listens. */
+/** Explains why a sink accepts no commands; null if it accepts them. */
 function describeSinkWithoutCommands(name: string, sink: Config["sinks"][string] | undefined): string | null {
   if (sink === undefined || acceptsCommands(sink)) return null;
   if (!canSinkAcceptCommands(sink))

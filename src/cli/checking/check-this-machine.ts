@@ -27,7 +27,7 @@ export async function checkLocalMachine(
   return [...stateChecks, warnedCheck("state folder", folderInUseText, places(["state", "folder"])), portWarning];
 }
 
-/** Members of a fleet share one state, so any member counts as `own`. */
+/** Returns `own` for a worker of this configuration, and for any member of its fleet. */
 async function findRunningWorker(
   config: Config,
   file: string,
@@ -40,7 +40,7 @@ async function findRunningWorker(
     const workerConfigFile = (await requestStatus(foundWorker.socket, signal)).configuration?.file ?? null;
     return workerConfigFile === null || isSameFile(workerConfigFile, file) ? "own" : { startedWith: workerConfigFile };
   } catch {
-    // The line about the folder reports a folder that cannot be read.
+    // Another check reports a state folder that cannot be read.
     signal.throwIfAborted();
     return "none";
   }
@@ -72,7 +72,7 @@ async function checkStateDatabase(config: Config, places: LocateOption): Promise
     });
   } catch (error) {
     const databaseFailure = failedCheck(checkName, error, postgresOptionLocation);
-    // The first member that starts creates or migrates the schema.
+    // A missing or old schema is only a warning, because the first member that starts updates it.
     const isSchemaProblem = error instanceof ConfigError && error.field === "schema";
     return [isSchemaProblem ? { ...databaseFailure, result: "warning" } : databaseFailure];
   }

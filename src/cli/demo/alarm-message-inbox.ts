@@ -15,7 +15,7 @@ const PostedMessage = z.strictObject({
   status: z.string().max(20),
   statusText: z.string().max(200),
   priority: z.string().max(100),
-  /** One fact about the alarm per line, such as `Site: Kvarnholmen 4`. */
+  /** Each line of the text states one fact about the alarm, such as `Site: Kvarnholmen 4`. */
   text: z.string().max(50_000),
 });
 type PostedMessage = z.output<typeof PostedMessage>;

@@ -18,7 +18,7 @@ export const DEMO_CONFIG_FILE = fileURLToPath(new URL("../../../config/demo.yaml
 
 const DEMO_FILE_NAME_PATTERN = /^demo-\d+\.json$/;
 
-/** Returns a function that deletes the file of this process. The demo also runs without the file. */
+/** Writes the file of this demo and returns a function that deletes it. The demo also runs without the file. */
 export function registerRunningDemo(demo: Omit<RunningDemo, "pid">): () => void {
   const folder = userRuntimeFolder();
   const file = join(folder, `demo-${process.pid}.json`);
@@ -36,12 +36,11 @@ export function registerRunningDemo(demo: Omit<RunningDemo, "pid">): () => void 
     try {
       rmdirSync(folder);
     } catch {
-      // The folder contains other files.
+      // The folder may contain other files.
     }
   };
 }
 
-/** Returns the demo that was started last. */
 export function findRunningDemo(): RunningDemo | null {
   const folder = userRuntimeFolder();
   if (!isPrivateFolder(folder)) return null;
@@ -61,7 +60,6 @@ function listDemoFiles(folder: string): readonly { readonly file: string; readon
 function readRunningDemo(file: string): RunningDemo | null {
   try {
     const demo = RunningDemo.parse(JSON.parse(readFileSync(file, "utf8")));
-    // Signal 0 only checks that the process exists.
     process.kill(demo.pid, 0);
     return demo;
   } catch {

@@ -12,7 +12,7 @@ import { startMessageInbox } from "./alarm-message-inbox.ts";
 import { currentSimulationEpoch, startMqttBroker, startSimulatedService } from "./broker-and-simulator.ts";
 import { DEMO_CONFIG_FILE, registerRunningDemo } from "./running-demos.ts";
 
-/** Sites with short intervals, many alarms, and the only set-point of the recordings. */
+/** Recorded sites with short intervals or many alarms, and the site with the only set-point. */
 const DEMO_SITE_IDS = [1, 6, 9, 10, 14, 15];
 
 const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, service: 8085 } as const;
@@ -24,7 +24,7 @@ interface SavedSimulation {
   readonly state: SimulatorState | null;
 }
 
-/** Demo in this process, on loopback: worker, simulated service, MQTT broker and inbox. The folder keeps all state. */
+/** Starts the demo in this process, on loopback: worker, simulated service, MQTT broker and inbox. */
 export async function startDemo({ folder }: { readonly folder: string }) {
   prepareDemoFolder(folder);
   const simulationFile = join(folder, "simulator.json");
@@ -92,7 +92,6 @@ function readSavedSimulation(file: string): SavedSimulation | null {
   }
 }
 
-/** Writes a new file and renames it, so that a crash leaves a complete file. */
 function writeSimulation(file: string, simulation: SavedSimulation): void {
   writeFileSync(`${file}.new`, JSON.stringify(simulation), { mode: 0o600 });
   renameSync(`${file}.new`, file);

@@ -126,7 +126,7 @@ function listPostgresFolders(): readonly string[] {
 
 export function findPostgresFolder(folders = listPostgresFolders()): string {
   const postgresFolder = folders.find((path) => isProgram(join(path, "initdb")) && isProgram(join(path, "postgres")));
-  // A link leads into the folder that contains all programs.
+  // The programs in PATH may be links into the folder that contains all programs.
   if (postgresFolder !== undefined) return dirname(realpathSync(join(postgresFolder, "postgres")));
   throw new ConfigError("A fleet needs PostgreSQL, and none is installed here.", {
     hint: "Install it (apt-get install postgresql, dnf install postgresql-server, brew install postgresql); it need not run. Without --fleet the demo needs none.",

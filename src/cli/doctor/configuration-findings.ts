@@ -14,7 +14,7 @@ export interface ConfigurationFindings {
   readonly found: "good" | "wrong" | "missing" | "unreadable";
   readonly problems: readonly string[];
   readonly secrets: readonly string[];
-  /** Content of the file before variables are substituted; null if the file is no YAML. */
+  /** Content of the configuration file, in which variables are not replaced; null if the file is no YAML. */
   readonly content: unknown;
 }
 
@@ -23,7 +23,7 @@ export interface InspectedConfiguration {
   readonly config: Config | null;
 }
 
-/** Bytes read from an unusable secret file, so that the doctor can mask them. */
+/** Number of bytes that the doctor reads from an unusable secret file, to mask them in its report. */
 const MAX_MASKED_SECRET_BYTES = 4_096;
 
 export function inspectConfiguration(file: string, environment: ProcessEnv): InspectedConfiguration {
@@ -80,6 +80,6 @@ function maskSecretInFile(file: string): void {
   try {
     registerSecret(readFileSync(file, "utf8").slice(0, MAX_MASKED_SECRET_BYTES).trim());
   } catch {
-    // A file that cannot be read cannot leak.
+    // A file that cannot be read needs no masking.
   }
 }

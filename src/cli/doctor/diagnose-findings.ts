@@ -14,14 +14,14 @@ export interface DoctorReport {
   readonly configuration: ConfigurationFindings;
   readonly state: StateFindings;
   readonly worker: WorkerFindings;
-  /** Results of probing the servers; null without a usable configuration. */
+  /** Result of a request to each server; null without a usable configuration. */
   readonly reach: readonly ServerProbeResult[] | null;
   readonly log: { readonly file: string; readonly lines: readonly string[] } | null;
 }
 
 export type DoctorFindings = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "program" | "machine">;
 
-/** Lists problems, likely causes first: failed start, then this machine, then servers. */
+/** Lists problems, the likely causes first: a failed start, then this machine, then the servers. */
 export function diagnoseProblems(findings: DoctorFindings): readonly string[] {
   const diagnosisFunctions = [
     diagnoseConfiguration,
@@ -36,7 +36,7 @@ export function diagnoseProblems(findings: DoctorFindings): readonly string[] {
   return [...new Set(diagnosisFunctions.flatMap((check) => check(findings)))];
 }
 
-/** Free bytes below which a disk counts as full: the write-ahead log alone can take 16 MiB. */
+/** A disk with fewer free bytes counts as full, because the write-ahead log alone can take 16 MiB. */
 const MIN_FREE_DISK_BYTES = 64 * 1024 ** 2;
 const MEBIBYTE_BYTES = 1024 ** 2;
 
@@ -74,7 +74,7 @@ function diagnoseDisks(findings: DoctorFindings): readonly string[] {
       return [
         `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE_BYTES)} MiB left, so nothing new is remembered or told: free some space.`,
       ];
-    // Some file systems have no limit and report 0.
+    // File systems without a limit on the number of files report 0.
     if (freeFiles !== null && freeFiles > 0 && freeFiles < 100)
       return [`The disk of the ${where} has no room for more files, though it may have space: remove some files.`];
     return [];

@@ -12,7 +12,7 @@ import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredToken } from "../../engine/sync/snapshot.ts";
 import { readStateInFolder } from "../shell/open-worker-state.ts";
 
-/** Variables that change a worker; only their names are reported. */
+/** Environment variables that change how a worker runs. The report contains only their names. */
 const REPORTED_VARIABLE_PATTERN =
   /^(PLENUM_.*|NODE_OPTIONS|NODE_EXTRA_CA_CERTS|SSL_CERT_(FILE|DIR)|(HTTPS?|NO|ALL)_PROXY|TZ|LANG)$/i;
 
@@ -76,7 +76,7 @@ export interface StateFindings {
 
 export type StateContentSummary = Awaited<ReturnType<typeof summarizeStateContent>>;
 
-/** Size up to which the state is checked: comparing checksums takes 1 s for every 100 MiB. */
+/** A larger state is not checked for damage, because comparing checksums takes 1 s for every 100 MiB. */
 const MAX_CHECKED_STATE_BYTES = 512 * 1024 ** 2;
 const MAX_REPORTED_EVENTS = 50;
 const MAX_REPORTED_DEAD_LETTERS = 20;
@@ -146,7 +146,7 @@ async function summarizeStateContent(store: Store, sources: readonly string[]) {
   };
 }
 
-/** Tolerance of the clock check: a last commit further in the future proves a wrong clock. */
+/** If the last commit is further in the future, the machine's clock is wrong. */
 const MAX_CLOCK_LAG_MS = 60_000;
 
 export function isMachineClockBehind(content: StateContentSummary | null, nowMs = systemClock.now()): boolean {

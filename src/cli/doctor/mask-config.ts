@@ -23,16 +23,16 @@ interface JsonSchema {
 }
 
 const SECRET_NAME_PATTERN = /pass|secret|token|credential|authori[sz]ation|signature|cookie|api_?key|^key$|^headers$/i;
-/** Name of an environment variable; other texts may be a secret in place of the name. */
+/** Matches the name of an environment variable; other texts may be secrets in place of the name. */
 const VARIABLE_PATTERN = /^[A-Z][A-Z_]{0,63}$/;
-/** A bare `${NAME}`; a placeholder with a default may contain a secret. */
+/** Matches `${NAME}`, but no placeholder with a default value, because that may be a secret. */
 const PLACEHOLDER_PATTERN = /^\$\{[A-Za-z_][A-Za-z0-9_]*\}$/;
-/** A secret written as a key is longer than any option name. */
+/** Keys that are longer than any option name may be secrets. */
 const MAX_OPTION_NAME_LENGTH = 40;
 
 export interface MaskedConfig {
   readonly content: unknown;
-  /** Masked texts, which other parts of the report mask too. */
+  /** Texts that were masked, so that other parts of the report mask them too. */
   readonly hidden: readonly string[];
 }
 
@@ -101,9 +101,9 @@ function schemaAcceptsValue(schema: JsonSchema, value: unknown): boolean {
 }
 
 const URL_IN_TEXT = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]*[^\s"'<>.,;:)]/gi;
-/** Path step that is no secret: `api`, `v1`, `hooks`. */
+/** Matches a part of a URL path that is no secret, such as `api`, `v1` or `hooks`. */
 const HARMLESS_PATH_SEGMENT_PATTERN = /^([a-z][a-z_-]{0,15}|v\d{1,2})?$/;
-/** Patterns of keys: known prefixes, JWTs, PEM blocks, long hexadecimal numbers. */
+/** Patterns of secret keys: known prefixes, JWTs, PEM blocks, long hexadecimal numbers. */
 const ACCESS_KEYS = [
   /\b\d{1,10}\|[A-Za-z0-9+/=_-]{16,}/g,
   /\b(whsec|xox[a-z]|ghp|gho|glpat|sk|pk|rk|AKIA|ASIA)[_-]?[A-Za-z0-9+/=_-]{12,}/g,

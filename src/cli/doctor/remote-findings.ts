@@ -21,9 +21,9 @@ export interface WorkerFindings {
   /** Reason why the worker does not respond, or cannot be asked. */
   readonly trouble: string | null;
   readonly notReady: string | null;
-  /** Status report of the worker, or of the state without a responding worker. */
+  /** Status report of the worker, or from the stored state if no worker responds. */
   readonly report: StatusReport | null;
-  /** Address of the status page if another program uses it. */
+  /** Address of the status page if another program uses its port; otherwise null. */
   readonly portTaken: string | null;
   readonly log: readonly string[];
 }
@@ -65,7 +65,7 @@ async function findTakenStatusPort(config: Config | null): Promise<string | null
   return isPortTaken ? `${host}:${port}` : null;
 }
 
-/** Reads the status from the state; null if the state cannot be read, which the state findings report. */
+/** Reads the status from the stored state; null if the state cannot be read. */
 async function readStoredStatus(config: Config | null): Promise<StatusReport | null> {
   if (config === null) return null;
   try {
@@ -110,7 +110,7 @@ interface SourceProbeDetails {
   } | null;
 }
 
-/** `by` is the connector of a sink, the origin of a source, or `postgres` for the database. */
+/** Sends a request to a server. `by`: connector of a sink, URL of a source, or `postgres` for the database. */
 async function probeServer(
   what: "database" | "source" | "sink",
   name: string,

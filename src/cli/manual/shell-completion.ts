@@ -45,7 +45,7 @@ const commandPathsWithSink = (descriptions: readonly CommandDescription[]) =>
 
 interface ShellDialect {
   readonly head: readonly string[];
-  /** Array of typed words, index after the program, index of the current word. */
+  /** Shell expressions: array of the typed words, index after the program's name, index of the current word. */
   readonly line: readonly [words: string, first: number, current: string];
   readonly completeFile: string;
   readonly complete: (words: string) => string;

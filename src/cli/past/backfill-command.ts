@@ -158,26 +158,26 @@ async function findBackfillStatus({ list }: BackfillContext, id: string): Promis
 }
 
 interface BackfillStatus {
-  /** Id of the request; null for the configured backfill, which also has no range. */
+  /** Id of the backfill request; null for the configured backfill. */
   readonly id: string | null;
   readonly from: string | null;
   readonly to: string | null;
   readonly resolution: Resolution;
   readonly tags: number;
   readonly requestsLeft: number;
-  /** Fetched share, 0 to 1. */
+  /** Share of the history that was fetched, 0 to 1. */
   readonly done: number;
   readonly paused: boolean;
-  /** True while the sinks have to take events first. */
+  /** True while the backfill waits for sinks that are behind. */
   readonly sinksBehind: boolean;
   readonly doneAt: string | null;
   /** Number of intervals without a log; null until the request is done. */
   readonly withoutLog: StoredBackfill["withoutLog"] | null;
-  /** Expected end; null while paused and when done. */
+  /** Expected end of the backfill; null while it is paused or when it is done. */
   readonly expectedAt: string | null;
 }
 
-/** Lists requests, then the configured backfill, in the order of fetching. */
+/** Lists backfill requests, then the configured backfill, in the order in which they are fetched. */
 export async function listBackfills(
   store: Store,
   settings: PlanSettings,
@@ -224,7 +224,7 @@ function backfillRequestsPerMinute({ backfill, lanes, quota }: PlanReport): numb
 
 const PROGRESS_BAR_WIDTH = 24;
 
-/** `████████░░░░░░░░░░░░░░░░ 33 %, 120 requests left, done about 2026-11-23T08:52Z`; never 100 % before the end. */
+/** Formats progress as `████░░░░░░░░ 33 %, 120 requests left, done about …`; shows 100 % only at the end. */
 export function formatProgressBar({ done, requestsLeft, paused, sinksBehind, expectedAt }: BackfillStatus): string {
   const filledCells = Math.floor(done * PROGRESS_BAR_WIDTH);
   const progressBar = `${"█".repeat(filledCells)}${"░".repeat(PROGRESS_BAR_WIDTH - filledCells)}`;

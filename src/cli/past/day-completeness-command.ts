@@ -118,7 +118,7 @@ async function listDayRows(
       complete: account.pending + account.refused + notCounted === 0 && account.expected > 0,
       sealed: finalizedDay === undefined ? null : { revision: finalizedDay.revision, at: finalizedDay.sealedAt },
       series: counted,
-      /** Series that an earlier version fetched, or of a day that is too old. */
+      /** Number of series without counts, because an earlier version fetched them or the day is too old. */
       notCounted,
       ...account,
       byResolution,

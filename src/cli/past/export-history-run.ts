@@ -62,7 +62,7 @@ const FINAL_GAP_REASONS: ReadonlySet<HistoryGapReason> = new Set([
   ...REFUSED_GAP_REASONS,
 ]);
 
-/** Starts or resumes an export: one worker fetches the history, a second worker writes the rest and seals the days. */
+/** Starts or resumes an export: one worker fetches the history, then a second worker writes complete days. */
 export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigError> {
   const request = await useExportWorker(run, "fetching", (worker) => fetchHistory(run, worker));
   if (request instanceof ConfigError) return request;
@@ -117,7 +117,7 @@ async function writeExportedDays(run: ExportRun, { store, start }: Worker, reque
   const gaps = listHistoryGaps(seriesLedgers, { open: [request], paused: true }, nowMs);
   const exportProblems = await listExportProblems(run, store);
   return {
-    /** Intervals without a log do not count as missing. */
+    /** Intervals that the service does not log do not count as missing. */
     complete: gaps.every(({ why }) => why === "no-log") && exportProblems.length === 0,
     from: request.stored.from,
     to: request.stored.to,
@@ -151,7 +151,7 @@ async function useExportWorker<T>(run: ExportRun, step: ExportPhase, use: (worke
   }
 }
 
-/** Stores the request; a later run returns the request of the first run. */
+/** Stores the export request; a resumed export returns the request of its first run. */
 async function storeExportRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
   const request = await store.document<ExportRequest>(EXPORT_SET, "request");
   if (request !== undefined && request.asked !== run.request.asked) {
@@ -222,13 +222,13 @@ function manifestPath({ siteid = "none", data: { date } }: Event<"day-sealed">):
 
 const EXPORT_SINK_NAME = "export";
 
-/** Schedule of lists that are effectively read only at the start of the worker. */
+/** Schedule of once a year, so that lists are read only at the start of the worker. */
 const START_ONLY_CRON = "0 0 1 1 *";
 
-/** Step of an export: `fetching` requests history; `landing` sends no requests and writes at once. */
+/** Step of an export: `fetching` requests history; `landing` sends no requests and writes all data. */
 type ExportPhase = "fetching" | "landing";
 
-/** Builds the worker's configuration: a source that only lists and fetches the past, and the lake as only sink. */
+/** Builds the configuration of an export: a source that lists objects and fetches history, and one lake as sink. */
 function buildExportConfig({ config, entry, folder, source, stateFolder }: ExportRun, step: ExportPhase): Config {
   const isFetching = step === "fetching";
   const parsedConfig = Config.parse({
@@ -248,17 +248,17 @@ function buildExportConfig({ config, entry, folder, source, stateFolder }: Expor
   return {
     ...parsedConfig,
     state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
-    // The command reports failures.
+    // Failures are shown by the export command.
     log: { level: "silent" },
     status: { ...parsedConfig.status, port: 0 },
     sources: { [source]: { ...entry, ...disabledSourceOptions, inventory, schedules } },
   };
 }
 
-/** Time in which late data may still arrive: default look-back of a `history` class. */
+/** Late data may arrive for this long after the end of a day. */
 const MAX_DATA_DELAY_MS = DAY_MS;
 
-/** Returns `day-sealed` for each complete UTC day of a site that ended at least a day ago. */
+/** Builds a `day-sealed` event for each complete UTC day of a site that ended at least a day ago. */
 async function sealCompleteDays(
   store: Store,
   source: string,

@@ -70,7 +70,7 @@ function noGapsText(series: number): string {
     : `No holes: all ${series} series are had up to now.`;
 }
 
-/** Groups tags with the same gap, except with `isListedPerTag`. `example` is the first tag of a group. */
+/** Groups tags with the same gap, unless `isListedPerTag`. `example`: first tag of a group. */
 export function groupEqualGaps(gaps: readonly HistoryGap[], isListedPerTag: boolean) {
   const gapGroupKey = (gap: HistoryGap) =>
     `${gapReasonText(gap)} ${gap.resolution} ${gap.total} ${gap.from} ${gap.to} ${isListedPerTag ? gap.tagId : ""}`;

@@ -74,7 +74,7 @@ export function define(command: Command, context: CliContext): void {
 interface InitContext {
   readonly context: CliContext;
   readonly terminal: Terminal;
-  /** Asks questions at the terminal; null without a terminal, where options give all values. */
+  /** Asks questions at the terminal; null without a terminal, which requires all values as options. */
   readonly asker: TerminalPrompt | null;
   readonly file: string;
   readonly options: InitCommandOptions;
@@ -251,7 +251,7 @@ function createTerminalPrompt(signal: AbortSignal) {
     },
   });
   const lineReader = createInterface({ input: process.stdin, output, terminal: true });
-  // In this mode Ctrl-C raises no signal by itself.
+  // In raw mode, Ctrl-C does not raise SIGINT by itself.
   lineReader.on("SIGINT", () => process.kill(process.pid, "SIGINT"));
   const terminalClose = new AbortController();
   lineReader.once("close", () => terminalClose.abort(new Rejected("The terminal was closed before all was answered.")));
@@ -268,7 +268,7 @@ function createTerminalPrompt(signal: AbortSignal) {
   }
 
   return {
-    /** Returns `proposed` for Enter alone. Rejects when the terminal closes. */
+    /** Asks a question; Enter alone accepts the proposed answer. Rejects when the terminal closes. */
     async ask(text: string, proposed?: string) {
       const answer = await askQuestion(printableLine(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
       return answer === "" ? (proposed ?? "") : answer;

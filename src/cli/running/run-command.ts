@@ -15,7 +15,7 @@ import { redirectStandardError } from "../shell/uncaught-errors.ts";
 import { writePointerFile } from "../shell/worker-pointer-file.ts";
 import { createTerminalFeed, newEventPages, type TerminalFeed } from "./terminal-event-feed.ts";
 
-/** Time limit of a stop: containers and service managers kill after about 10 s. */
+/** Limits the time of a stop, because containers and service managers kill a process after about 10 s. */
 const STOP_TIMEOUT_MS = 8_000;
 const READINESS_CHECK_INTERVAL_MS = 2_000;
 
@@ -39,7 +39,7 @@ export function define(command: Command, context: CliContext): void {
         if (options.allowWritableConfig === true) return context.config();
         refuseUntrustedConfigFile(context.configFile());
         const trustedConfig = context.config();
-        // A path in a names file decides which tag a write over MQTT reaches.
+        // A names file must be trusted, because its paths decide which tag a write over MQTT reaches.
         if (Object.values(trustedConfig.sinks).some(acceptsCommands))
           for (const { names } of Object.values(trustedConfig.sources))
             if (names !== undefined) refuseUntrustedConfigFile(names);
@@ -66,13 +66,13 @@ export function define(command: Command, context: CliContext): void {
         throw new ConfigError("Only a fleet has members.", {
           hint: "Leave --member out, or name the fleet's database under state.postgres.",
         });
-      // A restart replaces a state that was damaged while it was open.
+      // A worker whose state was damaged while it was open starts again with a new state.
       let isArming = workerOptions.armWriting;
       while (await runSingleWorker({ ...workerOptions, armWriting: isArming }, feed, context.signal)) isArming = false;
     });
 }
 
-/** Returns true if the state was damaged, and the worker has to restart. */
+/** Runs a worker until it is stopped; returns true if it must restart because its state is damaged. */
 async function runSingleWorker(
   options: WorkerOptions & Pick<FleetMemberOptions, "config" | "configFile"> & { readonly log: Log },
   feed: TerminalFeed | null,
@@ -104,10 +104,10 @@ interface RunCommandOptions {
   readonly setup?: boolean;
 }
 
-/** Characters of a member name, which is part of topics, paths and tables. */
+/** Restricts the name of a fleet member, because topics, paths and tables contain it. */
 const MEMBER_NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
 
-/** A named member has its own folder, so one machine can run several. */
+/** Gives a named fleet member a folder of its own, so that one machine can run several members. */
 function memberNameAndFolder({ state }: Config, givenName: string | undefined) {
   const memberName = givenName ?? hostname();
   if (!MEMBER_NAME_PATTERN.test(memberName))
@@ -181,7 +181,7 @@ async function printReadiness(status: string, feed: TerminalFeed, signal: AbortS
   }
 }
 
-/** Flags of the start scripts and the image; docs/sizing.md has the measurements. */
+/** Node.js flags that the start scripts set; docs/sizing.md has the measurements. */
 const FEW_SOURCES_FLAGS = [
   "--min-semi-space-size=4",
   "--max-semi-space-size=4",
@@ -193,7 +193,7 @@ const FEW_SOURCES_FLAGS = [
 /** Node.js flags for many sources: 17 to 25 % less processor time for each value, 20 to 55 MB more memory. */
 const MANY_SOURCES_FLAGS = FEW_SOURCES_FLAGS.map((flag) => flag.replace("size=4", "size=8").replace("=20", "=60"));
 
-/** Number of sources from which a larger young generation saves time. */
+/** With this number of sources, a larger young generation of the heap saves processor time. */
 const MANY_SOURCES_THRESHOLD = 10;
 
 export function chooseNodeFlags(
@@ -205,7 +205,7 @@ export function chooseNodeFlags(
   return isUserChoice || sources < MANY_SOURCES_THRESHOLD ? null : MANY_SOURCES_FLAGS;
 }
 
-/** Executes the process again: the size of the young generation is fixed at the start of a process. */
+/** Restarts the process with other flags, because heap sizes are fixed at the start of a process. */
 function restartWithNodeFlags(sources: number): void {
   const nodeFlags = chooseNodeFlags(sources, process.execArgv, process.env);
   // Windows cannot replace a process.

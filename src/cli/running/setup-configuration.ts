@@ -27,7 +27,7 @@ export interface ServiceAccess {
   readonly token: { readonly file: string } | { readonly text: string };
 }
 
-/** Variable that passes the token to the parser; never in the environment of this process. */
+/** Name by which the parser finds the token; no environment variable of this process has it. */
 const SETUP_TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
 
 export async function summarizeBuilding(
@@ -98,7 +98,7 @@ export function buildConfigurationValues(
 
 export type DraftedConfiguration = ReturnType<typeof draftConfiguration>;
 
-/** Drafts the configuration with its plan. Throws ConfigurationError for a wrong frame. */
+/** Drafts the text and the quota plan of a configuration. Throws ConfigurationError for wrong values. */
 export function draftConfiguration(frame: ConfigurationValues, choices: SetupChoices, building: BuildingSummary) {
   const parseConfigText = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const configWithoutQuota = parseConfigText(buildPlenumYaml(frame, choices, building, null));
@@ -121,7 +121,7 @@ export function suggestNextCommands(
   ];
 }
 
-/** True when the user starts the worker, false after Ctrl-C. Throws ConfigError if the file exists. */
+/** Shows the setup page; returns true if the user starts the worker there, and false after Ctrl-C. */
 export async function runSetupPage(context: CliContext): Promise<boolean> {
   const file = context.configFile();
   refuseExistingFile(file, "--config");
@@ -153,7 +153,7 @@ export async function runSetupPage(context: CliContext): Promise<boolean> {
 }
 
 function createSetupPageActions(file: string, port: number): SetupActions {
-  /** Returns a frame for planning, without real paths, because a plan does not depend on paths. */
+  /** Returns values with placeholder paths, because a plan does not depend on paths. */
   const planningValues = (baseUrl: string): ConfigurationValues =>
     buildConfigurationValues(file, port, {
       ...{ name: "setup", baseUrl, allowPlainHttp: true, caFile: null },

@@ -14,7 +14,7 @@ const HIDDEN_LOG_MESSAGES = ["started", "Plenum is running"];
 /** Prints log lines and important events, but no values, as short lines for a person. */
 export function createTerminalFeed(print: (line: string) => void, now: () => number) {
   const lastPrintedMs = new Map<string, number>();
-  /** Sinks with a problem in the log; `/readyz` reports a failing sink only after a while. */
+  /** Names of sinks that logged a problem, because `/readyz` reports a failing sink only after a while. */
   const failingSinks = new Set<string>();
   let wasReady: boolean | null = null;
   let initialAlarmCount = 0;
@@ -27,7 +27,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
     print(`${formatClockTime(atMs)} ${mark} ${text}`);
   }
 
-  /** Counts alarms of the first listing instead of printing each, because there can be hundreds. */
+  /** Prints only the number of alarms that were active at the start, because there can be hundreds. */
   function printInitialAlarmCount(): void {
     if (initialAlarmCount > 0)
       printOnce(" ", `${initialAlarmCount} ${initialAlarmCount === 1 ? "alarm is" : "alarms are"} active already.`);
@@ -80,7 +80,7 @@ interface LogLineFields {
   readonly problem?: string;
   readonly reason?: string;
   readonly err?: { readonly message?: string; readonly hint?: string };
-  /** Result of reloading the configuration; `pending` changes wait for a restart. */
+  /** Fields of the log line about a reloaded configuration; `pending` changes wait for a restart. */
   readonly problems?: readonly string[];
   readonly changes?: readonly string[];
   readonly pending?: readonly string[];

@@ -21,13 +21,13 @@ export interface CliContext {
   utc(): boolean;
   configFile(): string;
   config(): Config;
-  /** The last configuration that the running worker accepted replaces a wrong file, with a warning. */
+  /** Returns the configuration; in place of a wrong file, warns and returns the one that the worker still uses. */
   acceptedConfig(): Promise<Config>;
-  /** Returns the accepted configuration without a warning, and the problems of a rejected file. */
+  /** Returns the configuration as `acceptedConfig`, with the problems of a wrong file in place of a warning. */
   accepted(): Promise<AcceptedConfig>;
   allCommands(): Promise<Command>;
   readonly signal: AbortSignal;
-  /** Connection of the running worker, or a new one that locks the state folder: one process counts the quota. */
+  /** Reads through the running worker, or locks the state folder and reads directly: one process counts the quota. */
   withReader<T>(
     source: string | undefined,
     use: (reader: SourceReader, signal: AbortSignal, timeZone: string) => Promise<T>,
@@ -109,7 +109,7 @@ export function readSourceFromState<T>(
   return readState({ config, source }, (store) => use({ config, source, entry, store }));
 }
 
-/** The named file, else plenum.yaml, else that of a running demo, whose variables this process takes. */
+/** Chooses the named file, then plenum.yaml, then the file of a running demo. */
 function chooseConfigFile(program: Command, name: string, terminal: Terminal): string {
   const { config, demo } = program.opts<{ config: string; demo?: boolean }>();
   const isFileNamed = program.getOptionValueSource("config") !== "default" || process.env.PLENUM_CONFIG;

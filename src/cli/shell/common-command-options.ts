@@ -20,7 +20,7 @@ export function addTagSelectionOptions(command: Command): Command {
     .option("--unit <unit>", "only tags with this unit", appendValue<string>);
 }
 
-/** Builds the selection of tags; selects every tag without any criterion. */
+/** Builds the selection of tags; without any option, all tags are selected. */
 export function buildTagSelection(tagIds: readonly string[], { site, name, unit }: TagSelectionOptions): TagSelection {
   const ids = splitCommaSeparatedIds(tagIds);
   return TagSelection.parse({

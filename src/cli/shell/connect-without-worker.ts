@@ -15,7 +15,7 @@ import type { Source } from "../../engine/source/source.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { createBuildingView } from "../../engine/views/building-view.ts";
 
-/** Objects per page of a list, five times the default: 30,000 tags need 60 requests instead of 300. */
+/** Number of objects per page of a list, so that 30,000 tags need 60 requests instead of 300. */
 const LISTING_PAGE_SIZE = 500;
 
 /** Uses a source with a temporary state, because the real state may belong to a running worker. */

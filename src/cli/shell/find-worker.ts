@@ -79,11 +79,11 @@ export interface FoundState {
   readonly running: readonly RunningWorker[];
   readonly folders: readonly string[];
   readonly fleetState: StateConfig | null;
-  /** Reason why a worker that may exist cannot be asked. */
+  /** Reason why Plenum could not find out whether a worker is running. */
   readonly trouble: ConfigError | Retryable | null;
 }
 
-/** The last configuration that the running worker accepted replaces a wrong file; else throws the error of the file. */
+/** Loads the configuration; a wrong file is replaced by the configuration that the running worker still uses. */
 export async function acceptedConfig(file: string, load: () => Config, signal: AbortSignal): Promise<AcceptedConfig> {
   try {
     return { config: load(), rejected: null };
@@ -104,14 +104,14 @@ export function oldConfigInUseText(file: string, rejected: readonly string[]): s
   return `${rejectedConfigText(file, rejected)} The running worker continues with the configuration that it accepted last.`;
 }
 
-/** Finds workers of a wrong file: by the pointers that workers left, by the section `state`, in the default folder. */
+/** Finds workers of a wrong configuration file by their pointer files, the section `state` and the default folder. */
 export async function findWorkerState(file: string, environment: ProcessEnv, signal: AbortSignal): Promise<FoundState> {
   const stateOptions = readStateSectionLeniently(file, environment);
   const pointers = readWorkerPointers(file);
   const folder = stateOptions.folder ?? DEFAULT_STATE_FOLDER;
   const isFleetFolder = (folder: string) =>
     stateOptions.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
-  // Another file's worker may use the folder of a pointer, and the default folder.
+  // A worker of another configuration file may use the folder of a pointer or the default folder.
   const stateCandidates = [
     ...pointers.map((each) => ({ ...each, isConfigured: false })),
     ...[...new Set([resolve(folder), resolve(dirname(file), folder)])].map((stateFolder) => {
@@ -138,7 +138,7 @@ export async function findWorkerState(file: string, environment: ProcessEnv, sig
   for (const { config } of workers) if (config.state.postgres !== undefined) folders.delete(config.state.folder);
   return { running: workers, folders: [...folders], fleetState: parseFleetStateConfig(stateOptions), trouble };
 
-  /** ConfigError: untrusted folder. Retryable: worker does not respond. */
+  /** Notes an untrusted folder (ConfigError) or a worker that does not respond (Retryable), and returns null. */
   async function requestOrNoteFailure<T>(requestWorker: () => Promise<T>): Promise<T | null> {
     try {
       return await requestWorker();

@@ -11,7 +11,7 @@ import type { StateDatabase } from "../../scale/postgres/state-database.ts";
 
 type PostgresConfig = NonNullable<Config["state"]["postgres"]>;
 
-/** The state of a folder, of one source in a fleet, or of all its sources combined. */
+/** Selects which state to open: in a fleet the state of `source`, or of all sources if it is absent. */
 export interface StateSelector {
   readonly config: Pick<Config, "state" | "sources">;
   readonly source?: string | undefined;
@@ -29,7 +29,7 @@ export async function readStateIfAny<T>(state: StateSelector, use: (store: Store
   return store === null ? null : useResourceAndClose(store, () => use(store));
 }
 
-/** Opens the state for `work`, also while a worker is running. */
+/** Opens the state for `use` and closes it afterwards. A worker may be running. */
 export async function useStateStore<T>(
   stateSelector: StateSelector,
   readOnly: boolean,
@@ -104,7 +104,7 @@ async function useResourceAndClose<T>(resource: { close(): Promise<void> }, use:
   }
 }
 
-/** Throws ConfigError if the state is in a folder. */
+/** Opens the state database for `use`. Throws ConfigError if the state is in a folder. */
 export async function useStateDatabase<T>(
   { state }: Pick<Config, "state">,
   use: (database: StateDatabase) => Promise<T>,
@@ -118,7 +118,7 @@ export async function useStateDatabase<T>(
   return useResourceAndClose(database, () => use(database));
 }
 
-/** A command rejects another schema version and never migrates it. */
+/** Opens the database without migrating it: a database with another schema version is rejected. */
 function openStateDatabaseForCommand(config: PostgresConfig): Promise<StateDatabase> {
   const log = createLog({ level: "error" });
   return openStateDatabase({ config, clock: systemClock, log, migrate: false, connections: 2 });

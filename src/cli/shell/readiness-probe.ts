@@ -4,10 +4,10 @@ import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { connectToWorker, findControlSocket } from "../../ui/operator/control-socket-path.ts";
 import { trustedPointers } from "./worker-pointer-file.ts";
 
-/** Time limit of the quick probe; `plenum status --probe` then asks again and reports the problem. */
+/** After this time, the complete `plenum status --probe` asks again and reports the problem. */
 const RESPONSE_TIMEOUT_MS = 4_000;
 
-/** Answers `status --probe` for a ready worker in a tenth of the time of the full command, which handles all else. */
+/** Returns true for a ready worker in a tenth of the time that the complete `plenum status --probe` takes. */
 export async function isWorkerReady(args: readonly string[], environment: ProcessEnv): Promise<boolean> {
   const configFile = probedConfigFile(args, environment);
   if (configFile === null) return false;
@@ -46,14 +46,14 @@ export function listSubfolders(folder: string): readonly string[] {
   }
 }
 
-/** Another user who can write the folder could respond in place of the worker. */
+/** Refuses such a folder, because another user could respond in place of the worker. */
 function isWritableByOthers(folder: string): boolean {
   return process.platform !== "win32" && (statSync(folder).mode & 0o022) !== 0;
 }
 
 async function workerReportsReady(stateFolder: string): Promise<boolean> {
   const socket = await connectToWorker(stateFolder);
-  // Loading `node:http` takes longer than the request.
+  // The request is written without `node:http`, whose loading takes longer than the request.
   socket.setEncoding("utf8").end("GET /ready HTTP/1.0\r\nhost: plenum\r\n\r\n");
   const timeoutTimer = setTimeout(() => socket.destroy(new Error("No answer in time.")), RESPONSE_TIMEOUT_MS);
   const responseText = await new Promise<string>((resolve, reject) => {

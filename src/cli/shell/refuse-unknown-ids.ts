@@ -43,7 +43,7 @@ export function refuseUnknownSources({ sources }: Pick<Config, "sources">, names
   }
 }
 
-/** Throws ConfigError for a priority that neither the interface nor an alarm in the state has. */
+/** Throws ConfigError for a priority that is not defined and that no stored alarm has. */
 export async function refuseUnknownPriorities(
   store: Store,
   sources: readonly string[],

@@ -13,7 +13,6 @@ export interface Terminal {
   /** Prints lines for another program, such as a schema or a script. */
   text(lines: readonly string[]): void;
   say(...lines: readonly string[]): void;
-  /** Runs work; shows its progress after 2 s. */
   progress<T>(what: string, work: (update: (text: string) => void) => Promise<T>): Promise<T>;
 }
 

@@ -3,10 +3,9 @@ import { createLog, type Log, maskCredentials } from "../../core/runtime/log.ts"
 import { EXIT_CODE } from "./exit-codes.ts";
 import { createTerminal } from "./terminal-output.ts";
 
-/** Log of the worker; null before the worker starts. */
 let workerLog: Log | null = null;
 
-/** Standard error becomes JSON lines: warnings of Node.js and prints of libraries become log lines. */
+/** Writes warnings of Node.js and output of libraries to the log, so that standard error has JSON lines only. */
 export function redirectStandardError(log: Log): void {
   workerLog = log;
   process.removeAllListeners("warning");

@@ -13,7 +13,7 @@ export interface WorkerPointer {
   readonly isFleet: boolean;
 }
 
-/** Checks without a library, because the health check loads this file every minute. */
+/** Checks the parsed file without a schema library, because every health check loads this module. */
 function isWorkerPointer(read: unknown): read is WorkerPointer {
   if (typeof read !== "object" || read === null) return false;
   const { stateFolder, isFleet, ...otherFields } = read as Partial<Record<string, unknown>>;
@@ -21,7 +21,7 @@ function isWorkerPointer(read: unknown): read is WorkerPointer {
   return hasStateFolder && typeof isFleet === "boolean" && Object.keys(otherFields).length === 0;
 }
 
-/** Without access next to the file, writes into every runtime folder: a later command's shell may know another one. */
+/** Writes the pointer next to the configuration file, or, if that fails, into every runtime folder. */
 export function writePointerFile(configFile: string, pointer: WorkerPointer): boolean {
   const [nextToFile, ...otherLocations] = pointerLocations(configFile);
   const pointerText = JSON.stringify(pointer);
@@ -46,7 +46,6 @@ function tryWritePointer({ file, isRuntime }: PointerFileLocation, text: string)
 
 export const readWorkerPointers = (configFile: string): readonly WorkerPointer[] => [...trustedPointers(configFile)];
 
-/** Reads pointers one by one, because some callers need only the first. */
 export function* trustedPointers(configFile: string): Generator<WorkerPointer> {
   for (const { file, isRuntime } of pointerLocations(configFile)) {
     try {
@@ -73,7 +72,7 @@ function* pointerLocations(configFile: string): Generator<PointerFileLocation> {
   for (const folderPath of runtimeFolders()) yield { file: join(folderPath, `worker-${digest}.json`), isRuntime: true };
 }
 
-/** The pointer's owner has to own the state folder, and be this user, root, or the owner of the file or its folder. */
+/** Trusts a pointer only of this user, of root, or of the owner of the configuration file or its folder. */
 function readTrustedPointer(file: string, configFile: string): readonly WorkerPointer[] {
   const fileStats = lstatSync(file);
   if (!fileStats.isFile()) return [];
@@ -106,7 +105,7 @@ function userTemporaryFolder(): string {
 /** systemd creates this folder for the packaged service (`RuntimeDirectory`). */
 const SERVICE_RUNTIME_FOLDER = "/run/plenum";
 
-/** A service and a login session have different runtime folders. */
+/** Lists the runtime folders of a service and of a login session. */
 function runtimeFolders(): readonly string[] {
   return [...new Set([userRuntimeFolder(), userTemporaryFolder(), SERVICE_RUNTIME_FOLDER])];
 }

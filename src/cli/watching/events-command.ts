@@ -136,7 +136,7 @@ async function createEventFilter(options: EventsCommandOptions, config: Config, 
     matchesFilter(filter.data, event) && (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
 }
 
-/** Returns the last matching events, oldest first: searches the newest 1,000, then ten times as many, and so on. */
+/** Returns the last matching events, oldest first: searches the newest 1,000 events, then ten times as many. */
 async function findLastMatchingEvents(
   store: Store,
   endPosition: number,

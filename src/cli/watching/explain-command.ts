@@ -91,7 +91,7 @@ async function explainTag(state: SourceWithStore, stored: StoredObject<Tag>, wor
     history: tagLedgers.map(({ rules, total, ledger }) => ({
       key: historySeriesKey(id, { resolution: rules.resolution, total }),
       held: ledger,
-      /** Start of the fetched range, which ends at the watermark. */
+      /** Start of the time range for which history was fetched; it ends at the watermark. */
       hadSince: isoUtc(fetchedSinceMs(ledger)),
     })),
     holes: listHistoryGaps(tagLedgers, past.orders, nowMs, { silences: true }),
@@ -141,10 +141,10 @@ function addLatestPollSuccess(
   return { ...poll, lastSuccess: laterOf(poll.lastSuccess), lastAttempt: laterOf(poll.lastAttempt) };
 }
 
-/** Progress of a sink with the last event of a tag or alarm. */
+/** States whether a sink has received the last event of a tag or an alarm. */
 export interface SinkEventProgress {
   readonly sink: string;
-  /** `settled`: delivered, or excluded by the filter. Null without an event in the log. */
+  /** `settled`: the event was delivered or the filter excludes it. Null if the log has no event. */
   readonly last: "settled" | "waiting" | "refused" | null;
   /** Number of undelivered events; an upper bound if `exact` is false. */
   readonly behind: number;

@@ -47,7 +47,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-/** Plans the configuration file with the worker's measurements. Null without an inventory. */
+/** Plans the quota from the worker's stored lists and measurements; null if the worker has not listed the tags. */
 async function planSourceFromState(
   context: CliContext,
   config: Config,
@@ -141,7 +141,6 @@ function historyClassTable(history: PlanReport["history"]): readonly string[] {
   );
 }
 
-/** Also shows an earlier end of the backfill if the service may accept larger responses than before. */
 function backfillPlanLines(backfill: NonNullable<PlanReport["backfill"]>): readonly string[] {
   const { doneAt, requestsLeft, requestsPerMinute, requestsAtBest, atBestDoneAt } = backfill;
   return omitMissingLines(

@@ -103,7 +103,7 @@ interface MoveStateOptions {
   readonly allowPlain?: true;
 }
 
-/** Sources up to which the rows of each source are printed; with more sources, only --json lists the rows. */
+/** With more sources, the rows of each source are listed only with --json. */
 const MAX_PRINTED_SOURCES = 5;
 
 function defineMoveCommand(state: Command, context: CliContext): void {
@@ -180,7 +180,7 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   return documents;
 }
 
-/** Returns a function for the last record of a moved audit chain; each source continues from the chain's head. */
+/** Returns a function that builds the last record of a moved audit log; each source continues the hash chain. */
 export function closingRecordFor(folder: string, to: string) {
   const at = isoUtc(systemClock.now());
   const stateOrigin = { folder: resolve(folder), host: hostname() };

@@ -127,7 +127,7 @@ async function findAuditRecords(store: Store, options: AuditShowOptions): Promis
   return matchingRecords;
 }
 
-/** Creates a filter that must see the log from its beginning: only the first record of a command names the tag. */
+/** Creates a filter that must see all records in order, because only the first record of a command names the tag. */
 function createAuditFilter({ since, command = [], tag = [], source = [], kind = [] }: AuditShowOptions) {
   const subjectByCommand = new Map<string, ReturnType<typeof selectAuditSubject>>();
   const knownTags = new Set<string>();

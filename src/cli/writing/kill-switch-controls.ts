@@ -12,7 +12,7 @@ import { formatErrorLines } from "../shell/exit-codes.ts";
 import { findWorkerState, type RunningWorker, rejectedConfigText } from "../shell/find-worker.ts";
 import { useStateDatabase } from "../shell/open-worker-state.ts";
 
-/** If the configuration is wrong, the running worker, its pointer or readable options tell where the kill switch is. */
+/** Stops and resumes writing at every place of the kill switch, which is found even if the configuration is wrong. */
 interface WriteControls {
   stop(by: string): Promise<readonly string[]>;
   resume(): Promise<void>;
@@ -33,7 +33,7 @@ export async function findKillSwitches(context: CliContext): Promise<WriteContro
   }
 }
 
-/** A running worker still uses the old folder after a change of `state.folder`. */
+/** Includes the folder of a running worker, which still uses the old folder after `state.folder` has changed. */
 function killSwitchOfFile(context: CliContext, file: string, folder: string): WriteControls {
   const ownKillSwitches = killSwitchOfFolder(folder);
   const findOtherKillSwitches = async () => {
@@ -86,7 +86,7 @@ function combineKillSwitches(allControls: readonly WriteControls[]): WriteContro
   };
 }
 
-/** A missing folder is created, so that writing can be stopped before the first start. */
+/** Creates a missing folder, so that writing can be stopped before the first start. */
 function killSwitchOfFolder(folder: string): WriteControls {
   return {
     async stop(by) {
@@ -99,7 +99,7 @@ function killSwitchOfFolder(folder: string): WriteControls {
   };
 }
 
-/** Every member reads the database once a second and writes nothing while it cannot. */
+/** Stops all members: each reads the database once a second, and writes nothing while it cannot. */
 function killSwitchOfDatabase(state: Pick<Config, "state">): WriteControls {
   return {
     async stop(by) {
@@ -115,7 +115,7 @@ function killSwitchOfDatabase(state: Pick<Config, "state">): WriteControls {
   };
 }
 
-/** Uses the database connection of a member, because the file may be wrong by now. */
+/** Stops the fleet through a running member, which still has a database connection if the file is wrong. */
 function killSwitchOfMember({ socket, config }: RunningWorker, signal: AbortSignal): WriteControls {
   return {
     async stop(by) {

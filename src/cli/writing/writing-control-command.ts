@@ -32,7 +32,7 @@ import { addSecondApprovalCommand } from "./write-tag-command.ts";
 
 const COMMAND_LINE_AUTHOR = "the command line";
 
-/** Needs no running worker: the kill switch is a file, or a document of the fleet's database. */
+/** Defines `plenum writes`, which works without a running worker. */
 export function define(writes: Command, context: CliContext): void {
   writes.addHelpText("after", "\nExample:\n  plenum writes stop").action(() => listWriteLocks(context));
   writes

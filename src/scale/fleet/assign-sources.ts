@@ -4,19 +4,18 @@
  */
 export interface MemberCandidate {
   readonly name: string;
-  /** False while the member drains or leaves; then the member loses all its sources. */
+  /** False while the member hands over all its sources, before it stops or because it is being drained. */
   readonly acceptsSources: boolean;
-  /** Sources that the member recently failed to start. */
   readonly unable: readonly string[];
   readonly reach?: ServiceReachBySource;
 }
 
-/** By source: a member reaches the service by own requests (`true`), by a health check (`checked`) or not (`false`). */
+/** By source: whether a member reaches the service (`true`: by requests; `checked`: by a health check only). */
 export type ServiceReachBySource = Readonly<Record<string, boolean | "checked">>;
 
 export type SourceHolder = readonly [source: string, member: string | null];
 
-/** Assigned member by source; null when no member can hold it. */
+/** By source: the member to which the source is assigned; null if no member can poll it. */
 export type MemberBySource = ReadonlyMap<string, string | null>;
 
 interface MemberLoad {
@@ -25,7 +24,7 @@ interface MemberLoad {
   readonly reach: ServiceReachBySource;
   /** True if another member reaches a service that this member does not reach. */
   readonly isCutOff: boolean;
-  /** Assigned sources; the member gives away the last source first. */
+  /** Sources that are assigned to the member; the last of them is moved first. */
   readonly sources: string[];
 }
 

@@ -6,9 +6,9 @@ import type { FleetMemberRow, FleetTables, TakeoverReason } from "./fleet-tables
 import { FLEET_TOPIC, findHolder, readFleetRows, utcTextSql } from "./fleet-tables.ts";
 import { FLEET_LEASE_TIMING } from "./lease-timing.ts";
 
-/** State of a fleet for people. Times are from the database's clock, ISO 8601 in UTC. */
+/** Status of a fleet as the status page and the command line show it. Times are in UTC, by the database's clock. */
 export interface FleetStatus {
-  /** Name of the responding member; null from the command line. */
+  /** Name of the member that reports the status; null if the command line reads it from the database. */
   readonly self: string | null;
   readonly members: readonly MemberStatus[];
   readonly sources: readonly SourceOwnership[];
@@ -52,7 +52,7 @@ export interface DatabaseStatus extends StateDatabaseDescription {
 
 const MAX_SHOWN_TAKEOVERS = 100;
 
-/** Reads the status of a fleet; with `sources` null, of all sources that ever existed. */
+/** Reads the status of a fleet. `sources` null: all sources that ever existed. */
 export async function readFleetStatus(
   database: StateDatabase,
   self: string | null = null,
@@ -90,7 +90,7 @@ export function buildFleetStatus(view: FleetTables): Pick<FleetStatus, "members"
   return { members, sources };
 }
 
-/** Page URL that the machine `here` can open; otherwise empty. Replaces 0.0.0.0 by the member's host name. */
+/** Returns the URL of a member's page that the machine `here` can open; empty if there is none. */
 export function memberUrl({ host, page }: Pick<FleetMemberRow, "host" | "page">, here: string): string {
   if (page === "") return "";
   const pageUrl = new URL(page);

@@ -13,7 +13,7 @@ import type { MemberHeartbeat } from "./lease-timing.ts";
  */
 export interface MemberSession {
   readonly name: string;
-  /** Session id, new at each registration: an earlier process of the same name is another session. */
+  /** Id of the session, which is new at each registration of the member. */
   readonly incarnation: string;
 }
 
@@ -34,11 +34,11 @@ export interface FleetMemberRow {
   readonly page: string;
   readonly startedAt: string;
   readonly seenAt: string;
-  /** Time since the last renewal by the database's wall clock, which may have been set meanwhile: for people only. */
+  /** Time since the member's last lease renewal, for display only, because the database's clock may have been set. */
   readonly unheardMs: number;
   readonly isDraining: boolean;
   readonly isLeaving: boolean;
-  /** Null while the member is registered. A gone session cannot renew its lease. */
+  /** How the session ended; null while the member is registered. An ended session cannot renew its lease. */
   readonly gone: "left" | "lost" | null;
   readonly unable: readonly string[];
   readonly reach: ServiceReachBySource;
@@ -48,13 +48,12 @@ export interface FleetMemberRow {
 export interface FleetSourceRow {
   readonly name: string;
   readonly epoch: number;
-  /** Member that took the source last and has not released it; the member may be gone. */
+  /** Member that took the source last and has not released it, even if the member is gone. */
   readonly holder: string | null;
   readonly incarnation: string | null;
-  /** Last holder before the release; null while the source is held or before the first holder. */
+  /** Member that released the source last; null while a member holds the source. */
   readonly givenBy: string | null;
   readonly since: string | null;
-  /** Reason why the current holder took the source, or why the last holder released it. */
   readonly reason: TakeoverReason | null;
 }
 

@@ -40,12 +40,12 @@ export interface FleetOptions {
   readonly database: StateDatabase;
   readonly name: string;
   readonly sources: readonly string[];
-  /** Digest of the configuration (`digestSharedConfig`). The fleet rejects a member with another digest while others run. */
+  /** Digest of the configuration. A fleet rejects a member whose configuration differs from that of running members. */
   readonly digest: string;
   page(): string;
-  /** Begins the work for a source; ends early when the lease's signal aborts. If it throws, the lease is released. */
+  /** Starts the work for a source, unless the lease ends before. If it throws, the lease is released. */
   hold(lease: Lease): Promise<HeldSource>;
-  /** Performs a health check without quota. If absent, no service counts as unreached. */
+  /** Requests the health check of a service, which needs no quota. If absent, every service counts as reached. */
   check?(source: string, signal: AbortSignal): Promise<boolean>;
   readonly clock: Clock;
   readonly log: Log;
@@ -76,7 +76,6 @@ export function createFleet(options: FleetOptions): Fleet {
   const loopEndController = new AbortController();
   let runningLoops: readonly Promise<void>[] = [];
   let stopListening = () => {};
-  /** Session of this member; null while the member is not registered. */
   let me: MemberSession | null = null;
   let isLeaving = false;
   let failure: { readonly message: string; readonly isRejection: boolean } | null = null;

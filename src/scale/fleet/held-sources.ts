@@ -8,15 +8,15 @@ import type { LeaseExpiryTimer } from "./lease-timing.ts";
 
 export interface Lease {
   readonly source: string;
-  /** Rises by one with every change of holder; every transaction of the source checks the epoch. */
+  /** Number that rises with every change of holder, so that transactions of an earlier holder fail. */
   readonly epoch: number;
   /** Returns the milliseconds for which no other member can hold the source; 0 when the lease is over. */
   leftMs(): number;
-  /** Aborts when the lease is lost; at a handover, when `HeldSource.stop` is done (during `hold`, at once). */
+  /** Aborts when the lease is lost, or at the end of a handover, after `HeldSource.stop`. */
   readonly signal: AbortSignal;
   /** Ends the ownership after the database rejected this holder (`FencedError`). */
   fenced(): void;
-  /** Reports that the service responded, failed to (a connection failure), or has been silent for seconds (null). */
+  /** Reports whether the service could be connected to; null if it has not responded for seconds. */
   reached(isReached: boolean | null): void;
 }
 
@@ -63,7 +63,7 @@ export function createHoldings(options: {
   readonly failedStarts: FailedSourceStarts;
   readonly trust: Pick<LeaseExpiryTimer, "leftMs">;
   hold(lease: Lease): Promise<HeldSource>;
-  /** Releases a lease in the database. Errors are logged; the next assignment step repairs the tables. */
+  /** Releases a lease in the database. Errors are only logged, because the next step repairs the tables. */
   release(holding: SourceHolding, reason: TakeoverReason): Promise<void>;
   reached(source: string, isReached: boolean | null): void;
   changed(): void;
@@ -99,7 +99,7 @@ export function createHoldings(options: {
     log.warn({ source, deadlineMs }, "a source did not stop in time");
   }
 
-  /** Ends an ownership once. `reason` is null for a lost lease, which needs no release. */
+  /** Ends the work for a source once. `reason` is null for a lost lease, which needs no release. */
   function end(holding: MutableHolding, reason: TakeoverReason | null, deadlineMs: number): Promise<void> {
     holding.ended ??= endHolding(holding, reason, deadlineMs);
     return holding.ended;
@@ -208,7 +208,7 @@ export function createFailedStarts(clock: Clock, random: () => number = Math.ran
     },
     succeeded: (source: string) => void failedStartBySource.delete(source),
     sources: () => [...new Map(currentFailures()).keys()].toSorted(),
-    /** Milliseconds until the first retry; infinite without failed starts. */
+    /** Milliseconds until the first failed source may be started again; infinite without failed starts. */
     nextMs: () =>
       Math.min(Number.POSITIVE_INFINITY, ...currentFailures().map(([, { untilMs }]) => untilMs - clock.monotonic())),
     notices: () =>

@@ -15,7 +15,7 @@ import { withTimeLimit } from "./lease-timing.ts";
 export interface FleetKillSwitch extends WorkerService {
   readonly remedy: string;
   thrown(): boolean;
-  /** Stops writes of this member at once, and writes of all members two seconds after the promise resolves. */
+  /** Stops tag writes of this member at once, and of all members at most two seconds after the promise resolves. */
   throwIt(by: string, at: string): Promise<void>;
 }
 
@@ -112,7 +112,7 @@ export async function throwFleetKillSwitch(database: StateDatabase, thrown: Thro
   await writeFleetDocument(database, KILL_SWITCH_DOCUMENT_KEY, JSON.stringify(thrown));
 }
 
-/** Returns false when the switch was thrown again meanwhile; then it stays thrown. */
+/** Releases the kill switch; returns false if somebody has set it again meanwhile, so that it stays set. */
 export async function releaseFleetKillSwitch(database: StateDatabase): Promise<boolean> {
   const body = await readFleetDocument(database, KILL_SWITCH_DOCUMENT_KEY);
   return body === null || removeFleetDocument(database, KILL_SWITCH_DOCUMENT_KEY, body);

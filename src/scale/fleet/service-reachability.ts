@@ -5,22 +5,22 @@ import { isServiceReached, type ServiceReachBySource } from "./assign-sources.ts
 import { type FleetTables, findHolder } from "./fleet-tables.ts";
 
 const FAILURES_UNTIL_UNREACHABLE = 2;
-/** Delay of the health check that confirms a first failure, for sources with rare polls. */
+/** Delay of the health check that follows the first failed request, because the next poll may be far away. */
 const HEALTH_CHECK_DELAY_MS = 2_000;
 const MAX_HEALTH_CHECKS = 5;
 const HEALTH_CHECK_BACKOFF = { firstMs: 10_000, maxMs: 60_000 };
-/** Time for which a handed-over source is not taken back, even if its health check succeeds. */
+/** A handed-over source is not taken back for this time, even if its health check succeeds. */
 const SOURCE_RETURN_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
 const TRIAL_HANDOVER_BACKOFF = { firstMs: 60_000, maxMs: 1_800_000 };
 const TRIAL_HANDOVER_LIMIT_MS = 60_000;
-/** Time after a successful trial handover in which the other sources may follow. */
+/** After a successful trial handover, the other sources may follow within this time. */
 const FOLLOW_UP_HANDOVER_WINDOW_MS = 60_000;
 
 const NEVER_PLANNED_MS = Number.POSITIVE_INFINITY;
 
 interface ServiceReachState {
   isReached: boolean | null;
-  /** True once the service answered a poll in the current ownership. */
+  /** True if the service has responded to a poll since this member took the source. */
   isPolled: boolean;
   failures: number;
   failedChecks: number;
@@ -83,7 +83,7 @@ export function createServiceReachability(options: {
     const isServiceResponding = await check(source, signal);
     service.checkAtMs = NEVER_PLANNED_MS;
     if (isHeld(source)) {
-      // Only polls show that a held source is reached; a failed check replaces the second failure.
+      // Only polls show that the service of a held source is reached; a failed check counts as a second failure.
       if (!isServiceResponding) setServiceReached(source, service, false);
       return;
     }
@@ -183,7 +183,6 @@ export function createServiceReachability(options: {
       service.checkAtMs = service.noReturnUntilMs;
       return true;
     },
-    /** Runs due health checks and returns the milliseconds until the next check. */
     async checkServices(signal: AbortSignal): Promise<number> {
       const dueServices = [...serviceStates]
         .filter(([, service]) => isHealthCheckDue(service))
@@ -191,7 +190,7 @@ export function createServiceReachability(options: {
       await Promise.all(dueServices.map(([source, service]) => checkServiceHealth(source, service, signal)));
       return Math.max(0, Math.min(...[...serviceStates.values()].map(({ checkAtMs }) => checkAtMs)) - now());
     },
-    /** Returns the milliseconds until `mayHandOver` can change without a change of the tables. */
+    /** Returns the milliseconds after which `mayHandOver` may return another result. */
     nextMs(): number {
       const nextHandoverMs = currentTrial === null ? nextTrialMs : currentTrial.sinceMs + TRIAL_HANDOVER_LIMIT_MS;
       return nextHandoverMs > now() ? nextHandoverMs - now() : NEVER_PLANNED_MS;

@@ -19,10 +19,10 @@ import type { FailedSourceStarts, HandoverLog, SourceHoldings } from "./held-sou
 import type { FleetTiming, LeaseExpiryTimer } from "./lease-timing.ts";
 import type { ServiceReachability } from "./service-reachability.ts";
 
-/** Limit of simultaneous starts, so that a member that joins a moment later gets its share. */
+/** Limits simultaneous starts, so that a member that joins a moment later gets its share of the sources. */
 const MAX_STARTING_SOURCES = 8;
 const MAX_STEP_INTERVAL_MS = 30_000;
-/** Time to finish the work for a source whose service this member does not reach. */
+/** Time to end the work for a source whose service this member does not reach. */
 const UNREACHED_SERVICE_STOP_MS = 1_000;
 const LOCKED_ROW_RETRY_MS = 250;
 

@@ -20,10 +20,9 @@ import { type FolderReader, type FolderReaderOptions, readStateRows, type Unmove
 
 export interface MoveOptions {
   readonly folder: string;
-  /** Target database, opened with `allowsLongTransaction`. */
   readonly database: StateDatabase;
   readonly sources: readonly string[];
-  /** Documents of the fleet, by key; existing documents stay. */
+  /** Documents of the fleet to write, by key; documents that exist already are kept. */
   readonly fleetDocuments: ReadonlyMap<string, string>;
   readonly closingRecord: FolderReaderOptions["closingRecord"];
   readonly clock: Clock;
@@ -34,10 +33,9 @@ export interface StateMoveResult {
   readonly folder: string;
   readonly to: string;
   readonly movedAt: string;
-  /** True if an earlier run had moved the state; this run then only checks the database. */
+  /** True if an earlier run had moved the state already. */
   readonly wasThere: boolean;
   readonly sources: readonly string[];
-  /** Rows that were written and verified; empty if an earlier run moved the state. */
   readonly tables: readonly MovedTableRows[];
   readonly leftBehind: readonly UnmovedRows[];
 }
@@ -290,7 +288,7 @@ const WRITE_LIMIT_SETS = [
 ];
 const COMMAND_DOCUMENT_SET = "command";
 
-/** Reads documents to write instead of the stored ones, because quarantines of damaged documents exist in SQLite only. */
+/** Returns new contents of documents that change with the move, because PostgreSQL has no list of damaged documents. */
 async function readDocumentReplacements(
   store: Pick<Store, "damagedKeys" | "describe" | "document">,
   clock: Pick<Clock, "now">,

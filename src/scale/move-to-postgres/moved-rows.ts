@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import type { PostgresSession } from "../../core/postgres/session.ts";
 import { textArray } from "../../core/postgres/sql-quoting.ts";
 
-/** Tables with rows of sources, and their columns without `source`. */
+/** Columns of each moved table, except the column `source`. */
 const COLUMN_NAMES_BY_TABLE = {
   document: ["set_name", "key", "body"],
   record: ["log", "sequence", "body"],
@@ -23,7 +23,6 @@ const STATE_TABLE_NAMES = Object.keys(COLUMN_NAMES_BY_TABLE) as readonly MovedTa
 export type MovedRow = readonly [table: MovedTableName, source: string, values: Readonly<Record<string, unknown>>];
 type PostgresColumnType = "text" | "bigint" | "boolean" | "double precision";
 
-/** Type of a column. The `id` of an event is a text, the `id` of a quota slot a number. */
 function columnType(table: MovedTableName, column: string): PostgresColumnType {
   if (["sent_ms", "counted_ms", "said_ms", "until_ms", "wall_ms", "since_boot_ms"].includes(column)) {
     return "double precision";
@@ -35,14 +34,14 @@ function columnType(table: MovedTableName, column: string): PostgresColumnType {
 
 const INTEGER_COLUMNS = "sequence position bytes written dropped counted urgent number count newest settled".split(" ");
 
-/** Text for null in a row; no stored text begins with this text. */
+/** Text that stands for null in a row, because no stored text begins with it. */
 const NULL_CELL_TEXT = "\\N";
 
 function formatRowCell(value: unknown): string {
   return value === null || value === undefined ? NULL_CELL_TEXT : String(value);
 }
 
-/** Row count and digest of a table's rows; the digest differs when any row differs. */
+/** Number and digest of the rows of a table; the digest changes with any row. */
 export interface TableRowSum {
   readonly rows: number;
   readonly digest: string;
@@ -79,7 +78,7 @@ function rowDigestSql(table: MovedTableName): string {
 const MAX_INSERT_BATCH_ROWS = 500;
 const MAX_INSERT_BATCH_CHARACTERS = 1_000_000;
 
-/** Row counts and digests by table, then by source; only for sources with rows. */
+/** By table, then by source: number and digest of the rows. */
 export type RowSumsByTable = ReadonlyMap<MovedTableName, ReadonlyMap<string, TableRowSum>>;
 export type MoveSession = Pick<PostgresSession, "query">;
 

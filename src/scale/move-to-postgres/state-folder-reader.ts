@@ -15,13 +15,13 @@ export type FolderReader = ReturnType<typeof readStateRows>;
 
 export interface FolderReaderOptions {
   readonly sources: readonly string[];
-  /** Values to read instead of the stored documents, by set and key; undefined skips a document. */
+  /** By set and key: contents that replace the stored documents; undefined leaves a document out. */
   readonly replacements: ReadonlyMap<string, ReadonlyMap<string, unknown>>;
   /** The folder's database, opened for reading while the worker's lock is held. */
   readonly database: Database;
-  /** Database clock minus this machine's clock, because members store quota slots in the database's time. */
+  /** Milliseconds by which the database's clock is ahead, because a fleet stores quota slots in the database's time. */
   readonly shiftMs: number;
-  /** Returns the record with which a source continues a log after the copied records; null without one. */
+  /** Returns the record that each source adds to a copied log; null if the log needs none. */
   readonly closingRecord: (log: string, source: string, last: LastLogRecord) => unknown;
 }
 
@@ -156,7 +156,7 @@ export function readStateRows(options: FolderReaderOptions) {
     }
   }
 
-  /** Yields the marks of events to send again, for the source that the event or dead letter names. */
+  /** Yields the marks of events that a sink has to receive again. */
   function* resends(): Generator<MovedRow> {
     const rows = query<{ sink: string; position: number; origin: string | null }>(
       `select again.sink, again.position, coalesce(
@@ -223,7 +223,7 @@ export function readStateRows(options: FolderReaderOptions) {
     *rows(): Generator<MovedRow> {
       for (const rows of [documents, records, events, sinks, resends, deadLetters, gapsAndAges, quota]) yield* rows();
     },
-    /** Last event position, and bytes of events by source; complete after `rows`. */
+    /** Returns the last event position and the bytes of events by source, after `rows` has ended. */
     ends: () => ({ position: lastPosition, bytes: eventBytesBySource as ReadonlyMap<string, number> }),
     leftBehind: (): readonly UnmovedRows[] => unmovedRows,
   };

@@ -28,11 +28,11 @@ const EVENT_SEARCH_TIMEOUT_MS = 60_000;
 export function createEventLog(source: string, query: RunPostgresQuery, isLeaseHolder: boolean) {
   const logTail = createEventLogTail();
   let end: number | null = null;
-  /** Number of `forgetCachedEvents` calls, so that the result of an earlier query does not restore forgotten values. */
+  /** Counts resets of the cache, so that the result of an earlier query is not cached after a reset. */
   let cacheResetCount = 0;
   /** Highest known position of an urgent event, to save queries: every sink reads urgent events before each batch. */
   let lastUrgentPosition = Number.POSITIVE_INFINITY;
-  /** Number of changes of `lastUrgent`, so that the result of an earlier query does not hide an urgent event. */
+  /** Counts changes of `lastUrgentPosition`, so that the result of an earlier query does not hide an urgent event. */
   let lastUrgentChangeCount = 0;
 
   function forgetCachedEvents(): void {
@@ -55,7 +55,6 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     return lastPosition;
   }
 
-  /** Records the events of a committed transaction from the reply of the append statement. */
   function noteCommitted(appending: PreparedEventAppend, [reply]: readonly EventAppendReplyRow[]): EventAppendResult {
     const { before = 0, newEvents = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
     const knownEventIds = listKnownEventIds(appending, new_ordinals);
@@ -203,7 +202,7 @@ export type EventLog = ReturnType<typeof createEventLog>;
 export interface PreparedEventAppend {
   readonly statement: SqlStatement;
   readonly events: readonly Event[];
-  /** Events without repeated ids: the first event of each id. */
+  /** The first event of each id. */
   readonly rows: readonly { readonly event: Event; readonly body: string }[];
 }
 

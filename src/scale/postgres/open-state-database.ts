@@ -16,12 +16,12 @@ import type { StateDatabase, StateDatabaseOptions } from "./state-database.ts";
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const STATEMENT_TIMEOUT_MS = 8_000;
-/** Time limit of an idle transaction: it locks the source's row, so a stalled process must not block others for long. */
+/** Limits idle transactions, because a stalled process with an open transaction blocks others. */
 const IDLE_TRANSACTION_TIMEOUT_MS = 3_000;
 const TRANSACTION_TIMEOUT_MS = 10_000;
 const MIGRATION_TIMEOUT_MS = 10 * 60_000;
 
-/** Time limit of the large transaction of a move: 10 GB of events take some minutes. */
+/** Limits the transaction that moves a state: 10 GB of events take some minutes. */
 const LONG_TRANSACTION_TIMEOUT_MS = 60 * 60_000;
 const LONG_TRANSACTION_LIMITS = { statementMs: LONG_TRANSACTION_TIMEOUT_MS, idleMs: 60_000 };
 

@@ -2,7 +2,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { PostgresSession } from "../../core/postgres/session.ts";
 import { quoteSqlName } from "../../core/postgres/sql-quoting.ts";
 
-/** SQL comment on the table `meta`, by which Plenum recognises its schema. */
+/** Comment on a table, by which Plenum recognises its own schema in PostgreSQL. */
 const STATE_SCHEMA_COMMENT = "The state of a fleet of Plenum";
 
 /**

@@ -50,7 +50,7 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
     for (const set of new Set(sets)) versionBySet.set(set, (versionBySet.get(set) ?? 0) + 1);
   }
 
-  /** Version of the source's state; without the lease, `xmin`, which changes with each update of the source's row. */
+  /** Returns a number that changes with each commit of the source's state. */
   async function readStateVersion(): Promise<number> {
     if (isLeaseHolder) return transactionWriter.commits() + operationCount;
     const { rows: found } = await query("select xmin::text::double precision from source where name = $1", [source]);

@@ -28,7 +28,7 @@ export interface StateDatabaseDescription {
   readonly schemaVersion: number;
   /** The connected server and its version: `db.example:5432, PostgreSQL 15.6`. */
   readonly server: string;
-  /** Setting `synchronous_commit`: with `off` and `local`, committed events can be lost. */
+  /** PostgreSQL's setting `synchronous_commit`; with `off` or `local`, committed events can be lost. */
   readonly synchronousCommit: string;
   readonly dataChecksums: boolean;
   readonly isReplica: boolean;
@@ -72,7 +72,7 @@ export function durabilityWarnings({
   return possibleWarnings.filter((warning) => typeof warning === "string");
 }
 
-/** Possible losses by `synchronous_commit`: https://www.postgresql.org/docs/15/runtime-config-wal.html */
+/** Describes what can be lost with each value of PostgreSQL's setting `synchronous_commit`. */
 const LOSS_BY_SYNCHRONOUS_COMMIT: Readonly<Record<string, string>> = {
   off: "a crash of it loses what it had said to be committed",
   local: "a replica that takes over may lack what it had said to be committed",

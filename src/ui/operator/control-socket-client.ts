@@ -30,7 +30,7 @@ import type {
 } from "./control-socket-routes.ts";
 import type { TagActivity } from "./source-plan-routes.ts";
 
-/** A busy small machine needs seconds even for a ping. */
+/** Limits a ping generously, because a busy small machine needs seconds even for a ping. */
 const PING_TIMEOUT_MS = 5_000;
 const DEFAULT_REQUEST_TIMEOUT_MS = 15_000;
 const PING_INTERVAL_MS = 5_000;
@@ -48,7 +48,7 @@ export class WorkerNotReachable extends Retryable {
   }
 }
 
-/** A busy, stopped or blocked worker accepts the connection and does not respond in time. */
+/** Error of a busy or blocked worker, which accepts a connection and does not respond in time. */
 export class WorkerNotResponding extends Retryable {
   constructor(limitMs: number) {
     super(`A worker is there and does not answer within ${limitMs / 1_000} s.`, {
@@ -60,11 +60,11 @@ export class WorkerNotResponding extends Retryable {
 export interface RequestOptions {
   readonly body?: unknown;
   readonly signal: AbortSignal;
-  /** Time limit in milliseconds; null for none as long as the worker responds to pings. */
+  /** Time limit in milliseconds; null: no limit as long as the worker responds to pings. */
   readonly withinMs?: number | null;
 }
 
-/** Rejects with the failure that the worker sent, WorkerNotReachable, WorkerNotResponding or ConfigError. */
+/** Sends a request to the worker. Rejects with the worker's failure, or if the worker does not respond. */
 export async function callWorker<T>({ stateFolder }: ControlSocket, path: string, options: RequestOptions): Promise<T> {
   const { body, signal, withinMs = DEFAULT_REQUEST_TIMEOUT_MS } = options;
   const requestEndController = new AbortController();
@@ -224,7 +224,7 @@ export function reloadWorkerConfig(socket: ControlSocket, dryRun: boolean, signa
   return callWorker(socket, "/reload", { body: { dryRun }, signal, withinMs: null });
 }
 
-/** Sets or releases the kill switch of a fleet; see `OperatorRouteOptions.fleetWrites` for the result. */
+/** Stops or resumes the tag writes of a fleet; returns false if this failed. */
 export function requestFleetWrites(socket: ControlSocket, writes: FleetWrites, signal: AbortSignal): Promise<boolean> {
   return callWorker(socket, "/writes", { body: writes, signal });
 }
@@ -242,7 +242,6 @@ export const requestStatus = createSocketGetter<StatusReport>("/status");
 export const requestNotReadyReason = createSocketGetter<string | null>("/ready");
 export const requestWorkerLog = createSocketGetter<readonly string[]>("/log");
 export const requestSourcePlan = createSourceGetter<PlanReport>("plan");
-/** UTC time of the last successful run of each job. */
 export const requestLastPollTimes = createSourceGetter<Readonly<Record<string, string>>>("polls");
 
 export function requestTagActivity(socket: ControlSocket, source: string, id: string, signal: AbortSignal) {

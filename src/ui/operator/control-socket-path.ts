@@ -9,7 +9,7 @@ const SOCKET_FILE_NAME = "operator.sock";
 /** Linux allows 107 bytes in the path of a socket, macOS 103. */
 const MAX_SOCKET_PATH_BYTES = 100;
 
-/** Loading built-in modules this way makes the frequent health check a sixth cheaper than an import. */
+/** Loads a built-in module without an import, which makes the frequent health check a sixth cheaper. */
 const loadNodeModule = process.getBuiltinModule;
 const USES_WINDOWS_PIPES = process.platform === "win32";
 
@@ -20,7 +20,7 @@ export function socketPath(stateFolder: string): string {
   return `\\\\.\\pipe\\plenum-${pathDigest.slice(0, 32)}`;
 }
 
-/** Throws ConfigError if the path contains anything but a socket, such as a symbolic link to a socket. */
+/** Finds the control socket of a worker. Throws ConfigError if its path leads to anything but a socket. */
 export function findControlSocket(stateFolder: string): "nothing" | "socket" {
   // A Windows pipe is no file; only a connection shows whether the pipe exists.
   if (USES_WINDOWS_PIPES) return "socket";
@@ -61,7 +61,7 @@ export async function withShortSocketPath<T>(stateFolder: string, use: (path: st
   }
 }
 
-/** Rejects with the system's error; ECONNREFUSED means that no worker listens on the socket. */
+/** Connects to the control socket. Rejects with ECONNREFUSED if no worker listens on it. */
 export function connectToWorker(stateFolder: string, signal?: AbortSignal): Promise<Socket> {
   return withShortSocketPath(
     stateFolder,

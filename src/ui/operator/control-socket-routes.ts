@@ -23,27 +23,27 @@ export interface OperatorRouteOptions {
   /** Reason why the worker serves no requests yet or any more; null while it is ready. */
   readonly notReady: () => string | null;
   readonly work: SourcePlanRouteOptions;
-  /** Reads the configuration file again; a dry run only reports the changes. Absent without a file. */
+  /** Reloads the configuration file; a dry run only reports the changes. Absent if the worker has no file. */
   readonly reload?: (isDryRun: boolean) => Promise<ReloadReport>;
   readonly configuration: () => AcceptedConfiguration;
   /** Kill switch of a fleet; absent in a single worker, whose kill switch is a file in the state folder. */
   readonly fleetWrites?: {
-    /** False while the database has not stored the stop, which then applies to this member only. */
+    /** Returns false if the database has not stored the stop, so that only this member has stopped writing. */
     stop(by: string): Promise<boolean>;
-    /** False if somebody has stopped writing again meanwhile. */
+    /** Returns false if somebody has stopped writing again meanwhile. */
     resume(): Promise<boolean>;
   };
   readonly noSource?: (name: string) => Promise<string>;
   readonly log: () => readonly string[];
 }
 
-/** The configuration contains references to secrets, not the secrets. */
+/** Configuration that the worker uses, with references to secrets in place of the secrets. */
 export interface AcceptedConfiguration {
   readonly file: string | null;
   readonly config: unknown;
 }
 
-/** Failure as sent to the command line, which derives its exit code from `failure`. */
+/** Error as the worker sends it to the command line, which derives its exit code from `failure`. */
 export interface EncodedFailure {
   readonly failure: Failure["kind"];
   readonly message: string;

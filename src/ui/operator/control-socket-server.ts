@@ -12,7 +12,7 @@ const MAX_SOCKET_CONNECTIONS = 64;
 const SOCKET_SERVER_TIMEOUTS = {
   headersTimeout: 5_000,
   requestTimeout: 10_000,
-  // Each check wakes an idle machine, even without connections.
+  // Node.js checks connections at this interval, which wakes an idle machine.
   connectionsCheckingInterval: 10_000,
   keepAliveTimeout: 1_000,
 };

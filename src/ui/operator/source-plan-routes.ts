@@ -10,16 +10,14 @@ import type {
 } from "../../engine/sync/live-tag-state.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 
-/** Current work of a worker for one source, shown by `plenum plan` and `plenum explain`. */
 export interface SourceActivity {
   plan(): Promise<PlanReport>;
   tag(id: string): LiveTagState | null;
   reading(id: string): TagReadClass | null;
-  /** The last tag requests, oldest first. */
   requests(): readonly TracedRequest[];
   counts(): SourceCounts;
   suddenChanges(): readonly SuddenChange[];
-  /** UTC time since when due history gets no request; null while history gets its share of the quota. */
+  /** UTC time since which due history was not requested; null while history gets its share of the quota. */
   historyStarvesSince(): string | null;
   firstInventory(): FirstInventoryReport;
 }

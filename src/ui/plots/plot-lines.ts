@@ -6,7 +6,7 @@ export interface PlotLine {
   readonly value: readonly (number | null)[];
   readonly low?: readonly (number | null)[];
   readonly high?: readonly (number | null)[];
-  /** Seconds that a point covers; without `low` and `high` the median distance of two points. */
+  /** Seconds between two points; their median distance for readings at irregular times. */
   readonly stepS: number;
 }
 
@@ -15,17 +15,17 @@ interface PlotPoint {
   readonly value: number | null;
   readonly low: number | null;
   readonly high: number | null;
-  /** The line has a gap if no further point follows within these seconds. */
+  /** Seconds after which the line has a gap if no further point follows. */
   readonly validS: number;
 }
 
 const MAX_PLOT_POINTS = 1_500;
 const HOUR_SECONDS = 3_600;
-/** A gap begins after this many intervals of a tag without a reading or a logged value. */
+/** The line has a gap if a tag has no reading for this number of its intervals. */
 const READING_VALID_INTERVALS = 3;
 const BUCKET_VALID_INTERVALS = 1.5;
 
-/** Each point is a reading, or a summary of a time step if there are too many readings. */
+/** Builds a plot line whose points are readings, or summaries of time steps if there are too many readings. */
 export function plotLineOfReadings(options: {
   readonly read: Samples;
   readonly logged: readonly { readonly samples: Samples; readonly bucketS: number }[];

@@ -59,7 +59,7 @@ export function createTagPlots({ store, source }: { readonly store: RingDocument
       readings.dropFinished(nowSeconds);
       hourValues.dropFinished(nowSeconds);
     },
-    /** Milliseconds since 1970 until which all values are written; 0 if none is written. */
+    /** Returns the time (milliseconds since 1970) until which all values are written; 0 if none is written. */
     writtenMs: () => writtenMs,
     async samples(id: string, fromMs: number, toMs: number): Promise<Samples> {
       const chunks = await readings.read(tagIndexes.find(id), fromMs, toMs);
@@ -78,13 +78,13 @@ const TAGS_PER_GROUP = 50;
 /** After 33 days without a reading, the rings have no data of the tag, so its index may be reused. */
 const INDEX_REUSE_DAYS = 33;
 
-/** Up to 50 tags in the order of their indexes. `days`: last day of a reading, in days since 1970. */
+/** Stored ids of up to 50 tags in the order of their indexes. `days`: last day with a reading, in days since 1970. */
 interface PackedTagIndexes {
   readonly ids: readonly string[];
   readonly days: readonly number[];
 }
 
-/** Numbers the tags, so that chunks need not contain tag ids. */
+/** Gives each tag a number, so that stored chunks need not contain tag ids. */
 export function createTagIndexes() {
   const indexByTagId = new Map<string, number>();
   const ids: string[] = [];
@@ -119,7 +119,7 @@ export function createTagIndexes() {
       const [from, to] = [group * TAGS_PER_GROUP, (group + 1) * TAGS_PER_GROUP];
       return { ids: ids.slice(from, to), days: lastReadDays.slice(from, to) };
     },
-    /** Without stored tag ids, the indexes of the group stay unused. */
+    /** Loads the tag ids of a group; if they are not stored, the numbers of the group stay unused. */
     load(group: number, packed: PackedTagIndexes | undefined, today: number): void {
       if (packed === undefined) ids.length = Math.max(ids.length, (group + 1) * TAGS_PER_GROUP);
       for (const [n, id] of packed?.ids.entries() ?? []) {
@@ -136,7 +136,7 @@ export function createTagIndexes() {
 
 type RingDocumentStore = Pick<Store, "commit" | "document" | "documents">;
 
-/** While writes fail, a further time range displaces the oldest range in memory. */
+/** While writes fail, the oldest time range in memory is dropped beyond this number of ranges. */
 const MAX_UNWRITTEN_TIME_RANGES = 12;
 
 interface TagDataChunk<T> {

@@ -21,7 +21,7 @@ export interface ChunkFormat<T, Reading> {
   first(atS: number, reading: Reading): T;
   more(data: T, atS: number, reading: Reading): T;
   join(before: T, after: T): T;
-  /** `begin`: start of the time range, seconds since 1970. */
+  /** Writes the data of one tag. `begin`: start of the time range, seconds since 1970. */
   write(writer: ByteWriter, value: T, begin: number): void;
   read(reader: ByteReader, begin: number): T;
 }

@@ -76,7 +76,7 @@ interface StoredAlarmCounts {
 
 const RAISED_ALARMS_KEY = "raised";
 const ALARM_COUNT_RETENTION_MS = 31 * 86_400_000;
-/** More of the latest events are read until one of them was counted before. */
+/** Numbers of latest alarm events to read, until one of them was counted before. */
 const ALARM_EVENT_READ_LIMITS = [50, 1_000, 50_000];
 
 /** Counts raised alarms by UTC day, because the event log deletes events sooner than after a plotted month. */
@@ -140,7 +140,7 @@ export interface RefusedRequest {
 
 const REFUSED_REQUESTS_KEY = "refused";
 const MAX_REFUSALS = 50;
-/** Repeats are left out, so that an outage does not displace all other refusals. */
+/** A refusal is not stored again within this time, so that an outage does not displace all others. */
 const REPEATED_REFUSAL_MS = 3_600_000;
 
 /** Holds the latest requests of each source that the service refused or failed. */

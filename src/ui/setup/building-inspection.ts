@@ -83,7 +83,7 @@ async function listTagsBySite(
   };
   for (const site of siteTagLists)
     await readTagPage(site).catch((error: unknown) => {
-      // The user may lack a permission at one site; the other sites still count.
+      // If the user may not list the tags of one site, the tags of other sites still count.
       if (!isForbiddenError(error) || siteIds.length === 1) throw error;
     });
   for (const site of siteTagLists) {
@@ -138,7 +138,7 @@ export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Buildi
   const listedTagCount = siteTagLists.reduce((sum, site) => sum + site.listed.length, 0);
   return {
     token,
-    /** `tags` is null for a site that was not inspected. */
+    /** Sites with the number of their tags; null for a site that was not inspected. */
     sites: token.sites.map((site) => ({ ...site, tags: tagsBySite.get(site.id)?.total ?? null })),
     ...{ units, tags, listed: listedTagCount, isEstimate: listedTagCount < tags },
     systems: systems

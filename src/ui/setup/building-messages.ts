@@ -70,7 +70,7 @@ export function buildingWarnings({ isEstimate, listed, tags, token, sites }: Bui
   return possibleWarnings.filter(([applies]) => applies).map(([, warning]) => warning);
 }
 
-/** `Token "Plenum" of Kari Nordmann, valid until 2027-11-02` */
+/** Returns a text such as `Token "Plenum" of Kari Nordmann, valid until 2027-11-02`. */
 export function tokenMessage({ token }: Pick<BuildingSummary, "token">, nowMs: number): PageMessage {
   const values = { token: token.name, user: token.user.name };
   if (token.expiresAt === null) return message('Token "{token}" of {user}, which never expires', values);
@@ -82,7 +82,7 @@ export function tokenMessage({ token }: Pick<BuildingSummary, "token">, nowMs: n
     : message('Token "{token}" of {user}, which expires in {days} days ({date})', { ...values, days, date });
 }
 
-/** `about 312 tags (°C 73, % 51, no unit 17)` */
+/** Returns a text such as `about 312 tags (°C 73, % 51, no unit 17)`. */
 export function tagCountText(building: BuildingSummary): string {
   const unitTexts = building.units.map(({ unit, tags }) => `${unit === "" ? "no unit" : unit} ${tags}`);
   const count = englishText(tagCountMessage(building));

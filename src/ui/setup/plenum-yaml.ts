@@ -11,7 +11,7 @@ export interface ConfigurationValues {
   readonly tokenFile: string;
   readonly caFile: string | null;
   readonly timeZone: string;
-  /** Null if events go to files. */
+  /** URL of the MQTT broker; null if events are written to files. */
   readonly mqttUrl: string | null;
   readonly stateFolder: string;
   readonly eventsFolder: string;
@@ -67,7 +67,7 @@ function yamlHeaderLines({ baseUrl, date }: ConfigurationValues, building: Build
   ];
 }
 
-/** The service would reject requests for lists that the token may not read. */
+/** Builds lines that switch off lists that the token may not read, because the service would reject them. */
 function disabledScheduleLines({ token }: BuildingSummary): readonly string[] {
   const forbiddenLists = ["alarms", "tags", "gateways", "hosts", "systems"].filter(
     (list) => !token.abilities.includes(`read:${list}`),

@@ -52,7 +52,7 @@ export const INTERVALS_MS: readonly number[] = [
 
 const SHORTEST_PROPOSED_STEP = INTERVALS_MS.indexOf(30_000);
 const MIN_METER_INTERVAL_MS = 15 * MINUTE_MS;
-/** The rest of the quota is for backfill, manual requests and growth. */
+/** Share of the quota that proposed intervals may use; the rest is for backfill, manual requests and growth. */
 const TARGET_QUOTA_SHARE = 0.8;
 
 /** Returns the shortest intervals that use at most 80 % of the quota. `planOf` computes the use of the quota. */
@@ -85,7 +85,7 @@ export function proposeChoices(
   return choicesForIntervalStep(lowStep);
 }
 
-/** A longer interval costs fewer requests and loses no point of history. */
+/** Chooses the interval of history requests: a longer one costs fewer requests and loses no value. */
 export function historyPollMs(tags: number): number {
   if (tags > 4_000) return DAY_MS;
   return tags > 1_000 ? 6 * HOUR_MS : HOUR_MS;

@@ -186,7 +186,7 @@ type SetupEntryCode = ReturnType<typeof createSetupEntryCode>;
 
 const CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
-/** A person types this code from the terminal into one browser, which gets a session key. */
+/** Creates the code that a person types from the terminal into one browser, which then gets a session key. */
 function createSetupEntryCode(clock: Pick<Clock, "monotonic">) {
   const codeLetters = Array.from({ length: 8 }, () => CODE_LETTERS[randomInt(CODE_LETTERS.length)]).join("");
   const key = randomBytes(32).toString("base64url");

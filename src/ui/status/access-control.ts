@@ -23,7 +23,7 @@ export interface PageCredentials {
 
 const MIN_PASSWORD_LENGTH = 12;
 
-/** Null if no password is configured. Throws `ConfigError` when a password is missing or too short. */
+/** Reads the passwords of the page; null if none is configured. Throws `ConfigError` for a short password. */
 export function readPageCredentials(config: StatusConfig, environment?: ProcessEnv): PageCredentials | null {
   function readPassword(option: "password" | "viewer_password" | "metrics_token"): Secret | null {
     const ref = config[option];
@@ -39,7 +39,7 @@ export function readPageCredentials(config: StatusConfig, environment?: ProcessE
   return operator && { operator, viewer: readPassword("viewer_password"), scraper: readPassword("metrics_token") };
 }
 
-/** Compares in constant time; null for wrong credentials. */
+/** Returns the role of a visitor; null for wrong credentials. Compares in constant time. */
 function authorizedRole(authorization: string, { operator, viewer, scraper }: PageCredentials): VisitorRole | null {
   const [, scheme = "", given = ""] = /^(Basic|Bearer) +([\x21-\x7e]+)$/i.exec(authorization) ?? [];
   const basicAuthHeader = (user: string, password: Secret) =>
@@ -63,9 +63,9 @@ export function isSameSecret(given: string, expected: string): boolean {
 const FREE_PASSWORD_GUESSES = 5;
 /** A wrong password is forgotten after this time, so an address may try 5 at once, then two a minute. */
 const GUESS_FORGET_MS = 30_000;
-/** Limits the count, so that an attack of hours does not delay the address for hours. */
+/** Limits the counted guesses, so that an attack of hours does not delay the address for hours. */
 const MAX_COUNTED_GUESSES = 10;
-/** The page waits 5 s for a response, so the longest delay is shorter. */
+/** Each further wrong password adds this delay, which stays below the 5 s that the page waits. */
 const GUESS_DELAY_STEP_MS = 1_000;
 const MAX_GUESS_DELAY_MS = 4_000;
 /** Beyond this number of addresses, the address with the fewest wrong passwords is removed first. */
@@ -73,7 +73,7 @@ const MAX_GUESSING_ADDRESSES = 1_000;
 
 /** Counts wrong passwords per address. Only time reduces the count: a viewer could reset it with the viewer's password. */
 export function guessCounter(clock: Pick<Clock, "monotonic">) {
-  /** Monotonic time at which all wrong passwords of an address are forgotten. */
+  /** By address: monotonic time at which its wrong passwords are forgotten. */
   const forgottenAtMs = new Map<string, number>();
   function removeExpiredGuesses(nowMs: number): void {
     for (const [owner, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(owner);
@@ -117,7 +117,7 @@ export function roleOfRequest(context: Context): VisitorRole | null {
 /** Emergency stop of writing: the only change that needs no password when none is configured. */
 export const STOP_WRITES_PATH = "/api/writes/stop";
 
-/** Without a configured password, requests to our own host names may look and stop writing. */
+/** Checks who may use the page; without a configured password, everybody may look and stop writing. */
 export function guardPage(options: PageGuardOptions): MiddlewareHandler {
   const checkHostName = knownHosts(options.config.host);
   const checkPassword = createPasswordCheck(options);
@@ -248,7 +248,7 @@ export function visitorName(context: Context, config: Pick<StatusConfig, "truste
   return proxyUserName(context, config) ?? "the status page";
 }
 
-/** The proxy puts the client's address last in the header; clients can forge the earlier addresses. */
+/** Returns the address that the proxy puts last in the header, because clients can forge the earlier ones. */
 function visitorAddress(context: Context, proxy: string | undefined): string {
   const forwarded = context.req.header("x-forwarded-for")?.split(",").at(-1)?.trim() ?? "";
   return clientOfAddress((isFromProxy(context, proxy) && forwarded) || (socketOfRequest(context).remoteAddress ?? ""));

@@ -28,7 +28,7 @@ export interface AlarmRow {
 /** GET /api/alarms?source&site&priority&limit */
 export interface AlarmList {
   readonly priorities: Readonly<Record<string, number>>;
-  /** Highest priority first, then the newest; at most `limit` alarms of the requested priority. */
+  /** Alarms of the requested priority, the most urgent first, at most `limit`. */
   readonly rows: readonly AlarmRow[];
 }
 
@@ -171,7 +171,7 @@ function listEpisodes(source: string, newestFirst: readonly AlarmEvent[], last: 
   return [last, ...earlierSummaries].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
 }
 
-/** Steps that the event log no longer contains are derived from the alarm itself. */
+/** Lists the steps of an alarm; steps that the event log no longer contains come from the alarm itself. */
 export function alarmTimeline(alarm: Alarm, newestFirst: readonly AlarmEvent[]) {
   const loggedTimelineSteps = newestFirst
     .toReversed()
@@ -212,7 +212,7 @@ function acknowledgementText({ acknowledgedBy, acknowledgedMessage }: Alarm): st
   return `Acknowledged${acknowledgedBy === null ? "" : ` by ${acknowledgedBy}`}${message}`;
 }
 
-/** Finds the tag that has the name in the alarm; null if no tag or several tags have this name. */
+/** Finds the tag that an alarm names; null if no tag or several tags have this name. */
 async function tagNamedByAlarm({ tags }: Pick<ResponseContext, "tags">, source: string, alarm: Alarm) {
   const matchingTag = findTag(alarm, await tags.ofSite(source, alarm.site.id));
   return matchingTag && { source, id: matchingTag.tag.id, displayName: matchingTag.name };

@@ -9,7 +9,7 @@ export type CachedDocuments = ReturnType<typeof createCachedDocuments>;
 export const WATCHED_DATA_AGE_MS = 1_000;
 export const SLOW_DATA_AGE_MS = 15_000;
 
-/** Responses to all open pages share these values, which must not be changed. */
+/** Caches stored documents for all open pages; callers must not change the documents. */
 export function createCachedDocuments(store: Pick<Store, "documents" | "version">, clock: Pick<Clock, "monotonic">) {
   const computed = createValueCache(clock);
   const documentCountBySet = new Map<string, number>();

@@ -12,7 +12,7 @@ export interface CommandRow {
   readonly requested: TagValue;
   readonly by: string;
   readonly at: string;
-  /** accepted, sending, confirmed, mismatch, rejected, expired, unknown … */
+  /** State of the command, such as accepted, sending, confirmed, rejected or unknown. */
   readonly state: string;
   readonly words: string;
 }
@@ -53,7 +53,7 @@ interface AuditCommandDetail {
   readonly message?: string;
 }
 
-/** Newest first, without commands that began before the first record. */
+/** Lists commands, newest first, without commands that began before the first record. */
 function commandsFromAudit(records: readonly LogRecord<AuditRecord>[]): readonly CommandRow[] {
   const rowById = new Map<string, CommandRow>();
   for (const { body, damaged } of records) {

@@ -8,7 +8,7 @@ export const REQUEST_TIMEOUTS = {
   headersTimeout: 10_000,
   requestTimeout: 30_000,
   keepAliveTimeout: 5_000,
-  // Each check wakes an idle machine, even without connections.
+  // Node.js checks connections at this interval, which wakes an idle machine.
   connectionsCheckingInterval: 4_000,
 } satisfies ServerOptions;
 
@@ -44,7 +44,7 @@ function isSendingResponse({ exchange }: OpenConnection): boolean {
   return exchange?.response.writableEnded === true;
 }
 
-/** `nearAddress`: address of the proxy. */
+/** Limits open connections. `nearAddress`: address of the proxy. */
 export function limitConnections(
   server: Server,
   nearAddress: string | null = null,
@@ -80,7 +80,7 @@ export function limitConnections(
     socket.once("close", () => openConnections.delete(socket));
   });
 
-  // Runs before the handler of the request, because a short response ends at once.
+  // This listener runs before the handler of the request, because a short response ends at once.
   server.prependListener("request", (request: IncomingMessage, response: ServerResponse) => {
     const connection = openConnections.get(request.socket);
     if (connection === undefined) return;
@@ -119,7 +119,7 @@ export function listen(server: NetServer, target: ListenOptions, explain: (error
   });
 }
 
-/** A stop closes every connection and then calls `onClosed`. */
+/** Wraps an HTTP server as a service; its stop closes every connection and then calls `onClosed`. */
 export function listeningService(
   name: string,
   open: () => Promise<Server>,

@@ -11,13 +11,13 @@ import type { Status, StatusHealth } from "./status-report.ts";
 export interface Readiness {
   readonly ready: boolean;
   readonly reasons: readonly NotReadyReason[];
-  /** Incomplete inventories, which do not affect readiness; absent if there are none. */
+  /** Notes about incomplete inventories, which do not affect readiness. */
   readonly notes?: readonly string[];
 }
 
 interface NotReadyReason {
   readonly reason: "starting-or-stopping" | "poll-late" | "commit-failed" | "disk-full" | "sink-blocked";
-  /** `source/campus/alarms`, `sink/lake`, `state`, `worker`. */
+  /** Part that is not ready, such as `source/campus/alarms`, `sink/lake`, `state` or `worker`. */
   readonly subject: string;
   readonly message: string;
 }
@@ -98,7 +98,7 @@ function blockedSinkReason({ name, state, since }: RunningSink, nowMs: number): 
   return [{ reason: "sink-blocked", subject: `sink/${name}`, message }];
 }
 
-/** A site without alarms of a priority has the value 0, because an absent value means unknown. */
+/** Priorities whose metric is 0 without alarms, because an absent metric means unknown. */
 const ALARM_PRIORITIES = ["A", "B", "C"];
 
 /** Sets the gauges before each scrape. An unknown number is absent, which is not 0. */

@@ -19,7 +19,6 @@ export type JobDueTime = (lastMs: number) => number | null;
 /** Due times of a source's jobs, in display order. Jobs that are `off` are not displayed. */
 export type JobDueTimes = ReadonlyMap<string, JobDueTime | "off">;
 
-/** After a start, each job has this time for its first poll. */
 const FIRST_POLL_WAIT_MS = 3 * 60_000;
 
 /** Ages use the monotonic clock, because the wall clock jumps when a suspended machine resumes. */
@@ -27,7 +26,7 @@ export function jobReports(options: {
   readonly polls: ReadonlyMap<string, StoredJobState>;
   /** Last successful polls since the start; the stored polls can be a minute old. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
-  /** Time of the newest value, used as the last live read if no worker reports one. */
+  /** Time of the newest value, which stands for the last live read if no worker is running. */
   readonly newestValue?: string | null;
   readonly dueTimes: JobDueTimes;
   readonly started: PollTime | null;
@@ -44,7 +43,7 @@ export function jobReports(options: {
     return storedTime !== null && started !== null && Date.parse(storedTime) < started.atMs ? storedTime : null;
   }
 
-  /** Negative if the poll is late; null if it is never late. */
+  /** Returns the milliseconds until a job is late; negative for a late job, null for one that is never late. */
   function msUntilJobIsLate(dueTime: JobDueTime, last: PollTime | undefined, stored: string | null): number | null {
     const msUntilDueAfter = (lastMs: number, elapsedMs: number) => {
       const dueAtMs = dueTime(lastMs);
@@ -116,7 +115,7 @@ export function countReliabilityOf(
 ): CountReliability {
   if (isOff) return { state: "off", at: null, held };
   const at = job?.lastSuccess ?? null;
-  // A partial reading without results counts as no reading.
+  // A list that was read in part without any result counts as not read.
   if (job === undefined || at === null || (job.partly && held === 0)) return { state: "never", at: null, held };
   if (job.late || !isAvailable) return { state: "old", at, held };
   return { state: job.partly ? "part" : "whole", at, held };

@@ -29,7 +29,7 @@ export interface SourceHolder {
 /** Responses to the page. Times are UTC, in plotted columns in seconds since 1970. Null is unknown, not 0. */
 export interface PageApi {
   readonly sources: readonly string[];
-  /** Member of the fleet that holds a source; null for an unconfigured source. Absent without a fleet. */
+  /** Returns the fleet member that polls a source; null for an unconfigured source. Absent without a fleet. */
   holderOf?(source: string): Promise<SourceHolder | null>;
   sinkNames(): Promise<readonly string[]>;
   tags(query: TagsQuery): Promise<TagListResponse>;
@@ -163,7 +163,7 @@ const DeadLetterRetryBody = z.strictObject({
     .optional(),
 });
 
-/** Accepted commands wait, or their result is not known yet. */
+/** States of commands whose result is not known yet, or that succeeded. */
 const ACCEPTED_STATES: ReadonlySet<string> = new Set(["accepted", "sending", "confirmed", "accepted-unverified"]);
 const MAX_LATEST_COMMANDS = 50;
 const UNRECORDED_WRITE_MESSAGE =

@@ -26,7 +26,7 @@ function joinFirstNames(words: readonly string[], total = words.length): string 
   return `${words.slice(0, MAX_LISTED_NAMES).join(", ")}${unlistedCount > 0 ? ` and ${unlistedCount} more` : ""}`;
 }
 
-/** Worst first. A page without warnings must never hide that something fails. */
+/** Returns all warnings of the status page, the worst first. */
 export function statusWarnings(
   report: {
     readonly sources: readonly SourceReport[];
@@ -96,7 +96,7 @@ function damagedRowsWarning(damaged: StateReport["damaged"]): string {
   return `Damaged rows of the state were found and set aside, the last at ${lastFoundAt}: ${joinFirstNames(damagedRowTexts)}${damageKindsSuffix}. Check the disk and the memory of this machine; \`plenum state check\` says more.`;
 }
 
-/** If the service is unavailable, warnings about its lists and sites are left out. */
+/** Warns about an unavailable service, otherwise about its unavailable lists and sites. */
 function availabilityWarnings({ name, health, jobs, lostSites, unavailable }: SourceReport): WarningTexts {
   const serviceOutage = unavailable.find(({ job }) => job === null);
   if (serviceOutage !== undefined) {

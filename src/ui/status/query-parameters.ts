@@ -34,7 +34,6 @@ export const TagsQuery = querySchema({
   site: site.optional(),
   search: z.string().max(200, "Search for 200 characters at most.").optional(),
   show: enumParameter("show", ["all", "bad", "stale", "unread"]).default("all"),
-  /** `-` sorts in descending order. */
   sort: enumParameter("sort", TAG_SORT_ORDERS).default("name"),
   offset: wholeNumberText("offset", 0, 1_000_000).default(0),
   limit: limit.default(100),
@@ -62,7 +61,7 @@ export const PlotQuery = querySchema({
   source,
   tag: requiredText("tag"),
   span: enumParameter("span", ["6h", "24h", "7d", "30d"]),
-  /** True if requests to the service may fill gaps of the plot. */
+  /** True if the plot may request missing history from the service. */
   fetch: z
     .literal("1", { error: "fetch is 1, or left out." })
     .optional()

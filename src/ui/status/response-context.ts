@@ -17,7 +17,6 @@ export interface SinkAddress {
   readonly text: string;
 }
 
-/** Limits of a tag that may be written. */
 export interface TagWriteLimits {
   readonly type: "number" | "boolean";
   readonly min: number | null;
@@ -27,7 +26,7 @@ export interface TagWriteLimits {
   readonly closed: string | null;
 }
 
-/** Requests history in the spare part of the quota; null when no worker runs for the source. */
+/** Requests history with spare quota; returns null if no worker is running for the source. */
 export type FetchHistory = (
   source: string,
   query: Omit<HistoryQuery, "timeZone">,
@@ -40,7 +39,7 @@ export interface RunningWorker {
   sinks(): readonly RunningSink[];
   /** Topics or queries of the sinks whose filters pass the event. */
   addressesOf(event: Event): Promise<readonly SinkAddress[]>;
-  /** Null for a tag that may not be written. */
+  /** Returns the limits of values to write; null for a tag that may not be written. */
   writable(source: string, tagId: string): Promise<TagWriteLimits | null>;
   allowedPerMinute(source: string): number;
   readonly fetchHistory: FetchHistory;
@@ -50,7 +49,7 @@ export interface PageApiOptions {
   readonly clock: Clock;
   readonly store: Store;
   readonly sources: readonly string[];
-  /** A sink without a filter receives all events. */
+  /** Returns the sinks and their filters; a sink without a filter receives all events. */
   readonly sinksAndFilters: () => {
     readonly sinks: readonly string[];
     readonly filterBySink: ReadonlyMap<string, LagFilter>;

@@ -34,14 +34,14 @@ export function isSilenceActive({ from, to }: Silence, at: string): boolean {
   return from <= at && to > at;
 }
 
-/** Null if no silence covers the alarm. */
+/** Returns the silence that covers the alarm longest; null if none covers it. */
 export function longestSilenceFor(silences: readonly Silence[], source: string, alarm: Alarm): AppliedSilence | null {
   const coveringSilences = silences.filter((silence) => isAlarmSilenced(silence, source, alarm));
   const [longest] = coveringSilences.sort((a, b) => b.to.localeCompare(a.to));
   return longest === undefined ? null : { to: longest.to, reason: longest.reason, madeBy: longest.madeBy };
 }
 
-/** Active silences first, then future silences that may concern the requested site; `at` is UTC. */
+/** Lists active silences, then future silences that may concern the requested site. `at`: UTC time. */
 export async function silenceRows(
   cache: CachedDocuments,
   sources: readonly string[],
@@ -96,7 +96,7 @@ export type SilenceStore = Pick<Store, "commit" | "document" | "documents">;
 export interface SilenceRouteOptions {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
   readonly clock: Pick<Clock, "now">;
-  /** Null for a source of another member of the fleet. */
+  /** Returns the store of a source; null if another member of the fleet holds the source. */
   readonly silencesOf: (source: string) => SilenceStore | null;
   readonly endSilence: (id: string, at: string, by: string | null) => Promise<boolean>;
 }

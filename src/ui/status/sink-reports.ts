@@ -9,7 +9,7 @@ export interface SinkReport {
   readonly state: string;
   readonly since: string | null;
   readonly problem: string | null;
-  /** Undelivered events, and events that are sent again; upper bounds unless `exact`. */
+  /** `depth`: undelivered events; `again`: events to send again. Both are upper bounds unless `exact`. */
   readonly depth: number | null;
   readonly again: number | null;
   readonly exact: boolean;

@@ -27,7 +27,7 @@ import { lastDayColumns } from "./sink-reports.ts";
 export interface ConfiguredSource {
   readonly name: string;
   readonly origin: string;
-  /** Without due times, only jobs that ran are reported, and none is late. */
+  /** Due times of the jobs; without them, only jobs that ran are reported, and none is late. */
   readonly dueTimes?: JobDueTimes;
 }
 
@@ -112,7 +112,7 @@ async function readSourcePolls(
     ...(newestValue === undefined ? {} : { newestValue }),
   });
   const lostSites: (StoredUnavailability & { readonly siteId: number })[] = [];
-  /** `job` is null if the whole service is unavailable. */
+  /** Lists that cannot be read. `job` is null if the whole service is unavailable. */
   const unavailable: (StoredUnavailability & { readonly job: string | null })[] = [];
   for (const [key, { since, reason }] of availability) {
     const job = key.startsWith(JOB_KEY) ? key.slice(JOB_KEY.length) : null;
@@ -131,7 +131,7 @@ async function readSourcePolls(
   return { jobs, lostSites, readingWith, token: token ?? null, unavailable };
 }
 
-/** Times are UTC; null is unknown, not 0. Without a running worker, only stored state is known. */
+/** State of a source for the status page. Null means unknown, not 0. */
 export type SourceReport = Awaited<ReturnType<typeof sourceReport>>;
 
 export async function sourceReport(
@@ -206,7 +206,7 @@ export async function sourceReport(
     oldestValue: oldest,
     history: historyReport(history),
     historyStarvesSince: live?.historyStarvesSince?.() ?? null,
-    /** Time of this machine minus the time of the service. */
+    /** Milliseconds by which this machine's clock is ahead of the service's clock. */
     clockSkewMs: live?.clockSkewMs ?? null,
     setAside: [...setAside].map(([id, { until, reason }]) => {
       const displayName = tags.get(id)?.value.displayName ?? id;

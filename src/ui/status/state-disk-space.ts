@@ -26,14 +26,14 @@ export function readDiskSpace(file: string): DiskSpace {
 }
 
 const GIBIBYTE = 1024 ** 3;
-/** With fewer free bytes the disk counts as full: the write-ahead log alone can take 16 MiB. */
+/** A disk with fewer free bytes counts as full, because the write-ahead log alone can take 16 MiB. */
 const DISK_FULL_BYTES = 64 * 1024 ** 2;
 
 export function isDiskFull(free: number | null): free is number {
   return free !== null && free < DISK_FULL_BYTES;
 }
 
-/** 10 free GiB are always enough, because a worker does not write as much in weeks. */
+/** Returns true for a nearly full disk; 10 free GiB are always enough, as a worker writes less in weeks. */
 export function isDiskAlmostFull(free: number, diskBytes: number): boolean {
   return free < Math.max(GIBIBYTE, Math.min(0.1 * diskBytes, 10 * GIBIBYTE));
 }

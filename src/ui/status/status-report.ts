@@ -25,7 +25,7 @@ import { type DiskSpace, readDiskSpace, type StateReport } from "./state-disk-sp
 export interface StatusReport {
   readonly version: string;
   readonly now: string;
-  /** Null if no worker is running; the report then contains the stored state. */
+  /** Start of the worker; null if none is running and the report contains the stored state. */
   readonly startedAt: string | null;
   readonly member?: string;
   readonly notices: readonly string[];
@@ -59,7 +59,7 @@ export interface StatusOptions {
   readonly clock: Clock;
   readonly store: Store;
   readonly sources: readonly ConfiguredSource[];
-  /** Names of the configured sinks; by default, the sinks of the running worker. */
+  /** Names of the configured sinks; if absent, the sinks of the running worker are reported. */
   readonly sinks?: readonly string[];
   readonly filterBySink?: ReadonlyMap<string, LagFilter>;
   readonly live: RunningWorkerState | null;
@@ -70,7 +70,7 @@ export interface Status {
   health(): Promise<StatusHealth>;
   alarms(): Promise<readonly AlarmRow[]>;
   sinks(): Promise<readonly SinkReport[]>;
-  /** Silences are never cached, so that a change is visible at once. */
+  /** Lists silences, which are never cached, so that a change is visible at once. */
   silences(scope: ScopeQuery): Promise<readonly SilenceRow[]>;
 }
 

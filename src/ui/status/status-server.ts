@@ -181,7 +181,6 @@ export function createStatusServer(options: StatusServerOptions): StatusServer {
   let address: AddressInfo | undefined;
   const statusService = listeningService("status", async () => {
     const { fetch } = statusRoutes(options);
-    // The default is an HTTP/1.1 server, which has these time limits.
     const httpServer = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMEOUTS }) as Server;
     limitConnections(httpServer, trusted_proxy?.address);
     await listen(httpServer, { host, port }, (error) => statusListenError(error, host, port));

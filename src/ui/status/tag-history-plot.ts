@@ -10,7 +10,7 @@ import type { PlotQuery } from "./query-parameters.ts";
 import type { FetchHistory, ResponseContext } from "./response-context.ts";
 import type { TagRow } from "./tag-index.ts";
 
-/** State of filling gaps of a plot: idle | asked (poll again) | refused, with the reason | off. */
+/** Whether missing history of a plot is being requested. `asked`: the page should poll again. */
 export interface HistoryFetchState {
   readonly state: "idle" | "asked" | "refused" | "off";
   readonly why: string | null;
@@ -111,7 +111,7 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
     },
     state: (range: HistoryRange): HistoryFetchState => cachedFetchState(range) ?? { state: "idle", why: null },
     samples: samplesOfRange,
-    /** Changes whenever the samples of the range change. */
+    /** Returns a number that changes whenever the history of the range changes. */
     version: (range: HistoryRange) => cachedSeriesByKey.get(seriesKey(range))?.version ?? 0,
     stop: () => stopController.abort(new Error("stopping")),
   };
@@ -136,7 +136,7 @@ function wholeSecondIso(ms: number): string {
 
 export type PlotResponse = Awaited<ReturnType<typeof plotResponse>>;
 
-/** `log`: resolution of the history that fills gaps. */
+/** Time spans of a plot. `log`: resolution of the history that fills gaps between readings. */
 const PLOT_SPANS = {
   "6h": { hours: 6, log: "5m", byHour: false, maxAgeMs: 3_000 },
   "24h": { hours: 24, log: "5m", byHour: false, maxAgeMs: 10_000 },
@@ -144,7 +144,7 @@ const PLOT_SPANS = {
   "30d": { hours: 720, log: "1h", byHour: true, maxAgeMs: 60_000 },
 } as const;
 
-/** Searching this many events takes 0.1 s. */
+/** Limits a search of the event log: this number of events takes 0.1 s. */
 const MAX_SEARCHED_EVENTS = 75_000;
 const MAX_HISTORY_EVENTS = 2_000;
 const LOGGED_SAMPLES_CACHE_MS = 60_000;
@@ -221,7 +221,7 @@ function emittedSamples(
   });
 }
 
-/** Of points with equal times, the later point counts. */
+/** Sorts points by time; of points with equal times, the later point counts. */
 function sortByTime(points: readonly (readonly [time: number, value: number | null])[]): Samples {
   const sortedPoints = [...new Map(points)].filter(([time]) => Number.isFinite(time)).sort(([a], [b]) => a - b);
   return { times: sortedPoints.map(([time]) => time), values: sortedPoints.map(([, value]) => value) };

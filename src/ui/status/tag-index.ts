@@ -25,9 +25,9 @@ export interface IndexedTag {
 export interface TagRow extends IndexedTag {
   readonly value: TagValue;
   readonly quality: TagValueQuality | null;
-  /** Only with the quality `stale`. */
+  /** Reason why the value is stale; null for any other quality. */
   readonly staleReason: StaleReason | null;
-  /** Time of the last reading; of a stale value, of the last good reading. */
+  /** Time of the last reading; for a stale value, time of the last good reading. */
   readonly time: string | null;
   readonly class: string | null;
 }
@@ -182,7 +182,7 @@ function rankTags(tags: readonly RankedTag[]): void {
   for (const [n, tag] of sortedBySite.entries()) tag.bySite = n;
 }
 
-/** Sorted by age, the youngest value comes first. Tags without a value always come last. */
+/** Numbers by which tags are sorted; tags without a value always come last. */
 const TAG_SORT_KEYS: Readonly<Record<string, (tag: TagValueState) => number | null>> = {
   name: ({ named }) => named.byName,
   site: ({ named }) => named.bySite,

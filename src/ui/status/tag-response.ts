@@ -66,7 +66,7 @@ async function offlineGatewayName({ cache }: ResponseContext, { source, siteId }
   return id === undefined ? null : (gateways.get(id)?.value.displayName ?? id);
 }
 
-/** Time and reason of the next reading, or the reason why the tag is not read. */
+/** Returns time and reason of the next reading, or the reason why the tag is not read. */
 async function nextTagReading({ store, live }: ResponseContext, source: string, id: string) {
   const reading = live.tag(source, id);
   if (reading !== null) {
@@ -85,7 +85,7 @@ async function nextTagReading({ store, live }: ResponseContext, source: string, 
   return { everySeconds: null as number | null, next: { at: null as string | null, why } };
 }
 
-/** Active alarms whose name fits this tag and no other tag of the site. */
+/** Finds active alarms whose name fits this tag and no other tag of the site. */
 async function tagAlarms({ cache, tags }: ResponseContext, { siteId, source, tag }: TagRow) {
   if (siteId === null) return [];
   const nearbyTags = await tags.ofSite(source, siteId);
@@ -109,7 +109,7 @@ function sampleTagEvent({ source, siteId, tag, value, quality, time }: TagRow): 
   });
 }
 
-/** State of the tag's history at each resolution, and of the totals of each resolution. */
+/** Lists the state of the tag's history at each resolution. */
 async function historyLogStates(store: Store, source: string, id: string) {
   const seriesNames = RESOLUTIONS.flatMap((resolution) => [resolution, `${resolution} total`]);
   const historyLedgers = await Promise.all(

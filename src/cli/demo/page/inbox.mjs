@@ -6,7 +6,7 @@ const RESPONSE_TIMEOUT_MS = 5000;
 const cardList = document.querySelector("ol");
 const connectionWarning = document.querySelector(".gone");
 const emptyInboxText = document.querySelector(".empty");
-/** Cards of shown messages by message id, with the number of edits that each card shows. */
+/** By message id: the message's card on the page, and the number of edits that the card shows. */
 const cardsById = new Map();
 
 function buildElement(name, className, ...content) {

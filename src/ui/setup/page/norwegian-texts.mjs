@@ -1,6 +1,5 @@
 /** Norwegian (bokmål) texts of the setup, by the English text. Messages of the service or this machine stay in English. */
 export const NORWEGIAN = {
-  // Frame
   "Loading …": "Laster …",
   "Set up Plenum": "Sett opp Plenum",
   ...{ setup: "oppsett", Steps: "Trinn", code: "kode", building: "bygg", wishes: "ønsker", done: "ferdig" },
@@ -10,14 +9,12 @@ export const NORWEGIAN = {
   "The server does not understand this request. Load the page again.":
     "Siden spurte om noe som ikke finnes; last den på nytt.",
   "The request is too long.": "Det er for langt.",
-  // Code
   "Enter the code": "Skriv inn koden",
   "The terminal shows the code. You started Plenum there with:": "Koden står i terminalen der du startet Plenum med:",
   Code: "Kode",
   "This is not the code. The terminal shows the code for one browser.":
     "Dette er ikke koden. Den står i terminalen, og gjelder for én nettleser.",
   "Enter the code from the terminal.": "Skriv inn koden som står i terminalen.",
-  // Building
   "Where is the building?": "Hvor er bygget?",
   "Address of the monitoring service": "Adressen til overvåkingstjenesten",
   "Access token": "Tilgangsnøkkel",
@@ -33,7 +30,6 @@ export const NORWEGIAN = {
   "What follows ? or # in the address is left out.": "Det som følger etter ? eller # i adressen, er utelatt.",
   "{end} at the end of the address is left out; it is added by itself.":
     "{end} på slutten av adressen er utelatt; det legges til av seg selv.",
-  // Seen
   "Inspection result": "Resultat av undersøkelsen",
   'Token "{token}" of {user}, which never expires': "Nøkkelen «{token}» til {user}, som aldri utløper",
   'Token "{token}" of {user}, valid until {date}': "Nøkkelen «{token}» til {user}, gyldig til {date}",
@@ -59,7 +55,6 @@ export const NORWEGIAN = {
     "Det er ingen tagg i disse {count} eiendommene: en bruker som bare har tilgang til komponenter, ser tagger gjennom visningene.",
   "The token may write tags. Writing stays off; a token without write:tags is safer.":
     "Nøkkelen kan skrive til tagger. Skriving er likevel av; en nøkkel uten write:tags er tryggere.",
-  // Choices
   "How old may values become?": "Hvor gamle kan verdier bli?",
   "Measured values": "Måleverdier",
   "temperatures, flows, powers …": "temperaturer, mengder, effekter …",
@@ -103,7 +98,6 @@ export const NORWEGIAN = {
   "For example mqtt://localhost. Add passwords, InfluxDB, webhooks and more in the file.":
     "For eksempel mqtt://localhost. Passord, InfluxDB, webhooks og mer legges til i filen.",
   "Write the configuration": "Skriv konfigurasjonen",
-  // Done
   "The configuration is written": "Konfigurasjonen er skrevet",
   "is the configuration. You can change it.": "er konfigurasjonen. Du kan endre den.",
   "contains the token. Only you can read it.": "inneholder nøkkelen, og bare du kan lese den.",

@@ -40,7 +40,7 @@ export function usePolledAlarms(site, priority, everyMs) {
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
 const alarmKey = ({ source, alarm }) => `${source} ${alarm.id}`;
 
-/** `site` ({ source, id }) and `priority` narrow the list; null does not. */
+/** Lists active alarms. `site` ({ source, id }) and `priority` restrict the list; null does not. */
 export function ActiveAlarms({ alarms, sources, site = null, priority, choose, silenced }) {
   const shownSources = sources.filter((source) => site === null || source.name === site.source);
   const areAlarmsComplete = shownSources.every((source) => source.readings.alarms.state === "whole");

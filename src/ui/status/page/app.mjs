@@ -51,7 +51,7 @@ function LoadedView({ view, ...props }) {
   return loaded === null ? html`<p class="loading">${t("Loading …")}</p>` : html`<${loaded.View} ...${props} />`;
 }
 
-/** An error in the view does not affect the rest of the page. */
+/** Shows the view of the address. An error in the view does not affect the rest of the page. */
 function CurrentView({ address: { view, parts, query }, ...props }) {
   const [error] = useErrorBoundary((caught) => console.error(caught));
   if (error)

@@ -36,7 +36,7 @@ function styleColourOf(element, name, alpha = 1) {
   return color;
 }
 
-/** Dates on a long axis; times on a short axis, with the date where a day begins. */
+/** Labels a long time axis with dates, and a short one with times and the date where a day begins. */
 function timeLabels(times, step) {
   return times.map((time, n) => {
     const day = shortDate(time * 1000);
@@ -128,7 +128,7 @@ function valueAxisWidth(plot, labels, rem) {
   return Math.max(2.75 * rem, Math.ceil(labelWidthPx) + 1.1 * rem);
 }
 
-/** A constant value lies in the middle of the axis; with a floor of 0 the axis begins at 0. */
+/** Returns the range of the value axis, in whose middle a constant value lies. `floor`: value to include. */
 function valueAxisRange(low, high, floor) {
   if (low === null || high === null) return [floor ?? 0, (floor ?? 0) + 1];
   const axisBottom = floor === undefined ? low : Math.min(floor, low);

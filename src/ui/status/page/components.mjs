@@ -11,7 +11,7 @@ export function Panel({ title, note = null, extra = null, kind = "", level = "h2
     ${children}</section>`;
 }
 
-/** `head`: pairs of a title (null: no heading) and a CSS class. `none`: text instead of an empty table. */
+/** Shows a table. `head`: pairs of title (or null) and CSS class. `none`: text in place of an empty table. */
 export function Table({ rows, head, none, kind, scroll }) {
   if (rows.length === 0) return html`<p class="quiet">${none}</p>`;
   const tableElement = html`<table class=${kind}>
@@ -101,7 +101,7 @@ export const siteAddress = (source, id) => viewAddress("site", [source, id]);
 export const alarmAddress = (source, id, episode = null) =>
   viewAddress("alarm", episode === null ? [source, id] : [source, id, episode]);
 
-/** Asks for confirmation. `done` performs the change and returns the reason of a failure. */
+/** Button that asks for confirmation. `done` performs the change and returns the reason of a failure. */
 export function ConfirmButton({ name, again, done, kind = "mute" }) {
   const [isAsked, setAsked] = useState(false);
   const [failure, setFailure] = useState("");

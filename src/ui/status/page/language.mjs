@@ -74,7 +74,6 @@ export function valueText(value) {
   return typeof value === "number" ? formatNumber(value) : String(value);
 }
 
-/** `noun`: in the singular. */
 export function countText(count, noun) {
   return `${formatNumber(count)} ${t(count === 1 ? noun : `${noun}s`)}`;
 }
@@ -86,7 +85,7 @@ export function durationText(seconds) {
   return `${Math.round(seconds / 86400)} ${t("days")}`;
 }
 
-/** An interval with one decimal; equal to `secondsText` of the worker. */
+/** Formats an interval with one decimal, like `secondsText` of the worker. */
 export function intervalText(seconds) {
   const [unit, size] =
     seconds < 120 ? ["s", 1] : seconds < 7200 ? ["min", 60] : seconds < 172800 ? [t("h"), 3600] : ["d", 86400];
@@ -111,7 +110,7 @@ export function untilText(iso, now) {
 export const shortDate = (ms) => formatTime(ms, { day: "numeric", month: "short" });
 export const hourAndMinute = (ms) => formatTime(ms, { hour: "2-digit", minute: "2-digit" });
 
-/** Time of day, after the date unless it is today. */
+/** Formats a time of day; a time of another day begins with the date. */
 export function at(iso, now) {
   const ms = Date.parse(iso);
   const timeOfDay = formatTime(ms, { timeStyle: "medium" });

@@ -1,6 +1,5 @@
 /** The page in Norwegian (bokmål), by the English sentence. What the worker itself says stays in English. */
 export const NORWEGIAN = {
-  // Frame
   "Loading …": "Laster …",
   "no response": "ikke noe svar",
   "The worker does not respond:": "Tjenesten svarer ikke:",
@@ -35,7 +34,6 @@ export const NORWEGIAN = {
   "new order": "ny rekkefølge",
   "and {count} more": "og {count} til",
   "show more": "vis flere",
-  // Counts
   ...{ "{span} ago": "for {span} siden", "in {span}": "om {span}", never: "aldri", h: "t", days: "dager", for: "i" },
   ...{ "until {time}": "til {time}", "from {time}": "fra {time}", "after {time}": "etter {time}", at: "kl." },
   ...{ "lasted {time}": "varte {time}", "for {length}": "i {length}", time: "tid", since: "utløst" },
@@ -57,7 +55,6 @@ export const NORWEGIAN = {
   "not read": "følges ikke",
   "the list was not read yet": "listen er ikke lest ennå",
   "Not all {what} are known: {words}.": "Ikke alle {what} er kjent: {words}.",
-  // Overview
   Configuration: "Konfigurasjon",
   "The file has errors. The previous configuration stays in force.":
     "Filen har feil. Den forrige konfigurasjonen gjelder fortsatt.",
@@ -107,7 +104,6 @@ export const NORWEGIAN = {
   "? means unknown: the sink was never started.": "? betyr ukjent: mottakeren er aldri startet.",
   "≤ marks an upper bound: too many events are waiting to count them exactly.":
     "≤ er et øvre anslag: for mange hendelser venter til å telle dem nøyaktig.",
-  // Sources
   "Requests and jobs": "Forespørsler og jobber",
   "{what} unavailable since {time}:": "{what} er ikke å få siden {time}:",
   "The service": "Overvåkingstjenesten",
@@ -162,7 +158,6 @@ export const NORWEGIAN = {
   "by the service, newest first": "av overvåkingstjenesten, nyeste først",
   "Nothing was refused.": "Ingenting er avvist.",
   Source: "Kilde",
-  // Tags
   ...{ Tag: "Tagg", name: "navn", value: "verdi", unit: "enhet", pages: "sider", next: "neste", good: "god" },
   ...{ unreadable: "kan ikke leses", stale: "foreldet", "never read": "aldri lest", uncertain: "usikker" },
   "stale: no class reads the tag": "foreldet: ingen klasse leser taggen",
@@ -215,7 +210,6 @@ export const NORWEGIAN = {
   "read the log": "les loggen",
   "The log could not be read:": "Loggen kunne ikke leses:",
   "fills gaps with spare requests of the quota": "fyller hull med ledige forespørsler i kvoten",
-  // Writing
   ...{ Write: "Skriv", confirm: "bekreft", "write …": "skriv …", "new value": "ny verdi" },
   "Writing is not possible now:": "Det er ikke mulig å skrive nå:",
   "from {low}": "fra {low}",
@@ -228,7 +222,6 @@ export const NORWEGIAN = {
   "requested writes and their results; newest first": "hva noen ba om å få skrevet, og hvordan det endte; nyeste først",
   ...{ confirmed: "bekreftet", accepted: "godtatt", sending: "sendes", mismatch: "avvik", expired: "utløpt" },
   rejected: "avvist",
-  // Alarms
   ...{ Alarm: "Alarm", raised: "utløst", acknowledged: "kvittert", recovering: "på vei tilbake", open: "åpne" },
   ...{ resolved: "avsluttet", vanished: "forsvunnet", "out of scope": "ikke lenger synlig", changed: "endret" },
   ...{ active: "aktiv", missing: "savnet", retriggered: "utløst igjen", Timeline: "Forløpet" },
@@ -246,12 +239,10 @@ export const NORWEGIAN = {
   "click again to end": "klikk igjen for å avslutte",
   "Plenum sends no tickets, messages or pages for these alarms":
     "Plenum sender ingen saker, meldinger eller varsler for disse alarmene",
-  // Rights
   "Changes here need a password: set status.password in the configuration. Without one, use the command:":
     "Endringer her krever et passord: sett status.password i konfigurasjonen. Uten passord bruker du kommandoen:",
   "This needs a password: set status.password in the configuration, or run this as the user of the worker:":
     "Dette krever et passord: sett status.password i konfigurasjonen, eller kjør dette som brukeren Plenum kjører som:",
-  // Sites and sinks
   ...{ Site: "Eiendom", Gateways: "Gatewayer", Systems: "Anlegg", Sink: "Mottaker", Behind: "Etter", Rate: "Takt" },
   ...{ online: "på nett", offline: "ikke på nett", "unknown state": "ukjent tilstand" },
   "site {id}": "eiendom {id}",
@@ -268,7 +259,6 @@ export const NORWEGIAN = {
   "click again": "klikk igjen",
   ...{ idle: "hviler", delivering: "leverer", retrying: "prøver igjen", throttled: "bremset", starting: "starter" },
   ...{ ended: "avsluttet", "never started": "aldri startet", "not running": "kjører ikke" },
-  // Fleet
   ...{
     Fleet: "Flåte",
     Members: "Medlemmer",

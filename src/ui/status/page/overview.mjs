@@ -22,7 +22,7 @@ const RARE_CHANGES_POLL_MS = 10_000;
 export const sitesOfSources = (sources) =>
   sources.flatMap((source) => source.sites.map((site) => ({ source: source.name, ...site })));
 
-/** `during`: removes failures of single responses while the whole worker does not respond. */
+/** Overview of the page. `during` removes failures of single responses while the worker does not respond at all. */
 export function Overview({ report, query, during }) {
   const { sources, sinks } = report;
   const priority = query.get("priority");

@@ -80,7 +80,7 @@ function SinkAddressesPanel({ addresses }) {
     )}</ul><//>`;
 }
 
-/** Writes a value like `plenum write`, after a confirmation. */
+/** Form that writes a value like `plenum write`, after a confirmation. */
 function WritePanel({ tag, done }) {
   const { closed } = tag.writable;
   return html`<${Panel} kind="write" level="h3" title=${t("Write")}>${
@@ -90,7 +90,7 @@ function WritePanel({ tag, done }) {
   }<//>`;
 }
 
-/** Null if the text is no value, or a value outside the limits. */
+/** Returns the value in a text; null if it is no value or outside the limits. */
 function parseInputValue(text, { type, min, max }) {
   if (type === "boolean") return text === "true" ? true : text === "false" ? false : null;
   const value = Number(text.trim().replace(",", "."));

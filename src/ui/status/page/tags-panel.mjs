@@ -8,7 +8,6 @@ const PAGE_SIZE = 100;
 const TAGS_POLL_MS = 4000;
 const TAG_SEARCH_DELAY_MS = 250;
 const TAG_FILTER_LABELS = { all: "all", bad: "unreadable", stale: "stale", unread: "never read" };
-/** Reasons of stale values, as the API names them. */
 const STALE_REASON_TEXTS = {
   "not-scheduled": "stale: not read in time",
   "out-of-scope": "stale: the token does not see the site",

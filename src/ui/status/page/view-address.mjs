@@ -19,7 +19,7 @@ function parseViewHash(hash) {
   return { view, parts, query: new URLSearchParams(query) };
 }
 
-/** Null, undefined and empty values of `query` are left out. */
+/** Builds the address of a view. Null, undefined and empty values of `query` are left out. */
 export function viewAddress(view, parts = [], query = {}) {
   const viewPath = [view, ...parts.map((part) => encodeURIComponent(part))].join("/");
   const parameters = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
@@ -36,7 +36,7 @@ export function amendViewQuery(query) {
 const scrollPositions = new Map();
 history.scrollRestoration = "manual";
 
-/** A new view starts at its top; a view of the browser's history at its last position. */
+/** Scrolls a new view to its top, and a view of the browser's history to its last position. */
 function restoreScrollPosition(from) {
   scrollPositions.set(from, scrollY);
   const top = history.state?.seen === true ? (scrollPositions.get(location.hash) ?? 0) : 0;

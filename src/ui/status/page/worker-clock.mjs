@@ -4,7 +4,7 @@ import { agoText, at, fullTimeText, untilText } from "/language.mjs";
 /** The worker's time, which continues by the browser's clock while the worker does not respond. */
 
 const REDRAW_INTERVAL_MS = 2000;
-/** Longest waits for requests to start and for their responses, before the page is redrawn. */
+/** Before the page is redrawn, it waits at most this long for requests to start and for responses. */
 const REQUEST_START_WAIT_MS = 50;
 const MAX_RESPONSE_WAIT_MS = 1000;
 let workerAheadMs = 0;
@@ -16,7 +16,7 @@ export function setWorkerClock(iso, atMs) {
   workerAheadMs = Date.parse(iso) - atMs;
 }
 
-/** All requests of an interval are sent together, at multiples of `everyMs`. */
+/** Returns the wait until the next multiple of `everyMs`, so that all polls are sent together. */
 export const msUntilNextInterval = (everyMs) => everyMs - (Date.now() % everyMs);
 
 /** Updates are drawn together with the ages, because each drawing is expensive. */
@@ -85,7 +85,7 @@ const visibilityObserver = new IntersectionObserver((entries) => {
   }
 });
 
-/** Updates itself without Preact, which would compare the complete list each time. */
+/** Shows an age and updates it without Preact, which would compare the complete list each time. */
 function RelativeTime({ iso, say }) {
   const element = useRef(null);
   const updateTimeText = () => {

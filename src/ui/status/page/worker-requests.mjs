@@ -2,11 +2,11 @@ import { useEffect, useRef, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
 import { holdUpdatesDuring, msUntilNextInterval, queueUpdate } from "/worker-clock.mjs";
 
-/** A working worker responds in milliseconds; a suspended worker accepts requests and never responds. */
+/** Limits a request, because a suspended worker accepts requests and never responds. */
 const REQUEST_TIMEOUT_MS = 5000;
-/** A worker that has sent the same time for so long counts as lost. */
+/** A worker that has reported an unchanged time for this long counts as lost. */
 const STALE_REPORT_AGE_MS = 10_000;
-/** Keeps the latest responses by path, so that a view that is opened again shows its content at once. */
+/** Responses that are kept, so that a view that is opened again shows its content at once. */
 const MAX_CACHED_RESPONSES = 20;
 const cachedResponses = new Map();
 
@@ -44,7 +44,6 @@ export function usePolledData(path, start, everyMs) {
     let lastResponseText = null;
     const acceptResponse = (text) => {
       lastHeardAtMs.current = Date.now();
-      // An unchanged response is not drawn again.
       if (text === lastResponseText) return;
       const isFirstResponse = lastResponseText === null;
       lastResponseText = text;
@@ -96,7 +95,7 @@ export function useReportChangeTime(report, atMs) {
   return lastChange.current.atMs;
 }
 
-/** Null while the worker sends current reports; otherwise the problem, and since when by the browser's clock. */
+/** Returns why and since when the worker counts as lost; null while it sends current reports. */
 export function lostWorkerSince({ failed, heard }, movedAtMs, atMs) {
   if (failed !== null) return { sinceMs: movedAtMs, what: "away" };
   const isReportStale = heard.current - movedAtMs > STALE_REPORT_AGE_MS && atMs - movedAtMs > STALE_REPORT_AGE_MS;
