@@ -58,7 +58,7 @@ export function createMemberStatusView(options: {
             healthReports.flatMap((part) => part.sinks),
             ({ name }) => name,
           ).values(),
-        ].flatMap(pickWorstState),
+        ].flatMap(partsInWorstState),
         commands: healthReports[0]?.commands ?? null,
         // Unknown, because the state is on the disk of the database server.
         disk: { free: null, diskBytes: null },
@@ -203,7 +203,7 @@ export async function endSilenceOfFleet(
 /** States of a sink from best to worst; a sink of several sources is shown in the worst state. */
 const SINK_STATE_ORDER = ["idle", "delivering", "starting", "never started", "not running"];
 
-function pickWorstState<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
+function partsInWorstState<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
   const sinkStateRank = ({ state }: T) =>
     SINK_STATE_ORDER.indexOf(state) + (SINK_STATE_ORDER.includes(state) ? 0 : SINK_STATE_ORDER.length + 1);
   return parts.toSorted((a, b) => sinkStateRank(b) - sinkStateRank(a)).slice(0, 1);
@@ -211,7 +211,7 @@ function pickWorstState<T extends { readonly state: string }>(parts: readonly T[
 
 function sumSinkReports(reports: readonly SinkReport[]): readonly SinkReport[] {
   return [...Map.groupBy(reports, ({ sink }) => sink).values()].flatMap((parts) =>
-    pickWorstState(parts).map((worst) => ({
+    partsInWorstState(parts).map((worst) => ({
       ...worst,
       depth: sumKnownNumbers(parts.map(({ depth }) => depth)),
       again: sumKnownNumbers(parts.map(({ again }) => again)),

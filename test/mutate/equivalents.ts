@@ -190,7 +190,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/scale/fleet/fleet-document.ts": [
     ["let appliedRequestNumber = «0 → 1»;", "The first revision is 1."],
     ["removed?.rows.length« ?? 0 → ») > 0;", TYPES_ONLY],
-    ["requestCount += «1 → (1 * 2)»;", "The numbers only have to increase."],
+    ["readRequestCount += «1 → (1 * 2)»;", "The numbers only have to increase."],
   ],
   "src/scale/fleet/kill-switch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/scale/fleet/assign-sources.ts": [[": a > b ? 1 : «0 → 1»;", "No two names are the same."]],
@@ -211,7 +211,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/scale/postgres/schema.ts": [["versions[0]?.[0]« ?? 0 → »);", TYPES_ONLY]],
   "src/scale/postgres/transaction-writer.ts": [
-    ["commits += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
+    ["commitCount += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
     ["= { firstMs: «100 → (100 * 2)», maxMs: 2_000", ANY_BOUND],
   ],
   "src/ui/setup/setup-choices.ts": [["=== undefined «|| → &&» entry ===", TYPES_ONLY]],

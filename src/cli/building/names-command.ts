@@ -92,12 +92,12 @@ function proposeNames(tags: readonly Tag[], entries: ReadonlyMap<string, TagName
   return new Map(
     proposals.map(({ id, levels, unitCode }) => {
       const path = levels?.join("/") ?? "";
-      const isUnique = pathCounts.get(path.toLowerCase()) === 1;
+      const isPathUnique = pathCounts.get(path.toLowerCase()) === 1;
       return [
         id,
         {
           ...(levels !== null && { alias: levels.join("_") }),
-          ...(isUnique && { path }),
+          ...(isPathUnique && { path }),
           ...(unitCode !== null && { unitCode }),
         },
       ] as const;

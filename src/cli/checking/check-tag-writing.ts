@@ -136,7 +136,7 @@ async function fleetWritingBlockers(config: Config): Promise<readonly CheckResul
 async function stateBlockers(config: Config, store: Store, stateToArm: string | null): Promise<readonly CheckResult[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
   const armingRefusal = stateToArm === null ? null : await readArmingRefusal(store, stateToArm);
-  const isFull = (await openAuditLogSize(store)).bytes() >= auditBytes;
+  const isLogFull = (await openAuditLogSize(store)).bytes() >= auditBytes;
   const buildingReader = createStoredBuildingReader(store);
   const offlineGatewayBlockers = await Promise.all(
     allow.map(async (entry) => {
@@ -149,7 +149,7 @@ async function stateBlockers(config: Config, store: Store, stateToArm: string | 
   );
   return [
     ...(armingRefusal === null ? [] : [toBlocker(armingRefusal.message)]),
-    ...(isFull ? [toBlocker("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
+    ...(isLogFull ? [toBlocker("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
     ...offlineGatewayBlockers.flat(),
   ];
 }

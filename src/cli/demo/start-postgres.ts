@@ -34,10 +34,10 @@ export function startChildProcess(
   childProcess.stderr?.on("data", (text: Buffer) => {
     errorOutput = (errorOutput + text.toString()).slice(-MAX_ERROR_OUTPUT_CHARACTERS);
   });
-  let isRunning = true;
+  let isProcessRunning = true;
   const processEndReason = new Promise<string>((resolve) => {
     const resolveEndReason = (reason: string) => {
-      isRunning = false;
+      isProcessRunning = false;
       resolve(reason);
     };
     childProcess.once("error", (error) => resolveEndReason(error.message));
@@ -45,11 +45,11 @@ export function startChildProcess(
   });
   return {
     pid: childProcess.pid ?? 0,
-    isRunning: () => isRunning,
+    isRunning: () => isProcessRunning,
     errorOutput: () => errorOutput,
     ended: processEndReason,
     async stop(signal: NodeJS.Signals, withinMs: number): Promise<void> {
-      if (!isRunning) return;
+      if (!isProcessRunning) return;
       childProcess.kill(signal);
       if (!(await endsWithin(systemClock, withinMs, processEndReason))) childProcess.kill("SIGKILL");
       await processEndReason;

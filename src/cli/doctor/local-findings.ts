@@ -128,7 +128,7 @@ async function summarizeStateContent(store: Store, sources: readonly string[]) {
       store.outbox.deadLetters(undefined, MAX_REPORTED_DEAD_LETTERS),
       store.outbox.gaps(),
     ]);
-  const lostAbilities = sources.map(async (source) => {
+  const lostTokenAbilities = sources.map(async (source) => {
     const token = await store.document<StoredToken>(documentSet("token", source), "token");
     return Object.entries(token?.lost ?? {}).map(([what, since]) => ({ source, what, since }));
   });
@@ -141,7 +141,7 @@ async function summarizeStateContent(store: Store, sources: readonly string[]) {
     }),
     deadLetters: deadLetters.map(({ sink, at, event, reason }) => ({ sink, at, kind: event?.type ?? null, reason })),
     gaps: gaps.slice(-MAX_REPORTED_DEAD_LETTERS),
-    lost: (await Promise.all(lostAbilities)).flat(),
+    lost: (await Promise.all(lostTokenAbilities)).flat(),
     lastCommittedAt: latestEvent?.committedAt ?? null,
   };
 }

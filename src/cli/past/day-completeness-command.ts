@@ -108,7 +108,7 @@ async function listDayRows(
       }
       const seriesKey = historySeriesKey(located.tag.id, { resolution: rules.resolution, total });
       const seriesDay = siteDay.add(seriesLedger, await loadDayCount(store, source, seriesKey, ledger, day), nowMs);
-      if (seriesDay.pending + seriesDay.refused > 0) incomplete.push(toIncomplete(seriesLedger, seriesDay));
+      if (seriesDay.pending + seriesDay.refused > 0) incomplete.push(toSeriesRow(seriesLedger, seriesDay));
     }
     const { account, series: counted, byResolution } = siteDay.done();
     const finalizedDay = finalizedDays.get(`${site} ${dayDate(day)}`);
@@ -128,12 +128,9 @@ async function listDayRows(
   return rows;
 }
 
-type IncompleteSeries = ReturnType<typeof toIncomplete>;
+type IncompleteSeries = ReturnType<typeof toSeriesRow>;
 
-function toIncomplete(
-  { located: { tag }, rules, total }: SeriesLedger,
-  { pending, refused, why, refusal }: DayBuckets,
-) {
+function toSeriesRow({ located: { tag }, rules, total }: SeriesLedger, { pending, refused, why, refusal }: DayBuckets) {
   return {
     ...{ tagId: tag.id, displayName: tag.displayName, resolution: rules.resolution, total },
     ...{ pending, refused, why: why ?? ("refused" as const) },

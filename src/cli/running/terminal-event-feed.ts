@@ -91,11 +91,11 @@ function formatLog(msg: string, fields: Omit<LogLineFields, "level" | "msg">): s
   const logOriginText = [source, job, sink].filter((each) => each !== undefined).join(", ");
   const firstSentence = logOriginText === "" ? msg : `${logOriginText}: ${msg}`;
   const { problems = [], changes = [], pending = [] } = fields;
-  const details = [problem, reason, err?.message, err?.hint, ...[...problems, ...changes, ...pending].map(endSentence)];
-  return capitalize([endSentence(firstSentence), ...details.filter((each) => typeof each === "string")].join(" "));
+  const details = [problem, reason, err?.message, err?.hint, ...[...problems, ...changes, ...pending].map(addFullStop)];
+  return capitalize([addFullStop(firstSentence), ...details.filter((each) => typeof each === "string")].join(" "));
 }
 
-function endSentence(text: string): string {
+function addFullStop(text: string): string {
   return /[.!?:]$/.test(text) ? text : `${text}.`;
 }
 

@@ -60,9 +60,9 @@ export function createCliContext(
     config,
     accepted: readAcceptedConfig,
     async acceptedConfig() {
-      const acceptedFile = await readAcceptedConfig();
-      if (acceptedFile.rejected !== null) terminal().say(oldConfigInUseText(configFile(), acceptedFile.rejected));
-      return acceptedFile.config;
+      const accepted = await readAcceptedConfig();
+      if (accepted.rejected !== null) terminal().say(oldConfigInUseText(configFile(), accepted.rejected));
+      return accepted.config;
     },
     terminal,
     utc: () => program.opts().utc === true,

@@ -60,14 +60,14 @@ export function createTerminal(options: {
     say: (...lines) => void printLines(err, lines),
     async progress(what, work) {
       let progressText = what;
-      let wasShown = false;
+      let wasProgressShown = false;
       const startMs = performance.now();
       const showProgress = () => {
         const elapsedSeconds = Math.round((performance.now() - startMs) / 1000);
         const progressLine = printableLine(`${progressText} … ${elapsedSeconds} s`);
         if (err.isTTY === true) err.write(`\r\u001b[K${progressLine}`);
-        else if (!wasShown || elapsedSeconds % 10 === 0) err.write(`${progressLine}\n`);
-        wasShown = true;
+        else if (!wasProgressShown || elapsedSeconds % 10 === 0) err.write(`${progressLine}\n`);
+        wasProgressShown = true;
       };
       let progressTimer: NodeJS.Timeout | undefined;
       const progressDelayTimer = setTimeout(() => {
@@ -81,7 +81,7 @@ export function createTerminal(options: {
       } finally {
         clearTimeout(progressDelayTimer);
         clearInterval(progressTimer);
-        if (wasShown && err.isTTY === true) err.write("\r\u001b[K");
+        if (wasProgressShown && err.isTTY === true) err.write("\r\u001b[K");
       }
     },
   };

@@ -24,9 +24,9 @@ function isWorkerPointer(read: unknown): read is WorkerPointer {
 /** Writes the pointer next to the configuration file, or, if that fails, into every runtime folder. */
 export function writePointerFile(configFile: string, pointer: WorkerPointer): boolean {
   const [nextToFile, ...otherLocations] = pointerLocations(configFile);
-  const pointerText = JSON.stringify(pointer);
-  if (nextToFile !== undefined && tryWritePointer(nextToFile, pointerText)) return true;
-  return otherLocations.map((pointerLocation) => tryWritePointer(pointerLocation, pointerText)).includes(true);
+  const pointerJson = JSON.stringify(pointer);
+  if (nextToFile !== undefined && tryWritePointer(nextToFile, pointerJson)) return true;
+  return otherLocations.map((pointerLocation) => tryWritePointer(pointerLocation, pointerJson)).includes(true);
 }
 
 function tryWritePointer({ file, isRuntime }: PointerFileLocation, text: string): boolean {

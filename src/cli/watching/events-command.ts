@@ -53,16 +53,16 @@ async function showEvents(context: CliContext, options: EventsCommandOptions): P
   refuseUnknownSources(config, options.source ?? []);
   await readSourceStores(config, options.source ?? Object.keys(config.sources), async (stores, joinedStore) => {
     const eventFilter = await createEventFilter(options, config, joinedStore);
-    let isEmpty = true;
+    let isOutputEmpty = true;
     const printEvent = (logged: LoggedEvent) => {
-      isEmpty = false;
+      isOutputEmpty = false;
       if (terminal.json) terminal.object({ position: logged.position, ...logged.event }, []);
       else terminal.text([formatEventLine(logged, context.utc())]);
     };
     const logReaders = await Promise.all(stores.map((store) => openEventLog(store, options, eventFilter)));
     for (const each of mergeEventsByTime(logReaders, options)) printEvent(each);
     if (options.follow !== true) {
-      if (isEmpty && !terminal.json) terminal.say("No event matches.");
+      if (isOutputEmpty && !terminal.json) terminal.say("No event matches.");
       return;
     }
     do for (const log of logReaders) for (const each of await log.readNew(context.signal)) printEvent(each);

@@ -209,9 +209,9 @@ export function describeTag(explanation: TagExplanation): readonly string[] {
 function historySeriesLine({ key, held, hadSince }: TagExplanation["history"][number]): string {
   const { state, refusal, watermark } = held;
   const rangeText = `  ${key}: ${hadSince === watermark ? "nothing is had yet" : `answered from ${hadSince} to ${watermark}`}`;
-  const retryAt = refusal === null ? "" : `; asked again after ${refusal.againAt}`;
-  if (state === "no-log") return `${rangeText}; the service says that it has no log of it (${refusal?.said})${retryAt}`;
-  if (refusal !== null) return `${rangeText}; refused at ${refusal.at}: ${refusal.said}${retryAt}`;
+  const retry = refusal === null ? "" : `; asked again after ${refusal.againAt}`;
+  if (state === "no-log") return `${rangeText}; the service says that it has no log of it (${refusal?.said})${retry}`;
+  if (refusal !== null) return `${rangeText}; refused at ${refusal.at}: ${refusal.said}${retry}`;
   return `${rangeText}${state === "unproven" ? "; it is not known yet whether it has a log" : ""}`;
 }
 

@@ -114,8 +114,8 @@ async function findAuditRecords(store: Store, options: AuditShowOptions): Promis
   const recordFilter = createAuditFilter(options);
   const matchingRecords: LogRecord<AuditRecord>[] = [];
   // Sequences are consecutive, so the last records are found without reading the others.
-  const endSequence = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
-  for (let lastSequence = hasAnyFilter ? 0 : Math.max(0, endSequence - options.last); ; ) {
+  const lastAuditSequence = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
+  for (let lastSequence = hasAnyFilter ? 0 : Math.max(0, lastAuditSequence - options.last); ; ) {
     const page = await store.records<AuditRecord>(AUDIT_LOG, lastSequence, RECORDS_PER_PAGE);
     const lastRecord = page.at(-1);
     if (lastRecord === undefined) break;

@@ -36,7 +36,7 @@ export async function openFleetDocument<T>(options: FleetDocumentOptions): Promi
 export function createFleetDocument<T>({ database, key, log }: FleetDocumentOptions): FleetDocument<T> {
   let body: string | null = null;
   let value: T | null = null;
-  let requestCount = 0;
+  let readRequestCount = 0;
   let appliedRequestNumber = 0;
 
   /** Ignores the response of an earlier request, because responses may arrive in another order. */
@@ -49,8 +49,8 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
   }
 
   async function refreshDocument(): Promise<void> {
-    requestCount += 1;
-    const requestNumber = requestCount;
+    readRequestCount += 1;
+    const requestNumber = readRequestCount;
     applyDocumentBody(requestNumber, await readFleetDocument(database, key));
   }
 
@@ -66,8 +66,8 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
     async write(next) {
       const text = JSON.stringify(next);
       await writeFleetDocument(database, key, text);
-      requestCount += 1;
-      applyDocumentBody(requestCount, text);
+      readRequestCount += 1;
+      applyDocumentBody(readRequestCount, text);
     },
     async remove() {
       if (body === null) return true;

@@ -77,7 +77,7 @@ export function createFleet(options: FleetOptions): Fleet {
   let runningLoops: readonly Promise<void>[] = [];
   let stopListening = () => {};
   let me: MemberSession | null = null;
-  let isLeaving = false;
+  let isMemberLeaving = false;
   let failure: { readonly message: string; readonly isRejection: boolean } | null = null;
   const ask = <T>(work: Promise<T>) => withTimeLimit(clock, fleetTiming.renewMs, work);
   const sourceHoldings = createHoldings({
@@ -153,12 +153,12 @@ export function createFleet(options: FleetOptions): Fleet {
     if (me !== null) {
       const sentAt = readClocks(clock);
       if (await ask(renewMemberLease(database, me, options.page()))) return recordLeaseRenewal(sentAt);
-      if (isLeaving) return;
+      if (isMemberLeaving) return;
       log.warn({ member: name }, "this member was not heard of in time, and others took over");
       me = null;
       loseAllLeases("this member was not heard of in time");
     }
-    if (!isLeaving) await joinFleet(signal);
+    if (!isMemberLeaving) await joinFleet(signal);
   }
 
   async function renewLeaseOnce(signal: AbortSignal): Promise<void> {
@@ -221,7 +221,7 @@ export function createFleet(options: FleetOptions): Fleet {
   ];
 
   async function handOverAllSources(deadlineMs: number): Promise<void> {
-    isLeaving = true;
+    isMemberLeaving = true;
     const announcement = me === null ? undefined : ask(announceMemberLeaving(database, me)).catch(() => undefined);
     const handOverResults = sourceHoldings.all().map(({ lease: { source } }) => {
       handoverLog.note("info", "sources were handed over", { to: null, reason: "left" }, source);

@@ -60,7 +60,7 @@ export function createServiceReachability(options: {
   );
   let unreachedByOthers: ReadonlySet<string> = new Set();
   let isCutOff = false;
-  let currentTrial: { readonly source: string; readonly sinceMs: number } | null = null;
+  let trialHandover: { readonly source: string; readonly sinceMs: number } | null = null;
   let failedTrialHandoverCount = 0;
   let nextTrialMs = Number.NEGATIVE_INFINITY;
   let followUpUntilMs = Number.NEGATIVE_INFINITY;
@@ -95,7 +95,7 @@ export function createServiceReachability(options: {
   }
 
   function endTrialHandover(works: boolean): void {
-    currentTrial = null;
+    trialHandover = null;
     failedTrialHandoverCount = works ? 0 : failedTrialHandoverCount + 1;
     if (works) followUpUntilMs = now() + FOLLOW_UP_HANDOVER_WINDOW_MS;
     else nextTrialMs = now() + backoffMs(TRIAL_HANDOVER_BACKOFF, failedTrialHandoverCount, random);
@@ -103,8 +103,8 @@ export function createServiceReachability(options: {
 
   /** Ends the trial handover once polls of the new holder show whether the service responds there. */
   function endDecidedTrialHandover(view: FleetTables): void {
-    if (currentTrial === null) return;
-    const { source, sinceMs } = currentTrial;
+    if (trialHandover === null) return;
+    const { source, sinceMs } = trialHandover;
     const row = view.sources.find((each) => each.name === source);
     const newHolder = row === undefined ? null : findHolder(row, view);
     const reachByNewHolder = newHolder === null || newHolder.name === name ? undefined : newHolder.reach[source];
@@ -175,9 +175,9 @@ export function createServiceReachability(options: {
       endDecidedTrialHandover(view);
       const service = serviceStates.get(source);
       const isFollowUpHandover = now() < followUpUntilMs;
-      if (currentTrial !== null || service === undefined || (!isFollowUpHandover && now() < nextTrialMs)) return false;
+      if (trialHandover !== null || service === undefined || (!isFollowUpHandover && now() < nextTrialMs)) return false;
       if (isFollowUpHandover) followUpUntilMs = now() + FOLLOW_UP_HANDOVER_WINDOW_MS;
-      else currentTrial = { source, sinceMs: now() };
+      else trialHandover = { source, sinceMs: now() };
       service.handoverCount += 1;
       service.noReturnUntilMs = now() + backoffMs(SOURCE_RETURN_BACKOFF, service.handoverCount, random);
       service.checkAtMs = service.noReturnUntilMs;
@@ -192,7 +192,7 @@ export function createServiceReachability(options: {
     },
     /** Returns the milliseconds after which `mayHandOver` may return another result. */
     nextMs(): number {
-      const nextHandoverMs = currentTrial === null ? nextTrialMs : currentTrial.sinceMs + TRIAL_HANDOVER_LIMIT_MS;
+      const nextHandoverMs = trialHandover === null ? nextTrialMs : trialHandover.sinceMs + TRIAL_HANDOVER_LIMIT_MS;
       return nextHandoverMs > now() ? nextHandoverMs - now() : NEVER_PLANNED_MS;
     },
     notices(): readonly string[] {

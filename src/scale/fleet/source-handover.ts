@@ -44,7 +44,7 @@ export function createSourceHandover(options: {
   const { ask, database, failedStarts, handovers, holdings, log, metrics, reach, sources, timing, trust } = options;
   let latestTables: FleetTables | null = null;
   let isHandoverRunning = false;
-  let unassigned: readonly string[] = [];
+  let unpolled: readonly string[] = [];
 
   async function reconcileSourceHoldings(view: FleetTables, me: MemberSession): Promise<void> {
     for (const { lease, incarnation, state } of holdings.all()) {
@@ -117,9 +117,9 @@ export function createSourceHandover(options: {
   return {
     latest: () => latestTables,
     notices: (): readonly string[] =>
-      unassigned.length === 0
+      unpolled.length === 0
         ? []
-        : [`Nobody polls ${unassigned.join(", ")}: every member is drained, is stopping or could not start them.`],
+        : [`Nobody polls ${unpolled.join(", ")}: every member is drained, is stopping or could not start them.`],
     /** Returns the milliseconds until the next step at the latest. Begins nothing after the signal has aborted. */
     async step(me: MemberSession, signal: AbortSignal): Promise<number> {
       const fleetTables = await ask(readFleetRows(database, sources));
@@ -132,7 +132,7 @@ export function createSourceHandover(options: {
       reach.update(fleetTables);
       await reconcileSourceHoldings(fleetTables, me);
       const memberBySource = assignSources(listMemberCandidates(fleetTables), listSourceHolders(fleetTables));
-      unassigned = sources.filter((source) => memberBySource.get(source) === null);
+      unpolled = sources.filter((source) => memberBySource.get(source) === null);
       const freeSources = fleetTables.sources.filter((source) => findHolder(source, fleetTables) === null);
       const areAllTaken = await takeAssignedSources(freeSources, memberBySource, me, signal);
       if (signal.aborted) return MAX_STEP_INTERVAL_MS;

@@ -144,7 +144,7 @@ async function moveStateInTransaction(
       [textArray(folderReader.sources)],
     );
     const writtenRowSums = await writeStateRows(session, database.table, folderReader.rows());
-    await storeSourceEnds(session, database, folderReader);
+    await storeEndPositions(session, database, folderReader);
     await writeFleetDocuments(session, database, options.fleetDocuments);
     refuseUnmovedRows(fileDatabase, writtenRowSums);
     const storedTableSums = await readTableRowSums(session, database.table, folderReader.sources);
@@ -228,7 +228,7 @@ function refuseUnmovedRows(fileDatabase: Database, written: RowSumsByTable): voi
   }
 }
 
-async function storeSourceEnds(session: MoveSession, { table }: StateDatabase, reading: FolderReader): Promise<void> {
+async function storeEndPositions(session: MoveSession, { table }: StateDatabase, reading: FolderReader): Promise<void> {
   const { bytes, position } = reading.ends();
   const { sources } = reading;
   await session.query(

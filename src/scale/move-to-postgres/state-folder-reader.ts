@@ -51,7 +51,7 @@ export function readStateRows(options: FolderReaderOptions) {
     origin === null ? null : ownerOf(eventSourceName({ source: origin }));
   const query = <Row = SqliteRowValues>(sql: string, ...values: readonly (string | number)[]) =>
     database.prepare(sql).all<Row>(...values);
-  const setNames = query<{ name: string }>("select distinct set_name as name from document order by set_name");
+  const namesOfSets = query<{ name: string }>("select distinct set_name as name from document order by set_name");
   const lastPosition = database.number("select coalesce(max(seq), 0) from sqlite_sequence where name = 'event'");
   const eventBytesBySource = new Map<string, number>();
   const unmovedRows: UnmovedRows[] = [];
@@ -61,7 +61,7 @@ export function readStateRows(options: FolderReaderOptions) {
       "select bucket from quota union select bucket from quota_hold where bucket not like 'clock %'",
     );
     const storedSourceNames = [
-      ...setNames.map(({ name }) => sourceInSetName(name)),
+      ...namesOfSets.map(({ name }) => sourceInSetName(name)),
       ...quotaBuckets.map(({ bucket }) => sourceInBucketName(bucket)),
     ];
     return [...new Set(storedSourceNames.filter((name) => name !== null))].toSorted();
@@ -80,7 +80,7 @@ export function readStateRows(options: FolderReaderOptions) {
   }
 
   function* documents(): Generator<MovedRow> {
-    for (const set of new Set([...setNames.map(({ name }) => name), ...options.replacements.keys()])) {
+    for (const set of new Set([...namesOfSets.map(({ name }) => name), ...options.replacements.keys()])) {
       const source = sourceInSetName(set);
       yield* source === null ? workerDocuments(set) : sourceDocuments(set, source);
     }

@@ -229,21 +229,21 @@ export function requestFleetWrites(socket: ControlSocket, writes: FleetWrites, s
   return callWorker(socket, "/writes", { body: writes, signal });
 }
 
-function createSocketGetter<T>(path: string) {
+function createWorkerGetRequest<T>(path: string) {
   return (socket: ControlSocket, signal: AbortSignal) => callWorker<T>(socket, path, { signal });
 }
-function createSourceGetter<T>(path: string) {
+function createSourceGetRequest<T>(path: string) {
   return (socket: ControlSocket, source: string, signal: AbortSignal) =>
     callWorker<T>(socket, `/work/${encodeURIComponent(source)}/${path}`, { signal });
 }
 
-export const requestConfiguration = createSocketGetter<AcceptedConfiguration>("/configuration");
-export const requestStatus = createSocketGetter<StatusReport>("/status");
-export const requestNotReadyReason = createSocketGetter<string | null>("/ready");
-export const requestWorkerLog = createSocketGetter<readonly string[]>("/log");
-export const requestSourcePlan = createSourceGetter<PlanReport>("plan");
-export const requestLastPollTimes = createSourceGetter<Readonly<Record<string, string>>>("polls");
+export const requestConfiguration = createWorkerGetRequest<AcceptedConfiguration>("/configuration");
+export const requestStatus = createWorkerGetRequest<StatusReport>("/status");
+export const requestNotReadyReason = createWorkerGetRequest<string | null>("/ready");
+export const requestWorkerLog = createWorkerGetRequest<readonly string[]>("/log");
+export const requestSourcePlan = createSourceGetRequest<PlanReport>("plan");
+export const requestLastPollTimes = createSourceGetRequest<Readonly<Record<string, string>>>("polls");
 
 export function requestTagActivity(socket: ControlSocket, source: string, id: string, signal: AbortSignal) {
-  return createSourceGetter<TagActivity>(`tags/${encodeURIComponent(id)}`)(socket, source, signal);
+  return createSourceGetRequest<TagActivity>(`tags/${encodeURIComponent(id)}`)(socket, source, signal);
 }

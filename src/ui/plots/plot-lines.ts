@@ -22,8 +22,8 @@ interface PlotPoint {
 const MAX_PLOT_POINTS = 1_500;
 const HOUR_SECONDS = 3_600;
 /** The line has a gap if a tag has no reading for this number of its intervals. */
-const READING_VALID_INTERVALS = 3;
-const BUCKET_VALID_INTERVALS = 1.5;
+const GAP_AFTER_READING_INTERVALS = 3;
+const GAP_AFTER_BUCKET_INTERVALS = 1.5;
 
 /** Builds a plot line whose points are readings, or summaries of time steps if there are too many readings. */
 export function plotLineOfReadings(options: {
@@ -34,10 +34,10 @@ export function plotLineOfReadings(options: {
   readonly toS: number;
 }): PlotLine {
   const { everyS, fromS, logged, read, toS } = options;
-  const distanceS = medianDistance(read.times);
+  const intervalS = medianInterval(read.times);
   const all = [
-    ...logged.flatMap(({ bucketS, samples }) => samplesToPlotPoints(samples, BUCKET_VALID_INTERVALS * bucketS)),
-    ...samplesToPlotPoints(read, Math.max(READING_VALID_INTERVALS * distanceS, 2 * everyS)),
+    ...logged.flatMap(({ bucketS, samples }) => samplesToPlotPoints(samples, GAP_AFTER_BUCKET_INTERVALS * bucketS)),
+    ...samplesToPlotPoints(read, Math.max(GAP_AFTER_READING_INTERVALS * intervalS, 2 * everyS)),
   ];
   // The clock may have been set back. Of points with equal times, the last point counts.
   const points = all
@@ -45,7 +45,7 @@ export function plotLineOfReadings(options: {
     .toSorted((a, b) => a.t - b.t)
     .filter(({ t }, n, rising) => rising[n + 1]?.t !== t);
   if (points.length <= MAX_PLOT_POINTS) {
-    const stepS = points.length > 1 ? medianDistance(points.map(({ t }) => t)) : (logged[0]?.bucketS ?? distanceS);
+    const stepS = points.length > 1 ? medianInterval(points.map(({ t }) => t)) : (logged[0]?.bucketS ?? intervalS);
     const { t, value } = plotLineFromPoints(insertGapPoints(points), stepS);
     return { t, value, stepS };
   }
@@ -92,7 +92,7 @@ function groupPointsIntoSteps(points: readonly PlotPoint[], fromS: number, stepS
   });
 }
 
-function medianDistance(times: readonly number[]): number {
+function medianInterval(times: readonly number[]): number {
   const timeDistances = times.slice(1).map((t, n) => t - (times[n] ?? t));
   const sortedDistances = timeDistances.toSorted((a, b) => a - b);
   return Math.max(1, sortedDistances[Math.floor(sortedDistances.length / 2)] ?? 1);

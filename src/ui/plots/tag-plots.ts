@@ -111,9 +111,9 @@ export function createTagIndexes() {
     groups: () => Math.ceil(ids.length / TAGS_PER_GROUP),
     hasChanged: () => changedIndexGroups.size > 0,
     takeChanged(): readonly number[] {
-      const takenGroups = [...changedIndexGroups];
+      const changedGroupNumbers = [...changedIndexGroups];
       changedIndexGroups.clear();
-      return takenGroups;
+      return changedGroupNumbers;
     },
     pack(group: number): PackedTagIndexes {
       const [from, to] = [group * TAGS_PER_GROUP, (group + 1) * TAGS_PER_GROUP];

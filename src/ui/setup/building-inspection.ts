@@ -117,10 +117,10 @@ export function explainInspectionError(error: unknown, baseUrl: string): Error {
       hint: "The address is that of the service alone, such as https://monitoring.example.com.",
       cause: error,
     });
-  const withoutOption = (text: string) => text.replaceAll(/`?base_url`?/g, "the address");
-  const errorOptions = { cause: error, ...(failure.hint === undefined ? {} : { hint: withoutOption(failure.hint) }) };
-  if (failure.kind === "config") return new ConfigError(withoutOption(failure.message), errorOptions);
-  return failure.kind === "retryable" ? new Retryable(withoutOption(failure.message), errorOptions) : failure;
+  const hideOptionName = (text: string) => text.replaceAll(/`?base_url`?/g, "the address");
+  const errorOptions = { cause: error, ...(failure.hint === undefined ? {} : { hint: hideOptionName(failure.hint) }) };
+  if (failure.kind === "config") return new ConfigError(hideOptionName(failure.message), errorOptions);
+  return failure.kind === "retryable" ? new Retryable(hideOptionName(failure.message), errorOptions) : failure;
 }
 
 /** Estimates the units of tags that were not listed from the listed tags. */

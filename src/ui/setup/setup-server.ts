@@ -108,14 +108,14 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
   app.post("*", sameOriginOnly);
   app.post("/api/code", async (context) => {
     const { code } = await parseJsonBody(context, z.strictObject({ code: z.string().max(100) }));
-    const entryResult = entryCode.enter(code);
-    if (entryResult === null)
+    const codeEntryResult = entryCode.enter(code);
+    if (codeEntryResult === null)
       return context.json({ message: "This is not the code. The terminal shows the code for one browser." }, 403);
-    if (typeof entryResult === "object") {
-      const seconds = `${Math.ceil(entryResult.waitMs / 1_000)}`;
+    if (typeof codeEntryResult === "object") {
+      const seconds = `${Math.ceil(codeEntryResult.waitMs / 1_000)}`;
       return context.json({ message: `Too many wrong codes; wait ${seconds} s.` }, 429, { "retry-after": seconds });
     }
-    setCookie(context, SESSION_COOKIE_NAME, entryResult, { httpOnly: true, sameSite: "Strict", path: "/" });
+    setCookie(context, SESSION_COOKIE_NAME, codeEntryResult, { httpOnly: true, sameSite: "Strict", path: "/" });
     return context.body(null, 204);
   });
   app.use("/api/*", async (context, next) =>
@@ -191,21 +191,21 @@ function createSetupEntryCode(clock: Pick<Clock, "monotonic">) {
   const codeLetters = Array.from({ length: 8 }, () => CODE_LETTERS[randomInt(CODE_LETTERS.length)]).join("");
   const key = randomBytes(32).toString("base64url");
   const codeGuesses = guessCounter(clock);
-  let isUsed = false;
+  let isCodeUsed = false;
   return {
     code: `${codeLetters.slice(0, 4)}-${codeLetters.slice(4)}`,
     /** Returns the session key, or the delay after too many wrong codes; null for a wrong or used code. */
     enter(code: string): string | { readonly waitMs: number } | null {
       const waitMs = codeGuesses.waitMs(LOOPBACK_HOST);
       if (waitMs > 0) return { waitMs };
-      if (!isUsed && isSameSecret(code.toUpperCase().replaceAll(/[^A-Z0-9]/g, ""), codeLetters)) {
-        isUsed = true;
+      if (!isCodeUsed && isSameSecret(code.toUpperCase().replaceAll(/[^A-Z0-9]/g, ""), codeLetters)) {
+        isCodeUsed = true;
         return key;
       }
       codeGuesses.wrong(LOOPBACK_HOST);
       return null;
     },
-    isKey: (given: string | undefined) => isUsed && given !== undefined && isSameSecret(given, key),
+    isKey: (given: string | undefined) => isCodeUsed && given !== undefined && isSameSecret(given, key),
   };
 }
 

@@ -177,9 +177,9 @@ function createPasswordCheck({ clock, config }: PageGuardOptions): (credentials:
         return context.text(message, 429, { "retry-after": "4" });
       }
       delayedConnections.add(connection);
-      const isConnected = await sleepFor(clock, delayMs, context.req.raw.signal);
+      const isStillConnected = await sleepFor(clock, delayMs, context.req.raw.signal);
       delayedConnections.delete(connection);
-      if (!isConnected) return respondUnauthorized(context);
+      if (!isStillConnected) return respondUnauthorized(context);
     }
     const role = authorizedRole(authorization, credentials);
     if (role === null) {

@@ -225,9 +225,9 @@ async function alarmDeliveryBySink(
 ) {
   const { sinks, filterBySink } = sinksAndFilters();
   const sinkLags = await cache.computed("alarm lag", WATCHED_DATA_AGE_MS, () => store.outbox.lag(filterBySink));
-  const cachedSet = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
-  const tickets = (await readAlarmTickets(cachedSet, sinks)).get(episode);
-  const sinksBehind = await findPendingSinks(cachedSet, sinks, episode);
+  const readCachedSet = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
+  const tickets = (await readAlarmTickets(readCachedSet, sinks)).get(episode);
+  const sinksBehind = await findPendingSinks(readCachedSet, sinks, episode);
   return Promise.all(
     sinks.map(async (sink) => {
       const deadLetters = await cache.computed(`dead ${sink}`, WATCHED_DATA_AGE_MS, () =>

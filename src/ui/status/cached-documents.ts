@@ -17,12 +17,12 @@ export function createCachedDocuments(store: Pick<Store, "documents" | "version"
 
   /** Caches a value that is computed from one document set. `name` must not be the name of a set. */
   async function computedFrom<T>(set: string, name: string, maxAgeMs: number, load: () => Promise<T>): Promise<T> {
-    const setVersion = await store.version(set);
-    const isSetChanged = versionByName.has(name) && versionByName.get(name) !== setVersion;
+    const versionOfSet = await store.version(set);
+    const isSetChanged = versionByName.has(name) && versionByName.get(name) !== versionOfSet;
     // Without this limit, a worker that has just started would show no tags for many seconds.
     const allowedAgeMs = isSetChanged ? Math.min(maxAgeMs, WATCHED_DATA_AGE_MS) : maxAgeMs;
     return computed(name, Math.max(allowedAgeMs, minCacheAgeMs(documentCountBySet.get(set) ?? 0)), () => {
-      versionByName.set(name, setVersion);
+      versionByName.set(name, versionOfSet);
       return load();
     });
   }

@@ -165,18 +165,18 @@ function setSourceGauges(metrics: Metrics, { name: source, alarms, counts, jobs,
 export function joinMetricTexts(texts: readonly string[]): string {
   const metricFamilies = new Map<string, { readonly head: string[]; readonly samples: string[] }>();
   for (const text of texts) {
-    let family = "";
+    let familyName = "";
     let isFirst = false;
     for (const line of text.split("\n")) {
       if (line === "") continue;
       const [, name] = /^# (?:HELP|TYPE) (\S+)/.exec(line) ?? [];
-      if (name !== undefined && name !== family) {
-        family = name;
+      if (name !== undefined && name !== familyName) {
+        familyName = name;
         isFirst = !metricFamilies.has(name);
         if (isFirst) metricFamilies.set(name, { head: [], samples: [] });
       }
-      if (name === undefined) metricFamilies.get(family)?.samples.push(line);
-      else if (isFirst) metricFamilies.get(family)?.head.push(line);
+      if (name === undefined) metricFamilies.get(familyName)?.samples.push(line);
+      else if (isFirst) metricFamilies.get(familyName)?.head.push(line);
     }
   }
   const lines = [...metricFamilies.values()].flatMap(({ head, samples }) =>

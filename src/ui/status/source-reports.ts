@@ -80,13 +80,13 @@ export async function sourceHealth(
   time: ReportTimes,
 ) {
   const counts = (await live?.counts?.()) ?? null;
-  const { jobs, readingWith, token, unavailable } = await readSourcePolls(cache, source, time, counts);
+  const { jobs, reliabilityOf, token, unavailable } = await readSourcePolls(cache, source, time, counts);
   const alarmCounts = [...(counts?.activeAlarms.values() ?? [])].flatMap((priorities) => [...priorities.values()]);
   const alarmCount = alarmCounts.reduce((sum, count) => sum + count, 0);
   return {
     ...{ name: source.name, unavailable, token, jobs, counts },
     firstInventory: live?.firstInventory?.() ?? null,
-    alarms: readingWith("alarms", alarmCount),
+    alarms: reliabilityOf("alarms", alarmCount),
   };
 }
 
@@ -121,14 +121,14 @@ async function readSourcePolls(
   }
   const stored = tokens.get("token");
   const token = stored && { name: stored.info.name, expiresAt: stored.info.expiresAt, checkedAt: stored.checkedAt };
-  const readingWith = (job: string, held: number) =>
+  const reliabilityOf = (job: string, held: number) =>
     countReliabilityOf(
       jobs.find((each) => each.name === job),
       held,
       dueTimes.get(job) === "off",
       !unavailable.some((each) => each.job === null || each.job === job),
     );
-  return { jobs, lostSites, readingWith, token: token ?? null, unavailable };
+  return { jobs, lostSites, reliabilityOf, token: token ?? null, unavailable };
 }
 
 /** State of a source for the status page. Null means unknown, not 0. */
@@ -159,14 +159,14 @@ export async function sourceReport(
   const sourceCounts = (await live?.counts?.()) ?? null;
   const newestValueTime = sourceCounts === null ? newest : undefined;
   const sourcePolls = await readSourcePolls(cache, source, time, sourceCounts, newestValueTime);
-  const { jobs, lostSites, readingWith, token, unavailable } = sourcePolls;
+  const { jobs, lostSites, reliabilityOf, token, unavailable } = sourcePolls;
   const activeAlarms = [...alarms.values()].filter(({ state }) => state === "active" || state === "missing");
   const presentGateways = [...gateways.values()].filter(({ missingSince }) => missingSince === null);
   const readings = {
-    sites: readingWith("sites", sites.size),
-    tags: readingWith("tags", tags.size),
-    gateways: readingWith("gateways", presentGateways.length),
-    alarms: readingWith("alarms", activeAlarms.length),
+    sites: reliabilityOf("sites", sites.size),
+    tags: reliabilityOf("tags", tags.size),
+    gateways: reliabilityOf("gateways", presentGateways.length),
+    alarms: reliabilityOf("alarms", activeAlarms.length),
   };
   const tagCountBySite = countTagsBySite(tags);
   const siteReports = [...sites.values()].map(({ value: { id, displayName } }) => {

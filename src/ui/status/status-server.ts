@@ -78,12 +78,12 @@ function compressPageFile(file: string) {
 }
 
 function bestContentEncoding(accepted: string): ContentEncoding {
-  const acceptedNames = accepted
+  const acceptedEncodings = accepted
     .toLowerCase()
     .split(",")
     .filter((each) => !/;\s*q=0(\.0*)?\s*$/.test(each))
     .map((each) => each.split(";")[0]?.trim());
-  return acceptedNames.includes("br") ? "br" : acceptedNames.includes("gzip") ? "gzip" : "identity";
+  return acceptedEncodings.includes("br") ? "br" : acceptedEncodings.includes("gzip") ? "gzip" : "identity";
 }
 
 function addPageFileRoutes(app: Hono): void {

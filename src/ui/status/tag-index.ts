@@ -81,11 +81,11 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
   }
 
   async function takeTagSnapshot(): Promise<TagSnapshot> {
-    const listedTags = await readRankedTags();
+    const rankedTags = await readRankedTags();
     const valuesBySource = new Map<string, ReadonlyMap<string, StoredValue>>();
     for (const source of sources)
       valuesBySource.set(source, await store.documents<StoredValue>(documentSet("value", source)));
-    const tags = listedTags.map((each): TagValueState => {
+    const tags = rankedTags.map((each): TagValueState => {
       return { named: each, value: valuesBySource.get(each.source)?.get(each.tag.id) };
     });
     return { atMs: clock.monotonic(), tags, selections: new Map() };
@@ -93,8 +93,8 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
 
   async function readRankedTags(): Promise<readonly RankedTag[]> {
     const documentSets = sources.flatMap((source) => [documentSet("tag", source), documentSet("site", source)]);
-    const setVersions = (await Promise.all(documentSets.map((set) => store.version(set)))).join(" ");
-    if (cachedRankedTags?.versions === setVersions) return cachedRankedTags.tags;
+    const versionsOfSets = (await Promise.all(documentSets.map((set) => store.version(set)))).join(" ");
+    if (cachedRankedTags?.versions === versionsOfSets) return cachedRankedTags.tags;
     const tags: RankedTag[] = [];
     for (const source of sources) {
       const sites = await store.documents<StoredObject<Site>>(documentSet("site", source));
@@ -108,7 +108,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
       }
     }
     rankTags(tags);
-    cachedRankedTags = { versions: setVersions, tags };
+    cachedRankedTags = { versions: versionsOfSets, tags };
     return tags;
   }
 

@@ -21,17 +21,17 @@ export const msUntilNextInterval = (everyMs) => everyMs - (Date.now() % everyMs)
 
 /** Updates are drawn together with the ages, because each drawing is expensive. */
 const queuedUpdates = [];
-let openRequests = 0;
+let openRequestCount = 0;
 
 export const queueUpdate = (update) => void queuedUpdates.push(update);
 
 export async function holdUpdatesDuring(request) {
-  openRequests += 1;
+  openRequestCount += 1;
   try {
     await request();
   } finally {
-    openRequests -= 1;
-    if (openRequests === 0) drawQueuedUpdates();
+    openRequestCount -= 1;
+    if (openRequestCount === 0) drawQueuedUpdates();
   }
 }
 
@@ -44,10 +44,10 @@ const waitFor = (ms) => new Promise((done) => setTimeout(done, ms));
 void (async () => {
   for (;;) {
     await waitFor(msUntilNextInterval(REDRAW_INTERVAL_MS) + REQUEST_START_WAIT_MS);
-    if (openRequests === 0) drawQueuedUpdates();
+    if (openRequestCount === 0) drawQueuedUpdates();
     else {
       await waitFor(MAX_RESPONSE_WAIT_MS);
-      if (openRequests > 0) drawQueuedUpdates();
+      if (openRequestCount > 0) drawQueuedUpdates();
     }
   }
 })();
