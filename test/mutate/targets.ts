@@ -66,7 +66,7 @@ export const TARGETS: readonly MutationTarget[] = [
   mutate("postgres-store", "src/scale/postgres/*.ts", {
     "test/store/postgres": "documents suite fencing lost-answers notices opening",
   }),
-  mutate("fleet", "src/scale/fleet/*.ts src/scale/{database-time,fleet-member-{databases,config-file},fleet-writing-guards}.ts", {
+  mutate("fleet", "src/scale/fleet/*.ts src/scale/{database-time,fleet-*-{databases,file,guards}}.ts", {
     "test/fleet":
       "timing holder-description restored-database kill-switch virtual-fleet virtual-faults assign-sources digest fleet-document",
     "test/member": "database-time member-file guards",
