@@ -162,13 +162,13 @@ export function createCommandIntake(options: {
     const scene: CommandScene = { isChecked: requests.length <= TAGS_PER_REQUEST };
     const closedReason = options.closed();
     for (const request of requests) {
-      const checked =
+      const requestCheck =
         closedReason === null
           ? await checkTagWriteRequest(arrival, request, acceptedCommands.length)
           : // Report a repeated id as a duplicate even while writing is closed.
             { refused: journal.knows(request.id) ? DUPLICATE_COMMAND_ID_REFUSAL : closedReason };
-      if ("refused" in checked) refusedRequests.push({ request, refused: checked.refused });
-      else acceptedCommands.push({ ...checked, scene });
+      if ("refused" in requestCheck) refusedRequests.push({ request, refused: requestCheck.refused });
+      else acceptedCommands.push({ ...requestCheck, scene });
     }
     return { acceptedCommands, refusedRequests };
   }

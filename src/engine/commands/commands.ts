@@ -136,7 +136,7 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
   const refusalReporter = createReporter({ journal, clock, log });
 
   for (const { source, timeZone } of options.sources) {
-    const shared = {
+    const perSource = {
       source,
       view,
       journal,
@@ -145,10 +145,10 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
       clock,
       log: log.child({ source: source.name }),
     };
-    const values = createFreshTagValues(shared);
-    const readBack = createWriteReadBack({ ...shared, values, settleMs: () => currentConfig.read_back_after });
+    const values = createFreshTagValues(perSource);
+    const readBack = createWriteReadBack({ ...perSource, values, settleMs: () => currentConfig.read_back_after });
     const closed = () => blockers.closed() ?? clockRefusal(source);
-    const writer = createWriter({ ...shared, timeZone, config, holds: allowList.holds, values, closed, readBack });
+    const writer = createWriter({ ...perSource, timeZone, config, holds: allowList.holds, values, closed, readBack });
     sourceWriters.set(source.name, { source, readBack, writer });
   }
   const acceptCommandMessage = createCommandIntake({

@@ -78,11 +78,11 @@ export function createFreshTagValues(options: CommandSourceContext) {
     recordReadings,
     isMissing: isValueMissing,
     async refresh(group: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
-      const outdated: AcceptedCommand[] = [];
+      const toRead: AcceptedCommand[] = [];
       for (const accepted of group.slice(0, TAGS_PER_REQUEST)) {
-        if (!tagsBeingRead.has(accepted.command.tagId) && (await isValueMissing(accepted))) outdated.push(accepted);
+        if (!tagsBeingRead.has(accepted.command.tagId) && (await isValueMissing(accepted))) toRead.push(accepted);
       }
-      if (outdated.length > 0) await endsWithin(clock, READ_TIMEOUT_MS, requestValues(outdated, signal));
+      if (toRead.length > 0) await endsWithin(clock, READ_TIMEOUT_MS, requestValues(toRead, signal));
     },
   };
 }

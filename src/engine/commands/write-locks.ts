@@ -68,10 +68,10 @@ export async function openWriteLocks(options: {
     /** Sets or ends a lock. Throws ConfigError if another owner holds it, or if there is no lock to end. */
     async change({ by, lock, target }: WriteLockChange): Promise<void> {
       const key = `${target.source}/${target.scope}/${target.id}`;
-      const present = locks.get(key);
-      const isLocked = present !== undefined && isInForce(present, clock.now());
-      if (lock === null ? !isLocked : isLocked && present.owner !== lock.owner) {
-        const message = isLocked ? formatWriteLock(present) : `There is no lock of ${target.scope} ${target.id}.`;
+      const held = locks.get(key);
+      const isLocked = held !== undefined && isInForce(held, clock.now());
+      if (lock === null ? !isLocked : isLocked && held.owner !== lock.owner) {
+        const message = isLocked ? formatWriteLock(held) : `There is no lock of ${target.scope} ${target.id}.`;
         throw new ConfigError(message, { hint: "`plenum writes` lists the locks, `plenum writes unlock` ends one." });
       }
       if (lock !== null && Date.parse(lock.until) <= clock.now()) throw new ConfigError("The lock ends in the past.");
@@ -79,7 +79,7 @@ export async function openWriteLocks(options: {
       const removedKeys = lock === null ? [...endedKeys, key] : endedKeys.filter((each) => each !== key);
       const put = lock === null ? [] : [[key, { ...target, ...lock }] as const];
       const step = lock === null ? "writing-unlocked" : "writing-locked";
-      await journal.note(step, { ...target, ...(lock ?? present), by }, [
+      await journal.note(step, { ...target, ...(lock ?? held), by }, [
         { set: WRITE_LOCK_SET, put, remove: removedKeys },
       ]);
       for (const each of removedKeys) locks.delete(each);

@@ -87,20 +87,21 @@ export interface EventBatch {
 }
 
 export function takeBatch(offer: OfferedEvents, passes: (event: Event) => boolean, size: number): EventBatch {
+  const { again, urgent, counted } = offer;
   const events: LoggedEvent[] = [];
-  let through = 0;
-  let passed = 0;
+  let lastPosition = 0;
+  let passedCount = 0;
   const isEventUnsettled = ({ event, position }: LoggedEvent) =>
-    offer.again || position > (offer.urgentThrough ?? 0) || !isUrgentKind(event.type);
+    again || position > (offer.urgentThrough ?? 0) || !isUrgentKind(event.type);
   for (const loggedEvent of offer.events) {
     if (isEventUnsettled(loggedEvent) && passes(loggedEvent.event)) {
       if (events.length === size) break;
       events.push(loggedEvent);
     }
-    through = loggedEvent.position;
-    passed += 1;
+    lastPosition = loggedEvent.position;
+    passedCount += 1;
   }
-  return { again: offer.again, urgent: offer.urgent, events, through, passed, counted: offer.counted };
+  return { again, urgent, events, through: lastPosition, passed: passedCount, counted };
 }
 
 export function sequenceOfEvent({ events, counted }: EventBatch, index: number): EventNumber | undefined {

@@ -78,21 +78,21 @@ export function createEventLog(
 
   function readEventsBetween(after: number, through: number, which = "true"): readonly ChecksummedEventRow[] {
     const positionRangeSql = `event.position > ? and event.position <= ? and ${which}`;
-    const rows = () =>
+    const selectRows = () =>
       database
         .prepare(`select ${EVENT_COLUMN_NAMES} from event where ${positionRangeSql} order by position`)
         .all<ChecksummedEventRow>(after, through);
     try {
-      const eventRows = rows();
+      const eventRows = selectRows();
       if (eventRows.every(isSoundEventRow)) return eventRows;
     } catch (error) {
       // A damaged number can exceed the range of JavaScript.
       if (!(error instanceof Error && "code" in error && error.code === "ERR_OUT_OF_RANGE")) throw error;
     }
-    if (database.readOnly) return rows().filter(isSoundEventRow);
-    if (quarantineDamagedEvents(positionRangeSql, after, through) > 0) return rows().filter(isSoundEventRow);
+    if (database.readOnly) return selectRows().filter(isSoundEventRow);
+    if (quarantineDamagedEvents(positionRangeSql, after, through) > 0) return selectRows().filter(isSoundEventRow);
     return readEventsOrThrow(after, () => {
-      const eventRows = rows();
+      const eventRows = selectRows();
       return eventRows.every(isSoundEventRow) ? eventRows : null;
     });
   }

@@ -65,16 +65,16 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
     find: async (sink: string): Promise<StoredSinkCursor | undefined> => (await readCachedCursors()).get(sink),
     forget: forgetCachedCursors,
     applyMove(sink: string, through: number, counted: EventNumber | undefined, cursor: SinkCursorColumn): void {
-      const storedSink = cachedCursors?.get(sink);
-      if (storedSink === undefined) {
+      const stored = cachedCursors?.get(sink);
+      if (stored === undefined) {
         forgetCachedCursors();
         return;
       }
-      const isLaterSequence = counted?.epoch === storedSink.counted.epoch && counted.number > storedSink.counted.number;
+      const isLaterSequence = counted?.epoch === stored.counted.epoch && counted.number > stored.counted.number;
       const movedSinkCursor = {
-        ...storedSink,
-        [cursor]: Math.max(through, storedSink[cursor]),
-        counted: isLaterSequence ? counted : storedSink.counted,
+        ...stored,
+        [cursor]: Math.max(through, stored[cursor]),
+        counted: isLaterSequence ? counted : stored.counted,
       };
       cachedCursors?.set(sink, movedSinkCursor);
     },

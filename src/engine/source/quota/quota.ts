@@ -74,10 +74,10 @@ export function createQuota(options: QuotaOptions): Quota {
   const requestStore = createRequestStore({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
   const quotaSharingEvidence = createQuotaSharingEvidence();
   const rateLimiters = new Map<QuotaEndpoint, RateLimiter>();
-  let maySeparate = sharing === "auto";
+  let maySplitQuota = sharing === "auto";
   let startPromise: Promise<void> | undefined;
   let allPausedUntilMs = LONG_AGO_MS;
-  let carefulUntilMs = LONG_AGO_MS;
+  let uncertainUntilMs = LONG_AGO_MS;
 
   function getRateLimiter(endpoint: QuotaEndpoint): RateLimiter {
     const limiter = rateLimiters.get(endpoint);
@@ -100,7 +100,7 @@ export function createQuota(options: QuotaOptions): Quota {
     const throttledRequestCount = oldRateLimiters.reduce((sum, limiter) => sum + limiter.status().throttled, 0);
     for (const endpoints of groups) {
       const limiter = createRateLimiter({
-        ...{ clock, record: requestStore, occupiedMs, closedUntilMs, carefulUntilMs, ...shareOf(endpoints) },
+        ...{ clock, record: requestStore, occupiedMs, closedUntilMs, uncertainUntilMs, ...shareOf(endpoints) },
         name: groups.length === 1 ? "tags" : endpoints.join("+"),
         concurrency: options.concurrency ?? 8,
         inherited: slots.filter((slot) => endpoints.includes(slot.endpoint)),
@@ -124,7 +124,7 @@ export function createQuota(options: QuotaOptions): Quota {
     const storedPauses = await requestStore.loadPauses();
     const now = clock.monotonic();
     const allFreeAtMs = now + occupiedMs + longestWayMs;
-    if (!found) carefulUntilMs = allFreeAtMs;
+    if (!found) uncertainUntilMs = allFreeAtMs;
     allPausedUntilMs = Math.max(allPausedUntilMs, storedPauses.get("everything") ?? LONG_AGO_MS);
     const closedUntilMs = Math.max(allPausedUntilMs, !found && options.withoutRecord === "wait" ? allFreeAtMs : now);
     const refusedUntil = (group: EndpointGroups[number]) =>
@@ -219,9 +219,9 @@ export function createQuota(options: QuotaOptions): Quota {
       const requestsCountedByService = limit - remaining;
       const limiter = getRateLimiter(endpoint);
       limiter.observe(endpoint, requestsCountedByService, limit);
-      if (!maySeparate || allRateLimiters().length > 1) return;
+      if (!maySplitQuota || allRateLimiters().length > 1) return;
       if (!quotaSharingEvidence.separate(endpoint, requestsCountedByService, sentMs, clock.monotonic())) return;
-      maySeparate = false;
+      maySplitQuota = false;
       regroupEndpoints(SEPARATE_GROUPS, limiter.slots(), limiter.refusedUntilMs, limiter.closedUntilMs());
     },
     status() {

@@ -96,7 +96,7 @@ interface RateLimiterOptions extends QuotaShare {
   readonly closedUntilMs: number;
   readonly throttled: number;
   /** Time until which the service may count requests that are not in the store. */
-  readonly carefulUntilMs: number;
+  readonly uncertainUntilMs: number;
   onSlot(request: QuotaRequest): void;
   onForeign(use: OtherClientUse): void;
   onUnsaved(error: unknown): void;
@@ -137,7 +137,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
   function currentRate(now: number) {
     updateRequestLimit(now);
     const { marginMs, perWindow, throttled, spaced } = slowdown.terms(now);
-    const isQuotaUncertain = now < options.carefulUntilMs;
+    const isQuotaUncertain = now < options.uncertainUntilMs;
     const allowedRequestsPerWindow = Math.max(1, perWindow - otherClientWatch.occupied(now));
     const politeRequestLimit = Math.max(1, limit * polite);
     const pacedRequestsPerWindow = Math.max(1, Math.min(allowedRequestsPerWindow, politeRequestLimit) - reserve);
@@ -249,7 +249,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
         return;
       }
       if (now >= pausedUntilMs()) {
-        const isCountComplete = now >= options.carefulUntilMs && otherClientWatch.occupied(now) === 0;
+        const isCountComplete = now >= options.uncertainUntilMs && otherClientWatch.occupied(now) === 0;
         slowdown.refused(now, spentRequestSlots.used(now) - 1, isCountComplete);
         if (slowdown.terms(now).stranger) otherClientWatch.refusals(now, clock.now());
       }
@@ -269,9 +269,9 @@ export function createRateLimiter(options: RateLimiterOptions) {
       const now = clock.monotonic();
       statedLimitMemory.noteLimit(statedLimit, now);
       updateRequestLimit(now);
-      let sinceMs = now;
-      for (const slot of runningSlots) if (slot.endpoint === endpoint) sinceMs = Math.min(sinceMs, slot.sentAt);
-      otherClientWatch.excess(now, clock.now(), spentRequestSlots.unexplained(taken, sinceMs));
+      let earliestMs = now;
+      for (const slot of runningSlots) if (slot.endpoint === endpoint) earliestMs = Math.min(earliestMs, slot.sentAt);
+      otherClientWatch.excess(now, clock.now(), spentRequestSlots.unexplained(taken, earliestMs));
     },
     status(): RateLimitStatus {
       const now = clock.monotonic();

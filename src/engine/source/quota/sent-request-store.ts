@@ -225,7 +225,7 @@ const COUNT_TOLERANCE = 1e-9;
 
 function highestTwoWindowCount(slots: readonly SpentRequestSlot[], now: number, windowMs: number): number {
   const requestSlotAgesMs = slots.map((slot) => now - slot.countedBy).filter((age) => age < 2 * windowMs);
-  let highest = 0;
+  let highestCount = 0;
   for (const quotaWindowEdgeMs of [0, ...requestSlotAgesMs]) {
     const elapsedMs = quotaWindowEdgeMs > windowMs ? quotaWindowEdgeMs - windowMs : Math.max(0, quotaWindowEdgeMs);
     let sum = 0;
@@ -233,9 +233,9 @@ function highestTwoWindowCount(slots: readonly SpentRequestSlot[], now: number, 
       if (age <= elapsedMs) sum += 1;
       else if (age <= elapsedMs + windowMs) sum += 1 - elapsedMs / windowMs;
     }
-    highest = Math.max(highest, sum);
+    highestCount = Math.max(highestCount, sum);
   }
-  return highest;
+  return highestCount;
 }
 
 function countRequestSlots(slots: readonly SpentRequestSlot[], countedAfter: number): number {
