@@ -5,7 +5,7 @@ import { isHtmlPage } from "../../src/core/http/html-page-detection.ts";
 import { createHttpClient, sendRequest } from "../../src/core/http/outbound/request.ts";
 import { secretHeaderReader } from "../../src/core/http/outbound/secret-headers.ts";
 import type { AlarmReceiver, IncidentMessage } from "../shared/receiver/receiver-interface.ts";
-import { createAuthorizationHeader } from "../shared/receiver/ticket-receiver.ts";
+import { createAuthorizationReader } from "../shared/receiver/ticket-receiver.ts";
 import {
   AlertIdentity,
   type AlertmanagerAlert,
@@ -23,11 +23,11 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   const url = new URL(config.url);
   const prefix = url.pathname.replace(/\/+$/, "");
   const client = createHttpClient({ url, config, clock });
-  const extraHeaders = secretHeaderReader(config.headers, clock);
-  const authorization = createAuthorizationHeader(config, clock);
+  const readExtraHeaders = secretHeaderReader(config.headers, clock);
+  const readAuthorization = createAuthorizationReader(config, clock);
 
   function requestAlertmanager(method: "GET" | "POST", path: string, signal: AbortSignal, json?: unknown) {
-    const headers = { ...extraHeaders(), ...authorization() };
+    const headers = { ...readExtraHeaders(), ...readAuthorization() };
     return sendRequest(client, { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json }, clock, signal);
   }
 

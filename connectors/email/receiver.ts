@@ -20,12 +20,13 @@ const FirstMailReference = z.object({ title: z.string() });
 export function createEmailReceiver(config: EmailConfig, { clock, log }: ConnectorContext): AlarmReceiver {
   const port = config.port ?? (config.security === "tls" ? 465 : 587);
   const serverInfo = describeMailServer(config.host, port);
-  const password = config.password === undefined ? null : secretReader(config.password, clock);
+  const readPassword = config.password === undefined ? null : secretReader(config.password, clock);
   const refusedRecipients = new Set<string>();
   let lastMailBeganMs = Number.NEGATIVE_INFINITY;
 
   function createMailTransport() {
-    const auth = password === null ? {} : { auth: { user: config.user, pass: password().reveal() }, forceAuth: true };
+    const auth =
+      readPassword === null ? {} : { auth: { user: config.user, pass: readPassword().reveal() }, forceAuth: true };
     const ca = config.ca_file === undefined ? {} : { ca: readCertificateFile(config.ca_file, "ca_file") };
     return createTransport({
       host: config.host.replace(/^\[|\]$/g, ""),

@@ -9,7 +9,7 @@ import {
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { printableLine } from "../../src/core/values/printable-text.ts";
 import { cutText } from "../shared/receiver/text.ts";
-import { createAuthorizationHeader, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
+import { createAuthorizationReader, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
 import { type JiraConfig, RESERVED_ISSUE_FIELDS } from "./config.ts";
 
 const STATUSES_WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
@@ -41,11 +41,14 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
   const client = createHttpClient({ url: baseUrl, config, clock });
   const { origin } = client;
   const { user, token } = config;
-  const authorization = createAuthorizationHeader(user === undefined ? { token } : { user, password: token }, clock);
+  const readAuthorization = createAuthorizationReader(
+    user === undefined ? { token } : { user, password: token },
+    clock,
+  );
 
   async function requestJira(options: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
     const path = jiraApiPath + options.path;
-    const authorizedRequest = { ...options, path, headers: authorization(), allow: STATUSES_WITH_ERROR_TEXT };
+    const authorizedRequest = { ...options, path, headers: readAuthorization(), allow: STATUSES_WITH_ERROR_TEXT };
     const response = await sendRequest(client, authorizedRequest, clock, signal);
     if (UNKNOWN_USER_REASON.test(response.headers["x-seraph-loginreason"] ?? "")) throw createUnknownUserError(origin);
     if (response.status < 300) return checkSuccessResponse(response, origin);

@@ -43,7 +43,7 @@ export type BrokerConnections = ReturnType<typeof createBrokerConnections>;
 /** Manages connections to brokers. The library's producer is not used: its retries could reorder batches. */
 export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
   const { client_id, sasl, tls } = config;
-  const password = sasl === undefined ? null : secretReader(sasl.password, clock);
+  const readPassword = sasl === undefined ? null : secretReader(sasl.password, clock);
   const openConnections = new Map<
     string,
     { readonly connection: kafka.Connection; readonly broker: Promise<BrokerConnection> }
@@ -57,7 +57,7 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
       requestTimeout: config.publish_deadline + TIMEOUT_RESPONSE_TRANSIT_MS,
       maxInflights: 1,
       ...buildTlsOptions(host),
-      ...(sasl === undefined || password === null ? {} : { sasl: buildSaslOptions(sasl, password().reveal()) }),
+      ...(sasl === undefined || readPassword === null ? {} : { sasl: buildSaslOptions(sasl, readPassword().reveal()) }),
     };
   }
 

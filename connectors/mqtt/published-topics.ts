@@ -219,11 +219,12 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
   function updateTopics(object: ObjectTopics, pattern: string): void {
     const aspects = getAspects(object.kind);
     const isNew = object.pattern === "";
-    const unused =
+    const unusedAspects =
       pattern === object.pattern ? object.aspects.filter((aspect) => !aspects.includes(aspect)) : object.aspects;
-    if (!isNew && pattern === object.pattern && unused.length === 0 && aspects.length === object.aspects.length) return;
-    if (!isNew && unused.length > 0) {
-      object.former = [...object.former, { pattern: object.pattern, aspects: unused }];
+    if (!isNew && pattern === object.pattern && unusedAspects.length === 0 && aspects.length === object.aspects.length)
+      return;
+    if (!isNew && unusedAspects.length > 0) {
+      object.former = [...object.former, { pattern: object.pattern, aspects: unusedAspects }];
       objectsToMove.add(object);
     }
     if (object.wanted !== undefined && pattern !== object.wanted)
@@ -311,14 +312,14 @@ function toStoredTopics({ aspects, former, pattern, site, wanted }: ObjectTopics
   };
 }
 
-interface Subject {
+interface EventSubject {
   readonly kind: RetainedKind;
   readonly id: string;
   readonly tag?: Tag;
 }
 
 /** Returns the objects whose states an event publishes. */
-function findSubjects({ data, type }: AnyEvent): readonly Subject[] {
+function findSubjects({ data, type }: AnyEvent): readonly EventSubject[] {
   if (!/^(?:tag|alarm|gateway|host|system|site|command)-/.test(type)) return [];
   if ("tag" in data) return [{ kind: "tag", id: data.tag.id, tag: data.tag }];
   if ("tagId" in data) return data.tagId === null ? [] : [{ kind: "tag", id: data.tagId }];
@@ -328,7 +329,7 @@ function findSubjects({ data, type }: AnyEvent): readonly Subject[] {
   if ("system" in data) return [{ kind: "system", id: data.system.id }];
   if (!("site" in data) || data.site === null) return [];
   const id = String((data.site as Site).id);
-  const status: Subject = { kind: "site-status", id };
+  const status: EventSubject = { kind: "site-status", id };
   if (type === "site-status-changed") return [status];
   return type === "site-removed" ? [{ kind: "site", id }, status] : [{ kind: "site", id }];
 }

@@ -46,9 +46,9 @@ export function createS3Store(config: S3Config, clock: Clock) {
   const bucketUrl = config.path_style
     ? `${endpoint.origin}/${config.bucket}`
     : `${endpoint.protocol}//${config.bucket}.${endpoint.host}`;
-  const accessKeyId = secretReader(config.access_key_id, clock);
-  const secretAccessKey = secretReader(config.secret_access_key, clock);
-  const sessionToken = config.session_token === undefined ? null : secretReader(config.session_token, clock);
+  const readAccessKeyId = secretReader(config.access_key_id, clock);
+  const readSecretAccessKey = secretReader(config.secret_access_key, clock);
+  const readSessionToken = config.session_token === undefined ? null : secretReader(config.session_token, clock);
   const proxy = openProxy(config.proxy, clock);
   let agent: Agent | null = null;
   let lastRequestMs = Number.NEGATIVE_INFINITY;
@@ -80,9 +80,9 @@ export function createS3Store(config: S3Config, clock: Clock) {
       method,
       url: url.href,
       headers: { ...headers, "x-amz-content-sha256": requestBodyHash },
-      accessKeyId: accessKeyId().reveal(),
-      secretAccessKey: secretAccessKey().reveal(),
-      ...(sessionToken === null ? {} : { sessionToken: sessionToken().reveal() }),
+      accessKeyId: readAccessKeyId().reveal(),
+      secretAccessKey: readSecretAccessKey().reveal(),
+      ...(readSessionToken === null ? {} : { sessionToken: readSessionToken().reveal() }),
       service: "s3",
       region: config.region,
       datetime: new Date(clock.now()).toISOString().replace(/[:-]|\.\d{3}/g, ""),

@@ -16,14 +16,14 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   const address = parsePostgresAddress(config);
   const tableSettings = { schema: config.schema, timescale: config.timescale };
   const requirements = { tables: LAKE_TABLES, target: tableSettings, create: config.create, timeoutMs: config.timeout };
-  const password = config.password === undefined ? () => null : secretReader(config.password, context.clock);
+  const readPassword = config.password === undefined ? () => null : secretReader(config.password, context.clock);
   const insertStatements = new Map<string, string>();
   let currentSession: PostgresSession | null = null;
 
   /** Reads password and CA file for each connection, so replaced files need no restart. */
   async function connectToPostgres(signal: AbortSignal): Promise<PostgresSession> {
     const ca = config.ca_file === undefined ? undefined : readCertificateFile(config.ca_file, "ca_file");
-    const options = { address, password: password(), ca, connectTimeoutMs: config.connect_timeout };
+    const options = { address, password: readPassword(), ca, connectTimeoutMs: config.connect_timeout };
     return openPostgresSession(options, signal);
   }
 

@@ -9,7 +9,7 @@ import {
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { printableLine } from "../../src/core/values/printable-text.ts";
 import { cutText } from "../shared/receiver/text.ts";
-import { createAuthorizationHeader, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
+import { createAuthorizationReader, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
 const STATUSES_WITH_ERROR_TEXT = [400, 401, 403, 404];
@@ -32,10 +32,10 @@ export function createServiceNowTableApi(config: ServiceNowConfig, clock: Clock)
   const baseUrl = new URL(config.url);
   const tablePath = `${baseUrl.pathname.replace(/\/+$/, "")}/api/now/table/${config.table}`;
   const client = createHttpClient({ url: baseUrl, config, clock });
-  const authorization = createAuthorizationHeader(config, clock);
+  const readAuthorization = createAuthorizationReader(config, clock);
 
   async function callTable(request: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
-    const authorizedRequest = { ...request, headers: authorization(), allow: STATUSES_WITH_ERROR_TEXT };
+    const authorizedRequest = { ...request, headers: readAuthorization(), allow: STATUSES_WITH_ERROR_TEXT };
     const response = await sendRequest(client, authorizedRequest, clock, signal);
     const errorText = formatServiceNowErrorText(response);
     if (response.status < 300) {

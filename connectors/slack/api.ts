@@ -37,7 +37,7 @@ type SlackApi = ReturnType<typeof createSlackApi>;
 export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext, lookup?: DnsLookup) {
   const url = new URL(config.base_url);
   const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
-  const token = secretReader(config.token, clock);
+  const readToken = secretReader(config.token, clock);
   const apiPath = `${url.pathname.replace(/\/+$/, "")}/api/`;
 
   async function callMethod(
@@ -46,7 +46,7 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
     signal: AbortSignal,
     handledErrors: readonly string[],
   ): Promise<SlackResponse> {
-    const headers = { authorization: `Bearer ${checkBotToken(token())}` };
+    const headers = { authorization: `Bearer ${checkBotToken(readToken())}` };
     const response = await sendRequest(client, { ...request, headers }, clock, signal);
     const { data: body } = SlackResponseBody.safeParse(response.json);
     const scopes = response.headers["x-oauth-scopes"]?.split(",").map((scope) => scope.trim()) ?? null;

@@ -29,7 +29,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
   const format = chooseReceiverFormat(config);
   const readReceiverUrl = createReceiverUrlReader(config, clock);
   const readIntegrationKey = config.key === undefined ? undefined : secretReader(config.key, clock);
-  const extraHeaders = secretHeaderReader(config.headers, clock);
+  const readExtraHeaders = secretHeaderReader(config.headers, clock);
   const secretHeadersByOperation = createSecretHeaders(config, clock);
   let client: HttpClient | null = null;
 
@@ -52,7 +52,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
   }
 
   async function exchange(message: FormatRequest, { url }: RequestContext, headers: HttpHeaders, signal: AbortSignal) {
-    const request = { ...message, headers: { ...extraHeaders(), ...headers, ...message.headers } };
+    const request = { ...message, headers: { ...readExtraHeaders(), ...headers, ...message.headers } };
     return sendRequest(await getClient(url), request, clock, signal);
   }
 
@@ -137,10 +137,10 @@ function createReceiverUrlReader({ format, proxy, url }: WebhookConfig, clock: C
     const address = new URL(configuredUrl);
     return () => address;
   }
-  const secret = secretReader(configuredUrl, clock);
+  const readSecret = secretReader(configuredUrl, clock);
   const hint = "Put the address into it, such as https://example.com/hook.";
   return () => {
-    const receiverUrlText = secret().reveal().trim();
+    const receiverUrlText = readSecret().reveal().trim();
     if (!ReceiverUrl.safeParse(receiverUrlText).success) {
       const message = "The secret is not a whole address without user name and password.";
       throw new ConfigError(message, { field: "url", hint });

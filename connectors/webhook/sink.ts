@@ -22,10 +22,13 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
   const url = new URL(config.url);
   const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
   const keyReaders = config.secrets.map((ref) => secretReader(ref, clock));
-  const extraHeaders = secretHeaderReader(config.headers, clock);
+  const readExtraHeaders = secretHeaderReader(config.headers, clock);
   let secrets: ReturnType<typeof readSecrets> | null = null;
 
-  const readSecrets = () => ({ keys: keyReaders.map((secret) => parseSigningKey(secret())), headers: extraHeaders() });
+  const readSecrets = () => ({
+    keys: keyReaders.map((secret) => parseSigningKey(secret())),
+    headers: readExtraHeaders(),
+  });
 
   async function postEvent(event: Event, sequence: EventNumber | null, signal: AbortSignal): Promise<void> {
     secrets ??= readSecrets();

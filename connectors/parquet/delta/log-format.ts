@@ -111,14 +111,14 @@ export const commitFileName = (version: number): string => `${padTableVersion(ve
 
 export const checkpointFileName = (version: number): string => `${padTableVersion(version)}.checkpoint.parquet`;
 
-export interface LogListing {
+export interface DeltaLogListing {
   readonly commits: ReadonlySet<number>;
   readonly checkpoints: ReadonlyMap<number, readonly string[]>;
   /** A V2 checkpoint exists, which Plenum cannot read. */
   readonly hasV2Checkpoint: boolean;
 }
 
-export function parseDeltaLogListing(names: readonly string[]): LogListing {
+export function parseDeltaLogListing(names: readonly string[]): DeltaLogListing {
   const parseVersions = (form: RegExp) => names.flatMap((name) => form.exec(name)?.[1] ?? []).map(Number);
   const checkpoints = new Map<number, readonly string[]>();
   const partsByCheckpoint = Map.groupBy(names, (name) =>

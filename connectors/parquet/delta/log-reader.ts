@@ -2,9 +2,9 @@ import { ConfigError, Retryable } from "../../../src/core/errors/errors.ts";
 import type { ObjectStore } from "../object-store.ts";
 import {
   commitFileName,
+  type DeltaLogListing,
   findMaxVersion,
   LAST_CHECKPOINT_FILE_NAME,
-  type LogListing,
   padTableVersion,
   parseCommit,
   parseDeltaLogListing,
@@ -15,7 +15,7 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   const deltaLogFolder = `${prefix}_delta_log/`;
   const buildDisplayPath = (file: string) => `${store.where}/${deltaLogFolder}${file}`;
 
-  async function listDeltaLogFiles(signal: AbortSignal, fromVersion: number | null): Promise<LogListing> {
+  async function listDeltaLogFiles(signal: AbortSignal, fromVersion: number | null): Promise<DeltaLogListing> {
     // The bare version number sorts before the names of all files of that version.
     const listingStartKey = fromVersion === null ? undefined : `${deltaLogFolder}${padTableVersion(fromVersion)}`;
     const files = await store.list(deltaLogFolder, signal, listingStartKey);
@@ -29,7 +29,12 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   }
 
   /** Applies later commits. Returns false if a commit is missing in the listing. */
-  async function applyCommits(snapshot: DeltaSnapshot, listing: LogListing, signal: AbortSignal, keepStats: boolean) {
+  async function applyCommits(
+    snapshot: DeltaSnapshot,
+    listing: DeltaLogListing,
+    signal: AbortSignal,
+    keepStats: boolean,
+  ) {
     const newVersions = [...listing.commits].filter((version) => version > snapshot.version).sort((a, b) => a - b);
     if (newVersions.some((version, n) => version !== snapshot.version + 1 + n)) return false;
     for (const version of newVersions) {
@@ -50,7 +55,7 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
     }
   }
 
-  async function buildDeltaSnapshot(listing: LogListing, signal: AbortSignal, keepStats: boolean) {
+  async function buildDeltaSnapshot(listing: DeltaLogListing, signal: AbortSignal, keepStats: boolean) {
     const snapshot = createEmptySnapshot();
     const version = findMaxVersion(listing.checkpoints.keys());
     for (const file of listing.checkpoints.get(version) ?? []) {

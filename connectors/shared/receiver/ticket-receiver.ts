@@ -128,12 +128,12 @@ type HttpCredentials = { readonly [name in "password" | "token"]?: SecretRef | u
 };
 
 /** Returns the header for Basic (`user` with `password`) or Bearer (`token`). Reads the secret at each call. */
-export function createAuthorizationHeader({ user, password, token }: HttpCredentials, clock: Clock) {
+export function createAuthorizationReader({ user, password, token }: HttpCredentials, clock: Clock) {
   const secretRef = password ?? token;
   if (secretRef === undefined) return () => ({});
-  const secret = secretReader(secretRef, clock);
+  const readSecret = secretReader(secretRef, clock);
   return (): { readonly authorization?: string } => {
-    const secretText = secret().reveal();
+    const secretText = readSecret().reveal();
     if (password !== undefined)
       return { authorization: `Basic ${Buffer.from(`${user}:${secretText}`).toString("base64")}` };
     if (/^[\x21-\x7e]+$/.test(secretText)) return { authorization: `Bearer ${secretText}` };
