@@ -10,7 +10,7 @@ import { matchesFilter } from "../engine/delivery/filter.ts";
 import type { TracedRequest } from "../engine/source/request-trace.ts";
 import { LANES } from "../engine/source/source.ts";
 import { documentSet, type Store } from "../engine/store/store.ts";
-import type { StoredJobState } from "../engine/sync/snapshot.ts";
+import type { StoredJob } from "../engine/sync/snapshot.ts";
 import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
 import {
   createPlots,
@@ -101,7 +101,7 @@ export async function buildPagePlots(options: {
           if (request.outcome !== "ok" && request.outcome !== "stopped")
             note(source, { at: request.at, what: REQUEST_LABELS[request.endpoint], words: describeRefusal(request) });
         }
-        for (const [job, poll] of await store.documents<StoredJobState>(documentSet("poll", source))) {
+        for (const [job, poll] of await store.documents<StoredJob>(documentSet("poll", source))) {
           if (poll.problem !== null) note(source, { at: poll.lastAttempt, what: job, words: poll.problem });
         }
       }

@@ -4,7 +4,7 @@ import { type DocumentChange, documentSet, type Store } from "#src/engine/store/
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import {
-  type StoredJobState,
+  type StoredJob,
   type StoredLeftOut,
   type StoredRange,
   type StoredTagQuarantine,
@@ -46,7 +46,7 @@ describe("the report", () => {
 
   test("lists warnings about an unavailable service and unavailable features first", async () => {
     const { store, status } = await statusBuilding();
-    const poll: StoredJobState = { lastSuccess: null, lastAttempt: NOW, problem: "alarms: no answer." };
+    const poll: StoredJob = { lastSuccess: null, lastAttempt: NOW, problem: "alarms: no answer." };
     const unavailability = { since: NOW, reason: "unreachable: no answer." };
     const forbiddenFeature = { since: NOW, reason: "forbidden: 403." };
     const livePoll = { ...poll, problem: "live: a tag has no log." };

@@ -14,7 +14,7 @@ import type { SourceCounts } from "#src/engine/sync/live-tag-state.ts";
 import { type PollingPlanFacts, reportPlan } from "#src/engine/sync/plan/report.ts";
 import {
   type StoredAlarm,
-  type StoredJobState,
+  type StoredJob,
   type StoredLeftOut,
   type StoredValue,
   syncSet,
@@ -146,7 +146,7 @@ async function sourceCounts(
   const alarms = createActiveAlarmCounts();
   for (const storedAlarm of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
     alarms.changed(undefined, storedAlarm);
-  const polls = await store.documents<StoredJobState>(documentSet("poll", source));
+  const polls = await store.documents<StoredJob>(documentSet("poll", source));
   const values = [...(await store.documents<StoredValue>(documentSet("value", source))).values()];
   const times = values.map(({ time }) => time).toSorted();
   const storedPolls = [...polls].map(([job, { lastSuccess }]) => [job, lastSuccess] as const);
@@ -234,7 +234,7 @@ export async function fillSource(
 }
 
 const LISTED_JOBS = ["sites", "tags", "gateways", "alarms"];
-const SUCCESSFUL_POLL: StoredJobState = { lastSuccess: NOW, lastAttempt: NOW, problem: null };
+const SUCCESSFUL_POLL: StoredJob = { lastSuccess: NOW, lastAttempt: NOW, problem: null };
 
 export function answersOver(
   store: Store,

@@ -4,7 +4,7 @@ import { toPageConfig } from "#src/app/status-page-settings.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { type StoredJobState, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredJob, syncSet } from "#src/engine/sync/snapshot.ts";
 import { refreshMetricGauges } from "#src/ui/status/health.ts";
 import { createStatus, type Status } from "#src/ui/status/status-report.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
@@ -27,11 +27,11 @@ function statusWith(store: Store, clock: VirtualClock, heard: Readonly<Record<st
   return createStatus({ version: "1", clock, store, ...toPageConfig(CONFIG), live: liveParts });
 }
 
-const poll = (lastSuccess: string | null, more: Partial<StoredJobState> = {}): StoredJobState => ({
+const poll = (lastSuccess: string | null, more: Partial<StoredJob> = {}): StoredJob => ({
   ...{ lastSuccess, lastAttempt: lastSuccess ?? NOW, problem: null, ...more },
 });
 
-const commitPolls = (store: Store, polls: Readonly<Record<string, StoredJobState>>) =>
+const commitPolls = (store: Store, polls: Readonly<Record<string, StoredJob>>) =>
   store.commit({ documents: [{ set: documentSet("poll", "north"), put: Object.entries(polls) }] });
 
 async function northReport(status: Status) {

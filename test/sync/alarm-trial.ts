@@ -1,6 +1,6 @@
 import { onTestFinished } from "vitest";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
-import type { StoredAlarm, StoredJobState } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredJob } from "#src/engine/sync/snapshot.ts";
 import { alarmRecord } from "../source/trial-source.ts";
 import {
   createTrial,
@@ -41,7 +41,7 @@ export const alarmEvents = (id?: string) =>
 export const emitted = (id?: string) => alarmEvents(id).map(({ type }) => type.replace("alarm-", ""));
 export const countOf = (kind: string) => emitted().filter((one) => one === kind).length;
 export const problem = async (job = "alarms") =>
-  (await trial.store.documents<StoredJobState>("poll/main")).get(job)?.problem ?? null;
+  (await trial.store.documents<StoredJob>("poll/main")).get(job)?.problem ?? null;
 export const storedAlarm = (id = "") => trial.store.document<StoredAlarm>("alarm/main", id);
 export const warned = (text: string) => trial.warnings.filter((line) => line.includes(text)).length;
 export const doubtful = async (reason: string) =>

@@ -9,7 +9,7 @@ import type {
   SiteCompleteFact,
 } from "#src/core/model/history-event-data.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import { dateToDay, loadDayCount, utcDay } from "#src/engine/sync/completeness/complete-days.ts";
+import { dateToDay, getDayCount, utcDay } from "#src/engine/sync/completeness/complete-days.ts";
 import { countSeriesDay } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
@@ -306,7 +306,7 @@ async function expectBalance(here: ReturnType<typeof stage>, classes: readonly o
       const account = countSeriesDay(
         { ledger: held, located: {}, rules: series.rules },
         day,
-        await loadDayCount(here.store, "trial", key, held, day),
+        await getDayCount(here.store, "trial", key, held, day),
         nowMs,
       );
       const points = [...(emittedPoints.get(key) ?? [])].filter(([at]) => utcDay(at) === day);

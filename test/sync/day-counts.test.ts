@@ -7,11 +7,11 @@ import {
   countsBetween,
   dateToDay,
   dayDate,
-  findGaplessDays,
-  findNewlyCompleteDays,
+  gaplessDays,
+  getDayCount,
   isCountedDay,
-  loadDayCount,
   mergeCounts,
+  newCompleteDays,
   splitDayCounts,
   utcDay,
 } from "#src/engine/sync/completeness/complete-days.ts";
@@ -144,7 +144,7 @@ describe("counts per UTC day in the ledger of a series", () => {
     expect(
       [dateToDay("2026-11-02"), dateToDay("2026-11-03")].map((day) => isCountedDay(countedLedger, day, NOW)),
     ).toEqual([false, true]);
-    expect(findGaplessDays(seriesWith(countedLedger, RULES)).sealFrom).toBe(dateToDay("2026-11-03"));
+    expect(gaplessDays(seriesWith(countedLedger, RULES)).sealFrom).toBe(dateToDay("2026-11-03"));
   });
 
   test("moves long counts out of the ledger and still returns the count of each day", async () => {
@@ -166,20 +166,18 @@ describe("counts per UTC day in the ledger of a series", () => {
       expect(ledger.days?.length).toBeLessThanOrEqual(600);
     }
     for (let day = 0; day < 300; day++)
-      expect((await loadDayCount(store, "trial", "101 5m", ledger, utcDay(firstMs) + day))?.had).toBe(
-        1 + (day % 7) * 3,
-      );
+      expect((await getDayCount(store, "trial", "101 5m", ledger, utcDay(firstMs) + day))?.had).toBe(1 + (day % 7) * 3);
   });
 
   test("a ledger filled backwards reports a day when its first bucket arrives, and each day once", () => {
     const ledger = { ...createLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
     const of = (from: string, to: string): StoredLedger => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");
-    expect(findNewlyCompleteDays(ledger, before)).toEqual([
+    expect(newCompleteDays(ledger, before)).toEqual([
       { from: dateToDay("2026-10-31"), until: dateToDay("2026-11-02") },
     ]);
-    expect(findNewlyCompleteDays(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);
-    expect(findNewlyCompleteDays(before, of("2026-10-29T00:00Z", "2026-11-02T23:55Z"))).toEqual([
+    expect(newCompleteDays(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);
+    expect(newCompleteDays(before, of("2026-10-29T00:00Z", "2026-11-02T23:55Z"))).toEqual([
       { from: dateToDay("2026-10-29"), until: dateToDay("2026-10-31") },
     ]);
   });

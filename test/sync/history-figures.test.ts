@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
-  acceptCompleteCounts,
-  INITIAL_REQUEST_SIZE,
+  acceptCounts,
   INITIAL_SAFE_POINT_COUNTS,
+  INITIAL_SIZE,
   learnPointLimit,
   maxBucketsPerTag,
   nextSize,
@@ -45,7 +45,7 @@ describe("the number of values in one history request", () => {
 
   test("the request size shrinks after repeated failures at a size that worked before, and grows back later", () => {
     const limits = { valuesMax: 1_000_000 };
-    let size = INITIAL_REQUEST_SIZE;
+    let size = INITIAL_SIZE;
     let requests = 0;
     const fetch = (limit: number) => {
       const values = nextSize(size, limits);
@@ -71,13 +71,10 @@ const DAY_MS = 86_400_000;
 const AT = isoUtc(NOW);
 
 test("a round number of points is no response limit after two complete responses, any other number after one", () => {
-  const first = acceptCompleteCounts(INITIAL_SAFE_POINT_COUNTS, { series: 1_000, answer: 4_108 });
+  const first = acceptCounts(INITIAL_SAFE_POINT_COUNTS, { series: 1_000, answer: 4_108 });
   expect(first.safe).toEqual({ series: 99, answer: 4_108 });
-  expect(acceptCompleteCounts(first, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
-  const single = acceptCompleteCounts(acceptCompleteCounts(first, { series: 2_048, answer: 0 }), {
-    series: 1_000,
-    answer: 0,
-  });
+  expect(acceptCounts(first, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
+  const single = acceptCounts(acceptCounts(first, { series: 2_048, answer: 0 }), { series: 1_000, answer: 0 });
   expect(single.safe.series).toBe(99);
 });
 

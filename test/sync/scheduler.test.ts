@@ -9,7 +9,7 @@ import type { Follower, SyncJob } from "#src/engine/sync/job.ts";
 import { createJobScheduler } from "#src/engine/sync/job-scheduler.ts";
 import { createServiceAvailability } from "#src/engine/sync/service-availability.ts";
 import { createServiceOutage } from "#src/engine/sync/service-outage.ts";
-import type { StoredJobState } from "#src/engine/sync/snapshot.ts";
+import type { StoredJob } from "#src/engine/sync/snapshot.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { createTokenScope } from "#src/engine/sync/token-scope.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -42,11 +42,11 @@ async function schedule(
     ...{ source: "main", clock, log, metrics, random, spreadMs, outage, availability, scope, followers },
     jobs: build(clock),
     ticker: createCronTicker(clock, createClockCheck({ clock, log })),
-    storedState: (job) => holding.get<StoredJobState>("poll/main").get(job),
+    storedState: (job) => holding.get<StoredJob>("poll/main").get(job),
     storeState: (job, state) => void holding.putDeferred("poll/main", job, state),
   });
   await scheduler.start(new AbortController().signal);
-  const state = (job: string) => holding.get<StoredJobState>("poll/main").get(job);
+  const state = (job: string) => holding.get<StoredJob>("poll/main").get(job);
   return { clock, store, metrics, scheduler, scope, service, state };
 }
 

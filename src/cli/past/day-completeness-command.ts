@@ -3,14 +3,8 @@ import { planSettings } from "../../app/build-sync.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { WaitingSeries } from "../../core/model/history-event-data.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import {
-  dateToDay,
-  dayDate,
-  isCountedDay,
-  loadDayCount,
-  utcDay,
-} from "../../engine/sync/completeness/complete-days.ts";
-import { type DayBuckets, dayCounter } from "../../engine/sync/completeness/daily-bucket-counts.ts";
+import { dateToDay, dayDate, getDayCount, isCountedDay, utcDay } from "../../engine/sync/completeness/complete-days.ts";
+import { createDayCounter, type DayBuckets } from "../../engine/sync/completeness/daily-bucket-counts.ts";
 import { historySeriesKey, type SeriesLedger } from "../../engine/sync/history/series-registry.ts";
 import { historyProgressFromStore } from "../../engine/sync/polling-plan-facts.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
@@ -97,7 +91,7 @@ async function listDayRows(
   const finalizedDays = await store.documents<FinalizedDay>(syncSet("day-sealed", source));
   const rows = [];
   for (const day of days) {
-    const siteDay = dayCounter(day);
+    const siteDay = createDayCounter(day);
     const incomplete: IncompleteSeries[] = [];
     let notCounted = 0;
     for (const seriesLedger of series) {
@@ -107,7 +101,7 @@ async function listDayRows(
         continue;
       }
       const seriesKey = historySeriesKey(located.tag.id, { resolution: rules.resolution, total });
-      const seriesDay = siteDay.add(seriesLedger, await loadDayCount(store, source, seriesKey, ledger, day), nowMs);
+      const seriesDay = siteDay.add(seriesLedger, await getDayCount(store, source, seriesKey, ledger, day), nowMs);
       if (seriesDay.pending + seriesDay.refused > 0) incomplete.push(toSeriesRow(seriesLedger, seriesDay));
     }
     const { account, series: counted, byResolution } = siteDay.done();

@@ -10,8 +10,8 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
-import { isCountedDay, loadDayCount, utcDay } from "../../engine/sync/completeness/complete-days.ts";
-import { dayCounter, daySealedFact } from "../../engine/sync/completeness/daily-bucket-counts.ts";
+import { getDayCount, isCountedDay, utcDay } from "../../engine/sync/completeness/complete-days.ts";
+import { createDayCounter, daySealedFact } from "../../engine/sync/completeness/daily-bucket-counts.ts";
 import { DAY_MS } from "../../engine/sync/history/buckets.ts";
 import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import {
@@ -22,7 +22,7 @@ import {
   type SeriesLedger,
 } from "../../engine/sync/history/series-registry.ts";
 import { loadBackfillLedgers } from "../../engine/sync/polling-plan-facts.ts";
-import { type StoredBackfill, type StoredJobState, type StoredObject, syncSet } from "../../engine/sync/snapshot.ts";
+import { type StoredBackfill, type StoredJob, type StoredObject, syncSet } from "../../engine/sync/snapshot.ts";
 import { TagSelection } from "../../engine/sync/tag-selection.ts";
 import { requestStatus } from "../../ui/operator/control-socket-client.ts";
 import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
@@ -188,8 +188,7 @@ function isGapStillRequested({ why, againAt }: HistoryGap, nowMs: number): boole
   return !FINAL_GAP_REASONS.has(why) || (REFUSED_GAP_REASONS.has(why) && Date.parse(againAt ?? "") <= nowMs);
 }
 
-const readJobPolls = ({ source }: ExportRun, store: Store) =>
-  store.documents<StoredJobState>(documentSet("poll", source));
+const readJobPolls = ({ source }: ExportRun, store: Store) => store.documents<StoredJob>(documentSet("poll", source));
 
 async function describeFetchProgress(run: ExportRun, store: Store): Promise<string> {
   const backfills = await listBackfills(store, exportPlanSettings(run), run.config.state);
@@ -276,10 +275,10 @@ async function sealCompleteDays(
     const storedSite = await store.document<StoredObject<Site>>(documentSet("site", source), String(siteId));
     const site = storedSite?.value ?? { id: siteId, displayName: String(siteId) };
     for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
-      const siteDayCounter = dayCounter(day);
+      const siteDayCounter = createDayCounter(day);
       for (const { series: each } of requestedSeries) {
         const seriesKey = historySeriesKey(each.located.tag.id, { resolution: request.resolution, total: false });
-        siteDayCounter.add(each, await loadDayCount(store, source, seriesKey, each.ledger, day), nowMs);
+        siteDayCounter.add(each, await getDayCount(store, source, seriesKey, each.ledger, day), nowMs);
       }
       await yieldToEventLoop();
       const siteDayCounts = siteDayCounter.done();

@@ -2,7 +2,7 @@ import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { StoredAlarm, StoredJobState, StoredObject } from "../../engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredJob, StoredObject } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource } from "./command-context.ts";
 import { readStateIfAny } from "./open-worker-state.ts";
 
@@ -70,7 +70,7 @@ export async function refuseUnlistedTags(
   await readStateIfAny({ config, source }, async (store) => {
     const [tags, poll] = await Promise.all([
       store.documents<StoredObject<Tag>>(documentSet("tag", source)),
-      store.document<StoredJobState>(documentSet("poll", source), "tags"),
+      store.document<StoredJob>(documentSet("poll", source), "tags"),
     ]);
     // A tag that has vanished from the listings is unknown to the service too.
     const unknownIds = ids.filter((id) => tags.get(id)?.missingSince !== null);

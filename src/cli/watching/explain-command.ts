@@ -15,7 +15,7 @@ import { historySeriesKey } from "../../engine/sync/history/series-registry.ts";
 import { historyProgressFromStore } from "../../engine/sync/polling-plan-facts.ts";
 import {
   type StoredAlarm,
-  type StoredJobState,
+  type StoredJob,
   type StoredLeftOut,
   type StoredObject,
   type StoredTagQuarantine,
@@ -109,7 +109,7 @@ async function explainAlarm(state: SourceWithStore, stored: StoredAlarm, worker:
   const alarmEventKinds = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
   const [events, polls, latest, tickets] = await Promise.all([
     store.outbox.latest(MAX_PRINTED_ALARM_EVENTS, alarmEventKinds, eventOrigin),
-    store.documents<StoredJobState>(documentSet("poll", source)),
+    store.documents<StoredJob>(documentSet("poll", source)),
     worker.kind === "open" ? requestLastPollTimes(worker.socket, source, signal) : null,
     readAlarmTickets((set) => store.documents(set), toPageConfig(config).sinks),
   ]);
@@ -131,10 +131,7 @@ async function explainAlarm(state: SourceWithStore, stored: StoredAlarm, worker:
   };
 }
 
-function addLatestPollSuccess(
-  poll: StoredJobState | undefined,
-  lastGood: string | undefined,
-): StoredJobState | undefined {
+function addLatestPollSuccess(poll: StoredJob | undefined, lastGood: string | undefined): StoredJob | undefined {
   if (lastGood === undefined) return poll;
   if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
   const laterOf = (time: string | null) => (time === null || Date.parse(lastGood) > Date.parse(time) ? lastGood : time);

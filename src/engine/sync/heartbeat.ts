@@ -6,7 +6,7 @@ import { VERSION } from "../../core/runtime/version.ts";
 import { createWakeup, endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import type { StoredJobState } from "./snapshot.ts";
+import type { StoredJob } from "./snapshot.ts";
 
 /** Emits `worker-alive` at the start and at the interval, through the outbox. Sinks leave out outdated heartbeats. */
 export function createHeartbeat(options: {
@@ -34,7 +34,7 @@ export function createHeartbeat(options: {
   }
 
   async function emitHeartbeat(intervalMs: number): Promise<void> {
-    const storedAlarmPoll = await store.document<StoredJobState>(documentSet("poll", source), "alarms");
+    const storedAlarmPoll = await store.document<StoredJob>(documentSet("poll", source), "alarms");
     const eventBase = { source: sourceUri(source), subject: WORKER_SUBJECT, time: isoUtc(clock.now()) };
     const alarmsPolledAt = storedAlarmPoll?.lastSuccess ?? null;
     const data = { intervalSeconds: intervalMs / 1_000, version: VERSION, alarmsPolledAt };

@@ -11,7 +11,7 @@ import type { Follower, SyncJob } from "./job.ts";
 import { followerRetryMs, jobRetryPauseMs, UNEXPLAINED_RETRY_MS, unexplainedRefusalRetryMs } from "./retry-times.ts";
 import type { ServiceAvailability } from "./service-availability.ts";
 import type { ServiceOutage } from "./service-outage.ts";
-import type { StoredJobState } from "./snapshot.ts";
+import type { StoredJob } from "./snapshot.ts";
 import type { TokenScope } from "./token-scope.ts";
 
 export interface JobSchedulerOptions {
@@ -30,8 +30,8 @@ export interface JobSchedulerOptions {
   /** These loops run until the signal aborts, also during an outage. */
   readonly watches?: readonly ((signal: AbortSignal) => Promise<void>)[];
   readonly succeeded?: (job: string) => void;
-  readonly storeState: (job: string, state: StoredJobState) => void;
-  readonly storedState: (job: string) => StoredJobState | undefined;
+  readonly storeState: (job: string, state: StoredJob) => void;
+  readonly storedState: (job: string) => StoredJob | undefined;
 }
 
 export interface JobScheduler extends WorkerService {

@@ -4,7 +4,7 @@ import { documentSet, type Store } from "../store/store.ts";
 import { cronIntervalMs } from "./cron-schedule.ts";
 import type { HistoryConfig } from "./history/config.ts";
 import { historyProgress } from "./history/history-progress.ts";
-import { INITIAL_REQUEST_SIZE, nextSize, valuesBelowPointLimit } from "./history/request-size.ts";
+import { INITIAL_SIZE, nextSize, valuesBelowPointLimit } from "./history/request-size.ts";
 import {
   type BackfillRequest,
   createSeriesSelector,
@@ -61,7 +61,7 @@ async function loadHistoryState(store: Store, source: string) {
     store.document<StoredRequestSize>(syncSet("history-window", source), "values"),
     store.document<PointLimit>(syncSet("history-window", source), "cut"),
   ]);
-  return { tags, ledgers, orders, window: window ?? INITIAL_REQUEST_SIZE, cut: cut ?? null };
+  return { tags, ledgers, orders, window: window ?? INITIAL_SIZE, cut: cut ?? null };
 }
 
 export async function loadPlanFacts(store: Store, settings: PlanSettings, clock: Clock, live: LivePlanFacts | null) {
@@ -134,7 +134,7 @@ export function planFactsFromTags(
 ): PollingPlanFacts {
   const { sites, tags, active = 0 } = listed;
   const noBackfillRequests = { open: [], paused: false };
-  const past = { tags, ledgers: new Map(), orders: noBackfillRequests, window: INITIAL_REQUEST_SIZE, cut: null };
+  const past = { tags, ledgers: new Map(), orders: noBackfillRequests, window: INITIAL_SIZE, cut: null };
   return buildPlanFacts(settings, { basis: "lists", sites, active, past, silent: new Set(), nowMs, live: null });
 }
 

@@ -323,7 +323,7 @@ export interface StoredSensors {
 }
 
 /** State of one job (set `poll`), keyed by job name. Written when `problem` changes, otherwise once a minute. */
-export interface StoredJobState {
+export interface StoredJob {
   readonly lastSuccess: string | null;
   readonly lastAttempt: string;
   readonly problem: string | null;

@@ -30,7 +30,7 @@ import type { PollContext } from "./poll-context.ts";
 import { createServiceAvailability } from "./service-availability.ts";
 import { createServiceOutage } from "./service-outage.ts";
 import { watchLostSites, watchSiteStatuses } from "./site-availability.ts";
-import { type StoredAlarm, type StoredJobState, type StoredObject, type StoredToken, syncSet } from "./snapshot.ts";
+import { type StoredAlarm, type StoredJob, type StoredObject, type StoredToken, syncSet } from "./snapshot.ts";
 import { createSyncState, storeWithSyncState } from "./sync-state.ts";
 import { createTokenPoll } from "./token-poll.ts";
 import { createTokenScope } from "./token-scope.ts";
@@ -71,7 +71,7 @@ export async function openSync(options: SyncOptions) {
     scope.restoreLost({ ...storedToken.lost, ...Object.fromEntries(lostSiteTimes) });
   }
 
-  const getStoredJobState = (job: string) => syncState.get<StoredJobState>(sourceDocumentSet("poll")).get(job);
+  const getStoredJobState = (job: string) => syncState.get<StoredJob>(sourceDocumentSet("poll")).get(job);
   const firstInventory = createFirstInventoryProgress((job) => (getStoredJobState(job)?.lastSuccess ?? null) !== null);
   let lastInventoryPageMs: number | null = null;
   const tagNaming = createTagNaming();

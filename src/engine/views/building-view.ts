@@ -13,7 +13,7 @@ import { documentSet, type SetName } from "../store/store.ts";
 import {
   lastGoodOf,
   type StoredAlarm,
-  type StoredJobState,
+  type StoredJob,
   type StoredObject,
   type StoredSiteStatus,
   type StoredTagListTimes,
@@ -52,7 +52,7 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
       const tagsSeenAtSite = await store.document<StoredTagListTimes>(syncSet("tag-seen", source), siteId);
       if ((tagsSeenAtSite?.systems ?? null) !== null) return true;
       // A successful poll of tags without systems means that Plenum does not request systems.
-      const tagPoll = await store.document<StoredJobState>(documentSet("poll", source), "tags");
+      const tagPoll = await store.document<StoredJob>(documentSet("poll", source), "tags");
       return (tagPoll?.lastSuccess ?? null) !== null;
     },
     async systemsOf(source, tagId) {
@@ -63,7 +63,7 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
     timeZone: (source) => zones.get(source) ?? "UTC",
     async isComplete() {
       for (const source of zones.keys()) {
-        const pollByJob = await store.documents<StoredJobState>(documentSet("poll", source));
+        const pollByJob = await store.documents<StoredJob>(documentSet("poll", source));
         if (!["alarms", "tags"].every((job) => (pollByJob.get(job)?.lastSuccess ?? null) !== null)) return false;
       }
       return true;

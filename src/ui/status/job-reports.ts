@@ -1,6 +1,6 @@
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { PollTime } from "../../engine/sync/live-tag-state.ts";
-import type { StoredJobState } from "../../engine/sync/snapshot.ts";
+import type { StoredJob } from "../../engine/sync/snapshot.ts";
 
 export interface JobReport {
   readonly name: string;
@@ -23,7 +23,7 @@ const FIRST_POLL_WAIT_MS = 3 * 60_000;
 
 /** Ages use the monotonic clock, because the wall clock jumps when a suspended machine resumes. */
 export function jobReports(options: {
-  readonly polls: ReadonlyMap<string, StoredJobState>;
+  readonly polls: ReadonlyMap<string, StoredJob>;
   /** Last successful polls since the start; the stored polls can be a minute old. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
   /** Time of the newest value, which stands for the last live read if no worker is running. */

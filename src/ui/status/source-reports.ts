@@ -7,7 +7,7 @@ import {
   isSeriesComplete,
   readingTimeOf,
   type StoredAlarm,
-  type StoredJobState,
+  type StoredJob,
   type StoredLedger,
   type StoredLeftOut,
   type StoredObject,
@@ -101,7 +101,7 @@ async function readSourcePolls(
   newestValue?: string | null,
 ) {
   const [polls, availability, tokens] = await Promise.all([
-    cache.documents<StoredJobState>(documentSet("poll", name), WATCHED_DATA_AGE_MS),
+    cache.documents<StoredJob>(documentSet("poll", name), WATCHED_DATA_AGE_MS),
     cache.documents<StoredUnavailability>(syncSet("availability", name), WATCHED_DATA_AGE_MS),
     cache.documents<StoredToken>(documentSet("token", name), WATCHED_DATA_AGE_MS),
   ]);

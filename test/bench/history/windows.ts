@@ -1,9 +1,4 @@
-import {
-  INITIAL_REQUEST_SIZE,
-  nextSize,
-  sizeAfterFailure,
-  sizeAfterReply,
-} from "#src/engine/sync/history/request-size.ts";
+import { INITIAL_SIZE, nextSize, sizeAfterFailure, sizeAfterReply } from "#src/engine/sync/history/request-size.ts";
 
 export const VALUES = 3_000 * 365 * 288;
 const TAGS_PER_REQUEST = 20;
@@ -11,7 +6,7 @@ const toTags = (values: number) => Math.max(TAGS_PER_REQUEST, Math.floor(values 
 
 /** Requests, failed ones included, until all values are fetched from a service that answers at most `limit` at once. */
 export function learnedRequests(limit: number, most = 2_000_000): number {
-  let sizeWindow = INITIAL_REQUEST_SIZE;
+  let sizeWindow = INITIAL_SIZE;
   let remainingValues = VALUES;
   let requests = 0;
   while (remainingValues > 0) {

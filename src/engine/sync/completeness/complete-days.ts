@@ -173,14 +173,14 @@ const ALL_DAYS: GaplessDays = { begin: MAX_DAY, from: MIN_DAY, until: MAX_DAY, s
 
 const gaplessDaysCache = new WeakMap<StoredLedger, { readonly rules: SeriesRules; readonly reach: GaplessDays }>();
 
-export function findGaplessDays(series: SeriesState & { readonly total: boolean }): GaplessDays {
+export function gaplessDays(series: SeriesState & { readonly total: boolean }): GaplessDays {
   const { ledger, rules } = series;
   if (!isHistoryWanted(series)) return ALL_DAYS;
   const cachedGaplessDays = gaplessDaysCache.get(ledger);
   if (cachedGaplessDays?.rules === rules) return cachedGaplessDays.reach;
-  const gaplessDays = computeGaplessDays(ledger, rules, series.total);
-  gaplessDaysCache.set(ledger, { rules, reach: gaplessDays });
-  return gaplessDays;
+  const computed = computeGaplessDays(ledger, rules, series.total);
+  gaplessDaysCache.set(ledger, { rules, reach: computed });
+  return computed;
 }
 
 function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, total: boolean): GaplessDays {
@@ -240,7 +240,7 @@ export function intersectGaplessDays(a: GaplessDays, b: GaplessDays): GaplessDay
   };
 }
 
-export function findNewlyCompleteDays(before: StoredLedger, after: StoredLedger): readonly DayRange[] {
+export function newCompleteDays(before: StoredLedger, after: StoredLedger): readonly DayRange[] {
   if (before.spans === after.spans) return [];
   const completeRangesBefore = findCompleteDayRanges(before);
   return findCompleteDayRanges(after).flatMap((range) =>
@@ -256,7 +256,7 @@ function findCompleteDayRanges(ledger: StoredLedger): readonly TimeRange[] {
   });
 }
 
-export async function loadDayCount(
+export async function getDayCount(
   store: Pick<Store, "document">,
   source: string,
   key: string,

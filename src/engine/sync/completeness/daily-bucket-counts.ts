@@ -137,7 +137,7 @@ export interface SiteDayCounts {
 
 const MAX_LISTED_SERIES_PER_DAY = 200;
 
-export function dayCounter(day: number) {
+export function createDayCounter(day: number) {
   let account: DayBucketCounts = ZERO_BUCKET_COUNTS;
   let count = 0;
   const accounts = new Map<string, SeriesAccount>();

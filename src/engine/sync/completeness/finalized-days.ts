@@ -28,19 +28,19 @@ import {
   dateToDay,
   dayDate,
   type EmittedHistoryPoints,
-  findGaplessDays,
-  findNewlyCompleteDays,
   type GaplessDays,
+  gaplessDays,
+  getDayCount,
   intersectGaplessDays,
-  loadDayCount,
   mergeCounts,
+  newCompleteDays,
   splitDayCounts,
   utcDay,
 } from "./complete-days.ts";
 import {
   buildHistoryCompleteEvent,
   countSeriesDay,
-  dayCounter,
+  createDayCounter,
   daySealedFact,
   type SiteDayCounts,
   seriesResolutionKey,
@@ -192,7 +192,7 @@ export function createFinalizedDays(options: {
           days: mergeCounts(before.days ?? "", emittedByDay),
           ...(hadNoDayCounts ? { countedFrom: isoUtc(fetchedRangesBefore.at(-1)?.toMs ?? nowMs) } : {}),
         };
-        await addEvents(series, ledger, findNewlyCompleteDays(before, ledger));
+        await addEvents(series, ledger, newCompleteDays(before, ledger));
         const hasNewFetchedRanges = before.spans !== ledger.spans;
         const fetched = hasNewFetchedRanges
           ? fetchedRanges(ledger.spans).flatMap((range) => subtractRanges(range, fetchedRangesBefore))
@@ -213,7 +213,7 @@ export function createFinalizedDays(options: {
   }
 
   function noteChange(before: StoredLedger, series: Series): void {
-    const [old, now] = [findGaplessDays({ ...series, ledger: before }), findGaplessDays(series)];
+    const [old, now] = [gaplessDays({ ...series, ledger: before }), gaplessDays(series)];
     haveDaysChanged ||= (Object.keys(now) as (keyof GaplessDays)[]).some((name) => old[name] !== now[name]);
     if (dayBeingCounted?.siteId === series.located.siteId) dayBeingCounted.isDisturbed ||= before !== series.ledger;
   }
@@ -250,7 +250,7 @@ export function createFinalizedDays(options: {
 
   function listWaitingSeries(members: readonly Series[], until: number, nowMs: number): readonly WaitingSeries[] {
     return members
-      .filter((series) => findGaplessDays(series).until <= until)
+      .filter((series) => gaplessDays(series).until <= until)
       .map((series) => {
         const { id, displayName } = series.located.tag;
         const { why, refusal } = countSeriesDay(series, until, undefined, nowMs);
@@ -277,14 +277,14 @@ export function createFinalizedDays(options: {
   }
 
   async function countBucketsOfSiteDay({ siteId, day }: SiteUtcDay, nowMs: number): Promise<SiteDayCounts> {
-    const siteDayCounter = dayCounter(day);
+    const siteDayCounter = createDayCounter(day);
     let counted = 0;
     for (const series of options.series()) {
       if (series.located.siteId !== siteId) continue;
       const { ledger, key } = series;
       const count =
         ledger.daysMoved === true
-          ? await loadDayCount(store, source, key, ledger, day)
+          ? await getDayCount(store, source, key, ledger, day)
           : countOfDay(ledger.days ?? "", day);
       siteDayCounter.add(series, count, nowMs);
       if (++counted % SERIES_COUNTED_PER_YIELD === 0) await yieldToEventLoop();
@@ -368,5 +368,5 @@ export function createFinalizedDays(options: {
   return { notes: collectDayChanges, refreshIfStale: refreshFinalizedDays };
 }
 
-const commonDays = (series: readonly Series[]): GaplessDays => series.map(findGaplessDays).reduce(intersectGaplessDays);
+const commonDays = (series: readonly Series[]): GaplessDays => series.map(gaplessDays).reduce(intersectGaplessDays);
 const siteDayKey = ({ siteId, day }: SiteUtcDay): string => `${siteId} ${dayDate(day)}`;

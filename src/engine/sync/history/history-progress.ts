@@ -192,23 +192,23 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
   const pastRanges = total ? [] : [targetPastRange(ledger)];
   const dueRanges = mergeTimeRanges([...fetchedRanges(ledger.spans), ...requestedRanges, overdueRange, ...pastRanges]);
   let openGaps = findGaps(ledger, { fromMs: dueRanges[0]?.fromMs ?? 0, toMs: dueRanges.at(-1)?.toMs ?? 0 });
-  const mark = (why: HistoryGapReason, ranges: readonly TimeRange[], statement?: GapResponseDetails) => {
+  const assign = (why: HistoryGapReason, ranges: readonly TimeRange[], statement?: GapResponseDetails) => {
     for (const range of ranges) {
       for (const gapPart of openGaps.flatMap((gap) => clipRange(gap, range))) add(why, gapPart, statement);
       openGaps = openGaps.flatMap((gap) => subtractRanges(gap, [range]));
     }
   };
-  for (const span of toRanges(ledger.spans)) if (span.why === "refused") mark(span.reason ?? "refused", [span], span);
-  if (located.outOfSight !== undefined) mark(located.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
+  for (const span of toRanges(ledger.spans)) if (span.why === "refused") assign(span.reason ?? "refused", [span], span);
+  if (located.outOfSight !== undefined) assign(located.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
   if (state !== "following") {
     const why = state === "unproven" && refusal !== null ? "refused" : state;
     if (openGaps.length === 0 && historyGaps.length === 0) add(why, null, refusal ?? {});
-    mark(why, openGaps, refusal ?? {});
+    assign(why, openGaps, refusal ?? {});
   }
-  mark(refusal === null ? "behind" : (refusal.reason ?? "refused"), [overdueRange], refusal ?? {});
-  mark("ordered", requestedRanges);
-  mark("backfill", pastRanges);
-  mark("between", openGaps);
+  assign(refusal === null ? "behind" : (refusal.reason ?? "refused"), [overdueRange], refusal ?? {});
+  assign("ordered", requestedRanges);
+  assign("backfill", pastRanges);
+  assign("between", openGaps);
   for (const span of toRanges(ledger.spans))
     if (span.why === "no-log" || (silences && span.why === "null")) add(span.why, span, span);
   return historyGaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));

@@ -31,7 +31,7 @@ const START_VALUES = 5_760;
 const MIN_VALUES = 240;
 const BYTES_PER_VALUE = 64;
 
-export const INITIAL_REQUEST_SIZE: StoredRequestSize = { good: MIN_VALUES, bad: null, doubt: null, streak: 0 };
+export const INITIAL_SIZE: StoredRequestSize = { good: MIN_VALUES, bad: null, doubt: null, streak: 0 };
 
 export const valuesThatFitBytes = (bytes: number): number => Math.max(MIN_VALUES, Math.floor(bytes / BYTES_PER_VALUE));
 
@@ -101,7 +101,7 @@ function unverifiedPointCounts({ safe }: SafePointCounts, response: PointCounts)
 }
 
 /** A round count such as 500 or 4,096 may be a limit of the service, so it needs two complete responses. */
-export function acceptCompleteCounts({ safe, completeOnce }: SafePointCounts, response: PointCounts): SafePointCounts {
+export function acceptCounts({ safe, completeOnce }: SafePointCounts, response: PointCounts): SafePointCounts {
   const isRoundCount = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
   const isNoLimit = (name: keyof PointCounts) => response[name] === completeOnce[name] || !isRoundCount(response[name]);
   return {
@@ -141,7 +141,7 @@ export type LearnedRequestSize = ReturnType<typeof createLearnedRequestSize>;
 
 export function createLearnedRequestSize(store: Store, source: string, limits: SizeLimits, clock: Pick<Clock, "now">) {
   const requestSizeSet = syncSet("history-window", source);
-  let requestSize: StoredRequestSize = INITIAL_REQUEST_SIZE;
+  let requestSize: StoredRequestSize = INITIAL_SIZE;
   let pointLimit: PointLimit | null = null;
 
   function updateRequestSize(next: StoredRequestSize): readonly DocumentChange[] {
@@ -153,7 +153,7 @@ export function createLearnedRequestSize(store: Store, source: string, limits: S
 
   return {
     async load(): Promise<void> {
-      requestSize = (await store.document<StoredRequestSize>(requestSizeSet, "values")) ?? INITIAL_REQUEST_SIZE;
+      requestSize = (await store.document<StoredRequestSize>(requestSizeSet, "values")) ?? INITIAL_SIZE;
       pointLimit = (await store.document<PointLimit>(requestSizeSet, "cut")) ?? null;
     },
     values: () => Math.min(nextSize(requestSize, limits), valuesBelowPointLimit(pointLimit, clock.now())),
@@ -234,7 +234,7 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
     const unprovenPointCounts = new Set([...endsBySeries.values()].flat().map((end) => end.counts));
     for (const pointCountsOfEnds of completePointCounts)
       if (!truncatedEndsByCounts.has(pointCountsOfEnds) && !unprovenPointCounts.has(pointCountsOfEnds))
-        safePointCounts = acceptCompleteCounts(safePointCounts, pointCountsOfEnds);
+        safePointCounts = acceptCounts(safePointCounts, pointCountsOfEnds);
     for (const [key, ends] of endsBySeries) {
       const unprovenEnds = ends.filter((end) => !truncatedEndsByCounts.has(end.counts));
       setEnds(key, unprovenEnds);

@@ -45,10 +45,10 @@ export function findHostsBehind(hosts: StoredHosts, gatewayId: string) {
 }
 
 export function findOfflineGatewayBySite(gateways: StoredGateways): ReadonlyMap<number, string> {
-  const found = new Map<number, string>();
+  const result = new Map<number, string>();
   for (const [siteId, [only, ...others]] of Map.groupBy(presentObjects(gateways), ({ siteId }) => siteId))
-    if (siteId !== null && only?.value.online === false && others.length === 0) found.set(siteId, only.value.id);
-  return found;
+    if (siteId !== null && only?.value.online === false && others.length === 0) result.set(siteId, only.value.id);
+  return result;
 }
 
 export function hasSingleOnline(gateways: StoredGateways, siteId: number): boolean {

@@ -97,13 +97,13 @@ export function addTagEvents(
 /** Returns the series break of a changed tag. From no unit to kWh is no break; from Wh to kWh or to no unit is. */
 function findSeriesBreak(before: Tag, tag: Tag, since: SeriesBreak["since"]): SeriesBreak | null {
   const hasKnownTextChanged = (from: string | null, to: string | null) => from !== null && from !== "" && from !== to;
-  const newUnit = hasKnownTextChanged(before.unit, tag.unit);
-  const newName = hasKnownTextChanged(before.displayName, tag.displayName);
-  if (!newUnit && !newName) return null;
+  const isNewUnit = hasKnownTextChanged(before.unit, tag.unit);
+  const isNewName = hasKnownTextChanged(before.displayName, tag.displayName);
+  if (!isNewUnit && !isNewName) return null;
   return {
     tag,
-    what: [...(newUnit ? (["unit"] as const) : []), ...(newName ? (["name"] as const) : [])],
-    before: { ...(newUnit && { unit: before.unit ?? "" }), ...(newName && { displayName: before.displayName }) },
+    what: [...(isNewUnit ? (["unit"] as const) : []), ...(isNewName ? (["name"] as const) : [])],
+    before: { ...(isNewUnit && { unit: before.unit ?? "" }), ...(isNewName && { displayName: before.displayName }) },
     since,
   };
 }
