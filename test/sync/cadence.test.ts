@@ -4,7 +4,7 @@ import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { Duration } from "#src/core/values/duration.ts";
 import type { RequestChooser } from "#src/engine/source/source.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { reportPlan } from "#src/engine/sync/plan/report.ts";
+import { type PlanReport, reportPlan } from "#src/engine/sync/plan/report.ts";
 import { createGroupCommit, type GroupCommit } from "#src/engine/sync/read/commit.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
@@ -20,6 +20,8 @@ import {
 const START = Date.parse("2026-11-02T06:00:00Z");
 const HOUR_MS = 3_600_000;
 const SLOT_MS = 3_000.6;
+/** Shortest mean time between requests: each of the 20 slots is free again one minute after its reply. */
+const FASTEST_MS = (60_000 + 139.5) / 20;
 
 let clock: VirtualClock;
 let store: Store;
@@ -36,6 +38,7 @@ interface TrialClass {
   readonly every: string;
   readonly tags: number;
   readonly fresher?: boolean;
+  readonly importance?: number;
 }
 
 /** Reads the tags of the classes; busy history takes every slot that they leave. Returns the times of requests. */
@@ -114,16 +117,20 @@ const leaveOwnSlots: RequestChooser<readonly string[]> = ({ isOwnSlot }) =>
 
 const tagIds = (className: string, count: number) => Array.from({ length: count }, (_, n) => `${className}-${n}`);
 
-/** Differences between an interval and the times between consecutive values, in slots, ascending. */
-function deviations(className: string, everyS: number, fromMs: number): readonly number[] {
+/** Times between consecutive values in milliseconds, ascending. */
+function gapsOf(className: string, fromMs: number): readonly number[] {
   const found = [...emitted].flatMap(([id, times]) => {
     if (!id.startsWith(`${className}-`)) return [];
     const laterTimes = times.filter((time) => time >= fromMs);
-    return laterTimes
-      .slice(1)
-      .map((time, n) => Math.abs(time - (laterTimes[n] ?? Number.NaN) - everyS * 1_000) / SLOT_MS);
+    return laterTimes.slice(1).map((time, n) => time - (laterTimes[n] ?? Number.NaN));
   });
   expect(found.length).toBeGreaterThan(0);
+  return found.toSorted((a, b) => a - b);
+}
+
+/** Differences between an interval and the times between consecutive values, in slots, ascending. */
+function deviations(className: string, everyS: number, fromMs: number): readonly number[] {
+  const found = gapsOf(className, fromMs).map((gap) => Math.abs(gap - everyS * 1_000) / SLOT_MS);
   return found.toSorted((a, b) => a - b);
 }
 
@@ -135,17 +142,16 @@ function medianDeviation(className: string, everyS: number, fromMs: number): num
   return sorted[Math.floor(sorted.length / 2)];
 }
 
-function plannedRequestsPerMinute(classes: readonly TrialClass[]): number {
-  const plan = reportPlan({
+function planOf(classes: readonly TrialClass[]): PlanReport {
+  return reportPlan({
     ...{ source: "trial", basis: "state", nowMs: START, sites: 1, tags: 0, history: [] },
     backfill: { requestsLeft: 0, requestsAtBest: 0, paused: false },
     quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
-    classes: classes.map(({ name, every, tags }) => ({
+    classes: classes.map(({ name, every, tags, importance = 1 }) => ({
       ...{ name, tags, allTags: tags, everyMs: Duration.parse(every), fresher: false },
-      ...{ firm: false, importance: 1, measuredMs: null },
+      ...{ firm: false, importance, measuredMs: null },
     })),
   });
-  return plan.lanes.find(({ lane }) => lane === "live")?.requestsPerMinute ?? Number.NaN;
 }
 
 describe("values at the interval that a class asks for", () => {
@@ -188,7 +194,7 @@ describe("values at the interval that a class asks for", () => {
         expect(medianDeviation(name, everyMs / 1_000, HOUR_MS), name).toBeLessThan(0.6);
       }
       const perMinute = requestTimes.filter((time) => time >= HOUR_MS).length / 60;
-      const planned = plannedRequestsPerMinute(classes);
+      const planned = planOf(classes).lanes.find(({ lane }) => lane === "live")?.requestsPerMinute ?? Number.NaN;
       expect(Math.abs(perMinute / planned - 1), `${perMinute} instead of ${planned}`).toBeLessThan(0.05);
     },
     60_000,
@@ -206,10 +212,47 @@ describe("values at the interval that a class asks for", () => {
     for (const times of emitted.values()) expect(times.length).toBeLessThanOrEqual(53);
   });
 
-  test("intervals that exceed the quota are stretched, and values keep the longer interval", async () => {
-    await readFor([{ name: "a", every: "30s", tags: 300 }], HOUR_MS, "idle");
-    const everyS = (30 * 1.5) / 0.97;
-    expect(medianDeviation("a", everyS, 600_000)).toBeLessThan(0.5);
-    expect(worstDeviation("a", everyS, 600_000)).toBeLessThan(2);
+  test.each<[demand: string, hours: number, history: "busy" | "idle", classes: readonly TrialClass[]]>([
+    ["300 tags every 30 s", 1, "idle", [{ name: "a", every: "30s", tags: 300 }]],
+    ["800 tags every 60 s", 6, "idle", [{ name: "a", every: "60s", tags: 800 }]],
+    ["800 tags every 60 s", 2, "busy", [{ name: "a", every: "60s", tags: 800 }]],
+    [
+      "800 tags every 60 s, half of them of importance 2",
+      6,
+      "idle",
+      [
+        { name: "a", every: "60s", tags: 400, importance: 2 },
+        { name: "b", every: "60s", tags: 400 },
+      ],
+    ],
+  ])(
+    "in overload by %s for %d h and history %s, every request is used, and values keep interval and promise",
+    async (_, hours, history, classes) => {
+      const fromMs = HOUR_MS / 4;
+      const requestTimes = await readFor(classes, hours * HOUR_MS, history);
+      const usedShare =
+        requestTimes.filter((time) => time >= fromMs).length / ((hours * HOUR_MS - fromMs) / FASTEST_MS);
+      if (history === "idle") expect(usedShare).toBeGreaterThanOrEqual(0.998);
+      else expect(usedShare).toBeLessThan(0.98);
+      for (const { name, wishedSeconds, promisedSeconds } of planOf(classes).classes) {
+        const gaps = gapsOf(name, fromMs);
+        expect(gaps[0]).toBeGreaterThanOrEqual(wishedSeconds * 1_000);
+        expect(gaps.at(-1)).toBeLessThanOrEqual(promisedSeconds * 1_000 + (history === "busy" ? SLOT_MS : 0));
+      }
+    },
+    60_000,
+  );
+
+  test("a demand of 98 % of the quota brings no value more than one request early or late", async () => {
+    const classes: readonly TrialClass[] = [
+      { name: "a", every: "60s", tags: 200 },
+      { name: "b", every: "5m", tags: 960 },
+    ];
+    await readFor(classes, 2 * HOUR_MS, "idle");
+    for (const { name, wishedSeconds, promisedSeconds } of planOf(classes).classes) {
+      const gaps = gapsOf(name, HOUR_MS / 4);
+      expect(gaps[0]).toBeGreaterThan(wishedSeconds * 1_000 - SLOT_MS);
+      expect(gaps.at(-1)).toBeLessThan(promisedSeconds * 1_000 + SLOT_MS);
+    }
   });
 });

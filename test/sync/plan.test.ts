@@ -146,10 +146,10 @@ describe("the plan of the next read request", () => {
 describe("tags with a fixed time", () => {
   const fixed = (id: string, ageMs: number | null, intervalMs: number) => ({
     ...tag(id, ageMs, intervalMs),
-    fresher: false,
+    earliestAge: Number.POSITIVE_INFINITY,
   });
   const fixedCrowd = (count: number, ageMs: number, intervalMs: number, prefix = "x") =>
-    crowd(count, ageMs, intervalMs, prefix).map((each) => ({ ...each, fresher: false }));
+    crowd(count, ageMs, intervalMs, prefix).map((each) => ({ ...each, earliestAge: Number.POSITIVE_INFINITY }));
 
   test("are read only in the last slot of their interval, and do not fill requests before it", () => {
     const early = fixed("early", 56_000, 60_000);
@@ -172,6 +172,30 @@ describe("tags with a fixed time", () => {
     expect(until(fixed("soon", 56_000, 60_000), fixed("late", 61_000, 60_000))).toBe(1_001);
     expect(until(fixed("later", 10_000, 60_000))).toBe(3_001);
     expect(until({ ...fixed("away", 56_000, 60_000), underWay: true })).toBe(3_001);
+  });
+});
+
+describe("stretched tags", () => {
+  const stretched = (id: string, ageMs: number) => ({ ...tag(id, ageMs, 120_000), earliestAge: 0.5 });
+  const chooseRead = (eager: boolean, ...tags: readonly PlannedTag[]) => planGroup(tags, 0, { ...RULES, eager }).group;
+
+  test("are read in spare requests from their requested interval on, the oldest first", () => {
+    expect(chooseRead(true, stretched("early", 59_999))).toEqual([]);
+    const oldestFirst = chooseRead(
+      true,
+      stretched("early", 59_999),
+      stretched("ready", 60_000),
+      stretched("old", 90_000),
+    );
+    expect(oldestFirst).toEqual(["old", "ready"]);
+    expect(chooseRead(false, stretched("old", 90_000))).toEqual([]);
+    expect(chooseRead(false, stretched("late", 118_000), stretched("early", 59_999))).toEqual(["late"]);
+  });
+
+  test("end the wait for the next choice of a spare request when their requested interval ends", () => {
+    const untilMs = (eager: boolean) =>
+      msUntilNextDue(columnsOf([stretched("soon", 59_000)], 0), 0, { ...RULES, eager });
+    expect([untilMs(true), untilMs(false)]).toEqual([1_001, 3_001]);
   });
 });
 
@@ -238,6 +262,23 @@ describe("target intervals that exceed the quota", () => {
     expect(mixed.factors.get("firm")).toBe(1);
     const high = (mixed.factors.get("high") ?? 0) - 1;
     expect(((mixed.factors.get("low") ?? 0) - 1) / high).toBeCloseTo(4);
+  });
+
+  test("end only when the demand is 5 % below the quota, so that the times of tags do not change every minute", () => {
+    const factorOf = (tags: number, ...before: readonly [string, number][]) =>
+      computeQuotaOverload(
+        [demandOf("a", tags, 60, { fresher: false })],
+        3_000,
+        20,
+        0.97,
+        0,
+        new Map(before),
+      ).factors.get("a");
+    expect([factorOf(388), factorOf(388, ["a", 1])]).toEqual([1, 1]);
+    expect([factorOf(389), factorOf(388, ["a", 1.2]), factorOf(369, ["a", 1.2])].every((each) => (each ?? 1) > 1)).toBe(
+      true,
+    );
+    expect(factorOf(368, ["a", 1.2])).toBe(1);
   });
 
   test("requests a tag that stays null or is suspected up to ten times less often", () => {

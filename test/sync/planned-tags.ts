@@ -18,8 +18,8 @@ export interface PlannedTag {
   readonly timing?: RequestIsolation["timing"];
   readonly siteRequestedMs?: number | undefined;
   readonly underWay?: boolean;
-  /** True by default: may be read early. */
-  readonly fresher?: boolean;
+  /** 0 by default: may be read at any time. */
+  readonly earliestAge?: number;
 }
 
 export function columnsOf(tags: readonly PlannedTag[], nowMs: number): PlannedTags {
@@ -30,7 +30,7 @@ export function columnsOf(tags: readonly PlannedTag[], nowMs: number): PlannedTa
     lastMs: Float64Array.from(tags, ({ lastMs }) => lastMs ?? NEVER_READ_MS),
     sinceMs: Float64Array.from(tags, ({ sinceMs }) => sinceMs ?? nowMs),
     underWay: Uint8Array.from(tags, ({ underWay }) => (underWay === true ? 1 : 0)),
-    fresher: Uint8Array.from(tags, ({ fresher }) => (fresher === false ? 0 : 1)),
+    earliestAge: Float64Array.from(tags, ({ earliestAge = 0 }) => earliestAge),
     isolated: new Map(
       tags.flatMap(({ label, timing = null, siteRequestedMs = NEVER_READ_MS }, row) =>
         label === null ? [] : [[row, { label, timing, siteRequestedMs }] as const],

@@ -30,7 +30,7 @@ function listRows(planned: PlannedTags) {
     lastMs: planned.lastMs[row],
     sinceMs: planned.sinceMs[row],
     underWay: planned.underWay[row],
-    fresher: planned.fresher[row],
+    earliestAge: planned.earliestAge[row],
     isolation: planned.isolated.get(row) ?? null,
   }));
 }

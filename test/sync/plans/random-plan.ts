@@ -41,7 +41,7 @@ function situationOf(random: SeededRandom): Situation {
   }));
   const isAnyUnderWay = random.chance(0.5);
   const tags = Array.from({ length: classes }, (_, which) => {
-    const isFresher = random.chance(0.5);
+    const earliestAge = random.pick([0, 0.7, Number.POSITIVE_INFINITY]);
     const slots = 2 + random.below(59);
     const intervalMs = slots * rules.slotMs + random.below(rules.slotMs);
     const count = Math.ceil((load / classes) * rules.size * slots);
@@ -54,7 +54,7 @@ function situationOf(random: SeededRandom): Situation {
         lastMs: random.chance(0.002) ? null : nowMs - ageMs,
         label: isolation?.label ?? null,
         timing: isolation?.timing ?? null,
-        fresher: isFresher,
+        earliestAge,
         siteRequestedMs: random.chance(0.2) ? NEVER_READ_MS : nowMs - random.below(600_000),
         underWay: isAnyUnderWay && random.chance(0.05),
       };
@@ -100,7 +100,9 @@ function isDue(tag: PlannedTag, isAnyUnderWay: boolean, nowMs: number, rules: Re
 }
 
 const mayBeRead = (tag: PlannedTag, nowMs: number, rules: ReadPlanRules) =>
-  tag.fresher !== false || tag.lastMs === null || isLateSoon(tag, nowMs, rules);
+  tag.lastMs === null ||
+  (nowMs - tag.lastMs) / tag.intervalMs >= (tag.earliestAge ?? 0) ||
+  isLateSoon(tag, nowMs, rules);
 
 function isStarving({ label, timing, lastMs, intervalMs }: PlannedTag, nowMs: number): boolean {
   return label !== null && timing !== "patient" && lastMs !== null && nowMs - lastMs >= 2 * intervalMs;

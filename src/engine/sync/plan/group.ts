@@ -7,8 +7,11 @@ export interface PlannedTags {
   readonly lastMs: Float64Array;
   readonly sinceMs: Float64Array;
   readonly underWay: Uint8Array;
-  /** 1 if the tag may be read at any time, 0 if only within the last slot of its interval. */
-  readonly fresher: Uint8Array;
+  /**
+   * Share of the interval after which the tag may be read: 0 for a fresher tag, 0.5 for a tag of 60 s that is stretched
+   * to 120 s, infinite for a tag with a fixed time, which is read only within the last slot of its interval.
+   */
+  readonly earliestAge: Float64Array;
   /** Rows of the tags that are each read alone, because such a tag may delay others; ascending. */
   readonly isolated: ReadonlyMap<number, IsolatedTag>;
 }
@@ -37,7 +40,7 @@ export function createPlannedTags(rows: number): WritablePlannedTags {
   return {
     ...{ count: 0, ids: [], isolated: new Map() },
     intervalMs: new Float64Array(rows),
-    fresher: new Uint8Array(rows),
+    earliestAge: new Float64Array(rows),
     lastMs: new Float64Array(rows),
     sinceMs: new Float64Array(rows),
     underWay: new Uint8Array(rows),
@@ -87,7 +90,7 @@ const tagsDuePerSlot = new Float64Array(PLANNED_REQUEST_SLOTS);
 /**
  * Chooses the tags of the next live read, one request of `size` tags per slot. First the tags that make later slots
  * exceed their capacity if this slot is left out, then the largest relative ages. Without such tags the slot is left to
- * history, or with `eager` spent on the largest ages. Only unread and fresher tags are read before their last slot.
+ * history, or with `eager` spent on the largest ages. Only tags without a fixed time are read before their last slot.
  */
 export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPlanRules): LiveReadPlan {
   if (tags.count === 0) return { group: [] };
@@ -110,14 +113,17 @@ export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPl
   return { group: isSlotWanted ? pickRows(readable, [], rules.size, order) : [] };
 }
 
-/** Milliseconds until the last slot of an interval begins, at most one slot. */
-export function msUntilNextDue(tags: PlannedTags, nowMs: number, { slotMs, leadMs }: ReadPlanRules): number {
+/** Milliseconds until the last slot of an interval begins, or with `eager` until a tag may be read; at most one slot. */
+export function msUntilNextDue(tags: PlannedTags, nowMs: number, { slotMs, leadMs, eager }: ReadPlanRules): number {
   let untilMs = slotMs;
   for (let row = 0; row < tags.count; row++) {
     if (tags.underWay[row] === 1) continue;
     const ageMs = nowMs - (tags.lastMs[row] as number);
-    const rowUntilMs = (tags.intervalMs[row] as number) - leadMs - ageMs - slotMs;
+    const intervalMs = tags.intervalMs[row] as number;
+    const rowUntilMs = intervalMs - leadMs - ageMs - slotMs;
     if (rowUntilMs >= 0 && rowUntilMs < untilMs) untilMs = rowUntilMs;
+    const readableInMs = intervalMs * (tags.earliestAge[row] as number) - ageMs;
+    if (eager && readableInMs > 0 && readableInMs < untilMs) untilMs = readableInMs;
   }
   return untilMs + 1;
 }
@@ -134,7 +140,7 @@ function createTagUrgencies(count: number): TagUrgencies {
 }
 
 function computeTagUrgencies(tags: PlannedTags, nowMs: number, rules: ReadPlanRules) {
-  const { count, intervalMs, lastMs, sinceMs, underWay, fresher } = tags;
+  const { count, intervalMs, lastMs, sinceMs, underWay, earliestAge } = tags;
   const { slotsLeft, periodSlots, age } = tagUrgencies;
   const { slotMs, leadMs } = rules;
   for (let row = 0; row < count; row++) {
@@ -145,11 +151,11 @@ function computeTagUrgencies(tags: PlannedTags, nowMs: number, rules: ReadPlanRu
     // Keep this expression: choosing between one and `nowMs` made V8 allocate an object for each tag.
     const firstRoundAgeMs = Math.max(0, nowMs - (sinceMs[row] as number) - FIRST_READ_ROUND_MS);
     const valueAgeMs = isTagUnderWay ? 0 : isTagNew ? firstRoundAgeMs : nowMs - lastReadMs;
-    // Ages of fresher tags count from the actual reading, so each reading in whole slots moves the next one forward.
+    // Without a fixed time, ages count from the actual reading: each reading in whole slots moves the next one forward.
     periodSlots[row] =
-      fresher[row] === 1
-        ? Math.max(1, Math.floor((tagIntervalMs - leadMs) / slotMs))
-        : Math.max(1, tagIntervalMs / slotMs);
+      earliestAge[row] === Number.POSITIVE_INFINITY
+        ? Math.max(1, tagIntervalMs / slotMs)
+        : Math.max(1, Math.floor((tagIntervalMs - leadMs) / slotMs));
     slotsLeft[row] = Math.max(0, Math.floor((tagIntervalMs - leadMs - valueAgeMs) / slotMs));
     age[row] = isTagNew ? Number.POSITIVE_INFINITY : valueAgeMs / tagIntervalMs;
   }
@@ -167,12 +173,12 @@ function fillOrdinaryTagRows(into: TagRows, { count, underWay, isolated }: Plann
   return rowCount;
 }
 
-function fillReadableTagRows(into: TagRows, ordinary: TagRows, { fresher }: PlannedTags): number {
+function fillReadableTagRows(into: TagRows, ordinary: TagRows, { earliestAge }: PlannedTags): number {
   const { slotsLeft, age } = tagUrgencies;
   let rowCount = 0;
   for (let n = 0; n < ordinary.length; n++) {
     const row = ordinary[n] as number;
-    if (fresher[row] === 0 && slotsLeft[row] !== 0 && age[row] !== Number.POSITIVE_INFINITY) continue;
+    if (slotsLeft[row] !== 0 && (age[row] as number) < (earliestAge[row] as number)) continue;
     into[rowCount] = row;
     rowCount += 1;
   }
@@ -249,10 +255,14 @@ function pickRows(rows: TagRows, needs: readonly SlotNeed[], size: number, order
 /** Puts tags with a fixed time first, the longest due before others, so that tags of one group stay together. */
 function sortLateTagRows(rows: TagRows, order: RowOrder): readonly number[] {
   const lateTagRows = [...rows.filter((row) => tagUrgencies.slotsLeft[row] === 0)];
-  const fixedTagRows = lateTagRows
-    .filter((row) => !order.isFresher(row))
-    .sort((a, b) => (order.isDueBefore(a, b) ? -1 : 1));
-  return [...fixedTagRows, ...alternateTagIntervals(lateTagRows.filter(order.isFresher), order)];
+  const fixedTagRows = lateTagRows.filter(order.hasFixedTime).sort((a, b) => (order.isDueBefore(a, b) ? -1 : 1));
+  return [
+    ...fixedTagRows,
+    ...alternateTagIntervals(
+      lateTagRows.filter((row) => !order.hasFixedTime(row)),
+      order,
+    ),
+  ];
 }
 
 /** Takes one tag of each interval in turn: of 15 tags of 60 s and 15 of 120 s, 10 of each fill a request. */
@@ -282,11 +292,11 @@ interface RowOrder {
   /** Puts tags without a value first, then the least early; tags before half of their interval come last, by age. */
   readonly isCheaper: IsBefore;
   readonly isDueBefore: IsBefore;
-  readonly isFresher: (row: number) => boolean;
+  readonly hasFixedTime: (row: number) => boolean;
   readonly idOf: (row: number) => string;
 }
 
-function createTagRowOrder({ ids, lastMs, intervalMs, fresher }: PlannedTags): RowOrder {
+function createTagRowOrder({ ids, lastMs, intervalMs, earliestAge }: PlannedTags): RowOrder {
   const { age, periodSlots } = tagUrgencies;
   const tagIdOfRow = (row: number) => ids[row] as string;
   const hasOlderValue: IsBefore = (a, b) => {
@@ -304,8 +314,8 @@ function createTagRowOrder({ ids, lastMs, intervalMs, fresher }: PlannedTags): R
   };
   const dueMsOf = (row: number) => (lastMs[row] as number) + (intervalMs[row] as number);
   const isDueBefore: IsBefore = (a, b) => (dueMsOf(a) === dueMsOf(b) ? hasOlderValue(a, b) : dueMsOf(a) < dueMsOf(b));
-  const isFresher = (row: number) => fresher[row] === 1;
-  return { idOf: tagIdOfRow, isOlder: hasOlderValue, isCheaper: isCheaperToRead, isDueBefore, isFresher };
+  const hasFixedTime = (row: number) => earliestAge[row] === Number.POSITIVE_INFINITY;
+  return { idOf: tagIdOfRow, isOlder: hasOlderValue, isCheaper: isCheaperToRead, isDueBefore, hasFixedTime };
 }
 
 /** Slots left / period^0.75, found by simulation: with 10 slots left 0.05 for an hourly tag, 1.06 for a minute tag. */
@@ -318,7 +328,7 @@ function computeTagEarliness(row: number): number {
 type IsolatedTagGroup = readonly (readonly [row: number, tag: IsolatedTag])[];
 
 function chooseIsolatedTagGroup(
-  { isolated, underWay, lastMs, fresher }: PlannedTags,
+  { isolated, underWay, lastMs, earliestAge }: PlannedTags,
   ordinary: TagRows,
   needsSlot: boolean,
   rules: ReadPlanRules,
@@ -343,9 +353,9 @@ function chooseIsolatedTagGroup(
     const isPunctualGroupDue =
       isolationTiming === "punctual" && !isUnread && ((isLastSlot && maxAge >= worstOrdinaryTagAge) || isSoonDue);
     // In a spare slot, read the oldest values, and find slow tags before the next interval is due.
-    const isFresher = tagRowsOfGroup.some((row) => fresher[row] === 1);
+    const isReadable = tagRowsOfGroup.some((row) => (tagUrgencies.age[row] as number) >= (earliestAge[row] as number));
     const isOldestGroup =
-      rules.eager && isFresher && isSoonDue && maxAge >= worstOrdinaryTagAge && isolationTiming !== "patient";
+      rules.eager && isReadable && isSoonDue && maxAge >= worstOrdinaryTagAge && isolationTiming !== "patient";
     const mayDisplace = !needsSlot || rules.mayDisplace !== false;
     const isStarving = maxAge >= STARVING_RELATIVE_AGE && !isUnread && isolationTiming !== "patient" && mayDisplace;
     const isGroupDue = maxAge >= 1 || (isLastSlot && isolationTiming !== "patient");

@@ -15,12 +15,17 @@ export type QuotaOverload = ReturnType<typeof computeQuotaOverload>;
 
 /** Share of the quota to plan with: 19.4 of 20 requests a minute; the rest covers integer slots and jitter. */
 const PLANNABLE_QUOTA_SHARE = 0.97;
+/** Part of a slot by which a request may come late when every slot is used. */
+const STRETCHED_INTERVAL_JITTER_SLOTS = 0.25;
+/** Change of a stretch factor, and of the demand when it fits again, that is ignored. */
+const STRETCH_CHANGE_MIN = 0.05;
 /** Greatest share of all firm classes, 16 of 20 requests a minute, so that other classes never starve. */
 const MAX_FIRM_CLASSES_SHARE = 0.8;
 
 /**
- * Stretches intervals that exceed the quota. 800 tags at 60 s need 2 requests per 3 s slot: every 126 s (2.1); with
- * half at importance 2: 107 s and 153 s. `share`: slots for live reads, 0.77 if history takes 4 of 20.
+ * Stretches intervals that exceed the quota. 800 tags at 60 s need 2 requests per 3 s slot: every 127 s (2.1); with
+ * half at importance 2: 107 s and 154 s. `share`: slots for live reads, 0.77 if history takes 4 of 20. Stretched
+ * intervals last until the demand is 5 % below the share, because each end of them moves the readings of all tags.
  */
 export function computeQuotaOverload(
   classes: readonly ReadClassDemand[],
@@ -28,6 +33,7 @@ export function computeQuotaOverload(
   size: number,
   share = PLANNABLE_QUOTA_SHARE,
   replyMs = 0,
+  factorsBefore: ReadonlyMap<string, number> = new Map(),
 ) {
   const sumDemand = (some: readonly ReadClassDemand[], factorOf: (each: ReadClassDemand) => number) =>
     some.reduce((sum, each) => sum + requestsPerSlot(each, factorOf(each), slotMs, size, replyMs), 0);
@@ -36,16 +42,23 @@ export function computeQuotaOverload(
   const areFirmIntervalsKept = sumDemand(firmClasses, () => 1) <= Math.min(MAX_FIRM_CLASSES_SHARE, share);
   const classFactor = (scale: number) => (each: ReadClassDemand) =>
     each.firm && areFirmIntervalsKept ? 1 : 1 + (scale - 1) / each.importance;
-  const scale =
-    totalDemand <= share ? 1 : findSmallestScale((candidate) => sumDemand(classes, classFactor(candidate)), share);
-  return { demand: totalDemand, factors: new Map(classes.map((each) => [each.name, classFactor(scale)(each)])) };
+  const wasStretched = factorsBefore.values().some((factor) => factor > 1);
+  const doesFit = totalDemand <= (wasStretched ? share * (1 - STRETCH_CHANGE_MIN) : share);
+  const scale = doesFit ? 1 : findSmallestScale((candidate) => sumDemand(classes, classFactor(candidate)), share);
+  const factors = new Map(classes.map((each) => [each.name, classFactor(scale)(each)]));
+  return { demand: totalDemand, factors: keepSimilarFactors(factorsBefore, factors) };
 }
 
-/** Change of a stretch factor below which the tags keep their grid. */
-const STRETCH_CHANGE_MIN = 0.05;
+/**
+ * Share of a stretched interval after which a tag may be read: 0.5 for one of 60 s stretched to 120 s, so that values are
+ * never less than 60 s apart. Infinite without stretch: the tag has a fixed time.
+ */
+export function earliestAgeOfStretched(factor: number): number {
+  return factor > 1 ? 1 / factor : Number.POSITIVE_INFINITY;
+}
 
-/** Keeps factors that are still sufficient, because each new factor moves the grid of all tags of the class. */
-export function keepSimilarFactors(before: ReadonlyMap<string, number>, needed: ReadonlyMap<string, number>) {
+/** Keeps factors that are still sufficient, so that a promised age does not change every minute. */
+function keepSimilarFactors(before: ReadonlyMap<string, number>, needed: ReadonlyMap<string, number>) {
   return new Map(
     [...needed].map(([name, factor]) => {
       const factorBefore = before.get(name) ?? 1;
@@ -55,7 +68,10 @@ export function keepSimilarFactors(before: ReadonlyMap<string, number>, needed: 
   );
 }
 
-/** Requests of a class per slot: 400 tags every 60 s in slots of 3 s need 1, fresher with replies of 1 s 400 / 380. */
+/**
+ * Requests of a class per slot: 400 tags every 60 s in slots of 3 s need 1. Fresher or stretched ones have no fixed time
+ * and are read after whole slots: with replies of 1 s, 400 / 380. A stretched interval also bears jitter.
+ */
 export function requestsPerSlot(
   { tags, everyMs, fresher }: ReadClassDemand,
   factor: number,
@@ -64,8 +80,9 @@ export function requestsPerSlot(
   replyMs = 0,
 ): number {
   const intervalMs = everyMs * factor;
-  const intervalSlots = fresher ? Math.floor((intervalMs - replyMs) / slotMs) : intervalMs / slotMs;
-  return tags / (Math.max(1, intervalSlots) * size);
+  const slots = intervalMs / slotMs;
+  const wholeSlots = Math.floor(slots - replyMs / slotMs - (factor > 1 ? STRETCHED_INTERVAL_JITTER_SLOTS : 0));
+  return tags / (Math.max(1, fresher || factor > 1 ? wholeSlots : slots) * size);
 }
 
 function findSmallestScale(demandAt: (scale: number) => number, share: number): number {

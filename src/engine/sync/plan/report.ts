@@ -70,14 +70,13 @@ export function reportPlan(facts: PollingPlanFacts) {
   const classDemands = classes.filter((each) => each.tags > 0);
   const overload = computeQuotaOverload(classDemands, slotMs, quota.size, liveShare, ASSUMED_REPLY_MS);
   const classFactor = ({ name }: ReadClassDemand) => overload.factors.get(name) ?? 1;
+  const isReadEarly = (each: ReadClassDemand) => each.fresher || classFactor(each) > 1;
   const fractionalRequestsPerMinute = (each: ReadClassDemand) =>
     requestsPerSlot(each, classFactor(each), slotMs, quota.size, ASSUMED_REPLY_MS) * quota.polls;
   const cadenceRates = cadenceRequestsPerMinute(
     classDemands
-      .filter(({ fresher }) => !fresher)
-      .map((each) => {
-        return { name: each.name, intervalMs: each.everyMs * classFactor(each), tags: Math.ceil(each.tags) };
-      }),
+      .filter((each) => !isReadEarly(each))
+      .map(({ name, everyMs, tags: tagCount }) => ({ name, intervalMs: everyMs, tags: Math.ceil(tagCount) })),
     quota.size,
   );
   const sumRates = (rateOf: (each: ReadClassDemand) => number) =>
@@ -88,7 +87,7 @@ export function reportPlan(facts: PollingPlanFacts) {
   const areGroupsTooMany = sumRates(requestRateOfGroups) > quota.polls * liveShare;
   const classRequestsPerMinute = areGroupsTooMany ? fractionalRequestsPerMinute : requestRateOfGroups;
   const liveRate = sumRates(classRequestsPerMinute);
-  const fresherRate = sumRates((each) => (each.fresher ? classRequestsPerMinute(each) : 0));
+  const readEarlyRate = sumRates((each) => (isReadEarly(each) ? classRequestsPerMinute(each) : 0));
   const idleRate = Math.max(0, quota.polls - liveRate - (quota.shared ? historyRequestRate : 0));
   const freeBackfillRate = quota.shared ? idleRate : quota.polls - historyRequestRate;
   const backfillRequestRate = Math.max(quota.polls * MIN_BACKFILL_QUOTA_SHARE, freeBackfillRate);
@@ -120,9 +119,9 @@ export function reportPlan(facts: PollingPlanFacts) {
     load: roundTo(overload.demand / liveShare, 4),
     classes: classes.map((each) => {
       const promisedMs = each.everyMs * classFactor(each);
-      // If a fresher class uses the spare slots too, each age shrinks by the load, to one slot at least.
-      const fresherMs = Math.max(slotMs, (promisedMs * fresherRate) / (fresherRate + idleRate));
-      const bestIntervalMs = each.fresher ? Math.min(promisedMs, fresherMs) : promisedMs;
+      // Classes that are read early use the spare slots too: each age shrinks by the load.
+      const earlyMs = (promisedMs * readEarlyRate) / (readEarlyRate + idleRate);
+      const bestIntervalMs = Math.min(promisedMs, Math.max(earlyMs, each.fresher ? slotMs : each.everyMs));
       return {
         name: each.name,
         tags: each.allTags,
@@ -225,7 +224,9 @@ const MAX_INTERVAL_STRETCH_FACTOR = 1_000;
 export function proposePlanChanges(facts: PlanAdviceFacts): readonly ProposedPlanChange[] {
   const { demands, size, share, replyMs, overload } = facts;
   const requestsPerSlotWith = (factorOf: (each: ReadClassDemand) => number, perMinute = facts.perMinute) =>
-    demands.reduce((sum, each) => sum + requestsPerSlot(each, factorOf(each), 60_000 / perMinute, size, replyMs), 0);
+    demands
+      .map((each) => ({ ...each, everyMs: each.everyMs * factorOf(each) }))
+      .reduce((sum, each) => sum + requestsPerSlot(each, 1, 60_000 / perMinute, size, replyMs), 0);
   if (requestsPerSlotWith(() => 1) <= share) return [];
   const quotaProposals = facts.quotaChanges
     .filter(({ perMinute }) => requestsPerSlotWith(() => 1, perMinute) <= share)

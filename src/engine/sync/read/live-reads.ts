@@ -129,10 +129,10 @@ export function createLiveReads(options: LiveReadOptions) {
   const planRules = (slotMs: number) => ({ slotMs, size: TAGS_PER_REQUEST, leadMs: scheduleRefresh.replyMs(slotMs) });
 
   /** Time until a tag may become due; at the beginning of its last slot, so that values are one interval apart. */
-  function msUntilNextChoice(spacingMs: number): number {
+  function msUntilNextChoice(eager: boolean, spacingMs: number): number {
     if (schedule.size() === 0) return Math.min(spacingMs, EMPTY_WAIT_MS);
     const nowMs = clock.monotonic();
-    return msUntilNextDue(schedule.planned(nowMs), nowMs, { ...planRules(spacingMs), eager: false });
+    return msUntilNextDue(schedule.planned(nowMs), nowMs, { ...planRules(spacingMs), eager });
   }
 
   /** History gets its planned share of the slots while tags are read for the first time, which may take 15 minutes. */
@@ -163,7 +163,7 @@ export function createLiveReads(options: LiveReadOptions) {
       const spacingMs = scheduleRefresh.slotMs();
       group = selectTagsForSlot(lane === "spare", spacingMs);
       if (group.length > 0 && lane === "live" && leavesSlotToHistory(group)) group = [];
-      if (group.length === 0) return { passMs: msUntilNextChoice(spacingMs) };
+      if (group.length === 0) return { passMs: msUntilNextChoice(lane === "spare", spacingMs) };
       requestStartedAtMs = clock.monotonic();
       schedule.sent(group, requestStartedAtMs);
       unansweredReads.sent(group);

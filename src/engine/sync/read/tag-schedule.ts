@@ -1,6 +1,6 @@
 import { assignGroupPhases, keepPositions, nominalReadMs } from "../plan/cadence.ts";
 import { createPlannedTags, NEVER_READ_MS, type PlannedTags } from "../plan/group.ts";
-import { backOffInterval, computeQuotaOverload, keepSimilarFactors, type QuotaOverload } from "../plan/overload.ts";
+import { backOffInterval, computeQuotaOverload, earliestAgeOfStretched, type QuotaOverload } from "../plan/overload.ts";
 import { readingTimeOf, type StoredTagQuarantine, type StoredValue } from "../snapshot.ts";
 import { type TagIsolation, tagQuarantineMs } from "./bisection.ts";
 import type { WatchedTag } from "./value-event.ts";
@@ -36,7 +36,7 @@ interface ScheduledTag {
   lastMs: number | null;
   /** Time of the last reading that was not a second one within its interval; freshness counts from it. */
   freshMs: number | null;
-  /** Offset of the tag's grid in its stretched interval; null for a tag without a grid, which is fresher. */
+  /** Offset of the tag's grid in its stretched interval; null for a tag without a grid, fresher or stretched. */
   phaseMs: number | null;
   readonly countedMs: number | null;
   readonly sinceMs: number;
@@ -70,7 +70,7 @@ export type ScheduledTagState = NonNullable<ReturnType<TagSchedule["known"]>>;
 export function createTagSchedule(context: TagScheduleContext) {
   let scheduledTags = new Map<string, ScheduledTag>();
   let quarantinedTagIds = new Set<string>();
-  let stretchFactors: Map<string, number> = new Map();
+  let stretchFactors: ReadonlyMap<string, number> = new Map();
   const siteRequestedMs = new Map<number, number>();
   /** Largest age at which a value was replaced, by read class, in this minute and in the minute before. */
   let replacedAgesMs = { now: new Map<string, number>(), before: new Map<string, number>() };
@@ -99,6 +99,8 @@ export function createTagSchedule(context: TagScheduleContext) {
   }
   const stretchedIntervalMsOf = ({ watched: { readClass } }: ScheduledTag) =>
     readClass.every * (stretchFactors.get(readClass.name) ?? 1);
+  const earliestAgeOf = ({ watched: { readClass } }: ScheduledTag) =>
+    readClass.fresher ? 0 : earliestAgeOfStretched(stretchFactors.get(readClass.name) ?? 1);
   const intervalMsOf = (tag: ScheduledTag, { offline }: SiteState) =>
     backOffInterval(stretchedIntervalMsOf(tag), tag.nulls, offline && !tag.answersOffline);
   const countsForFreshness = (tag: ScheduledTag, { inSight }: SiteState) =>
@@ -152,13 +154,13 @@ export function createTagSchedule(context: TagScheduleContext) {
     const cadenceClasses = [...orderByClass].flatMap(([name, ids]) => {
       const [first] = ids.flatMap((id) => scheduledTags.get(id) ?? []);
       if (first === undefined) return [];
-      const isFresher = first.watched.readClass.fresher;
-      return [{ name, ids, isFresher, intervalMs: stretchedIntervalMsOf(first), tags: ids.length }];
+      const intervalMs = stretchedIntervalMsOf(first);
+      return [{ name, ids, hasGrid: !Number.isFinite(earliestAgeOf(first)), intervalMs, tags: ids.length }];
     });
     const inputs = JSON.stringify([grid.slotMs, cadenceClasses.map(({ ids: _, ...each }) => each)]);
     if (inputs === grid.inputs) return;
     grid.inputs = inputs;
-    const fixedClasses = cadenceClasses.filter(({ isFresher }) => !isFresher);
+    const fixedClasses = cadenceClasses.filter(({ hasGrid }) => hasGrid);
     const phases = assignGroupPhases(fixedClasses, grid.slotMs, grid.groupSize);
     for (const { name, ids } of cadenceClasses)
       for (const [position, id] of ids.entries()) {
@@ -216,7 +218,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     const intervalMs = intervalMsOf(tag, site);
     columns.intervalMs[tag.row] = intervalMs;
     columns.lastMs[tag.row] = countedReadMs(tag, intervalMs);
-    columns.fresher[tag.row] = tag.phaseMs === null ? 1 : 0;
+    columns.earliestAge[tag.row] = earliestAgeOf(tag);
     columns.sinceMs[tag.row] = tag.sinceMs;
     columns.underWay[tag.row] = tag.underWay || isRetryPending ? 1 : 0;
     if (isRetryPending) changedTags.add(tag);
@@ -386,17 +388,15 @@ export function createTagSchedule(context: TagScheduleContext) {
         const { readClass } = tag.watched;
         counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedIntervalMsOf(tag) / intervalMsOf(tag, site));
       }
-      const readClassDemands = [...counts].map(([{ name, every, firm, importance, fresher }, count]) => ({
-        ...{ name, tags: count, everyMs: every, firm, importance, fresher },
-      }));
-      const overload = computeQuotaOverload(readClassDemands, slotMs, size, share, replyMs);
-      stretchFactors = keepSimilarFactors(stretchFactors, overload.factors);
+      const readClassDemands = [...counts].map(([each, tags]) => ({ ...each, tags, everyMs: each.every }));
+      const overload = computeQuotaOverload(readClassDemands, slotMs, size, share, replyMs, stretchFactors);
+      stretchFactors = overload.factors;
       grid.groupSize = size;
       grid.wallOffsetMs = context.wallOffsetMs();
       if (Math.abs(slotMs / grid.slotMs - 1) > SLOT_CHANGE_MIN) grid.slotMs = 60_000 / Math.round(60_000 / slotMs);
       assignTagPhases();
       writtenSiteStates.isCurrent = false;
-      return { ...overload, factors: stretchFactors };
+      return overload;
     },
 
     /** True if a reading at a wall time is the first one of its interval in the tag's grid since the emitted one. */
