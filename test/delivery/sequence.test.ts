@@ -250,7 +250,7 @@ test("after kill -9 at random moments the file has the numbers 1, 2, 3 … witho
   const wanted = log.filter(({ type }) => type === "tag-value").map(({ id }) => id);
   expect([...byNumber.values()], replay).toEqual(wanted.slice(0, highest));
   expect(highest, replay).toBeGreaterThan(12);
-});
+}, 180_000);
 
 function workerProgram(folder: string): string {
   return `
@@ -295,4 +295,4 @@ test("the configuration accepts `sequence` only for connectors that send the num
     "sinks.a.sequence: Nothing there carries a number; `sequence` is for mqtt, kafka, webhook, file, stdout.",
   ]);
   expect(complaints({ file: { folder: "/var/lib/plenum/events" } })).toEqual([]);
-}, 180_000);
+});
