@@ -6,6 +6,7 @@ import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
+import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import type { createLiveReads, LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
 import { type StoredLeftOut, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
@@ -464,6 +465,34 @@ describe("a stale value of a tag that cannot be read", () => {
     const stale = await runWithStaleValues(reads, 120_000);
     const reasons = Object.fromEntries(stale.map(({ data }) => [data.tag.id, data.staleReason]));
     expect(reasons["102"]).toBe("source-unavailable");
+  });
+
+  test("appears when a changed class has a shorter interval, also while live reads pause", async () => {
+    const { source } = building(all(20));
+    const reads = await startLiveReads(source, ids(3), [{ name: "all", every: "1h" }]);
+    await runReads(reads, 60_000);
+    const ended = new AbortController();
+    const watch = reads.watchStaleValues(ended.signal);
+    await clock.advance(1_000);
+    reads.change(ReadConfig.parse([{ name: "all", every: "30s" }]));
+    await clock.advance(5_000);
+    ended.abort(new OrderlyStop());
+    await watch;
+    const stale = (await emittedValues()).filter(({ data }) => data.quality === "stale");
+    expect(stale.map(({ data }) => data.tag.id).toSorted()).toEqual(ids(3));
+  });
+
+  test("counts the age after a restart from the emitted reading, not from a later one that no sink has", async () => {
+    await runReads(await startLiveReads(building(all(20)).source, ids(1)), 10_000);
+    await clock.advance(35_000);
+    const [[id, emitted] = []] = await heldValues();
+    if (id === undefined || emitted === undefined) throw new Error("No value is stored.");
+    const told = { value: emitted.value, quality: emitted.quality, time: emitted.time };
+    const later = { ...emitted, told, time: new Date(clock.now()).toISOString() };
+    await store.commit({ documents: [{ set: documentSet("value", "trial"), put: [[id, later]] }] });
+    const { source } = building(() => new Retryable("timeout"));
+    const stale = await runWithStaleValues(await startLiveReads(source, ids(1)), 30_000);
+    expect(stale.map(({ data }) => data.tag.id)).toEqual([id]);
   });
 
   test("keeps a bad value bad", async () => {

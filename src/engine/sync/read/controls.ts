@@ -70,8 +70,6 @@ interface UnansweredReadOptions {
   readonly clock: Pick<Clock, "monotonic">;
   /** Time between two requests, in milliseconds. */
   readonly slotMs: () => number;
-  /** True while only control tags are read, because all reads failed. */
-  readonly isTrying: () => boolean;
 }
 
 /**
@@ -85,7 +83,7 @@ const UNANSWERED_LATENCIES = 2;
  * Knows the tags whose reads the service fails, refuses or does not answer. A tag that is read late because the quota is
  * used up, or because replies are slow, is not among them.
  */
-export function createUnansweredReads({ clock, slotMs, isTrying }: UnansweredReadOptions) {
+export function createUnansweredReads({ clock, slotMs }: UnansweredReadOptions) {
   const failedTagIds = new Set<string>();
   const sentMs = new Map<readonly string[], number>();
   let lastReplyMs = Number.NEGATIVE_INFINITY;
@@ -106,7 +104,7 @@ export function createUnansweredReads({ clock, slotMs, isTrying }: UnansweredRea
       for (const id of group) failedTagIds.add(id);
     },
     includes(id: string): boolean {
-      if (failedTagIds.has(id) || (isTrying() && lastFailureMs >= lastReplyMs)) return true;
+      if (failedTagIds.has(id) || lastFailureMs > lastReplyMs) return true;
       const oldestSentMs = Math.min(...sentMs.values());
       const patienceMs = Math.max(UNANSWERED_SLOTS * slotMs(), UNANSWERED_LATENCIES * lastLatencyMs);
       return oldestSentMs > lastReplyMs && clock.monotonic() - oldestSentMs > patienceMs;

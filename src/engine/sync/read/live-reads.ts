@@ -61,11 +61,7 @@ export function createLiveReads(options: LiveReadOptions) {
   const readCommit = createLiveReadCommit(options, schedule, (...reading) => staleValues.readingCommitted(...reading));
   const { leftOut } = readCommit;
   const controlReads = createControlReads((tried) => schedule.control(tried));
-  const unansweredReads = createUnansweredReads({
-    clock,
-    slotMs: () => scheduleRefresh.slotMs(),
-    isTrying: controlReads.isTrying,
-  });
+  const unansweredReads = createUnansweredReads({ clock, slotMs: () => scheduleRefresh.slotMs() });
   const isBisectingTags = () => tagBisection.any() || leftOut.anySingle();
   const staleValues: StaleValues = createStaleValues({
     ...{ source: source.name, schedule, scope, clock, log, metrics: options.metrics },
@@ -264,6 +260,7 @@ export function createLiveReads(options: LiveReadOptions) {
     showFreshness: scheduleRefresh.showFreshnessIfDue,
     change(classes: ReadConfig): void {
       scheduleRefresh.changeClasses(classes);
+      staleValues.classesChanged();
       readClassesChanged.wakeUp();
       if (classes.length === 0) stopReading();
     },

@@ -5,7 +5,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { combineWakeups, createWakeup, runLoop, yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
 import type { SiteTag } from "../inventory/requestable-tags.ts";
-import { lastGoodOf, readingTimeOf, type StoredValue } from "../snapshot.ts";
+import { lastEmittedOf, lastGoodOf, readingTimeOf, type StoredValue } from "../snapshot.ts";
 import type { TokenScope } from "../token-scope.ts";
 import type { StoredTagReads, TagSchedule } from "./tag-schedule.ts";
 
@@ -81,6 +81,8 @@ export function createStaleValues(options: StaleValueOptions) {
   /** False after a change of the selected tags or of the token's scope. */
   let areTagsChecked = false;
   let sleepsUntilBucket = 0;
+  /** Changes of the read classes, the first ones included, and how many of them the selected tags follow. */
+  const classChanges = { all: 1, followed: 0 };
   const dueTimesChanged = createWakeup();
 
   function dueMsOf(id: string, readMs: number): number {
@@ -218,7 +220,9 @@ export function createStaleValues(options: StaleValueOptions) {
         if (tracked !== undefined) nextTrackedValues.set(id, tracked);
         else if (staleReason !== undefined) nextStaleReasons.set(id, staleReason);
         else if (isUsable(storedValue.quality)) {
-          const storedMs = stored.toMonotonic(readingTimeOf(storedValue));
+          const isSilent = schedule.watched(id)?.readClass.on_change === true;
+          const emittedTime = isSilent ? undefined : lastEmittedOf(storedValue)?.time;
+          const storedMs = stored.toMonotonic(emittedTime ?? readingTimeOf(storedValue));
           const isAgeUnknown = storedMs > stored.nowMs + CLOCK_CORRECTION_MAX_MS;
           const readMs = isAgeUnknown ? Number.NEGATIVE_INFINITY : Math.min(stored.nowMs, storedMs);
           nextTrackedValues.set(id, { readMs, bucket: -1 });
@@ -230,6 +234,11 @@ export function createStaleValues(options: StaleValueOptions) {
       areBucketsComplete = false;
       areTagsChecked = false;
       showCounts();
+    },
+    /** Selects the tags again, also while nothing is read. */
+    classesChanged(): void {
+      classChanges.all += 1;
+      dueTimesChanged.wakeUp();
     },
     /** Adapts the due times after `watch` and after changed intervals. `promisesMs`: interval plus slot by class. */
     intervalsChanged(promisesMs: ReadonlyMap<string, number>): void {
@@ -255,15 +264,17 @@ export function createStaleValues(options: StaleValueOptions) {
       }
     },
     async run(signal: AbortSignal): Promise<void> {
-      let isRefreshed = false;
       let scopeChangesChecked = scope.changes.wakeups();
       await runLoop({
         clock,
         signal,
         wakeup: combineWakeups(dueTimesChanged, scope.changes),
         async turn() {
-          if (!isRefreshed) await options.refresh();
-          isRefreshed = true;
+          if (classChanges.followed < classChanges.all) {
+            const { all } = classChanges;
+            await options.refresh();
+            classChanges.followed = all;
+          }
           if (scope.changes.wakeups() !== scopeChangesChecked) areTagsChecked = false;
           scopeChangesChecked = scope.changes.wakeups();
           return emitStaleValues();
