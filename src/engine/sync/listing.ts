@@ -24,7 +24,7 @@ export type Listing<T> =
 export interface ListReadOptions<T> {
   readonly idOf: (item: T) => string;
   readonly maxPages?: number;
-  /** True keeps the records read before a later page fails, for lists whose records count one by one. */
+  /** True keeps the records that were read before a later page failed, because each of them counts by itself. */
   readonly keepsShown?: boolean;
   readonly onPage?: ((items: readonly T[]) => Promise<void>) | undefined;
 }

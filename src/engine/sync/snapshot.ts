@@ -124,7 +124,7 @@ export interface StoredValue {
   /** Last emitted reading; `this` if the latest reading was emitted. Absent before the first event. */
   readonly told?: EmittedReading | "this";
   readonly behindGateway?: string;
-  /** Only with the quality `stale`, whose `time` is when the value became stale. */
+  /** Set with the quality `stale`; `time` is then the time at which the value became stale. */
   readonly staleReason?: StaleReason;
 }
 
@@ -180,7 +180,7 @@ export interface StoredLeftOut {
  * ```
  */
 export interface StoredLedger {
-  /** Absent in older ledgers, whose past is ignored. */
+  /** Older ledgers have no version, and their past is fetched again. */
   readonly version: 2;
   readonly resolution: Resolution;
   readonly timeZone: string;

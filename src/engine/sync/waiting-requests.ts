@@ -9,7 +9,7 @@ interface WaitingOptions {
   /** Aborts when no new request may begin: waiting requests end, running requests finish. */
   readonly draining: AbortSignal;
   readonly forced: AbortSignal;
-  /** Checks for changes of what to request; they repeat until all requests have ended. */
+  /** These checks look for new work to request, and repeat until all requests have ended. */
   readonly lookups: Omit<LoopOptions, "signal" | "onlyChecks">;
 }
 

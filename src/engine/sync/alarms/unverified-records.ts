@@ -25,7 +25,7 @@ export type RecordCounts = ReadonlyMap<
 >;
 
 const POLLS_TO_CONFIRM = 2;
-/** An outdated record counts if 10 polls (5 minutes) repeat it, because no usual cache is that old. */
+/** An outdated record counts if 10 polls (5 minutes) repeat it, because caches are rarely that old. */
 const OUTDATED_RECORD_POLLS = 10;
 
 export function classifyRecords(
