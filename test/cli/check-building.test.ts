@@ -111,7 +111,7 @@ describe("plenum check: comparison of the configuration with the building", () =
     expect(fine).toContain("main: read rest: 8 tags, at most 15m old");
     expect(fine).toContain("main: commands: 1 tag of commands.allow found in the building: 10001");
     expect(fine.join("\n")).not.toContain("may be written");
-    expect(fine).toContainEqual(expect.stringMatching(/^main: quota: the wishes need \d+ % of what/));
+    expect(fine).toContainEqual(expect.stringMatching(/^main: quota: the intervals need \d+ % of the/));
     expect(fine).toContainEqual(expect.stringMatching(/^source main: the token may read:alarms, read:tags, /));
     const requestedPaths = service.simulator.truth.requests().map(({ path }) => path);
     expect(requestedPaths.filter((path) => /tags\/|systems|hosts|gateways/.test(path))).toEqual([]);
@@ -128,7 +128,7 @@ describe("plenum check: comparison of the configuration with the building", () =
         "main: quota",
         "warning",
         expect.stringMatching(
-          /^the wishes need \d+ % of what can be planned with, so values become older than wished\. The cheapest change: Let the values of class all become \d+s old instead of 5s\. read: \[\{name: all, every: \d+s\}\]$/,
+          /^the intervals need \d+ % of the plannable quota, so values become older than configured\. The cheapest change: Let the values of class all become \d+s old instead of 5s\. read: \[\{name: all, every: \d+s\}\]$/,
         ),
         "",
       ],

@@ -27,7 +27,7 @@ test("plenum explain prints the requests, due times, sinks and commands of a tag
     siteId: 6,
     missingSince: null,
     quarantine: null,
-    work: { live: { className: "comfort", wishedSeconds: 60 } },
+    work: { live: { className: "comfort", targetSeconds: 60 } },
     sinks: [{ sink: "files", last: expect.stringMatching(/settled|waiting/) }],
     commands: [{ commandId: "low", outcome: "rejected" }],
   });
@@ -37,7 +37,7 @@ test("plenum explain prints the requests, due times, sinks and commands of a tag
   for (const line of [
     /^tag 10169 .+, site 6 of main$/m,
     /^Value\n {2}\S+ \(good\) at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?$/m,
-    /^Next reading\n {2}(Due by 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?, every 60 s at the latest\.\n {2})?Class comfort wants its values to be at most 1m old\.$/m,
+    /^Next reading\n {2}(Due by 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?, every 60 s at the latest\.\n {2})?Class comfort has the interval 1m\.$/m,
     /^ {2}20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))? {2}request \d+, read \(live\), with 7 others, \d+ ms with waiting$/m,
     /^ {2}It was in \d+ of the last \d+ tag requests \(since 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?\): \d+\.\d\d of them are its share\.$/m,
     /^ {2}10169 5m: /m,

@@ -31,7 +31,7 @@ describe("plenum init without a terminal", () => {
     expect(stderr).toMatch(/^ {2}6 {2}Bygg 105 Office, 8 tags$/m);
     expect(code).toBe(0);
     expect(stdout).toMatch(/^plenum\.yaml is written \(\d\d lines\): 141 tags \(kWh \d+, /m);
-    expect(stdout).toMatch(/^These wishes take \d+ % of the quota \(20 requests a minute\)\.$/m);
+    expect(stdout).toMatch(/^These intervals take \d+ % of the quota \(20 requests a minute\)\.$/m);
     const text = readFileSync(cli.path("plenum.yaml"), "utf8");
     expect(text).not.toContain(SERVICE_TOKEN);
     expect(text.split("\n").length).toBeLessThan(35);

@@ -41,7 +41,7 @@ describe("plenum plan without a worker", () => {
         stdout,
       ) ?? [];
     expect(stdout).toMatch(
-      /^It fits: the wishes need \d+ % of what can be planned with\. By this plan no value becomes older than wished\.$/m,
+      /^It fits: the intervals need \d+ % of the plannable quota\. By this plan no value becomes older than its interval\.$/m,
     );
     expect(tagRequests(service)).toEqual([]);
     expect(existsSync(cli.path("state"))).toBe(false);

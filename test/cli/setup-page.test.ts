@@ -54,7 +54,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     expect(await findings(page)).toEqual([]);
     const share = page.locator(".plan b");
     const shareBefore = await share.textContent();
-    expect(shareBefore).toMatch(/^These wishes take \d+ % of the quota/);
+    expect(shareBefore).toMatch(/^These intervals take \d+ % of the quota/);
     const slider = page.getByLabel("Measured values");
     expect(await slider.getAttribute("aria-valuetext")).toBe("30 s");
     await slider.focus();

@@ -112,13 +112,13 @@ describe("the texts of a plan", () => {
     const plan = planFor({ history: HISTORY });
     const shares: Readonly<Record<string, number>> = { write: 0.05, live: 0.2, history: 0.3, spare: 0.4 };
     const lanes = plan.lanes.map((each) => ({ ...each, share: shares[each.lane] ?? 0 }));
-    expect(quotaUseText({ ...plan, lanes })).toBe("These wishes take 50 % of the quota (20 requests a minute).");
+    expect(quotaUseText({ ...plan, lanes })).toBe("These intervals take 50 % of the quota (20 requests a minute).");
     expect(quotaUseText({ ...plan, lanes: [] })).toContain("take 0 %");
     const smallLanes = plan.lanes.map((each) => ({ ...each, share: each.lane === "live" ? 0.001 : 0 }));
     expect(quotaUseText({ ...plan, lanes: smallLanes })).toContain("take 1 %");
     expect(quotaUseText({ ...plan, quota: { ...plan.quota, perMinute: 9.26 } })).toContain("(9.3 requests");
     expect(quotaUseText({ ...plan, fits: false, load: 1.204 })).toBe(
-      "These wishes need 120 % of the quota (20 requests a minute), so values become older than wished.",
+      "These intervals need 120 % of the quota (20 requests a minute), so values become older than configured.",
     );
     expect(quotaUseText({ ...plan, classes: [] })).toBe("No tag is read; alarms are followed.");
   });
@@ -129,12 +129,12 @@ describe("the texts of a plan", () => {
       "A database or data lake stores 288000 rows of values a day",
     ]);
     const slowPlan = planFor({ every: { readings: 10_000, meters: null, rest: null } }, 1_000);
-    expect(planLines(slowPlan)[0]).toMatch(/^everything: 1000 tags, a value every .+, less often than wished$/);
+    expect(planLines(slowPlan)[0]).toMatch(/^everything: 1000 tags, a value every .+, less often than configured$/);
     const [everything] = slowPlan.classes;
     if (everything === undefined) throw new Error("There is one class.");
     const stretchedLine = (stretch: number) => planLines({ ...slowPlan, classes: [{ ...everything, stretch }] })[0];
-    expect(stretchedLine(1)).not.toContain("less often than wished");
-    expect(stretchedLine(1.01)).toContain("less often than wished");
+    expect(stretchedLine(1)).not.toContain("less often than configured");
+    expect(stretchedLine(1.01)).toContain("less often than configured");
     const plan = planFor({ history: HISTORY });
     expect(planLines(plan)[2]).toMatch(/^history log: 200 tags at 1h, its past fetched in /);
     const backfill = plan.backfill;

@@ -30,7 +30,7 @@ describe("plenumYaml (the configuration that the setup writes)", () => {
     ]);
     expect(source.history).toMatchObject([{ resolution: "1h", backfill: 7 * 86_400_000 }]);
     expect(plan.classes.map(({ tags }) => tags)).toEqual([130, 40, 30]);
-    expect(quotaUseText(plan)).toMatch(/^These wishes take \d\d % of the quota \(20 requests a minute\)\.$/);
+    expect(quotaUseText(plan)).toMatch(/^These intervals take \d\d % of the quota \(20 requests a minute\)\.$/);
     expect(text).toContain(`# ${quotaUseText(plan)}`);
     expect(text).toContain("# 200 tags (°C 80, % 50, kWh 40, no unit 30).");
     expect(text).not.toContain("schedules");

@@ -10,7 +10,7 @@ import { buildingWith, FRAME, HISTORY, NOW } from "./buildings.ts";
 const ADDRESS = { address: "https://bms.example.com/api/v1", token: " secret ", allowPlainHttp: false };
 const SERVICE = { baseUrl: "https://bms.example.com", token: "secret", allowPlainHttp: false };
 const CHOICES = { every: { readings: 60_000, meters: null, rest: null }, history: null, polite: 1 };
-const WRITE = { wishes: CHOICES, timeZone: "Europe/Oslo", mqttUrl: "" };
+const WRITE = { choices: CHOICES, timeZone: "Europe/Oslo", mqttUrl: "" };
 const WRITTEN = { file: "plenum.yaml", tokenFile: "token", next: [["plenum run", "runs it"]] } as const;
 const PROBLEM = { file: "f", line: 3, column: 1, path: "sinks", message: "No such broker." };
 const UNKNOWN = "The server does not understand this request. Load the page again.";
@@ -174,12 +174,12 @@ describe("the server of the setup page", () => {
         { group: "readings", tags: 30, units: ["°C"] },
         { group: "meters", tags: 5, units: ["kWh"] },
       ],
-      wishes: { every: { readings: 30_000, meters: 900_000, rest: null }, polite: 1, history: HISTORY },
+      choices: { every: { readings: 30_000, meters: 900_000, rest: null }, polite: 1, history: HISTORY },
       plan: { fits: true, change: null },
     });
-    expect((await request("/api/plan", looked.wishes, key)).body).toEqual(looked.plan);
+    expect((await request("/api/plan", looked.choices, key)).body).toEqual(looked.plan);
     const every = { readings: 15_000, meters: 15_000, rest: null };
-    const { body: more } = await request("/api/plan", { ...looked.wishes, every }, key);
+    const { body: more } = await request("/api/plan", { ...looked.choices, every }, key);
     expect(more.load).toBeGreaterThan(looked.plan.load);
     expect([more.fits, more.lines]).toMatchObject([true, { length: 4 }]);
     building = buildingWith({ "°C": 3_000 });

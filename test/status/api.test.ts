@@ -105,7 +105,7 @@ describe("the list of tags", () => {
 
 describe("a tag", () => {
   test("has its state, schedule, sinks, alarms and write limits", async () => {
-    const reading = { className: "comfort", wishedSeconds: 60, everySeconds: 60, lastAt: NOW };
+    const reading = { className: "comfort", targetSeconds: 60, everySeconds: 60, lastAt: NOW };
     const { answer, store } = await openApi({
       things: {
         tag: () => ({ ...reading, dueAt: NOW, reasons: ["Class comfort wants it."] }),

@@ -25,7 +25,7 @@ test("the plan and its metric are updated after a change of the inventory", asyn
   const initialReport = await fetchReport(virtual);
   const few = initialReport.sources[0]?.counts.tags ?? 0;
   expect(few).toBeLessThan(20);
-  const classes = [{ name: "all", tags: few, wishedSeconds: 20, promisedSeconds: 20, stretch: 1 }];
+  const classes = [{ name: "all", tags: few, targetSeconds: 20, promisedSeconds: 20, stretch: 1 }];
   const fittingPlan = { basis: "state", sites: 1, tags: few, fits: true, classes, changes: [] };
   expect(initialReport.sources[0]?.plan).toMatchObject(fittingPlan);
   expect(initialReport.sources[0]?.plan?.classes[0]?.measuredSeconds).toBeLessThanOrEqual(20);
@@ -38,7 +38,7 @@ test("the plan and its metric are updated after a change of the inventory", asyn
   const promisedSeconds = plan?.classes[0]?.promisedSeconds ?? 0;
   expect(promisedSeconds).toBeGreaterThan(20);
   expect(plan?.changes.length).toBeGreaterThan(0);
-  expect(notices.filter((notice) => notice.includes("older than wished"))).toHaveLength(1);
+  expect(notices.filter((notice) => notice.includes("older than configured"))).toHaveLength(1);
   const metrics = await (await fetch(`${worker.statusUrl()}/metrics`)).text();
   const gaugeText = /^plenum_freshness_promised_seconds\{.*\} ([\d.]+)$/m.exec(metrics)?.[1];
   expect(Number(gaugeText)).toBeGreaterThan(20);

@@ -192,7 +192,7 @@ describe("the warnings of a source", () => {
     const plan = async () => reportPlan({ ...PLAN_FACTS, classes });
     expect(await noticesWith({ plan })).toEqual([
       expect.stringMatching(
-        /^Values of north \(comfort, meters\) become up to 2\.\d times older than wished, because the wishes need \d{3} % .*`plenum plan`/,
+        /^Values of north \(comfort, meters\) become up to 2\.\d times older than configured, because the intervals need \d{3} % .*`plenum plan`/,
       ),
     ]);
   });

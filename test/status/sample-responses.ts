@@ -97,7 +97,7 @@ export function tagAnswer(id: string, more: Partial<TagResponse> = {}): TagRespo
     gatewayOffline: null,
     lastGood: { value: 19.5, time: iso(NOW_MS - HOUR) },
     everySeconds: 60,
-    next: { at: iso(NOW_MS + 23_000), why: "its class wishes it every 60 s, and the quota allows that" },
+    next: { at: iso(NOW_MS + 23_000), why: "the interval of its class is 60 s" },
     log: [
       { resolution: "5m", state: "followed", knownUntil: iso(NOW_MS - 5 * MINUTE), holes: 2 },
       { resolution: "1h", state: "not followed", knownUntil: null, holes: 0 },

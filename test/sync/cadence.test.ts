@@ -234,9 +234,9 @@ describe("values at the interval that a class asks for", () => {
         requestTimes.filter((time) => time >= fromMs).length / ((hours * HOUR_MS - fromMs) / FASTEST_MS);
       if (history === "idle") expect(usedShare).toBeGreaterThanOrEqual(0.998);
       else expect(usedShare).toBeLessThan(0.98);
-      for (const { name, wishedSeconds, promisedSeconds } of planOf(classes).classes) {
+      for (const { name, targetSeconds, promisedSeconds } of planOf(classes).classes) {
         const gaps = gapsOf(name, fromMs);
-        expect(gaps[0]).toBeGreaterThanOrEqual(wishedSeconds * 1_000);
+        expect(gaps[0]).toBeGreaterThanOrEqual(targetSeconds * 1_000);
         expect(gaps.at(-1)).toBeLessThanOrEqual(promisedSeconds * 1_000 + (history === "busy" ? SLOT_MS : 0));
       }
     },
@@ -249,9 +249,9 @@ describe("values at the interval that a class asks for", () => {
       { name: "b", every: "5m", tags: 960 },
     ];
     await readFor(classes, 2 * HOUR_MS, "idle");
-    for (const { name, wishedSeconds, promisedSeconds } of planOf(classes).classes) {
+    for (const { name, targetSeconds, promisedSeconds } of planOf(classes).classes) {
       const gaps = gapsOf(name, HOUR_MS / 4);
-      expect(gaps[0]).toBeGreaterThan(wishedSeconds * 1_000 - SLOT_MS);
+      expect(gaps[0]).toBeGreaterThan(targetSeconds * 1_000 - SLOT_MS);
       expect(gaps.at(-1)).toBeLessThan(promisedSeconds * 1_000 + SLOT_MS);
     }
   });

@@ -32,7 +32,7 @@ describe("the report of a plan that fits", () => {
   test("promises the target intervals, and states the duration of a full sweep", () => {
     expect(plan.fits).toBe(true);
     expect(plan.changes).toEqual([]);
-    expect(plan.classes[0]).toMatchObject({ wishedSeconds: 600, promisedSeconds: 600, stretch: 1 });
+    expect(plan.classes[0]).toMatchObject({ targetSeconds: 600, promisedSeconds: 600, stretch: 1 });
     expect(plan.fullSweepSeconds).toBe(300);
   });
 
@@ -134,9 +134,9 @@ describe("a plan of classes with a fixed cadence", () => {
   });
 
   test("takes a value for too old only when it came more than one slot after its interval", () => {
-    const olderThanWished = (measuredMs: number) =>
-      reportPlan(facts([cadence("all", 20, 60, { measuredMs })])).classes[0]?.olderThanWished;
-    expect([63_000, 64_400, 64_600, 80_000].map(olderThanWished)).toEqual([false, false, true, true]);
+    const olderThanTarget = (measuredMs: number) =>
+      reportPlan(facts([cadence("all", 20, 60, { measuredMs })])).classes[0]?.olderThanTarget;
+    expect([63_000, 64_400, 64_600, 80_000].map(olderThanTarget)).toEqual([false, false, true, true]);
   });
 });
 
@@ -180,15 +180,15 @@ describe("measured ages of values in a plan", () => {
     [900, 904, true],
     [86_400, 90_000, true],
   ])(
-    "target %i s, measured age %s s: olderThanWished is %s, consistent with the rounded figures",
-    (wished, age, older) => {
+    "target %i s, measured age %s s: olderThanTarget is %s, consistent with the rounded figures",
+    (target, age, older) => {
       const measuredMs = age === null ? null : age * 1_000;
       for (const tags of [10, 100_000]) {
-        const plan = reportPlan(facts([readClass("one", tags, wished, { measuredMs })]));
-        expect(plan.classes[0]?.olderThanWished).toBe(older);
+        const plan = reportPlan(facts([readClass("one", tags, target, { measuredMs })]));
+        expect(plan.classes[0]?.olderThanTarget).toBe(older);
         const lines = quotaPlanLines(plan).join("\n");
-        expect(lines.includes("values became older than wished: one ")).toBe(older);
-        expect(lines.includes("No value that was measured was older")).toBe(age !== null && !older);
+        expect(lines.includes("values were older than their interval: one ")).toBe(older);
+        expect(lines.includes("No measured value was older")).toBe(age !== null && !older);
         expect(lines.includes("It fits")).toBe(plan.fits);
       }
     },

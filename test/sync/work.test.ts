@@ -7,7 +7,7 @@ import { createVirtualClock } from "../virtual-clock.ts";
 const readClass = ReadClass.parse({ name: "rooms", every: "60s" });
 const KNOWN = {
   watched: { tag: TAG, siteId: 1, systemIds: [], readClass },
-  ...{ lastMs: 0, countedMs: null, wishedMs: 60_000, stretchedMs: 60_000, intervalMs: 60_000, nulls: 0 },
+  ...{ lastMs: 0, countedMs: null, configuredMs: 60_000, stretchedMs: 60_000, intervalMs: 60_000, nulls: 0 },
   ...{ underWay: false, quarantinedUntilMs: null, inSight: true, gatewayOffline: false, isolation: null },
 };
 async function shown(known: Partial<typeof KNOWN> | { readonly quarantinedUntilMs: number } = {}) {
@@ -17,7 +17,7 @@ async function shown(known: Partial<typeof KNOWN> | { readonly quarantinedUntilM
   return { tag: describeLiveTag(live as Parameters<typeof describeLiveTag>[0], TAG.id, clock), live, clock };
 }
 
-const WISH = "Class rooms wants its values to be at most 1m old.";
+const WISH = "Class rooms has the interval 1m.";
 
 describe("the state of a tag in the live reads", () => {
   test("returns null for a tag outside the read classes", async () => {
@@ -33,7 +33,7 @@ describe("the state of a tag in the live reads", () => {
   test("returns the target interval and one reason for a tag read on time", async () => {
     expect((await shown()).tag).toEqual({
       className: "rooms",
-      wishedSeconds: 60,
+      targetSeconds: 60,
       everySeconds: 60,
       lastAt: "2026-11-02T06:00:00.000Z",
       dueAt: "2026-11-02T06:01:00.000Z",
@@ -42,7 +42,7 @@ describe("the state of a tag in the live reads", () => {
   });
 
   test.each([
-    [{ stretchedMs: 90_000, intervalMs: 90_000 }, "06:01:30", "exceed the quota, so that class is stretched by 1.50."],
+    [{ stretchedMs: 90_000, intervalMs: 90_000 }, "06:01:30", "exceed the quota, so the class is stretched by 1.50."],
     [
       { gatewayOffline: true, intervalMs: 600_000, nulls: 4 },
       "06:10:00",

@@ -52,11 +52,14 @@ export function checkQuota(name: string, { alarms, fits, load, changes, classes,
   const alarmWarnings = alarms === undefined ? [] : [warnedCheck(`${name}: alarms`, `${alarms} ${requestLimitAdvice}`)];
   if (classes.length + history.length === 0) return alarmWarnings;
   const checkName = `${name}: quota`;
-  const loadText = `the wishes need ${(load * 100).toFixed(0)} % of what can be planned with`;
+  const loadText = `the intervals need ${(load * 100).toFixed(0)} % of the plannable quota`;
   if (fits) return [...alarmWarnings, passedCheck(checkName, loadText)];
   const [cheapest] = changes;
   const changeAdvice = cheapest === undefined ? "" : ` The cheapest change: ${cheapest.text} ${cheapest.yaml}`;
-  return [...alarmWarnings, warnedCheck(checkName, `${loadText}, so values become older than wished.${changeAdvice}`)];
+  return [
+    ...alarmWarnings,
+    warnedCheck(checkName, `${loadText}, so values become older than configured.${changeAdvice}`),
+  ];
 }
 
 /** Warns if a sink's filter names an unknown priority. It is no error, because the service may add priorities. */

@@ -115,7 +115,7 @@ export function suggestNextCommands(
   const configArgument = file === "plenum.yaml" ? "" : ` --config ${quoteForShell(file)}`;
   return [
     [`${plenum} check${configArgument}`, "asks the service and every sink, and writes nothing"],
-    [`${plenum} plan${configArgument}`, "what the wishes cost, after every change of the file"],
+    [`${plenum} plan${configArgument}`, "what the intervals cost, after every change of the file"],
     [`${plenum} run${configArgument}`, "starts the worker; it says where its status page is"],
     [`${plenum} tags${configArgument}`, "what there is to select"],
   ];
@@ -163,7 +163,7 @@ function createSetupPageActions(file: string, port: number): SetupActions {
     look: ({ baseUrl, allowPlainHttp, token }, signal) =>
       summarizeBuilding({ baseUrl, allowPlainHttp, caFile: null, token: { text: token } }, signal),
     plan: (building, choices) => draftConfiguration(planningValues("https://plan.invalid"), choices, building).plan,
-    write(building, { wishes: choices, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
+    write(building, { choices, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
       const timeZoneProblem = describeTimeZoneProblem(timeZone);
       if (timeZoneProblem !== null) throw new ConfigError(timeZoneProblem);
       const name = sourceName(building);

@@ -117,11 +117,11 @@ export function quotaPlanLines(plan: PlanReport): readonly string[] {
 
 function readClassTable(classes: PlanReport["classes"]): readonly string[] {
   return indentTable(
-    ["class", "tags", "wished", "promised", "at best", "measured", "rows a day", "requests a minute"],
+    ["class", "tags", "interval", "planned", "at best", "measured", "rows a day", "requests a minute"],
     classes.map((each) => [
       each.name,
       String(each.tags),
-      secondsText(each.wishedSeconds),
+      secondsText(each.targetSeconds),
       secondsText(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
       secondsText(each.atBestSeconds),
       each.measuredSeconds === null ? "–" : secondsText(each.measuredSeconds),
@@ -154,14 +154,14 @@ function backfillPlanLines(backfill: NonNullable<PlanReport["backfill"]>): reado
 }
 
 function formatPlanVerdict({ fits, load, changes, classes }: PlanReport): readonly string[] {
-  const quotaLoadText = `${(load * 100).toFixed(0)} % of what can be planned with`;
+  const quotaLoadText = `${(load * 100).toFixed(0)} % of the plannable quota`;
   if (fits)
     return [
-      `It fits: the wishes need ${quotaLoadText}.${formatMeasuredAges(classes) || " By this plan no value becomes older than wished."}`,
+      `It fits: the intervals need ${quotaLoadText}.${formatMeasuredAges(classes) || " By this plan no value becomes older than its interval."}`,
     ];
   const [cheapest, ...otherChanges] = changes;
   return [
-    `It does not fit: the wishes need ${quotaLoadText}.${formatMeasuredAges(classes)}`,
+    `It does not fit: the intervals need ${quotaLoadText}.${formatMeasuredAges(classes)}`,
     ...(cheapest === undefined ? [] : [`The cheapest change: ${cheapest.text}`, `    ${cheapest.yaml}`]),
     ...otherChanges.slice(0, 2).flatMap(({ text, yaml }) => [`Or: ${text}`, `    ${yaml}`]),
   ];
@@ -169,14 +169,14 @@ function formatPlanVerdict({ fits, load, changes, classes }: PlanReport): readon
 
 function formatMeasuredAges(classes: PlanReport["classes"]): string {
   const measuredClasses = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
-  const lateClasses = measuredClasses.filter(({ olderThanWished }) => olderThanWished);
+  const lateClasses = measuredClasses.filter(({ olderThanTarget }) => olderThanTarget);
   if (measuredClasses.length === 0) return "";
-  if (lateClasses.length === 0) return " No value that was measured was older than wished.";
+  if (lateClasses.length === 0) return " No measured value was older than its interval.";
   const lateClassTexts = lateClasses.map(
-    ({ name, measuredSeconds, wishedSeconds }) =>
-      `${name} ${secondsText(measuredSeconds ?? 0)} instead of ${secondsText(wishedSeconds)}`,
+    ({ name, measuredSeconds, targetSeconds }) =>
+      `${name} ${secondsText(measuredSeconds ?? 0)} instead of ${secondsText(targetSeconds)}`,
   );
-  return ` Measured, values became older than wished: ${lateClassTexts.join(", ")}.`;
+  return ` Measured values were older than their interval: ${lateClassTexts.join(", ")}.`;
 }
 
 const formatPercent = (share: number): string => `${(share * 100).toFixed(1)} %`;

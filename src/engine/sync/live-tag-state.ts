@@ -35,7 +35,7 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
   if (knownTag === undefined) return null;
   const { readClass } = knownTag.watched;
   const formatWallTime = (monotonicMs: number) => isoUtc(clock.now() + monotonicMs - clock.monotonic());
-  const { wishedMs, stretchedMs, intervalMs, lastMs, countedMs, quarantinedUntilMs } = knownTag;
+  const { configuredMs, stretchedMs, intervalMs, lastMs, countedMs, quarantinedUntilMs } = knownTag;
   const isTagQuarantined = quarantinedUntilMs !== null;
   const fromMs = lastMs ?? countedMs;
   const nextReadMs = isTagQuarantined ? quarantinedUntilMs : fromMs === null ? clock.monotonic() : fromMs + intervalMs;
@@ -43,9 +43,9 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
   const silenceText = knownTag.leftOut === undefined ? "answered nothing" : "had no usable value";
   const isTagUnread = fromMs === null && !isTagQuarantined && knownTag.inSight;
   const intervalReasons = [
-    `Class ${readClass.name} wants its values to be at most ${formatDuration(wishedMs)} old.`,
-    stretchedMs > wishedMs &&
-      `The wishes exceed the quota, so that class is stretched by ${(stretchedMs / wishedMs).toFixed(2)}.`,
+    `Class ${readClass.name} has the interval ${formatDuration(configuredMs)}.`,
+    stretchedMs > configuredMs &&
+      `The intervals exceed the quota, so the class is stretched by ${(stretchedMs / configuredMs).toFixed(2)}.`,
     knownTag.gatewayOffline && "Its gateway is offline: it is read a tenth as often.",
     knownTag.leftOut !== undefined &&
       `The replies have had no usable value of it since ${knownTag.leftOut.since}. ${knownTag.leftOut.reason}`,
@@ -60,7 +60,7 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
   ].filter((reason) => reason !== false);
   return {
     className: readClass.name,
-    wishedSeconds: wishedMs / 1_000,
+    targetSeconds: configuredMs / 1_000,
     /** The read interval is the target interval times the overload factor, plus the back-off of a failing tag. */
     everySeconds: Math.round(intervalMs / 100) / 10,
     lastAt: lastMs === null ? null : formatWallTime(lastMs),

@@ -111,9 +111,9 @@ export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport):
   const usedQuotaLanes = lanes.filter(({ lane }) => lane === "live" || lane === "history");
   const share = percentText(fits ? usedQuotaLanes.reduce((sum, each) => sum + each.share, 0) : load);
   return fits
-    ? message("These wishes take {share} of the quota ({count} requests a minute).", { share, count })
+    ? message("These intervals take {share} of the quota ({count} requests a minute).", { share, count })
     : message(
-        "These wishes need {share} of the quota ({count} requests a minute), so values become older than wished.",
+        "These intervals need {share} of the quota ({count} requests a minute), so values become older than configured.",
         { share, count },
       );
 }
@@ -127,7 +127,7 @@ export function planMessages({ classes, history, backfill }: PlanReport): readon
     ...classes.map(({ name, tags, promisedSeconds, stretch }) => {
       const values = { name, tags, age: secondsText(promisedSeconds) };
       return stretch > 1
-        ? message("{name}: {tags} tags, a value every {age}, less often than wished", values)
+        ? message("{name}: {tags} tags, a value every {age}, less often than configured", values)
         : message("{name}: {tags} tags, a value every {age}", values);
     }),
     ...(classes.length === 0

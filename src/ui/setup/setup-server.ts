@@ -56,7 +56,7 @@ const InspectionRequest = z.strictObject({
 });
 
 const ConfigWriteRequest = z.strictObject({
-  wishes: SetupChoices,
+  choices: SetupChoices,
   timeZone: z.string().max(100),
   mqttUrl: z.string().max(2_000),
 });
@@ -130,20 +130,20 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
     const service = { baseUrl, allowPlainHttp: request.allowPlainHttp, token: request.token.trim() };
     if (service.token === "") throw new ConfigError("The access token is missing.");
     const building = await steps.look(service, context.req.raw.signal);
-    const wishes = proposeChoices(building, { resolution: "1h", backfillDays: 7 }, (choices) =>
+    const choices = proposeChoices(building, { resolution: "1h", backfillDays: 7 }, (choices) =>
       steps.plan(building, choices),
     );
     const { units, sites, systems, alarms } = building;
     inspected = { building, service };
     inspectionResponse = {
-      ...{ baseUrl, notes, units, sites, systems, alarms, wishes },
+      ...{ baseUrl, notes, units, sites, systems, alarms, choices },
       token: tokenMessage(building, clock.now()),
       tags: tagCountMessage(building),
       doubts: buildingWarnings(building),
       zone: guessTimeZone(building, machineZone),
       steps: INTERVALS_MS,
       groups: unitGroups(building).map((each) => ({ ...each, units: each.units.map(({ unit }) => unit) })),
-      plan: planResponse(steps.plan(building, wishes)),
+      plan: planResponse(steps.plan(building, choices)),
     };
     return context.json(inspectionResponse);
   });

@@ -153,7 +153,7 @@ function quotaAndClockWarnings(source: SourceReport, copy: StateReport["copy"]):
     ...warningIf(plan !== null && !plan.fits && plan, ({ classes, load }) => {
       const stretchedReadClasses = classes.filter(({ stretch }) => stretch > 1);
       const longestStretch = Math.max(1, ...stretchedReadClasses.map(({ stretch }) => stretch));
-      return `Values of ${name} (${stretchedReadClasses.map((each) => each.name).join(", ")}) become up to ${longestStretch.toFixed(1)} times older than wished, because the wishes need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
+      return `Values of ${name} (${stretchedReadClasses.map((each) => each.name).join(", ")}) become up to ${longestStretch.toFixed(1)} times older than configured, because the intervals need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
     }),
     ...warningIf(
       historyStarvesSince,

@@ -125,11 +125,11 @@ export function reportPlan(facts: PollingPlanFacts) {
       return {
         name: each.name,
         tags: each.allTags,
-        wishedSeconds: each.everyMs / 1_000,
+        targetSeconds: each.everyMs / 1_000,
         promisedSeconds: roundTo(promisedMs / 1_000),
         atBestSeconds: roundTo(bestIntervalMs / 1_000),
         measuredSeconds: each.measuredMs === null ? null : roundTo(each.measuredMs / 1_000),
-        olderThanWished: isMeasuredAgeTooHigh(each.measuredMs, each.everyMs, each.fresher ? 0 : slotMs),
+        olderThanTarget: isMeasuredAgeTooHigh(each.measuredMs, each.everyMs, each.fresher ? 0 : slotMs),
         stretch: roundTo(classFactor(each), 4),
         requestsPerMinute: roundTo(each.tags === 0 ? 0 : classRequestsPerMinute(each)),
         /** Rows that a lake stores, one per value: 20 tags every 30 s are 57,600. Less with `on_change`. */

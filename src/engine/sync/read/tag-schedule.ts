@@ -439,7 +439,7 @@ export function createTagSchedule(context: TagScheduleContext) {
         ...{ watched, lastMs, nulls, underWay, quarantinedUntilMs, inSight: site.inSight },
         countedMs: lastMs === null ? tag.countedMs : null,
         gatewayOffline: site.offline && !tag.answersOffline,
-        wishedMs: watched.readClass.every,
+        configuredMs: watched.readClass.every,
         stretchedMs: stretchedIntervalMsOf(tag),
         intervalMs: intervalMsOf(tag, site),
       };

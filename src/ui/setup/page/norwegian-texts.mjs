@@ -2,7 +2,7 @@
 export const NORWEGIAN = {
   "Loading …": "Laster …",
   "Set up Plenum": "Sett opp Plenum",
-  ...{ setup: "oppsett", Steps: "Trinn", code: "kode", building: "bygg", wishes: "ønsker", done: "ferdig" },
+  ...{ setup: "oppsett", Steps: "Trinn", code: "kode", building: "bygg", intervals: "intervaller", done: "ferdig" },
   ...{ h: "t", Continue: "Videre" },
   "Plenum does not respond. See the terminal.": "Plenum svarer ikke lenger; se i terminalen.",
   "The request failed.": "Dette gikk ikke.",
@@ -71,12 +71,12 @@ export const NORWEGIAN = {
   "a smaller share leaves requests for your other programs":
     "en mindre andel gir forespørsler til dine andre programmer",
   "No tag is read; alarms are followed.": "Ingen tagg leses; alarmer følges.",
-  "These wishes take {share} of the quota ({count} requests a minute).":
+  "These intervals take {share} of the quota ({count} requests a minute).":
     "Disse ønskene tar {share} av kvoten ({count} forespørsler i minuttet).",
-  "These wishes need {share} of the quota ({count} requests a minute), so values become older than wished.":
+  "These intervals need {share} of the quota ({count} requests a minute), so values become older than configured.":
     "Disse ønskene trenger {share} av kvoten ({count} forespørsler i minuttet), så verdier blir eldre enn ønsket.",
   "{name}: {tags} tags, a value every {age}": "{name}: {tags} tagger, en verdi per {age}",
-  "{name}: {tags} tags, a value every {age}, less often than wished":
+  "{name}: {tags} tags, a value every {age}, less often than configured":
     "{name}: {tags} tagger, en verdi per {age}, sjeldnere enn ønsket",
   "A database or data lake stores {rows} rows of values a day":
     "En database eller datasjø lagrer {rows} rader med verdier om dagen",
@@ -107,7 +107,7 @@ export const NORWEGIAN = {
   "Start the worker": "Start tjenesten",
   "Next steps": "Neste steg",
   "asks the service and every sink, and writes nothing": "spør tjenesten og hver mottaker, og skriver ingenting",
-  "what the wishes cost, after every change of the file": "hva ønskene koster, etter hver endring av filen",
+  "what the intervals cost, after every change of the file": "hva ønskene koster, etter hver endring av filen",
   "starts the worker; it says where its status page is": "starter tjenesten; den sier hvor statussiden er",
   "what there is to select": "hva det er å velge blant",
 };

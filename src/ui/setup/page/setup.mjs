@@ -125,15 +125,15 @@ function Slider({ id, label, help, steps, value, none, text, change }) {
 }
 
 /** Requests the cost of the latest choices; a response to earlier choices is dropped. */
-function useQuotaPlan(wishes, first) {
+function useQuotaPlan(choices, first) {
   const [plan, setPlan] = useState({ ...first, problem: null });
-  const plannedWishes = useRef(wishes);
+  const plannedChoices = useRef(choices);
   useEffect(() => {
-    if (plannedWishes.current === wishes) return undefined;
+    if (plannedChoices.current === choices) return undefined;
     let isUnmounted = false;
     const refreshPlan = async () => {
       try {
-        const result = await requestSetup("/api/plan", wishes);
+        const result = await requestSetup("/api/plan", choices);
         if (!isUnmounted) setPlan({ ...result, problem: null });
       } catch (error) {
         if (!isUnmounted) setPlan((last) => ({ ...last, problem: error.message }));
@@ -144,20 +144,21 @@ function useQuotaPlan(wishes, first) {
       isUnmounted = true;
       clearTimeout(timer);
     };
-  }, [wishes]);
+  }, [choices]);
   return plan;
 }
 
 function SetupChoicesForm({ looked, done, back }) {
-  const [wishes, setWishes] = useState(looked.wishes);
+  const [choices, setChoices] = useState(looked.choices);
   const [zone, setZone] = useState(looked.zone.proposed ?? "");
   const [broker, setBroker] = useState("");
   const { busy, problem, run } = useSetupRequest();
-  const plan = useQuotaPlan(wishes, looked.plan);
-  const changeGroupInterval = (group) => (ms) => setWishes((all) => ({ ...all, every: { ...all.every, [group]: ms } }));
+  const plan = useQuotaPlan(choices, looked.plan);
+  const changeGroupInterval = (group) => (ms) =>
+    setChoices((all) => ({ ...all, every: { ...all.every, [group]: ms } }));
   const writeConfiguration = (event) => {
     event.preventDefault();
-    void run(async () => done(await requestSetup("/api/write", { wishes, timeZone: zone.trim(), mqttUrl: broker })));
+    void run(async () => done(await requestSetup("/api/write", { choices, timeZone: zone.trim(), mqttUrl: broker })));
   };
   return html`<${BuildingPanel} looked=${looked} back=${back} />
     <form class="panel" onSubmit=${writeConfiguration}>
@@ -176,12 +177,12 @@ function SetupChoicesForm({ looked, done, back }) {
                 .slice(0, 6)
                 .join(", ") || TAG_GROUP_LABELS[group]()[1]
             }
-            steps=${looked.steps} value=${wishes.every[group]} none=${t("not read")} text=${valueAgeText} change=${changeGroupInterval(group)} />`,
+            steps=${looked.steps} value=${choices.every[group]} none=${t("not read")} text=${valueAgeText} change=${changeGroupInterval(group)} />`,
         )}
-        <${HistorySlider} wishes=${wishes} setWishes=${setWishes} />
+        <${HistorySlider} choices=${choices} setChoices=${setChoices} />
         <${Slider} id="share" label=${t("Share of the quota")} help=${t("a smaller share leaves requests for your other programs")}
-          steps=${QUOTA_SHARE_STEPS} value=${wishes.polite} text=${(share) => `${new Intl.NumberFormat(currentRegion()).format(share * 100)} %`}
-          change=${(polite) => setWishes((all) => ({ ...all, polite }))} />`
+          steps=${QUOTA_SHARE_STEPS} value=${choices.polite} text=${(share) => `${new Intl.NumberFormat(currentRegion()).format(share * 100)} %`}
+          change=${(polite) => setChoices((all) => ({ ...all, polite }))} />`
       }
       <${QuotaPlan} plan=${plan} />
       <h3>${t("Settings that the service does not provide")}</h3>
@@ -197,10 +198,10 @@ function SetupChoicesForm({ looked, done, back }) {
     </form>`;
 }
 
-function HistorySlider({ wishes, setWishes }) {
-  const { history } = wishes;
+function HistorySlider({ choices, setChoices }) {
+  const { history } = choices;
   const changeBackfillDays = (days) =>
-    setWishes((all) => ({ ...all, history: days === null ? null : { resolution: "1h", backfillDays: days } }));
+    setChoices((all) => ({ ...all, history: days === null ? null : { resolution: "1h", backfillDays: days } }));
   const backfillDaysText = (days) =>
     days === 0 ? t("from now on") : days === 1 ? t("1 day back") : t("{days} days back", { days });
   return html`<${Slider} id="history" label=${t("Logged history, by the hour")} steps=${BACKFILL_DAY_STEPS}
@@ -301,7 +302,7 @@ function SetupPage() {
   const currentStep = setup === null ? 0 : setup?.written ? 3 : setup?.looked ? 2 : 1;
   return html`
     <header><h1><img src="/favicon.svg" alt="" /> Plenum <span class="of">${t("setup")}</span></h1>
-      <ol aria-label=${t("Steps")}>${[t("code"), t("building"), t("wishes"), t("done")].map(
+      <ol aria-label=${t("Steps")}>${[t("code"), t("building"), t("intervals"), t("done")].map(
         (name, i) =>
           html`<li aria-current=${setup !== undefined && i === currentStep ? "step" : undefined}>${name}</li>`,
       )}</ol>

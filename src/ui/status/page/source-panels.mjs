@@ -118,15 +118,15 @@ function PlanVerdict({ plan }) {
 
 function MeasuredValueAges({ classes }) {
   const measuredClasses = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
-  const classesOlderThanWished = measuredClasses.filter(({ olderThanWished }) => olderThanWished);
+  const classesOlderThanTarget = measuredClasses.filter(({ olderThanTarget }) => olderThanTarget);
   if (measuredClasses.length === 0) return t("The actual age of values is not measured yet.");
-  if (classesOlderThanWished.length === 0) return t("No measured value was older than its target.");
-  return html`<b class="warn">${t("Measured values were older than their target:")}</b> ${classesOlderThanWished
-    .map(({ name, measuredSeconds, wishedSeconds }) =>
-      t("{name} {measured} instead of {wished}", {
+  if (classesOlderThanTarget.length === 0) return t("No measured value was older than its target.");
+  return html`<b class="warn">${t("Measured values were older than their target:")}</b> ${classesOlderThanTarget
+    .map(({ name, measuredSeconds, targetSeconds }) =>
+      t("{name} {measured} instead of {interval}", {
         name,
         measured: intervalText(measuredSeconds),
-        wished: intervalText(wishedSeconds),
+        interval: intervalText(targetSeconds),
       }),
     )
     .join(", ")}.`;
@@ -135,16 +135,16 @@ function MeasuredValueAges({ classes }) {
 function ReadClassTable({ classes }) {
   const tableHead = [
     [t("class")],
-    ...["tags", "wished", "promised", "reached"].map((name) => [t(name), "n"]),
+    ...["tags", "interval", "planned", "reached"].map((name) => [t(name), "n"]),
     [t("requests a minute"), "n minor"],
   ];
   const rows = classes.map(
     (each) => html`<tr>
       <td>${each.name}</td>
       <td class="n">${valueText(each.tags)}</td>
-      <td class="n">${intervalText(each.wishedSeconds)}</td>
+      <td class="n">${intervalText(each.targetSeconds)}</td>
       <td class=${`n ${each.stretch > 1 ? "warn" : ""}`}>${intervalText(each.promisedSeconds)}</td>
-      <td class=${`n ${each.olderThanWished ? "warn" : ""}`}>${each.measuredSeconds === null ? "–" : intervalText(each.measuredSeconds)}</td>
+      <td class=${`n ${each.olderThanTarget ? "warn" : ""}`}>${each.measuredSeconds === null ? "–" : intervalText(each.measuredSeconds)}</td>
       <td class="n minor">${decimalText(each.requestsPerMinute)}</td>
     </tr>`,
   );

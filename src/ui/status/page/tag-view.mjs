@@ -138,7 +138,7 @@ function WriteForm({ tag, limits, done }) {
       <button type="button" class="button" onClick=${() => setConfirmed(null)}>${t("cancel")}</button>
     </div>`;
   }
-  return html`<form class="wish" onSubmit=${askToConfirm}>
+  return html`<form class="write-form" onSubmit=${askToConfirm}>
     ${
       limits.type === "boolean"
         ? html`<select aria-label=${t("new value")} value=${text} onChange=${(event) => setText(event.target.value)}>
