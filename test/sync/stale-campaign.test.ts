@@ -1,0 +1,18 @@
+import { expect, test } from "vitest";
+import { sized } from "../sizes.ts";
+import { campaign } from "./stale-campaign.ts";
+import kept from "./stale-kept-seeds.json" with { type: "json" };
+
+const only = process.env.PLENUM_SEED;
+const firstSeeds = Array.from({ length: sized(10, 2) }, (_, n) => n + 1);
+const seeds = only === undefined ? [...new Set([...firstSeeds, ...kept])] : [Number(only)];
+
+test.each(seeds)(
+  "no sink shows an old value as good during 10.75 hours with all faults, seed %i",
+  async (seed) => {
+    const { problems, requests } = await campaign(seed);
+    expect(problems, `Replay with PLENUM_SEED=${seed} npm run stale:long`).toEqual([]);
+    expect(requests).toBeGreaterThan(300);
+  },
+  60_000,
+);

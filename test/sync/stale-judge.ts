@@ -1,0 +1,196 @@
+import type { AnyEvent } from "#src/core/model/event.ts";
+import type { StaleReason, TagValueQuality } from "#src/core/model/tag-event-data.ts";
+import type { StoreChange } from "#src/engine/store/store.ts";
+import type { ReadClass } from "#src/engine/sync/read/config.ts";
+import type { StoredValue } from "#src/engine/sync/snapshot.ts";
+import type { Problem } from "../campaign/campaign.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+
+const SECOND = 1_000;
+/** Slot at 20 requests a minute; after a 429 the quota counts on fewer. */
+export const SLOT_MS = 60_000 / 20;
+/** Quota share that live reads plan with, and the growth of a stretch factor below which the former one stays. */
+const PLANNED_SHARE = 0.97;
+const FACTOR_TOLERANCE = 1.06;
+/** Time for the bucket of due times and the transaction, 1 s each. */
+const DETECTION_MS = 2 * SECOND;
+/** Time until changed classes or the stored values of a started worker count. */
+const CHANGE_MS = 5 * SECOND;
+const COMMIT_MS = 3 * SECOND;
+/** Time after which a service that failed a request counts as unavailable: two polls of the token and a probe. */
+const DEAD_MS = 150 * SECOND;
+const TROUBLE_MEMORY_MS = 30 * 60 * SECOND;
+
+/** Truth of the simulated service, to judge the reason of a stale value. */
+export interface ServiceTruth {
+  /** Sites and abilities of the last `GET me`. */
+  readonly knownSites: () => ReadonlySet<number>;
+  readonly knownAbilities: () => readonly string[];
+  readonly siteOf: (id: string) => number;
+  readonly isGatewayOffline: (siteId: number) => boolean;
+  readonly wasRefused: (id: string) => boolean;
+  /** Monotonic time since when no request is answered; null while requests are answered. */
+  readonly deadSinceMs: () => number | null;
+  /** Time between two requests at the rate that the quota now expects to last. */
+  readonly slotMs: () => number;
+}
+
+interface ShownValue {
+  readonly isUsable: boolean;
+  /** Time of the emitted reading, monotonic. */
+  readonly emittedMs: number;
+  /** Time of the last reading that equals it, monotonic. */
+  readMs: number;
+  /** True after a start with another wall clock, from which the age then counts. */
+  isAgeUnknown: boolean;
+  readonly wallOffsetMs: number;
+}
+
+const isUsable = (quality: TagValueQuality) => quality === "good" || quality === "uncertain";
+
+/** Judges what a sink shows: no value longer as good than promised, and none as stale that was read in time. */
+export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
+  const problems: Problem[] = [];
+  const staleCounts = new Map<StaleReason, number>();
+  const emitted = new Map<string, ShownValue>();
+  const retained = new Map<string, ShownValue>();
+  const queue: (readonly [id: string, value: ShownValue])[] = [];
+  const repliedMs = new Map<string, number>();
+  const committedMs = new Map<string, number>();
+  let classOf: ReadonlyMap<string, ReadClass> = new Map();
+  /** Factor by which the intervals exceed the quota at 20 requests a minute. */
+  let overload = 0;
+  const slots = { nowMs: SLOT_MS, beforeMs: SLOT_MS };
+  let isWorkerUp = false;
+  let isSinkUp = true;
+  const times = { changedMs: 0, startedMs: 0, troubleMs: Number.NEGATIVE_INFINITY };
+  const wallOffsetMs = () => clock.now() - clock.monotonic();
+
+  function note(rule: string, id: string, text: string): void {
+    const at = `${Math.round(clock.monotonic() / SECOND)} s:`;
+    const isKnown = problems.some((problem) => problem.rule === rule && problem.text.startsWith(at));
+    if (!isKnown) problems.push({ rule, text: `${at} tag ${id} ${text}` });
+  }
+
+  function checkAge(id: string, { isUsable: isShownUsable, readMs, isAgeUnknown }: ShownValue): void {
+    if (!isShownUsable) return;
+    const readClass = classOf.get(id);
+    const slotMs = Math.max(slots.nowMs, slots.beforeMs);
+    const promiseMs =
+      readClass === undefined ? 0 : readClass.every * Math.max(1, (overload * slotMs) / SLOT_MS) + 2 * slotMs;
+    const countedMs = isAgeUnknown ? Math.max(readMs, times.startedMs) : readMs;
+    const dueMs = Math.max(
+      countedMs + promiseMs + DETECTION_MS,
+      Math.max(times.changedMs, times.startedMs) + CHANGE_MS,
+    );
+    const lateMs = clock.monotonic() - dueMs;
+    if (lateMs > 0)
+      note("no old value is good", id, `read at ${Math.round(readMs)} is good ${Math.round(lateMs)} ms too long`);
+  }
+
+  function show(id: string, value: ShownValue): void {
+    const before = emitted.get(id);
+    if (before !== undefined) checkAge(id, before);
+    emitted.set(id, value);
+    if (isSinkUp) retained.set(id, value);
+    else queue.push([id, value]);
+  }
+
+  function checkStaleValue(id: string, reason: StaleReason): void {
+    staleCounts.set(reason, (staleCounts.get(reason) ?? 0) + 1);
+    const nowMs = clock.monotonic();
+    const siteId = service.siteOf(id);
+    const readClass = classOf.get(id);
+    const before = emitted.get(id);
+    const isLate = reason !== "out-of-scope" && reason !== "no-ability" && readClass !== undefined;
+    if (before?.isUsable === false) note("a value becomes stale once", id, reason);
+    const sinceMs = readClass?.on_change === true ? before?.readMs : before?.emittedMs;
+    const ageMs = nowMs - (sinceMs ?? Number.NaN);
+    if (isLate && before?.isAgeUnknown === false && ageMs < readClass.every + 2 * SLOT_MS - 1)
+      note("no value in time is stale", id, `${reason} ${Math.round(ageMs)} ms after its reading`);
+    const deadSinceMs = service.deadSinceMs();
+    const isAnswering = deadSinceMs === null || nowMs - deadSinceMs < DEAD_MS || times.troubleMs < deadSinceMs;
+    const isTrue = {
+      "out-of-scope": () => !service.knownSites().has(siteId),
+      "no-ability": () => !service.knownAbilities().includes("read:tags"),
+      quarantined: () => service.wasRefused(id),
+      "gateway-offline": () => service.isGatewayOffline(siteId),
+      "source-unavailable": () => nowMs - times.troubleMs < TROUBLE_MEMORY_MS,
+      "not-scheduled": () => readClass === undefined || isAnswering,
+    }[reason];
+    const isStarting = nowMs - times.startedMs < DEAD_MS;
+    if (!isTrue() && !isStarting) note("the reason is true", id, reason);
+  }
+
+  return {
+    problems,
+    counts: () => Object.fromEntries([...staleCounts].map(([reason, count]) => [`values stale: ${reason}`, count])),
+    trouble(): void {
+      times.troubleMs = clock.monotonic();
+    },
+    replied(ids: readonly string[]): void {
+      for (const id of ids) repliedMs.set(id, clock.monotonic());
+    },
+    committed({ documents = [], events = [] }: StoreChange, valueSet: string): void {
+      const emittedIds = new Set(
+        (events as readonly AnyEvent[]).flatMap(({ type, data }) => (type === "tag-value" ? data.tag.id : [])),
+      );
+      for (const [id, document] of documents.flatMap(({ set, put = [] }) => (set === valueSet ? [...put] : []))) {
+        const { quality, staleReason } = document as StoredValue;
+        const value = { isUsable: isUsable(quality), isAgeUnknown: false, wallOffsetMs: wallOffsetMs() };
+        const readMs = repliedMs.get(id) ?? Number.NaN;
+        if (staleReason !== undefined) checkStaleValue(id, staleReason);
+        else committedMs.set(id, readMs);
+        const shown = emitted.get(id);
+        if (emittedIds.has(id)) show(id, { ...value, readMs, emittedMs: readMs });
+        else if (shown?.isUsable !== value.isUsable) note("every reading is emitted", id, `${quality} is not emitted`);
+        else if (classOf.get(id)?.on_change === true) {
+          checkAge(id, shown);
+          Object.assign(shown, { readMs, isAgeUnknown: false, wallOffsetMs: value.wallOffsetMs });
+        }
+      }
+    },
+    classesChanged(next: ReadonlyMap<string, ReadClass>): void {
+      classOf = next;
+      times.changedMs = clock.monotonic();
+      const needed = [...next.values()].reduce((sum, { every }) => sum + SLOT_MS / (20 * every), 0) / PLANNED_SHARE;
+      overload = needed * FACTOR_TOLERANCE;
+    },
+    workerStarted(): void {
+      isWorkerUp = true;
+      times.startedMs = clock.monotonic();
+      repliedMs.clear();
+      for (const shown of emitted.values()) shown.isAgeUnknown ||= Math.abs(shown.wallOffsetMs - wallOffsetMs()) > 1;
+    },
+    workerKilled(): void {
+      isWorkerUp = false;
+    },
+    sinkStopped(): void {
+      isSinkUp = false;
+    },
+    sinkContinues(): void {
+      isSinkUp = true;
+      for (const [id, value] of queue.splice(0)) retained.set(id, value);
+    },
+    /** Judges all values that the sink shows. */
+    look(): void {
+      Object.assign(slots, { nowMs: service.slotMs(), beforeMs: slots.nowMs });
+      if (!isWorkerUp) return;
+      for (const [id, value] of emitted) checkAge(id, value);
+      if (isSinkUp)
+        for (const [id, value] of retained) if (emitted.get(id) !== value) note("the sink follows", id, "differs");
+      for (const [id, atMs] of repliedMs)
+        if (clock.monotonic() - atMs > COMMIT_MS && committedMs.get(id) !== atMs) {
+          repliedMs.delete(id);
+          // A reply for a tag that no class selects any more is not stored.
+          if (atMs > times.changedMs + COMMIT_MS && classOf.has(id))
+            note("every reading is committed", id, `was read at ${atMs}`);
+        }
+    },
+    /** Judges that every tag has a usable value after a time without faults. */
+    end(isExpected: (id: string) => boolean): void {
+      for (const id of classOf.keys())
+        if (isExpected(id) && emitted.get(id)?.isUsable !== true) note("every tag is good at the end", id, "is not");
+    },
+  };
+}
