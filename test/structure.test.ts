@@ -39,7 +39,7 @@ describe("imports of the sources", () => {
     ["src/core/runtime/waiting.ts", "src/engine/store/store.ts"],
     ["src/engine/store/outbox.ts", "src/engine/source/source.ts"],
     ["src/engine/sync/sync.ts", "src/engine/delivery/dispatcher.ts"],
-    ["src/engine/sync/plan/group.ts", "src/engine/store/store.ts"],
+    ["src/engine/sync/plan/next-read-group.ts", "src/engine/store/store.ts"],
     ["src/engine/commands/commands.ts", "mqtt"],
     ["src/engine/source/client.ts", "node:sqlite"],
     ["src/engine/delivery/batches.ts", "connectors/mqtt/sink.ts"],

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
+import { cutText, toOneLine } from "../shared/receiver/message-texts.ts";
 import type { IncidentMessage } from "../shared/receiver/receiver-interface.ts";
-import { cutText, toOneLine } from "../shared/receiver/text.ts";
 
 export interface AlertmanagerAlert {
   readonly labels: Readonly<Record<string, string>>;

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import type { SendMailOptions } from "nodemailer";
+import { cutText } from "../shared/receiver/message-texts.ts";
 import type { IncidentMessage } from "../shared/receiver/receiver-interface.ts";
-import { cutText } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 
 const MAX_MAIL_SUBJECT_LENGTH = 150;

@@ -1,6 +1,6 @@
 import { asFailure, ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import { connectionFailure, type ServerInfo } from "../../src/core/http/connection-problem.ts";
-import { toOneLine } from "../shared/receiver/text.ts";
+import { toOneLine } from "../shared/receiver/message-texts.ts";
 
 /** Retry delay for greylisting, which accepts a mail when it is sent again, usually after five minutes. */
 const GREYLISTING_RETRY_MS = 5 * 60_000;

@@ -6,7 +6,7 @@ import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { parseRetryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { InfluxHttpResponse } from "./http-client.ts";
-import type { WriteOutcome } from "./store-protocol-lines.ts";
+import type { WriteOutcome } from "./write-lines-to-server.ts";
 
 const MAX_ERROR_REASON_LENGTH = 300;
 

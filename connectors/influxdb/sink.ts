@@ -10,14 +10,14 @@ import { classifyWriteError, classifyWriteResponse, mapWriteError } from "./clas
 import type { InfluxConfig } from "./config.ts";
 import { encodeEventLines, type InfluxPointSettings } from "./event-points.ts";
 import { createInfluxClient, type InfluxClient, type RequestBody } from "./http-client.ts";
-import { createNameLookup } from "./site-and-tag-names.ts";
+import { createNameLookup } from "./names-as-influx-tags.ts";
 import {
   countLines,
   type EventLines,
   type PointsBeyondRetention,
   storeLines,
   type WriteOutcome,
-} from "./store-protocol-lines.ts";
+} from "./write-lines-to-server.ts";
 
 /** Creates the InfluxDB sink. Accepts an event when the server has stored the request with its points. */
 export function createInfluxSink(config: InfluxConfig, context: ConnectorContext): Sink {

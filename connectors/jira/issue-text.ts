@@ -1,5 +1,5 @@
+import { cutText, shortenUntilFits } from "../shared/receiver/message-texts.ts";
 import type { IncidentMessage, IncidentText } from "../shared/receiver/receiver-interface.ts";
-import { cutText, shortenUntilFits } from "../shared/receiver/text.ts";
 
 const MAX_ISSUE_SUMMARY_LENGTH = 255;
 const MAX_ISSUE_BODY_LENGTH = 32_000;

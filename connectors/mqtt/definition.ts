@@ -1,6 +1,6 @@
 import type { ConnectorDefinition } from "../../src/core/connector.ts";
 import { MqttConfig } from "./config.ts";
-import { findPublishedTopic } from "./published-topics.ts";
+import { findPublishedTopic } from "./retained-topics-of-objects.ts";
 
 export const mqtt = {
   name: "mqtt",

@@ -3,14 +3,14 @@ import { buildReceipt, type ConnectorContext, type Receipt, type Sink } from "..
 import { asFailure, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { BrokerLink } from "./broker-link.ts";
-import { detectBrokerRestart, readBrokerUptime } from "./broker-restart.ts";
 import { buildClientId } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { createConnection, rejectPendingOnAbort, testConnection } from "./connection.ts";
+import { detectBrokerRestart, readBrokerUptime } from "./detect-broker-restart.ts";
 import { buildMessages } from "./event-messages.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 import { packetBytesIfTooLarge } from "./publish-packets.ts";
-import { createPublishedTopics } from "./published-topics.ts";
+import { createPublishedTopics } from "./retained-topics-of-objects.ts";
 import { createTopics } from "./topics.ts";
 
 /** Creates the MQTT sink. Accepts an event when the broker has acknowledged all its messages (PUBACK, reason < 128). */

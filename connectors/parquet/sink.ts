@@ -16,7 +16,7 @@ import { type ParquetConfig, resolveS3Endpoint } from "./config.ts";
 import { finalizeDay, updateManifestAfterMerge } from "./day-manifest.ts";
 import { createDeltaTableFormat } from "./delta-table-format.ts";
 import { createFolderStore } from "./folder-store.ts";
-import { createHourlyCompaction, type HourlyCompaction } from "./hourly-compaction.ts";
+import { createHourlyCompaction, type HourlyCompaction } from "./hourly-compaction-job.ts";
 import { updateLakeSchemas } from "./lake-schemas.ts";
 import { createPlainTableFormat } from "./plain-table-format.ts";
 import { createRowBuffer, UnmappableEventError } from "./row-buffer.ts";

@@ -8,7 +8,7 @@ import {
 } from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { printableLine } from "../../src/core/values/printable-text.ts";
-import { cutText } from "../shared/receiver/text.ts";
+import { cutText } from "../shared/receiver/message-texts.ts";
 import { createAuthorizationReader, mapTicketError } from "../shared/receiver/ticket-receiver.ts";
 import type { ServiceNowConfig } from "./config.ts";
 

@@ -1,8 +1,8 @@
 import { hash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
+import { cutText, shortenUntilFits } from "../shared/receiver/message-texts.ts";
 import type { AlarmReceiver, IncidentMessage, IncidentText } from "../shared/receiver/receiver-interface.ts";
-import { cutText, shortenUntilFits } from "../shared/receiver/text.ts";
 import {
   createTicketReceiver,
   createWarnOncePerMessage,

@@ -3,13 +3,13 @@ import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
+import { cutText, escapeHtml, listTextsWithFewerTimeSeries } from "../shared/receiver/message-texts.ts";
 import type {
   AlarmReceiver,
   IncidentMessage,
   IncidentReference,
   IncidentStatus,
 } from "../shared/receiver/receiver-interface.ts";
-import { cutText, escapeHtml, listTextsWithFewerTimeSeries } from "../shared/receiver/text.ts";
 import {
   checkChannelAccess,
   createSlackApi,

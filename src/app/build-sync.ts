@@ -18,7 +18,7 @@ import { valuesThatFitBytes } from "../engine/sync/history/request-size.ts";
 import { describeLiveTag, findTagReadClass } from "../engine/sync/live-tag-state.ts";
 import { createHistoryDemand } from "../engine/sync/plan/overload.ts";
 import { reportPlan } from "../engine/sync/plan/report.ts";
-import { loadPlanFacts, type PlanSettings } from "../engine/sync/polling-plan-facts.ts";
+import { loadPlanFacts, type PlanSettings } from "../engine/sync/quota-plan-inputs.ts";
 import type { GroupCommit } from "../engine/sync/read/commit.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
 import { createSensorWatch, type SensorWatch } from "../engine/sync/sensors/silent-sensor-watch.ts";

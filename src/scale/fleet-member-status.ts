@@ -7,7 +7,7 @@ import { isoUtc } from "../core/values/iso-utc.ts";
 import { endSilence, SILENCE_SET, shortenSilence } from "../engine/silence/alarm-silences.ts";
 import { joinSourceStores } from "../engine/store/joined-stores.ts";
 import type { Outbox } from "../engine/store/store.ts";
-import { createValueCache } from "../ui/status/cached-documents.ts";
+import { createValueCache } from "../ui/status/cache-of-stored-documents.ts";
 import type { CommandRow } from "../ui/status/command-list.ts";
 import type { PageApi, SourceHolder } from "../ui/status/page-api.ts";
 import type { SilenceStore } from "../ui/status/silence-routes.ts";

@@ -25,20 +25,20 @@ import { operatorRoutes } from "../ui/operator/control-socket-routes.ts";
 import { createControlSocket } from "../ui/operator/control-socket-server.ts";
 import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
 import { readPageCredentials } from "../ui/status/access-control.ts";
-import { createValueCache, WATCHED_DATA_AGE_MS } from "../ui/status/cached-documents.ts";
+import { createValueCache, WATCHED_DATA_AGE_MS } from "../ui/status/cache-of-stored-documents.ts";
 import { createReadinessCheck, joinMetricTexts, type Readiness } from "../ui/status/health.ts";
 import { createStatusServer } from "../ui/status/status-server.ts";
 import { type DatabaseTime, openDatabaseTime } from "./database-time.ts";
 import { createFleet } from "./fleet/fleet.ts";
-import { readOrWriteFleetDocument } from "./fleet/fleet-document.ts";
 import { describeSourceHolder, type FleetStatus } from "./fleet/fleet-status.ts";
 import { digestSharedConfig } from "./fleet/fleet-tables.ts";
 import type { HeldSource, Lease } from "./fleet/held-sources.ts";
 import { createFleetKillSwitch, releaseFleetKillSwitch } from "./fleet/kill-switch.ts";
+import { readOrWriteFleetDocument } from "./fleet/shared-json-document.ts";
 import { createMemberConfigFile } from "./fleet-member-config-file.ts";
 import { detectBackupRestore, type MemberDatabases, openMemberDatabases } from "./fleet-member-databases.ts";
 import { createMemberStatusView, endSilenceOfFleet } from "./fleet-member-status.ts";
-import { openFleetWritingGuards } from "./fleet-writing-guards.ts";
+import { openFleetWritingGuards } from "./fleet-tag-write-guards.ts";
 import { runSource } from "./leased-source.ts";
 
 export interface FleetMemberOptions {

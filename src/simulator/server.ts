@@ -1,9 +1,9 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
-import { handleControlRequest } from "./control-requests.ts";
 import type { ServiceReply } from "./reply-bodies.ts";
 import type { Simulator } from "./simulator.ts";
+import { handleControlRequest } from "./simulator-control-api.ts";
 
 export type SimulatorServer = Awaited<ReturnType<typeof startSimulatorServer>>;
 

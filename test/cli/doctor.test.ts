@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import type { DoctorReport } from "#src/cli/doctor/diagnose-findings.ts";
+import type { DoctorReport } from "#src/cli/doctor/likely-problems.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { simulatedServer, type Workplace, workplace } from "./plenum.ts";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { describeTag, type TagExplanation } from "#src/cli/watching/explain-command.ts";
+import { describeTag, type TagExplanation } from "#src/cli/watching/explain-tag-or-alarm-command.ts";
 import { simulatedServer, WRITING, workplace } from "./plenum.ts";
 
 test("plenum explain prints the requests, due times, sinks and commands of a tag and of an alarm", async () => {

@@ -6,7 +6,7 @@ import { printableLine, toPrintableJson } from "#src/core/values/printable-text.
 import { RESTORE_SET, UNRESTORED_SET } from "#src/engine/commands/pending-restores.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { syncSet } from "#src/engine/sync/snapshot.ts";
+import { syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { startStubInTest } from "../receivers/receiver-helpers.ts";
 import { FORBIDDEN, HOSTILE, poisoned, poisoningProxy } from "./hostile-words.ts";

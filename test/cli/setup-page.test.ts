@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs
 import { get } from "node:http";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { suggestNextCommands } from "#src/cli/running/setup-configuration.ts";
+import { suggestNextCommands } from "#src/cli/running/write-first-configuration.ts";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
 import { findings } from "../status/accessibility.ts";

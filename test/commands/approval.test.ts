@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { readApprovers } from "#src/engine/commands/approval/approval-files.ts";
 import { collectWriteRules } from "#src/engine/commands/approval/check-approval.ts";
-import { readApprovalState, signWriteRules } from "#src/engine/commands/approval/sign-rules.ts";
+import { readApprovalState, signWriteRules } from "#src/engine/commands/approval/sign-write-approval.ts";
 import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { CommandsConfig, WriteApprovalConfig } from "#src/engine/commands/config.ts";
 import type { ConfigInput } from "./rig.ts";

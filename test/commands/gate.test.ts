@@ -13,7 +13,7 @@ import {
   type TimedTagValue,
   tagValueIfFresh,
 } from "#src/engine/commands/gate.ts";
-import type { StoredObject } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject } from "#src/engine/sync/stored-documents.ts";
 
 const NOW = Date.parse("2026-11-20T12:00:00Z");
 

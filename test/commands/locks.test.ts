@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { syncSet } from "#src/engine/sync/snapshot.ts";
+import { syncSet } from "#src/engine/sync/stored-documents.ts";
 import { SITE } from "./rig.ts";
 import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
 

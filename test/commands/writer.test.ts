@@ -2,10 +2,10 @@ import { pino } from "pino";
 import { expect, test } from "vitest";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { Command } from "#src/engine/commands/command.ts";
-import { createWriter } from "#src/engine/commands/command-writer.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
 import type { FreshTagValues } from "#src/engine/commands/fresh-tag-values.ts";
 import { openCommandJournal, type SentCommand } from "#src/engine/commands/journal.ts";
+import { createWriter } from "#src/engine/commands/tag-command-writer.ts";
 import { createRig, SITE, START_MS, tagsOf } from "./rig.ts";
 
 test("a timed write is not sent without a fresh value that can be restored", async () => {

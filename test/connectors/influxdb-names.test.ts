@@ -1,8 +1,8 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { InfluxConfig, NAME_TAGS } from "#connectors/influxdb/config.ts";
 import { encodeEventLines, type InfluxPointSettings } from "#connectors/influxdb/event-points.ts";
+import { createNameLookup } from "#connectors/influxdb/names-as-influx-tags.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
-import { createNameLookup } from "#connectors/influxdb/site-and-tag-names.ts";
 import type { ConnectorContext } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";

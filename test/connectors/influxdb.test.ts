@@ -3,7 +3,7 @@ import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
-import { type EventLines, storeLines, type WriteOutcome } from "#connectors/influxdb/store-protocol-lines.ts";
+import { type EventLines, storeLines, type WriteOutcome } from "#connectors/influxdb/write-lines-to-server.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { catchFailure, expectFailure, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";

@@ -7,7 +7,7 @@ import { Config } from "#src/app/config/config.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { EventNumber } from "#src/core/model/delivery-sequence.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { buildSnapshotRequest } from "#src/engine/delivery/state-snapshot.ts";
+import { buildSnapshotRequest } from "#src/engine/delivery/send-state-snapshot.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import type { BatchInfo } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { buildSnapshotRequest } from "#src/engine/delivery/state-snapshot.ts";
+import { buildSnapshotRequest } from "#src/engine/delivery/send-state-snapshot.ts";
 import { ALARM, GATEWAY, SITE, SYSTEM, TAG, valueEvent } from "../sample-events.ts";
 import { type ScriptedSink, scriptedSink } from "./dispatcher-rig.ts";
 import { commit, ids, rig, stop, useDispatcherRig, written } from "./dispatcher-steps.ts";

@@ -11,7 +11,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { DEMO_CONFIG_FILE, findRunningDemo, registerRunningDemo } from "#src/cli/demo/running-demos.ts";
+import { DEMO_CONFIG_FILE, findRunningDemo, registerRunningDemo } from "#src/cli/demo/registry-of-running-demos.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 const DEMO = {

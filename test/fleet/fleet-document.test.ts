@@ -1,9 +1,9 @@
 import { rmSync } from "node:fs";
 import { expect, onTestFinished, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createFleetDocument, openFleetDocument } from "#src/scale/fleet/fleet-document.ts";
 import { createFleetKillSwitch } from "#src/scale/fleet/kill-switch.ts";
-import { openFleetWritingGuards } from "#src/scale/fleet-writing-guards.ts";
+import { createFleetDocument, openFleetDocument } from "#src/scale/fleet/shared-json-document.ts";
+import { openFleetWritingGuards } from "#src/scale/fleet-tag-write-guards.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryTables } from "./memory-tables.ts";

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { openFleetDocument } from "#src/scale/fleet/fleet-document.ts";
 import { readFleetStatus } from "#src/scale/fleet/fleet-status.ts";
+import { openFleetDocument } from "#src/scale/fleet/shared-json-document.ts";
 import { absent } from "../real-servers.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createPostgresFleet, fleetsInPostgres } from "./postgres-fleet.ts";

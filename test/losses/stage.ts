@@ -1,6 +1,6 @@
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { Transport, TransportReply, TransportRequest } from "#src/engine/source/transport.ts";
-import { type StoredBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredBackfill, syncSet } from "#src/engine/sync/stored-documents.ts";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";

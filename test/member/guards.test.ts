@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import { openWriteArming } from "#src/engine/commands/write-arming.ts";
-import { armWritingHere, DATABASE_ID_KEY, openFleetWritingGuards } from "#src/scale/fleet-writing-guards.ts";
+import { armWritingHere, DATABASE_ID_KEY, openFleetWritingGuards } from "#src/scale/fleet-tag-write-guards.ts";
 import { createMemoryTables, type MemoryTables } from "../fleet/memory-tables.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

@@ -93,7 +93,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "connectors/shared/receiver/stored-incident.ts": [
     ["priority)].sort()[«0 → 1»] ?? stored", "Both are the priority of the most urgent alarm."],
   ],
-  "connectors/shared/receiver/agenda.ts": [
+  "connectors/shared/receiver/incident-queue.ts": [
     ["end = setTimeOfDay(to «< → <=» from ? day", "The configuration rejects equal times."],
     ["return currentSilences.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
   ],
@@ -137,7 +137,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
       "A snapshot is not in the log, so its position settles nothing.",
     ],
   ],
-  "src/engine/delivery/state-snapshot.ts": [
+  "src/engine/delivery/send-state-snapshot.ts": [
     ["parse(askedAt) «> → >=» MAX_COMPLETE_LISTS_WAIT_MS |", "One millisecond of ten minutes."],
   ],
   "src/engine/silence/alarm-silences.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
@@ -164,7 +164,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
       "A range that ends where the next begins removes nothing from it.",
     ],
   ],
-  "src/engine/sync/plan/group.ts": [
+  "src/engine/sync/plan/next-read-group.ts": [
     ["if (missingRows «<= → <» 0) continue", "With nothing missing, nothing is chosen."],
     ["periodOfOtherTag ? tagIdOfRow(a) «< → <=» tagIdOfRow(b) :", "No two tags have the same id."],
     ["PLANNED_REQUEST_SLOTS && maxExcess «< → <=» rules.size", "Slots after a full request add nothing."],
@@ -187,7 +187,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/sync/sensors/sensor-statistics.ts": [
     ["round(shiftedValue)) «< → <=» 1e-6) return", "A tolerance; no measured value is exactly at its edge."],
   ],
-  "src/scale/fleet/fleet-document.ts": [
+  "src/scale/fleet/shared-json-document.ts": [
     ["let appliedRequestNumber = «0 → 1»;", "The first revision is 1."],
     ["removed?.rows.length« ?? 0 → ») > 0;", TYPES_ONLY],
     ["readRequestCount += «1 → (1 * 2)»;", "The numbers only have to increase."],
@@ -202,7 +202,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["found] = (rows[0]« ?? [] → »).map((cell", TYPES_ONLY],
   ],
   "src/scale/fleet-member-databases.ts": [['String(here[0]?.[0]« ?? "" → »));', TYPES_ONLY]],
-  "src/scale/fleet-writing-guards.ts": [["stats.isFile() «|| → &&» stats.size", "The content is compared as well."]],
+  "src/scale/fleet-tag-write-guards.ts": [["stats.isFile() «|| → &&» stats.size", "The content is compared as well."]],
   "src/scale/postgres/open-state-database.ts": [
     ["MIGRATION_TIMEOUT_MS = «10 → (10 * 2)» * 60_000;", ANY_BOUND],
     ["MIGRATION_TIMEOUT_MS = 10 * «60_000 → (60_000 * 2)»;", ANY_BOUND],

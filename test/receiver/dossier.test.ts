@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { chooseMessagePhrases } from "#connectors/shared/receiver/text.ts";
+import { chooseMessagePhrases } from "#connectors/shared/receiver/message-texts.ts";
 import { drawSparkline, formatTimeSeriesLine } from "#connectors/shared/receiver/time-series-text.ts";
 import type { TimeSeriesPoint } from "#src/core/connector.ts";
 import type { TagValue } from "#src/core/model/building.ts";

@@ -1,5 +1,4 @@
 import { describe, expect, test } from "vitest";
-import type { Incident } from "#connectors/shared/receiver/receiver-interface.ts";
 import {
   buildIncidentText,
   CustomMessagePhrases,
@@ -8,7 +7,8 @@ import {
   cutTextToBytes,
   formatDuration,
   toOneLine,
-} from "#connectors/shared/receiver/text.ts";
+} from "#connectors/shared/receiver/message-texts.ts";
+import type { Incident } from "#connectors/shared/receiver/receiver-interface.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM } from "../sample-events.ts";
 

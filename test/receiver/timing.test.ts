@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createNotificationTiming } from "#connectors/shared/receiver/agenda.ts";
+import { createNotificationTiming } from "#connectors/shared/receiver/incident-queue.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 
 const OSLO = "Europe/Oslo";

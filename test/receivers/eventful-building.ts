@@ -1,7 +1,7 @@
 import type { Gateway } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { type DocumentChange, documentSet, type Store } from "#src/engine/store/store.ts";
-import type { StoredAlarm, StoredObject } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredObject } from "#src/engine/sync/stored-documents.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import { gatewayOnline, START, sampleAlarm } from "../receiver/trial.ts";
 import { GATEWAY } from "../sample-events.ts";

@@ -1,9 +1,9 @@
+import { buildIncidentText, chooseMessagePhrases } from "#connectors/shared/receiver/message-texts.ts";
 import {
   computeIncidentKey,
   type Incident,
   type IncidentMessage,
 } from "#connectors/shared/receiver/receiver-interface.ts";
-import { buildIncidentText, chooseMessagePhrases } from "#connectors/shared/receiver/text.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM, SITE } from "../sample-events.ts";
 

@@ -5,7 +5,7 @@ import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import { absent } from "../real-servers.ts";
 import type { ArrivedEvent } from "./receivers.ts";
 import { buildStage, type Stage } from "./stage.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { englishText } from "#src/ui/setup/building-messages.ts";
+import { englishText } from "#src/ui/setup/building-summary-texts.ts";
 import { parseServiceAddress } from "#src/ui/setup/service-address.ts";
 import { thrownText } from "./buildings.ts";
 

@@ -1,4 +1,4 @@
-import { buildConfigurationValues } from "#src/cli/running/setup-configuration.ts";
+import { buildConfigurationValues } from "#src/cli/running/write-first-configuration.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import type { Alarm, Tag, TokenInfo } from "#src/core/model/building.ts";
 import { type BuildingSummary, summarizeBuilding } from "#src/ui/setup/building-inspection.ts";

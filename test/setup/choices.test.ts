@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { draftConfiguration } from "#src/cli/running/setup-configuration.ts";
+import { draftConfiguration } from "#src/cli/running/write-first-configuration.ts";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
-import { englishText } from "#src/ui/setup/building-messages.ts";
+import { englishText } from "#src/ui/setup/building-summary-texts.ts";
 import {
   historyPollMs,
   INTERVALS_MS,

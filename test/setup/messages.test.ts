@@ -6,7 +6,7 @@ import {
   englishText,
   guessTimeZone,
   tokenMessage,
-} from "#src/ui/setup/building-messages.ts";
+} from "#src/ui/setup/building-summary-texts.ts";
 import { ALARM } from "../sample-events.ts";
 import { buildingWith, NOW, sitesNamed } from "./buildings.ts";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { suggestNextCommands } from "#src/cli/running/setup-configuration.ts";
+import { suggestNextCommands } from "#src/cli/running/write-first-configuration.ts";
 import { insertProgramName, programName } from "#src/cli/shell/exit-codes.ts";
 
 test.each([

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
-import { buildConfigurationValues, draftConfiguration } from "#src/cli/running/setup-configuration.ts";
+import { buildConfigurationValues, draftConfiguration } from "#src/cli/running/write-first-configuration.ts";
 import type { BuildingSummary } from "#src/ui/setup/building-inspection.ts";
 import { proposeChoices, quotaUseText, type SetupChoices } from "#src/ui/setup/setup-choices.ts";
 import { buildingWith, FRAME, HISTORY, sitesNamed } from "./buildings.ts";

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ConfigurationError } from "#src/app/config/config-problems.ts";
-import { draftConfiguration } from "#src/cli/running/setup-configuration.ts";
+import { draftConfiguration } from "#src/cli/running/write-first-configuration.ts";
 import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
 import type { BuildingSummary } from "#src/ui/setup/building-inspection.ts";
 import { type SetupActions, type SetupServer, startSetupServer } from "#src/ui/setup/setup-server.ts";

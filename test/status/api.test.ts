@@ -3,7 +3,7 @@ import type { Tag } from "#src/core/model/building.ts";
 import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { createLog, Secret } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import type { StoredLedger, StoredObject, StoredValue } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger, StoredObject, StoredValue } from "#src/engine/sync/stored-documents.ts";
 import { createPlots } from "#src/ui/plots/plot-storage.ts";
 import type { AlarmResponse } from "#src/ui/status/alarm-responses.ts";
 import type { CommandRow } from "#src/ui/status/command-list.ts";

@@ -1,5 +1,9 @@
 import { expect, test } from "vitest";
-import { createCachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "#src/ui/status/cached-documents.ts";
+import {
+  createCachedDocuments,
+  SLOW_DATA_AGE_MS,
+  WATCHED_DATA_AGE_MS,
+} from "#src/ui/status/cache-of-stored-documents.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 /** A set of documents that counts how often it is read. */

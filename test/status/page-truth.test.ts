@@ -2,7 +2,7 @@ import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import { documentSet } from "#src/engine/store/store.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
-import { syncSet } from "#src/engine/sync/snapshot.ts";
+import { syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { RunningWorkerState } from "#src/ui/status/status-report.ts";
 import { absent } from "../real-servers.ts";
 import { pagesInBrowser } from "./page-in-browser.ts";

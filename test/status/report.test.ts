@@ -11,7 +11,7 @@ import {
   type StoredToken,
   type StoredValue,
   syncSet,
-} from "#src/engine/sync/snapshot.ts";
+} from "#src/engine/sync/stored-documents.ts";
 import { refreshMetricGauges } from "#src/ui/status/health.ts";
 import type { RunningSource } from "#src/ui/status/source-reports.ts";
 import { createStatus } from "#src/ui/status/status-report.ts";

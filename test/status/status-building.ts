@@ -18,7 +18,7 @@ import {
   type StoredLeftOut,
   type StoredValue,
   syncSet,
-} from "#src/engine/sync/snapshot.ts";
+} from "#src/engine/sync/stored-documents.ts";
 import type { Plots } from "#src/ui/plots/plot-storage.ts";
 import { refreshMetricGauges } from "#src/ui/status/health.ts";
 import { createPageApi, type PageApi } from "#src/ui/status/page-api.ts";

@@ -4,7 +4,7 @@ import { toPageConfig } from "#src/app/status-page-settings.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { type StoredJob, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredJob, syncSet } from "#src/engine/sync/stored-documents.ts";
 import { refreshMetricGauges } from "#src/ui/status/health.ts";
 import { createStatus, type Status } from "#src/ui/status/status-report.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";

@@ -2,7 +2,7 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openStore } from "#src/engine/store/open.ts";
-import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
+import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-page-format.ts";
 import { checkStateInFolder, isStateIntact } from "#src/engine/store/state-check.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { CLOCK, furnish } from "./furnished-state.ts";

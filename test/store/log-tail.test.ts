@@ -2,7 +2,7 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { recoverEvents } from "#src/engine/store/damaged-state-recovery.ts";
-import { createEventLogTail } from "#src/engine/store/event-log-tail.ts";
+import { createEventLogTail } from "#src/engine/store/newest-events-cache.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";

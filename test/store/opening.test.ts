@@ -10,7 +10,7 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { type OpenStoreOptions, openStore } from "#src/engine/store/open.ts";
 import { SCHEMA_VERSION } from "#src/engine/store/schema.ts";
 import { CHECKED_TABLE_NAMES } from "#src/engine/store/sqlite.ts";
-import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
+import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-page-format.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";

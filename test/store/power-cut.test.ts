@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
+import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-page-format.ts";
 import { replay, seed } from "../seed.ts";
 import { sized } from "../sizes.ts";
 import { testFolder } from "../test-folder.ts";

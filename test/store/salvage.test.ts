@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { recoverEvents } from "#src/engine/store/damaged-state-recovery.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
+import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-page-format.ts";
 import { checkStateInFolder, isStateIntact } from "#src/engine/store/state-check.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";

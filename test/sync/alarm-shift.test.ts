@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm } from "#src/engine/sync/stored-documents.ts";
 import {
   changeRecords,
   countOf,

@@ -1,6 +1,6 @@
 import { onTestFinished } from "vitest";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
-import type { StoredAlarm, StoredJob } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredJob } from "#src/engine/sync/stored-documents.ts";
 import { alarmRecord } from "../source/trial-source.ts";
 import {
   createTrial,

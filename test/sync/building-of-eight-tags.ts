@@ -1,4 +1,4 @@
-import type { VisibleBuilding } from "#src/engine/sync/selection-mismatches.ts";
+import type { VisibleBuilding } from "#src/engine/sync/selectors-without-match.ts";
 
 const tag = (id: string, displayName: string, unit: string | null, siteId = 1, systemIds: string[] = []) => ({
   tag: { id, displayName, description: null, unit },

@@ -6,7 +6,7 @@ import {
   findWritableMismatches,
   joinWords,
   type WritableTag,
-} from "#src/engine/sync/selection-mismatches.ts";
+} from "#src/engine/sync/selectors-without-match.ts";
 import type { TagSelection } from "#src/engine/sync/tag-selection.ts";
 import { BUILDING } from "./building-of-eight-tags.ts";
 

@@ -14,7 +14,7 @@ import { countSeriesDay } from "#src/engine/sync/completeness/daily-bucket-count
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createSeriesSelector } from "#src/engine/sync/history/series-registry.ts";
-import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 import { inventory, startFollower, tagNamed } from "./trial-building.ts";

@@ -19,7 +19,7 @@ import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-day
 import { bucketEnd, bucketStart, bucketStartFinder, countBuckets, DAY_MS } from "#src/engine/sync/history/buckets.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import { toStoredRanges } from "#src/engine/sync/history/ledger-ranges.ts";
-import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { beginEpisode, continueEpisode, resolveEpisode, startupEvent } from "#src/engine/sync/alarms/diff-alarm.ts";
-import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm } from "#src/engine/sync/stored-documents.ts";
 import { ALARM } from "../sample-events.ts";
 import { AT, activity, CONTEXT, kindsOf } from "./diff-support.ts";
 

@@ -4,7 +4,7 @@ import { alarmEndOrStartMs } from "#src/engine/sync/alarms/alarm-times.ts";
 import { beginEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
 import { type AlarmDiffOptions, findAbsentAlarms, type SeenAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolvedAlarms, type ResolvedAlarmDiffOptions } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
-import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm } from "#src/engine/sync/stored-documents.ts";
 import { ALARM } from "../sample-events.ts";
 import { AT, activity, CONTEXT, diffOf, kindsOf, OPTIONS, observation } from "./diff-support.ts";
 

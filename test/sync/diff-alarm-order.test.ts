@@ -7,7 +7,7 @@ import { findAbsentAlarms, type SeenAlarms } from "#src/engine/sync/alarms/diff-
 import { diffResolvedAlarms } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
 import { fillFromStoredAlarm, relateToEpisode } from "#src/engine/sync/alarms/episode.ts";
 import { classifyRecords, type RecordCounts } from "#src/engine/sync/alarms/unverified-records.ts";
-import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm } from "#src/engine/sync/stored-documents.ts";
 import { ALARM } from "../sample-events.ts";
 import { activity, CONTEXT, diffOf, OPTIONS, observation } from "./diff-support.ts";
 

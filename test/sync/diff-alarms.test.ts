@@ -12,7 +12,7 @@ import {
 } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolvedAlarms } from "#src/engine/sync/alarms/diff-resolved-alarms.ts";
 import { episodeKey, isResolvedAlarm } from "#src/engine/sync/alarms/episode.ts";
-import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm } from "#src/engine/sync/stored-documents.ts";
 import { ALARM } from "../sample-events.ts";
 import { activity, diffOf, kindsOf, OPTIONS, observation } from "./diff-support.ts";
 

@@ -9,7 +9,7 @@ import {
   type InventoryObjectTypes,
   type ObservedInventoryList,
 } from "#src/engine/sync/inventory/diff.ts";
-import type { StoredObject } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject } from "#src/engine/sync/stored-documents.ts";
 import { GATEWAY } from "../sample-events.ts";
 
 const DAY = 86_400_000;

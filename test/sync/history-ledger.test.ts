@@ -36,7 +36,7 @@ import {
   prepareLedger,
   upgradeLegacyLedger,
 } from "#src/engine/sync/history/series-registry.ts";
-import { isSeriesComplete, type StoredLedger } from "#src/engine/sync/snapshot.ts";
+import { isSeriesComplete, type StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import { DAY_MS, FIVE_MS, HOUR_MS, MINUTE_MS, START, seriesWith } from "./trial-history.ts";
 
 const RULES: SeriesRules = {

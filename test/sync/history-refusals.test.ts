@@ -9,7 +9,12 @@ import type { HistoryQuery } from "#src/engine/source/source.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
-import { isSeriesComplete, type StoredBackfill, type StoredLedger, syncSet } from "#src/engine/sync/snapshot.ts";
+import {
+  isSeriesComplete,
+  type StoredBackfill,
+  type StoredLedger,
+  syncSet,
+} from "#src/engine/sync/stored-documents.ts";
 import type { RefusalCause, TokenScope } from "#src/engine/sync/token-scope.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import type { MemoryStore } from "./memory-store.ts";

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryPull } from "#src/engine/sync/history/pull.ts";
-import { type PointLimit, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type PointLimit, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import type { MemoryStore } from "./memory-store.ts";
 import { followUntilIdle, runFollower } from "./trial-building.ts";

@@ -23,7 +23,7 @@ import {
   rangesFromPoints,
   toStoredRanges,
 } from "#src/engine/sync/history/ledger-ranges.ts";
-import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import { DAY_MS, HOUR_MS, MINUTE_MS } from "./trial-history.ts";
 
 const START = Date.parse("2026-11-02T00:00:00Z");

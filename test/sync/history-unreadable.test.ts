@@ -7,7 +7,7 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { HISTORY_LEDGER_RANGES_MAX } from "#src/engine/sync/history/ledger-ranges.ts";
 import type { HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
-import type { StoredLedger } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import type { MemoryStore } from "./memory-store.ts";
 import { runFollower } from "./trial-building.ts";

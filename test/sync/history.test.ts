@@ -4,7 +4,7 @@ import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
-import { type StoredBackfill, type StoredLedger, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredBackfill, type StoredLedger, syncSet } from "#src/engine/sync/stored-documents.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sized } from "../sizes.ts";
 import type { VirtualClock } from "../virtual-clock.ts";

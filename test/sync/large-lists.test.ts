@@ -2,7 +2,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import type { StoredAlarm, StoredObject } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredObject } from "#src/engine/sync/stored-documents.ts";
 import { ALARMS_ONLY, createTrial, SELDOM, type TrialSync, type WireList } from "./trial-sync.ts";
 
 const MINUTE = 60_000;

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { ListPage } from "#src/engine/source/source.ts";
-import { readPages, readTwice } from "#src/engine/sync/listing.ts";
+import { readPages, readTwice } from "#src/engine/sync/read-list-pages.ts";
 
 interface Item {
   readonly id: string;

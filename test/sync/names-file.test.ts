@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { componentCodeLevels, splitComponentCode } from "#src/cli/building/names-command.ts";
+import { componentCodeLevels, splitComponentCode } from "#src/cli/building/tag-names-file-command.ts";
 import { formatNamesFile, parseNamesFile } from "#src/engine/sync/inventory/names-file.ts";
 import { replay } from "../seed.ts";
 

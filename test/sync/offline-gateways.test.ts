@@ -3,7 +3,7 @@ import type { Gateway } from "#src/core/model/building.ts";
 import type { ListPage } from "#src/engine/source/source.ts";
 import { cronMatcher } from "#src/engine/sync/cron-schedule.ts";
 import { createOfflineGateways } from "#src/engine/sync/inventory/gateways.ts";
-import type { StoredObject } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject } from "#src/engine/sync/stored-documents.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const SITE = 3;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { msUntilNextDue, type ReadPlanRules } from "#src/engine/sync/plan/group.ts";
+import { msUntilNextDue, type ReadPlanRules } from "#src/engine/sync/plan/next-read-group.ts";
 import { backOffInterval, computeQuotaOverload } from "#src/engine/sync/plan/overload.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 import { columnsOf, demandOf, type PlannedTag, planGroup } from "./planned-tags.ts";

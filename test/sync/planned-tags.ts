@@ -5,7 +5,7 @@ import {
   planNextLiveRead,
   type ReadPlanRules,
   type RequestIsolation,
-} from "#src/engine/sync/plan/group.ts";
+} from "#src/engine/sync/plan/next-read-group.ts";
 import type { ReadClassDemand } from "#src/engine/sync/plan/overload.ts";
 
 /** A tag as an object; the planner takes columns. */

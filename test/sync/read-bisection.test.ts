@@ -4,7 +4,12 @@ import type { Event } from "#src/core/model/event.ts";
 import type { UnreadTag } from "#src/engine/source/source.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { describeLiveTag } from "#src/engine/sync/live-tag-state.ts";
-import { type StoredLeftOut, type StoredTagQuarantine, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
+import {
+  type StoredLeftOut,
+  type StoredTagQuarantine,
+  type StoredValue,
+  syncSet,
+} from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
   createTrialQuota,

@@ -8,7 +8,7 @@ import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import type { createLiveReads, LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
-import { type StoredLeftOut, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredLeftOut, type StoredValue, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
   createTrialQuota,

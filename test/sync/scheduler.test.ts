@@ -9,7 +9,7 @@ import type { Follower, SyncJob } from "#src/engine/sync/job.ts";
 import { createJobScheduler } from "#src/engine/sync/job-scheduler.ts";
 import { createServiceAvailability } from "#src/engine/sync/service-availability.ts";
 import { createServiceOutage } from "#src/engine/sync/service-outage.ts";
-import type { StoredJob } from "#src/engine/sync/snapshot.ts";
+import type { StoredJob } from "#src/engine/sync/stored-documents.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { createTokenScope } from "#src/engine/sync/token-scope.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";

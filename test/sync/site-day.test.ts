@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { dateToDay, gaplessDays } from "#src/engine/sync/completeness/complete-days.ts";
 import { createDayCounter, daySealedFact, type TagSeries } from "#src/engine/sync/completeness/daily-bucket-counts.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
-import type { StoredLedger, StoredRange } from "#src/engine/sync/snapshot.ts";
+import type { StoredLedger, StoredRange } from "#src/engine/sync/stored-documents.ts";
 import { tagNamed } from "./trial-building.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");

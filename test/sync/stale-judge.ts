@@ -2,7 +2,7 @@ import type { AnyEvent } from "#src/core/model/event.ts";
 import type { StaleReason, TagValueQuality } from "#src/core/model/tag-event-data.ts";
 import type { StoreChange } from "#src/engine/store/store.ts";
 import type { ReadClass } from "#src/engine/sync/read/config.ts";
-import type { StoredValue } from "#src/engine/sync/snapshot.ts";
+import type { StoredValue } from "#src/engine/sync/stored-documents.ts";
 import type { Problem } from "../campaign/campaign.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 

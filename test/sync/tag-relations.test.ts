@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-event-data.ts";
-import type { StoredObject, StoredTagSystems } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject, StoredTagSystems } from "#src/engine/sync/stored-documents.ts";
 import { createTrial, type ListChange, SELDOM, type TrialSync } from "./trial-sync.ts";
 
 const MINUTE = 60_000;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { PlannedTags } from "#src/engine/sync/plan/group.ts";
+import type { PlannedTags } from "#src/engine/sync/plan/next-read-group.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
 import { createTagSchedule, type TagSchedule, type TagScheduleContext } from "#src/engine/sync/read/tag-schedule.ts";
 import type { WatchedTag } from "#src/engine/sync/read/value-event.ts";

@@ -15,7 +15,7 @@ import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
 import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads, type LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
-import type { StoredObject } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject } from "#src/engine/sync/stored-documents.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../source/quota-rig.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";

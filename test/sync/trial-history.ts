@@ -8,7 +8,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import type { Series } from "#src/engine/sync/history/series-registry.ts";
-import type { StoredBackfill, StoredLedger } from "#src/engine/sync/snapshot.ts";
+import type { StoredBackfill, StoredLedger } from "#src/engine/sync/stored-documents.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { createTrialQuota, inventory, partialSource, tagNamed, wholeMsClock } from "./trial-building.ts";

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { TagValue } from "#src/core/model/building.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
 import { buildValueEvent, isNumericUnit, judgeType } from "#src/engine/sync/read/value-event.ts";
-import { lastEmittedOf, lastGoodOf, type StoredValue } from "#src/engine/sync/snapshot.ts";
+import { lastEmittedOf, lastGoodOf, type StoredValue } from "#src/engine/sync/stored-documents.ts";
 
 const AT = Date.parse("2026-11-24T12:00:00Z");
 const iso = (second: number) => new Date(AT + second * 1_000).toISOString();

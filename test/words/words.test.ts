@@ -22,7 +22,7 @@ describe("comparing findings with the list", () => {
   });
 
   test.each([
-    ["src/engine/sync/plan/group.ts", "src/engine/sync/plan"],
+    ["src/engine/sync/plan/next-read-group.ts", "src/engine/sync/plan"],
     ["src/engine/sync/sync.ts", "src/engine/sync"],
     ["src/core/connector.ts", "src/core/connector.ts"],
     ["connectors/mqtt/sink.ts", "connectors/mqtt"],

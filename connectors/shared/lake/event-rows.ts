@@ -5,7 +5,7 @@ import type { AnyEvent, Event, EventData, EventKind } from "../../../src/core/mo
 import { eventSourceName } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { toUcumCode } from "../../../src/core/values/ucum-code.ts";
-import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells } from "./inventory-cells.ts";
+import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells } from "./inventory-table-cells.ts";
 import { type Cell, findColumnIndex, type LakeRow, type LakeTable, type RowCells } from "./table-model.ts";
 import {
   ALARM_EPISODE_TABLE,

@@ -1,7 +1,7 @@
 import type { Alarm } from "../../../src/core/model/building.ts";
 import { type AlarmFact, type AnyEvent, type Event, eventSourceName } from "../../../src/core/model/event.ts";
-import { parseTimeMsOr } from "./agenda.ts";
 import type { ReceiverConfig } from "./config.ts";
+import { parseTimeMsOr } from "./incident-queue.ts";
 import { computeIncidentKey, type IncidentChangeKind, type IncidentStatus } from "./receiver-interface.ts";
 import {
   createStoredIncident,

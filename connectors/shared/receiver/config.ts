@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../../src/core/values/duration.ts";
-import { CustomMessagePhrases, MESSAGE_LANGUAGES } from "./text.ts";
+import { CustomMessagePhrases, MESSAGE_LANGUAGES } from "./message-texts.ts";
 
 export const PriorityLetter = z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C.");
 

@@ -18,12 +18,6 @@ import type { Event } from "../../../src/core/model/event.ts";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import {
-  createIncidentPlanner,
-  createIncidentQueue,
-  createMonotonicClock,
-  createNotificationTiming,
-} from "./agenda.ts";
-import {
   applyEvent,
   applyGatewayReturn,
   endSettledGatewayGroups,
@@ -33,6 +27,13 @@ import {
   mayJoinGatewayGroup,
 } from "./apply-event.ts";
 import { INCIDENT_EVENT_KINDS, type ReceiverConfig } from "./config.ts";
+import {
+  createIncidentPlanner,
+  createIncidentQueue,
+  createMonotonicClock,
+  createNotificationTiming,
+} from "./incident-queue.ts";
+import { chooseMessagePhrases, getCachedIncidentText } from "./message-texts.ts";
 import { createIncidentNotifier, createIncidentRetries, createRateLimitedCalls, runTestAlarm } from "./notifier.ts";
 import type { AlarmReceiver, IncidentMessage, ReceiverCall } from "./receiver-interface.ts";
 import {
@@ -43,7 +44,6 @@ import {
   type StoredIncident,
   toIncident,
 } from "./stored-incident.ts";
-import { chooseMessagePhrases, getCachedIncidentText } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
 
 const MAX_EVENTS_PER_BATCH = 500;

@@ -5,8 +5,8 @@ import { httpStatusToFailure, type ReceiverResponse } from "../../../src/core/ht
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { type SecretRef, secretReader } from "../../../src/core/runtime/secret.ts";
 import type { ReceiverConfig } from "./config.ts";
+import { chooseMessagePhrases, type MessagePhraseName, toOneLine } from "./message-texts.ts";
 import type { AlarmReceiver, IncidentMessage, IncidentReference } from "./receiver-interface.ts";
-import { chooseMessagePhrases, type MessagePhraseName, toOneLine } from "./text.ts";
 
 const TICKET_SEARCH_RETRY_MS = 60_000;
 

@@ -2,8 +2,15 @@ import type { ConnectorContext, TimeRange, TimeSeries, TimeSeriesPoint } from ".
 import type { TagScalar } from "../../../src/core/model/building.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { ReceiverConfig } from "./config.ts";
+import {
+  cutText,
+  fillPlaceholders,
+  formatDuration,
+  formatTimeInZone,
+  type MessagePhrases,
+  toOneLine,
+} from "./message-texts.ts";
 import { isResolved, type StoredIncident } from "./stored-incident.ts";
-import { cutText, fillPlaceholders, formatDuration, formatTimeInZone, type MessagePhrases, toOneLine } from "./text.ts";
 
 const HOUR_MS = 3_600_000;
 

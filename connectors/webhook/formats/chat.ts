@@ -1,7 +1,7 @@
 import { ConfigError, type Failure, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
 import { requireHeaderText } from "../../../src/core/http/outbound/secret-headers.ts";
+import { cutText, cutTextToBytes, escapeHtml as html, shortenUntilFits } from "../../shared/receiver/message-texts.ts";
 import type { IncidentMessage, IncidentReference, IncidentText } from "../../shared/receiver/receiver-interface.ts";
-import { cutText, cutTextToBytes, escapeHtml as html, shortenUntilFits } from "../../shared/receiver/text.ts";
 import {
   buildRequestPath,
   chooseByPriority,

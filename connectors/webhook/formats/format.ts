@@ -2,13 +2,13 @@ import { type Failure, Rejected, Retryable } from "../../../src/core/errors/erro
 import { isHtmlPage } from "../../../src/core/http/html-page-detection.ts";
 import type { ReceiverRequest, ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import { printableLine } from "../../../src/core/values/printable-text.ts";
+import { cutText } from "../../shared/receiver/message-texts.ts";
 import type {
   AlarmReceiver,
   IncidentMessage,
   IncidentReference,
   IncidentText,
 } from "../../shared/receiver/receiver-interface.ts";
-import { cutText } from "../../shared/receiver/text.ts";
 
 export type IncidentOperation = "open" | "update" | "close";
 

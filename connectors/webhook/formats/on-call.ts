@@ -1,7 +1,7 @@
 import { ConfigError } from "../../../src/core/errors/errors.ts";
 import { requireHeaderText } from "../../../src/core/http/outbound/secret-headers.ts";
+import { cutText } from "../../shared/receiver/message-texts.ts";
 import type { IncidentMessage } from "../../shared/receiver/receiver-interface.ts";
-import { cutText } from "../../shared/receiver/text.ts";
 import {
   buildRequestPath,
   chooseAlertAction,

@@ -6,7 +6,7 @@ import { secondsText } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
 import type { ListPage } from "../../engine/source/source.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { StoredJob, StoredObject } from "../../engine/sync/snapshot.ts";
+import type { StoredJob, StoredObject } from "../../engine/sync/stored-documents.ts";
 import type { SourceReader } from "../../ui/operator/control-socket-client.ts";
 import { type CliContext, chooseSource, collectPageItems, parseInteger } from "../shell/command-context.ts";
 import { splitCommaSeparatedIds } from "../shell/common-command-options.ts";

@@ -9,7 +9,7 @@ import {
   type StoredTagSystems,
   type StoredValue,
   syncSet,
-} from "../../engine/sync/snapshot.ts";
+} from "../../engine/sync/stored-documents.ts";
 import { createClassFinder } from "../../engine/sync/tag-selection.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";

@@ -14,7 +14,7 @@ import {
   type Mismatch,
   type TagClassComparison,
   type VisibleBuilding,
-} from "../../engine/sync/selection-mismatches.ts";
+} from "../../engine/sync/selectors-without-match.ts";
 import { DEFINED_ALARM_PRIORITIES } from "../shell/refuse-unknown-ids.ts";
 import { type CheckResult, passedCheck, warnedCheck, wrongCheck } from "./check-result-line.ts";
 

@@ -7,8 +7,8 @@ import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkClocksForWriting } from "../../engine/commands/gate.ts";
 import type { Source } from "../../engine/source/source.ts";
 import { reportPlan } from "../../engine/sync/plan/report.ts";
-import { countActiveAlarms, loadPlanFacts, planFactsFromTags } from "../../engine/sync/polling-plan-facts.ts";
-import { joinWords } from "../../engine/sync/selection-mismatches.ts";
+import { countActiveAlarms, loadPlanFacts, planFactsFromTags } from "../../engine/sync/quota-plan-inputs.ts";
+import { joinWords } from "../../engine/sync/selectors-without-match.ts";
 import {
   describeListProgress,
   loadVisibleBuilding,

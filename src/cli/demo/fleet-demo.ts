@@ -6,7 +6,7 @@ import { SERVICE_TOKEN } from "../../simulator/options.ts";
 import { findFreePort } from "../shell/free-port.ts";
 import { startMessageInbox } from "./alarm-message-inbox.ts";
 import { currentSimulationEpoch, startMqttBroker, startSimulatedService } from "./broker-and-simulator.ts";
-import { registerRunningDemo } from "./running-demos.ts";
+import { registerRunningDemo } from "./registry-of-running-demos.ts";
 import { type ChildProcess, startChildProcess, startPostgres } from "./start-postgres.ts";
 
 /** Demo in which members share six sources, each in its own process so that you can kill a member. */

@@ -10,7 +10,7 @@ import type { SimulatorState } from "../../simulator/simulator.ts";
 import { findFreePort } from "../shell/free-port.ts";
 import { startMessageInbox } from "./alarm-message-inbox.ts";
 import { currentSimulationEpoch, startMqttBroker, startSimulatedService } from "./broker-and-simulator.ts";
-import { DEMO_CONFIG_FILE, registerRunningDemo } from "./running-demos.ts";
+import { DEMO_CONFIG_FILE, registerRunningDemo } from "./registry-of-running-demos.ts";
 
 /** Recorded sites with short intervals or many alarms, and the site with the only set-point. */
 const DEMO_SITE_IDS = [1, 6, 9, 10, 14, 15];

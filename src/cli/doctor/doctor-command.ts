@@ -10,7 +10,7 @@ import type { CliContext } from "../shell/command-context.ts";
 import { DEFAULT_STATE_FOLDER, findWorkerState, readStateSectionLeniently } from "../shell/find-worker.ts";
 import { omitMissingLines } from "../shell/terminal-output.ts";
 import { inspectConfiguration } from "./configuration-findings.ts";
-import { type DoctorFindings, type DoctorReport, diagnoseProblems } from "./diagnose-findings.ts";
+import { type DoctorFindings, type DoctorReport, diagnoseProblems } from "./likely-problems.ts";
 import { describeMachine, inspectStateFolder, readDiskSpaces } from "./local-findings.ts";
 import { maskText } from "./mask-config.ts";
 import { inspectWorker, probeServers } from "./remote-findings.ts";

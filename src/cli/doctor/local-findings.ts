@@ -9,7 +9,7 @@ import { StateDamaged } from "../../engine/store/sqlite.ts";
 import { checkStateInFolder, isStateIntact, type StateCheckReport } from "../../engine/store/state-check.ts";
 import { refuseWritableByOthers } from "../../engine/store/state-folder.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { StoredToken } from "../../engine/sync/snapshot.ts";
+import type { StoredToken } from "../../engine/sync/stored-documents.ts";
 import { readStateInFolder } from "../shell/open-worker-state.ts";
 
 /** Environment variables that change how a worker runs. The report contains only their names. */

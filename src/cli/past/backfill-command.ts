@@ -11,8 +11,8 @@ import type { StateConfig } from "../../engine/store/state-config.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { hasBackfillEnded } from "../../engine/sync/history/series-registry.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
-import { historyProgressFromStore, loadPlanFacts, type PlanSettings } from "../../engine/sync/polling-plan-facts.ts";
-import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
+import { historyProgressFromStore, loadPlanFacts, type PlanSettings } from "../../engine/sync/quota-plan-inputs.ts";
+import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/stored-documents.ts";
 import { type CliContext, chooseSource } from "../shell/command-context.ts";
 import {
   addTagSelectionOptions,

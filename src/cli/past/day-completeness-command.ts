@@ -6,8 +6,8 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { dateToDay, dayDate, getDayCount, isCountedDay, utcDay } from "../../engine/sync/completeness/complete-days.ts";
 import { createDayCounter, type DayBuckets } from "../../engine/sync/completeness/daily-bucket-counts.ts";
 import { historySeriesKey, type SeriesLedger } from "../../engine/sync/history/series-registry.ts";
-import { historyProgressFromStore } from "../../engine/sync/polling-plan-facts.ts";
-import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
+import { historyProgressFromStore } from "../../engine/sync/quota-plan-inputs.ts";
+import { type FinalizedDay, syncSet } from "../../engine/sync/stored-documents.ts";
 import { type CliContext, parseInteger, readSourceFromState, type SourceWithStore } from "../shell/command-context.ts";
 import { EXIT_CODE } from "../shell/exit-codes.ts";
 

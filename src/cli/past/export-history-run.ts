@@ -21,8 +21,8 @@ import {
   parseStoredBackfill,
   type SeriesLedger,
 } from "../../engine/sync/history/series-registry.ts";
-import { loadBackfillLedgers } from "../../engine/sync/polling-plan-facts.ts";
-import { type StoredBackfill, type StoredJob, type StoredObject, syncSet } from "../../engine/sync/snapshot.ts";
+import { loadBackfillLedgers } from "../../engine/sync/quota-plan-inputs.ts";
+import { type StoredBackfill, type StoredJob, type StoredObject, syncSet } from "../../engine/sync/stored-documents.ts";
 import { TagSelection } from "../../engine/sync/tag-selection.ts";
 import { requestStatus } from "../../ui/operator/control-socket-client.ts";
 import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { planSettings } from "../../app/build-sync.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
-import { historyProgressFromStore } from "../../engine/sync/polling-plan-facts.ts";
+import { historyProgressFromStore } from "../../engine/sync/quota-plan-inputs.ts";
 import { type CliContext, readSourceFromState } from "../shell/command-context.ts";
 import { splitCommaSeparatedIds } from "../shell/common-command-options.ts";
 import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../core/model/tag-event-data.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
+import { type StoredSensorPeriod, syncSet } from "../../engine/sync/stored-documents.ts";
 import { type CliContext, parseInteger, readSourceFromState } from "../shell/command-context.ts";
 import { refuseUnknownIds } from "../shell/refuse-unknown-ids.ts";
 

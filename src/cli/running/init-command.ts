@@ -9,7 +9,12 @@ import { parseDuration } from "../../core/values/duration.ts";
 import { printableLine } from "../../core/values/printable-text.ts";
 import { describeTimeZoneProblem } from "../../core/values/time-zone.ts";
 import { type BuildingSummary, sourceName } from "../../ui/setup/building-inspection.ts";
-import { buildingSummaryLines, englishText, guessTimeZone, tagCountText } from "../../ui/setup/building-messages.ts";
+import {
+  buildingSummaryLines,
+  englishText,
+  guessTimeZone,
+  tagCountText,
+} from "../../ui/setup/building-summary-texts.ts";
 import { pathInConfig, pathNextToConfig, refuseExistingFile, writeNewFiles } from "../../ui/setup/new-config-files.ts";
 import { parseServiceAddress, type ServiceAddress } from "../../ui/setup/service-address.ts";
 import { planMessages, proposeChoices, quotaUseText, type SetupChoices } from "../../ui/setup/setup-choices.ts";
@@ -23,7 +28,7 @@ import {
   type ServiceAccess,
   suggestNextCommands,
   summarizeBuilding,
-} from "./setup-configuration.ts";
+} from "./write-first-configuration.ts";
 
 interface InitCommandOptions {
   readonly tokenFile?: string;

@@ -34,7 +34,8 @@ export function define(command: Command, context: CliContext): void {
         "with --json, it is the log: lines of JSON.\n\nExample:\n  plenum run --config /etc/plenum/plenum.yaml",
     )
     .action(async (options: RunCommandOptions) => {
-      if (options.setup === true && !(await (await import("./setup-configuration.ts")).runSetupPage(context))) return;
+      if (options.setup === true && !(await (await import("./write-first-configuration.ts")).runSetupPage(context)))
+        return;
       const loadTrustedConfig = () => {
         if (options.allowWritableConfig === true) return context.config();
         refuseUntrustedConfigFile(context.configFile());

@@ -10,7 +10,7 @@ import { createLog } from "../../core/runtime/log.ts";
 import type { ListPage } from "../../engine/source/source.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { createSocketSourceReader, type SourceReader } from "../../ui/operator/control-socket-client.ts";
-import { findRunningDemo, type RunningDemo } from "../demo/running-demos.ts";
+import { findRunningDemo, type RunningDemo } from "../demo/registry-of-running-demos.ts";
 import { type AcceptedConfig, acceptedConfig, controlSocketOfWorker, oldConfigInUseText } from "./find-worker.ts";
 import { readState } from "./open-worker-state.ts";
 import { createTerminal, type Terminal } from "./terminal-output.ts";

@@ -2,7 +2,7 @@ import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { StoredAlarm, StoredJob, StoredObject } from "../../engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredJob, StoredObject } from "../../engine/sync/stored-documents.ts";
 import { type CliContext, chooseSource } from "./command-context.ts";
 import { readStateIfAny } from "./open-worker-state.ts";
 

@@ -6,7 +6,7 @@ import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { buildSnapshotRequest } from "../../engine/delivery/state-snapshot.ts";
+import { buildSnapshotRequest } from "../../engine/delivery/send-state-snapshot.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { backlogText } from "../../ui/status/sink-reports.ts";
 import type { CliContext } from "../shell/command-context.ts";

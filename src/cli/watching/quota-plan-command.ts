@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { secondsText } from "../../core/values/duration.ts";
 import type { StateConfig } from "../../engine/store/state-config.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
-import { loadPlanFacts, planFactsFromLists } from "../../engine/sync/polling-plan-facts.ts";
+import { loadPlanFacts, planFactsFromLists } from "../../engine/sync/quota-plan-inputs.ts";
 import { describeListProgress, type TagListProgress } from "../../engine/sync/visible-building.ts";
 import { requestSourcePlan } from "../../ui/operator/control-socket-client.ts";
 import { formatUtcMinute } from "../past/backfill-command.ts";

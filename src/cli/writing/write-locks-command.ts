@@ -13,7 +13,7 @@ import {
   type WriteLockTarget,
 } from "../../engine/commands/write-locks.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { type StoredTagSystems, syncSet } from "../../engine/sync/snapshot.ts";
+import { type StoredTagSystems, syncSet } from "../../engine/sync/stored-documents.ts";
 import { sendLockChange } from "../../ui/operator/control-socket-client.ts";
 import { type CliContext, chooseSource, parseInteger, readSourceFromState } from "../shell/command-context.ts";
 import { controlSocketOfWorker } from "../shell/find-worker.ts";

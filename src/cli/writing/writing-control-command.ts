@@ -12,7 +12,7 @@ import {
   signWriteRules,
   type WriteApprovalInputs,
   type WriteApprovalState,
-} from "../../engine/commands/approval/sign-rules.ts";
+} from "../../engine/commands/approval/sign-write-approval.ts";
 import {
   formatUnrestoredValue,
   RESTORE_SET,
@@ -22,8 +22,8 @@ import {
   type UnrestoredValue,
 } from "../../engine/commands/pending-restores.ts";
 import { requestWriteArming } from "../../engine/commands/write-arming.ts";
-import { readFleetDocument } from "../../scale/fleet/fleet-document.ts";
-import { APPROVERS_DOCUMENT_KEY, armWritingHere } from "../../scale/fleet-writing-guards.ts";
+import { readFleetDocument } from "../../scale/fleet/shared-json-document.ts";
+import { APPROVERS_DOCUMENT_KEY, armWritingHere } from "../../scale/fleet-tag-write-guards.ts";
 import type { CliContext } from "../shell/command-context.ts";
 import { readState, useStateDatabase } from "../shell/open-worker-state.ts";
 import { findKillSwitches } from "./kill-switch-controls.ts";

@@ -2,7 +2,7 @@ import { DateTime } from "luxon";
 import type { CommandMessage } from "../../core/connector.ts";
 import type { Gateway, Tag, TagScalar, TagValue, TokenInfo } from "../../core/model/building.ts";
 import { type ClockDifference, MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
-import type { StoredObject, StoredValue } from "../sync/snapshot.ts";
+import type { StoredObject, StoredValue } from "../sync/stored-documents.ts";
 import type { CommandRefusal } from "./command.ts";
 import type { TagWriteRequest } from "./command-payload.ts";
 import type { AllowedTag } from "./config.ts";

@@ -16,7 +16,6 @@ import {
 import { type Command, type CommandEnd, tagKey, type WriteCommandState } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { sameValue } from "./gate.ts";
-import type { EstimateCost } from "./message-cost-estimate.ts";
 import {
   buildNotRestoredEvent,
   createRestore,
@@ -32,6 +31,7 @@ import {
   UNRESTORED_SET,
   type UnrestoredValue,
 } from "./pending-restores.ts";
+import type { EstimateCost } from "./request-cost-of-message.ts";
 import { buildAcceptedEvent, buildCommandResultEvent, buildResultEvent, type MessageResult } from "./result-event.ts";
 import { createWriteCountLimit, WRITE_COUNT_SET, type WriteTimes } from "./write-count-limit.ts";
 

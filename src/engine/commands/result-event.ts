@@ -2,7 +2,7 @@ import type { TagValue } from "../../core/model/building.ts";
 import type { CommandOutcome } from "../../core/model/command-event-data.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
 import type { Command, CommandEnd, CommandEndingReason } from "./command.ts";
-import type { MessageCost } from "./message-cost-estimate.ts";
+import type { MessageCost } from "./request-cost-of-message.ts";
 
 /** `index` is the position of the command in its message. */
 export function buildAcceptedEvent(

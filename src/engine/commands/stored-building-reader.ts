@@ -6,7 +6,7 @@ import {
   type StoredToken,
   type StoredValue,
   syncSet,
-} from "../sync/snapshot.ts";
+} from "../sync/stored-documents.ts";
 
 export type StoredBuildingReader = ReturnType<typeof createStoredBuildingReader>;
 

@@ -21,9 +21,9 @@ import {
 import type { DeliveryConfig } from "./config.ts";
 import { createDeliveryFailurePolicy } from "./failure-policy.ts";
 import { isOutdatedHeartbeat, matchesFilter, passesAllEvents } from "./filter.ts";
+import { createStateSnapshot } from "./send-state-snapshot.ts";
 import { createRestartWatch } from "./server-restart-watch.ts";
 import type { SinkStatusTracker } from "./sink-status.ts";
-import { createStateSnapshot } from "./state-snapshot.ts";
 import { createBufferedEventTracker, createFilteredEventTracker } from "./unsettled-events.ts";
 
 /**

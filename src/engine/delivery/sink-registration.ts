@@ -4,7 +4,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Outbox, Store } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
-import { buildSnapshotRequest } from "./state-snapshot.ts";
+import { buildSnapshotRequest } from "./send-state-snapshot.ts";
 
 export const SINK_NOT_CONFIGURED = "not in the configuration";
 

@@ -10,7 +10,7 @@ import { createDamagedRowQuarantine, createEpoch } from "./damage-quarantine.ts"
 import { createEventLog } from "./event-log.ts";
 import { prepareSchema } from "./schema.ts";
 import { type Database, openDatabase, rowChecksum } from "./sqlite.ts";
-import { openSqlitePages, type SqlitePages, type StoredValue } from "./sqlite-pages.ts";
+import { openSqlitePages, type SqlitePages, type StoredValue } from "./sqlite-page-format.ts";
 import { stateFilePath } from "./state-folder.ts";
 
 export interface RecoveryReport {

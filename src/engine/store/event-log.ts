@@ -17,8 +17,8 @@ import {
   subjectSearchTexts,
   toLoggedEvent,
 } from "./event-log-rows.ts";
-import type { EventLogTail } from "./event-log-tail.ts";
 import type { RemovedEvent } from "./event-retention.ts";
+import type { EventLogTail } from "./newest-events-cache.ts";
 import type { SqlSteps } from "./sql-driver.ts";
 import { type Database, eventChecksum, isDamagedSql, rowChecksum, StateDamaged } from "./sqlite.ts";
 import type { EventQuery, LoggedEvent, RecentEventBounds } from "./store.ts";

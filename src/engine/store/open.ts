@@ -17,13 +17,13 @@ import {
   readUnusableFileMark,
   removeUnusableFileMark,
 } from "./event-log-repair.ts";
-import { createEventLogTail } from "./event-log-tail.ts";
+import { createEventLogTail } from "./newest-events-cache.ts";
 import { createOutbox } from "./outbox.ts";
 import { createQuotaStore } from "./quota-store.ts";
 import { findSchemaProblem, prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import { type Database, isSqlError, openDatabase, StateBusy, StateDamaged, shrinkFile } from "./sqlite.ts";
 import { createDamagedQuota, createQuotaClockStore, createSqliteDriver } from "./sqlite-driver.ts";
-import { findFreePageProblem, hasReadableWal, openSqlitePages, SQLITE_PAGE_BYTES } from "./sqlite-pages.ts";
+import { findFreePageProblem, hasReadableWal, openSqlitePages, SQLITE_PAGE_BYTES } from "./sqlite-page-format.ts";
 import {
   copyAndEmptyFile,
   copyWriteAheadLog,

@@ -6,7 +6,7 @@ import { VERSION } from "../../core/runtime/version.ts";
 import { createWakeup, endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import type { StoredJob } from "./snapshot.ts";
+import type { StoredJob } from "./stored-documents.ts";
 
 /** Emits `worker-alive` at the start and at the interval, through the outbox. Sinks leave out outdated heartbeats. */
 export function createHeartbeat(options: {

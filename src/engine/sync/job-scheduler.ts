@@ -11,7 +11,7 @@ import type { Follower, SyncJob } from "./job.ts";
 import { followerRetryMs, jobRetryPauseMs, UNEXPLAINED_RETRY_MS, unexplainedRefusalRetryMs } from "./retry-times.ts";
 import type { ServiceAvailability } from "./service-availability.ts";
 import type { ServiceOutage } from "./service-outage.ts";
-import type { StoredJob } from "./snapshot.ts";
+import type { StoredJob } from "./stored-documents.ts";
 import type { TokenScope } from "./token-scope.ts";
 
 export interface JobSchedulerOptions {

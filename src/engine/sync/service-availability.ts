@@ -3,7 +3,7 @@ import { eventSubject, featureSubject, makeEvent, SERVICE_SUBJECT, sourceUri } f
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, StoreChange } from "../store/store.ts";
-import { type StoredUnavailability, syncSet } from "./snapshot.ts";
+import { type StoredUnavailability, syncSet } from "./stored-documents.ts";
 import type { SyncState } from "./sync-state.ts";
 
 export type ServiceAvailability = ReturnType<typeof createServiceAvailability>;

@@ -9,7 +9,7 @@ import type { Source } from "../source/source.ts";
 import type { JobOutcome } from "./job.ts";
 import { MAX_ORDERED_RETRY_MS } from "./retry-times.ts";
 import type { ServiceAvailability } from "./service-availability.ts";
-import type { StoredServiceHealth } from "./snapshot.ts";
+import type { StoredServiceHealth } from "./stored-documents.ts";
 import type { TokenScope } from "./token-scope.ts";
 
 /**

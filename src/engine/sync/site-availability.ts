@@ -27,7 +27,7 @@ import {
   type StoredToken,
   type StoredUnavailability,
   syncSet,
-} from "./snapshot.ts";
+} from "./stored-documents.ts";
 import type { SyncState } from "./sync-state.ts";
 import type { TokenScope } from "./token-scope.ts";
 

@@ -30,7 +30,7 @@ import type { PollContext } from "./poll-context.ts";
 import { createServiceAvailability } from "./service-availability.ts";
 import { createServiceOutage } from "./service-outage.ts";
 import { watchLostSites, watchSiteStatuses } from "./site-availability.ts";
-import { type StoredAlarm, type StoredJob, type StoredObject, type StoredToken, syncSet } from "./snapshot.ts";
+import { type StoredAlarm, type StoredJob, type StoredObject, type StoredToken, syncSet } from "./stored-documents.ts";
 import { createSyncState, storeWithSyncState } from "./sync-state.ts";
 import { createTokenPoll } from "./token-poll.ts";
 import { createTokenScope } from "./token-scope.ts";

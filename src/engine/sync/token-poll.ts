@@ -4,7 +4,7 @@ import { documentSet } from "../store/store.ts";
 import { parseUtcMs } from "./alarms/alarm-times.ts";
 import { JOB_OUTCOME_OK, type JobOutcome } from "./job.ts";
 import type { PollContext } from "./poll-context.ts";
-import type { StoredToken } from "./snapshot.ts";
+import type { StoredToken } from "./stored-documents.ts";
 
 const TOKEN_EXPIRY_WARNING_DAYS = [30, 14, 7, 1] as const;
 const DAY_MS = 86_400_000;

@@ -11,8 +11,8 @@ import {
   type NamedSiteObject,
   type TagClass,
   type VisibleBuilding,
-} from "./selection-mismatches.ts";
-import { type StoredObject, type StoredTagListTimes, type StoredValue, syncSet } from "./snapshot.ts";
+} from "./selectors-without-match.ts";
+import { type StoredObject, type StoredTagListTimes, type StoredValue, syncSet } from "./stored-documents.ts";
 
 export interface WantedBuildingParts {
   readonly followed: readonly number[] | null;

@@ -20,8 +20,8 @@ import {
   type StoredTagSystems,
   type StoredValue,
   syncSet,
-} from "../sync/snapshot.ts";
-import { type AlarmTimeSeriesStore, createAlarmTimeSeriesReader } from "./alarm-time-series.ts";
+} from "../sync/stored-documents.ts";
+import { type AlarmTimeSeriesStore, createAlarmTimeSeriesReader } from "./tag-values-around-alarm.ts";
 
 /** Gives connectors read access to stored tags, alarms and systems; `zones` has the time zone of each source. */
 export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {

@@ -5,8 +5,13 @@ import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/ru
 import type { Log } from "../../core/runtime/log.ts";
 import { endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { createFleetDocument, readFleetDocument, removeFleetDocument, writeFleetDocument } from "./fleet-document.ts";
 import { withTimeLimit } from "./lease-timing.ts";
+import {
+  createFleetDocument,
+  readFleetDocument,
+  removeFleetDocument,
+  writeFleetDocument,
+} from "./shared-json-document.ts";
 
 /**
  * Kill switch in the database. Members read it every second, and treat it as thrown after two seconds without a read. The

@@ -16,8 +16,8 @@ import {
   subjectSearchTexts,
   toLoggedEvent,
 } from "../../engine/store/event-log-rows.ts";
-import { createEventLogTail } from "../../engine/store/event-log-tail.ts";
 import type { RemovedEvent } from "../../engine/store/event-retention.ts";
+import { createEventLogTail } from "../../engine/store/newest-events-cache.ts";
 import type { SqlStatement, SqlSteps } from "../../engine/store/sql-driver.ts";
 import type { EventQuery, LoggedEvent, RecentEventBounds } from "../../engine/store/store.ts";
 import { encodeKeyForPostgres, type RunPostgresQuery } from "./document-store.ts";

@@ -1,7 +1,7 @@
 import { formatDuration } from "../../core/values/duration.ts";
 import { printableLine, toPrintableJson } from "../../core/values/printable-text.ts";
 import type { BuildingSummary } from "./building-inspection.ts";
-import { englishText, tagCountMessage, tagCountText } from "./building-messages.ts";
+import { englishText, tagCountMessage, tagCountText } from "./building-summary-texts.ts";
 import { historyPollMs, type SetupChoices, type UnitGroup, unitGroups } from "./setup-choices.ts";
 
 export interface ConfigurationValues {

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopbackHost } from "../../core/http/loopback.ts";
-import { message, type PageMessage } from "./building-messages.ts";
+import { message, type PageMessage } from "./building-summary-texts.ts";
 
 export type ServiceAddress = ReturnType<typeof parseServiceAddress>;
 

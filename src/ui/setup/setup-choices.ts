@@ -3,9 +3,9 @@ import type { Config } from "../../app/config/config.ts";
 import { RESOLUTIONS } from "../../core/model/building.ts";
 import { secondsText } from "../../core/values/duration.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
-import { type PlanSettings, planFactsFromTags } from "../../engine/sync/polling-plan-facts.ts";
+import { type PlanSettings, planFactsFromTags } from "../../engine/sync/quota-plan-inputs.ts";
 import { type BuildingSummary, tagsForPlan, type UnitTagCount } from "./building-inspection.ts";
-import { englishText, message, type PageMessage } from "./building-messages.ts";
+import { englishText, message, type PageMessage } from "./building-summary-texts.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;

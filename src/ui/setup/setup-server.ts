@@ -16,7 +16,7 @@ import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import { guessCounter, isSameSecret, knownHosts, sameOriginOnly, securityHeaders } from "../status/access-control.ts";
 import { limitConnections, listen, REQUEST_TIMEOUTS } from "../status/connection-limits.ts";
 import type { BuildingSummary } from "./building-inspection.ts";
-import { buildingWarnings, guessTimeZone, tagCountMessage, tokenMessage } from "./building-messages.ts";
+import { buildingWarnings, guessTimeZone, tagCountMessage, tokenMessage } from "./building-summary-texts.ts";
 import { parseServiceAddress } from "./service-address.ts";
 import { INTERVALS_MS, planMessages, proposeChoices, quotaMessage, SetupChoices, unitGroups } from "./setup-choices.ts";
 

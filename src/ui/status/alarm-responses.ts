@@ -9,10 +9,10 @@ import {
 } from "../../core/model/event.ts";
 import type { Silence } from "../../engine/silence/alarm-silences.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
-import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
+import type { StoredAlarm } from "../../engine/sync/stored-documents.ts";
 import { alarmTicketKey, findPendingSinks, readAlarmTickets, type Ticket } from "../../engine/views/alarm-tickets.ts";
-import { findTag } from "../../engine/views/alarm-time-series.ts";
-import { type CachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import { findTag } from "../../engine/views/tag-values-around-alarm.ts";
+import { type CachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cache-of-stored-documents.ts";
 import type { AlarmQuery, AlarmsQuery } from "./query-parameters.ts";
 import type { ResponseContext } from "./response-context.ts";
 import { type AppliedSilence, longestSilenceFor } from "./silence-routes.ts";

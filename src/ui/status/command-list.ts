@@ -1,7 +1,7 @@
 import type { Tag, TagValue } from "../../core/model/building.ts";
 import { AUDIT_LOG, type AuditRecord } from "../../engine/commands/audit/audit-log.ts";
 import { documentSet, type LogRecord, type Store } from "../../engine/store/store.ts";
-import type { StoredObject } from "../../engine/sync/snapshot.ts";
+import type { StoredObject } from "../../engine/sync/stored-documents.ts";
 import type { CommandsQuery } from "./query-parameters.ts";
 
 export interface CommandRow {

@@ -1,7 +1,7 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { createValueCache, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import { createValueCache, WATCHED_DATA_AGE_MS } from "./cache-of-stored-documents.ts";
 import type { RunningSink, SinkReport } from "./sink-reports.ts";
 import type { SourceHealth } from "./source-reports.ts";
 import { type CommitFailure, isDiskFull } from "./state-disk-space.ts";

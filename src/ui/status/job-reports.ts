@@ -1,6 +1,6 @@
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { PollTime } from "../../engine/sync/live-tag-state.ts";
-import type { StoredJob } from "../../engine/sync/snapshot.ts";
+import type { StoredJob } from "../../engine/sync/stored-documents.ts";
 
 export interface JobReport {
   readonly name: string;

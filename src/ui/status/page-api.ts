@@ -6,7 +6,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
 import { acceptJsonFromOwnPage, proxyUserName, refusalForPost, roleOfRequest, visitorName } from "./access-control.ts";
 import { type AlarmResponse, alarmResponse, filterAlarmRows } from "./alarm-responses.ts";
-import { createCachedDocuments } from "./cached-documents.ts";
+import { createCachedDocuments } from "./cache-of-stored-documents.ts";
 import { type CommandRow, createCommandLister } from "./command-list.ts";
 import type { AlarmQuery, CommandsQuery, PlotQuery, ScopeQuery, TagsQuery } from "./query-parameters.ts";
 import * as queries from "./query-parameters.ts";

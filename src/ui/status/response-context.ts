@@ -5,7 +5,7 @@ import type { HistoryQuery } from "../../engine/source/source.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
 import type { LiveTagState, TagReadClass } from "../../engine/sync/live-tag-state.ts";
 import type { Plots } from "../plots/plot-storage.ts";
-import type { CachedDocuments } from "./cached-documents.ts";
+import type { CachedDocuments } from "./cache-of-stored-documents.ts";
 import type { ListCommands } from "./command-list.ts";
 import type { RunningSink } from "./sink-reports.ts";
 import type { TagIndex } from "./tag-index.ts";

@@ -15,9 +15,9 @@ import {
   silencedAlarms,
 } from "../../engine/silence/alarm-silences.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { StoredAlarm, StoredObject } from "../../engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredObject } from "../../engine/sync/stored-documents.ts";
 import { acceptJsonFromOwnPage, sameOriginOnly, visitorName } from "./access-control.ts";
-import { type CachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import { type CachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cache-of-stored-documents.ts";
 import type { ScopeQuery } from "./query-parameters.ts";
 import type { StatusConfig } from "./status-config.ts";
 

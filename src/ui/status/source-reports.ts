@@ -18,9 +18,14 @@ import {
   type StoredUnavailability,
   type StoredValue,
   syncSet,
-} from "../../engine/sync/snapshot.ts";
+} from "../../engine/sync/stored-documents.ts";
 import { minuteSeriesNames, type Plots } from "../plots/plot-storage.ts";
-import { type CachedDocuments, memoizeByObject, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import {
+  type CachedDocuments,
+  memoizeByObject,
+  SLOW_DATA_AGE_MS,
+  WATCHED_DATA_AGE_MS,
+} from "./cache-of-stored-documents.ts";
 import { countReliabilityOf, type JobDueTimes, jobReports, lastKnownCount, reliableCount } from "./job-reports.ts";
 import { lastDayColumns } from "./sink-reports.ts";
 

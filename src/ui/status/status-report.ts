@@ -6,7 +6,7 @@ import type { WriteCommandsStatus } from "../../engine/commands/commands.ts";
 import { getSilences } from "../../engine/silence/alarm-silences.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
 import { type AlarmRow, activeAlarmRows } from "./alarm-responses.ts";
-import { createCachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import { createCachedDocuments, SLOW_DATA_AGE_MS, WATCHED_DATA_AGE_MS } from "./cache-of-stored-documents.ts";
 import { statusWarnings } from "./page-warnings.ts";
 import type { ScopeQuery } from "./query-parameters.ts";
 import { isSilenceActive, type SilenceRow, silenceRows } from "./silence-routes.ts";

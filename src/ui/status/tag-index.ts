@@ -3,8 +3,8 @@ import type { StaleReason, TagValueQuality } from "../../core/model/tag-event-da
 import type { Clock } from "../../core/runtime/clock.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { TagReadClass } from "../../engine/sync/live-tag-state.ts";
-import { readingTimeOf, type StoredObject, type StoredValue } from "../../engine/sync/snapshot.ts";
-import { minCacheAgeMs, WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import { readingTimeOf, type StoredObject, type StoredValue } from "../../engine/sync/stored-documents.ts";
+import { minCacheAgeMs, WATCHED_DATA_AGE_MS } from "./cache-of-stored-documents.ts";
 import type { ScopeQuery, TagsQuery } from "./query-parameters.ts";
 
 /** GET /api/tags?source&site&search&show&sort&offset&limit */

@@ -11,10 +11,10 @@ import {
   type StoredTagSystems,
   type StoredValue,
   syncSet,
-} from "../../engine/sync/snapshot.ts";
-import { findTag } from "../../engine/views/alarm-time-series.ts";
+} from "../../engine/sync/stored-documents.ts";
+import { findTag } from "../../engine/views/tag-values-around-alarm.ts";
 import { activeAlarms } from "./alarm-responses.ts";
-import { WATCHED_DATA_AGE_MS } from "./cached-documents.ts";
+import { WATCHED_DATA_AGE_MS } from "./cache-of-stored-documents.ts";
 import type { ResponseContext } from "./response-context.ts";
 import type { TagRow } from "./tag-index.ts";
 

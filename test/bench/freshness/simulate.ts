@@ -1,4 +1,4 @@
-import { planNextLiveRead } from "#src/engine/sync/plan/group.ts";
+import { planNextLiveRead } from "#src/engine/sync/plan/next-read-group.ts";
 import { computeQuotaOverload } from "#src/engine/sync/plan/overload.ts";
 import { columnsOf, type PlannedTag } from "../../sync/planned-tags.ts";
 

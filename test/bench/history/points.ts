@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { syncSet } from "#src/engine/sync/snapshot.ts";
+import { syncSet } from "#src/engine/sync/stored-documents.ts";
 import {
   checkGoal,
   decimal,

@@ -1,7 +1,7 @@
 import type { Packet } from "mqtt-packet";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { detectBrokerRestart, parseUptime } from "#connectors/mqtt/broker-restart.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { detectBrokerRestart, parseUptime } from "#connectors/mqtt/detect-broker-restart.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { systemClock, type TimeSinceBoot } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";

@@ -8,7 +8,7 @@ import {
   sourceUri,
 } from "#src/core/model/event.ts";
 import { documentSet, type SetName } from "#src/engine/store/store.ts";
-import { syncSet } from "#src/engine/sync/snapshot.ts";
+import { syncSet } from "#src/engine/sync/stored-documents.ts";
 import { GATEWAY, SYSTEM, sampleEvent, TAG } from "../../sample-events.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 

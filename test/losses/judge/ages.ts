@@ -1,4 +1,4 @@
-import { type StoredTagQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredTagQuarantine, syncSet } from "#src/engine/sync/stored-documents.ts";
 import { createTagFilter } from "#src/engine/sync/tag-selection.ts";
 import type { ReceivedEvents } from "../received-events.ts";
 import type { Stage } from "../stage.ts";

@@ -1,4 +1,4 @@
-import { type StoredBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredBackfill, syncSet } from "#src/engine/sync/stored-documents.ts";
 import { type ReceivedEvents, seriesKey } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
 import { availableBuckets, bucketAt, hasLog, promisedRanges } from "./expected.ts";

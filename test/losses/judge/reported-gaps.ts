@@ -1,6 +1,6 @@
 import { planSettings } from "#src/app/build-sync.ts";
 import { type HistoryGapReason, listHistoryGaps } from "#src/engine/sync/history/history-progress.ts";
-import { historyProgressFromStore } from "#src/engine/sync/polling-plan-facts.ts";
+import { historyProgressFromStore } from "#src/engine/sync/quota-plan-inputs.ts";
 import { seriesKey } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
 

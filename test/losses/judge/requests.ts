@@ -1,4 +1,4 @@
-import { type StoredTagQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredTagQuarantine, syncSet } from "#src/engine/sync/stored-documents.ts";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";

@@ -2,7 +2,7 @@ import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { closingRecordFor } from "#src/cli/watching/state-command.ts";
+import { closingRecordFor } from "#src/cli/watching/state-store-command.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { AUDIT_START_HASH, hashEntry, verifyAudit } from "#src/engine/commands/audit/audit-log.ts";

@@ -1,4 +1,4 @@
-import { NEVER_READ_MS, type ReadPlanRules, type RequestIsolation } from "#src/engine/sync/plan/group.ts";
+import { NEVER_READ_MS, type ReadPlanRules, type RequestIsolation } from "#src/engine/sync/plan/next-read-group.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { type PlannedTag, planGroup } from "../planned-tags.ts";
 

@@ -7,7 +7,7 @@ import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
 import { createSensorWatch, type SensorWatch } from "#src/engine/sync/sensors/silent-sensor-watch.ts";
-import type { StoredObject, StoredSensorPeriod } from "#src/engine/sync/snapshot.ts";
+import type { StoredObject, StoredSensorPeriod } from "#src/engine/sync/stored-documents.ts";
 import { SITE, TAG } from "../../sample-events.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { createMemoryStore } from "../memory-store.ts";

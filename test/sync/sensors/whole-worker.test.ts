@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from "vitest";
-import type { StoredSensors } from "#src/engine/sync/snapshot.ts";
+import type { StoredSensors } from "#src/engine/sync/stored-documents.ts";
 import { startVirtualWorker } from "../../virtual-worker.ts";
 
 const MINUTE = 60_000;

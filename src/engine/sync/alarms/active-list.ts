@@ -2,6 +2,8 @@ import type { Failure } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFilter } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
+import type { PollContext } from "../poll-context.ts";
+import { pollEachSite } from "../poll-each-site.ts";
 import {
   fingerprint,
   joinItemsById,
@@ -10,10 +12,8 @@ import {
   listItems,
   readPages,
   readTwice,
-} from "../listing.ts";
-import type { PollContext } from "../poll-context.ts";
-import { pollEachSite } from "../poll-each-site.ts";
-import type { StoredAlarm } from "../snapshot.ts";
+} from "../read-list-pages.ts";
+import type { StoredAlarm } from "../stored-documents.ts";
 import type { ListCoverage } from "./diff-alarms.ts";
 import { createSiteListReader, getAlarmId, type ListLimits, type ListOptions, stateKey } from "./site-alarm-list.ts";
 import { createListPageTrust } from "./unreliable-list-pages.ts";

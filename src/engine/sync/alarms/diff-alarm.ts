@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../../core/model/building.ts";
 import { type AlarmFact, type Event, type EventData, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { EventIdFacts } from "../../../core/model/event-ids.ts";
-import type { StoredAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../stored-documents.ts";
 import { isShiftedTime, parseUtcMs, startShiftMs } from "./alarm-times.ts";
 import { addFormerEpisode, compareLastActiveEvents, episodeKey, findLastEnd } from "./episode.ts";
 

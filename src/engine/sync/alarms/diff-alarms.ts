@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFact, Event, EventKind } from "../../../core/model/event.ts";
-import type { StoredAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../stored-documents.ts";
 import { alarmEndOrStartMs } from "./alarm-times.ts";
 import {
   type AlarmChange,

@@ -1,6 +1,6 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Event } from "../../../core/model/event.ts";
-import type { StoredAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../stored-documents.ts";
 import { alarmEndOrStartMs, latestAlarmTimeMs } from "./alarm-times.ts";
 import { acknowledgeEndedAlarm, type EventContext, isOpenAlarm } from "./diff-alarm.ts";
 import { type AlarmDiff, beginAndEnd, endEpisode, fillRecord, groupByAlarm, sortAlarmEvents } from "./diff-alarms.ts";

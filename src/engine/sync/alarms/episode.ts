@@ -1,5 +1,5 @@
 import type { Alarm } from "../../../core/model/building.ts";
-import type { FormerEpisode, StoredAlarm } from "../snapshot.ts";
+import type { FormerEpisode, StoredAlarm } from "../stored-documents.ts";
 import { alarmEndOrStartMs, isSameTime, isShiftedTime, maxOfNumbers, parseUtcMs, startShiftMs } from "./alarm-times.ts";
 
 /** An episode is one raise and one end of an alarm. This file decides to which episode a record belongs. */

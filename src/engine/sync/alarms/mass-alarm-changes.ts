@@ -1,6 +1,6 @@
 import type { AlarmFact } from "../../../core/model/event.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import type { StoredAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../stored-documents.ts";
 import type { AlarmDiff, ListCoverage } from "./diff-alarms.ts";
 
 /** A mass change is 5 alarms and over a third of the active ones: often a stale cache or a wrong time zone. */

@@ -1,8 +1,8 @@
 import { asFailure, type Failure, LocalFailure, Malformed } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
-import { listItems, readPages, readTwice } from "../listing.ts";
-import type { StoredAlarm } from "../snapshot.ts";
+import { listItems, readPages, readTwice } from "../read-list-pages.ts";
+import type { StoredAlarm } from "../stored-documents.ts";
 import { alarmEndOrStartMs, parseUtcMs } from "./alarm-times.ts";
 import { endsBeforeStart, episodeKey, isResolvedAlarm, relateToEpisode } from "./episode.ts";
 

@@ -8,7 +8,7 @@ import type { DocumentChange } from "../../store/store.ts";
 import { incompleteJobOutcome, type JobOutcome } from "../job.ts";
 import type { PollContext } from "../poll-context.ts";
 import { buildJobOutcome, isSiteRefusal } from "../poll-each-site.ts";
-import type { StoredAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../stored-documents.ts";
 import { type ActiveAlarmList, createAlarmList, joinAlarmListReadings } from "./active-list.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import {

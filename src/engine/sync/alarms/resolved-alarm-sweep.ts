@@ -7,7 +7,7 @@ import type { ListPage } from "../../source/source.ts";
 import type { DocumentChange } from "../../store/store.ts";
 import { incompleteJobOutcome, JOB_OUTCOME_OK, type JobOutcome } from "../job.ts";
 import type { PollContext } from "../poll-context.ts";
-import type { AlarmSweep, StoredAlarmSite } from "../snapshot.ts";
+import type { AlarmSweep, StoredAlarmSite } from "../stored-documents.ts";
 import { alarmEndOrStartMs, latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import { diffResolvedAlarms } from "./diff-resolved-alarms.ts";

@@ -3,8 +3,8 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { AlarmFilter } from "../../source/source.ts";
-import { fingerprint, joinItemsById, type Listing, listItems } from "../listing.ts";
 import { isFailureOfAllSites } from "../poll-each-site.ts";
+import { fingerprint, joinItemsById, type Listing, listItems } from "../read-list-pages.ts";
 import { episodeKey } from "./episode.ts";
 
 type ListPart = Pick<AlarmFilter, "priority" | "acknowledged">;

@@ -2,7 +2,13 @@ import type { Gateway, Host } from "../../../core/model/building.ts";
 import { documentSet } from "../../store/store.ts";
 import { createOfflineGatewayFinder } from "../inventory/gateways.ts";
 import type { PollContext } from "../poll-context.ts";
-import { type AlarmSweep, type StoredAlarm, type StoredAlarmSite, type StoredObject, syncSet } from "../snapshot.ts";
+import {
+  type AlarmSweep,
+  type StoredAlarm,
+  type StoredAlarmSite,
+  type StoredObject,
+  syncSet,
+} from "../stored-documents.ts";
 import { latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 

@@ -1,7 +1,7 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import { type Listing, listItems } from "../listing.ts";
+import { type Listing, listItems } from "../read-list-pages.ts";
 
 /** Faults that make the pages of a list untrusted, once `readings` in a row show the fault for at least `forMs`. */
 const PAGE_FAULT_RULES = {

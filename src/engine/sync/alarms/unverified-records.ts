@@ -1,6 +1,6 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { PollContext } from "../poll-context.ts";
-import type { StoredAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../stored-documents.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 import { fillRecord, type ListCoverage } from "./diff-alarms.ts";
 import {

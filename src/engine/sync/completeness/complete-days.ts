@@ -15,7 +15,7 @@ import {
 } from "../history/buckets.ts";
 import { type SeriesRules, subtractTimeByRules } from "../history/ledger.ts";
 import { fetchedRanges, toRanges } from "../history/ledger-ranges.ts";
-import { type StoredDayCounts, type StoredLedger, syncSet } from "../snapshot.ts";
+import { type StoredDayCounts, type StoredLedger, syncSet } from "../stored-documents.ts";
 
 /** Range of UTC days, as days since 1970: 20759 is 2026-11-02. A bucket belongs to the UTC day in which it begins. */
 export interface DayRange {

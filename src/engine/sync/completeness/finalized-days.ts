@@ -17,7 +17,7 @@ import {
   type StoredLedger,
   type StoredObject,
   syncSet,
-} from "../snapshot.ts";
+} from "../stored-documents.ts";
 import {
   allDayCounts,
   countEmittedPoints,

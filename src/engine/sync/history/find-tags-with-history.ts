@@ -1,7 +1,7 @@
 import type { TagLog } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type HistoryQuery, TAGS_PER_REQUEST } from "../../source/source.ts";
-import type { StoredLedger } from "../snapshot.ts";
+import type { StoredLedger } from "../stored-documents.ts";
 import { bucketBefore, bucketStart, DAY_MS, formatUtc, parseTime } from "./buckets.ts";
 import { addLedgerRanges, isBackingOff, recordNoLog, recordRefusal } from "./ledger.ts";
 import { pointsOfTagLog } from "./ledger-ranges.ts";

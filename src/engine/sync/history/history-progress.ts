@@ -2,7 +2,7 @@ import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
-import { isSeriesComplete, type StoredLedger } from "../snapshot.ts";
+import { isSeriesComplete, type StoredLedger } from "../stored-documents.ts";
 import { clipRange, mergeTimeRanges, parseTime, subtractRanges, type TimeRange, totalLengthMs } from "./buckets.ts";
 import { closedUntilMs, findGaps, hasSeriesNoLog, targetPastRange } from "./ledger.ts";
 import { fetchedRanges, type LedgerRange, toRanges } from "./ledger-ranges.ts";

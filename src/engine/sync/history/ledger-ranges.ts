@@ -1,7 +1,7 @@
 import { TagPoints } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type Resolution, type TagLog, type TagTotal } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { StoredLedger, StoredRange, StoredRefusal } from "../snapshot.ts";
+import type { StoredLedger, StoredRange, StoredRefusal } from "../stored-documents.ts";
 import {
   type BucketRules,
   bucketEnd,

@@ -1,7 +1,7 @@
 import { TagPoints } from "../../../core/codec/points.ts";
 import type { TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { StoredLedger } from "../snapshot.ts";
+import type { StoredLedger } from "../stored-documents.ts";
 import {
   type BucketRules,
   bucketBefore,

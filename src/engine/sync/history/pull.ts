@@ -11,13 +11,13 @@ import type { Follower, FollowerRun } from "../job.ts";
 import { type HistoryDemand, historyRequestsPerMinute, logDiscoveryPerMinute } from "../plan/overload.ts";
 import { keepRequestsWaiting } from "../waiting-requests.ts";
 import { chooseBackfill, chooseRecent, chooseTotals, chooseUserBackfill } from "./choose-request.ts";
+import { createHistoryReplySettlement, type OnLoggedPoints } from "./commit-history-reply.ts";
 import type { HistoryConfig } from "./config.ts";
 import { createTagLogDiscovery } from "./find-tags-with-history.ts";
 import { type HistoryProgress, historyProgress, setHistorySeriesGauge } from "./history-progress.ts";
 import { createHistoryRequests, type HistoryTask } from "./request.ts";
 import { createLearnedRequestSize, createShortHistoryResponses } from "./request-size.ts";
 import { countFollowedSeries, createHistorySeriesRegistry, type HistoryScope, type Series } from "./series-registry.ts";
-import { createHistoryReplySettlement, type OnLoggedPoints } from "./settle.ts";
 
 /**
  * Pulls the history of one source: recent buckets, then late data, then the past. Emits every bucket once.

@@ -5,7 +5,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
-import { type PointLimit, type StoredRequestSize, syncSet } from "../snapshot.ts";
+import { type PointLimit, type StoredRequestSize, syncSet } from "../stored-documents.ts";
 import { bucketEnd, DAY_MS, subtractRanges, type TimeRange, totalLengthMs } from "./buckets.ts";
 import {
   buildHistoryRequest,

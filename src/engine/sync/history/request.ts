@@ -5,15 +5,15 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { HistoryQuery, OfferedSlot, RequestChooser, Source } from "../../source/source.ts";
-import type { StoredLedger } from "../snapshot.ts";
+import type { StoredLedger } from "../stored-documents.ts";
 import { parseTime, type TimeRange, totalLengthMs } from "./buckets.ts";
 import { buildSeriesQuery, describeHistoryRequest, type HistoryRequest } from "./choose-request.ts";
+import type { HistoryReplySettlement } from "./commit-history-reply.ts";
 import type { LogDiscoveryRequest, TagLogDiscovery } from "./find-tags-with-history.ts";
 import { addLedgerRanges, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
 import { fetchedRanges, unreadableMessagesById } from "./ledger-ranges.ts";
 import type { LearnedRequestSize, ShortHistoryResponses } from "./request-size.ts";
 import type { HistoryScope, HistorySeriesRegistry, Series } from "./series-registry.ts";
-import type { HistoryReplySettlement } from "./settle.ts";
 
 export type HistoryTask = { readonly request: HistoryRequest } | { readonly discovery: LogDiscoveryRequest };
 

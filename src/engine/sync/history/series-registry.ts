@@ -5,7 +5,13 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { loadRequestableTags, type SiteTag } from "../inventory/requestable-tags.ts";
 import type { FollowedHistory } from "../plan/overload.ts";
-import { type StoredBackfill, type StoredLedger, type StoredPause, type StoredToken, syncSet } from "../snapshot.ts";
+import {
+  type StoredBackfill,
+  type StoredLedger,
+  type StoredPause,
+  type StoredToken,
+  syncSet,
+} from "../stored-documents.ts";
 import { createClassFinder, createTagFilter, type SelectableTag, TagSelection } from "../tag-selection.ts";
 import type { TokenScope } from "../token-scope.ts";
 import { bucketEnd, bucketStart, clipRange, parseTime, type TimeRange, totalLengthMs } from "./buckets.ts";

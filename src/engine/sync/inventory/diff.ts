@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Gateway, Host, Site, System, Tag, TagNames } from "../../../core/model/building.ts";
 import { type Event, type EventData, type EventKind, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { EventIdFacts } from "../../../core/model/event-ids.ts";
-import type { StoredObject } from "../snapshot.ts";
+import type { StoredObject } from "../stored-documents.ts";
 
 export interface InventoryObjectTypes {
   readonly site: Site;

@@ -1,7 +1,7 @@
 import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { ListPage } from "../../source/source.ts";
-import type { StoredObject } from "../snapshot.ts";
+import type { StoredObject } from "../stored-documents.ts";
 
 export type StoredGateways = ReadonlyMap<string, StoredObject<Gateway>>;
 type StoredHosts = ReadonlyMap<string, StoredObject<Host>>;

@@ -8,10 +8,10 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ListPage, FindRecord as StoredObjects } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { incompleteJobOutcome, type JobOutcome, type RunnableJob } from "../job.ts";
-import { type Listing, listItems, readPages } from "../listing.ts";
 import type { PollContext } from "../poll-context.ts";
 import { buildJobOutcome, pollEachSite } from "../poll-each-site.ts";
-import { type StoredObject, type StoredTagListTimes, type StoredTagSystems, syncSet } from "../snapshot.ts";
+import { type Listing, listItems, readPages } from "../read-list-pages.ts";
+import { type StoredObject, type StoredTagListTimes, type StoredTagSystems, syncSet } from "../stored-documents.ts";
 import {
   compareInventory,
   type InventoryChange,
@@ -20,8 +20,8 @@ import {
   isAbsentObjectExpired,
   type ObservedInventoryList,
 } from "./diff.ts";
+import { addTagEvents, type StoredTagContext } from "./diff-systems-of-tags.ts";
 import { findHostsBehind } from "./gateways.ts";
-import { addTagEvents, type StoredTagContext } from "./tag-systems.ts";
 
 type SiteObjectKind = Exclude<InventoryObjectKind, "site">;
 /** Reads one site's list of objects. `isUrgent`: alarms wait for the list, so it is read before other lists. */

@@ -1,7 +1,7 @@
 import type { Site, Tag } from "../../../core/model/building.ts";
 import { isRequestableTagId } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
-import { type StoredObject, type StoredTagSystems, syncSet } from "../snapshot.ts";
+import { type StoredObject, type StoredTagSystems, syncSet } from "../stored-documents.ts";
 
 export interface SiteTag {
   readonly tag: Tag;

@@ -2,9 +2,15 @@ import { sourceUri } from "../../../core/model/event.ts";
 import { rejectOnAbort, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { JobOutcome, RunnableJob } from "../job.ts";
-import { type Listing, listItems } from "../listing.ts";
 import type { PollContext } from "../poll-context.ts";
 import { buildJobOutcome, pollEachSite } from "../poll-each-site.ts";
+import { type Listing, listItems } from "../read-list-pages.ts";
+import {
+  diffTagSystems,
+  type ObservedSystemTags,
+  type StoredTagContext,
+  type SystemsChange,
+} from "./diff-systems-of-tags.ts";
 import {
   commitListTimes,
   createInventoryPoll,
@@ -17,7 +23,6 @@ import {
   staysVisible,
   storedObjects,
 } from "./poll.ts";
-import { diffTagSystems, type ObservedSystemTags, type StoredTagContext, type SystemsChange } from "./tag-systems.ts";
 
 type SystemTagList = Listing<{ readonly id: string }>;
 

@@ -1,6 +1,6 @@
 import { ConfigError, type Failure, NoTagLog, Rejected } from "../../../core/errors/errors.ts";
 import { createMovingMedian } from "../../../core/runtime/moving-median.ts";
-import type { RequestIsolation } from "../plan/group.ts";
+import type { RequestIsolation } from "../plan/next-read-group.ts";
 
 export interface TagIsolation extends RequestIsolation {
   readonly isSuspect?: boolean;

@@ -9,7 +9,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Source, TagReadReply } from "../../source/source.ts";
 import { documentSet, type Store, type StoreChange } from "../../store/store.ts";
 import type { PollTime } from "../job.ts";
-import { type StoredTagQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
+import { type StoredTagQuarantine, type StoredValue, syncSet } from "../stored-documents.ts";
 import { tagQuarantineMs } from "./bisection.ts";
 import { buildStaleValueEvent, type CommitStaleValues } from "./stale-values.ts";
 import type { TagSchedule } from "./tag-schedule.ts";

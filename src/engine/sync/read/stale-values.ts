@@ -5,7 +5,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { combineWakeups, createWakeup, runLoop, yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
 import type { SiteTag } from "../inventory/requestable-tags.ts";
-import { lastEmittedOf, lastGoodOf, readingTimeOf, type StoredValue } from "../snapshot.ts";
+import { lastEmittedOf, lastGoodOf, readingTimeOf, type StoredValue } from "../stored-documents.ts";
 import type { TokenScope } from "../token-scope.ts";
 import type { StoredTagReads, TagSchedule } from "./tag-schedule.ts";
 

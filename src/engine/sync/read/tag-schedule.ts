@@ -1,7 +1,7 @@
 import { assignGroupPhases, keepPositions, nominalReadMs } from "../plan/cadence.ts";
-import { createPlannedTags, NEVER_READ_MS, type PlannedTags } from "../plan/group.ts";
+import { createPlannedTags, NEVER_READ_MS, type PlannedTags } from "../plan/next-read-group.ts";
 import { backOffInterval, computeQuotaOverload, earliestAgeOfStretched, type QuotaOverload } from "../plan/overload.ts";
-import { readingTimeOf, type StoredTagQuarantine, type StoredValue } from "../snapshot.ts";
+import { readingTimeOf, type StoredTagQuarantine, type StoredValue } from "../stored-documents.ts";
 import { type TagIsolation, tagQuarantineMs } from "./bisection.ts";
 import type { WatchedTag } from "./value-event.ts";
 

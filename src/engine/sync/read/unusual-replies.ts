@@ -3,7 +3,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { TagReadReply, UnreadTag } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
-import { type StoredLeftOut, syncSet } from "../snapshot.ts";
+import { type StoredLeftOut, syncSet } from "../stored-documents.ts";
 import { tagQuarantineMs } from "./bisection.ts";
 
 const LOGGED_TAGS_MAX = 20;

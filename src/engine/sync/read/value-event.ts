@@ -5,7 +5,13 @@ import type { TagValueFact, TagValueQuality, TagValueType } from "../../../core/
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { TagReadReply } from "../../source/source.ts";
 import type { SiteTag } from "../inventory/requestable-tags.ts";
-import { type EmittedReading, lastEmittedOf, lastGoodOf, type StoredValue, type UnverifiedType } from "../snapshot.ts";
+import {
+  type EmittedReading,
+  lastEmittedOf,
+  lastGoodOf,
+  type StoredValue,
+  type UnverifiedType,
+} from "../stored-documents.ts";
 import type { ReadClass } from "./config.ts";
 
 export interface WatchedTag extends SiteTag {

@@ -1,6 +1,6 @@
 import type { TagPoints } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type Resolution, type TagValue } from "../../../core/model/building.ts";
-import type { StoredSensors } from "../snapshot.ts";
+import type { StoredSensors } from "../stored-documents.ts";
 
 type PackedSensors = Pick<StoredSensors, "ids" | "numbers">;
 

@@ -15,7 +15,7 @@ import { endsWithin, runLoop, yieldToEventLoop, yieldUnlessAborted } from "../..
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
 import { loadRequestableTags, loadVisibleSites, type SiteTag } from "../inventory/requestable-tags.ts";
-import { type StoredSensorPeriod, type StoredSensors, syncSet } from "../snapshot.ts";
+import { type StoredSensorPeriod, type StoredSensors, syncSet } from "../stored-documents.ts";
 import { createTagFilter } from "../tag-selection.ts";
 import type { SensorSelection, SilentSensorsConfig } from "./config.ts";
 import { findSensorFindings, hasEnoughReadings } from "./sensor-findings.ts";

@@ -15,8 +15,8 @@ import {
 } from "/components.mjs";
 import { html, useState } from "/htm.mjs";
 import { at, countText, shortDate, t, untilText, valueText } from "/language.mjs";
+import { post, usePolledData } from "/requests-to-worker.mjs";
 import { Age, nowMs } from "/worker-clock.mjs";
-import { post, usePolledData } from "/worker-requests.mjs";
 
 const EMPTY_ALARM_LIST = { priorities: {}, rows: [] };
 const INITIAL_ALARM_COUNT = 100;

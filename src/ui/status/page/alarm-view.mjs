@@ -13,9 +13,9 @@ import {
 } from "/components.mjs";
 import { html } from "/htm.mjs";
 import { durationText, t } from "/language.mjs";
+import { usePolledData } from "/requests-to-worker.mjs";
 import { viewAddress } from "/view-address.mjs";
 import { Age, At, CurrentTimeText, nowMs } from "/worker-clock.mjs";
-import { usePolledData } from "/worker-requests.mjs";
 
 const ALARM_POLL_MS = 4000;
 const TIMELINE_PHASES = {

@@ -2,10 +2,10 @@ import { setNeedsPassword } from "/components.mjs";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "/htm.mjs";
 import { agoText, at, countText, hourAndMinute, LanguageButton, loadLanguage, t, valueText } from "/language.mjs";
 import { Overview, sitesOfSources } from "/overview.mjs";
+import { lostWorkerSince, usePolledData, useReportChangeTime } from "/requests-to-worker.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, useViewAddress } from "/view-address.mjs";
 import { CurrentTimeText, setWorkerClock } from "/worker-clock.mjs";
-import { lostWorkerSince, usePolledData, useReportChangeTime } from "/worker-requests.mjs";
 
 const STATUS_POLL_MS = 2000;
 const WORKER_CHECK_MS = 1000;

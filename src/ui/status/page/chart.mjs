@@ -1,9 +1,9 @@
 import { ChoiceButtons, Panel, StaleWarning } from "/components.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
 import { at, countText, hourAndMinute, intervalText, shortDate, t, valueText } from "/language.mjs";
+import { usePolledData } from "/requests-to-worker.mjs";
 import { amendViewQuery } from "/view-address.mjs";
 import { nowMs } from "/worker-clock.mjs";
-import { usePolledData } from "/worker-requests.mjs";
 
 const DAY_S = 86_400;
 let plotLibrary;

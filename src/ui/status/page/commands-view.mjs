@@ -1,8 +1,8 @@
 import { NotFound, Panel, StaleWarning, Table, tagAddress, ViewTitle } from "/components.mjs";
 import { html } from "/htm.mjs";
 import { t, valueText } from "/language.mjs";
+import { usePolledData } from "/requests-to-worker.mjs";
 import { At } from "/worker-clock.mjs";
-import { usePolledData } from "/worker-requests.mjs";
 
 const COMMANDS_POLL_MS = 4000;
 const MAX_LISTED_COMMANDS = 200;

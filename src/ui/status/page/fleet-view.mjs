@@ -1,8 +1,8 @@
 import { CopyButton, NotFound, Panel, quotedText, StaleWarning, Table, ViewTitle } from "/components.mjs";
 import { html } from "/htm.mjs";
 import { t, valueText } from "/language.mjs";
+import { usePolledData } from "/requests-to-worker.mjs";
 import { At } from "/worker-clock.mjs";
-import { usePolledData } from "/worker-requests.mjs";
 
 const FLEET_POLL_MS = 2000;
 const MEMBER_STATE_LABELS = {

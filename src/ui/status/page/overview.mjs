@@ -11,11 +11,11 @@ import {
 } from "/components.mjs";
 import { html } from "/htm.mjs";
 import { agoText, at, countText, t, unreliableCountReason, valueText } from "/language.mjs";
+import { post, usePolledData } from "/requests-to-worker.mjs";
 import { QuotaPlanPanel, SourcePanel } from "/source-panels.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, viewAddress } from "/view-address.mjs";
 import { Age, At, CurrentTimeText, nowMs } from "/worker-clock.mjs";
-import { post, usePolledData } from "/worker-requests.mjs";
 
 const LISTS_POLL_MS = 6000;
 const RARE_CHANGES_POLL_MS = 10_000;

@@ -15,8 +15,8 @@ import {
 } from "/components.mjs";
 import { html, useMemo, useState } from "/htm.mjs";
 import { countText, t, valueText } from "/language.mjs";
+import { post, usePolledData } from "/requests-to-worker.mjs";
 import { At } from "/worker-clock.mjs";
-import { post, usePolledData } from "/worker-requests.mjs";
 
 const SINK_POLL_MS = 10_000;
 

@@ -2,9 +2,9 @@ import { ActiveAlarms, AlarmDaysPanel, BeginSilenceForm, SilencesPanel, usePolle
 import { CopyAddress, NotFound, Panel, StaleWarning, Table, unknownMark, ViewTitle } from "/components.mjs";
 import { html } from "/htm.mjs";
 import { countText, t, valueText } from "/language.mjs";
+import { usePolledData } from "/requests-to-worker.mjs";
 import { TagsPanel, tagListQuery } from "/tags-panel.mjs";
 import { amendViewQuery, viewAddress } from "/view-address.mjs";
-import { usePolledData } from "/worker-requests.mjs";
 
 const SITE_POLL_MS = 10_000;
 const ALARMS_POLL_MS = 4000;

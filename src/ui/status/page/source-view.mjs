@@ -2,9 +2,9 @@ import { Chart, pointTimeText } from "/chart.mjs";
 import { CopyAddress, NotFound, Panel, StaleWarning, Table, ViewTitle } from "/components.mjs";
 import { html, useMemo } from "/htm.mjs";
 import { t, valueText } from "/language.mjs";
+import { usePolledData } from "/requests-to-worker.mjs";
 import { QuotaPlanPanel, SourcePanel } from "/source-panels.mjs";
 import { At } from "/worker-clock.mjs";
-import { usePolledData } from "/worker-requests.mjs";
 
 const SOURCE_POLL_MS = 10_000;
 const QUOTA_LANE_COLOURS = [

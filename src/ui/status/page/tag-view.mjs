@@ -4,10 +4,10 @@ import { CommandRows } from "/commands-view.mjs";
 import { CopyAddress, CopyButton, NotFound, Panel, StaleWarning, siteAddress, Table, ViewTitle } from "/components.mjs";
 import { html, useState } from "/htm.mjs";
 import { at, intervalText, t, valueText } from "/language.mjs";
+import { post, usePolledData } from "/requests-to-worker.mjs";
 import { valueProblem } from "/tags-panel.mjs";
 import { viewAddress } from "/view-address.mjs";
 import { Age, nowMs, TimeUntil } from "/worker-clock.mjs";
-import { post, usePolledData } from "/worker-requests.mjs";
 
 const TAG_POLL_MS = 4000;
 

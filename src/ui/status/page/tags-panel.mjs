@@ -1,8 +1,8 @@
 import { ChoiceButtons, Panel, RenewOrder, StaleWarning, siteAddress, tagAddress, useHeldOrder } from "/components.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
 import { t, valueText } from "/language.mjs";
+import { usePolledData } from "/requests-to-worker.mjs";
 import { Age } from "/worker-clock.mjs";
-import { usePolledData } from "/worker-requests.mjs";
 
 const PAGE_SIZE = 100;
 const TAGS_POLL_MS = 4000;

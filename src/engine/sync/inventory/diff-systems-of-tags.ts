@@ -2,7 +2,7 @@ import type { System, Tag } from "../../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { SeriesBreak } from "../../../core/model/tag-event-data.ts";
 import type { DocumentChange } from "../../store/store.ts";
-import type { StoredObject, StoredTagListTimes, StoredTagSystems } from "../snapshot.ts";
+import type { StoredObject, StoredTagListTimes, StoredTagSystems } from "../stored-documents.ts";
 import type { InventoryChange, InventoryDiffOptions } from "./diff.ts";
 
 export interface ObservedSystemTags {

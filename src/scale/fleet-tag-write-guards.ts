@@ -8,8 +8,8 @@ import { isoUtc } from "../core/values/iso-utc.ts";
 import type { PinnedApprovers } from "../engine/commands/approval/check-approval.ts";
 import { createKillSwitch } from "../engine/commands/kill-switch.ts";
 import type { WritingGuards } from "../engine/commands/writing-guards.ts";
-import { openFleetDocument, readOrWriteFleetDocument, writeFleetDocument } from "./fleet/fleet-document.ts";
 import type { FleetKillSwitch } from "./fleet/kill-switch.ts";
+import { openFleetDocument, readOrWriteFleetDocument, writeFleetDocument } from "./fleet/shared-json-document.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
 export interface FleetWritingGuards extends WritingGuards {

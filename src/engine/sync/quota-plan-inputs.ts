@@ -24,7 +24,7 @@ import {
   type StoredRequestSize,
   type StoredValue,
   syncSet,
-} from "./snapshot.ts";
+} from "./stored-documents.ts";
 import { createClassFinder } from "./tag-selection.ts";
 import { readTagsFromLists, type TagListProgress } from "./visible-building.ts";
 

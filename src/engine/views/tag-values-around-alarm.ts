@@ -2,7 +2,7 @@ import type { BuildingView, TimeRange, TimeSeries, TimeSeriesPoint } from "../..
 import { type Alarm, BUCKET_MS, type Resolution, type Tag, type TagValue } from "../../core/model/building.ts";
 import { type AnyEvent, eventSubject, sourceUri } from "../../core/model/event.ts";
 import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
-import { type StoredObject, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
+import { type StoredObject, type StoredTagSystems, type StoredValue, syncSet } from "../sync/stored-documents.ts";
 
 const MAX_TAGS_PER_ALARM = 20;
 /** This limit suffices for three hours with 400 tag values per minute. */

@@ -12,7 +12,7 @@ import { cronMatcher } from "../../engine/sync/cron-schedule.ts";
 import { listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import { fetchedSinceMs } from "../../engine/sync/history/ledger.ts";
 import { historySeriesKey } from "../../engine/sync/history/series-registry.ts";
-import { historyProgressFromStore } from "../../engine/sync/polling-plan-facts.ts";
+import { historyProgressFromStore } from "../../engine/sync/quota-plan-inputs.ts";
 import {
   type StoredAlarm,
   type StoredJob,
@@ -21,7 +21,7 @@ import {
   type StoredTagQuarantine,
   type StoredValue,
   syncSet,
-} from "../../engine/sync/snapshot.ts";
+} from "../../engine/sync/stored-documents.ts";
 import { alarmTicketKey, readAlarmTickets, type Ticket } from "../../engine/views/alarm-tickets.ts";
 import { type FoundWorker, requestLastPollTimes, requestTagActivity } from "../../ui/operator/control-socket-client.ts";
 import { gapReasonText } from "../past/history-gaps-command.ts";

@@ -13,7 +13,7 @@ import { type RecoveryReport, recoverEvents } from "../../engine/store/damaged-s
 import { checkStateInFolder, isStateIntact, type StateCheckReport } from "../../engine/store/state-check.ts";
 import { PostgresState } from "../../engine/store/state-config.ts";
 import { KILL_SWITCH_DOCUMENT_KEY } from "../../scale/fleet/kill-switch.ts";
-import { APPROVERS_DOCUMENT_KEY } from "../../scale/fleet-writing-guards.ts";
+import { APPROVERS_DOCUMENT_KEY } from "../../scale/fleet-tag-write-guards.ts";
 import { type MovedTableRows, moveStateFolder, type StateMoveResult } from "../../scale/move-to-postgres/move-state.ts";
 import type { LastLogRecord } from "../../scale/move-to-postgres/state-folder-reader.ts";
 import { openStateDatabase } from "../../scale/postgres/open-state-database.ts";

@@ -8,7 +8,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
 import type { EmittedHistoryPoints } from "../completeness/complete-days.ts";
 import type { DayChangeCollector, FinalizedDays } from "../completeness/finalized-days.ts";
-import { type EmittedPoints, type StoredLedger, syncSet } from "../snapshot.ts";
+import { type EmittedPoints, type StoredLedger, syncSet } from "../stored-documents.ts";
 import { bucketBefore, bucketEnd, clipRange, DAY_MS, formatUtc, parseTime, type TimeRange } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
 import {

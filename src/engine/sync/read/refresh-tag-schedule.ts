@@ -3,7 +3,7 @@ import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { loadRequestableTags, tagInventorySets } from "../inventory/requestable-tags.ts";
 import { type HistoryDemand, liveQuotaShare, type QuotaOverload } from "../plan/overload.ts";
-import { type StoredTagQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
+import { type StoredTagQuarantine, type StoredValue, syncSet } from "../stored-documents.ts";
 import { createClassFinder } from "../tag-selection.ts";
 import type { LiveReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
