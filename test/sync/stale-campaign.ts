@@ -102,7 +102,6 @@ async function play(seed: number): Promise<CampaignResult> {
     siteOf,
     isGatewayOffline: (siteId) => offlineSites.has(siteId),
     wasRefused: (id) => everRefusedTags.has(id),
-    slotMs: () => MINUTE / (quota.status().buckets[0]?.pacedPerMinute ?? 20),
     deadSinceMs: () => (faults.has("the service is dead") || faults.has("only reads fail") ? death.sinceMs : null),
   });
   const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);

@@ -7,11 +7,15 @@ import type { Problem } from "../campaign/campaign.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 
 const SECOND = 1_000;
-/** Slot at 20 requests a minute; after a 429 the quota counts on fewer. */
+/** Time between two requests at 20 requests a minute. */
 export const SLOT_MS = 60_000 / 20;
-/** Quota share that live reads plan with, and the growth of a stretch factor below which the former one stays. */
+/** Quota share that live reads plan with, and the lower one at which stretched intervals end. */
 const PLANNED_SHARE = 0.97;
+const FITTING_SHARE = 0.92;
+/** Growth of a stretch factor below which the former one stays. */
 const FACTOR_TOLERANCE = 1.06;
+/** Fresher and stretched tags are read after whole slots, less one for the reply and a part of one for jitter. */
+const WHOLE_SLOTS_MAX = 2.25;
 /** Time for the bucket of due times and the transaction, 1 s each. */
 const DETECTION_MS = 2 * SECOND;
 /** Time until changed classes or the stored values of a started worker count. */
@@ -19,6 +23,7 @@ const CHANGE_MS = 5 * SECOND;
 const COMMIT_MS = 3 * SECOND;
 /** Time after which a service that failed a request counts as unavailable: two polls of the token and a probe. */
 const DEAD_MS = 150 * SECOND;
+const PROBLEMS_PER_RULE_MAX = 3;
 const TROUBLE_MEMORY_MS = 30 * 60 * SECOND;
 
 /** Truth of the simulated service, to judge the reason of a stale value. */
@@ -31,8 +36,6 @@ export interface ServiceTruth {
   readonly wasRefused: (id: string) => boolean;
   /** Monotonic time since when no request is answered; null while requests are answered. */
   readonly deadSinceMs: () => number | null;
-  /** Time between two requests at the rate that the quota now expects to last. */
-  readonly slotMs: () => number;
 }
 
 interface ShownValue {
@@ -44,6 +47,19 @@ interface ShownValue {
   /** True after a start with another wall clock, from which the age then counts. */
   isAgeUnknown: boolean;
   readonly wallOffsetMs: number;
+}
+
+/** Upper bound of the factor by which the intervals of all tags are stretched; 1 if they fit into the quota. */
+function stretchFactorMax(tags: readonly ReadClass[]): number {
+  const demandAt = (factor: number, isWhole: (readClass: ReadClass) => boolean) =>
+    tags.reduce((sum, readClass) => {
+      const intervalMs = readClass.every * factor - (isWhole(readClass) ? WHOLE_SLOTS_MAX * SLOT_MS : 0);
+      return sum + SLOT_MS / (20 * Math.max(SLOT_MS, intervalMs));
+    }, 0);
+  if (demandAt(1, ({ fresher }) => fresher) <= FITTING_SHARE) return 1;
+  let factor = 1;
+  while (demandAt(factor, () => true) > PLANNED_SHARE) factor *= 1.01;
+  return factor * FACTOR_TOLERANCE;
 }
 
 const isUsable = (quality: TagValueQuality) => quality === "good" || quality === "uncertain";
@@ -58,9 +74,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
   const repliedMs = new Map<string, number>();
   const committedMs = new Map<string, number>();
   let classOf: ReadonlyMap<string, ReadClass> = new Map();
-  /** Factor by which the intervals exceed the quota at 20 requests a minute. */
-  let overload = 0;
-  const slots = { nowMs: SLOT_MS, beforeMs: SLOT_MS };
+  let maxStretchFactor = 1;
   let isWorkerUp = false;
   let isSinkUp = true;
   const times = { changedMs: 0, startedMs: 0, troubleMs: Number.NEGATIVE_INFINITY };
@@ -68,16 +82,14 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
 
   function note(rule: string, id: string, text: string): void {
     const at = `${Math.round(clock.monotonic() / SECOND)} s:`;
-    const isKnown = problems.some((problem) => problem.rule === rule && problem.text.startsWith(at));
-    if (!isKnown) problems.push({ rule, text: `${at} tag ${id} ${text}` });
+    if (problems.filter((problem) => problem.rule === rule).length < PROBLEMS_PER_RULE_MAX)
+      problems.push({ rule, text: `${at} tag ${id} ${text}` });
   }
 
   function checkAge(id: string, { isUsable: isShownUsable, readMs, isAgeUnknown }: ShownValue): void {
     if (!isShownUsable) return;
     const readClass = classOf.get(id);
-    const slotMs = Math.max(slots.nowMs, slots.beforeMs);
-    const promiseMs =
-      readClass === undefined ? 0 : readClass.every * Math.max(1, (overload * slotMs) / SLOT_MS) + 2 * slotMs;
+    const promiseMs = readClass === undefined ? 0 : readClass.every * maxStretchFactor + 2 * SLOT_MS;
     const countedMs = isAgeUnknown ? Math.max(readMs, times.startedMs) : readMs;
     const dueMs = Math.max(
       countedMs + promiseMs + DETECTION_MS,
@@ -153,8 +165,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
     classesChanged(next: ReadonlyMap<string, ReadClass>): void {
       classOf = next;
       times.changedMs = clock.monotonic();
-      const needed = [...next.values()].reduce((sum, { every }) => sum + SLOT_MS / (20 * every), 0) / PLANNED_SHARE;
-      overload = needed * FACTOR_TOLERANCE;
+      maxStretchFactor = stretchFactorMax([...next.values()]);
     },
     workerStarted(): void {
       isWorkerUp = true;
@@ -174,7 +185,6 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
     },
     /** Judges all values that the sink shows. */
     look(): void {
-      Object.assign(slots, { nowMs: service.slotMs(), beforeMs: slots.nowMs });
       if (!isWorkerUp) return;
       for (const [id, value] of emitted) checkAge(id, value);
       if (isSinkUp)
