@@ -101,3 +101,19 @@ test(`the tag schedule after small updates equals the tag schedule rebuilt from 
   }
   expect(rowCount, replay).toBeGreaterThan(0);
 });
+
+test("a tag is read at its interval again when its gateway came back while the worker was stopped", () => {
+  const schedule = createTagSchedule({
+    ...{ gatewayOffline: () => false, sees: () => true, anyIsolated: () => false, isolationOf: () => null },
+    wallOffsetMs: () => 0,
+  });
+  const [readClass] = CLASSES;
+  if (readClass === undefined) throw new Error("There is no class.");
+  const tag = { id: "tag-1", displayName: "tag-1", description: "", unit: null };
+  const bad = { value: null, quality: "bad", time: "2026-06-01T00:00:00.000Z", told: "this", nulls: 14 } as const;
+  schedule.watch([{ tag, siteId: 1, systemIds: [], readClass }], {
+    ...{ values: new Map([[tag.id, { ...bad, behindGateway: "7" }]]), quarantines: new Map() },
+    ...{ nowMs: 60_000, toMonotonic: () => 0 },
+  });
+  expect(schedule.planned(60_000).intervalMs[0]).toBe(readClass.every);
+});

@@ -132,7 +132,7 @@ export function createTagSchedule(context: TagScheduleContext) {
         quarantine?.times === undefined
           ? null
           : Math.min(stored.toMonotonic(quarantine.until), stored.nowMs + tagQuarantineMs(quarantine.times)),
-      ...{ underWay: false, gatewayWasOffline: false, answersOffline: false },
+      ...{ underWay: false, gatewayWasOffline: storedValue?.behindGateway !== undefined, answersOffline: false },
     };
   }
 
