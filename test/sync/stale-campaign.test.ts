@@ -5,7 +5,7 @@ import kept from "./stale-kept-seeds.json" with { type: "json" };
 
 const only = process.env.PLENUM_SEED;
 const firstSeeds = Array.from({ length: sized(10, 2) }, (_, n) => n + 1);
-const seeds = only === undefined ? [...new Set([...firstSeeds, ...kept])] : [Number(only)];
+const seeds = only === undefined ? [...new Set([...firstSeeds, ...sized(kept, kept.slice(-1))])] : [Number(only)];
 
 test.each(seeds)(
   "no sink shows an old value as good during 10.75 hours with all faults, seed %i",
