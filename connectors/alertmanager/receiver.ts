@@ -15,7 +15,7 @@ import {
 } from "./alert.ts";
 import type { AlertmanagerConfig } from "./config.ts";
 
-/** Time for which an ended alert is repeated, because Alertmanager may have been restarted. */
+/** After an alert ends, its end is sent again for this time, in case Alertmanager was restarted. */
 const REPEAT_ENDED_ALERT_MS = 5 * 60_000;
 
 export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): AlarmReceiver {

@@ -11,7 +11,7 @@ import type { EmailConfig } from "./config.ts";
 import { buildIncidentMail } from "./incident-mail.ts";
 import { describeMailServer, mapMailError } from "./mail-failures.ts";
 
-/** Share of the timeout for connecting and greeting, to distinguish a silent server from a slow mail. */
+/** A server counts as silent if its connection or its greeting takes longer than this share of the timeout. */
 const SMTP_GREETING_TIMEOUT_SHARE = 0.8;
 
 const FirstMailReference = z.object({ title: z.string() });

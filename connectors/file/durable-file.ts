@@ -14,7 +14,7 @@ export interface FileAppender {
   close(): Promise<void>;
 }
 
-/** Largest number of lines in a write; a crash leaves at most this many unverified lines. */
+/** Maximum number of lines in one write. After a crash, only this many last lines may be damaged. */
 export const MAX_BATCH_LINES = 1_000;
 
 const FILE_OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;

@@ -25,7 +25,7 @@ export function buildEventFolderPath(
   return template.replaceAll(/\{(kind|site|date)\}/g, (_, name: keyof typeof pathValues) => pathValues[name]);
 }
 
-/** Returns e.g. `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`, also for compressed files. */
+/** Returns a command that searches the files (also `.gz`): `zgrep -hF '"subject":"site/1/tag/7"' '/srv'/events-*`. */
 export function buildSearchCommand(
   { folder, name, path }: { readonly folder: string; readonly name: string; readonly path?: string | undefined },
   { subject, type, siteid }: Event,

@@ -11,13 +11,13 @@ type ObjectNameTag = InfluxConfig["tags_from"][number];
 const NAME_CACHE_MAX_AGE_MS = 60_000;
 /** Number of cached names (100 bytes each) above which the cache is cleared. */
 const MAX_CACHED_NAMES = 100_000;
-/** Maximum time that points of a source wait for the first list with their names, once per sink. */
+/** Maximum time for which points wait until the sites and systems of their source are listed for the first time. */
 const FIRST_INVENTORY_WAIT_MS = 60_000;
 const NAME_LOOKUP_RETRY_MS = 1_000;
 
 interface CachedObjectName {
   readonly text: string | null;
-  /** Events committed before this time get no name tag. */
+  /** Points of events that were committed before this time get no name. */
   readonly fromMs?: number;
   readonly mayCome?: boolean;
 }
@@ -111,7 +111,7 @@ export function createNameLookup(
   }
 
   return {
-    /** Looks up the names for `namesOf`. Returns the first event that must wait, with the error; null for none. */
+    /** Looks up the names for `namesOf`. Returns the first event whose names are not listed yet; null if all are. */
     async prepare(batch: readonly Event[], committedAt?: readonly string[]) {
       if (nameTags.length === 0) return null;
       expireNameCache();

@@ -15,7 +15,7 @@ export interface PointsBeyondRetention {
 export type WriteOutcome =
   | { readonly kind: "stored"; readonly tooOld: PointsBeyondRetention | null }
   | { readonly kind: "too-large" }
-  /** At least one line can never be stored; `all`: no line of the request can be stored. */
+  /** The server refuses at least one line for good; if `all` is true, the server refuses every line. */
   | { readonly kind: "poison"; readonly reason: string; readonly all: boolean }
   | { readonly kind: "failed"; readonly error: unknown };
 

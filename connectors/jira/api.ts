@@ -145,7 +145,7 @@ function mapJiraErrorResponse(response: ReceiverResponse, origin: string, nowMs:
   return mapTicketError(response, errorText, origin, nowMs);
 }
 
-/** Maps refused fields. Only summary and description come from the alarm; other fields are a configuration error. */
+/** Maps an error about fields: `Rejected` if only fields with texts of the alarm are wrong, otherwise `ConfigError`. */
 function mapRefusedFieldsError(response: ReceiverResponse, origin: string): ConfigError | Rejected {
   const fields = Object.keys(parseJiraErrorResponse(response).errors);
   const refusedConfiguredFields = fields.filter((field) => field !== "summary" && field !== "description");

@@ -178,7 +178,7 @@ function chooseIssueTransition(
   const candidateTransitions =
     names.length > 0
       ? names.flatMap((name) => transitions.filter((transition) => isTransitionNamed(transition, name)))
-      : // Names depend on the account's language.
+      : // The names of Jira's statuses depend on the language of the account.
         transitions.filter(({ to }) => to.statusCategory?.key === "done");
   const transitionBodies = candidateTransitions.map((transition) => buildTransitionBody(transition, resolution));
   return transitionBodies.find((body) => body !== null) ?? null;

@@ -33,7 +33,7 @@ export interface BrokerConnection {
 
 export class UnsupportedKafkaRequest extends ConfigError {}
 
-/** Time that a broker's timeout response may take to arrive after the publish deadline. */
+/** Time after the publish deadline in which the timeout response of the broker may still arrive. */
 const TIMEOUT_RESPONSE_TRANSIT_MS = 1_000;
 
 const SASL_PROBE_TIMEOUT_MS = 3_000;
@@ -70,7 +70,7 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
     return { tls: { ...VERIFIED_TLS, ca, cert, key }, ...(isIP(host) === 0 ? { tlsServerName: host } : {}) };
   }
 
-  /** Throws instead of sending a password in plain text to another machine, even one that a local broker refers to. */
+  /** Throws before a password goes in plain text to another machine, even if a local broker names that machine. */
   function refuseUnencryptedPassword(address: HostAndPort): void {
     if (sasl === undefined || tls.enabled || config.plain_text || isLoopbackHost(address.host)) return;
     const message = `${describeBroker(address).name} would get our password readable to everybody on the way.`;

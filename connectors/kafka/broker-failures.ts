@@ -29,7 +29,7 @@ export function explainRefusal(code: number, topic: string, message: string | nu
 
 type TopicErrorDescription = readonly [message: string, hint: string, reason: "forbidden" | "settings"];
 
-/** Topic errors that a person must fix, here or at the brokers. */
+/** Topic errors that a person must fix in the configuration of Plenum or of the brokers. */
 const TOPIC_ERROR_BY_NAME: Readonly<Record<string, TopicErrorDescription>> = {
   UNKNOWN_TOPIC_OR_PARTITION: [
     "does not exist",

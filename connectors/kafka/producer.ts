@@ -88,7 +88,7 @@ export function createKafkaProducer(config: KafkaConfig, connections: BrokerConn
         } else if (batch.length === 1) {
           outcomes[firstEntry.index] = { is: "refused", reason };
         } else {
-          // Send the batch in halves to find the refused record and store all others.
+          // Send the batch in halves, to find the refused record and to store all other records.
           const halfBatchLength = Math.ceil(batch.length / 2);
           queue.batches.unshift(batch.slice(0, halfBatchLength), batch.slice(halfBatchLength));
         }

@@ -212,7 +212,7 @@ function createBrokerLink(
   async function watchDeadline(): Promise<void> {
     isDeadlineWatched = true;
     for (;;) {
-      // Keep only the time of the oldest message. The message would keep its batch in memory.
+      // Keep only the time of the oldest message, because the message itself would keep its batch in memory.
       const sentMs = pendingMessages.oldest()?.sentMs;
       if (sentMs === undefined || connectionLost.signal.aborted) break;
       const timeLeftMs = Math.max(sentMs, lastAcknowledgedMs) + publishDeadlineMs - clock.monotonic();

@@ -48,7 +48,7 @@ function parseCommandMessage(
   { clock, name }: ConnectorContext,
 ): CommandMessage | null {
   const parsed = topics.parseCommand(packet.topic);
-  // An empty message clears a retained one.
+  // An empty message is no command: such a message only deletes a retained message.
   if (parsed === null || packet.payload.length === 0) return null;
   const { properties = {} } = packet;
   return {

@@ -31,7 +31,7 @@ function parseBrokerState(stored: string): StoredBrokerState | null {
   }
 }
 
-/** Returns true if the uptime grew less than the elapsed time. After a suspension, only the wall clock is right. */
+/** Returns true if the uptime grew less than the elapsed time. After a suspension, uses the wall clock. */
 function isUptimeTooShort(current: StoredBrokerState, previous: StoredBrokerState): boolean {
   if (current.uptime === null || previous.uptime === null) return false;
   const uptimeGrowthMs = (current.uptime - previous.uptime) * 1_000;

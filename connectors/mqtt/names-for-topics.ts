@@ -23,7 +23,7 @@ export function createNameLookup(topics: Pick<Topics, "uses">, building: Buildin
   const usesGateway = topics.uses("{gateway}");
   const usesSystem = topics.uses("{system}");
   const siteNames = new Map<string, string | undefined>();
-  /** Gateway names of sites with one gateway. The service does not report the gateway of a tag. */
+  /** Gateway names, only for sites with a single gateway: the service does not report which gateway a tag has. */
   let gatewayNames: ReadonlyMap<string, string> | null = null;
 
   async function findSiteName(source: string, site: string | null): Promise<string | undefined> {

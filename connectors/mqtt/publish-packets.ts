@@ -29,7 +29,7 @@ const RETAIN_FLAG = 0x01;
 /** Property identifiers of MQTT 5.0, section 2.2.2.2. */
 const PROPERTY_IDS = { payloadFormat: 0x01, expiry: 0x02, contentType: 0x03, correlation: 0x09, user: 0x26 } as const;
 
-/** Sum of: type, length (4), topic length (2), packet id (2), properties length (4), payload format (2), expiry (5). */
+/** Bytes: type 1, length 4, topic length 2, packet id 2, properties length 4, payload format 2, expiry 5. */
 const MAX_PACKET_OVERHEAD_BYTES = 20;
 /** Bytes before a text property: property id (1) and length (2). */
 const TEXT_OVERHEAD_BYTES = 3;

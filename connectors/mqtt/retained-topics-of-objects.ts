@@ -15,11 +15,11 @@ interface RetainedTopics {
   readonly aspects: readonly string[];
 }
 
-/** Document of an object in the sink state, stored before the first message on its topics is published. */
+/** Stored topics of an object. The sink stores this document before it publishes on these topics for the first time. */
 interface StoredTopics extends RetainedTopics {
   readonly site: string | null;
   readonly wanted?: string;
-  /** Topics that may still have retained messages and must be emptied. */
+  /** Former topics whose retained messages the sink must still delete at the broker. */
   readonly former?: readonly RetainedTopics[];
 }
 
@@ -28,11 +28,11 @@ interface ObjectTopics {
   readonly source: string;
   readonly id: string;
   site: string | null;
-  /** Name and path of the tag in its last event; undefined between a start and the first event. */
+  /** Name and path of the tag in its last event; undefined until the tag's first event after a start. */
   tag: { readonly displayName: string; readonly path: string | undefined } | undefined;
-  /** Pattern of a tag without its id. Undefined if the topic layout contains ids. */
+  /** Topic pattern with the tag's name but without its id; undefined if the topic layout contains ids. */
   wanted: string | undefined;
-  /** Empty before the topics are built. */
+  /** Topic pattern that the object uses; empty until the sink has chosen a pattern. */
   pattern: string;
   aspects: readonly string[];
   former: readonly RetainedTopics[];
@@ -57,13 +57,13 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
   const { assignment, building, clock, log, sinkState } = context;
   const nameLookup = createNameLookup(topics, building);
   const objectsByKind = new Map<RetainedKind, Map<string, Map<string, ObjectTopics>>>();
-  /** Tags by the patterns that they could use, in lower case. A tag uses a pattern only if no other tag could. */
+  /** Tags by lower-case topic pattern. A tag uses a pattern only if the pattern fits no other tag. */
   const tagsByPattern = new Map<string, Set<ObjectTopics>>();
   const aspectsByKind = new Map<RetainedKind, readonly string[]>();
   const objectsToMove = new Set<ObjectTopics>();
   const removedObjects = new Set<ObjectTopics>();
   const usesTagName = topics.uses("{tag_name}");
-  /** Objects whose names or whose layout may have changed. */
+  /** Objects whose topics may be outdated, because a name or the topic layout may have changed. */
   const objectsToCheck = new Set<ObjectTopics>();
   const objectsToStore = new Set<ObjectTopics>();
   const { payload, prefix, retain, topic } = config;
@@ -119,7 +119,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
       const tagsOfPattern = tagsByPattern.get(key) ?? new Set();
       tagsByPattern.set(key, tagsOfPattern);
       tagsOfPattern[change](object);
-      // With more tags, none of them uses the pattern, either before or after the change.
+      // If more than two tags have this pattern, no tag uses the pattern, so the change affects no tag.
       if (tagsOfPattern.size === (change === "add" ? 2 : 1)) affectedTags.push(...tagsOfPattern);
       if (tagsOfPattern.size === 0) tagsByPattern.delete(key);
     }
@@ -215,7 +215,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     return { ...(await nameLookup.findNames(object)), tagName: object.tag?.displayName, path: object.tag?.path };
   }
 
-  /** Gives an object its new topics. Records the topics that it no longer uses. */
+  /** Gives an object its new topics. Records the topics that the object no longer uses. */
   function updateTopics(object: ObjectTopics, pattern: string): void {
     const aspects = getAspects(object.kind);
     const isNew = object.pattern === "";
@@ -245,7 +245,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     }
   }
 
-  /** Returns true if an object is on this topic now, so that it must not be emptied. */
+  /** Returns true if an object uses this topic now, so that the topic must not be emptied. */
   function isInUse(object: ObjectTopics, pattern: string, aspect: string): boolean {
     const patternUsers = [object, ...(tagsByPattern.get(pattern.toLowerCase()) ?? [])];
     return patternUsers.some((user) => !user.isRemoved && user.pattern === pattern && user.aspects.includes(aspect));
@@ -271,7 +271,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
       return resolveTopics(batch as readonly AnyEvent[]);
     },
 
-    /** Returns the next moves, which must be published before the batch; empty when there are none. */
+    /** Returns messages that move objects to new topics, to be published before the batch; empty without moves. */
     async nextMoves(): Promise<readonly TopicMove[]> {
       const moves: TopicMove[] = [];
       for (const object of [...objectsToMove].slice(0, MOVES_PER_BATCH)) moves.push(await buildMove(object));

@@ -10,7 +10,7 @@ export interface TopicParts {
   readonly aspect?: string;
 }
 
-/** Names for the placeholders of a layout, and the path of a tag, which replaces the layout. */
+/** Names for the placeholders of a topic layout, and the path of a tag, which replaces the complete layout. */
 export interface TopicNames {
   readonly siteName?: string | undefined;
   readonly system?: string | undefined;
@@ -45,7 +45,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
   const isOwnTopic = createOwnTopicMatcher(prefix, layout);
   const isTopicOfOtherKind = createOwnTopicMatcher(prefix, layoutOfOtherKinds);
 
-  /** Builds a topic with `{aspect}` in place of the aspect. */
+  /** Builds the topic pattern of an object, with the placeholder `{aspect}` for the aspect. */
   function buildPattern(parts: TopicParts, names: TopicNames = {}): string {
     const { path } = names;
     const appendName = (topic: string, name: string) => {
@@ -81,7 +81,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
     uses: (placeholder: string) => layout.includes(placeholder),
     /** False if tags may have equal topics, because the layout contains names instead of ids. */
     isLayoutOfEveryKind,
-    /** Returns true for the pattern of a named tag that could equal a topic of another object. */
+    /** Returns true if the topic pattern of a named tag could equal the topic pattern of another object. */
     isReserved: (pattern: string) => isTopicOfOtherKind(formatTopic(pattern, "value")),
 
     /** Returns the source and tag in a command topic; null for another topic. */
@@ -126,7 +126,7 @@ function cleanTopicLevel(name: string): string {
   return level === "" ? "_" : level;
 }
 
-/** Returns the name for a placeholder such as `{site_name}`; null for ids and for literal words. */
+/** Returns the name for a placeholder such as `{site_name}`; null for other placeholders and for literal words. */
 function findPlaceholderName(placeholder: string, { id, kind, site }: TopicParts, names: TopicNames): string | null {
   switch (placeholder) {
     case "{site_name}":

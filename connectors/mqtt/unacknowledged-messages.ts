@@ -9,7 +9,7 @@ const MAX_EMPTY_SLOTS = 64;
  */
 export function createUnacknowledgedQueue<Sent extends { readonly id: number }>() {
   const isSlotUsed = new Uint8Array(PACKET_ID_COUNT);
-  /** Slots of the queue. Never shortened, because growing the array again allocates memory. */
+  /** Slots of the queue. The array is never shortened, because growing the array again allocates memory. */
   const slots: (Sent | null)[] = [];
   let firstSlot = 0;
   let endSlot = 0;
@@ -98,7 +98,7 @@ export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () =>
       hasSentSinceArrival = false;
       if (isPingCheckPlanned || !isWaiting()) return;
       isPingCheckPlanned = true;
-      // Wait one tick of the event loop, in which the next messages are sent.
+      // Wait one tick of the event loop, because the next messages are sent in this tick.
       setImmediate(pingIfNeeded);
     },
   };

@@ -58,7 +58,7 @@ function formatValueMessage(event: Event<"tag-value">): string {
     id: event.id,
   };
   const lastGoodText = formatPlain(lastGood === null ? null : lastGood.value);
-  // A search for whole numbers in the JSON would take a third of the time that it takes to build it.
+  // Format the two values directly: `formatMeasurements`, which searches the JSON, would take a third longer.
   return `{"value":${formatPlain(value)},"lastGoodValue":${lastGoodText},${JSON.stringify(fields).slice(1)}`;
 }
 

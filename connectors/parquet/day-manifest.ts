@@ -55,7 +55,7 @@ export async function finalizeDay(day: CompleteDay, tools: ManifestContext): Pro
   await writeDayManifest(day, { complete: true, revision, sealed_at, account, before: previousRevisions }, tools);
 }
 
-/** Updates the manifest of a merged day. Creates one only for a day that no `day-sealed` event will report. */
+/** Updates the manifest of a merged day. Creates a manifest only for a day without a future `day-sealed` event. */
 export async function updateManifestAfterMerge(day: SiteDay, hasLedger: boolean, tools: ManifestContext) {
   const previousManifest = await readDayManifest(day, tools);
   if (previousManifest !== null && previousManifest.revision > 0) {

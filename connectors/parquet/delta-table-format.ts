@@ -311,7 +311,7 @@ export function createVacuumSchedule(clock: Clock) {
 
   return {
     isTrusted: isClockTrusted,
-    /** Must be called every few seconds to notice each clock step. */
+    /** Returns true if a vacuum is due. Call this method every few seconds, to notice each clock step. */
     isDue(): boolean {
       if (!isClockTrusted() || clock.monotonic() < nextVacuumMs) return false;
       nextVacuumMs = clock.monotonic() + DAY_MS;

@@ -19,7 +19,7 @@ export const TABLE_SCHEMAS_KEY = "_schemas.json";
 export interface LakePartition {
   readonly table: LakeTable;
   readonly folder: string;
-  /** Null for an undivided table. The day (UTC) is null if the row's time is unknown. */
+  /** Day (UTC) and site; null for an undivided table. The day is null if the time of the row is unknown. */
   readonly dayAndSite: { readonly day: string | null; readonly site: string | null } | null;
 }
 

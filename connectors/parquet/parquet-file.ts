@@ -42,7 +42,7 @@ export async function encodeParquet(columns: ColumnarRows, rows: Uint32Array): P
     const columnRowGroups: RowGroup[] = [];
     for (const [index, { name, type }] of table.columns.entries()) {
       const data = toParquetCellValues(columns, index, rowGroup);
-      // Times and positions of a tag rise by nearly equal steps: a time takes half a byte, a position 1.2.
+      // Times and positions of a tag rise by nearly equal steps: with this encoding, a value takes 0.5 to 1.2 bytes.
       const areAscending = type === "time" || name === "position";
       const encodedColumn = areAscending ? { name, data, encoding: "DELTA_BINARY_PACKED" as const } : { name, data };
       await file.write({ columnData: [encodedColumn], rowGroupSize: rowGroup.length });
@@ -82,7 +82,7 @@ function createParquetFileWriter({ columns }: LakeTable) {
 function compressParquetPage(bytes: Uint8Array): Uint8Array {
   if (bytes.length === 0 || bytes.length > MAX_UNCOMPRESSED_PAGE_BYTES) return zstdCompressSync(bytes);
   const zstdFrame = new Uint8Array(9 + bytes.length);
-  // Magic number; single segment with a one-byte size; that size; last block, raw, with its size (RFC 8878).
+  // Header of an uncompressed Zstandard frame (RFC 8878): magic number, flags, frame size, size of the last block.
   zstdFrame.set([0x28, 0xb5, 0x2f, 0xfd, 0x20, bytes.length, (bytes.length << 3) | 1, bytes.length >> 5, 0]);
   zstdFrame.set(bytes, 9);
   return zstdFrame;

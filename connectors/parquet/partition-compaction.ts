@@ -27,7 +27,7 @@ export interface CompactedFile {
   readonly bytes: Uint8Array;
   readonly rows: number;
   readonly sourceRows: number;
-  /** Rows of the file, or only its column bounds if it was joined without decoding. */
+  /** Rows of the file, or only the column bounds of a file that was joined without decoding. */
   readonly content: EncodedParquetRows | { readonly bounds: readonly ColumnBounds[] };
 }
 

@@ -53,7 +53,7 @@ export function createPlainTableFormat(
     name: "plain",
     where: store.where,
     read: (key, signal) => store.get(key, signal),
-    /** Puts an empty file into the newest partition, or today's: views need at least one file with every column. */
+    /** Adds an empty file to the newest partition, or to today's: views need at least one file with every column. */
     async createTable(table, signal) {
       const emptyParquetFile = await encodeParquet(createColumnarRows(table), new Uint32Array());
       const folder = buildTableFolder(table);

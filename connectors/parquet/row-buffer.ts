@@ -16,7 +16,7 @@ export interface PartitionBatch {
 export interface PartitionUpdates {
   readonly partition: LakePartition;
   readonly updates: readonly LakeRow[];
-  /** Partition to be emptied, because `updates` contain its rows. */
+  /** Former partition of the rows in `updates`; the former partition must be emptied. */
   readonly from?: LakePartition;
 }
 

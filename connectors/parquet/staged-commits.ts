@@ -16,7 +16,7 @@ import {
 } from "./sink-state.ts";
 import type { LakeTableFormat, UploadedFileDigests } from "./table-format.ts";
 
-/** Maximum characters of the different texts in the buffer; they take at most 32 MB. */
+/** Maximum characters of all different texts in the buffer; these texts take at most 32 MB. */
 const MAX_BUFFERED_CHARACTERS = 16_000_000;
 /** Limit of the cached row keys; beyond it, the cache is cleared and files are read again. */
 const MAX_CACHED_ROW_KEYS = 200_000;

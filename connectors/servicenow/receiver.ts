@@ -12,7 +12,7 @@ import {
 import { createServiceNowTableApi, type TaskRecord } from "./api.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
-/** Time for which a search may miss a new incident, because rules run within the opening request. */
+/** A search may miss a new incident for this time, because ServiceNow's rules run before the incident is stored. */
 const RECORD_SEARCH_LAG_MS = 60_000;
 const PROBE_CORRELATION_ID = "plenum-probe";
 

@@ -135,7 +135,7 @@ function cutAndEscape(text: string, limit: number): string {
   for (let maxLength = limit; ; ) {
     const escapedText = escapeHtml(cutText(text, maxLength));
     if (escapedText.length <= limit) return escapedText;
-    // Escaping makes a character at most 5 characters longer, so a fifth of the excess is never too much to cut.
+    // An escaped character has at most 5 characters, so cutting a fifth of the excess never cuts too much.
     maxLength -= Math.ceil((escapedText.length - limit) / 5);
   }
 }
@@ -264,7 +264,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       if (needsReply && !(await replyInThread(incident, ref, replyKind, editOutcome === "edited", signal)))
         return "gone";
     } catch (error) {
-      // The configured channel changed; ignore errors of the old one.
+      // The configured channel has changed, so ignore errors of the old channel.
       if (ref.channel !== config.channel && isChannelError(error)) return "gone";
       throw error;
     }

@@ -16,7 +16,7 @@ export interface BuiltSink {
 
 export type BuiltSinksByName = ReadonlyMap<string, BuiltSink>;
 
-/** Returns a sink that replaces the connector of the named sink; null keeps the connector. */
+/** Returns a substitute for the named sink, used in place of the connector's sink; null for no substitute. */
 export type CreateReplacementSink = (name: string, context: ConnectorContext) => Sink | null;
 
 export interface SinkDependencies extends Pick<ConnectorContext, "clock" | "log" | "metrics" | "building"> {

@@ -36,7 +36,7 @@ export interface BuiltSourceSync {
   readonly heartbeat: WorkerService;
   /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
   readonly sensors: WorkerService;
-  /** Reads the names file. Starts before `service`, so that the first list has names. */
+  /** Reads the names file. Starts before `service`, so that even the first list of tags has names. */
   readonly names: WorkerService & Pick<ReturnType<typeof createTagNamesFileWatch>, "notices">;
   readonly work: SourceActivity;
   refreshGauges(): void;

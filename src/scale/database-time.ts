@@ -69,7 +69,7 @@ export async function openDatabaseTime(options: {
     const clockReading = await readDatabaseClock();
     const wasWallClockSet = distanceOutsideRange(clockReading.wallMs, fromWallMs, latestWallMs()) !== 0;
     const clockStepMs = distanceOutsideRange(clockReading.wallMs - clockReading.setByMs, fromMs, latestSteadyMs());
-    // Without a step of the wall clock, a member that was suspended has stored a wrong value.
+    // If the wall clock did not step, a member that was suspended has stored a wrong clock step.
     const hasEnoughClockReads =
       readCount >= CLOCK_READS_UNTIL_SETTLED && readCount - readCountAtOwnStep > CLOCK_READS_AFTER_OWN_STEP;
     let { setByMs } = clockReading;
@@ -118,7 +118,7 @@ export async function openDatabaseTime(options: {
 
 export type DatabaseTime = Awaited<ReturnType<typeof openDatabaseTime>>;
 
-/** Milliseconds by which a time lies outside a range; 0 below the size of a clock step. */
+/** Returns the milliseconds by which a time is outside a range; 0 for less than a clock step. */
 function distanceOutsideRange(ms: number, fromMs: number, toMs: number): number {
   if (ms < fromMs - MIN_CLOCK_STEP_MS) return ms - fromMs;
   return ms > toMs + MIN_CLOCK_STEP_MS ? ms - toMs : 0;

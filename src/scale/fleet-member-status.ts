@@ -18,7 +18,7 @@ import { createTagIndex } from "../ui/status/tag-index.ts";
 import { openSourceState } from "./postgres/source-state.ts";
 import type { SourceStateOptions, StateDatabase } from "./postgres/state-database.ts";
 
-/** Cached status may be this old for each held source: 20 ms with 2 sources, 3 s with 300. */
+/** For each held source, the cached status may be this much older: 20 ms with 2 sources, 3 s with 300 sources. */
 const STATUS_CACHE_AGE_PER_SOURCE_MS = 10;
 
 /** Combines the status of all sources that a member holds. Queries about one source go to its pipeline. */
@@ -171,7 +171,7 @@ export function createMemberStatusView(options: {
   };
 }
 
-/** Ends a silence in every source that has it; other members emit the end of theirs. Returns false without the silence. */
+/** Ends a silence in all sources; each member emits the end for its sources. Returns false for an unknown silence. */
 export async function endSilenceOfFleet(
   pipelines: ReadonlyMap<string, Pipeline>,
   database: StateDatabase,

@@ -61,7 +61,7 @@ export async function openFleetWritingGuards(options: {
         return armRequestDocument.read()?.by ?? "the fleet";
       },
       isThere: () => armRequestDocument.read() !== null,
-      // Keep the request, because it counts for every source.
+      // Keep the request of `plenum writes arm`, because the request counts for every source.
       taken() {},
     },
     pin: {

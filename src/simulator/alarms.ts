@@ -60,7 +60,7 @@ interface RecordedAlarm {
 
 export type AlarmStore = ReturnType<typeof createAlarmStore>;
 
-/** Each pass of the recording adds this number to the alarm ids. */
+/** Each replay of the recording adds this number to the alarm ids. */
 const ALARM_ID_STEP_PER_REPLAY = 1_000_000;
 
 export function createAlarmStore(world: SimulatedSites, devices: Devices, options: SimulatorOptions) {

@@ -6,7 +6,7 @@ import type { SimulatedSites, Tag } from "./simulated-sites.ts";
 export type RawTagValue = number | null;
 export type TagValue = number | boolean | null;
 
-/** From `atMs` on the tag has the value `held`; with null the tag follows the recording again. */
+/** From `atMs` on, the tag keeps the value `held`; if `held` is null, the tag follows the recording again. */
 export interface TagValueOverride {
   readonly atMs: number;
   readonly held: { readonly value: RawTagValue } | null;

@@ -22,7 +22,7 @@ export interface Site {
   readonly alarms: readonly AlarmEpisode[];
 }
 
-/** Positions of an alarm on the timeline of the site. */
+/** Positions of an alarm in the replayed recording of its site. */
 interface AlarmPositions {
   readonly raised: number;
   readonly resolved: number;
@@ -214,13 +214,13 @@ interface SiteRecordingSpan {
   readonly episodes: readonly AlarmPositions[];
 }
 
-/** Times from the start to the first alarm with the option `anchor: next-alarm`. */
+/** With the option `anchor: next-alarm`, a site's first alarm comes this long after the start. */
 const SECONDS_TO_FIRST_ALARM = 12;
 const PREFERRED_ALARM_DURATION_S = 33;
 const SECONDS_BETWEEN_SITE_ALARMS = 25;
 /** Fraction of the recording that is replayed as history before the simulation starts. */
 const REPLAY_FRACTION_BEFORE_EPOCH = 0.6;
-/** Prefer alarms after this fraction of the recording, so that clients find history before the alarm. */
+/** Prefers alarms after this fraction of the recording, so that clients find history from before the alarm. */
 const MIN_ALARM_POSITION_FRACTION = 0.25;
 
 /** Chooses the position in the recording at which each site starts, by site id. */

@@ -114,7 +114,7 @@ export const checkpointFileName = (version: number): string => `${padTableVersio
 export interface DeltaLogListing {
   readonly commits: ReadonlySet<number>;
   readonly checkpoints: ReadonlyMap<number, readonly string[]>;
-  /** A V2 checkpoint exists, which Plenum cannot read. */
+  /** True if the log has a V2 checkpoint, which Plenum cannot read. */
   readonly hasV2Checkpoint: boolean;
 }
 

@@ -59,7 +59,7 @@ export interface DeltaTableOptions {
 /** Number of commits between two checkpoints, so that readers read at most 100 small files. */
 const COMMITS_PER_CHECKPOINT = 100;
 const REMOVED_FILE_RETENTION_MS = 7 * 86_400_000;
-/** Number of consecutive commits that concurrent writers may prevent; more must have another cause. */
+/** Maximum attempts of a commit, because concurrent writers hardly cause this many conflicts in a row. */
 const MAX_COMMIT_ATTEMPTS = 100;
 
 /**

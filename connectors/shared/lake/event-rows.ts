@@ -161,7 +161,7 @@ function typedValueCells(name: string, value: TagValue): RowCells {
   };
 }
 
-/** Adds a row directly: most events are values, and an object of cells by name would double the work. */
+/** Adds a row without an object of cells by name, which would double the work: most events are values. */
 function addTagValueRow(event: Event<"tag-value">, seenMs: number, common: CommonEventCells, add: AddLakeRow): void {
   const { tag, value, quality, time, latencyMs, behindGateway } = event.data;
   add(TAG_VALUE_TABLE, [

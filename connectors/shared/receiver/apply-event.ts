@@ -19,7 +19,7 @@ export interface LedgerUpdate {
   readonly gatewayName: (source: string, id: string) => string;
   /** For redelivered events: whether the alarm is still active in the same episode. */
   readonly isActive: (source: string, fact: AlarmFact) => boolean;
-  /** For redelivered events: whether the gateway that explained an alarm is offline. */
+  /** For redelivered events: whether the gateway whose outage explained an alarm is offline. */
   readonly isGatewayOffline: (source: string, gatewayId: string) => boolean;
 }
 
@@ -115,7 +115,7 @@ function computeNextIncident(
   };
 }
 
-/** Returns the start of `hold` by the worker's clock; for alarms that already existed, by the service's clock. */
+/** Returns the time at which the wait `hold` begins: when the worker got the alarm, or when an older alarm began. */
 function findHoldStartMs(event: AlarmEvent, { committedAt, nowMs }: DeliveryContext): number {
   const metMs = Math.min(nowMs, parseTimeMsOr(committedAt, nowMs));
   const alarmExistedBefore = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
@@ -145,14 +145,14 @@ export const mayJoinGatewayGroup = (event: Event): boolean =>
   event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
 
 interface GatewayReconnection {
-  /** Log position of the return. An outage that began after this position continues. */
+  /** Log position of the event with which the gateway came back. An outage from after this position continues. */
   readonly position: number;
   readonly time: string;
   readonly changeId: string;
   readonly nowMs: number;
 }
 
-/** Time after a gateway's return in which its alarms may still end with the group. */
+/** Time after a gateway came back in which its alarms may still end together with their group. */
 const GATEWAY_RETURN_WAIT_MS = 180_000;
 
 function addAlarmToGroup(update: LedgerUpdate, key: string, behindGateway: string | null): void {
@@ -238,7 +238,7 @@ function joinStormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): 
   const isInScope = ({ site, source }: StoredIncident) =>
     storm.over === "all" || (source === alarm.source && site?.id === alarm.site?.id);
   const isRecent = ({ metMs }: StoredIncident) => metMs > alarm.metMs - storm.within;
-  // A member that never ends keeps a storm open. Alarms weeks later are not part of it.
+  // An alarm that never ends keeps a storm open, but alarms weeks later do not join that storm.
   const openStormGroup = [...ledger].find(
     ([key, stored]) =>
       stored.kind === "storm" && !isResolved(stored) && isInScope(stored) && findMembers(ledger, key).some(isRecent),
@@ -270,7 +270,7 @@ function addIncidentGroup(ledger: IncidentLedger, alarm: StoredIncident, group: 
   return getIncidentKey(addedGroup);
 }
 
-/** Builds the episode of a group. An alarm starts a new group each time that it comes back. */
+/** Builds the `episode` of a group. An alarm that comes back starts a new group, which needs another text. */
 const buildGroupEpisode = (what: string, { episode, retriggers, startedAt }: StoredIncident): string =>
   [what, startedAt, episode, ...(retriggers === 0 ? [] : [retriggers])].join(" ");
 

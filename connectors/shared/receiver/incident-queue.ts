@@ -18,7 +18,7 @@ export function createIncidentQueue() {
   const readyKeysByPriority = new Map<string, Set<string>>();
   const priorityByIncidentKey = new Map<string, string>();
   const dueMsByIncidentKey = new Map<string, number>();
-  /** Scheduled incidents by time. Ignore an entry if `dueMsByIncidentKey` has another time. */
+  /** Scheduled incidents by time. An entry is outdated if `dueMsByIncidentKey` has another time. */
   const schedule: { readonly atMs: number; readonly key: string }[] = [];
 
   function removeReadyIncident(key: string): void {
@@ -92,7 +92,7 @@ interface IncidentAction {
   readonly atMs: number;
 }
 
-/** Creates a function that returns the next action of an incident, or null to wait for an event. */
+/** Creates a function that returns the next action for an incident; null until an event changes the incident. */
 export function createIncidentPlanner(
   { repeatMs, repeatClosedMs = 0 }: Pick<AlarmReceiver, "repeatMs" | "repeatClosedMs">,
   timing: NotificationTiming,
@@ -177,7 +177,7 @@ export function createNotificationTiming(
       return silencesDigest !== previousSilencesDigest;
     },
 
-    /** Milliseconds until an unsent incident may be sent: 0 for now, infinite for never or during a silence. */
+    /** Returns the milliseconds until an unsent incident may be sent: infinite for never or during a silence. */
     delayMs(stored: StoredIncident, members: () => readonly StoredIncident[]): number {
       const { endedAt, metMs, holdFromMs, priority, source, startedAt } = stored;
       const now = clock.now();

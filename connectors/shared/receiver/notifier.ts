@@ -15,7 +15,7 @@ import { createStoredIncident, isResolved, type StoredIncident } from "./stored-
 
 const RECEIVER_BACKOFF = { firstMs: 1_000, maxMs: 300_000 };
 const INCIDENT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
-/** Number of different incidents that must fail in a row before the receiver counts as down. */
+/** The receiver counts as down after this number of different incidents failed in a row. */
 const FAILURES_UNTIL_RECEIVER_DOWN = 6;
 /** Longest pause that a Retry-After header can cause; a wrong header must not stop a sink for years. */
 const MAX_RECEIVER_PAUSE_MS = 86_400_000;
@@ -93,7 +93,7 @@ export function createIncidentRetries(nowMs: () => number, random: () => number 
   };
 }
 
-/** Longest wait for a rate limit while one incident is sent, which can take two calls. */
+/** Longest wait for a rate limit during the sending of one incident, which can take two calls. */
 const MAX_RATE_LIMIT_WAIT_MS = 2_500;
 
 type RateLimitedCalls = ReturnType<typeof createRateLimitedCalls>;
@@ -126,7 +126,7 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
       if (kind !== "find") onDelivered();
       return result;
     } finally {
-      // Count the end of an edit, because an edit may also post a reply.
+      // For the rate limit, count an edit when the edit ends, because an edit may also post a reply.
       if (kind === "update" || kind === "close")
         for (const { times } of limitersOfCall) times[times.length - 1] = clock.monotonic();
     }
@@ -236,7 +236,7 @@ export function createIncidentNotifier(
     digestOf: messageDigestOf,
     needsSending: needsIncidentMessage,
 
-    /** Throws the error of the receiver. `again`: send although nothing changed. */
+    /** Sends an incident; throws the error of the receiver. `again`: sends although nothing changed. */
     async send(stored: StoredIncident, again: boolean, signal: AbortSignal): Promise<void> {
       if (again && stored.told !== null) return void (await sendNextMessage(stored, signal));
       let current = stored;

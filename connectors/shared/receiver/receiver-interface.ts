@@ -102,7 +102,7 @@ type ChangeIncident = (
 
 /** Receiver of alarms. A call that throws `Retryable`, or `Throttled` with scope `everything`, may have succeeded. */
 export interface AlarmReceiver {
-  /** Effect of a second opening with one key: the `same` incident, a duplicate that `find` finds, or `another` one. */
+  /** Effect of opening a key twice: the `same` incident, a duplicate that `find` finds, or `another` incident. */
   readonly opensAgain: "same" | "findable" | "another";
   /** Returns data that identifies the incident besides its key, such as labels. Stored before the opening. */
   identify?(incident: IncidentMessage): unknown;

@@ -54,10 +54,10 @@ const GATEWAY_CHECK_INTERVAL_MS = 60_000;
 const MAX_INCIDENTS_PER_EVALUATION = 100;
 /** Longest time for which one write or tick sends messages; new events may be more urgent. */
 const MAX_SENDING_DURATION_MS = 1_000;
-/** Age from which events are a backlog. The sink stores a complete backlog before it sends messages. */
+/** Events older than this are a backlog. The sink stores a complete backlog before it sends messages. */
 const MIN_BACKLOG_AGE_MS = 10_000;
 const BACKLOG_TICK_INTERVAL_MS = 500;
-/** After a restart, the texts of all open incidents are compared with the sent texts. */
+/** Limit per tick while the sink compares the texts of all open incidents with the sent texts after a restart. */
 const MAX_TEXTS_COMPARED_PER_TICK = 250;
 /** Priority of repeated messages; sorts after all letters, so new messages go first. */
 const REPEATED_MESSAGE_PRIORITY = "~";

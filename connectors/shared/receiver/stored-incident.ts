@@ -28,7 +28,7 @@ export interface StoredIncident {
   readonly metMs: number;
   readonly changedMs: number;
   readonly holdFromMs: number;
-  /** Set when a gateway came back while its alarms are active: deadline for their end, time and event of the return. */
+  /** Set if alarms are active after their gateway came back: deadline for their end; time and event of the return. */
   readonly settling?: { readonly untilMs: number; readonly time: string; readonly changeId: string };
   readonly through: number;
   /** Wall time of a request to open the incident, while its result is unknown. */
@@ -38,9 +38,9 @@ export interface StoredIncident {
   /** Time of the next search for an opening whose result is unknown. */
   readonly lookAtMs?: number;
   readonly told: SentIncidentState | null;
-  /** Time series that were sent when the alarm had been retriggered this number of times. */
+  /** Lines of the sent time series, and how often the alarm had come back when these lines were made. */
   readonly curves?: { readonly retriggers: number; readonly lines: readonly string[] };
-  /** Digest of the rejected message, which is sent again only when an event asks for it. */
+  /** Digest of the message that the receiver rejected. Only an event lets the sink send the same message again. */
   readonly refused?: string;
 }
 
@@ -50,7 +50,7 @@ export interface SentIncidentState {
   readonly retriggers: number;
   readonly digest: string;
   readonly isClosed: boolean;
-  /** A close or reopen request has an unknown result. */
+  /** True if the result of a request to close or reopen the incident is unknown. */
   readonly isInDoubt?: true;
   readonly atMs: number;
 }

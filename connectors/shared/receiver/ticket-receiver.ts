@@ -34,7 +34,7 @@ export interface Ticket {
 
 export interface TicketUpdate {
   readonly incident: IncidentMessage;
-  /** True if the alarm of a done ticket is back. */
+  /** True if the alarm of a `done` ticket is active again. */
   readonly reopens: boolean;
   /** Labels of the fields in the comment; null for no comment. */
   readonly noteLabels: readonly string[] | null;
@@ -48,7 +48,7 @@ export function createTicketReceiver(
   { clock, log }: Pick<ConnectorContext, "clock" | "log">,
 ): Pick<AlarmReceiver, "opensAgain" | "open" | "update" | "close" | "find"> {
   const phrases = chooseMessagePhrases(config.language, config.words);
-  /** Ticket reference. `over`: the last message was the end, so a later message means that the alarm is back. */
+  /** Ticket reference. `over`: the last message reported the end of the alarm; a later message reports its return. */
   const TicketReference = z.object({ id: z.string().regex(system.idPattern), over: z.boolean() });
   const toReference = ({ id, ticket, link }: Ticket): IncidentReference => ({ ref: { id, over: false }, ticket, link });
 

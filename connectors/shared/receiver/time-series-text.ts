@@ -106,7 +106,7 @@ function keepKnownSeriesPoints(points: readonly TimeSeriesPoint[]): readonly Kno
   );
 }
 
-/** Returns the range from the first value, or from the start if the first value came within 1.5 usual intervals. */
+/** Returns the range to draw. A gap before the first value is drawn only if shorter than 1.5 usual intervals. */
 function findDrawnTimeRange(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
   const firstValueMs = keepKnownSeriesPoints(points)[0]?.atMs ?? toMs;
   const isFirstValueNearStart = firstValueMs - fromMs < computeUsualIntervalMs(points) * 1.5;

@@ -48,7 +48,7 @@ export function chooseAlertAction(
   return incident.change === "acknowledged" ? "acknowledge" : null;
 }
 
-/** Returns true for changes that need a message where no edit is possible: opening, end, unknown state. */
+/** Returns true for changes worth a new message if messages cannot be edited: opening, end, unknown state. */
 export function needsChatMessage(incident: IncidentMessage, operation: IncidentOperation): boolean {
   return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
 }
@@ -103,7 +103,7 @@ export function cleanDisplayName(name: string | undefined, otherwise: string, mo
   return cutText(printableLine(name ?? "").trim() || otherwise, most);
 }
 
-/** The status comes first, because a phone shows only the beginning. */
+/** Puts the status before the title, because a phone shows only the beginning of a message. */
 export const formatHeading = ({ status, title }: IncidentText): string => `${status}: ${title}`;
 
 /** Formats everything except the title, one item per line. Time series come last, where texts are cut. */

@@ -276,7 +276,7 @@ export const alertmanager = createAlertPerKeyFormat(
       description: cutText(formatBody(text), ALERTMANAGER_MAX_DESCRIPTION),
     };
     const link = incident.link ?? "";
-    // A time without an offset is not allowed here; the description contains it.
+    // This field does not allow a time without a UTC offset; the description contains such a time.
     const startsAt = keepUtcTime(startedAt) ?? now;
     const endsAt = isAlertResolved ? (keepUtcTime(endedAt) ?? now) : ALERTMANAGER_NO_END_TIME;
     return {

@@ -99,7 +99,7 @@ const WRITING_STOPPED = "Writing is stopped by the kill switch: when the reason 
 async function folderWritingBlockers(config: Config): Promise<readonly CheckResult[]> {
   const { folder } = config.state;
   const killSwitchBlockers = createKillSwitch(folder).isThrown() ? [toBlocker(WRITING_STOPPED)] : [];
-  // A rehearsal needs no arming; a pending arming request takes effect within 1 s.
+  // A rehearsal needs no `plenum writes arm`; a worker applies a pending arm request within 1 s.
   const needsWriteArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isThere();
   const storedBlockers = await readStateIfAny({ config }, (store) =>
     stateBlockers(config, store, needsWriteArming ? `the state ${folder}` : null),
@@ -194,7 +194,7 @@ function enableCommandsOption(name: string, sink: Config["sinks"][string]): stri
   return `sinks.${name}.${findSinkConnector(sink)}.commands: { enabled: true }`;
 }
 
-/** Explains why a sink accepts no commands; null if it accepts them. */
+/** Explains why a sink accepts no commands; null for a sink that accepts commands. */
 function describeSinkWithoutCommands(name: string, sink: Config["sinks"][string] | undefined): string | null {
   if (sink === undefined || acceptsCommands(sink)) return null;
   if (!canSinkAcceptCommands(sink))
@@ -204,7 +204,7 @@ function describeSinkWithoutCommands(name: string, sink: Config["sinks"][string]
   return `The sink ${name} does not listen for commands: set ${enableCommandsOption(name, sink)}.`;
 }
 
-/** Explains why no sender can write a tag; null if one can, or if `describeSinkWithoutCommands` explains it. */
+/** Explains why no sender can write a tag; null if a sender can, or if `describeSinkWithoutCommands` says why. */
 function explainUnwritableTag(entry: AllowedTag, listeners: readonly string[]): string | null {
   const { from, second_person: isSeconded, tag_id: id } = entry;
   if (from?.length === 0)

@@ -6,7 +6,7 @@ import type { AddressInfo } from "node:net";
 import { z } from "zod";
 import { PAGE_SECURITY_HEADERS } from "../../core/http/security-headers.ts";
 
-/** The chat channel of the demo, in memory. It accepts every program of this machine, so it listens on loopback. */
+/** Chat channel of the demo, in memory. The channel has no access control, hence listens on loopback only. */
 export type MessageInbox = Awaited<ReturnType<typeof startMessageInbox>>;
 
 const PostedMessage = z.strictObject({

@@ -146,7 +146,7 @@ async function summarizeStateContent(store: Store, sources: readonly string[]) {
   };
 }
 
-/** If the last commit is further in the future, the machine's clock is wrong. */
+/** If the last commit is further in the future than this, the machine's clock is wrong. */
 const MAX_CLOCK_LAG_MS = 60_000;
 
 export function isMachineClockBehind(content: StateContentSummary | null, nowMs = systemClock.now()): boolean {

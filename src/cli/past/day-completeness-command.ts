@@ -112,7 +112,7 @@ async function listDayRows(
       complete: account.pending + account.refused + notCounted === 0 && account.expected > 0,
       sealed: finalizedDay === undefined ? null : { revision: finalizedDay.revision, at: finalizedDay.sealedAt },
       series: counted,
-      /** Number of series without counts, because an earlier version fetched them or the day is too old. */
+      /** Number of series without counts, because an earlier version of Plenum fetched the series or the day is old. */
       notCounted,
       ...account,
       byResolution,

@@ -298,7 +298,7 @@ async function sealCompleteDays(
   return { had, null: nulls, seals: daySealedEvents };
 }
 
-/** Limits a ledger to the range of the request, so that buckets outside it do not count as missing. */
+/** Limits the record of fetched history to the requested range, so that history outside does not count as missing. */
 function limitLedgerToRequest(series: SeriesLedger, request: BackfillRequest, nowMs: number) {
   const range = backfillRange(request, series.rules, nowMs);
   const rangeStart = isoUtc(range.fromMs);

@@ -21,13 +21,13 @@ export interface CliContext {
   utc(): boolean;
   configFile(): string;
   config(): Config;
-  /** Returns the configuration; in place of a wrong file, warns and returns the one that the worker still uses. */
+  /** Returns the configuration; for a wrong file, warns and returns the configuration that the worker still uses. */
   acceptedConfig(): Promise<Config>;
-  /** Returns the configuration as `acceptedConfig`, with the problems of a wrong file in place of a warning. */
+  /** Works like `acceptedConfig`, but returns the problems of a wrong file instead of printing a warning. */
   accepted(): Promise<AcceptedConfig>;
   allCommands(): Promise<Command>;
   readonly signal: AbortSignal;
-  /** Reads through the running worker, or locks the state folder and reads directly: one process counts the quota. */
+  /** Reads through the running worker or, without one, directly with the state locked: one process counts the quota. */
   withReader<T>(
     source: string | undefined,
     use: (reader: SourceReader, signal: AbortSignal, timeZone: string) => Promise<T>,

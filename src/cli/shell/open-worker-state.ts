@@ -11,7 +11,7 @@ import type { StateDatabase } from "../../scale/postgres/state-database.ts";
 
 type PostgresConfig = NonNullable<Config["state"]["postgres"]>;
 
-/** Selects which state to open: in a fleet the state of `source`, or of all sources if it is absent. */
+/** Selects which state to open: in a fleet the state of `source`; without `source`, the state of all sources. */
 export interface StateSelector {
   readonly config: Pick<Config, "state" | "sources">;
   readonly source?: string | undefined;

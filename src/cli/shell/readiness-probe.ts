@@ -17,7 +17,7 @@ export async function isWorkerReady(args: readonly string[], environment: Proces
         if (!isWritableByOthers(folder) && findControlSocket(folder) === "socket" && (await workerReportsReady(folder)))
           return true;
     } catch {
-      // The full command reports the problem.
+      // Ignore the error, because the complete `plenum status --probe` reports the problem.
     }
   }
   return false;
@@ -46,7 +46,7 @@ export function listSubfolders(folder: string): readonly string[] {
   }
 }
 
-/** Refuses such a folder, because another user could respond in place of the worker. */
+/** In a folder that other users can write to, another user could respond in place of the worker. */
 function isWritableByOthers(folder: string): boolean {
   return process.platform !== "win32" && (statSync(folder).mode & 0o022) !== 0;
 }

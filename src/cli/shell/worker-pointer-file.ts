@@ -51,7 +51,7 @@ export function* trustedPointers(configFile: string): Generator<WorkerPointer> {
     try {
       if (!isRuntime || isPrivateFolder(dirname(file))) yield* readTrustedPointer(file, configFile);
     } catch {
-      // The pointer is missing or unreadable.
+      // Ignore a pointer that is missing or unreadable.
     }
   }
 }
@@ -89,7 +89,7 @@ function removeFileIfPresent(file: string): void {
   try {
     rmSync(file, { force: true });
   } catch {
-    // The folder is read-only, so nothing is there.
+    // Ignore the error: in a read-only folder, Plenum has written no pointer.
   }
 }
 

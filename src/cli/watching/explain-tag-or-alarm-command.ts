@@ -85,7 +85,7 @@ async function explainTag(state: SourceWithStore, stored: StoredObject<Tag>, wor
     value: value ?? null,
     quarantine: quarantine ?? null,
     leftOut: leftOut ?? null,
-    /** Next and last requests, which only the worker knows. */
+    /** Next and last requests of the tag, which only the running worker knows. */
     work: worker.kind === "open" ? await requestTagActivity(worker.socket, source, id, signal) : null,
     worker: worker.kind,
     history: tagLedgers.map(({ rules, total, ledger }) => ({

@@ -67,7 +67,7 @@ export function define(silence: Command, context: CliContext): void {
     });
 }
 
-/** Ends a silence. In a fleet, ends the copy of each source, and the holders of the sources emit the end. */
+/** Ends a silence. In a fleet, ends the copy of each source; the members that hold the sources emit the end. */
 function endSilenceEverywhere(config: Config, id: string, at: string): Promise<boolean> {
   const endSilenceInStore = config.state.postgres === undefined ? endSilence : shortenSilence;
   return changeSourceStores(config, async (parts) => {

@@ -103,7 +103,7 @@ interface MoveStateOptions {
   readonly allowPlain?: true;
 }
 
-/** With more sources, the rows of each source are listed only with --json. */
+/** With more sources than this, the rows of each source are printed only with --json. */
 const MAX_PRINTED_SOURCES = 5;
 
 function defineMoveCommand(state: Command, context: CliContext): void {

@@ -43,7 +43,7 @@ function killSwitchOfFile(context: CliContext, file: string, folder: string): Wr
     );
     return combineKillSwitches(otherFolders.map(killSwitchOfFolder));
   };
-  // A search for a worker that hangs takes seconds, so the folder of the file comes first.
+  // Use the configured folder first, because the search for other folders takes seconds if a worker hangs.
   return {
     stop: async (by) => [...(await ownKillSwitches.stop(by)), ...(await (await findOtherKillSwitches()).stop(by))],
     async resume() {
@@ -99,7 +99,7 @@ function killSwitchOfFolder(folder: string): WriteControls {
   };
 }
 
-/** Stops all members: each reads the database once a second, and writes nothing while it cannot. */
+/** Stops all members: each member reads the database once a second, and writes no tags while that fails. */
 function killSwitchOfDatabase(state: Pick<Config, "state">): WriteControls {
   return {
     async stop(by) {

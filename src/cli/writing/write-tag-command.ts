@@ -119,7 +119,7 @@ function parseTagValue(text: string): TagScalar {
 
 const POLL_INTERVAL_MS = 250;
 const RESULTS_PER_POLL = 200;
-/** A command is valid for at most 300 s; the rest is for reading the tag back. */
+/** Waits for the result: a command is valid for at most 300 s, and reading the tag back takes up to a minute. */
 const COMMAND_RESULT_TIMEOUT_MS = 6 * 60_000;
 
 type CommandResultWatch = Awaited<ReturnType<typeof watchCommandResults>>;

@@ -1,6 +1,6 @@
 /**
- * Member for the assignment, which all members compute alike without a leader. A source moves only if its holder must lose
- * it or does not reach its service, or if the holder has two more sources than another member.
+ * Member to which sources can be assigned. All members compute the same assignment, without a leader. A source moves
+ * only if its holder drains, stops or does not reach the service, or has two more sources than another member.
  */
 export interface MemberCandidate {
   readonly name: string;
@@ -22,9 +22,9 @@ interface MemberLoad {
   readonly name: string;
   readonly unable: ReadonlySet<string>;
   readonly reach: ServiceReachBySource;
-  /** True if another member reaches a service that this member does not reach. */
+  /** True if another member reaches a monitoring service that this member does not reach. */
   readonly isCutOff: boolean;
-  /** Sources that are assigned to the member; the last of them is moved first. */
+  /** Sources that are assigned to the member; the last source in this list moves to another member first. */
   readonly sources: string[];
 }
 
@@ -68,7 +68,7 @@ export function isServiceReached(reach: ServiceReachBySource, source: string): b
 const canReachService = ({ reach, isCutOff }: MemberLoad, source: string) =>
   isServiceReached(reach, source) || (reach[source] === undefined && !isCutOff);
 
-/** Prefers members that reach the service, then the member with the fewest sources. Returns false without a candidate. */
+/** Prefers members that reach the service, then the fewest sources. Returns false if no member can poll the source. */
 function assignToLeastLoadedMember(loads: readonly MemberLoad[], source: string): boolean {
   const capableMembers = loads.filter(({ unable }) => !unable.has(source));
   const membersReachingService = capableMembers.filter((load) => canReachService(load, source));

@@ -243,7 +243,7 @@ async function updateMember(database: StateDatabase, me: MemberSession, columns:
   await database.transact([{ text, values: [me.name, me.incarnation, ...values] }, database.notify(FLEET_TOPIC)]);
 }
 
-/** Returns the sources that it took. Skips locked rows, and sources that a quicker member took (another epoch). */
+/** Takes free sources and returns them, except locked rows and sources that a quicker member took (another epoch). */
 export async function takeFreeSources(database: StateDatabase, me: MemberSession, wanted: readonly FleetSourceRow[]) {
   const [source, takeover] = [database.table("source"), database.table("takeover")];
   const text = `

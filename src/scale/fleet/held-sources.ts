@@ -47,7 +47,7 @@ interface MutableHolding extends SourceHolding {
 }
 
 const LOST_LEASE_STOP_TIMEOUT_MS = 5_000;
-/** Additional time for a source's work to stop after its deadline. */
+/** After its deadline, the work for a source gets this additional time to stop. */
 const SOURCE_STOP_GRACE_MS = 500;
 
 /**
@@ -181,7 +181,7 @@ export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log) {
       const write = () => log[level]({ ...fields, count: sources.length, sources: sources.toSorted() }, text);
       pendingLogLines.set(key, { write, sources, atMs: clock.monotonic() });
     },
-    /** Writes lines that got no new source for 2 s, or all lines at the end. */
+    /** Writes each log line to which no source was added for 2 s; at the end, writes all log lines. */
     flush(isEnd = false): void {
       for (const [key, { write, atMs }] of pendingLogLines) {
         if (!isEnd && clock.monotonic() - atMs < HANDOVER_LOG_WAIT_MS) continue;

@@ -14,8 +14,8 @@ import {
 } from "./shared-json-document.ts";
 
 /**
- * Kill switch in the database. Members read it every second, and treat it as thrown after two seconds without a read. The
- * member that throws the switch stops at once, and retries until the switch is stored.
+ * Kill switch for tag writes, in the database. Members read the switch every second, and stop writing after two seconds
+ * without a read. The member that throws the switch stops at once, and retries until the switch is stored.
  */
 export interface FleetKillSwitch extends WorkerService {
   readonly remedy: string;

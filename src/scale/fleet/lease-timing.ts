@@ -23,7 +23,7 @@ export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T
 }
 
 /**
- * Time for which a member may rely on its leases, in measured time: another member never takes over earlier.
+ * Measures for how long a member may rely on its leases. No other member takes the sources earlier.
  *
  *   member     sent ├──────── 8 s of trust ────────┤ ends
  *   database        ·  written ├──────────── 9 s ──────────┤ others may take
@@ -32,10 +32,10 @@ export function createLeaseExpiryTimer(clock: Clock, ttlMs: number, marginMs: nu
   let lastSentAt: TimeReading | null = null;
   return {
     renewed(sent: TimeReading): void {
-      // Responses may arrive in another order than the requests.
+      // Keep the latest request, because responses may arrive in another order than the requests.
       if (lastSentAt === null || sent.monotonicMs > lastSentAt.monotonicMs) lastSentAt = sent;
     },
-    /** Returns the milliseconds for which no other member can hold this member's sources; 0 when the trust has ended. */
+    /** Returns the milliseconds for which no other member can hold this member's sources; 0 after that. */
     leftMs: () => (lastSentAt === null ? 0 : Math.max(0, ttlMs - marginMs - elapsedMs(clock, lastSentAt))),
   };
 }

@@ -9,11 +9,11 @@ const FAILURES_UNTIL_UNREACHABLE = 2;
 const HEALTH_CHECK_DELAY_MS = 2_000;
 const MAX_HEALTH_CHECKS = 5;
 const HEALTH_CHECK_BACKOFF = { firstMs: 10_000, maxMs: 60_000 };
-/** A handed-over source is not taken back for this time, even if its health check succeeds. */
+/** For this time after a handover, a member does not take the source back, even if the health check succeeds. */
 const SOURCE_RETURN_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
 const TRIAL_HANDOVER_BACKOFF = { firstMs: 60_000, maxMs: 1_800_000 };
 const TRIAL_HANDOVER_LIMIT_MS = 60_000;
-/** After a successful trial handover, the other sources may follow within this time. */
+/** After a successful trial handover of one source, the other sources may be handed over within this time. */
 const FOLLOW_UP_HANDOVER_WINDOW_MS = 60_000;
 
 const NEVER_PLANNED_MS = Number.POSITIVE_INFINITY;

@@ -39,7 +39,7 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
   let readRequestCount = 0;
   let appliedRequestNumber = 0;
 
-  /** Ignores the response of an earlier request, because responses may arrive in another order. */
+  /** Ignores the response of an earlier read, because responses may arrive in another order than the reads. */
   function applyDocumentBody(requestNumber: number, next: string | null): void {
     if (requestNumber < appliedRequestNumber) return;
     appliedRequestNumber = requestNumber;

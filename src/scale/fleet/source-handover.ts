@@ -22,7 +22,7 @@ import type { ServiceReachability } from "./service-reachability.ts";
 /** Limits simultaneous starts, so that a member that joins a moment later gets its share of the sources. */
 const MAX_STARTING_SOURCES = 8;
 const MAX_STEP_INTERVAL_MS = 30_000;
-/** Time to end the work for a source whose service this member does not reach. */
+/** Time limit for ending the work for a source whose service this member does not reach. */
 const UNREACHED_SERVICE_STOP_MS = 1_000;
 const LOCKED_ROW_RETRY_MS = 250;
 
@@ -77,7 +77,7 @@ export function createSourceHandover(options: {
       .slice(0, Math.max(0, MAX_STARTING_SOURCES - startingCount));
     if (freeSourcesToTake.length === 0 || trust.leftMs() === 0) return true;
     const takenSources = await ask(takeFreeSources(database, me, freeSourcesToTake));
-    // A stopping member signs off, which frees its sources.
+    // Start no taken source during a stop: the member then ends its session, which frees all its sources.
     if (signal.aborted) return true;
     for (const { source, epoch, from, reason } of takenSources) {
       log.debug({ source, epoch, from, reason }, "a source was taken");

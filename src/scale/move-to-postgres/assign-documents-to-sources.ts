@@ -67,7 +67,7 @@ interface StoredIncident {
   readonly into?: unknown;
 }
 
-/** Divides a document set among the sources; the first source gets documents without an owner. Null: unknown set. */
+/** Divides a document set among the sources; null for an unknown set. The first source gets ownerless documents. */
 export function assignDocuments(set: string, documents: readonly StoredDocument[], sources: readonly string[]) {
   const [first = ""] = sources;
   const configuredNames = new Set(sources);

@@ -185,7 +185,7 @@ export function readStateRows(options: FolderReaderOptions) {
   }
 
   function* gapsAndAges(): Generator<MovedRow> {
-    // Gaps have no source, so the first source gets them.
+    // A recorded gap in delivery belongs to no source, so the first source gets all gaps.
     for (const gap of query("select sink, reason, first_time, last_time, count, at_ms, told_ms from gap order by id")) {
       yield ["gap", first, { ...gap }];
     }

@@ -28,7 +28,7 @@ const EVENT_SEARCH_TIMEOUT_MS = 60_000;
 export function createEventLog(source: string, query: RunPostgresQuery, isLeaseHolder: boolean) {
   const logTail = createEventLogTail();
   let end: number | null = null;
-  /** Counts resets of the cache, so that the result of an earlier query is not cached after a reset. */
+  /** Number of cache resets, so that a query that began before a reset does not fill the cache after the reset. */
   let cacheResetCount = 0;
   /** Highest known position of an urgent event, to save queries: every sink reads urgent events before each batch. */
   let lastUrgentPosition = Number.POSITIVE_INFINITY;
@@ -58,7 +58,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
   function noteCommitted(appending: PreparedEventAppend, [reply]: readonly EventAppendReplyRow[]): EventAppendResult {
     const { before = 0, newEvents = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
     const knownEventIds = listKnownEventIds(appending, new_ordinals);
-    // Another process has appended events that the cached tail lacks.
+    // Another process has appended events that the cache of the latest events lacks.
     if (end !== null && end !== before) forgetCachedEvents();
     if (isLeaseHolder) {
       let position = before;
@@ -202,7 +202,7 @@ export type EventLog = ReturnType<typeof createEventLog>;
 export interface PreparedEventAppend {
   readonly statement: SqlStatement;
   readonly events: readonly Event[];
-  /** The first event of each id. */
+  /** Events to insert: of several events with the same id, only the first. */
   readonly rows: readonly { readonly event: Event; readonly body: string }[];
 }
 

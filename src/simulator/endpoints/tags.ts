@@ -63,7 +63,7 @@ export const read: Endpoint = {
   },
 };
 
-/** A read of several tags takes as long as the slowest gateway. */
+/** A read of several tags takes as long as the response of the slowest gateway. */
 function computeReadDurationMs({ context, nowMs }: ApiCall, tags: readonly Tag[]): number {
   const { latency_ms, jitter_ms, offline_delay_ms, gateway_delay_ms } = context.options.reads;
   const gatewayDelaysMs = [...new Set(tags.map((tag) => tag.gatewayId))].flatMap((gatewayId) => [

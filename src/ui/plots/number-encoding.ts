@@ -83,13 +83,13 @@ function unsignedToSigned(value: number): number {
   return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
 }
 
-/** Numbers with more decimals are stored as floats; otherwise 21.3 is stored as the whole number 213. */
+/** Numbers with more decimals than this are stored as floats; other numbers as whole numbers, 21.3 as 213. */
 const MAX_DECIMALS = 6;
 const FLOAT_COLUMN_MARK = MAX_DECIMALS + 1;
 /** Limits scaled numbers, so that the difference of two of them is a valid signed number. */
 const MAX_SCALED_NUMBER = MAX_SIGNED_NUMBER / 4;
 
-/** Writes the number of decimals and returns a function that writes a value as its difference from the last. */
+/** Writes the number of decimals and returns a function that writes the difference to the previous value. */
 export function writeNumbers(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
   const decimals = fewestExactDecimals(values);
   let previousScaledNumber = 0;

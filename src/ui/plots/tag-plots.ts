@@ -31,7 +31,7 @@ export function createTagPlots({ store, source }: { readonly store: RingDocument
     async load(nowMs: number): Promise<void> {
       const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, HEADER_KEY);
       if (header === undefined) {
-        // Without the number of groups, no chunk can be assigned to its tags.
+        // Without the header, the tags of the stored chunks are unknown, so delete all chunks.
         const staleDocumentKeys = [...(await store.documents(set)).keys()];
         if (staleDocumentKeys.length > 0) await store.commit({ documents: [{ set, remove: staleDocumentKeys }] });
         return;
@@ -75,7 +75,7 @@ function dayNumberOf(ms: number): number {
 
 /** A chunk of 50 tags has less than 1,000 bytes, so SQLite needs no overflow page for the chunk. */
 const TAGS_PER_GROUP = 50;
-/** After 33 days without a reading, the rings have no data of the tag, so its index may be reused. */
+/** After 33 days without a reading, no stored data of a tag is left, so another tag may get its index. */
 const INDEX_REUSE_DAYS = 33;
 
 /** Stored ids of up to 50 tags in the order of their indexes. `days`: last day with a reading, in days since 1970. */
@@ -119,7 +119,7 @@ export function createTagIndexes() {
       const [from, to] = [group * TAGS_PER_GROUP, (group + 1) * TAGS_PER_GROUP];
       return { ids: ids.slice(from, to), days: lastReadDays.slice(from, to) };
     },
-    /** Loads the tag ids of a group; if they are not stored, the numbers of the group stay unused. */
+    /** Loads the tag ids of a group; if no ids are stored, the numbers of the group stay unused. */
     load(group: number, packed: PackedTagIndexes | undefined, today: number): void {
       if (packed === undefined) ids.length = Math.max(ids.length, (group + 1) * TAGS_PER_GROUP);
       for (const [n, id] of packed?.ids.entries() ?? []) {
@@ -136,7 +136,7 @@ export function createTagIndexes() {
 
 type RingDocumentStore = Pick<Store, "commit" | "document" | "documents">;
 
-/** While writes fail, the oldest time range in memory is dropped beyond this number of ranges. */
+/** While writes fail, memory holds at most this number of unwritten time ranges; older ranges are dropped. */
 const MAX_UNWRITTEN_TIME_RANGES = 12;
 
 interface TagDataChunk<T> {
@@ -146,7 +146,7 @@ interface TagDataChunk<T> {
 }
 
 /**
- * A new chunk overwrites the chunk from one ring length ago, so the stored data never grows and needs no cleanup.
+ * Ring of stored chunks: a new chunk overwrites the oldest chunk, so the stored data never grows and needs no cleanup.
  *   time range  … 06:00  06:10  06:20 …         one chunk of 50 tags each
  *   key           "0 s12" "0 s13" "0 s14"       group, letter, number of the range modulo the ring's length
  */

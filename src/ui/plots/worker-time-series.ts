@@ -76,10 +76,10 @@ interface StoredAlarmCounts {
 
 const RAISED_ALARMS_KEY = "raised";
 const ALARM_COUNT_RETENTION_MS = 31 * 86_400_000;
-/** Numbers of latest alarm events to read, until one of them was counted before. */
+/** Reads the latest 50 alarm events, then more, until the read events include an event that is counted already. */
 const ALARM_EVENT_READ_LIMITS = [50, 1_000, 50_000];
 
-/** Counts raised alarms by UTC day, because the event log deletes events sooner than after a plotted month. */
+/** Stores the number of raised alarms of each UTC day, because the event log may be shorter than the plotted month. */
 export function createRaisedAlarmCounts(
   set: string,
   store: Pick<Store, "commit" | "document"> & { readonly outbox: Pick<Store["outbox"], "latest"> },
@@ -140,7 +140,7 @@ export interface RefusedRequest {
 
 const REFUSED_REQUESTS_KEY = "refused";
 const MAX_REFUSALS = 50;
-/** A refusal is not stored again within this time, so that an outage does not displace all others. */
+/** An equal refusal is not stored again within this time, so that an outage does not displace all other refusals. */
 const REPEATED_REFUSAL_MS = 3_600_000;
 
 /** Holds the latest requests of each source that the service refused or failed. */

@@ -85,7 +85,7 @@ export function proposeChoices(
   return choicesForIntervalStep(lowStep);
 }
 
-/** Chooses the interval of history requests: a longer one costs fewer requests and loses no value. */
+/** Chooses the interval of history requests: a longer interval costs fewer requests and loses no value. */
 export function historyPollMs(tags: number): number {
   if (tags > 4_000) return DAY_MS;
   return tags > 1_000 ? 6 * HOUR_MS : HOUR_MS;

@@ -65,7 +65,7 @@ const FREE_PASSWORD_GUESSES = 5;
 const GUESS_FORGET_MS = 30_000;
 /** Limits the counted guesses, so that an attack of hours does not delay the address for hours. */
 const MAX_COUNTED_GUESSES = 10;
-/** Each further wrong password adds this delay, which stays below the 5 s that the page waits. */
+/** Each further wrong password adds this to the delay, whose maximum is below the 5 s for which the page waits. */
 const GUESS_DELAY_STEP_MS = 1_000;
 const MAX_GUESS_DELAY_MS = 4_000;
 /** Beyond this number of addresses, the address with the fewest wrong passwords is removed first. */

@@ -74,7 +74,7 @@ function commandsFromAudit(records: readonly LogRecord<AuditRecord>[]): readonly
         words: stateText(step, detail),
       });
     } else if (row !== undefined && step !== "not-restored" && step !== "duplicate") {
-      // `duplicate` rejects another command with the same id.
+      // A record `duplicate` belongs to another command with the same id, which was rejected.
       rowById.set(commandId, { ...row, state: step === "seconded" ? row.state : step, words: stateText(step, detail) });
     }
   }

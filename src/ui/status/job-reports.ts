@@ -21,7 +21,7 @@ export type JobDueTimes = ReadonlyMap<string, JobDueTime | "off">;
 
 const FIRST_POLL_WAIT_MS = 3 * 60_000;
 
-/** Ages use the monotonic clock, because the wall clock jumps when a suspended machine resumes. */
+/** Computes ages by the monotonic clock, because the wall clock jumps when a suspended machine resumes. */
 export function jobReports(options: {
   readonly polls: ReadonlyMap<string, StoredJob>;
   /** Last successful polls since the start; the stored polls can be a minute old. */
@@ -30,7 +30,7 @@ export function jobReports(options: {
   readonly newestValue?: string | null;
   readonly dueTimes: JobDueTimes;
   readonly started: PollTime | null;
-  /** Monotonic time of the last page of the first inventory, which polls that never succeeded wait for. */
+  /** Monotonic time of the first inventory's last page. Earlier, a poll that never succeeded is not late. */
   readonly inventoryMs?: number | null;
   readonly now: PollTime;
 }): readonly JobReport[] {
@@ -43,7 +43,7 @@ export function jobReports(options: {
     return storedTime !== null && started !== null && Date.parse(storedTime) < started.atMs ? storedTime : null;
   }
 
-  /** Returns the milliseconds until a job is late; negative for a late job, null for one that is never late. */
+  /** Returns the milliseconds until a job is late; negative for a late job, null for a job that is never late. */
   function msUntilJobIsLate(dueTime: JobDueTime, last: PollTime | undefined, stored: string | null): number | null {
     const msUntilDueAfter = (lastMs: number, elapsedMs: number) => {
       const dueAtMs = dueTime(lastMs);

@@ -179,7 +179,7 @@ export function pageActionRoutes({ actions, answers, config, log, outbox }: Page
     });
   }
 
-  /** {source, tag, value, expect?}: through the gate, as `plenum write`. → {id} or {message} with 4xx */
+  /** Body {source, tag, value, expect?}: checked as in `plenum write`. Response {id}, or {message} with status 4xx. */
   post("/write", TagWriteBody, async ({ expect = null, source, tag: tagId, value }, context) => {
     if (!answers.sources.includes(source)) return respondUnknownSource(context, answers, source);
     const notReadyReason = actions.notReady();
@@ -192,7 +192,7 @@ export function pageActionRoutes({ actions, answers, config, log, outbox }: Page
     return context.json({ id, message: row?.words ?? UNRECORDED_WRITE_MESSAGE }, 409);
   });
 
-  /** {name, ids?: string[]}: sends dead letters of a sink again. → {again: number} */
+  /** Body {name, ids?: string[]}: sends dead letters of a sink again. Response {again: number}. */
   post("/sink/retry", DeadLetterRetryBody, async ({ ids, name }, context) => {
     if (!(await answers.sinkNames()).includes(name)) return context.json({ message: "There is no such sink." }, 404);
     const resentCount = await outbox.resendDeadLetters(name, ids?.map(Number) ?? "all");

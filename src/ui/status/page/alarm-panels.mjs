@@ -25,7 +25,7 @@ const MAX_ALARMS = 1000;
 const MAX_LISTED_SILENCES = 100;
 const ALARM_DAYS_POLL_MS = 60_000;
 
-/** Polls active alarms of all sites, or of one ({ source, id }). `more` shows more alarms; null if there are none. */
+/** Polls active alarms of all sites (null) or of one ({ source, id }). `more()` shows more; null at the maximum. */
 export function usePolledAlarms(site, priority, everyMs) {
   const [limit, setLimit] = useState(INITIAL_ALARM_COUNT);
   const query = {

@@ -141,7 +141,7 @@ export function CommandHint({ name, label, command, kind = "mute" }) {
 
 /**
  * Keeps rows at their positions while the pointer or the focus is among them; only their contents change. `hasMoved`: a newer order
- * exists, which `renew` applies. Another `question` is another list. `version` changes with the order.
+ * exists, which `renew` applies. A new `question` begins a new list. `version` changes with the order.
  */
 export function useHeldOrder(rows, keyOf, question) {
   const orderHeldBy = useRef({ pointer: false, focus: false });

@@ -4,7 +4,7 @@ import { agoText, at, fullTimeText, untilText } from "/language.mjs";
 /** The worker's time, which continues by the browser's clock while the worker does not respond. */
 
 const REDRAW_INTERVAL_MS = 2000;
-/** Before the page is redrawn, it waits at most this long for requests to start and for responses. */
+/** Before a redraw, the page waits for requests to start, then for their responses, each at most this long. */
 const REQUEST_START_WAIT_MS = 50;
 const MAX_RESPONSE_WAIT_MS = 1000;
 let workerAheadMs = 0;
