@@ -116,9 +116,10 @@ async function play(seed: number): Promise<CampaignResult> {
     return { user: { id: 1, name: "", email: "" }, name: "trial", expiresAt: null, sites, abilities };
   }
 
-  async function fail(signal: AbortSignal): Promise<never> {
-    judge.trouble();
-    if (death.name === "never answers") await clock.sleep(READ_DEADLINE_MS, signal);
+  async function fail(signal: AbortSignal, latencyMs = 0): Promise<never> {
+    judge.trouble("late");
+    if (death.name === "never answers") await clock.sleep(Math.max(0, READ_DEADLINE_MS - latencyMs), signal);
+    judge.trouble("failed");
     throw DEATHS[death.name]();
   }
 
@@ -126,9 +127,9 @@ async function play(seed: number): Promise<CampaignResult> {
     requests += 1;
     const latencyMs = 40 + below(200) + slowMs;
     // The first slow reply cannot be told from none.
-    if (slowMs > 0) judge.trouble();
+    if (slowMs > 0) judge.trouble("late");
     await clock.sleep(latencyMs, signal);
-    if (faults.has("the service is dead") || faults.has("only reads fail")) await fail(signal);
+    if (faults.has("the service is dead") || faults.has("only reads fail")) await fail(signal, latencyMs);
     if (faults.has("the quota is used up")) throw new Throttled("429", 20_000);
     if (latencyMs > READ_DEADLINE_MS) throw new Retryable("The service did not answer in time.");
     const isForbidden = (id: string) => refusedTags.has(id) || lost.sites.has(siteOf(id));
@@ -137,7 +138,7 @@ async function play(seed: number): Promise<CampaignResult> {
     const readings = group
       .filter((id) => !leftOutTags.has(id))
       .map((id) => ({ ...tagNamed(id), value: offlineSites.has(siteOf(id)) ? null : below(3) }));
-    if (readings.length < group.length) judge.trouble();
+    if (readings.length < group.length) judge.trouble("late");
     judge.replied(readings.map(({ id }) => id));
     return { readings, receivedAtMs: clock.now(), latencyMs };
   }
@@ -150,7 +151,7 @@ async function play(seed: number): Promise<CampaignResult> {
         try {
           return await answer(group, signal);
         } catch (error) {
-          if (!(error instanceof OrderlyStop)) judge.trouble();
+          if (!(error instanceof OrderlyStop)) judge.trouble("failed");
           throw error;
         }
       }),

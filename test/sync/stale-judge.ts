@@ -77,7 +77,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
   let maxStretchFactor = 1;
   let isWorkerUp = false;
   let isSinkUp = true;
-  const times = { changedMs: 0, startedMs: 0, troubleMs: Number.NEGATIVE_INFINITY };
+  const times = { changedMs: 0, startedMs: 0, troubleMs: Number.NEGATIVE_INFINITY, failedMs: Number.NEGATIVE_INFINITY };
   const wallOffsetMs = () => clock.now() - clock.monotonic();
 
   function note(rule: string, id: string, text: string): void {
@@ -121,7 +121,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
     if (isLate && before?.isAgeUnknown === false && ageMs < readClass.every + 2 * SLOT_MS - 1)
       note("no value in time is stale", id, `${reason} ${Math.round(ageMs)} ms after its reading`);
     const deadSinceMs = service.deadSinceMs();
-    const isAnswering = deadSinceMs === null || nowMs - deadSinceMs < DEAD_MS || times.troubleMs < deadSinceMs;
+    const isAnswering = deadSinceMs === null || nowMs - deadSinceMs < DEAD_MS || times.failedMs < deadSinceMs;
     const isTrue = {
       "out-of-scope": () => !service.knownSites().has(siteId),
       "no-ability": () => !service.knownAbilities().includes("read:tags"),
@@ -137,8 +137,10 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
   return {
     problems,
     counts: () => Object.fromEntries([...staleCounts].map(([reason, count]) => [`values stale: ${reason}`, count])),
-    trouble(): void {
+    /** Notes that the service answers late, or with a failure. */
+    trouble(kind: "late" | "failed"): void {
       times.troubleMs = clock.monotonic();
+      if (kind === "failed") times.failedMs = clock.monotonic();
     },
     replied(ids: readonly string[]): void {
       for (const id of ids) repliedMs.set(id, clock.monotonic());
