@@ -37,7 +37,7 @@ export interface RequiredSinkMethods {
 export interface SinkDeliveryMethods {
   /** The server replaces a repeated event, e.g. a retained message, so a crash may repeat up to 100 events. */
   readonly toleratesRepeats?: true;
-  /** All events stay in commit order, e.g. for a file. Other sinks get alarms and results of commands before values. */
+  /** True keeps all events in commit order, e.g. for a file. In other sinks, alarms and commands overtake values. */
   readonly strictOrder?: true;
   /** Does work without new events, e.g. repeats alarms. Called after `open`, and again after the returned time. */
   tick?(signal: AbortSignal): Promise<TickResult>;
@@ -156,7 +156,7 @@ export interface AlarmView {
   readonly source: string;
   readonly alarm: Alarm;
   readonly episode: string;
-  /** The episode has ended in the states `resolved` and `vanished`. */
+  /** State of the alarm's episode; `resolved` and `vanished` are ended episodes. */
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
 }
 
@@ -282,7 +282,7 @@ export interface StoreSharedBySinks {
   readonly path: readonly string[];
   /** Ends the message "The sinks a and b would …", e.g. `write the same files: give one of them another folder`. */
   readonly consequence: string;
-  /** Two sinks may share the store when their filters select different events. */
+  /** True if two sinks may share the store when their filters select different events. */
   readonly allowsDistinctFilters?: true;
 }
 
@@ -291,9 +291,9 @@ export interface ConnectorDefinition<C = unknown> {
   /** Description of the connector in one line, for `plenum check` and the documentation. */
   readonly summary: string;
   readonly Config: ZodType<C>;
-  /** Default waits between attempts to deliver a rejected event. If absent, it is retried until it is deleted. */
+  /** Default waits between attempts to deliver a rejected event; absent: it is retried until retention removes it. */
   readonly scheduleMs?: readonly number[];
-  /** The sink sends `BatchInfo.sequences`. Otherwise the configuration rejects `sequence: true`. */
+  /** True if the sink sends `BatchInfo.sequences`. Otherwise the configuration rejects `sequence: true`. */
   readonly carriesSequence?: true;
   /** Topic or query with which a person finds the event at the server; null when the server does not store it. */
   locateEvent?(config: C, event: Event, sinkState: Pick<SinkState, "get">): string | null | Promise<string | null>;

@@ -6,7 +6,7 @@
  * a time without an offset stays as received, so a missing `Z` means "offset unknown".
  */
 
-/** A building, or a group of buildings, as the service scopes tokens. */
+/** A building or a group of buildings; a token of the service may be limited to some sites. */
 export interface Site {
   /** The service's number of the site. */
   readonly id: number;
@@ -14,18 +14,18 @@ export interface Site {
   readonly displayName: string;
 }
 
-/** Alarm priority as the service states it: A (highest), B or C; an unknown letter is kept as it came. */
+/** Alarm priority of the service: A (highest), B or C; an unknown letter is kept. */
 export type AlarmPriority = string;
 
 /** The rule at the service that raises an alarm. */
 export interface AlarmTrigger {
   /** The service's number of the trigger. */
   readonly id: number;
-  /** Name of the trigger; mostly what people call the alarm. */
+  /** Name of the trigger; people usually use it as the name of the alarm. */
   readonly displayName: string;
-  /** Description of the watched condition; null when the record has none. */
+  /** Description of the condition that raises the alarm; null without a description. */
   readonly description: string | null;
-  /** A (highest), B or C; any other letter is kept as it came. */
+  /** Alarm priority: A (highest), B or C; an unknown letter is kept. */
   readonly priority: AlarmPriority;
   /** True when the trigger is switched on at the service. */
   readonly enabled: boolean;
@@ -33,55 +33,55 @@ export interface AlarmTrigger {
 
 /** The latest event that kept an alarm active. */
 export interface AlarmActivity {
-  /** The service's number of that event. */
+  /** The service's number of the event. */
   readonly id: number;
-  /** Object that raised it, as the service names it; usually a tag's name. */
+  /** The service's name of the object that raised the event; usually a tag's name. */
   readonly source: string;
-  /** Type of the event, as the service names it. */
+  /** The service's name of the event's type. */
   readonly type: string;
-  /** Field or tag that triggered it, as the service names it. */
+  /** The service's name of the field or tag that triggered the event. */
   readonly triggeredOn: string;
-  /** The number that triggered it; null where it was none. */
+  /** The number that triggered the event; null if no number did. */
   readonly value: number | null;
-  /** The text that triggered it; null where it was none. */
+  /** The text that triggered the event; null if no text did. */
   readonly textlistValue: string | null;
-  /** Time of the event; UTC when the service stated an offset. */
+  /** Time of the event; in UTC if the service stated an offset. */
   readonly triggeredAt: string;
 }
 
 /** An alarm, as the service shows it. */
 export interface Alarm {
-  /** The service's number of the alarm, as text. It stays over several episodes. */
+  /** The service's number of the alarm, as text. All episodes of an alarm have the same number. */
   readonly id: string;
   /** Site of the alarm. */
   readonly site: Site;
-  /** The rule that raised it. */
+  /** The rule that raised the alarm. */
   readonly trigger: AlarmTrigger;
-  /** `active` and `resolved` are the words the interface names; any other is kept and never read as resolved. */
+  /** `active`, `resolved`, or another word of the service, which never counts as resolved. */
   readonly status: string;
-  /** Object that raised it, as the service names it; usually a tag's name. */
+  /** The service's name of the object that raised the alarm; usually a tag's name. */
   readonly source: string;
   /** The service's description of the problem. */
   readonly description: string;
-  /** Start of this episode; UTC when the service stated an offset. */
+  /** Start of the alarm's current episode; in UTC if the service stated an offset. */
   readonly triggeredAt: string;
-  /** `triggeredAt` as the service wrote it, offset and all. */
+  /** `triggeredAt` in the service's own text, including the offset. */
   readonly triggeredAtRaw: string;
-  /** Time of the end as the service states it; null while it states none. */
+  /** End of the episode; null while the service states no end. */
   readonly resolvedAt: string | null;
-  /** `resolvedAt` as the service wrote it. */
+  /** `resolvedAt` in the service's own text. */
   readonly resolvedAtRaw: string | null;
-  /** Time until which the service waits before it ends the alarm; null while it does not wait. */
+  /** Time until which the service waits before ending the alarm; null while the service does not wait. */
   readonly recoveringUntil: string | null;
-  /** True when a person acknowledged it at the service. */
+  /** True when a person acknowledged the alarm at the service. */
   readonly acknowledged: boolean;
-  /** Name of that person; null when it is not acknowledged or the service states no name. */
+  /** Name of the person who acknowledged the alarm; null without an acknowledgement or a name. */
   readonly acknowledgedBy: string | null;
   /** Text of the acknowledgement; null when it is empty. */
   readonly acknowledgedMessage: string | null;
-  /** Time of the acknowledgement; UTC when the service stated an offset; null like `acknowledgedBy`. */
+  /** Time of the acknowledgement, in UTC if the service stated an offset; null without an acknowledgement or a time. */
   readonly acknowledgedAt: string | null;
-  /** The latest event that kept it active; null where the record has none. */
+  /** The latest event that kept the alarm active; null if the service states none. */
   readonly lastActiveEvent: AlarmActivity | null;
 }
 
@@ -95,21 +95,21 @@ export interface TagNames {
   readonly unitCode?: string;
 }
 
-/** A data point. `unit` and `description` are null where the building's engineers left them out. */
+/** A data point of a building, e.g. a sensor. `unit` and `description` are null if the engineers left them empty. */
 export interface Tag extends TagNames {
-  /** The service's number of the tag, as text: the key in every system. */
+  /** The service's number of the tag, as text: every receiver identifies the tag by this number. */
   readonly id: string;
   /** Name of the tag, as the engineers wrote it; not always unique in a site. */
   readonly displayName: string;
-  /** Description; null when it is empty. */
+  /** Description of the tag; null when empty. */
   readonly description: string | null;
-  /** The unit as the service writes it, such as `°C`; null where there is none. */
+  /** The unit in the service's spelling, such as `°C`; null without a unit. */
   readonly unit: string | null;
 }
 
 export type TagScalar = number | boolean;
 
-/** `null` means that the gateway could not read the device (interface, GET tags/read); it is never 0. */
+/** Value of a tag; null, never 0, if the gateway could not read the device (interface, GET tags/read). */
 export type TagValue = TagScalar | null;
 
 export interface TagReading extends Tag {
@@ -130,11 +130,11 @@ export const BUCKET_MS: Readonly<Record<Resolution, number>> = {
   "1mo": 30 * 24 * HOUR_MS,
 };
 
-/** Bucket of a logged series. `time` is the service's own stamp in UTC and the key of the bucket. */
+/** Bucket of a logged series: one value for a time span such as 5 minutes. `time` identifies the bucket. */
 export interface Measurement {
-  /** Begin of the bucket, as the service stamps it, UTC. */
+  /** Start of the bucket, as the service states it, UTC. */
   readonly time: string;
-  /** Number or boolean; null: the bucket has no value. */
+  /** Number or boolean; null if the bucket has no value. */
   readonly value: TagValue;
 }
 
@@ -153,20 +153,20 @@ export interface UnreadableTagLog {
   readonly said: string;
 }
 
-/** Last minus first over a period (interface, `scalar=1`); negative after a meter was reset, null when unknown. */
+/** Last minus first value of a meter in a period (interface, `scalar=1`); negative after a reset, null when unknown. */
 export interface TagTotal extends Tag {
   readonly total: number | null;
   /** Message with the service's own words when the returned total could not be read; `total` is null then. */
   readonly unreadable?: string;
 }
 
-/** A device in the building through which the service reaches the others. */
+/** A device in the building through which the service reaches the building's other devices. */
 export interface Gateway {
   /** The service's number of the gateway, as text. */
   readonly id: string;
   /** Name of the gateway. */
   readonly displayName: string;
-  /** Connection state; null when the record does not state one. */
+  /** True while the service reaches the gateway; null when the service does not state the connection. */
   readonly online: boolean | null;
   /** Version of the gateway's software. */
   readonly version: string | null;
@@ -174,17 +174,17 @@ export interface Gateway {
   readonly hardware: string | null;
   /** IP address in the building's network. */
   readonly ipAddress: string | null;
-  /** Location, as the engineers entered it. */
+  /** Location of the gateway, as the building's engineers entered it. */
   readonly location: string | null;
 }
 
-/** A device behind a gateway: a controller, a meter … */
+/** A device behind a gateway, e.g. a controller or a meter. */
 export interface Host {
   /** The service's number of the host, as text. */
   readonly id: string;
   /** Name of the host. */
   readonly displayName: string;
-  /** Description; null when it is empty. */
+  /** Description of the host; null when empty. */
   readonly description: string | null;
   /** Protocol, such as `modbus`. */
   readonly type: string | null;
@@ -194,7 +194,7 @@ export interface Host {
   readonly ip: string | null;
   /** Hardware (MAC) address of the host. */
   readonly macAddress: string | null;
-  /** Gateway that connects it; null when unknown. */
+  /** Gateway that connects the host; null when unknown. */
   readonly gateway: {
     /** The service's number of the gateway. */
     readonly id: number;
@@ -203,7 +203,7 @@ export interface Host {
   } | null;
 }
 
-/** A technical system of the building (FDV documentation): heating, main distribution, room automation … */
+/** A technical system of the building, e.g. heating, electrical distribution or room automation. */
 export interface System {
   /** The service's number of the system, as text. */
   readonly id: string;
@@ -211,26 +211,26 @@ export interface System {
   readonly code: string;
   /** Name of the system. */
   readonly displayName: string;
-  /** The trade, such as ventilation. */
+  /** Technical trade of the system, such as ventilation. */
   readonly discipline: string | null;
-  /** Description; null when it is empty. */
+  /** Description of the system; null when empty. */
   readonly description: string | null;
-  /** Location, as the engineers entered it. */
+  /** Location of the system, as the building's engineers entered it. */
   readonly location: string | null;
   /** Manufacturer. */
   readonly manufacturer: string | null;
   /** Year of installation. */
   readonly installedYear: number | null;
-  /** Maintenance notes, as the engineers entered them. */
+  /** Maintenance notes of the building's engineers. */
   readonly maintenanceNotes: string | null;
-  /** Number of the system's tags, as the service counts them. */
+  /** Number of the system's tags, as counted by the service. */
   readonly datapointsCount: number | null;
 }
 
 export interface TokenInfo {
   readonly user: { readonly id: number; readonly name: string; readonly email: string };
   readonly name: string;
-  /** Abilities of the token, such as `read:tags`; for `*`, all that the interface names. */
+  /** Abilities of the token, such as `read:tags`; a token with `*` gets all abilities of the interface. */
   readonly abilities: readonly string[];
   /** Time at which the token expires, UTC; null if the service states none. */
   readonly expiresAt: string | null;

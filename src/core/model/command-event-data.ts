@@ -1,8 +1,8 @@
 import type { TagValue } from "./building.ts";
 
-/** A command passed the gate and is in the journal; its one `command-result` follows. */
+/** A command passed all checks and was stored; exactly one `command-result` follows. */
 export interface CommandAccepted {
-  /** The id that the requester chose, or the one that was made for it. */
+  /** Id of the command, chosen by the requester or made by Plenum. */
   readonly commandId: string;
   /** The tag to be written. */
   readonly tagId: string;
@@ -10,17 +10,17 @@ export interface CommandAccepted {
   readonly requested: TagValue;
   /** Longest expected wait for the quota, in milliseconds, when the command was accepted. */
   readonly waitMs: number;
-  /** Requests that all writes of the message need at most: to read values before, to write and to read back. */
+  /** Maximum number of requests for all writes of the message: to read old values, to write, and to read back. */
   readonly messageRequests: number;
   /** Seconds until the last tag of the message is read back, as expected when the command was accepted. */
   readonly messageSeconds: number;
   /** The command is not sent after this time, UTC. */
   readonly expiresAt: string;
-  /** After this time the old value is put back, in milliseconds; null for a write that stays. */
+  /** Milliseconds until the old value is put back; null for a permanent write. */
   readonly forMs: number | null;
   /** True when a second person must approve the command before `expiresAt`. */
   readonly needsSecond: boolean;
-  /** Opaque text of the requester (MQTT 5 correlation data, base64), echoed; null where there is none. */
+  /** The requester's MQTT 5 correlation data (base64), returned unchanged; null without such data. */
   readonly correlation: string | null;
   /** Additional response topic of the requester (MQTT 5); null without one. */
   readonly replyTo: string | null;
@@ -39,9 +39,9 @@ export const COMMAND_OUTCOMES = [
 export type CommandOutcome = (typeof COMMAND_OUTCOMES)[number];
 
 export interface CommandResult {
-  /** The id that the requester chose, or the one that was made for it. */
+  /** Id of the command, chosen by the requester or made by Plenum. */
   readonly commandId: string;
-  /** The tag; null where the message named none. */
+  /** Id of the tag; null if the message named no tag. */
   readonly tagId: string | null;
   /** Outcome of the command; docs/commands.md explains each. */
   readonly outcome: CommandOutcome;
@@ -49,22 +49,22 @@ export interface CommandResult {
   readonly reason: string | null;
   /** Explanation for people. */
   readonly message: string;
-  /** The value that was to be written. */
+  /** The value that the command should write. */
   readonly requested: TagValue;
-  /** Value of the tag before the write; null when it was not read. */
+  /** Value of the tag before the write; null if the tag was not read. */
   readonly before: TagValue;
-  /** Value of the tag when it was read back; null when it was not. */
+  /** Value of the tag that was read after the write; null if the tag was not read. */
   readonly readBack: TagValue;
-  /** True in rehearsal mode: everything but the write was done. */
+  /** True in rehearsal mode, in which Plenum does everything except the write. */
   readonly rehearsal: boolean;
-  /** Opaque text of the requester (MQTT 5 correlation data, base64), echoed. */
+  /** The requester's MQTT 5 correlation data (base64), returned unchanged. */
   readonly correlation: string | null;
   /** Additional response topic of the requester (MQTT 5). */
   readonly replyTo: string | null;
 }
 
 /**
- * Length of the audit log, emitted with each write and once an hour. Keep one to detect a log that was emptied, cut or
+ * Length of the audit log, emitted with each write and once an hour. Keep one event to detect a log that was cut or
  * rewritten: `plenum audit verify --expect <records>:<head>`.
  */
 export interface AuditHead {
@@ -74,21 +74,21 @@ export interface AuditHead {
   readonly head: string;
 }
 
-/** A value that was written for a time is still in force, because the old one could not be put back. */
+/** A tag still has the value of a temporary write, because Plenum could not put the old value back. */
 export interface CommandNotRestored {
-  /** The command that wrote the value for a time. */
+  /** Id of the command that wrote the temporary value. */
   readonly commandId: string;
-  /** The tag that still has the timed value. */
+  /** Id of the tag that still has the temporary value. */
   readonly tagId: string;
   /** Last known value of the tag; null when unknown. */
   readonly inForce: TagValue;
-  /** Time of the timed write, UTC. */
+  /** Time at which the temporary value was written, UTC. */
   readonly since: string;
-  /** The old value, which should hold again since `dueAt`. */
+  /** The old value, which the tag should have had again at `dueAt`. */
   readonly wanted: TagValue;
   /** Time at which the old value should have been put back, UTC. */
   readonly dueAt: string;
-  /** Machine-readable reason of the last try, as in a `command-result`. */
+  /** Machine-readable reason of the last failed attempt, as in a `command-result`. */
   readonly reason: string;
   /** Explanation for people. */
   readonly message: string;

@@ -1,18 +1,18 @@
-/** One difference between the configuration that is in force and the file. */
+/** One difference between the configuration in force and the changed configuration file. */
 export interface ConfigChange {
-  /** Dotted, with the name of an entry where its list has names, e.g. `sources.main.read.rooms.every`. */
+  /** Path of the option, e.g. `sources.main.read.rooms.every`. */
   readonly path: string;
-  /** As written in the file; null without a value. A secret only shows that there was one. */
+  /** Value in force, in the file's notation; null without a value. A secret is hidden. */
   readonly before: string | null;
-  /** The same of the file; null where it was taken out. */
+  /** Value in the changed file; null if the option was removed. A secret is hidden. */
   readonly after: string | null;
-  /** `alone`: while the worker runs, and without disturbing the rest. `restart`: not before the next start. */
+  /** `alone`: the change takes effect while the worker runs. `restart`: the change waits for the next start. */
   readonly effect: "alone" | "restart";
-  /** How it takes effect, or why it cannot yet: half a sentence. */
+  /** How the change takes effect, or why the change waits, as a clause for people. */
   readonly how: string;
 }
 
-/** Who asked for a reload: the file was changed, the signal SIGHUP, or `plenum reload`. */
+/** Cause of a reload: a changed file, the signal SIGHUP, or `plenum reload`. */
 export type ReloadCause = "file" | "signal" | "command";
 
 /** The configuration was changed while the worker ran. */

@@ -1,4 +1,4 @@
-/** Number of an event among those offered to one sink: 1, 2, 3 … without a gap within an epoch. */
+/** Consecutive number of an event that was offered to one sink. Each new epoch starts at 1 again. */
 export interface EventNumber {
   readonly epoch: string;
   readonly number: number;

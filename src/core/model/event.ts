@@ -14,9 +14,9 @@ import type { SeriesBreak, SilentSensors, TagSystemsFact, TagValueFact } from ".
 
 /** Data by event kind. The id of an event derives from the source's facts, so it survives restarts and lost state. */
 export interface EventData {
-  /** A site became visible to the token; at the first start, every site. */
+  /** A site became visible to the token; at the first start, emitted for every site. */
   "site-added": { readonly site: Site };
-  /** A site has another name. */
+  /** The name of a site changed. */
   "site-changed": ChangedObject<{ readonly site: Site }>;
   /**
    * A site was missing from complete lists for `inventory.remove_after` (7 days) while the token saw it before and
@@ -25,55 +25,55 @@ export interface EventData {
   "site-removed": { readonly site: Site };
   /** A site is online, degraded or offline: at the first inventory, and at each change of the status or its reason. */
   "site-status-changed": SiteStatusFact;
-  /** A site's list shows a gateway that was not known; at the first start, every gateway. */
+  /** A site's list shows a new gateway; at the first start, emitted for every gateway. */
   "gateway-added": { readonly gateway: Gateway };
-  /** A field of a gateway differs; `online` has events of its own. */
+  /** A field of a gateway changed; changes of `online` have separate events. */
   "gateway-changed": ChangedObject<{ readonly gateway: Gateway }>;
-  /** As for sites: complete lists of its site did not show it for `inventory.remove_after`. */
+  /** Complete lists of its site did not show the gateway for `inventory.remove_after`. */
   "gateway-removed": { readonly gateway: Gateway };
   /** A gateway that was offline or of unknown state is online. */
   "gateway-online": GatewayFact;
   /** A gateway that was online or of unknown state is offline: devices behind it cannot be read. */
   "gateway-offline": GatewayFact;
-  /** A host (a device behind a gateway) is listed that was not known. */
+  /** A site's list shows a new host (a device behind a gateway). */
   "host-added": { readonly host: Host };
-  /** A field of a host differs. */
+  /** A field of a host changed. */
   "host-changed": ChangedObject<{ readonly host: Host }>;
   /** Complete lists of its site did not show the host for `inventory.remove_after`. */
   "host-removed": { readonly host: Host };
-  /** A technical system of a building is listed that was not known. */
+  /** A site's list shows a new technical system. */
   "system-added": { readonly system: System };
-  /** A field of a system differs. */
+  /** A field of a system changed. */
   "system-changed": ChangedObject<{ readonly system: System }>;
   /** Complete lists of its site did not show the system for `inventory.remove_after`. */
   "system-removed": { readonly system: System };
-  /** A tag is listed that was not known; at the first start, every tag. */
+  /** A list shows a new tag; at the first start, emitted for every tag. */
   "tag-added": { readonly tag: Tag };
-  /** A field of a tag differs. When that breaks its series, `series-break` is emitted as well. */
+  /** A field of a tag changed. If new values are not comparable with older ones, `series-break` is emitted as well. */
   "tag-changed": ChangedObject<{ readonly tag: Tag }>;
   /** Complete lists of its site did not show the tag for `inventory.remove_after`. */
   "tag-removed": { readonly tag: Tag };
-  /** The systems of the tag differ from the last event; only with `inventory.tags_of_systems`. */
+  /** The systems that list a tag changed; only with `inventory.tags_of_systems`. */
   "tag-systems-changed": TagSystemsFact;
-  /** The unit, name or systems of a tag changed: its values are not comparable with older ones. */
+  /** The unit, name or systems of a tag changed, so that its new values are not comparable with older ones. */
   "series-break": SeriesBreak;
 
-  /** An alarm episode begins: listed as active, or found over by the sweep between two polls (`late`). */
+  /** An alarm episode began. `late`: the episode also ended between two polls and was found later. */
   "alarm-raised": AlarmFact & {
-    /** True where it was met and not seen to begin: at the first look at a site, or `alarms.startup: announce`. */
+    /** True if the alarm was active already when Plenum first read its site, or with `alarms.startup: announce`. */
     readonly initial: boolean;
   };
-  /** The service itself states that the alarm is over; an absence alone never counts as this. */
+  /** The service states that the alarm ended; a mere absence from a list never counts as the end. */
   "alarm-resolved": AlarmFact;
   /** A person acknowledged the alarm, or acknowledged it again with another name, text or time. */
   "alarm-acknowledged": AlarmFact;
-  /** An acknowledgement was taken back. */
+  /** An acknowledgement of the alarm was withdrawn. */
   "alarm-unacknowledged": AlarmFact;
-  /** The service states a time up to which the alarm is recovering, or another one than before. */
+  /** The service states a new time until which the alarm is recovering. */
   "alarm-recovering": AlarmFact;
-  /** An active alarm was triggered again, or one that was over is active again as the same episode. */
+  /** An active alarm was triggered again, or an ended alarm is active again in the same episode. */
   "alarm-retriggered": AlarmFact;
-  /** Site, trigger, status, source, description or trigger time of an open alarm differ, or it stopped recovering. */
+  /** Site, trigger, status, source, description or trigger time of an open alarm changed, or its recovery stopped. */
   "alarm-changed": ChangedObject<AlarmFact>;
   /** Complete lists lack the alarm and the service does not return it on request: its end is unknown. */
   "alarm-vanished": AlarmFact;
@@ -81,50 +81,50 @@ export interface EventData {
   "alarm-out-of-scope": AlarmFact;
 
   /**
-   * A live value was read; with `on_change` only where it or its quality differs, or `max_silence` is over. Also emitted once
+   * A live value was read; with `on_change` only if value or quality changed, or after `max_silence`. Also emitted once
    * when a value becomes `stale`.
    */
   "tag-value": TagValueFact;
-  /** Closed buckets of a tag's log, each emitted once, and again with `revised` when a value differs. */
+  /** Ended buckets of a tag's log, each emitted once, and again with `revised` when a value changed. */
   "tag-history": TagHistoryFact;
   /** The total of a meter over a closed period (last value minus first). */
   "tag-total": TagTotalFact;
-  /** Every bucket of these UTC days is fetched or has no log: of a series (`tag`) or a site (`site`). */
+  /** Every bucket in a range of UTC days was fetched or has no log, for a series (`tag`) or a site (`site`). */
   "history-complete": SeriesCompleteFact | SiteCompleteFact;
-  /** A UTC day of a site is complete, after a look for late data; again with the next `revision` after a change. */
+  /** A UTC day of a site is complete and was read again for late data; each later change emits the next `revision`. */
   "day-sealed": DaySealedFact;
 
-  /** A command passed the gate and waits for a slot of the quota; its `command-result` follows. */
+  /** A command passed all checks and waits for the request quota; its `command-result` follows. */
   "command-accepted": CommandAccepted;
-  /** Outcome of a command, or the reason of its rejection: one per command. */
+  /** Outcome of a command, or the reason of its rejection; emitted once per command. */
   "command-result": CommandResult;
-  /** A value that was written for a time is still in force, because the old one could not be put back. */
+  /** A tag still has the value of a temporary write, because Plenum could not put the old value back. */
   "command-not-restored": CommandNotRestored;
-  /** Length and last hash of the audit log: with each write, and once an hour. */
+  /** Length and last hash of the audit log, emitted with each write and once an hour. */
   "audit-head": AuditHead;
 
   /** Report on sensors that seem dead, for each site and period (`silent_sensors.every`, 7 days), also when empty. */
   "silent-sensors": SilentSensors;
-  /** An agreed silence has begun. */
+  /** A period began in which people are not notified of certain alarms. */
   "silence-started": SilenceFact;
-  /** An agreed silence is over, at its time or because somebody ended it. */
+  /** A silence ended, at the agreed time or because a person ended the silence. */
   "silence-ended": SilenceFact;
 
-  /** The access token expires in 30, 14, 7 or 1 days or less; once for each of them. */
+  /** The access token expires in at most 30, 14, 7 or 1 days; emitted once for each of these limits. */
   "token-expiring": {
-    /** Time of expiry, UTC. */
+    /** Time at which the token expires, UTC. */
     readonly expiresAt: string;
-    /** Whole days until then. */
+    /** Whole days until the token expires. */
     readonly daysLeft: number;
   };
   /**
    * The service does not answer (subject `service`), refuses one job (subject `feature/<job>`), or does not show the
-   * token a site any more (subject `site/<id>`); once until it is back.
+   * token a site any more (subject `site/<id>`). Emitted once per loss.
    */
   "source-unavailable": {
-    /** Why, for a person, in the service's words where there are any. */
+    /** Reason for people, in the service's words if possible. */
     readonly reason: string;
-    /** Time of the detection, UTC. */
+    /** Time at which the loss was detected, UTC. */
     readonly since: string;
   };
   /** The subject of a `source-unavailable` event is available again. */
@@ -133,11 +133,11 @@ export interface EventData {
     readonly unavailableSince: string;
   };
   /**
-   * The worker is alive and events of this source get through: the heartbeat for somebody who notices its absence. Comes
-   * at the start and then every `heartbeat` (off by default). A sink never gets one that is older than its interval.
+   * Heartbeat: the worker runs and delivers events of this source, so a receiver can notice a missing heartbeat. Emitted
+   * at the start and then every `heartbeat` (off by default). A sink gets no heartbeat that is older than the interval.
    */
   "worker-alive": {
-    /** The configured interval, in seconds. */
+    /** The configured interval of heartbeats, in seconds. */
     readonly intervalSeconds: number;
     /** Version of the worker. */
     readonly version: string;
@@ -153,7 +153,7 @@ export interface EventData {
 export type EventKind = keyof EventData;
 
 type ChangedObject<T> = T & {
-  /** Names of the fields that differ, with the value before. */
+  /** Previous values of the changed fields, by the name of the field. */
   readonly before: Readonly<Record<string, unknown>>;
 };
 
@@ -166,28 +166,28 @@ export interface GatewayFact {
     /** The host's name. */
     readonly displayName: string;
   }[];
-  /** True when the site has no other gateway, so that every tag of the site is behind this one. */
+  /** True when the site has no other gateway, so that every tag of the site is behind this gateway. */
   readonly wholeSite: boolean;
 }
 
 export interface AlarmFact {
-  /** The alarm as the service shows it now. */
+  /** The alarm as the service showed it last. */
   readonly alarm: Alarm;
   /** Alarm id plus trigger time: one episode is one raise and one end. */
   readonly episode: string;
-  /** True when the event was found after the fact, by the sweep over resolved alarms. */
+  /** True when polls missed the event and a later read of the resolved alarms found it. */
   readonly late: boolean;
   /** True when a later episode of the alarm was emitted before, so that this episode is not the current state. */
   readonly superseded?: true;
-  /** The gateway that was offline at that moment, where one explains the alarm. */
+  /** Gateway that was offline at the time of the event and may explain the alarm. */
   readonly behindGateway: string | null;
   /** Messages and tickets of the alarm at receivers when the event happened; absent without any. */
   readonly tickets?: readonly {
     /** Name of the sink. */
     readonly sink: string;
-    /** Name at the receiver, such as `FM-112`; null without a name. */
+    /** Name of the message or ticket at the receiver, such as `FM-112`; null without a name. */
     readonly ticket: string | null;
-    /** Its web address; null without one. */
+    /** Web address of the message or ticket; null without an address. */
     readonly link: string | null;
   }[];
 }
@@ -202,20 +202,20 @@ export interface SiteStatusFact {
    * `degraded`: some gateways are offline. Else `online`.
    */
   readonly status: SiteStatus;
-  /** Why, for a person; null while the site is online. */
+  /** Reason of the status, for people; null while the site is online. */
   readonly reason: string | null;
-  /** Time since when the site has this status, UTC. */
+  /** Time at which the site got this status, UTC. */
   readonly since: string;
 }
 
 export interface DeliveryGap {
   /** Name of the sink that did not get the events. */
   readonly sink: string;
-  /** `age`: older than `state.max_age`. `size`: the log was full (`state.max_bytes`). */
+  /** `age`: the events were older than `state.max_age`. `size`: the log was full (`state.max_bytes`). */
   readonly reason: "age" | "size";
-  /** Time of the oldest of the events, UTC. */
+  /** Time of the oldest dropped event, UTC. */
   readonly firstTime: string;
-  /** Time of the newest of the events, UTC. */
+  /** Time of the newest dropped event, UTC. */
   readonly lastTime: string;
   /** Number of dropped events. */
   readonly count: number;
@@ -232,11 +232,11 @@ export interface Event<K extends EventKind = EventKind> {
   readonly subject: string;
   /** Time that the service states, otherwise the time of the request; ISO 8601 UTC. */
   readonly time: string;
-  /** CloudEvents extension attribute: the site's id as text; absent for facts about no single site. */
+  /** CloudEvents extension attribute: the site's id as text; absent if the event concerns no single site. */
   readonly siteid?: string;
   /** CloudEvents extension attribute: alarm priority; only on alarm events. */
   readonly priority?: AlarmPriority;
-  /** Nothing happened: the event sends the stored state to one sink (`from: state`, `plenum outbox snapshot`). */
+  /** True if the event repeats stored state for one sink and reports no change (`from: state`, `plenum outbox snapshot`). */
   readonly snapshot?: true;
   /** Data of the kind; see the sections below. */
   readonly data: EventData[K];
@@ -301,7 +301,7 @@ export function isTelemetry(kind: EventKind): boolean {
   return kind === "tag-value" || kind === "tag-history" || kind === "tag-total";
 }
 
-/** Events that overtake values. A kind that joins the list needs a schema step that sets `sink.urgent` to 0. */
+/** True for events that overtake values. Another kind in the list needs a migration that sets `sink.urgent` to 0. */
 export function isUrgentKind(kind: EventKind): boolean {
   return /^(alarm|command|gateway|silence|site|source|worker)-/.test(kind);
 }
@@ -310,7 +310,7 @@ export function eventOrderingKey(event: Pick<Event, "source" | "subject">): stri
   return `${event.source} ${event.subject}`;
 }
 
-/** Builds an event; `facts` are what makes it this event and no other, besides kind, source, subject and, of a live value, its time. */
+/** Builds an event. The id derives from kind, source, subject and `facts`, and for a live value also from the time. */
 export function makeEvent<K extends EventKind>(fields: {
   readonly type: K;
   readonly source: string;
@@ -347,7 +347,7 @@ export function sourceUri(name: string): string {
 
 const WORKER_SOURCE_URI = "/plenum";
 
-/** The same event; where it is a worker's own, of the one that works for this source. */
+/** Names the source's worker in an event about the worker itself; returns any other event unchanged. */
 export function assignEventToWorker<E extends Pick<Event, "source">>(source: string, event: E): E {
   return event.source === WORKER_SOURCE_URI ? { ...event, source: `${WORKER_SOURCE_URI}/${source}` } : event;
 }
@@ -360,7 +360,7 @@ export function eventSourceName({ source }: Pick<Event, "source">): string | nul
 /** Kind of object in an event's subject. Source and subject are the key that keeps the order of events. */
 export type SubjectObjectKind = "site" | "gateway" | "host" | "system" | "tag" | "alarm";
 
-/** `site/1` for a site, `site/1/tag/4711` for everything inside one. */
+/** Builds a subject such as `site/1`, or `site/1/tag/4711` for an object of a site. */
 export function eventSubject(noun: SubjectObjectKind, siteId: number | string | null, id: string): string {
   if (noun === "site") return `site/${id}`;
   return siteId === null ? `${noun}/${id}` : `site/${siteId}/${noun}/${id}`;
@@ -369,7 +369,7 @@ export function eventSubject(noun: SubjectObjectKind, siteId: number | string | 
 export const SERVICE_SUBJECT = "service";
 export const WORKER_SUBJECT = "worker";
 
-/** Subject of a single feature of the service (the work of one job) that the service refuses. */
+/** Subject of a feature of the service, i.e. of the requests of one job, that the service refuses. */
 export function featureSubject(job: string): string {
   return `feature/${job}`;
 }

@@ -2,13 +2,13 @@ import type { Measurement, Resolution, Site, Tag } from "./building.ts";
 
 export interface TagHistoryFact {
   readonly tag: Tag;
-  /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
+  /** Length of a bucket: 5m, 1h, 1d, 1w or 1mo. */
   readonly resolution: Resolution;
-  /** IANA zone in which the service aligned the buckets. */
+  /** IANA time zone in which the service aligned the buckets. */
   readonly timeZone: string;
-  /** Ascending by time, every bucket once. */
+  /** Buckets in ascending order of time, each bucket once. */
   readonly points: readonly Measurement[];
-  /** `live`: a bucket soon after it closed; `backfill`: older than the series' start of live following. */
+  /** `live`: buckets fetched soon after their end. `backfill`: buckets from before Plenum first saw the tag. */
   readonly origin: "live" | "backfill";
   /** True when these buckets were delivered before with other values (late data at the source). */
   readonly revised: boolean;
@@ -16,15 +16,15 @@ export interface TagHistoryFact {
 
 export interface TagTotalFact {
   readonly tag: Tag;
-  /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
+  /** Length of a bucket: 5m, 1h, 1d, 1w or 1mo. */
   readonly resolution: Resolution;
-  /** IANA zone in which the service aligned the buckets. */
+  /** IANA time zone in which the service aligned the buckets. */
   readonly timeZone: string;
-  /** Begin of the period, UTC. */
+  /** Start of the period, UTC. */
   readonly from: string;
   /** End of the period (exclusive), UTC. */
   readonly to: string;
-  /** Last minus first over the period. */
+  /** Last minus first value of the meter in the period. */
   readonly total: number | null;
   /** True when the total is negative: the meter was reset or exchanged. */
   readonly reset: boolean;
@@ -47,7 +47,7 @@ export interface DayBucketCounts {
   readonly withoutLog: number;
   /** Number of buckets that the service refused for another reason; they are requested again. */
   readonly refused: number;
-  /** Number of buckets that are not known yet. */
+  /** Number of buckets whose state is not known yet. */
   readonly pending: number;
   /** Number of buckets of the same days before the configured backfill. Not part of `expected`. */
   readonly notWanted: number;
@@ -55,49 +55,49 @@ export interface DayBucketCounts {
 
 /** State of the buckets of several series. */
 export interface SeriesAccount extends DayBucketCounts {
-  /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
+  /** Length of a bucket: 5m, 1h, 1d, 1w or 1mo. */
   readonly resolution: Resolution;
-  /** IANA zone in which the service aligned the buckets. */
+  /** IANA time zone in which the service aligned the buckets. */
   readonly timeZone: string;
-  /** True where totals are fetched. */
+  /** True if totals of a meter are fetched instead of values. */
   readonly total: boolean;
   /** Number of series. */
   readonly series: number;
 }
 
-/** Every bucket of a series that begins in these UTC days was fetched, or has no log at the service. */
+/** Every bucket of a series in a range of UTC days was fetched, or has no log at the service. */
 export interface SeriesCompleteFact extends DayBucketCounts {
   readonly tag: Tag;
-  /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
+  /** Length of a bucket: 5m, 1h, 1d, 1w or 1mo. */
   readonly resolution: Resolution;
-  /** IANA zone in which the service aligned the buckets. */
+  /** IANA time zone in which the service aligned the buckets. */
   readonly timeZone: string;
-  /** True where totals are fetched. */
+  /** True if totals of a meter are fetched instead of values. */
   readonly total: boolean;
-  /** The first of the days, `2026-11-02`; included. */
+  /** First of the UTC days, inclusive, e.g. `2026-11-02`. */
   readonly firstDate: string;
-  /** The last of the days; included. */
+  /** Last of the UTC days, inclusive. */
   readonly lastDate: string;
 }
 
 /** Completeness of all series of a site with one resolution; emitted when one of the dates changes. */
 export interface SiteCompleteFact {
   readonly site: Site;
-  /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
+  /** Length of a bucket: 5m, 1h, 1d, 1w or 1mo. */
   readonly resolution: Resolution;
-  /** IANA zone in which the service aligned the buckets. */
+  /** IANA time zone in which the service aligned the buckets. */
   readonly timeZone: string;
-  /** True where totals are fetched. */
+  /** True if totals of a meter are fetched instead of values. */
   readonly total: boolean;
-  /** First complete day, `2026-11-02`; null when no earlier day is configured. */
+  /** First complete UTC day, e.g. `2026-11-02`; null if all configured days before `until` are complete. */
   readonly from: string | null;
   /** The first UTC day that is not complete. */
   readonly until: string;
   /** Number of series. */
   readonly series: number;
-  /** Series that delay `until` although the day is long over; at most 20. */
+  /** Series whose missing buckets delay `until` although that day has long ended; at most 20. */
   readonly waiting: readonly WaitingSeries[];
-  /** Number of series that delay it. */
+  /** Number of series that delay `until`. */
   readonly waitingCount: number;
 }
 
@@ -107,27 +107,27 @@ export interface WaitingSeries {
   /** The tag's name. */
   readonly displayName: string;
   /**
-   * `behind`: closed and not fetched yet. `backfill`: the configured past, not fetched yet. `unproven`: not known yet
-   * whether it has a log. `refused`: asked for and refused. `out-of-scope`: the token does not see its site. `open`: not
-   * closed yet.
+   * `behind`: ended buckets are not fetched yet. `backfill`: the configured past is not fetched yet. `unproven`: unknown
+   * whether a log exists. `refused`: the service refused the request. `out-of-scope`: the token does not see the site.
+   * `open`: the buckets have not ended yet.
    */
   readonly why: "behind" | "backfill" | "unproven" | "refused" | "out-of-scope" | "open";
-  /** The service's message; null when there is none. */
+  /** The service's message; null without a message. */
   readonly said: string | null;
-  /** Time of that message, UTC; null when there is none. */
+  /** Time of the service's message, UTC; null without a message. */
   readonly at: string | null;
 }
 
-/** A UTC day of a site is complete, and the time in which late data may arrive was read again. */
+/** A UTC day of a site is complete and was read again for late data. */
 export interface DaySealedFact extends DayBucketCounts {
   readonly site: Site;
-  /** The UTC day, `2026-11-02`. */
+  /** The complete UTC day, e.g. `2026-11-02`. */
   readonly date: string;
-  /** IANA zones in which the service aligned the buckets. */
+  /** IANA time zones in which the service aligned the buckets. */
   readonly timeZones: readonly string[];
-  /** 1 at first; increases with each later change of the day. */
+  /** Revision of the day: 1 at first, increased by each later change. */
   readonly revision: number;
-  /** Points that arrived or changed since the previous revision; 0 in the first. */
+  /** Number of points that arrived or changed since the previous revision; 0 in the first revision. */
   readonly revised: number;
   /** Number of series of the site. */
   readonly series: number;
@@ -146,14 +146,14 @@ export interface DaySealedFact extends DayBucketCounts {
 export interface SeriesStatement {
   /** The tag's id. */
   readonly tagId: string;
-  /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
+  /** Length of a bucket: 5m, 1h, 1d, 1w or 1mo. */
   readonly resolution: Resolution;
-  /** True where totals are fetched. */
+  /** True if totals of a meter are fetched instead of values. */
   readonly total: boolean;
   /** Number of buckets of the day that the message concerns. */
   readonly buckets: number;
-  /** The service's message; null when there is none. */
+  /** The service's message; null without a message. */
   readonly said: string | null;
-  /** Time of the service's message, UTC; null when there is none. */
+  /** Time of the service's message, UTC; null without a message. */
   readonly at: string | null;
 }

@@ -5,26 +5,26 @@ export interface SilenceFact {
   readonly by: string | null;
 }
 
-/** An agreed time in which alarms that fit in every part that is not null are not told to people. */
+/** A period in which people are not notified of alarms that match all fields that are not null. */
 export interface AgreedSilence {
   /** Name of the silence, for `plenum silence end`. */
   readonly id: string;
-  /** Name of a source; null for any. */
+  /** Name of the alarms' source; null for any source. */
   readonly source: string | null;
-  /** A site's id; null for any. */
+  /** Id of the alarms' site; null for any site. */
   readonly site: number | null;
-  /** Alarm priorities; null for any. */
+  /** Alarm priorities; null for any priority. */
   readonly priorities: readonly string[] | null;
   /** Pattern of the trigger's name: `*` matches any letters; case does not matter. */
   readonly name: string | null;
-  /** An alarm's id; null for any. */
+  /** Id of the alarm; null for any alarm. */
   readonly alarm: string | null;
   /** Start of the silence, UTC. */
   readonly from: string;
   /** End of the silence, UTC. */
   readonly to: string;
-  /** Why, in the words of who made it. */
+  /** Reason for the silence, in the words of the person who began the silence. */
   readonly reason: string;
-  /** Manufacturer. */
+  /** Person who began the silence. */
   readonly madeBy: string;
 }

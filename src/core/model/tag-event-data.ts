@@ -1,13 +1,13 @@
 import type { Resolution, Site, System, Tag, TagValue } from "./building.ts";
 
 /**
- * `bad`: the gateway could not read the value (null). `uncertain`: our own clock is in doubt, the type of the value is (see
+ * `bad`: the gateway could not read the value (null). `uncertain`: the worker's clock or the value's type is in doubt (see
  * `TagValueFact.type`), or more than a third of the values of the same reply changed their type. `stale`: the last good
  * value is older than its interval plus two request slots (null).
  */
 export type TagValueQuality = "good" | "uncertain" | "bad" | "stale";
 
-/** Cause of a stale value. The order is that of the checks: a quarantined tag of a lost site is `out-of-scope`. */
+/** Cause of a stale value. The first matching cause counts: a quarantined tag of a lost site is `out-of-scope`. */
 export type StaleReason =
   | "out-of-scope"
   | "no-ability"
@@ -21,22 +21,22 @@ export interface TagValueFact {
   /** Number or boolean; null unless the quality is `good` or `uncertain`. Never 0 in place of null. */
   readonly value: TagValue;
   /**
-   * `bad`: could not be read. `uncertain`: our clock is in doubt, the type is (`type`), or more than a third of the values of
-   * the same reply changed their type. `stale`: not read again within its interval plus two request slots. Else `good`.
+   * `bad`: the gateway could not read the value. `uncertain`: the clock or the type is in doubt, or over a third of the values of
+   * the reply changed their type. `stale`: the tag was not read within its interval plus two request slots. Else `good`.
    */
   readonly quality: TagValueQuality;
   /** When the reply arrived, or when the value became stale, UTC; the service states no time of its own for a read. */
   readonly time: string;
-  /** Milliseconds between sending the request and having the reply: how vague `time` is. */
+  /** Milliseconds from the request to the reply; `time` is inexact by this duration. */
   readonly latencyMs: number;
-  /** The last value that was not null, and its time; null when there never was one. */
+  /** The tag's last value that was not null, with its time; null before the first such value. */
   readonly lastGood: {
     /** Number or boolean. */
     readonly value: TagValue;
     /** Time of the reading, UTC. */
     readonly time: string;
   } | null;
-  /** Id of the gateway that was offline and explains a bad or stale value; null where none does. */
+  /** Id of the offline gateway that explains a bad or stale value; null without such a gateway. */
   readonly behindGateway: string | null;
   /**
    * Only while the quality is `stale`. `out-of-scope`: the token does not see the site. `no-ability`: the token lacks `read:tags`.
@@ -46,30 +46,30 @@ export interface TagValueFact {
    */
   readonly staleReason?: StaleReason;
   /**
-   * Only while the type is in doubt. A number follows a boolean or the reverse: for one reading, until a second of the new
-   * type confirms it. A boolean has a unit of numbers, such as °C: as long as it lasts.
+   * Present while the type is in doubt: when a number follows a boolean or the reverse, for one reading, until a second
+   * reading confirms the new type; or while a boolean has a unit of numbers, such as °C.
    */
   readonly type?: {
-    /** Type that the values before have, or that the unit demands. */
+    /** Type of the earlier values, or the type that the unit demands. */
     readonly before: TagValueType;
-    /** Type of this one. */
+    /** Type of this value. */
     readonly now: TagValueType;
   };
 }
 
 export type TagValueType = "number" | "boolean";
 
-/** Which systems have a tag, as the listings of their tags show it (`inventory.tags_of_systems`). */
+/** Technical systems whose lists of tags contain the tag (`inventory.tags_of_systems`). */
 export interface TagSystemsFact {
   readonly tag: Tag;
-  /** By id; none once no listing shows the tag any more, its systems were removed, or it was itself. */
+  /** The tag's systems, sorted by id; empty when no system lists the tag, or the tag was removed. */
   readonly systems: readonly Pick<System, "id" | "code" | "displayName">[];
-  /** Ids in the previous event; empty the first time. */
+  /** Ids of the tag's systems in the previous event; empty in the first event. */
   readonly before: readonly string[];
 }
 
 /**
- * Later values of a tag are not comparable with earlier ones: check this before you add or compare them. A unit, name or system that
+ * Later values of a tag are not comparable with earlier ones: do not add or compare them. A unit, name or system that
  * is stated for the first time is no break.
  */
 export interface SeriesBreak {
@@ -79,16 +79,16 @@ export interface SeriesBreak {
   readonly what: readonly ("unit" | "name" | "system")[];
   /** Previous values of the changed fields; `systems` are ids. */
   readonly before: {
-    /** The unit before; only where it changed. */
+    /** The previous unit; absent if the unit did not change. */
     readonly unit?: string;
-    /** The name before; only where it changed. */
+    /** The previous name; absent if the name did not change. */
     readonly displayName?: string;
-    /** The ids of its systems before; only where they changed. */
+    /** The previous ids of the tag's systems; absent if the systems did not change. */
     readonly systems?: readonly string[];
   };
-  /** The ids of its systems now; only where they changed. */
+  /** The new ids of the tag's systems; absent if the systems did not change. */
   readonly systems?: readonly string[];
-  /** When it happened lies between: the last listing that showed it as it was, and the first as it is, UTC. */
+  /** The change happened between the last list with the previous state and the first list with the new state. */
   readonly since: {
     /** Time of the last listing with the previous state, UTC. */
     readonly lastBefore: string;
@@ -99,29 +99,29 @@ export interface SeriesBreak {
 
 /**
  * Findings about the data of one period: `never-moved`, a measured number
- * was the same at every reading; `always-null`, the gateway could not read it once; `log-differs`, the log says something
- * else than the live values of the same times; `log-clock-off`, the log's newest values lie elsewhere in time than those
+ * was the same at every reading; `always-null`, the gateway never could read the tag; `log-differs`, the log differs
+ * from the live values of the same times; `log-clock-off`, the log's newest values are older or newer than those
  * of the other tags of the site.
  */
 export const SENSOR_FINDINGS = ["never-moved", "always-null", "log-differs", "log-clock-off"] as const;
 export type SensorFindingKind = (typeof SENSOR_FINDINGS)[number];
 
-/** One for each site and period, in parts of at most 500 findings; told also where there is none. */
+/** Report for one site and period, in parts of at most 500 findings; emitted also without findings. */
 export interface SilentSensors {
   readonly site: Site;
-  /** Begin of the period, UTC. */
+  /** Start of the period, UTC. */
   readonly from: string;
   /** End of the period, UTC. */
   readonly to: string;
-  /** Hours of the period in which the worker watched: it does not know of the others. */
+  /** Number of hours of the period in which the worker was running and watched the sensors. */
   readonly watchedHours: number;
-  /** Tags of the site of which anything was read in it. */
+  /** Number of the site's tags that were read at least once in the period. */
   readonly tags: number;
-  /** Tags that were read often enough to be judged. */
+  /** Number of tags that were read often enough to be judged. */
   readonly judged: number;
   /** Number of findings of each kind in all parts together. */
   readonly counts: Readonly<Record<SensorFindingKind, number>>;
-  /** Number of this part of the report, from 1 on. */
+  /** Number of this part of the report; the first part is 1. */
   readonly part: number;
   /** Number of parts of the report. */
   readonly parts: number;
@@ -133,17 +133,17 @@ export interface SensorFinding {
   /** Kind of the finding. */
   readonly finding: SensorFindingKind;
   readonly tag: Tag;
-  /** For a person, one sentence. */
+  /** Description of the finding for people, in one sentence. */
   readonly message: string;
-  /** Live readings in the period, those without a value included. */
+  /** Number of live readings in the period, including readings without a value. */
   readonly readings: number;
-  /** `never-moved`: the value; `log-differs`: the mean of the live values. Else null. */
+  /** For `never-moved`, the constant value; for `log-differs`, the mean of the live values; otherwise null. */
   readonly value: number | null;
-  /** `log-differs`: the mean of the log at the same times. Else null. */
+  /** For `log-differs`, the mean of the logged values at the same times; otherwise null. */
   readonly logged: number | null;
-  /** `log-differs`: how many pairs of live value and logged value were compared. Else null. */
+  /** For `log-differs`, the number of compared pairs of a live and a logged value; otherwise null. */
   readonly pairs: number | null;
-  /** `log-clock-off`: by how much its newest value lies behind those of the others, milliseconds; negative: ahead. */
+  /** For `log-clock-off`, milliseconds by which the log is behind those of the site's other tags; negative if ahead. */
   readonly lagMs: number | null;
   /** Resolution of the compared log; null without one. */
   readonly resolution: Resolution | null;

@@ -46,7 +46,7 @@ export function createClockCheck(options: ClockCheckOptions) {
   const { clock, log, metrics, lastKnownMs, whose = "The wall clock" } = options;
   const clockStepWakeup = createWakeup();
   const clockDifferences = new Map<string, ClockDifference>();
-  /** Number of consecutive responses that agree with our clock, by service; negative if they differ. */
+  /** Number of consecutive responses that agree with our clock, by service; negative counts differing responses. */
   const replyCountsByService = new Map<string, number>();
   let lastComparisonMs = clock.monotonic();
   let wallClockOffsetMs = clock.now() - lastComparisonMs;

@@ -8,9 +8,9 @@ export const SECRET_MASK = "[redacted]";
 const knownSecrets = new Set<string>();
 const replacedSecrets = new Set<string>();
 const secretByPlace = new Map<string, string>();
-/** Number of spellings of secrets that contain a part, by length and text of the part. */
+/** Maskable parts of all secrets, by length and text, with the number of secret spellings that contain the part. */
 const secretPartCounts = new Map<number, Map<string, number>>();
-/** Marks the hash of the first characters of each secret part, so that most positions in a text need no lookup. */
+/** Size of a table that marks hashes of the first characters of secrets, to skip most positions of a text quickly. */
 const PREFIX_HASH_COUNT = 2 ** 20;
 let prefixHashMarks = new Uint8Array(0);
 let secretChangeCount = 0;
@@ -155,7 +155,7 @@ function toLowerCaseSameLength(text: string): string {
   return lowerCaseText.length === text.length ? lowerCaseText : text;
 }
 
-/** Spellings of a secret: plain, hex, base64 (also as part of `user:password`), and base64 of that. */
+/** Spellings of a secret: plain, hex, base64 (also as part of `user:password`), and double base64. */
 function listSecretEncodings(secret: string): readonly string[] {
   const secretBytes = Buffer.from(secret).toString("latin1");
   const base64Texts = encodeBase64AtOffsets(secretBytes);

@@ -50,7 +50,7 @@ export interface WritableTag {
   readonly min: number | null;
   readonly max: number | null;
   readonly step: number | null;
-  /** Message that says why the tag must not be written now; null if the written value decides. */
+  /** Reason why the tag must not be written now, whatever the value; null if the value decides. */
   readonly closed: string | null;
 }
 

@@ -36,7 +36,7 @@ const RESERVED_COMMAND_ID_REFUSAL: Refusal = {
   message: "An id that ends in /restore stands for putting an old value back; choose another.",
 };
 
-/** Numbers of commands for one tag after which Plenum refuses further ones. */
+/** Limits of commands for one tag; Plenum refuses further commands within the period. */
 const FLOOD_RATES = [
   { count: 20, withinMs: 60_000, period: "a minute" },
   { count: 120, withinMs: 3_600_000, period: "an hour" },

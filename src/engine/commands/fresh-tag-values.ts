@@ -8,7 +8,7 @@ import { isFromFuture, MAX_TAG_VALUE_AGE_MS, needsFreshValue, type TimedTagValue
 import type { AcceptedCommand, Journal } from "./journal.ts";
 import type { StoredBuildingReader } from "./stored-building-reader.ts";
 
-/** Provides tag values of at most one minute: from live reads or, if those are older, by a request. */
+/** Provides tag values that are at most one minute old: from live reads or, if these are older, by a request. */
 export type FreshTagValues = ReturnType<typeof createFreshTagValues>;
 
 const READ_TIMEOUT_MS = 3_000;

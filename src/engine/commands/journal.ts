@@ -44,11 +44,11 @@ export type Journal = Awaited<ReturnType<typeof openCommandJournal>>;
 export interface AcceptedCommand {
   readonly command: Command;
   readonly entry: AllowedTag;
-  /** A command that puts an old value back has no scene. */
+  /** Scene of the command's message; absent for a command that puts an old value back. */
   readonly scene?: CommandScene;
 }
 
-/** All commands of one message. If they are more than 20, all are checked before the first is sent. */
+/** The commands of one message. If the message has over 20 commands, all are checked before the first is sent. */
 export interface CommandScene {
   isChecked: boolean;
 }

@@ -20,7 +20,7 @@ export interface Restore {
   readonly older?: Restore;
 }
 
-/** If the tag holds the value of another timed write, the value before that write is put back. */
+/** Creates a restore. If the tag holds the value of another timed write, the value before that write is put back. */
 export function createRestore(command: Command, before: TagScalar, older: Restore | undefined, nowMs: number): Restore {
   const dueAt = isoUtc(nowMs + (command.forMs ?? 0));
   if (older === undefined) return { command, before, dueAt };

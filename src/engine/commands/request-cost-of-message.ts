@@ -7,7 +7,7 @@ import { msUntilNextWrite, needsFreshValue } from "./gate.ts";
 export interface MessageCost {
   /** Longest expected wait of each command, in milliseconds. */
   readonly waitsMs: readonly number[];
-  /** Largest number of requests: to read values before the writes, to write, and to read back. */
+  /** Maximum number of requests for the message: to read old values, to write, and to read back. */
   readonly requests: number;
   /** Seconds until the last tag is read back. */
   readonly seconds: number;
@@ -27,7 +27,7 @@ export function estimateCost(
   message: readonly CommandToSend[],
   facts: {
     readonly source: Source;
-    /** Number of commands that wait already. */
+    /** Number of commands that already wait in the queue. */
     readonly waiting: number;
     readonly config: CommandsConfig;
     readonly writeTimesMs: (source: string, tagId: string) => readonly number[];
@@ -39,7 +39,7 @@ export function estimateCost(
   const readCount = Math.ceil(
     message.filter(({ command, entry }) => needsFreshValue(entry, command)).length / TAGS_PER_REQUEST,
   );
-  // The values for a scene are read before its first write.
+  // The values of all tags are read before the first write of a message with over 20 writes.
   const earlyReadCount = message.length > TAGS_PER_REQUEST ? readCount : 0;
   const waitsMs = message.map(({ command, entry }, index) => {
     const countBefore = Math.floor((waiting + index) / groupSize) + earlyReadCount;
@@ -63,7 +63,7 @@ export function quotaWaitMs(source: Source, requestCountBefore: number, clock: C
   const bucketWaitsMs = buckets.map((bucket) => {
     const freeSlots = bucket.perMinute - bucket.used;
     const slotWaitMs = freeSlots > 0 ? 0 : bucket.nextSlotInMs;
-    // Example with 20 requests a minute: request 25 leaves a minute after the first, even if all slots are free now.
+    // With 20 requests a minute, the 25th request leaves a minute after the first, even if all slots are free now.
     const fullMinutesBefore = Math.floor(requestCountBefore / bucket.perMinute);
     const queuedRequestCount = Math.max(0, requestCountBefore - Math.max(0, freeSlots - 1));
     const queuedWaitMs = Math.max(fullMinutesBefore * MINUTE_MS, queuedRequestCount * (MINUTE_MS / bucket.perMinute));

@@ -168,7 +168,7 @@ export function createWriter(
     return commands.filter((each) => maySend(each) && !blockedScenes.has(each.scene));
   }
 
-  /** Returns commands that may share one request; a command in `tagsSentSingly` comes alone. */
+  /** Returns commands that may share one request; a command for a tag in `tagsSentSingly` gets its own request. */
   function sendableCommands(): readonly AcceptedCommand[] {
     const groupableCommands = allowedCommands().filter((each) => !isUncheckedScene(each));
     const [first] = groupableCommands;
@@ -216,7 +216,7 @@ export function createWriter(
         const end = await findEndingBeforeSending(accepted, readyGroup.size);
         const before = tagValueIfFresh(await values.findLatestValue(accepted.command), clock.now());
         if (end !== null) ended.set(accepted, end);
-        // Without a fresh value to put back, a timed write is checked again.
+        // A timed write needs a fresh old value to put back later; without this value, check the command again.
         else if (before !== null || accepted.command.forMs === null) readyGroup.set(accepted, { ...accepted, before });
       }
       if (readyGroup.size > 0) await journal.sending([...readyGroup.values()]);
@@ -370,7 +370,7 @@ export function createWriter(
     add,
     wake: commandSendWakeup.wakeUp,
     waiting: () => commandQueue.size,
-    /** Works until `stopping` aborts; `cutting` aborts a running request. */
+    /** Sends commands until `stopping` aborts; `cutting` also aborts a running request. */
     async run(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
       endings.onEnd(commandSendWakeup.wakeUp);
       const overdueLoop = runLoop({

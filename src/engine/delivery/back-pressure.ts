@@ -3,7 +3,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { EventLogPressure, Outbox } from "../store/store.ts";
 
-/** Share of the log that may be undelivered while history is fetched: alarms wait behind history. */
+/** History is fetched only while less than this share of the log is undelivered, because alarms wait behind history. */
 const BACKFILL_PAUSE_LOG_SHARE = 0.1;
 const BACKFILL_RESUME_LOG_SHARE = 0.05;
 const HISTORY_RESPONSE_LOG_SHARE = 0.02;

@@ -180,7 +180,7 @@ export function keepEventsFromIndex(batch: EventBatch, from: number, error: unkn
   return { settlement: null, accepted: 0, buffered: null, kept: keptEvents };
 }
 
-/** A batch may be buffered if the cursor offers its events again after a loss. */
+/** A sink may buffer a batch only if the events are read again from the cursor after a loss. */
 function mayBatchBeBuffered({ events, again, urgent }: EventBatch): boolean {
   return !again && urgent !== true && events.every(({ position }) => position > 0);
 }

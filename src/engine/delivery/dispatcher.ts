@@ -16,7 +16,7 @@ export interface EventDispatcherOptions
 export interface EventDispatcher extends WorkerService {
   status(): readonly SinkStatus[];
   notices(): readonly string[];
-  /** Replaces the sinks; resolves once the new ones are registered. Sinks with an identical object go on. */
+  /** Replaces the sinks; resolves once the new sinks are registered. A sink whose object is in both lists continues. */
   change(sinks: readonly ConfiguredSink[]): Promise<void>;
 }
 

@@ -17,7 +17,7 @@ function suggestEventKind(text: string): string {
   return `Write a kind or a pattern such as alarm-*; the kinds are ${EVENT_KINDS.join(", ")}.`;
 }
 
-/** Selects the events of a sink. A part that is empty or missing passes everything. */
+/** Selects the events of a sink. An empty or missing field of the filter passes all events. */
 export const SinkEventFilter = z
   .strictObject({
     kinds: z

@@ -32,7 +32,7 @@ export function buildSnapshotRequest(sink: string, askedAt: string): DocumentCha
   return { set: SNAPSHOT_SET, put: [[sink, snapshotProgress]] };
 }
 
-/** Sends the stored state to one sink, in its order and through its filter; continues after a restart. */
+/** Sends the stored state to one sink, in the sink's order and through its filter; continues after a restart. */
 export function createStateSnapshot(options: {
   readonly sink: string;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
@@ -45,7 +45,7 @@ export function createStateSnapshot(options: {
   /** The remaining events of a part are read once: a page of 100 tags must not read 50,000 again. */
   let remainingEvents: { readonly key: string; readonly events: readonly SnapshotEvent[] } | null = null;
   let isWaitingForLists = false;
-  /** Version of the store at which no snapshot was requested; it saves a query before each batch. */
+  /** Version of the store at which no snapshot was requested; while the version is the same, no query is necessary. */
   let versionWithoutRequest: number | null = null;
   let offeredPage: { readonly snapshot: SnapshotProgress; readonly page: readonly SnapshotEvent[] } | null = null;
 

@@ -208,7 +208,7 @@ function skipDigits(bytes: Buffer, from: number): number | null {
   return at === from ? null : at;
 }
 
-/** Most digits of a decimal number that division by a power of ten converts exactly. */
+/** Maximum number of digits for which a division by a power of ten converts a decimal number exactly. */
 const EXACT_NUMBER_DIGITS_MAX = 15;
 const POWERS_OF_TEN = Float64Array.from({ length: EXACT_NUMBER_DIGITS_MAX + 1 }, (_, n) => 10 ** n);
 

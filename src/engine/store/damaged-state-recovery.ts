@@ -22,9 +22,9 @@ export interface RecoveryReport {
   readonly damaged: number;
   readonly deadLetters: number;
   readonly marks: number;
-  /** Number of rows of other tables: documents of the building and of sinks, and records such as the audit log's. */
+  /** Number of rows of other tables, e.g. documents of the building and records of the audit log. */
   readonly others: number;
-  /** A cursor is null if it is lost and its sink is in use: the sink gets all events. */
+  /** Cursors by sink; null if the cursor of an active sink is lost, so that the sink gets all events. */
   readonly cursors: Readonly<Record<string, number | null>>;
 }
 

@@ -66,7 +66,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
         committed(): void {
           hasFlushFailed = false;
           for (const [key, each] of takenWrites) {
-            // A later write of the same key waits for the next transaction, and the promise with it.
+            // A later write with the same key waits for the next transaction, so the promise must wait as well.
             if (waitingWrites.get(key) !== each) continue;
             waitingWrites.delete(key);
             each.done.resolve();
@@ -99,7 +99,7 @@ export function createSqliteDeferredWrites(database: Database, clock: Clock): De
         try {
           write();
         } catch (error) {
-          // A failure of the disk or the file fails the transaction; any other would fail every later one too.
+          // A failure of the disk or file fails the transaction; other failures would also fail all later transactions.
           if (error instanceof Retryable || error instanceof ConfigError) throw error;
           takenWrites.reject(write, error);
         }

@@ -9,10 +9,10 @@ export function storedEventBytes({ id }: Pick<Event, "id">, body: string): numbe
   return Buffer.byteLength(body) + 2 * id.length + EVENT_ROW_OVERHEAD_BYTES;
 }
 
-/** Largest offer in bytes, unless a single event is larger: 60 events of history, 18,000 points. */
+/** Maximum bytes of events that a sink is offered at once; a single larger event is offered alone. */
 export const MAX_BATCH_BYTES = 1024 ** 2;
 
-/** Growth of a history event from storage (288 points: 1.8 to 3.7 kB) to sending (14 kB). */
+/** Factor by which a history event grows from storage (288 points: 1.8 to 3.7 kB) to sending (14 kB). */
 const OFFERED_HISTORY_FACTOR = 6;
 
 /** Computes the size of an event as a sink gets it from its size in the log. */
@@ -46,7 +46,7 @@ export const IS_URGENT_KIND_SQL = `kind in (${EVENT_KINDS.filter(isUrgentKind)
 /** SQL condition for urgent events; an index finds them without reading the values between them. */
 export const IS_URGENT_EVENT_SQL = `event.telemetry = false and event.${IS_URGENT_KIND_SQL}`;
 
-/** Largest event that `recent` reads: an event of 60 buckets is smaller, a backfill of days is larger. */
+/** Maximum bytes of an event that `recent` reads: excludes events with history of several days. */
 export const MAX_RECENT_EVENT_BYTES = 32 * 1024;
 
 /** If the clock is set back by up to this time, commit times continue 1 ms after the last event. */

@@ -21,7 +21,7 @@ export interface OutboxEventLog extends RetainedLog {
   end(): Awaitable<number>;
   after(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
   urgentAfter(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
-  /** Removes events that all sinks have read from the cache. */
+  /** Drops cached events that all sinks have read. */
   passed(position: number): void;
   latest(...search: Parameters<Outbox["latest"]>): Awaitable<readonly LoggedEvent[]>;
   recent(...search: Parameters<Outbox["recent"]>): Awaitable<readonly LoggedEvent[]>;
@@ -32,7 +32,7 @@ export interface OutboxOptions {
   readonly log: OutboxEventLog;
   readonly clock: Pick<Clock, "now">;
   readonly changes: Wakeup;
-  /** True if cursors and the absence of marks may be cached until `forget`. */
+  /** True if cursors, and the fact that a sink has no marked events, may be cached until `forget`. */
   readonly isCached: boolean;
   /** Checks for changes by other processes and then calls `forget`. */
   readonly lookForChanges?: () => void;

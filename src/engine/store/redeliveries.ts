@@ -24,7 +24,7 @@ interface SequenceColumns {
 }
 
 interface MarkedEventRow extends Omit<StoredEventText, "body">, SequenceColumns {
-  /** The body is null if event and dead letter are damaged or removed. */
+  /** Body of the event; null if both the event and its dead letter are damaged or removed. */
   readonly body: string | null;
 }
 
@@ -45,7 +45,7 @@ export function createRedeliveries(
   quarantine?: (sink: string, position: number) => boolean,
 ) {
   const { dialect, query } = sql;
-  /** Each sink's last offer: `settle` must not remove marks that were set after it. */
+  /** Last offer of each sink: `settle` must not remove marks that were set after this offer. */
   const lastOffers = new Map<string, { readonly positions: readonly number[]; readonly forgotten: number }>();
   const unmarkedSinks = new Set<string>();
   /** First position at which a sink may have a marked urgent event. */
@@ -191,7 +191,7 @@ export function createRedeliveries(
       if (offer === undefined) return;
       lastOffers.set(sink, { ...offer, positions: offer.positions.filter((position) => position > through) });
     },
-    /** Marks settled events that were committed since a time; the sink gets the later ones anyway. */
+    /** Marks settled events that were committed since a time; the sink gets unsettled events anyway. */
     mark: (sink: string, sinceMs: number, kinds: readonly EventKind[] | undefined, end: number): Promise<number> =>
       kinds === undefined
         ? markInSlices(sink, 0, end, "committed_ms >= $5", sinceMs)

@@ -34,7 +34,7 @@ export interface SqlDriver {
   readonly dialect: SqlDialect;
   query<Row>(text: string, ...values: readonly SqlValue[]): Awaitable<readonly Row[]>;
   commit(statements: readonly SqlStatement[], documents?: readonly DocumentChange[]): Awaitable<void>;
-  /** Runs a transaction whose statements depend on earlier results. `work` may run twice; the first has no effect then. */
+  /** Runs a transaction whose statements depend on earlier results. If `work` runs twice, only the second run counts. */
   transaction<T>(work: () => SqlSteps<T>): Awaitable<T>;
   /** Runs a statement with the next transaction, after 5 s at most; see `deferred-writes.ts`. */
   defer(key: string, statement: () => SqlStatement): Promise<void>;

@@ -155,7 +155,7 @@ function payloadBytesInCell(size: number, isTable: boolean, pageBytes: number): 
   return fittingPayloadBytes <= maxCellPayloadBytes ? fittingPayloadBytes : minCellPayloadBytes;
 }
 
-/** Page size: from the file, else from its log, else Plenum's default. A file that a person has rewritten may have another. */
+/** Reads the page size from the file, else from its write-ahead log; otherwise returns Plenum's default. */
 function readDatabasePageSize(main: number, wal: number | null): number {
   const fileHeader = readFileRange(main, 0, SQLITE_FILE_HEADER_BYTES);
   if (fileHeader?.toString("latin1", 0, SQLITE_FILE_MAGIC.length) === SQLITE_FILE_MAGIC) {
@@ -179,7 +179,7 @@ function isWalHeader(header: Buffer): boolean {
   return (header.readUInt32BE(0) & ~1) === WAL_MAGIC;
 }
 
-/** Whether a database file has a write-ahead log that SQLite will read: with a damaged header it ignores all of it. */
+/** True if SQLite will read the file's write-ahead log: SQLite ignores a log with a damaged header. */
 export function hasReadableWal(path: string): boolean {
   if (fileSize(`${path}-wal`) <= WAL_HEADER_BYTES) return false;
   const wal = openSync(`${path}-wal`, "r");

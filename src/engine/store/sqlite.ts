@@ -23,7 +23,7 @@ export interface Database {
   /** Commits all of `work` or nothing. `work` must be short, because every other access waits. */
   transaction<T>(work: () => T): T;
   addListener(listener: TransactionListener): void;
-  /** Repairs damage, then runs the failed work once more. A statement inside a transaction fails with it. */
+  /** Sets a repair for damage; after the repair, a failed transaction or a single statement runs once more. */
   repairWith(repair: DatabaseDamageRepair): void;
   /** Returns a number that changes with every change of the file, by this or another process. */
   changes(): number;
@@ -39,9 +39,9 @@ interface TransactionListener {
 }
 
 export interface DatabaseDamageRepair {
-  /** Repairs the open file; returns false when that was tried recently. */
+  /** Repairs the open file; returns false when a repair was tried recently. */
   attempt(error: StateDamaged): boolean;
-  /** Reports that the work failed again, or that there was no repair. */
+  /** Reports that the work failed again after the repair, or that no repair was possible. */
   failed(error: StateDamaged): void;
 }
 
@@ -279,7 +279,7 @@ export function eventChecksum(
 
 interface ChecksummedTable {
   readonly columns: readonly string[];
-  /** The set, log, sink or bucket of a row, as SQL. */
+  /** SQL for the document set, log, sink or quota bucket that a row belongs to. */
   readonly part: string;
   readonly key: string;
 }

@@ -138,7 +138,6 @@ export function refuseWritableByOthers(folder: string): void {
   });
 }
 
-/** Windows lacks this flag. */
 const NO_SYMLINK_FOLLOW_FLAG = constants.O_NOFOLLOW ?? 0;
 
 /** Creates a file that only its owner can read. Throws ConfigError for a symbolic link or a folder. */
@@ -171,7 +170,7 @@ const SQLITE_SIDE_FILE_SUFFIXES = ["-wal", "-shm", "-journal"];
 /** Renames a damaged file and its side files, so that nothing is deleted; returns the new name. */
 export function quarantineState(path: string, nowMs: number): string {
   const quarantinedFile = chooseQuarantineName(path, nowMs);
-  // With side files only, the reported name must exist as well.
+  // If only side files exist, the reported name must be that of an existing file.
   if (!existsSync(path)) preparePrivateFile(quarantinedFile);
   for (const suffix of ["", ...SQLITE_SIDE_FILE_SUFFIXES]) {
     if (existsSync(path + suffix)) renameSync(path + suffix, quarantinedFile + suffix);

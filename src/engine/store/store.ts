@@ -144,13 +144,13 @@ export interface Outbox {
   gaps(sink?: string): Promise<readonly DeliveryGap[]>;
   /** Enforces the bounds in short transactions. Records lost events as gaps: one event per sink, then one an hour. */
   prune(bounds: RetentionBounds): Promise<EventLogPruneReport>;
-  /** Returns the newest events. With `about` it searches the whole log, which takes a second without a match. */
+  /** Returns the newest events. `about` selects subjects from the whole log, which takes a second without a match. */
   latest(limit: number, kinds?: readonly EventKind[], about?: EventQuery): Promise<readonly LoggedEvent[]>;
   /** Returns the events after a position, ascending, settled or not; fewer than `limit` when they are large. */
   after(position: number, limit: number): Promise<readonly LoggedEvent[]>;
   /** Returns recent events about exactly these subjects, newest first: 75,000 events take a tenth of a second. */
   recent(about: EventQuery, kinds: readonly EventKind[], bounds: RecentEventBounds): Promise<readonly LoggedEvent[]>;
-  /** Resolves when this process commits an event or marks a redelivery, or when the signal aborts. */
+  /** Resolves when this process commits an event or marks an event to be sent again, or when the signal aborts. */
   changed(signal: AbortSignal): Promise<void>;
 }
 

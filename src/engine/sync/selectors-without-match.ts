@@ -166,7 +166,7 @@ export interface TagClass {
 
 export type TagClassComparison = ReturnType<typeof compareTagClasses>[number];
 
-/** Returns the number of tags of each class, in order, and the class's mismatches, with paths relative to the class. */
+/** Returns for each class the number of its tags and its mismatches, with paths relative to the class. */
 export function compareTagClasses(classes: readonly TagClass[], building: VisibleBuilding) {
   const tagsByClass = Map.groupBy(building.tags, createClassFinder(classes));
   return classes.map((each, index) => {

@@ -59,11 +59,11 @@ export interface StoredAlarm {
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
   readonly since: string;
   readonly misses: number;
-  /** True for an episode that ended before its site was followed and was never emitted. */
+  /** True for an episode that was never emitted, because it ended before Plenum followed its site. */
   readonly untold?: true;
-  /** Number of returns of the episode after its end or its loss from the scope; part of the ids of later events. */
+  /** Number of times that an ended or invisible episode became active again; part of the ids of later events. */
   readonly returns: number;
-  /** Set after the episode came back: its last emitted end (ms since 1970) and the number of its last event. */
+  /** Present after an ended episode reopened: the last emitted end (ms since 1970) and the number of the last event. */
   readonly ended?: { readonly endMs: number | null; readonly eventId: number | null };
   readonly former?: readonly FormerEpisode[];
 }
@@ -77,13 +77,13 @@ export interface FormerEpisode {
 export interface StoredAlarmSite {
   readonly activeSince: string | null;
   readonly resolvedSince: string | null;
-  /** Set while the token does not see the site: its resolved alarms were read up to this time. */
+  /** Time up to which the site's resolved alarms were read; present while the token does not see the site. */
   readonly sweptUntil?: string;
 }
 
 /** Progress of the sweep over resolved alarms (set `sweep`, key `resolved`). */
 export interface AlarmSweep {
-  /** Latest end of an alarm that a complete sweep saw, by the service's clock, UTC. */
+  /** Latest end of an alarm in a complete sweep, by the service's clock, UTC. */
   readonly watermark: string;
   /** The service lists resolved alarms in descending order of this time; null if it has no such order. */
   readonly newestFirstBy: "resolved" | "triggered" | null;
@@ -124,7 +124,7 @@ export interface StoredValue {
   /** Last emitted reading; `this` if the latest reading was emitted. Absent before the first event. */
   readonly told?: EmittedReading | "this";
   readonly behindGateway?: string;
-  /** Set with the quality `stale`; `time` is then the time at which the value became stale. */
+  /** Present with the quality `stale`; `time` is then the time at which the value became stale. */
   readonly staleReason?: StaleReason;
 }
 

@@ -5,9 +5,9 @@ import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
 import { type StoredObject, type StoredTagSystems, type StoredValue, syncSet } from "../sync/stored-documents.ts";
 
 const MAX_TAGS_PER_ALARM = 20;
-/** This limit suffices for three hours with 400 tag values per minute. */
+/** Maximum number of events to read: enough for three hours with 400 tag values per minute. */
 const MAX_SEARCHED_EVENTS = 75_000;
-/** This limit suffices for three hours of 20 tags that are read every minute. */
+/** Maximum number of values to return: enough for three hours of 20 tags that are read every minute. */
 const MAX_RETURNED_EVENTS = 5_000;
 /** Tag names are cached, because reading 20,000 of them takes 0.4 s. */
 const TAG_NAME_CACHE_MS = 60_000;

@@ -9,7 +9,7 @@ import type { OtherClientUse } from "./refusal-slowdown.ts";
 import { createRequestStore, type QuotaPauseScope, type SpentRequestSlot } from "./sent-request-store.ts";
 
 export interface QuotaLimiter {
-  /** Runs a request in a slot of its lane. `choose` returns null to take the slot, or how long to let slots pass. */
+  /** Runs a request in a slot of its lane. `choose` returns null to take the slot, or a time to let slots pass. */
   run<T>(
     lane: QueueLane,
     endpoint: QuotaEndpoint,

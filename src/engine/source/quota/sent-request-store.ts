@@ -185,7 +185,7 @@ export interface SpentRequestSlot {
   countedBy: number;
 }
 
-/** Time for which free slots stay known, to explain the request count that the service states. */
+/** Time for which ended slots are remembered, to explain the request count that the service states. */
 const FREED_SLOT_RETENTION_MS = 60_000;
 
 export function createSpentRequestSlots(occupiedMs: number, inherited: readonly SpentRequestSlot[] = []) {
@@ -201,7 +201,7 @@ export function createSpentRequestSlots(occupiedMs: number, inherited: readonly 
       slots = slots.filter((each) => each !== slot);
     },
     used: (now: number) => countRequestSlots(slots, now - occupiedMs),
-    /** Returns how many requests the service counted beyond ours, at least. */
+    /** Returns the minimum number of requests that the service counted in addition to ours. */
     unexplained(counted: number, since: number): number {
       if (counted <= countRequestSlots(slots, since - occupiedMs)) return 0;
       return Math.max(0, counted - Math.ceil(highestTwoWindowCount(slots, since, occupiedMs) - COUNT_TOLERANCE));

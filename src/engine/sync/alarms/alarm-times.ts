@@ -6,20 +6,20 @@ export function parseUtcMs(time: string | null): number | null {
   return Number.isNaN(ms) ? null : ms;
 }
 
-/** Times without an offset count as UTC. */
+/** Returns the end, or else the start. Times without an offset count as UTC. */
 export function alarmEndOrStartMs(alarm: Alarm): number | null {
   const time = alarm.resolvedAt ?? alarm.triggeredAt;
   const endOrStartMs = parseUtcMs(time) ?? Date.parse(`${time}Z`);
   return Number.isNaN(endOrStartMs) ? null : endOrStartMs;
 }
 
-/** The start counts if it is later, because a wrong offset may state an end hours before the start. */
+/** Returns the later of end and start, because a wrong offset may state an end hours before the start. */
 export function latestAlarmTimeMs(alarm: Alarm): number | null {
   const end = alarmEndOrStartMs(alarm);
   return end === null ? null : maxOfNumbers(end, parseUtcMs(alarm.triggeredAt));
 }
 
-/** The times are also the same if one of them was cut to whole seconds. */
+/** True if two times are equal, also when one of the times was cut to whole seconds. */
 export function isSameTime(a: number, b: number): boolean {
   const isTimeRounded = a % 1_000 === 0 || b % 1_000 === 0;
   return a === b || (isTimeRounded && Math.floor(a / 1_000) === Math.floor(b / 1_000));

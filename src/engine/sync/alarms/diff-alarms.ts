@@ -236,7 +236,7 @@ const ALARM_EVENT_KINDS_IN_ORDER: readonly EventKind[] = [
   "alarm-out-of-scope",
 ];
 
-/** Sorts one alarm's events by episode and time, but the raise first: its time may be that of the poll. */
+/** Sorts one alarm's events by episode and time, but `alarm-raised` first: its time may be the time of the poll. */
 export function sortAlarmEvents(events: readonly Event[]): readonly Event[] {
   if (events.length < 2) return events;
   const eventKindRank = ({ type }: Event) => ALARM_EVENT_KINDS_IN_ORDER.indexOf(type);

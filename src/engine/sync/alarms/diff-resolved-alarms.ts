@@ -74,7 +74,7 @@ export function diffResolvedAlarms(
   return { put, events };
 }
 
-/** True if a record of an earlier event states an end of a vanished alarm that was not emitted yet. */
+/** True if an older record states the end of a vanished alarm and this end was not emitted yet. */
 function isLateAlarmEnd(known: StoredAlarm, record: Alarm): boolean {
   return known.state === "vanished" && isSameEpisode(known, record) && !isEmittedAlarmEnd(known, record);
 }

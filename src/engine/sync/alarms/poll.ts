@@ -237,7 +237,7 @@ async function verifyAlarmAbsences(state: PollState, first: ActiveAlarmList, how
     (foundRecordsById.get(known.alarm.id) ?? []).some(
       (one) => !isResolvedAlarm(one) || !(isEmittedAlarmEnd(known, one) || endsBeforeStart(known, one)),
     );
-  // Read again while a mass drop awaits confirmation; an alarm absent for hours costs no request per poll.
+  // Read the list again only for unexplained absences: of alarms searched now, or of an unconfirmed mass drop.
   const massDrops = classified.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
   const unexplained = [...alarmsToSearch, ...massDrops].filter(({ alarm }) => !alarmSearch.postponed.has(alarm.id));
   if (!classified.reading.isConfirmed && !unexplained.every(isAbsenceExplained))
@@ -251,7 +251,7 @@ async function verifyAlarmAbsences(state: PollState, first: ActiveAlarmList, how
   const listedAlarmIds = new Set(alarmsOfHiddenSites.length === 0 ? [] : sorted.listed.map(({ id }) => id));
   const needsScope =
     unexplained.some(({ alarm }) => !foundRecordsById.has(alarm.id)) ||
-    // A listed alarm needs no new scope, even when the token's scope lacks the alarm's site.
+    // A listed alarm proves that the token sees the alarm's site, even if the stored scope lacks the site.
     alarmsOfHiddenSites.some(({ alarm }) => !listedAlarmIds.has(alarm.id)) ||
     followedAlarms.some(({ alarm }) => isSiteRefusal(reading.failures.get(alarm.site.id)));
   const refreshedTokenScope = needsScope ? await finishInTime(state, "scope", () => scope.tryRefresh(signal)) : null;

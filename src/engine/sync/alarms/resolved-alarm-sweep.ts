@@ -93,7 +93,7 @@ export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialR
     const unreadableRecords = readings.flatMap((reading) => reading.unreadable);
     const sweepRemarks = [...remarks, ...describeUnreadableRecords(unreadableRecords, "resolved")];
     if (sweepRemarks.length > 0) return { kind: "ok", remark: sweepRemarks.join(" ") };
-    // Records of a changing list are emitted and the watermark stays; only a first sweep is repeated soon.
+    // If the list changed meanwhile, its records are emitted but the watermark stays; only a first sweep repeats soon.
     return wasAlarmListSteady || last !== undefined
       ? JOB_OUTCOME_OK
       : incompleteJobOutcome("The list of resolved alarms changed while it was read.");

@@ -64,7 +64,7 @@ export function classifyRecords(
     } else if (oldAlarm !== undefined && isOldRecord(oldAlarm, alarm)) {
       listed.push(alarm);
       outdated.push(alarm);
-      // An alarm that already came back and ended again by the same end reopens only with a later event.
+      // If an alarm reopened once and then ended again at the same time, only a later event reopens the alarm.
       const hasAlarmReturnedBefore = oldAlarm.state === "resolved" && isEmittedAlarmEnd(oldAlarm, oldAlarm.alarm);
       if (!hasAlarmReturnedBefore && countRepeatedRecord(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
     } else if (oldAlarm && hasOtherStartTime(oldAlarm, record) && countRepeatedRecord(record) >= POLLS_TO_CONFIRM) {

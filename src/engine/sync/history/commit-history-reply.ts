@@ -272,7 +272,7 @@ function clipLedgerRanges(ranges: readonly LedgerRange[], within: TimeRange): re
   return ranges.flatMap((range) => clipRange(range, within).map((part) => ({ ...range, ...part })));
 }
 
-/** Chunks have fixed lengths, so that the same points make the same events even after the state was lost. */
+/** Chunks have fixed lengths, so that the same points become the same events even after a loss of the state. */
 const CHUNK_LENGTH_MS: Readonly<Record<Resolution, number>> = {
   "5m": DAY_MS,
   "1h": 14 * DAY_MS,

@@ -99,10 +99,10 @@ interface TestedMember<T> {
   verdict: TestedMemberVerdict | null;
 }
 
-/** Bad members are assumed to follow a good or bad member with this share, weighted like `seen` observations. */
+/** Assumed share of bad members that follow a good or a bad member, weighted like `seen` observations. */
 const PRIOR_BAD_MEMBER_SHARES = { good: { share: 0.02, seen: 20 }, bad: { share: 0.5, seen: 1 } };
 const SINGLE_TEST_PROBABILITY_MAX = 0.65;
-/** Simulation chose what a found bad member and a cleared member are worth, in bits of information. */
+/** Value of a found bad member and of a cleared member in bits of information, chosen by simulation. */
 const BITS_PER_BAD_MEMBER = 0.3;
 const BITS_PER_CLEARED_MEMBER = 0.01;
 const CLASSIFIED_MEMBERS_USED = 60;

@@ -21,7 +21,7 @@ export interface HistoryProgress {
   readonly requestsLeft: number;
   readonly paused: boolean;
   readonly orders: readonly BackfillProgress[];
-  /** Set while due requests for recent history wait much longer than planned. */
+  /** Present while due requests for recent history wait much longer than planned. */
   readonly starving: { readonly since: string } | null;
 }
 

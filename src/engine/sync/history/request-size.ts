@@ -71,7 +71,7 @@ export function sizeAfterFailure(window: StoredRequestSize, values: number): Sto
 
 const isRetreating = ({ failures = 0 }: StoredRequestSize): boolean => failures >= FAILURES_TO_RETREAT;
 
-/** Numbers of points in a response. If they are higher than ever, the service may have cut the response. */
+/** Numbers of points in a response. If a number is the highest so far, the service may have cut the response there. */
 interface PointCounts {
   readonly series: number;
   readonly answer: number;

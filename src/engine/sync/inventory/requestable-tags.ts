@@ -7,7 +7,7 @@ export interface SiteTag {
   readonly tag: Tag;
   readonly siteId: number;
   readonly systemIds: readonly string[];
-  /** Set while the service does not list the tag's site, or the tag, and it may return. */
+  /** Present while the service lists the tag or its site no longer, but may list it again. */
   readonly outOfSight?: "site" | "tag";
 }
 

@@ -1,4 +1,4 @@
-/** A read class whose tags are each read once per interval. Intervals are the stretched ones. */
+/** A read class whose tags are each read once per interval; overload makes intervals longer than configured. */
 export interface CadenceClass {
   readonly name: string;
   readonly intervalMs: number;
@@ -16,10 +16,10 @@ interface SharedGroup {
 /** Offsets in the interval by group: the tag at position 45 of its class belongs to group 2. */
 export type GroupPhases = ReadonlyMap<string, readonly number[]>;
 
-/** A reading up to one and a half slots early counts for the coming time of the grid. */
+/** A reading up to one and a half slots before a planned time counts as the reading of that time. */
 const EARLY_SLOTS_MAX = 1.5;
 const GOLDEN_RATIO = (Math.sqrt(5) - 1) / 2;
-/** Offsets to consider in addition to four per group; bounds the work for an interval of 30 days. */
+/** Maximum offsets to compare, in addition to four per group, because an interval may last 30 days. */
 const OTHER_OFFSETS_MAX = 1_000;
 
 /**
@@ -31,7 +31,7 @@ export function assignGroupPhases(classes: readonly CadenceClass[], slotMs: numb
   const sharedGroups = shareRemainders(classes, size);
   const placed: { readonly intervalMs: number; readonly offsetsMs: readonly number[] }[] = [];
   for (const { name, intervalMs, tags } of sortByInterval(classes)) {
-    // Number 0 is always left to the remainder, so that a growing remainder moves no full group.
+    // The first offset is for the incomplete last group, so that new tags in this group move no full group.
     const [remainderMs = 0, ...fullMs] = spreadOffsets(intervalMs, Math.floor(tags / size) + 1, slotMs, placed);
     const sharedGroup = sharedGroups.find(({ classNames }) => classNames.includes(name));
     const isFirst = sharedGroup?.firstClass === name;
@@ -42,7 +42,7 @@ export function assignGroupPhases(classes: readonly CadenceClass[], slotMs: numb
   return phases;
 }
 
-/** Requests per minute of each class: 50 tags every 60 s need 3; a remainder that rides with another class is free. */
+/** Requests per minute of each class: 50 tags every 60 s need 3. Tags in a request of another class cost nothing. */
 export function cadenceRequestsPerMinute(classes: readonly CadenceClass[], size: number): ReadonlyMap<string, number> {
   const sharedGroups = shareRemainders(classes, size);
   return new Map(
@@ -66,7 +66,7 @@ export function keepPositions(
   return [...filled, ...idsToPlace];
 }
 
-/** Time of the grid for which a reading counts, e.g. 10:00:20 for 10:00:18.5 in a grid of 30 s with offset 20 s. */
+/** Planned time of a reading, e.g. 10:00:20 for a reading at 10:00:18.5 with interval 30 s and offset 20 s. */
 export function nominalReadMs(readMs: number, gridMs: number, intervalMs: number, slotMs: number): number {
   const earlyMs = Math.min(EARLY_SLOTS_MAX * slotMs, intervalMs / 2);
   return Math.floor((readMs + earlyMs - gridMs) / intervalMs) * intervalMs + gridMs;
@@ -76,7 +76,7 @@ function sortByInterval(classes: readonly CadenceClass[]): readonly CadenceClass
   return classes.toSorted((a, b) => a.intervalMs - b.intervalMs || (a.name < b.name ? -1 : 1));
 }
 
-/** Puts remainders together whose tags fit into one request and are due together, as every 30 s and every 60 s. */
+/** Joins incomplete groups that fit into one request and are due together, e.g. every 30 s and every 60 s. */
 function shareRemainders(classes: readonly CadenceClass[], size: number): readonly SharedGroup[] {
   const groups: SharedGroup[] = [];
   for (const { name, intervalMs, tags } of sortByInterval(classes)) {
@@ -106,7 +106,7 @@ function spreadOffsets(
 ): readonly number[] {
   const slots = Math.max(1, Math.floor(intervalMs / slotMs));
   const slotsInOrder = listSlotsInOrder(slots, 4 * count + OTHER_OFFSETS_MAX);
-  // The middle of a slot: a reading at its beginning or end then has a distance to the interval's boundary.
+  // Offsets are the middles of slots, so that readings keep a distance from the interval's boundary.
   const offsetMs = (slot: number) => (slot + 0.5) * slotMs;
   const costs = new Map(slotsInOrder.map((slot) => [slot, 0]));
   for (const { intervalMs: otherIntervalMs, offsetsMs } of placed) {

@@ -1,14 +1,14 @@
-/** Tags as columns: row n of each column is the same tag. A plan of 50,000 tags takes 2.5 ms, with objects 5 ms. */
+/** Tags as columns: row n of each column is the same tag. This halves the time of a plan with 50,000 tags. */
 export interface PlannedTags {
   readonly count: number;
   readonly ids: readonly string[];
   readonly intervalMs: Float64Array;
-  /** Time from which the age counts: the nominal time of the last reading, for a fresher tag its actual time. */
+  /** Start of the value's age: the planned time of the last reading; with `fresher`, the actual time. */
   readonly lastMs: Float64Array;
   readonly sinceMs: Float64Array;
   readonly underWay: Uint8Array;
   /**
-   * Share of the interval after which the tag may be read: 0 for a fresher tag, 0.5 for a tag of 60 s that is stretched
+   * Share of the interval after which the tag may be read: 0 with `fresher`, 0.5 for a tag of 60 s that is stretched
    * to 120 s, infinite for a tag with a fixed time, which is read only within the last slot of its interval.
    */
   readonly earliestAge: Float64Array;
@@ -30,7 +30,7 @@ export interface IsolatedTag extends RequestIsolation {
 /** Time of a tag that was never read; finite, so that the difference of two times is a number. */
 export const NEVER_READ_MS = -Number.MAX_SAFE_INTEGER;
 
-/** The same columns while they are filled. */
+/** `PlannedTags` whose columns can be filled. */
 export type WritablePlannedTags = { count: number } & Omit<PlannedTags, "count" | "ids" | "isolated"> & {
     readonly ids: string[];
     readonly isolated: Map<number, IsolatedTag>;
@@ -52,7 +52,7 @@ export interface ReadPlanRules {
   readonly size: number;
   readonly leadMs: number;
   readonly eager: boolean;
-  /** False right after starving tags took a slot, so that seven groups do not take seven slots in a row. */
+  /** False right after long overdue tags took a slot, so that these tags do not take several slots in a row. */
   readonly mayDisplace?: boolean;
 }
 
@@ -64,15 +64,15 @@ export interface LiveReadPlan {
 
 type TagRows = Uint32Array;
 
-/** Slots that the plan looks ahead: 65 minutes at 20 requests a minute, a complete round of hourly tags. */
+/** Number of request slots that a plan covers: 65 minutes at 20 requests a minute, so that hourly tags are included. */
 const PLANNED_REQUEST_SLOTS = 1_300;
-/** Share of later slots to rely on, because tags read early are due early again. No late values up to 94 % demand. */
+/** Share of future slots that a plan uses, because tags that are read early are due early again. */
 const USABLE_SLOT_SHARE = 0.975;
-/** Requests added to the usable slots: 0.25 of 20 tags = 5, so the next 10 slots count in full. */
+/** Part of a request that is added to the usable slots, so that the plan can use the next 10 slots completely. */
 const NEAR_SLOT_TOLERANCE = 0.25;
 const STARVING_RELATIVE_AGE = 2;
 const MIN_EARLY_READ_AGE = 0.5;
-/** Extra time until a first value is due: 4,000 tags take 10 minutes of the complete quota. */
+/** Extra time until a tag's first value is due: the first reading of 4,000 tags takes 10 minutes. */
 const FIRST_READ_ROUND_MS = 600_000;
 
 interface TagUrgencies {
@@ -148,7 +148,7 @@ function computeTagUrgencies(tags: PlannedTags, nowMs: number, rules: ReadPlanRu
     const lastReadMs = lastMs[row] as number;
     const isTagUnderWay = underWay[row] === 1;
     const isTagNew = !isTagUnderWay && lastReadMs === NEVER_READ_MS;
-    // Keep this expression: choosing between one and `nowMs` made V8 allocate an object for each tag.
+    // Keep this form of the expression: with a conditional, V8 allocates an object for each tag.
     const firstRoundAgeMs = Math.max(0, nowMs - (sinceMs[row] as number) - FIRST_READ_ROUND_MS);
     const valueAgeMs = isTagUnderWay ? 0 : isTagNew ? firstRoundAgeMs : nowMs - lastReadMs;
     // Without a fixed time, ages count from the actual reading: each reading in whole slots moves the next one forward.
@@ -200,7 +200,7 @@ interface SlotNeed {
   readonly count: number;
 }
 
-/** Counts the tags to read now: of 45 tags with 2 slots left, the two later slots take 40, so 5 must be read now. */
+/** Counts tags that must be read now: if 45 tags are due within 2 later slots of 20 tags each, 5 must be read now. */
 function countTagsNeededBySlot(ordinary: TagRows, underWay: TagRows, rules: ReadPlanRules): readonly SlotNeed[] {
   tagsDuePerSlot.fill(0);
   addTagsDuePerSlot(ordinary);
@@ -276,7 +276,7 @@ function alternateTagIntervals(rows: readonly number[], { isOlder }: RowOrder): 
     .map(({ row }) => row);
 }
 
-/** True if reading the tag now saves a reading up to a slot: with 2 slots left and a period of 20, up to slot 10. */
+/** True if reading the tag now saves a later reading of the tag up to a slot. */
 function savesLaterReading(row: number, slot: number): boolean {
   const slotsLeftOfTag = tagUrgencies.slotsLeft[row] as number;
   const periodOfTag = tagUrgencies.periodSlots[row] as number;
@@ -289,7 +289,7 @@ type IsBefore = (a: number, b: number) => boolean;
 interface RowOrder {
   /** Puts the largest relative age first; ties by interval and id, so that plans are repeatable. */
   readonly isOlder: IsBefore;
-  /** Puts tags without a value first, then the least early; tags before half of their interval come last, by age. */
+  /** Puts tags without a value first, then the tags due soonest; tags before half of their interval come last. */
   readonly isCheaper: IsBefore;
   readonly isDueBefore: IsBefore;
   readonly hasFixedTime: (row: number) => boolean;
@@ -318,7 +318,7 @@ function createTagRowOrder({ ids, lastMs, intervalMs, earliestAge }: PlannedTags
   return { idOf: tagIdOfRow, isOlder: hasOlderValue, isCheaper: isCheaperToRead, isDueBefore, hasFixedTime };
 }
 
-/** Slots left / period^0.75, found by simulation: with 10 slots left 0.05 for an hourly tag, 1.06 for a minute tag. */
+/** Returns how early a reading would be: (slots left) / (period in slots)^0.75, an exponent found by simulation. */
 function computeTagEarliness(row: number): number {
   // Square roots are the same on every machine; other powers may differ.
   const periodSquareRoot = Math.sqrt(tagUrgencies.periodSlots[row] as number);

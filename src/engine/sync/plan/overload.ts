@@ -5,9 +5,9 @@ export interface ReadClassDemand {
   readonly tags: number;
   readonly everyMs: number;
   readonly firm: boolean;
-  /** A class of importance 2 stretches half as much as one of 1. */
+  /** During an overload, intervals of importance 2 are extended half as much as intervals of importance 1. */
   readonly importance: number;
-  /** True if spare requests read the class again, so that ages count from actual readings in whole slots. */
+  /** True if spare requests read the class more often than its interval demands (option `fresher`). */
   readonly fresher: boolean;
 }
 
@@ -15,9 +15,9 @@ export type QuotaOverload = ReturnType<typeof computeQuotaOverload>;
 
 /** Share of the quota to plan with: 19.4 of 20 requests a minute; the rest covers integer slots and jitter. */
 const PLANNABLE_QUOTA_SHARE = 0.97;
-/** Part of a slot by which a request may come late when every slot is used. */
+/** Part of a slot by which a request may be late when every slot is used. */
 const STRETCHED_INTERVAL_JITTER_SLOTS = 0.25;
-/** Change of a stretch factor, and of the demand when it fits again, that is ignored. */
+/** Smallest relative change of the demand or of a stretch factor that changes stretched intervals. */
 const STRETCH_CHANGE_MIN = 0.05;
 /** Greatest share of all firm classes, 16 of 20 requests a minute, so that other classes never starve. */
 const MAX_FIRM_CLASSES_SHARE = 0.8;
@@ -57,7 +57,7 @@ export function earliestAgeOfStretched(factor: number): number {
   return factor > 1 ? 1 / factor : Number.POSITIVE_INFINITY;
 }
 
-/** Keeps factors that are still sufficient, so that a promised age does not change every minute. */
+/** Keeps stretch factors that are still sufficient, so that promised ages of values do not change every minute. */
 function keepSimilarFactors(before: ReadonlyMap<string, number>, needed: ReadonlyMap<string, number>) {
   return new Map(
     [...needed].map(([name, factor]) => {
@@ -97,7 +97,7 @@ export function bisectFit(low: number, high: number, steps: number, fits: (middl
   return fits(midpoint) ? bisectFit(low, midpoint, steps - 1, fits) : bisectFit(midpoint, high, steps - 1, fits);
 }
 
-/** Doubles the interval from the third null on: 60, 60, 120, 240, 480, 600 s. Offline gateway: ten times at once. */
+/** Doubles a tag's interval from the third null on: 60, 60, 120 … 600 s; tenfold at once behind an offline gateway. */
 export function backOffInterval(intervalMs: number, nulls: number, gatewayOffline: boolean): number {
   if (gatewayOffline) return intervalMs * 10;
   return nulls < 3 ? intervalMs : intervalMs * Math.min(10, 2 ** (nulls - 2));
@@ -112,7 +112,7 @@ export interface FollowedHistory {
 
 const LIVE_SHARE_MIN = 0.5;
 
-/** Requests of following: 45 tags every 10 min, 20 tags a request: 3 requests in 10 min, 0.3 a minute. */
+/** Requests for recent history per minute: 45 tags every 10 minutes, 20 in a request, need 0.3 requests a minute. */
 export function historyRequestsPerMinute(followed: readonly FollowedHistory[], size: number): number {
   return followed.reduce((sum, { tags, everyMs, resolution, total }) => {
     // A total takes one request per bucket, and a bucket is requested only after the bucket has closed.
@@ -121,12 +121,12 @@ export function historyRequestsPerMinute(followed: readonly FollowedHistory[], s
   }, 0);
 }
 
-/** Least requests per minute of log discovery: 0.6 of 20, which is 720 tags an hour; usually much more. */
+/** Minimum number of requests per minute that search tags with history: 0.6 of 20, for 720 tags an hour. */
 export function logDiscoveryPerMinute(tags: number, perMinute: number): number {
   return tags === 0 ? 0 : (1 - PLANNABLE_QUOTA_SHARE) * perMinute;
 }
 
-/** Quota share for live reads: 0.97 - 0.2 = 0.77 if history takes 4 of 20, at least 0.5; 0.97 with separate quotas. */
+/** Share of the quota for live reads: the plannable 0.97 minus the share of history, but at least 0.5. */
 export function liveQuotaShare(perMinute: number, historyPerMinute: number, shared: boolean): number {
   if (!shared) return PLANNABLE_QUOTA_SHARE;
   const historyShare = Math.min(PLANNABLE_QUOTA_SHARE - LIVE_SHARE_MIN, historyPerMinute / Math.max(0.1, perMinute));

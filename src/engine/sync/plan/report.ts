@@ -59,7 +59,7 @@ export type PlanReport = ReturnType<typeof reportPlan>;
 const MIN_BACKFILL_QUOTA_SHARE = 0.03;
 const ASSUMED_REPLY_MS = 200;
 const DAY_MS = 86_400_000;
-/** Slots by which a value may come after its interval; a slot of a quota that is used up may last 1.4 slots. */
+/** Number of slots by which a live value may be later than its interval, because slots vary in length. */
 const CADENCE_SLOTS = 1.5;
 
 export function reportPlan(facts: PollingPlanFacts) {
@@ -83,7 +83,7 @@ export function reportPlan(facts: PollingPlanFacts) {
     classDemands.reduce((sum, each) => sum + rateOf(each), 0);
   const requestRateOfGroups = (each: ReadClassDemand) =>
     cadenceRates.get(each.name) ?? fractionalRequestsPerMinute(each);
-  // With more groups than slots, tags that wait fill up the requests.
+  // With more groups than slots, waiting tags fill the requests completely.
   const areGroupsTooMany = sumRates(requestRateOfGroups) > quota.polls * liveShare;
   const classRequestsPerMinute = areGroupsTooMany ? fractionalRequestsPerMinute : requestRateOfGroups;
   const liveRate = sumRates(classRequestsPerMinute);
@@ -119,7 +119,7 @@ export function reportPlan(facts: PollingPlanFacts) {
     load: roundTo(overload.demand / liveShare, 4),
     classes: classes.map((each) => {
       const promisedMs = each.everyMs * classFactor(each);
-      // Classes that are read early use the spare slots too: each age shrinks by the load.
+      // Classes that are read early also use the spare slots, so that their values are younger.
       const earlyMs = (promisedMs * readEarlyRate) / (readEarlyRate + idleRate);
       const bestIntervalMs = Math.min(promisedMs, Math.max(earlyMs, each.fresher ? slotMs : each.everyMs));
       return {
@@ -160,7 +160,7 @@ function describeAlarmInterval({ alarms, pages, everyMs, listsPerMinute }: Alarm
   return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${secondsText(expectedPollIntervalMs / 1_000)} instead of every ${secondsText(everyMs / 1_000)}.`;
 }
 
-/** Values with a fixed cadence are one interval apart, give or take a slot. */
+/** Values of tags with fixed times are one interval apart, plus or minus one slot. */
 function isMeasuredAgeTooHigh(measuredMs: number | null, targetMs: number, slotMs: number): boolean {
   if (measuredMs === null || measuredMs <= targetMs + slotMs * CADENCE_SLOTS) return false;
   return secondsText(roundTo(measuredMs / 1_000)) !== secondsText(targetMs / 1_000);

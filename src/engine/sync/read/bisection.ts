@@ -149,7 +149,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
   };
 }
 
-/** `refused`: the token may not read a tag (403, 404). `invalid`: wrong request (422). Null: not about the tags. */
+/** `refused`: the token may not read a tag (403, 404). `invalid`: wrong request (422). Null: no tag is the cause. */
 export function classifyRefusal(failure: Failure): "refused" | "invalid" | null {
   if (failure instanceof NoTagLog || failure instanceof Rejected) return "refused";
   if (!(failure instanceof ConfigError)) return null;

@@ -107,7 +107,7 @@ export function createLiveReadCommit(
       const countsByQuality = new Map<TagValueQuality, number>();
       for (const { id, stored, event } of valueOutcomes) {
         cacheTagValue(id, stored);
-        // Sinks do not know of a second reading within an interval, so their value becomes stale as if it did not exist.
+        // A second reading within an interval is not emitted, so the emitted value becomes stale as without this reading.
         const isConfirmedForSinks = event !== null || schedule.watched(id)?.readClass.on_change === true;
         if (isConfirmedForSinks) onReadingCommitted(id, stored.quality, nowMs);
         countsByQuality.set(stored.quality, (countsByQuality.get(stored.quality) ?? 0) + 1);

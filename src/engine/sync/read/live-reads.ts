@@ -28,10 +28,10 @@ export interface LiveReadOptions extends LiveReadCommitOptions, RefreshOptions {
 const READ_TAGS_ABILITY = "read:tags";
 const LIVE_READ_REQUESTS_MAX = { working: 6, trying: 1 };
 const SLOW_TAG_SUSPICION_MIN_MS = 15_000;
-/** Every how many slots a bisection group is read even under full load. */
+/** Under full load, one slot in this number of slots reads a group of the bisection. */
 const BISECTION_SLOT_INTERVAL = 20;
 const BISECTION_WAIT_MAX_MS = 120_000;
-/** Starving tags take at most every other slot; 1.5 instead of 2 tolerates slots that come early. */
+/** Long overdue tags take at most every second slot; 1.5 instead of 2 tolerates early slots. */
 const DISPLACEMENT_SLOT_INTERVAL = 1.5;
 
 export type LiveReads = ReturnType<typeof createLiveReads>;
@@ -46,7 +46,7 @@ export type LiveReads = ReturnType<typeof createLiveReads>;
 export function createLiveReads(options: LiveReadOptions) {
   const { source, clock, log, scope } = options;
   const readClassesChanged = createWakeup();
-  /** `owedToHistory` counts the slots that first readings took from history. */
+  /** `owedToHistory`: number of slots planned for history in which tags were read for the first time. */
   const slotUse = { searchedAtMs: Number.NEGATIVE_INFINITY, displacedAtMs: Number.NEGATIVE_INFINITY, owedToHistory: 0 };
   let stopReading: () => void = () => undefined;
   const slowTags = createSlowTagSearch();

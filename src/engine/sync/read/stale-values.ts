@@ -48,7 +48,7 @@ const READ_TAGS_ABILITY = "read:tags";
 const DUE_BUCKET_MS = 1_000;
 /** While a backfill uses every slot, a reading comes up to 1.7 slots late. */
 const LATE_SLOTS_MAX = 2;
-/** A value from further in the future was read with a wrong wall clock: its age is unknown, so it is stale at a start. */
+/** A stored value with a time further in the future has an unknown age, so the value is stale at the start. */
 const CLOCK_CORRECTION_MAX_MS = 60_000;
 const STALE_VALUES_PER_COMMIT = 250;
 const STALE_REASONS = Object.keys({
@@ -71,7 +71,7 @@ export function createStaleValues(options: StaleValueOptions) {
   const { source, schedule, scope, clock, log, metrics } = options;
   let trackedValues = new Map<string, TrackedValue>();
   let staleReasons = new Map<string, StaleReason>();
-  /** Tags with a stored value that no class selects. */
+  /** Tags that have a stored value, but that no read class selects. */
   let unscheduledTags = new Map<string, SiteTag>();
   const dueBuckets = new Map<number, string[]>();
   const overdueIds = new Set<string>();
@@ -81,7 +81,7 @@ export function createStaleValues(options: StaleValueOptions) {
   /** False after a change of the selected tags or of the token's scope. */
   let areTagsChecked = false;
   let sleepsUntilBucket = 0;
-  /** Changes of the read classes, the first ones included, and how many of them the selected tags follow. */
+  /** Number of changes of the read classes, and the number that the selected tags take into account. */
   const classChanges = { all: 1, followed: 0 };
   const dueTimesChanged = createWakeup();
 

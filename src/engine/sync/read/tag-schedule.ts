@@ -10,7 +10,7 @@ export interface TagScheduleContext {
   sees(siteId: number): boolean;
   anyIsolated(): boolean;
   isolationOf(id: string): TagIsolation | null;
-  /** Wall time minus monotonic time; the grid of each tag is one of wall time, so that a restart keeps it. */
+  /** Wall time minus monotonic time. Planned times of tags are wall times, so that a restart does not change them. */
   wallOffsetMs(): number;
 }
 
@@ -34,9 +34,9 @@ interface ScheduledTag {
   row: number;
   watched: WatchedTag;
   lastMs: number | null;
-  /** Time of the last reading that was not a second one within its interval; freshness counts from it. */
+  /** Time of the last first reading within an interval; the freshness of the read class counts from this time. */
   freshMs: number | null;
-  /** Offset of the tag's grid in its stretched interval; null for a tag without a grid, fresher or stretched. */
+  /** Offset of the tag's planned times within its interval; null for a tag without fixed times. */
   phaseMs: number | null;
   readonly countedMs: number | null;
   readonly sinceMs: number;
@@ -60,7 +60,7 @@ interface SiteState {
 /** Nulls in a row after which a tag no longer counts for the freshness of its read class. */
 const NULLS_OF_SILENT_TAG_MIN = 3;
 const FAILED_TAG_RETRY_WAIT_MS = 15_000;
-/** Change of a slot's length below which the tags keep their grid. */
+/** Relative change of a slot's length below which the planned times of tags stay. */
 const SLOT_CHANGE_MIN = 0.15;
 
 export type TagSchedule = ReturnType<typeof createTagSchedule>;
@@ -183,7 +183,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     return grid.isFirstRound || nominalMs + intervalMs <= grid.firstRoundEndMs ? readMs : nominalMs;
   }
 
-  /** True if a reading is not a second one within the interval of an earlier one. Times are monotonic. */
+  /** True if a reading is the first within its interval. Times are monotonic. */
   function startsInterval(tag: ScheduledTag, readMs: number, earlierMs: number): boolean {
     if (tag.phaseMs === null) return true;
     const intervalMs = intervalMsOf(tag, readSiteState(tag.watched.siteId));
@@ -399,7 +399,7 @@ export function createTagSchedule(context: TagScheduleContext) {
       return overload;
     },
 
-    /** True if a reading at a wall time is the first one of its interval in the tag's grid since the emitted one. */
+    /** True if no reading was emitted yet for the planned time to which a reading at this wall time belongs. */
     isNewInterval(id: string, readAtMs: number, emittedAtMs: number): boolean {
       const tag = scheduledTags.get(id);
       return tag === undefined || startsInterval(tag, readAtMs - grid.wallOffsetMs, emittedAtMs - grid.wallOffsetMs);

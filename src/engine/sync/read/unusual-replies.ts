@@ -7,7 +7,7 @@ import { type StoredLeftOut, syncSet } from "../stored-documents.ts";
 import { tagQuarantineMs } from "./bisection.ts";
 
 const LOGGED_TAGS_MAX = 20;
-/** Unreadable tags from which, if they are a third of a reply, no single tag is the cause. */
+/** If this number of tags and a third of a reply are unreadable, no single tag is the cause. */
 const UNREADABLE_TAGS_MIN = 5;
 
 interface SinglyReadTagState {

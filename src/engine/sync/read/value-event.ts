@@ -22,7 +22,7 @@ interface ValueEventContext {
   readonly source: string;
   readonly inDoubt: boolean;
   readonly behindGateway: string | null;
-  /** False if a value was already emitted for this interval of the tag: the tag was read more often than planned. */
+  /** False if the tag was read more often than planned and a value was already emitted for this interval. */
   isNewInterval(emittedAt: string): boolean;
 }
 

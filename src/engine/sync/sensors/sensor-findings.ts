@@ -14,15 +14,15 @@ export interface SensorRules {
   readonly mayRest: (located: SiteTag) => boolean;
 }
 
-/** A sensor is judged if it was read in 12 hours or a quarter of the period, spread over 5/7 of the period. */
+/** A sensor is judged only if it was read in at least 12 hours, or in a quarter of a shorter period. */
 const MIN_HOURS_READ = 12;
 const MIN_READING_SPAN_SHARE = 5 / 7;
 const MIN_COMPARED_VALUE_PAIRS = 6;
 const MIN_LOG_REPLIES = 3;
 const MIN_SERIES_FOR_MEDIAN = 5;
-/** A log differs if it is off by 0.05 of the size or of the range of the live values. */
+/** Minimum difference between log and live values, relative to the size or to the range of the values. */
 const MIN_RELATIVE_LOG_DIFFERENCE = 0.05;
-/** A boolean log differs in 75 % of the pairs, and in the share of time in `true` by 20 %. */
+/** Minimum share of pairs in which the values of a differing log and the live values differ. */
 const MIN_DIFFERING_SHARE = 0.75;
 const MIN_BOOLEAN_DIFFERENCE = 0.2;
 const MIN_STANDARD_ERRORS = 4;

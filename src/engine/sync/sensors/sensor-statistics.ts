@@ -4,7 +4,7 @@ import type { StoredSensors } from "../stored-documents.ts";
 
 type PackedSensors = Pick<StoredSensors, "ids" | "numbers">;
 
-/** Readings of one tag, booleans as 0 and 1. `hours`: hours with readings. `spanHours`: first to last such hour. */
+/** Readings of a tag; booleans count as 0 and 1. `hours`: hours with readings. `spanHours`: first to last of them. */
 export type SensorRow = Readonly<Record<"readings" | "nulls" | "hours" | "spanHours" | "min" | "max", number>> & {
   readonly type: (typeof VALUE_TYPE_NAMES)[number];
   readonly log: LogComparison | null;
@@ -223,7 +223,7 @@ interface LogBucket {
 
 const MAX_COUNTED_DECIMALS = 6;
 
-/** Distance of a live value from the rounded range of buckets: for 20.9 and 21, 21.04 gives 0, 21.6 gives 0.55. */
+/** Distance of a live value from the range of two logged values, extended by their rounding; 0 within the range. */
 export function distanceFromBuckets(live: number, around: readonly LogBucket[]): number {
   const bucketValues = around.map(({ value }) => value);
   const roundingError = 0.5 * 10 ** -Math.max(...bucketValues.map(countDecimals));
