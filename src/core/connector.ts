@@ -291,7 +291,7 @@ export interface ConnectorDefinition<C = unknown> {
   /** Description of the connector in one line, for `plenum check` and the documentation. */
   readonly summary: string;
   readonly Config: ZodType<C>;
-  /** Default waits between attempts to deliver a rejected event; absent: it is retried until retention removes it. */
+  /** Default waits between attempts to deliver a rejected event. If absent, attempts end when the event is deleted. */
   readonly scheduleMs?: readonly number[];
   /** True if the sink sends `BatchInfo.sequences`. Otherwise the configuration rejects `sequence: true`. */
   readonly carriesSequence?: true;

@@ -29,7 +29,7 @@ export interface EventData {
   "gateway-added": { readonly gateway: Gateway };
   /** A field of a gateway changed; changes of `online` have separate events. */
   "gateway-changed": ChangedObject<{ readonly gateway: Gateway }>;
-  /** Complete lists of its site did not show the gateway for `inventory.remove_after`. */
+  /** Complete lists of a gateway's site did not show the gateway for `inventory.remove_after`. */
   "gateway-removed": { readonly gateway: Gateway };
   /** A gateway that was offline or of unknown state is online. */
   "gateway-online": GatewayFact;
@@ -39,19 +39,19 @@ export interface EventData {
   "host-added": { readonly host: Host };
   /** A field of a host changed. */
   "host-changed": ChangedObject<{ readonly host: Host }>;
-  /** Complete lists of its site did not show the host for `inventory.remove_after`. */
+  /** Complete lists of a host's site did not show the host for `inventory.remove_after`. */
   "host-removed": { readonly host: Host };
   /** A site's list shows a new technical system. */
   "system-added": { readonly system: System };
   /** A field of a system changed. */
   "system-changed": ChangedObject<{ readonly system: System }>;
-  /** Complete lists of its site did not show the system for `inventory.remove_after`. */
+  /** Complete lists of a system's site did not show the system for `inventory.remove_after`. */
   "system-removed": { readonly system: System };
   /** A list shows a new tag; at the first start, emitted for every tag. */
   "tag-added": { readonly tag: Tag };
   /** A field of a tag changed. If new values are not comparable with older ones, `series-break` is emitted as well. */
   "tag-changed": ChangedObject<{ readonly tag: Tag }>;
-  /** Complete lists of its site did not show the tag for `inventory.remove_after`. */
+  /** Complete lists of a tag's site did not show the tag for `inventory.remove_after`. */
   "tag-removed": { readonly tag: Tag };
   /** The systems that list a tag changed; only with `inventory.tags_of_systems`. */
   "tag-systems-changed": TagSystemsFact;

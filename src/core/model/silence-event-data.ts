@@ -1,7 +1,7 @@
 export interface SilenceFact {
   /** Agreed silence. */
   readonly silence: AgreedSilence;
-  /** Person who began or ended the silence; null when its time was over. */
+  /** Person who began or ended the silence; null when the silence ended at the agreed time. */
   readonly by: string | null;
 }
 

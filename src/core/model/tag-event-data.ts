@@ -25,7 +25,7 @@ export interface TagValueFact {
    * the reply changed their type. `stale`: the tag was not read within its interval plus two request slots. Else `good`.
    */
   readonly quality: TagValueQuality;
-  /** When the reply arrived, or when the value became stale, UTC; the service states no time of its own for a read. */
+  /** Time at which the reply arrived, or the value became stale, UTC; the service states no time for live values. */
   readonly time: string;
   /** Milliseconds from the request to the reply; `time` is inexact by this duration. */
   readonly latencyMs: number;

@@ -151,7 +151,7 @@ function computeTagUrgencies(tags: PlannedTags, nowMs: number, rules: ReadPlanRu
     // Keep this form of the expression: with a conditional, V8 allocates an object for each tag.
     const firstRoundAgeMs = Math.max(0, nowMs - (sinceMs[row] as number) - FIRST_READ_ROUND_MS);
     const valueAgeMs = isTagUnderWay ? 0 : isTagNew ? firstRoundAgeMs : nowMs - lastReadMs;
-    // Without a fixed time, ages count from the actual reading: each reading in whole slots moves the next one forward.
+    // Without a fixed time, the age counts from the actual reading, so the period is a whole number of slots.
     periodSlots[row] =
       earliestAge[row] === Number.POSITIVE_INFINITY
         ? Math.max(1, tagIntervalMs / slotMs)

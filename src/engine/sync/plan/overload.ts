@@ -23,9 +23,9 @@ const STRETCH_CHANGE_MIN = 0.05;
 const MAX_FIRM_CLASSES_SHARE = 0.8;
 
 /**
- * Stretches intervals that exceed the quota. 800 tags at 60 s need 2 requests per 3 s slot: every 127 s (2.1); with
- * half at importance 2: 107 s and 154 s. `share`: slots for live reads, 0.77 if history takes 4 of 20. Stretched
- * intervals last until the demand is 5 % below the share, because each end of them moves the readings of all tags.
+ * Extends the intervals of read classes until their requests fit the quota: at 20 requests a minute for 20 tags each,
+ * 800 tags of 60 s are read every 127 s. `share`: share of the quota for live reads. Extended intervals last until the
+ * demand is 5 % below the share, because each change of intervals moves the readings of all tags.
  */
 export function computeQuotaOverload(
   classes: readonly ReadClassDemand[],
@@ -69,8 +69,8 @@ function keepSimilarFactors(before: ReadonlyMap<string, number>, needed: Readonl
 }
 
 /**
- * Requests of a class per slot: 400 tags every 60 s in slots of 3 s need 1. Fresher or stretched ones have no fixed time
- * and are read after whole slots: with replies of 1 s, 400 / 380. A stretched interval also bears jitter.
+ * Requests of a class per slot: 400 tags every 60 s need 1 request of 20 tags per slot of 3 s. Tags of fresher or
+ * stretched classes have no fixed times: they are read after whole slots, which makes their real interval shorter.
  */
 export function requestsPerSlot(
   { tags, everyMs, fresher }: ReadClassDemand,

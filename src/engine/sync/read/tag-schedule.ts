@@ -173,8 +173,8 @@ export function createTagSchedule(context: TagScheduleContext) {
     phaseMs === null ? readMs : nominalReadMs(readMs, phaseMs - grid.wallOffsetMs, intervalMs, grid.slotMs);
 
   /**
-   * Time from which the age of a tag counts. Until all tags have a value it is the actual reading, which leaves more
-   * slots to first values; a tag whose grid time passed meanwhile has the rest of its interval for the next reading.
+   * Time from which the age of a tag counts. Until all tags have a value, the actual reading counts, which leaves more
+   * slots to first values; a tag whose planned time passed meanwhile has the rest of its interval for the next reading.
    */
   function countedReadMs(tag: ScheduledTag, intervalMs: number): number {
     const readMs = tag.lastMs ?? tag.countedMs;
@@ -418,7 +418,7 @@ export function createTagSchedule(context: TagScheduleContext) {
         if (!countsForFreshness(tag, siteOf(tag.watched.siteId))) continue;
         const replacedValueAgeMs = Math.max(replacedAgesMs.now.get(name) ?? 0, replacedAgesMs.before.get(name) ?? 0);
         const firstValueWaitMs = nowMs - tag.sinceMs;
-        // A tag without a value counts only when its first value is late.
+        // The age of a tag without a value counts only when the first value is late.
         const lateFirstValueMs = firstValueWaitMs > promisedMs ? firstValueWaitMs : null;
         const valueAgeMs = tag.freshMs === null ? lateFirstValueMs : Math.max(nowMs - tag.freshMs, replacedValueAgeMs);
         if (valueAgeMs !== null) classFreshness.achievedMs = Math.max(valueAgeMs, classFreshness.achievedMs ?? 0);
