@@ -93,7 +93,7 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in KindWithOwnPointBuilder]: (even
     const fields = { first_date: data.firstDate, last_date: data.lastDate, ...buildDayCountFields(data) };
     return { measurement, tags: { ...tags, tag_id: data.tag.id }, fields };
   },
-  /** The point of a sealed day has the time of the day's start, so a revised total overwrites the point. */
+  /** The point of a `day-sealed` event has the time of the day's start, so a later revision overwrites the point. */
   "day-sealed": ({ time, data: { date, revision, revised, series, ...account } }) => ({
     measurement: "day_sealed",
     tags: {},

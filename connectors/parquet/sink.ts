@@ -89,7 +89,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     return stateChanges === null ? { rejected: rejections, buffered: true } : { rejected: rejections, stateChanges };
   }
 
-  /** Returns the state change that settles all buffered events; null while a row is not stored in the lake. */
+  /** Returns the state change that marks all buffered events as delivered; null while a row is not in the lake. */
   function settleCommits(staged: StagedCommits): SinkStateChange | null {
     const settlement = staged.settleCommits();
     if (settlement === null) return null;

@@ -106,7 +106,7 @@ export function createStagedCommits(options: {
       } else if (next.through === buffer.through) await commitRowBuffer(next, signal);
       else if (isRowBufferOld()) await commitRowBuffer(splitInterruptedCommit(next), signal);
     },
-    /** Returns the state change that settles all events; null while an event is not in the lake. */
+    /** Returns the state change that marks all events as delivered; null while an event is not in the lake. */
     settleCommits() {
       if (unsettledCommits.length === 0 || interrupted.length > 0 || buffer.events > 0) return null;
       const stateChanges: SinkStateChange = encodeSinkStateChange({

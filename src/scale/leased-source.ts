@@ -104,7 +104,7 @@ export async function runSource(options: {
   }
 }
 
-/** Logger that lowers warnings to `debug` after the signal aborts or if a stop caused them: the next holder continues. */
+/** Logger that lowers warnings of a stop to `debug`, because the next holder of the source continues the work. */
 function quietLogAfterAbort(over: AbortSignal, log: Log): Log {
   const quietLog = Object.create(log) as Log;
   const isExpectedStop = (first: unknown) =>

@@ -32,7 +32,7 @@ export interface DeliveryContext {
   readonly again: boolean;
 }
 
-/** Applies an event to the ledger and returns the keys of the changed incidents. Idempotent. */
+/** Applies an event to the ledger of incidents; returns the keys of the changed incidents. Repeating is harmless. */
 export function applyEvent(update: LedgerUpdate, event: Event, context: DeliveryContext): readonly string[] {
   const { ledger } = update;
   const { again, nowMs, position } = context;

@@ -83,7 +83,7 @@ export function assignDocuments(set: string, documents: readonly StoredDocument[
   );
 }
 
-/** Assigns sink state to sources. Each source with alarms in a storm gets the storm; otherwise its alarms never end. */
+/** Assigns sink state to sources. Each source gets all incidents that group its alarms, so that its alarms end. */
 function assignSinkState(documents: readonly StoredDocument[], findOwner: FindOwnerSource): AssignDocumentToSource {
   const ownerSourcesByKey = new Map<string, Set<string>>();
   const add = (key: string, source: string) => {
