@@ -100,7 +100,7 @@ export interface BuildingView {
   inventory<N extends keyof ObjectByNoun>(noun: N): Promise<readonly ListedInventoryObject<ObjectByNoun[N]>[]>;
   /** Finds an object as the service last listed it; undefined for an unknown id. */
   findObject<N extends keyof ObjectByNoun>(noun: N, source: string, id: string): Promise<ObjectByNoun[N] | undefined>;
-  /** Time of the first list that contained the object, UTC; undefined when it is unknown. */
+  /** Time of the first list that contained the object, UTC; undefined if the time is unknown. */
   firstListed(noun: keyof ObjectByNoun, source: string, id: string): Promise<string | undefined>;
   /** True after the tags of a site's systems were listed once. Before that, a tag without systems may have some. */
   hasListedSystems(source: string, siteId: string): Promise<boolean>;
@@ -180,7 +180,7 @@ export interface TagValueView {
   readonly value: TagValue;
   readonly quality: TagValueQuality;
   readonly time: string;
-  /** The last value that was not null, with its time; null before the first. */
+  /** The tag's last value that was not null, with its time; null before the first such value. */
   readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
   readonly staleReason?: StaleReason;
 }

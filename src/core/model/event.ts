@@ -60,7 +60,7 @@ export interface EventData {
 
   /** An alarm episode began. `late`: the episode also ended between two polls and was found later. */
   "alarm-raised": AlarmFact & {
-    /** True if the alarm was active already when Plenum first read its site, or with `alarms.startup: announce`. */
+    /** True if the alarm was active already when Plenum first read its site, or `alarms.startup` is `announce`. */
     readonly initial: boolean;
   };
   /** The service states that the alarm ended; a mere absence from a list never counts as the end. */

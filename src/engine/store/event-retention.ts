@@ -9,7 +9,7 @@ import type { SinkCursors } from "./sink-cursors.ts";
 import { runSql, type SqlDriver, type SqlSteps } from "./sql-driver.ts";
 import type { DeliveryGap, EventLogPruneReport, RetentionBounds, SinkPosition } from "./store.ts";
 
-/** Each sink gets one gap event per reason in this time; later losses wait for the next one. */
+/** Each sink gets one gap event per reason in this time; later losses are reported in the next gap event. */
 const GAP_EVENT_INTERVAL_MS = 60 * 60_000;
 const PUBLISHED_GAP_RETENTION_MS = 90 * 24 * 60 * 60_000;
 /** Limits of a transaction that removes events, so that other writers wait a few milliseconds only. */

@@ -38,7 +38,7 @@ export function removeOrphanedMarks({ dialect }: SqlDriver, positions: readonly 
   };
 }
 
-/** Marks delivered events that a sink must get again. `quarantine` turns a damaged marked event into a dead letter. */
+/** Marks settled events that a sink must get again. `quarantine` turns a damaged marked event into a dead letter. */
 export function createRedeliveries(
   sql: SqlDriver,
   isCached: boolean,

@@ -142,7 +142,7 @@ export interface Outbox {
   lag(wanted?: ReadonlyMap<string, LagFilter>): Promise<readonly SinkLag[]>;
   pressure(): Promise<EventLogPressure>;
   gaps(sink?: string): Promise<readonly DeliveryGap[]>;
-  /** Enforces the bounds in short transactions. Records lost events as gaps: one event per sink, then one an hour. */
+  /** Removes events beyond the limits of age and size. Emits at most one gap event an hour for each sink's lost events. */
   prune(bounds: RetentionBounds): Promise<EventLogPruneReport>;
   /** Returns the newest events. `about` selects subjects from the whole log, which takes a second without a match. */
   latest(limit: number, kinds?: readonly EventKind[], about?: EventQuery): Promise<readonly LoggedEvent[]>;

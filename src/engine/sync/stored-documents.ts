@@ -277,7 +277,7 @@ export interface StoredCompleteness {
   readonly heldBack: string | null;
 }
 
-/** A finalized UTC day of a site (set `day-sealed`), keyed by `<site> <date>`; the account is that of the event. */
+/** A finalized UTC day of a site (set `day-sealed`), keyed by `<site> <date>`, with the counts of its last event. */
 export interface FinalizedDay {
   readonly revision: number;
   readonly sealedAt: string;

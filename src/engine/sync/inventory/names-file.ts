@@ -8,9 +8,9 @@ const MAX_NAME_LENGTH = 200;
 export interface NamesFile {
   /** A tag whose other cells are empty has an entry without names. */
   readonly entries: ReadonlyMap<string, TagNames>;
-  /** Each mistake has one sentence. The names of a file with mistakes must not be used. */
+  /** Mistakes of the file, one sentence each. The names of a file with mistakes must not be used. */
   readonly problems: readonly string[];
-  /** Each entry with an unknown tag has one sentence. The entry has no effect until the tag is listed. */
+  /** Entries with an unknown tag, one sentence each. Such an entry has no effect until the tag is listed. */
   readonly unknownTags: readonly string[];
 }
 

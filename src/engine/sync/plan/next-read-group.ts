@@ -289,7 +289,7 @@ type IsBefore = (a: number, b: number) => boolean;
 interface RowOrder {
   /** Puts the largest relative age first; ties by interval and id, so that plans are repeatable. */
   readonly isOlder: IsBefore;
-  /** Puts tags without a value first, then the tags due soonest; tags before half of their interval come last. */
+  /** Puts tags without a value first, then the tags least early for their interval; tags before half an interval come last. */
   readonly isCheaper: IsBefore;
   readonly isDueBefore: IsBefore;
   readonly hasFixedTime: (row: number) => boolean;
