@@ -79,8 +79,9 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
   try {
     const scannedRows = scanSqlitePages(pages);
     const { pageByPosition, cursors: cursorBySink, isCursorLost } = scannedRows;
-    const firstPosition = isCursorLost || cursorBySink.size === 0 ? 0 : Math.min(...cursorBySink.values());
-    const lostPositions = findUnreachableEvents(file);
+    const { lostPositions, isOrderDamaged } = findUnreachableEvents(file);
+    const isStartOver = isCursorLost || isOrderDamaged || cursorBySink.size === 0;
+    const firstPosition = isStartOver ? 0 : Math.min(...cursorBySink.values());
     const copiedEvents = await appendOldEvents(pages, pageByPosition, firstPosition, database, clock, lostPositions);
     const { counts, positions } = copiedEvents;
     database.transaction(() => {
@@ -88,7 +89,8 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
         `insert into sink (name, position, ended, epoch, urgent, checksum)
          values (?1, ?2, ?3, ?4, ?5, row_checksum(?1, ?2, 0, ?3, 0, ?4, ?5)) on conflict do nothing`,
       );
-      const newPosition = (old: number) => positions.findLast(([before]) => before <= old)?.[1] ?? 0;
+      const newPosition = (old: number) =>
+        isOrderDamaged ? 0 : (positions.findLast(([before]) => before <= old)?.[1] ?? 0);
       const addMark = database.prepare(
         "insert into again (sink, position, checksum) values (?1, ?2, row_checksum(?1, ?2)) on conflict do nothing",
       );
@@ -111,24 +113,32 @@ export async function recoverIntoNewFile(file: string, database: Database, clock
   }
 }
 
-/** Finds events that only an index still has, because a page of the table is damaged. */
-function findUnreachableEvents(file: string): ReadonlySet<number> {
+/**
+ * Finds events that only an index still has, because a page of the table is damaged. `isOrderDamaged`: a page is in
+ * the wrong place of the table, so a cursor may have skipped events, and every sink gets the log again.
+ */
+function findUnreachableEvents(file: string) {
   let database: Database | null = null;
+  const lostPositions = new Set<number>();
+  let isOrderDamaged = false;
   try {
     // Open the file as immutable, because SQLite would delete a write-ahead log that it does not understand.
     database = openDatabase(`${pathToFileURL(file).href}?immutable=1`, { readOnly: true });
-    const rows = database
+    const rows = database.prepare("select position from event not indexed").all<{ readonly position: number }>();
+    isOrderDamaged = rows.some(({ position }, n) => n > 0 && position <= (rows[n - 1]?.position ?? 0));
+    const lostRows = database
       .prepare(
         `select entry.position from event as entry indexed by event_by_class where entry.telemetry in (0, 1)
            and not exists (select 1 from event as found not indexed where found.position = entry.position)`,
       )
       .all<{ readonly position: number }>();
-    return new Set(rows.map(({ position }) => position));
+    for (const { position } of lostRows) lostPositions.add(position);
   } catch {
-    return new Set();
+    // A table or an index that cannot be read: the pages are scanned anyway.
   } finally {
     database?.close();
   }
+  return { lostPositions, isOrderDamaged };
 }
 
 function restoreQuotaRows(database: Database, { quota, holds }: ReturnType<typeof scanSqlitePages>): void {

@@ -35,6 +35,8 @@ export function createEventLogCheck(database: Database, log: EventLog, clock: Pi
     const lastPosition = lastPositionWithinBytes(rows, MAX_COMPARED_BYTES) ?? log.end();
     const soundRows = log.readThrough(comparedPosition, lastPosition);
     database.transaction(() => {
+      if (rows.some(({ position }, n) => n > 0 && position <= (rows[n - 1]?.position ?? 0)))
+        throw new StateDamaged(`${database.path} is damaged (the rows of the log are not in order).`);
       const indexEntryCounts = database
         .prepare(COUNT_INDEX_ENTRIES_SQL)
         .get<{ readonly classed: number; readonly identified: number }>(comparedPosition, lastPosition);
