@@ -189,11 +189,16 @@ test("10,000 values that become stale at once cost at most as much as 1.2 times 
   await readAllTags();
   await loseSite();
   await clock.advance(MINUTE);
-  const readEffort = await effortOf(readAllTags);
-  const staleEffort = await effortOf(loseSite);
+  // The smallest of three measurements of each, because other programs and the garbage collection add to one of them.
+  const readEfforts: number[] = [];
+  const staleEfforts: number[] = [];
+  for (let round = 0; round < 3; round += 1) {
+    readEfforts.push(await effortOf(readAllTags));
+    staleEfforts.push(await effortOf(loseSite));
+  }
   ended.abort(new OrderlyStop());
   await watch;
-  expect(staleEffort / readEffort).toBeLessThanOrEqual(1.2);
+  expect(Math.min(...staleEfforts) / Math.min(...readEfforts)).toBeLessThanOrEqual(1.2);
 });
 
 async function siteLoss(virtual: VirtualWorker) {
