@@ -140,7 +140,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     expect((await kept(far)).size).toBe(COUNT);
     await killedAndBack(far, delivery, tagged(COUNT));
     await expect.poll(async () => (await kept(far)).size, POLL).toBe(COUNT + 1);
-    expect(delivery.dispatcher.notices()).toEqual([expect.stringContaining(`is sent again: ${events.length} events`)]);
+    expect(delivery.dispatcher.notices()).toEqual([expect.stringContaining(`are sent again: ${events.length} events`)]);
   });
 
   test("resumes the session with persistence, and receives the events again that were lost after the last save", {

@@ -51,7 +51,7 @@ describe("a restarted server", () => {
     expectWindow(again);
     expect(again).toEqual(ids(values(25 - again.length, again.length)));
     expect(rig.lines.filter(({ level }) => level >= 40)).toMatchObject([{ sink: "a", again: again.length }]);
-    expect(dispatcher.notices()).toEqual([expect.stringContaining(`is sent again: ${again.length} events.`)]);
+    expect(dispatcher.notices()).toEqual([expect.stringContaining(`are sent again: ${again.length} events.`)]);
     await rig.clock.advance(61 * MINUTE);
     expect(dispatcher.notices()).toEqual([]);
     expect(since(sink, 25)).toEqual(again);

@@ -25,7 +25,7 @@ export const DeliveryConfig = z
     retry: RetryDelays.prefault({}),
     schedule: z.array(Duration).optional().meta({
       description:
-        "Waits between attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h, 5h, 10h]; after the last it becomes a dead letter. Without this it is tried as long as it is kept. An outage does not count.",
+        "Waits between attempts for one event that the server answers but does not accept, e.g. [5s, 5m, 30m, 2h, 5h, 10h]; after the last attempt it becomes a dead letter. Without it, the event is retried while it is stored. An outage does not count.",
     }),
     replay_after_restart: Duration.refine((ms) => ms === 0 || ms >= 60_000, "Use 1m or more, or 0s for never.")
       .prefault("15m")

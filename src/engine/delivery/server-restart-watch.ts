@@ -132,7 +132,7 @@ export function createRestartWatch(options: {
       const redeliveredEventCount = await markRedeliveries(state, state.seenMs - windowMs);
       log.warn(
         { sink: name, again: redeliveredEventCount, windowMs },
-        "The far end was restarted. What it had taken shortly before, and may have lost, is sent again.",
+        "The server was restarted. Events that it had acknowledged shortly before and may have lost are sent again.",
       );
       options.onRestart(redeliveredEventCount);
     }

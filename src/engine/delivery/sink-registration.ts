@@ -49,7 +49,7 @@ export function createSinkRegistration(options: {
       if (ended === null) return null;
       if (ended !== SINK_NOT_CONFIGURED) {
         if (!(await hasSinkServerChanged(configured))) return ended;
-        log.info({ sink: name }, "The sink had ended and leads to another far end now; it goes on.");
+        log.info({ sink: name }, "The sink had ended and has another server now; it continues.");
       }
       await outbox.setEnded(name, null);
       return null;

@@ -98,7 +98,7 @@ export function createSinkStatusTracker(options: {
       if (lastRestart === null || clock.monotonic() - lastRestart.atMs > RESTART_NOTICE_DURATION_MS) return [];
       const { time, again } = lastRestart;
       return [
-        `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${formatCount(again, "event")}.`,
+        `The server of sink ${name} was restarted; Plenum noticed it at ${time}. Events that the server had acknowledged shortly before and may have lost are sent again: ${formatCount(again, "event")}.`,
       ];
     },
     resume(): void {

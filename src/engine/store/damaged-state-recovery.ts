@@ -124,8 +124,7 @@ function findUnreachableEvents(file: string) {
   try {
     // Open the file as immutable, because SQLite would delete a write-ahead log that it does not understand.
     database = openDatabase(`${pathToFileURL(file).href}?immutable=1`, { readOnly: true });
-    const rows = database.prepare("select position from event not indexed").all<{ readonly position: number }>();
-    isOrderDamaged = rows.some(({ position }, n) => n > 0 && position <= (rows[n - 1]?.position ?? 0));
+    isOrderDamaged = isTableOrderDamaged(database);
     const lostRows = database
       .prepare(
         `select entry.position from event as entry indexed by event_by_class where entry.telemetry in (0, 1)
@@ -139,6 +138,17 @@ function findUnreachableEvents(file: string) {
     database?.close();
   }
   return { lostPositions, isOrderDamaged };
+}
+
+/** Returns true if a scan of the log's table does not return ascending positions. */
+function isTableOrderDamaged(database: Database): boolean {
+  const unorderedRow = database
+    .prepare(
+      `select 1 from (select position, lag(position) over () as previous from event not indexed)
+         where position <= previous limit 1`,
+    )
+    .get();
+  return unorderedRow !== undefined;
 }
 
 function restoreQuotaRows(database: Database, { quota, holds }: ReturnType<typeof scanSqlitePages>): void {

@@ -10,7 +10,7 @@ import { keepRequestsWaiting } from "../waiting-requests.ts";
 import { classifyRefusal, createBisection, createSlowTagSearch, findNamedTag, type TagIsolation } from "./bisection.ts";
 import { createLiveReadCommit, type LiveReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
-import { createControlReads, createUnansweredReads, mayConcernOneGateway } from "./control-tag-reads.ts";
+import { createControlReads, createUnansweredReads, mayConcernOneGateway } from "./failed-read-diagnosis.ts";
 import { createScheduleRefresh, EMPTY_WAIT_MS, type RefreshOptions } from "./refresh-tag-schedule.ts";
 import { createStaleValues, type StaleValues } from "./stale-values.ts";
 import { createTagSchedule, type ScheduledTagState, type TagSchedule } from "./tag-schedule.ts";
