@@ -85,13 +85,13 @@ export function createStaleValues(options: StaleValueOptions) {
   const classChanges = { all: 1, followed: 0 };
   const dueTimesChanged = createWakeup();
 
-  function dueMsOf(id: string, readMs: number): number {
+  function dueMsOf(id: string, readMs: number, slotMs = options.slotMs()): number {
     const tag = schedule.known(id);
-    return tag === undefined ? readMs : readMs + tag.stretchedMs + LATE_SLOTS_MAX * options.slotMs();
+    return tag === undefined ? readMs : readMs + tag.stretchedMs + LATE_SLOTS_MAX * slotMs;
   }
 
-  function putIntoBucket(id: string, tracked: TrackedValue, readMs: number): void {
-    tracked.bucket = Math.max(nextBucket, Math.ceil(dueMsOf(id, readMs) / DUE_BUCKET_MS));
+  function putIntoBucket(id: string, tracked: TrackedValue, readMs: number, slotMs?: number): void {
+    tracked.bucket = Math.max(nextBucket, Math.ceil(dueMsOf(id, readMs, slotMs) / DUE_BUCKET_MS));
     const bucketIds = dueBuckets.get(tracked.bucket);
     if (bucketIds === undefined) dueBuckets.set(tracked.bucket, [id]);
     else bucketIds.push(id);
@@ -132,11 +132,12 @@ export function createStaleValues(options: StaleValueOptions) {
       dueBuckets.delete(nextBucket);
     }
     nextBucket = Math.max(nextBucket, bucketAt(nowMs) + 1);
+    const slotMs = options.slotMs();
     for (const id of dueIds) {
       const tracked = trackedValues.get(id);
       if (tracked === undefined || tracked.readMs === null) trackedValues.delete(id);
-      else if (dueMsOf(id, tracked.readMs) <= nowMs) overdueIds.add(id);
-      else putIntoBucket(id, tracked, tracked.readMs);
+      else if (dueMsOf(id, tracked.readMs, slotMs) <= nowMs) overdueIds.add(id);
+      else putIntoBucket(id, tracked, tracked.readMs, slotMs);
     }
   }
 
@@ -199,9 +200,10 @@ export function createStaleValues(options: StaleValueOptions) {
   function fillBucketsAgain(): void {
     areBucketsComplete = true;
     dueBuckets.clear();
+    const slotMs = options.slotMs();
     for (const [id, tracked] of trackedValues)
       if (tracked.readMs === null) trackedValues.delete(id);
-      else if (!overdueIds.has(id)) putIntoBucket(id, tracked, tracked.readMs);
+      else if (!overdueIds.has(id)) putIntoBucket(id, tracked, tracked.readMs, slotMs);
   }
 
   return {
