@@ -46,7 +46,9 @@ interface ShownValue {
   readMs: number;
   /** True after a start with another wall clock, from which the age then counts. */
   isAgeUnknown: boolean;
-  readonly wallOffsetMs: number;
+  /** Wall clock minus monotonic clock at the emission, and at the last equal reading. */
+  readonly emittedOffsetMs: number;
+  readOffsetMs: number;
 }
 
 /** Upper bound of the factor by which the intervals of all tags are stretched; 1 if they fit into the quota. */
@@ -151,7 +153,8 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       );
       for (const [id, document] of documents.flatMap(({ set, put = [] }) => (set === valueSet ? [...put] : []))) {
         const { quality, staleReason } = document as StoredValue;
-        const value = { isUsable: isUsable(quality), isAgeUnknown: false, wallOffsetMs: wallOffsetMs() };
+        const offsets = { emittedOffsetMs: wallOffsetMs(), readOffsetMs: wallOffsetMs() };
+        const value = { isUsable: isUsable(quality), isAgeUnknown: false, ...offsets };
         const readMs = repliedMs.get(id) ?? Number.NaN;
         if (staleReason !== undefined) checkStaleValue(id, staleReason);
         else committedMs.set(id, readMs);
@@ -160,7 +163,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
         else if (shown?.isUsable !== value.isUsable) note("every reading is emitted", id, `${quality} is not emitted`);
         else if (classOf.get(id)?.on_change === true) {
           checkAge(id, shown);
-          Object.assign(shown, { readMs, isAgeUnknown: false, wallOffsetMs: value.wallOffsetMs });
+          Object.assign(shown, { readMs, isAgeUnknown: false, readOffsetMs: value.readOffsetMs });
         }
       }
     },
@@ -173,7 +176,10 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       isWorkerUp = true;
       times.startedMs = clock.monotonic();
       repliedMs.clear();
-      for (const shown of emitted.values()) shown.isAgeUnknown ||= Math.abs(shown.wallOffsetMs - wallOffsetMs()) > 1;
+      for (const [id, shown] of emitted) {
+        const offsetMs = classOf.get(id)?.on_change === true ? shown.readOffsetMs : shown.emittedOffsetMs;
+        shown.isAgeUnknown ||= Math.abs(offsetMs - wallOffsetMs()) > 1;
+      }
     },
     workerKilled(): void {
       isWorkerUp = false;
