@@ -79,7 +79,7 @@ test("the build sets the start time on the bundle and deletes files of earlier b
   expect(Math.round(statSync(join(root, BUNDLE, BUNDLED_MAIN)).mtimeMs)).toBe(begun);
 });
 
-test("the bundle runs without module detection of Node.js", async () => {
+test("the bundle runs with --no-experimental-detect-module, because it declares its module type", async () => {
   const { root } = project({ "src/cli/main.ts": "await 1; console.log('ran');" });
   await build(root);
   const main = join(root, BUNDLE, BUNDLED_MAIN);

@@ -27,7 +27,7 @@ const CALLS: readonly (readonly [string, (call: string) => boolean])[] = [
   ["every commit", (call) => call === "commit"],
 ];
 
-describe.each(WAYS)("a state store that %s", (way) => {
+describe.each(WAYS)("a worker whose state store %s on failure", (way) => {
   test.each(CALLS)(
     "retries commands, read-backs, refusals and restores slowly while %s fails for an hour",
     async (_, fails) => {

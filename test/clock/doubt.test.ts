@@ -16,7 +16,7 @@ function createCheckRig() {
   return { clock, lines: logLines, metrics, doubt: createClockCheck({ clock, log, metrics }) };
 }
 
-test("reports a clock step with its size until two replies in a row agree with the clock", async () => {
+test("a clock step is reported with its size until two consecutive replies of the service agree with the clock", async () => {
   const { clock, doubt, lines, metrics } = createCheckRig();
   await clock.advance(HOUR_MS);
   expect([doubt.stepped(), doubt.notices()]).toEqual([null, []]);
@@ -36,7 +36,7 @@ test("reports a clock step with its size until two replies in a row agree with t
   expect(lines.at(-1)?.msg).toContain("trusted");
 });
 
-test("adds a second clock step to an unconfirmed first step, and still distrusts the clock when both cancel out", () => {
+test("a second clock step is added to an unconfirmed first one, and the clock stays unverified even if both cancel out", () => {
   const { clock, doubt } = createCheckRig();
   clock.stepWall(10 * HOUR_MS);
   expect(doubt.stepped()?.byMs).toBe(10 * HOUR_MS);
@@ -44,7 +44,7 @@ test("adds a second clock step to an unconfirmed first step, and still distrusts
   expect(doubt.stepped()?.byMs).toBe(0);
 });
 
-test("reports no step for slewing by a time server, a suspension, or a step of one second", async () => {
+test("no clock step is reported for slewing by a time server, a suspended process, or a step of one second", async () => {
   const { clock, doubt } = createCheckRig();
   for (let secondIndex = 0; secondIndex < 4 * 3_600; secondIndex += 1) {
     await clock.advance(1_000);
@@ -57,7 +57,7 @@ test("reports no step for slewing by a time server, a suspension, or a step of o
   expect(doubt.stepped()).toBeNull();
 });
 
-test("reports several small clock steps in a row as one step", async () => {
+test("several small clock steps in a row are reported as one step", async () => {
   const { clock, doubt } = createCheckRig();
   for (let n = 0; n < 3; n += 1) {
     clock.stepWall(-900);
@@ -67,7 +67,7 @@ test("reports several small clock steps in a row as one step", async () => {
   expect(doubt.stepped()).not.toBeNull();
 });
 
-test("reports a clock difference to a service from the second reply on, until two replies agree", () => {
+test("a clock difference to a service is reported from its second reply on, until two replies agree with the clock", () => {
   const { doubt } = createCheckRig();
   doubt.compared("a", 8 * 24 * HOUR_MS);
   expect(doubt.anywhere()).toBeNull();
@@ -82,7 +82,7 @@ test("reports a clock difference to a service from the second reply on, until tw
   expect(doubt.anywhere()).toBeNull();
 });
 
-test("checks the wall clock every few seconds, signals a step, and leaves no timer when stopped", async () => {
+test("the clock check reads the wall clock every few seconds, signals a step, and leaves no timer when stopped", async () => {
   const { clock, doubt } = createCheckRig();
   const watchEnd = new AbortController();
   const watchEnded = doubt.watch(watchEnd.signal);
@@ -96,7 +96,7 @@ test("checks the wall clock every few seconds, signals a step, and leaves no tim
   expect(clock.sleepers()).toBe(0);
 });
 
-test("reports a clock step back at the start when the clock is behind the last known time", () => {
+test("a clock that is behind the last stored time at the start is reported as a backward step", () => {
   const { clock } = createCheckRig();
   const log = pino({ level: "silent" });
   const doubtWith = (lastKnownMs: number) => createClockCheck({ clock, log, lastKnownMs }).stepped();

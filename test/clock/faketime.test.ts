@@ -6,7 +6,7 @@ import { absent, freePort, temporaryFolder } from "../real-servers.ts";
 
 /** Runs the real process while libfaketime changes its wall clock. */
 
-describe.skipIf(absent("faketime"))("the real process", () => {
+describe.skipIf(absent("faketime"))("a real worker process under faketime", () => {
   test("continues polling and stays responsive when the clock is set", { timeout: 120_000 }, async () => {
     const folder = temporaryFolder("faketime");
     const file = join(folder, "wall clock");

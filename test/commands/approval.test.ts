@@ -54,7 +54,7 @@ async function start(options: { readonly needed?: number } = {}) {
 }
 
 describe("writing under the two-person rule", () => {
-  test("is closed with one message until an approval opens writing without a restart", async () => {
+  test("is blocked, with one warning, until a valid approval enables it without a restart", async () => {
     const { rig, config, attempt, sign } = await start();
     await rig.restart(config);
     expect(await attempt()).toBe(UNAPPROVED);
@@ -68,7 +68,7 @@ describe("writing under the two-person rule", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("is closed after any change of the rules until the rules are approved", async () => {
+  test("is blocked after any change of the rules until the changed rules are approved", async () => {
     const { rig, config, entry, approval, attempt, sign } = await start();
     sign(config, "anna", anna);
     await rig.restart(config);
@@ -93,7 +93,7 @@ describe("writing under the two-person rule", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("stays open when only the order of entries or the path of the approvals file changes", async () => {
+  test("stays allowed when only the order of entries or the path of the approvals file changes", async () => {
     const { rig, entry, config, approval, attempt, sign, file } = await start();
     const second = { ...entry, tag_id: other };
     sign({ ...config, allow: [entry, second] }, "anna", anna);
@@ -118,7 +118,7 @@ describe("writing under the two-person rule", () => {
 });
 
 describe("a rule with two required approvers", () => {
-  test("opens writing only after both approvers have signed the same rules", async () => {
+  test("allows writing only after both approvers have signed the same rules", async () => {
     const { rig, config, attempt, sign } = await start({ needed: 2 });
     await rig.restart(config);
     sign(config, "anna", anna);
@@ -240,7 +240,7 @@ describe("a person who can edit the configuration but has no approver's key", ()
 });
 
 describe("the stored approval", () => {
-  test("closes writing when the file approvers.json is unreadable", async () => {
+  test("blocks writing when the file approvers.json is unreadable", async () => {
     const { rig, config, attempt, sign } = await start();
     sign(config, "anna", anna);
     await rig.restart(config);

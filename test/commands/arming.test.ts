@@ -43,7 +43,7 @@ test("a rehearsal needs no arming", async () => {
   expect(rig.posts).toEqual([]);
 });
 
-test("writing is closed after a write count is damaged, until writing is armed again", async () => {
+test("writing is blocked after a stored write count is damaged, until a person arms it again", async () => {
   const damagedKeys = async (set: string) => (set === "command-wear" ? ["main/10042"] : []);
   const rig = await testRig({ around: (store) => ({ ...store, damagedKeys }) });
   expect(await attempt(rig, "a")).toBe(NOT_ARMED);

@@ -20,7 +20,7 @@ function spaceOf(bytes: () => number, free: number | null, maxBytes = 100 * MEBI
 }
 
 describe("the space limit of the audit log", () => {
-  test("warns from 80 % on, and closes writing at 100 %", () => {
+  test("causes a warning from 80 % on, and blocks writing at 100 %", () => {
     let bytes = 80 * MEBIBYTE - 1;
     const space = spaceOf(() => bytes, null);
     expect([space.notice(), space.full()]).toEqual([null, null]);
@@ -39,7 +39,7 @@ describe("the space limit of the audit log", () => {
     expect(spaceOf(() => 8 * MEBIBYTE, 2 * MEBIBYTE).notice()).toContain("free some space on its disk");
   });
 
-  test("logs a warning once each time space becomes scarce, and is exported as metrics", async () => {
+  test("is logged as a warning once each time space becomes scarce, and exported as metrics", async () => {
     let bytes = 90 * MEBIBYTE;
     const space = spaceOf(() => bytes, null);
     for (let n = 0; n < 3; n += 1) space.look();

@@ -56,7 +56,7 @@ describe("the allowed step of a value (max_step)", () => {
     [0, 0.5],
     [-7, 2.25],
     [1024, 1],
-  ])("from %d: accepts a change of %d in both directions and rejects the next larger change", (present, size) => {
+  ])("from %d: accepts a step of %d up or down and rejects the next larger step", (present, size) => {
     for (const direction of [1, -1] as const) {
       const limit = present + direction * size;
       const outwards = direction;

@@ -26,7 +26,7 @@ describe("a command within min_interval, with coalesce: true", () => {
     expect(await rig.result("d")).toMatchObject({ outcome: "confirmed", readBack: 24 });
   });
 
-  test("states the wait for the interval in its command-accepted", async () => {
+  test("has the wait for the end of the interval in its command-accepted event", async () => {
     const rig = await coalescingRig();
     await rig.sendAndWait(command("a", 21), {}, 10_000);
     await rig.send(command("b", 22));
@@ -53,7 +53,7 @@ describe("a command within min_interval, with coalesce: true", () => {
     expect(await rig.outcomeOf({ id: "d", tag: TAGS[1], value: 23 })).toBe("rejected too-soon");
   });
 
-  test("keeps max_per_day, and the restore of a timed write waits for the interval too", async () => {
+  test("respects max_per_day, and the restore of a timed write waits for the interval too", async () => {
     const rig = await coalescingRig({ max_per_day: 2, restore: true });
     await rig.sendAndWait({ ...command("a", 21), for_s: 60 }, {}, 120_000);
     expect(rig.posts.flat().map(({ value }) => value)).toEqual([21, 20]);

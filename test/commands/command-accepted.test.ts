@@ -62,7 +62,7 @@ describe("the event command-accepted", () => {
     expect((waits[20] ?? 0) - (waits[0] ?? 0)).toBeGreaterThanOrEqual(3_000);
   });
 
-  test("is emitted for the restore of a timed write too", async () => {
+  test("is emitted for the automatic restore of a timed write too", async () => {
     const rig = await testRig({ config: { allow: [allowed(tag, { restore: true })] } });
     await rig.sendAndWait({ id: "a", tag, value: 22, for_s: 600 }, {}, 700_000);
     expect((await acceptedEvents(rig)).map(({ commandId, forMs }) => [commandId, forMs])).toEqual([

@@ -58,7 +58,7 @@ describe("a valid command", () => {
     expect(rig.posts.map((post) => post.length)).toEqual(sizes);
   });
 
-  test("is written to a boolean tag for the value true, and 1 is rejected", async () => {
+  test("with the value true is written to a boolean tag, and the value 1 is rejected", async () => {
     const rig = await testRig();
     const [onOff = ""] = booleanTags(rig.simulator);
     rig.simulator.control.setTag(onOff, false);
@@ -67,7 +67,7 @@ describe("a valid command", () => {
     expect(await rig.outcomes()).toEqual(["one rejected wrong-type", "true confirmed"]);
   });
 
-  test("is confirmed without a write when the tag already has the value", async () => {
+  test("is confirmed without a write when the tag already has the requested value", async () => {
     const rig = await testRig({ config: { allow: [allowed(tag, { max_step: 3 })] } });
     await rig.sendAndWait({ id: "a", tag, value: 20 });
     expect(await rig.result("a")).toMatchObject({ outcome: "confirmed", reason: "already-set", before: 20 });
@@ -157,7 +157,7 @@ test("a group with a deleted tag gets a result for each tag, and the other tags 
   });
 });
 
-test("a reading before a write, or a write, that takes 50 s delays no other command", async () => {
+test("a slow request for another tag (50 s to read or write) delays no command", async () => {
   const slow = { kind: "slow" as const, delay_ms: 50_000 };
   const faults = [...faulty(slow, unreadable).faults, ...faulty(slow).faults];
   const allow = TAGS.map((each) => allowed(each, each === tag ? { max_step: 3 } : {}));
@@ -220,7 +220,7 @@ describe("a command that waits for the quota", () => {
     expect(rig.posts).toEqual([[{ tag_id: tag, value: 23 }]]);
   });
 
-  test("gets a fresh value for its step limit when the command arrives while another command waits", async () => {
+  test("has its step limit (max_step) checked against a fresh value when it arrived while another command waited", async () => {
     const rig = await waitingRig({ config: { allow: allowAll({ max_step: 3 }) } });
     await rig.sendAndWait({ id: "a", tag, value: 22, ttl_s: 300 }, {}, 60_000);
     await rig.send({ id: "b", tag: TAGS[1], value: 22, ttl_s: 300 });
@@ -239,8 +239,8 @@ describe("a command that waits for the quota", () => {
   });
 });
 
-describe("closed writing", () => {
-  test("sends no request in a rehearsal, and applies the same rejections and limits", async () => {
+describe("a worker that must not write", () => {
+  test("sends no write request during a rehearsal, and applies the same rejections and limits", async () => {
     const rig = await testRig({ config: { rehearsal: true, allow: [allowed(tag, { max_step: 3 })] } });
     for (const [id, value] of Object.entries({ far: 24, a: 22, b: 23 })) await rig.sendAndWait({ id, tag, value });
     expect(await rig.outcomes()).toEqual([
@@ -252,7 +252,7 @@ describe("closed writing", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("lasts over restarts after a message threw the kill switch, until the switch file is removed", async () => {
+  test("stays stopped over restarts after a message threw the kill switch, until the switch file is removed", async () => {
     const rig = await testRig();
     await rig.send({ id: "stop-1", stop: true }, { retained: true });
     expect(existsSync(rig.killSwitch.file)).toBe(true);
@@ -266,7 +266,7 @@ describe("closed writing", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("rejects a repeated id as duplicate while the kill switch is thrown", async () => {
+  test("rejects a repeated command id as duplicate while the kill switch is thrown", async () => {
     const rig = await testRig();
     await rig.sendAndWait({ id: "a", tag, value: 22 });
     await rig.send({ id: "stop-1", stop: true });
@@ -276,7 +276,7 @@ describe("closed writing", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test.each([-40, 40])("rejects commands when the worker's clock differs by %i s", async (clock_skew_s) => {
+  test.each([-40, 40])("rejects commands when its clock differs from the service's by %i s", async (clock_skew_s) => {
     const rig = await testRig({ simulator: { clock_skew_s } });
     await rig.send({ id: "a", tag, value: 22 });
     const read = rig.source.read([tag], "on-demand", new AbortController().signal);
@@ -287,7 +287,7 @@ describe("closed writing", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("applies while the store cannot record commands, and the commands get results once the store works again", async () => {
+  test("sends no write while the store cannot record commands, and emits the results once the store works again", async () => {
     const rig = await testRig();
     rig.breakStore(true);
     await expect(rig.send({ id: "a", tag, value: 22 })).rejects.toThrow("disk is full");
@@ -399,7 +399,7 @@ describe("a restart of the worker", () => {
   });
 });
 
-describe("verification of a write by live reads", () => {
+describe("the verification of a write by the next live read of its tag", () => {
   test("confirms the value without an additional request", async () => {
     const rig = await testRig();
     await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 1_500);

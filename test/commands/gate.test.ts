@@ -134,7 +134,7 @@ describe("the check of a command on arrival", () => {
     ["wrong-type", { value: Number.POSITIVE_INFINITY }],
     ["out-of-range", { value: 14.999999999999998 }],
     ["expired", { expirySeconds: 0 }],
-  ])("rejects with reason %s when only this differs: %j", (reason, changes) => {
+  ])("rejects with reason %s when only this part of a valid command differs: %j", (reason, changes) => {
     expect(arrivalReason(arrival(changes))).toBe(reason);
   });
 
@@ -216,11 +216,11 @@ describe("the check of a command before sending", () => {
       "gateway-offline",
       { entry: { ...setpoint, gateway_id: "2" }, gateways: [gateway("1", true), gateway("2", false)] },
     ],
-  ])("rejects with reason %s when only this differs: %j", (reason, changes) => {
+  ])("rejects with reason %s when only this part of a valid state differs: %j", (reason, changes) => {
     expect(checkDispatch(dispatch(changes))?.reason).toBe(reason);
   });
 
-  test("accepts the last write that the limits allow", () => {
+  test("accepts the last write that max_per_hour and max_per_day allow", () => {
     expect(checkDispatch(dispatch({ past: past(many(47)) }))).toBeNull();
     expect(checkDispatch(dispatch({ past: past([], 99) }))).toBeNull();
     const timed = { forMs: 60_000, entry: restorable };
@@ -300,7 +300,7 @@ describe("the check of a command before sending", () => {
     expect(checkDispatch(dispatch({ gateways: [gateway("1", false), gateway("2", null)] }))).toBeNull();
   });
 
-  test("ignores gateways that the site does not have any more", () => {
+  test("ignores offline gateways that the site does not have any more", () => {
     const gone = { ...gateway("1", false), missingSince: "2026-11-19T00:00:00Z" };
     expect(checkDispatch(dispatch({ gateways: [gone] }))).toBeNull();
     expect(checkDispatch(dispatch({ gateways: [] }))).toBeNull();
@@ -322,7 +322,7 @@ describe("the check of a command before sending", () => {
     expect(checkDispatch(dispatch({ forMs: 13 * 3_600_000, entry: night }))?.reason).toBe("outside-hours");
   });
 
-  test("accepts a write again when the time of the limits has passed", () => {
+  test("accepts a write again once the interval of each rate limit has passed", () => {
     expect(checkDispatch(dispatch({ past: past([NOW - 60_000]) }))).toBeNull();
     const yesterday = Array.from({ length: 48 }, (_, i) => NOW - 86_400_000 - i * 1000).reverse();
     expect(checkDispatch(dispatch({ past: past(yesterday) }))).toBeNull();

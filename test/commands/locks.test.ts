@@ -19,7 +19,7 @@ async function lockRig(entry: object = {}) {
 }
 
 describe("a write lock", () => {
-  test("rejects commands of other senders with owner, end and reason, and passes the owner by name and by sink", async () => {
+  test("rejects commands of other senders with its owner, end and reason, and accepts the owner's commands", async () => {
     const { rig, lock, outcomeOf } = await lockRig();
     await lock();
     expect(await outcomeOf("a")).toBe("rejected locked");
@@ -37,7 +37,7 @@ describe("a write lock", () => {
   test.each([
     ["site", `${SITE}`],
     ["system", "360"],
-  ] as const)("of a %s covers its tags", async (scope, id) => {
+  ] as const)("for a %s applies to all its tags", async (scope, id) => {
     const { rig, lock, outcomeOf } = await lockRig();
     const put = [[TAG, { systemIds: ["360"], toldAt: UNTIL }]] as const;
     await rig.store.commit({ documents: [{ set: syncSet("tag-system", "main"), put }] });
@@ -70,7 +70,7 @@ describe("a write lock", () => {
     expect(await rig.outcomes()).toEqual(["a rejected locked"]);
   });
 
-  test("puts off the restore of a timed write of another sender until the lock ends", async () => {
+  test("delays the restore of another sender's timed write until the lock ends", async () => {
     const { rig, lock } = await lockRig({ restore: true });
     await rig.sendAndWait({ id: "a", tag: TAG, value: 22, for_s: 60 });
     await lock();
@@ -81,7 +81,7 @@ describe("a write lock", () => {
     expect(rig.posts.flat().map(({ value }) => value)).toEqual([22, 20]);
   });
 
-  test("is refused where another owner has one, with an end in the past, and cannot be ended twice", async () => {
+  test("is rejected when another owner holds one or its end is in the past, and can be ended only once", async () => {
     const { lock } = await lockRig();
     await expect(lock(tagTarget, { ...LOCK, until: "2026-11-20T11:00:00.000Z" })).rejects.toThrow(/in the past/);
     await lock();
@@ -91,7 +91,7 @@ describe("a write lock", () => {
     await expect(lock(tagTarget, null)).rejects.toThrow(/no lock of tag/);
   });
 
-  test("is the reason why the status page offers no write", async () => {
+  test("makes the status page show the lock instead of the write form", async () => {
     const { rig, lock } = await lockRig();
     await lock();
     expect(await rig.commands.writable("main", TAG)).toMatchObject({ closed: expect.stringMatching(/locked by anna/) });

@@ -4,7 +4,7 @@ import { allowed, TAG, testRig } from "./test-rig.ts";
 const topic = { topic: `plenum/cmd/main/${TAG}/set`, tagId: TAG };
 
 describe("a bare value", () => {
-  test("is written if the entry of its tag has plain: true, once however often the broker delivers it", async () => {
+  test("is written when the allow-list entry of its tag has plain: true, once however often the broker delivers it", async () => {
     const rig = await testRig({ config: { allow: [allowed(TAG, { plain: true, min_interval: "1s" })] } });
     await rig.sendAndWait("22", topic);
     await rig.sendAndWait("22", { ...topic, duplicate: true });
@@ -17,7 +17,7 @@ describe("a bare value", () => {
     expect(rig.posts).toHaveLength(2);
   });
 
-  test("is rejected as not-allowed without plain: true, and a command in JSON is not", async () => {
+  test("is rejected as not-allowed without plain: true, unlike the same command as JSON", async () => {
     const rig = await testRig({ config: { allow: [allowed(TAG)] } });
     await rig.send("22", topic);
     expect(await rig.results()).toMatchObject([

@@ -6,7 +6,7 @@ const tags = TAGS.slice(0, 3);
 const readingRig = (simulator: RigOptions["simulator"] = {}, entry: object = {}) =>
   testRig({ simulator, config: { allow: tags.map((each) => allowed(each, { min_interval: "1s", ...entry })) } });
 
-test("a rejected but executed group is confirmed although the first reading has the old value", async () => {
+test("a write that the service rejected but the device executed is confirmed although the first reading has the old value", async () => {
   const { faults } = faulty({ kind: "error", status: 422, effect: "applied" });
   const rig = await readingRig({ writes: { settle_ms: 4_000 }, faults });
   await rig.sendAndWait({ id: "g", writes: tags.map((each) => ({ tag: each, value: 22 })) }, {}, 60_000);
@@ -15,7 +15,7 @@ test("a rejected but executed group is confirmed although the first reading has 
 });
 
 test.each([false, true])(
-  "the old value is written again after an unverified write (restart: %s)",
+  "the previous value can be written again after an unverified write (restart: %s)",
   async (isRestarted) => {
     const rig = await readingRig({ writes: { settle_ms: 20_000 } });
     await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 10_000);
@@ -48,7 +48,7 @@ test.each([
   expect(rig.commands.notices()).toEqual([]);
 });
 
-test("a command requests a new reading when the live value is from before a clock step", async () => {
+test("a command requests a new reading when the stored live value was read before a clock step", async () => {
   const rig = await readingRig({}, { max_step: 3 });
   await rig.storeLiveValue(tag, 24);
   rig.clock.stepWall(-3_600_000);

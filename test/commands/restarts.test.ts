@@ -5,7 +5,7 @@ import { TAGS, testRig } from "./test-rig.ts";
 const RESTARTS = 1_000;
 const EVERY = 50;
 
-test(`${RESTARTS} stops and kills with pending commands send no write request by themselves`, async () => {
+test(`${RESTARTS} stops and kills with pending commands cause no write request without a new command`, async () => {
   const rig = await testRig();
   const [waits = "", sent = "", timed = "", held = ""] = TAGS;
   const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "1s" };

@@ -83,7 +83,7 @@ describe("the restore of a timed write", () => {
     expect(await lostRestores(rig)).toHaveLength(1);
   });
 
-  test("reports the earlier obstacle when the restore is still queued after a day", async () => {
+  test("reports the first obstacle, not the latest, when the restore is still queued after a day", async () => {
     const rig = await overdueRestore(gatewayOffline);
     rig.simulator.control.setFaults([{ match: { endpoints: ["read"] }, fault: { kind: "slow", delay_ms: 50_000 } }]);
     const reads = rig.requests("read");
@@ -159,7 +159,7 @@ describe("the restore of a timed write", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("has an id that a sender may not use", async () => {
+  test("has a command id that no sender may use", async () => {
     const rig = await testRig();
     expect(await rig.outcomeOf({ id: "a/restore", tag, value: 21 })).toBe("rejected invalid");
   });

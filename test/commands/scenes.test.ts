@@ -34,7 +34,7 @@ describe("a message with more than 20 writes", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("ends with scene-refused for all other tags if a check before sending refuses one tag", async () => {
+  test("ends with scene-refused for all other tags when a check before sending rejects one tag", async () => {
     const rig = await sceneRig({ max_step: 1 });
     await rig.sendAndWait(scene("s"));
     const outcomes = await rig.outcomes();
@@ -89,7 +89,7 @@ describe("a message with more than 20 writes", () => {
     expect((await rig.outcomes()).slice(25)).toEqual(["s duplicate"]);
   });
 
-  test("keeps its other tags when a later command supersedes one of them while it waits", async () => {
+  test("still writes its other tags when a later command supersedes one of them while it waits", async () => {
     const rig = await sceneRig({ min_interval: "1s" });
     await rig.pauseService(10);
     await rig.send(scene("s", {}, { ttl_s: 120 }));

@@ -59,7 +59,7 @@ describe("a command that needs a second person", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("is superseded by a later command for its tag, and the later command needs its own agreement", async () => {
+  test("is superseded by a later command for its tag, which needs its own agreement", async () => {
     const { rig, command, agree } = await secondPersonRig();
     await command("a");
     await command("b", { value: 23 });

@@ -8,7 +8,7 @@ const restorable = (options: RigOptions = {}) =>
   testRig({ ...options, config: { allow: [allowed(tag, { restore: true })], ...options.config } });
 const forTwoHours = (id: string, value: number) => ({ id, tag, value, for_s: 7200 });
 
-test("a timed write restores the old value after its time, and both writes are reported", async () => {
+test("a timed write restores the previous value after its duration, and both writes are reported", async () => {
   const rig = await restorable();
   await rig.sendAndWait(forTwoHours("a", 22), {}, 2 * HOUR_MS - 60_000);
   expect(await rig.outcomes()).toEqual(["a confirmed"]);
@@ -93,18 +93,21 @@ test.each(
 test.each([
   ["applied", ["a/restore superseded", "b/restore confirmed"]],
   ["none", ["b/restore rejected unexpected-value", "a/restore confirmed"]],
-] as const)("a second write with unknown result (effect: %s) restores the first old value", async (effect, ends) => {
-  const rig = await restorable();
-  await rig.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
-  const reset = { match: { endpoints: ["write"] }, when: { count: 1 }, fault: { kind: "reset", effect } };
-  const silent = { match: { endpoints: ["read"] }, when: { skip: 1, for_s: 600 }, fault: { kind: "null_values" } };
-  rig.simulator.control.setFaults([reset, silent]);
-  await rig.sendAndWait(forTwoHours("b", 23), {}, 4 * HOUR_MS);
-  expect(await rig.outcomes()).toEqual(["a confirmed", "b unknown in-doubt", ...ends]);
-  expect(rig.posts.at(-1)).toEqual(back);
-});
+] as const)(
+  "a second timed write with unknown result (executed: %s) still restores the value from before the first write",
+  async (effect, ends) => {
+    const rig = await restorable();
+    await rig.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
+    const reset = { match: { endpoints: ["write"] }, when: { count: 1 }, fault: { kind: "reset", effect } };
+    const silent = { match: { endpoints: ["read"] }, when: { skip: 1, for_s: 600 }, fault: { kind: "null_values" } };
+    rig.simulator.control.setFaults([reset, silent]);
+    await rig.sendAndWait(forTwoHours("b", 23), {}, 4 * HOUR_MS);
+    expect(await rig.outcomes()).toEqual(["a confirmed", "b unknown in-doubt", ...ends]);
+    expect(rig.posts.at(-1)).toEqual(back);
+  },
+);
 
-test("a timed write that expires during its journal commit causes no restore", async () => {
+test("a timed write that expires while the journal commits it causes no restore", async () => {
   const rig = await restorable();
   rig.slowDown("sending", 40_000);
   await rig.sendAndWait(forTwoHours("a", 22), {}, 120_000);
@@ -123,7 +126,7 @@ test("two timed writes restore the first old value although the device stores si
   expect(rig.posts.at(-1)).toEqual(back);
 });
 
-test("a repeated timed write of the same value prolongs the time, and an untimed write of the same value cancels the restore, both without a request", async () => {
+test("a repeated timed write of the same value extends the duration, and an untimed write of that value cancels the restore, both without a request", async () => {
   const rig = await restorable();
   await rig.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
   await rig.sendAndWait(forTwoHours("b", 22), {}, HOUR_MS + 60_000);
@@ -145,7 +148,7 @@ test("a repeated timed write of the same value prolongs the time, and an untimed
   ]);
 });
 
-test("a pending restore ends as unexpected-value when a person has already set the value of a second timed write", async () => {
+test("a pending restore ends as unexpected-value when a person has set the tag after a second timed write", async () => {
   const rig = await restorable();
   await rig.sendAndWait(forTwoHours("a", 22), {}, HOUR_MS);
   rig.simulator.control.setTag(tag, 24);

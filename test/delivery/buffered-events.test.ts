@@ -62,7 +62,7 @@ describe("buffered events", () => {
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
   });
 
-  test("are settled by a tick that returns `settled`, together with their rejections", async () => {
+  test("are settled, with their rejections, when the sink's tick returns `settled`", async () => {
     const sink: ScriptedSink & Sink = Object.assign(
       scriptedSink(() => ({ rejected: [{ index: 1, reason: "no row" }], buffered: true })),
       { tick: async (): Promise<TickResult> => ({ tickInMs: 10_000 }) },
@@ -88,7 +88,7 @@ describe("buffered events", () => {
     expect(sink.writes).toHaveLength(1);
   });
 
-  test("are not accepted from a replay: the replayed events are offered again", async () => {
+  test("are offered again when they come from a replay, because a replay does not accept buffering", async () => {
     const sink = scriptedSink();
     await started({ a: sink });
     await commit(values(0, 2));

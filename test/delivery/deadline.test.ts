@@ -151,7 +151,7 @@ describe("a receiver that takes 12 s for each request", () => {
     );
   });
 
-  test("displays each alarm once on a board that cannot be queried for existing messages", async () => {
+  test("shows each alarm once even if the worker cannot search it for existing messages", async () => {
     const { clock, store } = rig;
     let askedMs = Number.NEGATIVE_INFINITY;
     const board = createNoticeBoard("another", { progressMs: () => askedMs });

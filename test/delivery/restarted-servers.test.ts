@@ -109,7 +109,7 @@ interface Exported {
 }
 
 describe.skipIf(absent("influxd"))("InfluxDB 1.x", () => {
-  test("is reported as restarted although it lost no data", { timeout: LONG_MS }, async () => {
+  test("receives recent events again after a restart, although it lost no data", { timeout: LONG_MS }, async () => {
     const far = await server(startInflux);
     const { url } = far;
     const settings = { url, api: "v1", database: "d", create_database: true };

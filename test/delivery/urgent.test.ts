@@ -7,7 +7,7 @@ import { openDispatcherRig } from "./dispatcher-rig.ts";
 
 describeUrgent("the state in a folder", 20_000, sized(100, 30));
 
-test("an event in flight is sent again after the older events that another process replays", async () => {
+test("an event that is being sent when another process starts a replay is sent again after the older replayed events", async () => {
   const { folder, clock, store, dispose } = await openDispatcherRig();
   onTestFinished(dispose);
   const ids = async () => (await store.outbox.next("a", 10)).events.map(({ event }) => event.id);

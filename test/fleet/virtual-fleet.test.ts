@@ -51,7 +51,7 @@ describe("members of a fleet", () => {
     expect(a.warnings()).toBeLessThan(30);
   });
 
-  test("members of a fleet start eight sources at a time", async () => {
+  test("members of a fleet start at most eight sources at the same time", async () => {
     const { clock } = begin(Array.from({ length: 20 }, (_, n) => `s${String(n).padStart(2, "0")}`));
     const a = fleet.member("a");
     a.does.startMs = 1_000;

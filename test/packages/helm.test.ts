@@ -99,7 +99,7 @@ describe("the Helm chart", () => {
     expect(container.resources.limits).toHaveProperty("memory");
   });
 
-  test("probes by running the image's health check command, without HTTP", () => {
+  test("uses the image's health check command for its probes, without HTTP", () => {
     const dockerfile = readFileSync(join(CHART, "../../../Dockerfile"), "utf8");
     const [, healthCheck = ""] = /^HEALTHCHECK .* CMD (\[.*\])$/m.exec(dockerfile) ?? [];
     for (const probe of ["startupProbe", "livenessProbe", "readinessProbe"]) {

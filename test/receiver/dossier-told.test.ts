@@ -63,7 +63,7 @@ describe("the time series in an alarm message", () => {
   });
 
   test.each(["same", "findable", "another"] as const)(
-    "is read again when the alarm returns, where a second opening is %s",
+    "is read again when the alarm returns (opening an existing incident: %s)",
     async (sort) => {
       const sinkTest = await withValues(createNoticeBoard(sort));
       const alarm = sampleAlarm(1);

@@ -7,7 +7,7 @@ import { createSinkTest, START, sampleAlarm } from "./trial.ts";
 const KINDS: readonly AlarmReceiver["opensAgain"][] = ["same", "findable", "another"];
 
 describe("one incident per alarm", () => {
-  test("sends one message for several events of an alarm", async () => {
+  test("sends one message for several events of the same alarm", async () => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
     await sinkTest.offer(alarm.raised(), alarm.acknowledged(), alarm.changed("Colder still"));
@@ -75,39 +75,36 @@ describe("one incident per alarm", () => {
   });
 });
 
-describe("a crash between request and commit", () => {
+describe("a crash between a request to the receiver and the commit of the sink", () => {
   class Crash extends Error {}
 
   test.each(
     KINDS.flatMap((kind) => [1, 2, 3, 4, 5].flatMap((n) => [true, false].map((done) => [kind, n, done] as const))),
-  )(
-    "of a receiver where a second opening is %s leaves one incident after a crash at call %i (carried out: %s)",
-    async (sort, n, isDone) => {
-      const sinkTest = createSinkTest(createNoticeBoard(sort));
-      const alarm = sampleAlarm(1);
-      let callCount = 0;
-      sinkTest.board.trouble = (done) => {
-        if (done === isDone) callCount += 1;
-        if (done === isDone && callCount === n) throw new Crash();
-      };
-      const isOpen = () => sinkTest.board.notes.some((note) => note.isOpen);
-      const ends = [alarm.resolved(3), alarm.retriggered(4), alarm.resolved(5)];
-      for (const event of [alarm.raised(), alarm.acknowledged(), ...ends]) {
-        const crashed = await sinkTest.offer(event).then(
-          () => false,
-          () => true,
-        );
-        if (crashed) sinkTest.restart();
-        if (crashed) await sinkTest.offerAgain([event]);
-        if (sort !== "another") expect(isOpen()).toBe(event.type !== "alarm-resolved");
-      }
-      expect(callCount).toBeGreaterThanOrEqual(n);
-      expect(sinkTest.board.notes.length).toBeLessThanOrEqual(sort === "another" ? 3 : 1);
-      expect(sinkTest.board.said.at(-1)).toBe("close resolved Alarm 1, Building 1");
-    },
-  );
+  )("leaves one incident (opening it again: %s, crash at call %i, call executed: %s)", async (sort, n, isDone) => {
+    const sinkTest = createSinkTest(createNoticeBoard(sort));
+    const alarm = sampleAlarm(1);
+    let callCount = 0;
+    sinkTest.board.trouble = (done) => {
+      if (done === isDone) callCount += 1;
+      if (done === isDone && callCount === n) throw new Crash();
+    };
+    const isOpen = () => sinkTest.board.notes.some((note) => note.isOpen);
+    const ends = [alarm.resolved(3), alarm.retriggered(4), alarm.resolved(5)];
+    for (const event of [alarm.raised(), alarm.acknowledged(), ...ends]) {
+      const crashed = await sinkTest.offer(event).then(
+        () => false,
+        () => true,
+      );
+      if (crashed) sinkTest.restart();
+      if (crashed) await sinkTest.offerAgain([event]);
+      if (sort !== "another") expect(isOpen()).toBe(event.type !== "alarm-resolved");
+    }
+    expect(callCount).toBeGreaterThanOrEqual(n);
+    expect(sinkTest.board.notes.length).toBeLessThanOrEqual(sort === "another" ? 3 : 1);
+    expect(sinkTest.board.said.at(-1)).toBe("close resolved Alarm 1, Building 1");
+  });
 
-  test("does not repeat an unverified opening while the search fails", async () => {
+  test("does not open an incident twice while the search for an unverified opening fails", async () => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
     sinkTest.board.trouble = failAfterCall(new Retryable("The answer was lost."));
@@ -137,7 +134,7 @@ describe("a crash between request and commit", () => {
     expect(sinkTest.board.finds()).toBe(0);
   });
 
-  test("searches for an opening after a proxy's 503, because the opening may have succeeded", async () => {
+  test("searches for the incident after a proxy's 503, because the server may have opened it", async () => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
     sinkTest.board.trouble = failAfterCall(new Throttled("Away.", 1_000, { scope: "everything" }));
@@ -148,7 +145,7 @@ describe("a crash between request and commit", () => {
     expect(sinkTest.board.notes).toHaveLength(1);
   });
 
-  test("delays only the incident whose search has no conclusive result yet", async () => {
+  test("delays only the incident whose search has no clear result yet, and sends the others", async () => {
     const sinkTest = createSinkTest();
     const [alarm, two] = [sampleAlarm(1), sampleAlarm(2)];
     const passedValues: number[] = [];
@@ -178,7 +175,7 @@ describe("a crash between request and commit", () => {
     expect(sinkTest.board.notes.map(({ isOpen }) => isOpen)).toEqual([false, true]);
   });
 
-  test("opens an incident again with its first identity", async () => {
+  test("repeats a failed opening with the incident key of the first attempt", async () => {
     const passedValues: unknown[] = [];
     const identify: AlarmReceiver["identify"] = ({ text }) => ({ label: text.fields[1]?.text });
     const sinkTest = createSinkTest(createNoticeBoard("same", { identify }));

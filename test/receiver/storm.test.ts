@@ -8,7 +8,7 @@ const MINUTE = 60_000;
 const listTitles = (sinkTest: ReturnType<typeof createSinkTest>) =>
   sinkTest.board.notes.map(({ isOpen, told }) => `${isOpen ? "open" : "closed"}: ${told.text.title}`);
 
-describe("alarms behind a gateway that is offline", () => {
+describe("alarms attributed to an offline gateway", () => {
   const behindGateway = (n: number) => sampleAlarm(n, { behind: GATEWAY.id });
 
   test("are one incident whose list is updated at most every 30 s", async () => {
@@ -48,7 +48,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(listTitles(sinkTest)[1]).toMatch(/^closed/);
   });
 
-  test("join the incident of the site's only gateway while they wait for the option hold", async () => {
+  test("join the incident of the site's only gateway while they wait for the time of the option hold", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("findable"), { hold: "2m" });
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(sampleAlarm(1).raised(), sampleAlarm(2).raised());
@@ -68,7 +68,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(listTitles(sinkTest)).toEqual([expect.stringMatching(/^closed/), "open: Alarm 1, Building 1"]);
   });
 
-  test("are opened and closed singly when they return after the outage of the gateway", async () => {
+  test("are opened and closed singly when they are raised after the gateway is back online", async () => {
     const sinkTest = createSinkTest();
     await sinkTest.gatewayIs(false);
     await sinkTest.offerEach(behindGateway(1).raised(), behindGateway(1).resolved(3), gatewayOnline(5));
@@ -170,7 +170,7 @@ describe("a storm of alarms", () => {
 });
 
 describe("a short alarm", () => {
-  test("is not sent if it ends within the option hold, unlike a longer alarm", async () => {
+  test("is not sent if it ends before the time of the option hold, unlike a longer alarm", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("findable"), { hold: "2m" });
     const [short, long] = [sampleAlarm(1), sampleAlarm(2)];
     await sinkTest.offer(short.raised(), long.raised());

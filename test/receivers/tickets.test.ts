@@ -203,7 +203,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
       expect(await catchFailure(request())).toMatchObject({ kind: "config", reason });
   });
 
-  test("concludes that nothing was opened only after the search index has settled", async () => {
+  test("does not conclude that no ticket was opened until the search index is up to date", async () => {
     await openIncident(gatewayMessage(2));
     const sinceMs = clock.now();
     clock.set(new Date(sinceMs + settledMs - 10_000).toISOString());

@@ -76,7 +76,7 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
 
   afterAll(() => stage?.clear());
 
-  test("MQTT, webhook and file receive every alarm transition once, and no transition that the service did not have", () => {
+  test("delivers every alarm transition of the service once to MQTT, webhook and file, and no other transition", () => {
     const arrivals = { mqtt: stage.mqtt.arrived, webhook: stage.webhooks.arrived, file: fileEvents(stage.eventFolder) };
     expect(stage.webhooks.refused).toEqual([]);
     const happened = new Set(

@@ -33,7 +33,7 @@ async function ended(alarms: number): Promise<{ ids: readonly string[]; backup: 
 
 describe("alarms of a restored backup", () => {
   test.each([2, 12])(
-    "the first poll reopens %i ended alarms when the resolved list no longer contains them",
+    "are reopened (%i of them) by the first poll when the resolved list no longer contains them",
     async (n) => {
       const { ids, backup } = await ended(n);
       const before = ids.map((id) => emitted(id).length);
@@ -56,7 +56,7 @@ describe("alarms of a restored backup", () => {
 });
 
 describe("an outdated list of active alarms", () => {
-  test("an outdated active list reopens no alarm while the resolved list states the end, and reads that list 7 times an hour", async () => {
+  test("reopens no alarm while the list of resolved alarms states its end, which the worker requests 7 times an hour", async () => {
     const { ids, backup } = await ended(12);
     const events = trial.store.events.length;
     const from = trial.requests.length;
@@ -76,7 +76,7 @@ describe("an outdated list of active alarms", () => {
     expect(reads.filter(({ query }) => !query.has("search"))).toHaveLength(7);
   });
 
-  test("an outdated active list reopens its alarms after ten polls when the resolved list is incomplete", async () => {
+  test("reopens its alarms after ten polls when the list of resolved alarms is incomplete", async () => {
     const { ids, backup } = await ended(2);
     const [id = ""] = ids;
     const before = emitted(id).length;

@@ -48,7 +48,7 @@ test("emits an alarm of a site outside the token's scope without requesting the 
 });
 
 describe("a sudden drop of the list of active alarms", () => {
-  test("a list that suddenly lost its alarms is read again and reported, and causes no event, also after a restart and when its alarms return", async () => {
+  test("is read again and reported, and causes no event, also after a restart and when the alarms return", async () => {
     await startWithAlarms(12);
     const requests = trial.requests.length;
     trial.rewriteLists(emptyLists);
@@ -67,7 +67,7 @@ describe("a sudden drop of the list of active alarms", () => {
     expect(await problem()).toBeNull();
   });
 
-  test("a drop of 12 alarms delays neither ends that the service states nor new alarms", async () => {
+  test("of 12 alarms delays neither ends that the service states nor new alarms", async () => {
     const ids = await startWithAlarms(12);
     for (const id of ids) trial.control.resolveAlarm(id);
     const fresh = trial.control.raiseAlarm({ siteId: 4 });
@@ -78,7 +78,7 @@ describe("a sudden drop of the list of active alarms", () => {
     expect(await problem()).toBeNull();
   });
 
-  test("a drop of more than a third of the active alarms delays alarm-vanished; a smaller drop does not", async () => {
+  test("delays alarm-vanished if it exceeds a third of the active alarms, and not otherwise", async () => {
     const ids = await startWithAlarms(20);
     for (const id of ids.slice(0, 6)) trial.control.deleteAlarm(id);
     await trial.clock.advance(3 * MINUTE);
@@ -92,7 +92,7 @@ describe("a sudden drop of the list of active alarms", () => {
   });
 });
 
-describe("many ends stated at once", () => {
+describe("many alarms that end in the same poll", () => {
   const everythingOver = (isShown: () => boolean, records: WireList["data"]): ListChange => {
     return (_list, path, query) => {
       if (!isAlarmList(path) || query.get("status") !== "resolved" || !isShown()) return;
@@ -103,7 +103,7 @@ describe("many ends stated at once", () => {
     };
   };
 
-  test("emits none of 12 ends that a second reading does not confirm, and still emits a new alarm", async () => {
+  test("emit no end when a second reading contradicts the first one, and do not delay a new alarm", async () => {
     await startWithAlarms(12);
     const records = await activeRecords();
     let readings = 0;
@@ -129,7 +129,7 @@ describe("many ends stated at once", () => {
     expect(await problem()).toBeNull();
   });
 
-  test("emits many ends that only the resolved sweep states when the next sweep states them again", async () => {
+  test("emit their ends when a second reading of the list of resolved alarms confirms them, even if no other list states them", async () => {
     await startWithAlarms(12);
     const records = await activeRecords();
     trial.rewriteLists(everythingOver(() => true, records));
@@ -146,7 +146,7 @@ describe("many ends stated at once", () => {
   });
 });
 
-describe("a record that contradicts itself", () => {
+describe("an alarm record that contradicts itself", () => {
   test("an alarm in the active list with the status resolved and no end time stays active, and the status quotes its record", async () => {
     const ids = await startWithAlarms(8);
     trial.rewriteLists((list, path, query) => {

@@ -14,7 +14,7 @@ const emittedSince = (before: number) => {
   return kinds.filter((kind) => kind !== "site-status-changed");
 };
 
-describe("the events of an alarm", () => {
+describe("polls for alarms", () => {
   test("a poll without changes sends one request for all sites", async () => {
     const { control, clock, requests } = await started();
     for (let i = 0; i < 20; i += 1) control.raiseAlarm({ siteId: 2 + (i % 3) });

@@ -82,7 +82,7 @@ describe("a list of active alarms with inconsistent pages", () => {
     };
   }
 
-  test("a list in another order on each page causes no false end; sites are listed singly, and the status states why", async () => {
+  test("in another order on each page causes no false end; the worker lists each site separately, and the status states why", async () => {
     const service = await started(30, 700, shuffled(7));
     await trial.clock.advance(10 * MINUTE);
     expect([raised().length, new Set(raised()).size]).toEqual([700, 700]);
@@ -93,14 +93,14 @@ describe("a list of active alarms with inconsistent pages", () => {
     await expectEndAndVanish(service, 10 * MINUTE);
   });
 
-  test("a list in another order on each page is not reported when its pages arrive more than 10 s apart", async () => {
+  test("in another order on each page is not reported when its pages arrive more than 10 s apart", async () => {
     await started(30, 700, shuffled(7), 11_000);
     await trial.clock.advance(10 * MINUTE);
     expect(new Set(raised()).size).toBe(700);
     expect(await problem()).not.toContain("cannot be trusted");
   });
 
-  test("stops listing sites singly when the pages of the list are consistent again", async () => {
+  test("is requested for all sites together again once its pages are consistent", async () => {
     const service = await started(30, 700, shuffled(11));
     await trial.clock.advance(5 * MINUTE);
     service.arrange = (alarms) => alarms;
@@ -131,7 +131,7 @@ describe("a list of active alarms with inconsistent pages", () => {
       },
       /The number of records changes, and the records do not\./,
     ],
-  ])("lists sites singly when %s", async (_what, prepare, message) => {
+  ])("makes the worker list each site separately when %s", async (_what, prepare, message) => {
     const service = await started(5, 1_100, prepare);
     await trial.clock.advance(5 * MINUTE);
     expect(new Set(raised()).size).toBe(1_100);

@@ -42,7 +42,7 @@ const MIXED = { A: 5, B: 7, C: 8, "C!": 8 };
 
 describe("a list of active alarms with broken pages", () => {
   test.each(Object.entries(FAULTS))(
-    "%s: reads the alarms by priority, then by acknowledgement",
+    "%s: the worker requests the alarms separately by priority, then by acknowledgement",
     async (_name, alter) => {
       const { service, raise, resolve } = await started(MIXED, alter);
       expect(countOf("raised")).toBe(28);
@@ -57,7 +57,7 @@ describe("a list of active alarms with broken pages", () => {
   );
 
   test.each(Object.entries(FAULTS).filter(([name]) => name.startsWith("a second page")))(
-    "%s in one poll only: discards that poll and does not split the list",
+    "%s in one poll only: the worker discards that poll and does not split the list",
     async (_name, alter) => {
       let broken = false;
       const { raise } = await started({ B: 12 }, (list, page) => (broken ? alter(list, page) : undefined));
@@ -89,7 +89,7 @@ describe("a list of active alarms with broken pages", () => {
     expect(emitted(gone?.id)).toEqual(["raised", "vanished"]);
   });
 
-  test("emits the alarms of the first pages, and no alarm-vanished, when no part of a split list can be read completely", async () => {
+  test("emits the alarms of the first pages, and no alarm-vanished, when every part of the split list is incomplete", async () => {
     const { service, resolve } = await started({ A: 18 });
     expect(countOf("raised")).toBe(9);
     expect(await problem()).toMatch(/of site 3, A, not acknowledged cannot be read beyond their first page/);
@@ -102,7 +102,7 @@ describe("a list of active alarms with broken pages", () => {
     expect(emitted(first?.id)).toEqual(["raised", "resolved"]);
   });
 
-  test("an alarm of an unknown priority stays active although no part contains it, and the status states the difference", async () => {
+  test("keeps an alarm of an unknown priority active although no part contains it, and the status states the difference", async () => {
     const { service } = await started({ A: 5, D: 1, B: 7 });
     const strange = service.alarms.find(({ priority }) => priority === "D");
     expect(emitted(strange?.id)).toEqual(["raised"]);

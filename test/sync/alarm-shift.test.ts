@@ -37,9 +37,9 @@ const shifted = (byMs: number, everyTime = true) =>
 describe.each([
   ["one hour late", HOUR, true],
   ["one hour early", -HOUR, true],
-  ["five hours late, but for the times of the events", 5 * HOUR, false],
-  ["five hours early, but for the times of the events", -5 * HOUR, false],
-])("alarm times %s", (_what, byMs, everyTime) => {
+  ["five hours late, except for the times of the events", 5 * HOUR, false],
+  ["five hours early, except for the times of the events", -5 * HOUR, false],
+])("alarm times that the service states %s", (_what, byMs, everyTime) => {
   test("12 active alarms keep their episodes, take the shifted start, and take the original start when it returns", async () => {
     const ids = await started(12);
     const [first = ""] = ids;
@@ -98,7 +98,7 @@ describe.each([
   });
 });
 
-test("emits nothing when two replicas of the service state different starts in turn", async () => {
+test("emits nothing when two replicas of the service alternate between different start times of an alarm", async () => {
   const [id = ""] = await started(1);
   let turn = 0;
   trial.rewriteLists((list, path, query) => {
@@ -110,7 +110,7 @@ test("emits nothing when two replicas of the service state different starts in t
   expect(emitted(id)).toEqual(["raised"]);
 });
 
-test("without event numbers, a later start begins a new episode, for many alarms at once only at the next poll", async () => {
+test("when records have no event numbers, a later start time begins a new episode; for many alarms at once, only the next poll confirms it", async () => {
   createAlarmTrial();
   const change = (byMs: number) =>
     changeRecords((attributes) => {

@@ -27,7 +27,10 @@ describe("random schedules of alarm polls (trap 23, trap 35)", () => {
       for (let seed = first; seed <= last; seed += 1) await expectNoProblem(seed);
     });
   }
-  test.each(kept.filter((seed) => seed > schedules))("the events of the kept seed %i break no rule", expectNoProblem);
+  test.each(kept.filter((seed) => seed > schedules))(
+    "the events of the stored seed %i, which failed before, break no rule",
+    expectNoProblem,
+  );
 
   test("two runs of the same seed give the same events", async () => {
     const [once, again] = [await campaign(4_711), await campaign(4_711)];

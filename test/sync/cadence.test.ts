@@ -154,15 +154,15 @@ function planOf(classes: readonly TrialClass[]): PlanReport {
   });
 }
 
-describe("values at the interval that a class asks for", () => {
-  test("20 tags every 30 s yield 11 values each in 330 s, one interval apart", async () => {
+describe("live values at the interval `every` of their read class", () => {
+  test("of 20 tags with every: 30s are 11 per tag in 330 s, 30 s apart", async () => {
     await readFor([{ name: "a", every: "30s", tags: 20 }], 330_000, "idle");
     expect(emitted.size).toBe(20);
     for (const times of emitted.values()) expect(Math.abs(times.length - 11)).toBeLessThanOrEqual(1);
     expect(worstDeviation("a", 30, 3_000)).toBeLessThan(0.5);
   });
 
-  test("a fresher class is read again in free slots, and each of its values is emitted", async () => {
+  test("are read more often in free request slots with fresher: true, and each value is emitted", async () => {
     await readFor([{ name: "a", every: "30s", tags: 20, fresher: true }], 330_000, "idle");
     for (const times of emitted.values()) expect(times.length).toBeGreaterThan(100);
   });
@@ -173,7 +173,7 @@ describe("values at the interval that a class asks for", () => {
     [0.5, "busy", 2],
     [0.9, "busy", 2],
   ] as const)(
-    "at %d of the quota and history %s, each tag yields 3600 / every values an hour at a steady interval",
+    "arrive 3600 / every times an hour at a steady interval (share of the quota: %d, history: %s)",
     async (load, history, deviationMax) => {
       const classes: readonly TrialClass[] = [
         { name: "a", every: "30s", tags: Math.round(60 * load) },
@@ -200,7 +200,7 @@ describe("values at the interval that a class asks for", () => {
     60_000,
   );
 
-  test("a restart keeps the times of each tag", async () => {
+  test("keep the fixed time of each tag over a restart", async () => {
     const classes: readonly TrialClass[] = [
       { name: "a", every: "60s", tags: 110 },
       { name: "b", every: "5m", tags: 300 },
@@ -226,7 +226,7 @@ describe("values at the interval that a class asks for", () => {
       ],
     ],
   ])(
-    "in overload by %s for %d h and history %s, every request is used, and values keep interval and promise",
+    "use every request when the quota is overloaded by %s for %d h (history: %s), no earlier than every and no later than planned",
     async (_, hours, history, classes) => {
       const fromMs = HOUR_MS / 4;
       const requestTimes = await readFor(classes, hours * HOUR_MS, history);
@@ -243,7 +243,7 @@ describe("values at the interval that a class asks for", () => {
     60_000,
   );
 
-  test("a demand of 98 % of the quota brings no value more than one request early or late", async () => {
+  test("arrive at most one request slot early or late at 98 % of the quota", async () => {
     const classes: readonly TrialClass[] = [
       { name: "a", every: "60s", tags: 200 },
       { name: "b", every: "5m", tags: 960 },

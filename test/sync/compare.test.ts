@@ -14,7 +14,7 @@ const UNITS = 'there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1.';
 const told = (select: TagSelection, building = BUILDING) =>
   findSelectionMismatches(select, building).map(({ path, message }) => `${path.join(".")}: ${message}`);
 
-describe("mismatches of a selection", () => {
+describe("the comparison of a tag selection with the building", () => {
   test.each<[what: string, select: TagSelection]>([
     ["no field", {}],
     ["fields that all match tags", { sites: [1], units: ["°C", ""], name: "*RT*", ids: ["101"], systems: ["12"] }],
@@ -75,7 +75,7 @@ describe("mismatches of a selection", () => {
   });
 });
 
-describe("classes compared with the building", () => {
+describe("the comparison of read classes with the building", () => {
   const compared = (...classes: { name: string; select: TagSelection }[]) =>
     compareTagClasses(classes, BUILDING).map(({ name, tags, mismatches }) => [
       name,
@@ -114,7 +114,7 @@ describe("classes compared with the building", () => {
   });
 });
 
-describe("mismatches of a writable tag", () => {
+describe("the comparison of a writable tag with the building", () => {
   const entry: WritableTag = { type: "number", site_id: 1, tag_id: "101", unit: "°C", gateway_id: "3" };
   const said = (changed: Partial<WritableTag>) =>
     findWritableMismatches({ ...entry, ...changed }, BUILDING).map(
@@ -135,7 +135,7 @@ describe("mismatches of a writable tag", () => {
     [{ tag_id: "108", unit: undefined, type: "boolean" }, []],
     [{ tag_id: "108", type: "boolean" }, ['unit: Tag 108 has no unit, not "°C".']],
     [{ gateway_id: "9" }, ["gateway_id: Site 1 has no gateway 9; there are 3 (GW-1)."]],
-  ])("compares the writable tag %j with the building", (changed, expected) => {
+  ])("reports the expected result for %j", (changed, expected) => {
     expect(said(changed)).toEqual(expected);
   });
 });

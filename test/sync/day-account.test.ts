@@ -37,7 +37,7 @@ function account(
   return countSeriesDay({ ledger: held, rules: SERIES_RULES, located: placed }, day, count, NOW);
 }
 
-describe("the account of a followed series for one UTC day", () => {
+describe("the completeness of a history series for one UTC day", () => {
   test("counts values, nulls and absent buckets of a fetched day", () => {
     expect(account(ledger(), 4, { had: 200, null: 8 })).toEqual({
       ...{ expected: 288, had: 200, null: 8, absent: 80, withoutLog: 0, refused: 0, pending: 0, notWanted: 0 },
@@ -72,7 +72,7 @@ describe("the account of a followed series for one UTC day", () => {
     expect(account({ ...stored, refusal: REFUSAL }, 4)).toMatchObject({ withoutLog: 216, noLog: MESSAGE });
   });
 
-  test("counts buckets after the watermark of a refused series as refused, and earlier buckets as pending", () => {
+  test("counts refused buckets after the last fetched time as refused, and earlier ones as pending", () => {
     const stored = ledger({
       refusal: REFUSAL,
       watermark: "2026-11-04T12:00:00.000Z",

@@ -20,8 +20,8 @@ function held(changes: Partial<StoredAlarm> = {}, alarm: Partial<Alarm> = {}): S
 
 const differenceOf = (event: Event | undefined) => (event?.data as { readonly before?: unknown } | undefined)?.before;
 
-describe("the begin of an alarm episode", () => {
-  test("stores the episode and emits one raise with the trigger time", () => {
+describe("the beginning of an alarm episode", () => {
+  test("is stored and emitted as one alarm-raised with the trigger time", () => {
     const { stored: now, events } = beginEpisode(ALARM, false, CONTEXT);
     expect(now).toEqual({
       alarm: ALARM,
@@ -42,7 +42,7 @@ describe("the begin of an alarm episode", () => {
     ]);
   });
 
-  test("emits the acknowledgement after the raise, unless the raise is initial", () => {
+  test("with an acknowledgement emits it after alarm-raised, unless alarm-raised is marked initial", () => {
     const alarm = { ...ALARM, ...ACKNOWLEDGED };
     expect(kindsOf(beginEpisode(alarm, false, CONTEXT).events)).toEqual(["raised", "acknowledged"]);
     const met = beginEpisode(alarm, true, CONTEXT).events;
@@ -50,12 +50,12 @@ describe("the begin of an alarm episode", () => {
     expect(met[0]?.data).toMatchObject({ initial: true });
   });
 
-  test("emits the raise with the time of the poll when the trigger time has no offset", () => {
+  test("is emitted with the time of the poll when the trigger time has no UTC offset", () => {
     const [raise] = beginEpisode({ ...ALARM, triggeredAt: "2026-11-02T07:15:00" }, false, CONTEXT).events;
     expect(raise?.time).toBe(AT);
   });
 
-  test("announces a stored alarm by an initial raise that has another id at each start", () => {
+  test("is emitted again at a start of the worker, marked initial, with a different event id at each start", () => {
     const ids = [EARLIER, AT].map((startedAt) => startupEvent(held(), startedAt, CONTEXT).id);
     expect(new Set([...ids, beginEpisode(ALARM, true, CONTEXT).events[0]?.id]).size).toBe(3);
     expect(startupEvent(held(), EARLIER, CONTEXT)).toMatchObject({ id: ids[0], data: { initial: true } });
@@ -89,7 +89,7 @@ describe("an alarm that is listed again", () => {
     },
   );
 
-  test("emits one retrigger and the other changes when a resolved alarm has a new activity", () => {
+  test("emits one alarm-retriggered and the other changes when a resolved alarm has a new activity", () => {
     const now = { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt: EARLIER }), description: "new" };
     const { events } = continueEpisode(held({ state: "resolved" }, { status: "resolved" }), now, CONTEXT);
     expect(kindsOf(events)).toEqual(["retriggered", "changed"]);
@@ -99,7 +99,7 @@ describe("an alarm that is listed again", () => {
   test.each([
     ["the time of the activity", EARLIER, EARLIER],
     ["the time of the poll when the activity has no offset", "2026-11-02T07:00:00", AT],
-  ] as const)("emits a retrigger with %s", (_what, triggeredAt, time) => {
+  ] as const)("emits alarm-retriggered with %s", (_what, triggeredAt, time) => {
     const record = { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt }) };
     const { events } = continueEpisode(held(), record, CONTEXT);
     expect(events).toMatchObject([{ type: "alarm-retriggered", time }]);
@@ -139,11 +139,11 @@ describe("an alarm that is listed again", () => {
   });
 });
 
-describe("the end of an episode", () => {
+describe("the end of an alarm episode", () => {
   const resolvedAt = "2026-11-02T07:45:00.000Z";
   const over: Alarm = { ...ALARM, status: "resolved", resolvedAt };
 
-  test("emits the end of an alarm with its stated time and clears the misses", () => {
+  test("is emitted with its stated time, and resets the count of polls that missed the alarm", () => {
     const step = resolveEpisode(held({ state: "missing", misses: 2 }), over, CONTEXT);
     expect(step.stored).toEqual(held({ alarm: over, state: "resolved", since: AT, misses: 0 }));
     expect(step.events).toMatchObject([{ type: "alarm-resolved", time: resolvedAt }]);
@@ -152,7 +152,7 @@ describe("the end of an episode", () => {
     expect(secondEnd.events[0]?.id).not.toBe(step.events[0]?.id);
   });
 
-  test("emits an acknowledgement before the end of the alarm", () => {
+  test("is emitted after an acknowledgement in the same record", () => {
     const now = { ...over, ...ACKNOWLEDGED };
     expect(kindsOf(resolveEpisode(held(), now, CONTEXT).events)).toEqual(["acknowledged", "resolved"]);
     expect(kindsOf(resolveEpisode(held({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["resolved"]);

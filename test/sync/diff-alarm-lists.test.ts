@@ -51,7 +51,7 @@ describe("alarms that a list lacks", () => {
 });
 
 describe("a listed alarm", () => {
-  test("raises a new listed alarm, marked initial if its site was not followed before", () => {
+  test("emits alarm-raised for a new alarm, marked initial if its site was not followed before", () => {
     const initial = (options: Partial<AlarmDiffOptions>) =>
       poll(new Map(), { listed: [ALARM] }, options).events.map(({ data }) => data);
     expect(initial({})).toMatchObject([{ initial: false }]);
@@ -62,7 +62,7 @@ describe("a listed alarm", () => {
     expect(initial({ isTakenOver: () => false })).toMatchObject([{ initial: false }]);
   });
 
-  test("raises a stored alarm again at an announcing start, before its changes", () => {
+  test("with the start mode `announce`, emits alarm-raised again for a stored alarm, before its changes", () => {
     const options = { startup: "announce", isTakenOver: () => false } as const;
     const changed = { ...ALARM, source: "VS2" };
     expect(poll(held(), { listed: [changed] }, options).told).toEqual(["raised", "changed"]);
@@ -70,13 +70,13 @@ describe("a listed alarm", () => {
     expect(poll(held(), { listed: [changed] }, { isTakenOver: () => false }).told).toEqual(["changed"]);
   });
 
-  test("stores a listed alarm without an event at a silent start, until its site was listed once", () => {
+  test("with the start mode `silent`, is stored without an event until its site was listed once", () => {
     const silent = poll(new Map(), { listed: [ALARM] }, { startup: "silent", isTakenOver: () => false });
     expect([silent.told, silent.held?.state]).toEqual([[], "active"]);
     expect(poll(new Map(), { listed: [ALARM] }, { startup: "silent" }).told).toEqual(["raised"]);
   });
 
-  test("raises an alarm once when the list contains it twice, and writes nothing for an unchanged alarm", () => {
+  test("emits alarm-raised once when the list contains the alarm twice, and writes nothing for an unchanged alarm", () => {
     expect(poll(new Map(), { listed: [ALARM, { ...ALARM, source: "VS2" }] }).told).toEqual(["raised"]);
     expect(poll(held(), { listed: [ALARM] })).toEqual({ told: [], events: [], held: undefined });
   });
@@ -88,7 +88,7 @@ describe("a listed alarm", () => {
     expect(poll(held(), { listed: [OLDER] }).told).toEqual([]);
   });
 
-  test("retriggers a resolved alarm after a later event or ten polls, if the record states no end", () => {
+  test("is retriggered when it was resolved and its record states no end: after a later event, or after ten polls", () => {
     const resolved = held({ state: "resolved", alarm: OVER });
     const insisted = new Set([ALARM.id]);
     const again = { ...ALARM, lastActiveEvent: activity(9002) };
@@ -101,7 +101,7 @@ describe("a listed alarm", () => {
 });
 
 describe("an alarm that the list lacks", () => {
-  test("counts misses of an absent alarm, and emits alarm-vanished after enough misses and a search", () => {
+  test("counts consecutive polls without the alarm, and emits alarm-vanished after enough of them and a search", () => {
     const once = poll(held(), {});
     expect([once.told, once.held?.misses]).toEqual([[], 1]);
     const missing = held({ state: "missing", misses: 1 });
@@ -117,7 +117,7 @@ describe("an alarm that the list lacks", () => {
     ["its site was out of the scope before", { scope: { before: new Set(), after: SITE } }],
     ["the pages of the list shifted", { coverage: () => "moving" }],
     ["its site was not read", { coverage: () => "none" }],
-  ])("changes nothing for an absent alarm when %s", (_why, seen) => {
+  ])("keeps its state when %s", (_why, seen) => {
     expect(poll(held(), seen)).toEqual({ told: [], events: [], held: undefined });
   });
 
@@ -133,7 +133,7 @@ describe("an alarm that the list lacks", () => {
     expect(poll(held({ state: "resolved" }), { found: [OVER] }).told).toEqual([]);
   });
 
-  test("ignores a stated end before the stored start while the alarm may still be listed", () => {
+  test("ignores an end before the stored start while the list of active alarms may still contain the alarm", () => {
     const times = { triggeredAt: "2026-11-02T04:15:00.000Z", resolvedAt: "2026-11-02T05:45:00.000Z" };
     const found = [{ ...OVER, ...times }];
     expect(poll(held(), { found, coverage: () => "moving" }).told).toEqual([]);
@@ -161,14 +161,14 @@ describe("the list of resolved alarms", () => {
     return { told: kindsOf(events), put, held: put.get(ALARM.id) };
   };
 
-  test("emits raise and end of an unknown episode that ended at the start of the range or later", () => {
+  test("emits alarm-raised and alarm-resolved of an unknown episode that ended at the start of the searched range or later", () => {
     expect(sweep(new Map(), [OVER]).told).toEqual(["raised", "resolved"]);
     expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) }).told).toEqual(["raised", "resolved"]);
     expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) + 1 }).put.size).toBe(0);
     expect(sweep(new Map(), [ALARM]).put.size).toBe(0);
   });
 
-  test("stores history, and episodes found at a silent start, without events", () => {
+  test("stores old episodes, and episodes found at a start with the mode `silent`, without events", () => {
     const history = sweep(new Map(), [OVER], { isHistory: () => true });
     expect([history.told, history.held?.untold]).toEqual([[], true]);
     const silent = sweep(new Map(), [OVER], { silent: true });
@@ -176,7 +176,7 @@ describe("the list of resolved alarms", () => {
     expect(sweep(new Map(), [OVER]).held).not.toHaveProperty("untold");
   });
 
-  test("emits the end of a stored alarm, but not at a silent start, and a later and an earlier episode", () => {
+  test("emits the end of a stored alarm and of a later and an earlier episode, but not at a start with the mode `silent`", () => {
     expect(sweep(held(), [OVER], { isHistory: () => true }).told).toEqual(["resolved"]);
     const silent = sweep(held(), [OVER], { silent: true });
     expect([silent.told, silent.held?.untold]).toEqual([[], true]);
@@ -196,7 +196,7 @@ describe("the list of resolved alarms", () => {
     expect([...put.keys()]).toEqual(["2", ALARM.id]);
   });
 
-  test("emits raise and end of an episode whose end has an unreadable time", () => {
+  test("emits beginning and end of an episode whose end has an unreadable time", () => {
     const unread = { ...OVER, resolvedAt: "yesterday" };
     const { told: kinds, put } = sweep(new Map(), [OVER, unread, { ...unread, id: "2" }]);
     expect(kinds).toEqual(["raised", "resolved", "raised", "resolved"]);
@@ -216,7 +216,7 @@ describe("the list of resolved alarms", () => {
     expect(sweep(untold, [acknowledged]).put.size).toBe(0);
   });
 
-  test("the end of an alarm is its trigger time when no end is stated, and reads a time without an offset as UTC", () => {
+  test("uses the trigger time as the end when no end is stated, and reads a time without an offset as UTC", () => {
     expect(alarmEndOrStartMs(OVER)).toBe(Date.parse(ENDED));
     expect(alarmEndOrStartMs({ ...OVER, resolvedAt: null })).toBe(Date.parse("2026-11-02T06:15:00Z"));
     expect(alarmEndOrStartMs({ ...OVER, resolvedAt: "2026-11-02T07:45:00" })).toBe(Date.parse(ENDED));

@@ -67,56 +67,56 @@ function follow(first: readonly Alarm[] = []) {
   return self;
 }
 
-describe("the relation of a record to the stored episode", () => {
+describe("an alarm record compared with the stored episode of its alarm", () => {
   test.each<[string, string, number | null, string]>([
-    ["the same time", START, 9001, "same"],
-    ["the same time, and a later event", START, 9002, "same"],
-    ["the same time, and the event before", START, 9000, "past"],
-    ["the same time, and no event", START, null, "same"],
-    ["the same time in whole seconds", at("06:15:00"), 9001, "same"],
-    ["the same second, more exactly", at("06:15:00.900"), 9001, "same"],
-    ["a later time of the same event", at("07:15:00.000"), 9001, "same"],
-    ["a later time, and a later event", at("07:15:00.000"), 9002, "newer"],
-    ["a later time, and no event", at("07:15:00.000"), null, "newer"],
-    ["a later time, and an event before", at("06:15:01.000"), 9000, "newer"],
-    ["an earlier time of the same event", at("06:14:57.000"), 9001, "same"],
-    ["an earlier time, and a later event", at("05:15:00.000"), 9002, "newer"],
-    ["an earlier time, and the event before", at("05:15:00.000"), 9000, "past"],
-    ["an earlier time, and no event", at("05:15:00.000"), null, "past"],
-    ["a time without an offset, of the same event", "2026-11-02T07:15:00", 9001, "same"],
-    ["a time without an offset, and a later event", "2026-11-02T07:15:00", 9002, "newer"],
-    ["a time without an offset, and the event before", "2026-11-02T07:15:00", 9000, "past"],
-    ["a time without an offset, and no event", "2026-11-02T07:15:00", null, "newer"],
-  ])("relates a record to the stored episode: %s", (_what, triggeredAt, eventId, expected) => {
+    ["equal start, equal event number", START, 9001, "same"],
+    ["equal start, later event number", START, 9002, "same"],
+    ["equal start, lower event number", START, 9000, "past"],
+    ["equal start, no event number", START, null, "same"],
+    ["equal start in whole seconds", at("06:15:00"), 9001, "same"],
+    ["start in the same second, with milliseconds", at("06:15:00.900"), 9001, "same"],
+    ["later start, equal event number", at("07:15:00.000"), 9001, "same"],
+    ["later start, later event number", at("07:15:00.000"), 9002, "newer"],
+    ["later start, no event number", at("07:15:00.000"), null, "newer"],
+    ["later start, lower event number", at("06:15:01.000"), 9000, "newer"],
+    ["earlier start, equal event number", at("06:14:57.000"), 9001, "same"],
+    ["earlier start, later event number", at("05:15:00.000"), 9002, "newer"],
+    ["earlier start, lower event number", at("05:15:00.000"), 9000, "past"],
+    ["earlier start, no event number", at("05:15:00.000"), null, "past"],
+    ["start without an offset, equal event number", "2026-11-02T07:15:00", 9001, "same"],
+    ["start without an offset, later event number", "2026-11-02T07:15:00", 9002, "newer"],
+    ["start without an offset, lower event number", "2026-11-02T07:15:00", 9000, "past"],
+    ["start without an offset, no event number", "2026-11-02T07:15:00", null, "newer"],
+  ])("belongs to the expected episode: %s", (_what, triggeredAt, eventId, expected) => {
     expect(relateToEpisode(storedOf(record(START, 9001)), record(triggeredAt, eventId))).toBe(expected);
   });
 
-  test("compares times to the millisecond only when both have milliseconds", () => {
+  test("has its time compared to the millisecond only when both times have milliseconds", () => {
     const known = storedOf(record(at("06:15:00.123"), null));
     expect(relateToEpisode(known, record(at("06:15:00.124"), null))).toBe("newer");
     expect(relateToEpisode(known, record(at("06:15:00.000"), null))).toBe("same");
   });
 
-  test("uses the event number when the stored time has no offset", () => {
+  test("is compared by the event number when the stored time has no UTC offset", () => {
     const known = storedOf(record("2026-11-02T07:15:00", 9001));
     expect(relateToEpisode(known, record(START, 9001))).toBe("same");
     expect(relateToEpisode(known, record(START, 9000))).toBe("past");
     expect(fillFromStoredAlarm(known, record(START, 9001)).triggeredAt).toBe(START);
   });
 
-  test("assigns a record that ended before the stored start to the episode only by the event number", () => {
+  test("that ended before the stored start belongs to the episode only if it has the same event number", () => {
     const known = storedOf(record(START, 9001));
     const older = (id: number | null) => record(at("06:14:00.000"), id, over(at("06:14:59.000")));
     expect(relateToEpisode(known, older(9001))).toBe("same");
     expect(relateToEpisode(known, older(null))).toBe("past");
   });
 
-  test("treats the same event number of another trigger as another episode", () => {
+  test("belongs to another episode if it has the same event number and another trigger", () => {
     const trigger = { ...ALARM.trigger, id: ALARM.trigger.id + 1 };
     expect(relateToEpisode(storedOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe("newer");
   });
 
-  test("a record takes an earlier start at once, and a later start only when the start is confirmed", () => {
+  test("changes the start to an earlier time at once, and to a later time only when that start is confirmed", () => {
     const known = storedOf(record(START, 9001));
     const corrected = record(at("06:14:57.000"), 9001);
     expect(fillFromStoredAlarm(known, corrected)).toEqual(corrected);
@@ -135,11 +135,11 @@ describe("the relation of a record to the stored episode", () => {
   });
 });
 
-describe("a service clock that ran ahead and was set back", () => {
+describe("alarms of a service whose clock ran ahead and was set back", () => {
   const ahead = record(at("07:15:00.000"), 9001);
   const again = record(START, 9002);
 
-  test("emits raise and end of the next episode although it starts before the previous one", () => {
+  test("emit beginning and end of the next episode although it starts before the previous one", () => {
     const one = follow();
     expect(one.poll([ahead])).toEqual(["raised"]);
     expect(one.poll([], [{ ...ahead, ...over(at("07:20:00.000")) }])).toEqual(["resolved"]);
@@ -149,7 +149,7 @@ describe("a service clock that ran ahead and was set back", () => {
     expect(new Set(one.ids).size).toBe(4);
   });
 
-  test("emits an episode found only by the resolved sweep although it starts before the previous one", () => {
+  test("emit an episode found only in the list of resolved alarms although it starts before the previous one", () => {
     const one = follow([ahead]);
     one.poll([], [{ ...ahead, ...over(at("07:20:00.000")) }]);
     const ended = { ...again, ...over(at("06:16:00.000")) };
@@ -157,7 +157,7 @@ describe("a service clock that ran ahead and was set back", () => {
     expect(one.sweep([ended])).toEqual([]);
   });
 
-  test("emits a change when the start of an open alarm is corrected, and later the end of the same episode", () => {
+  test("emit a change when the start of an active alarm is corrected, and later the end of the same episode", () => {
     const one = follow([record(START, 9001)]);
     const corrected = record(at("06:14:57.000"), 9001);
     expect(one.poll([corrected])).toEqual(["changed"]);
@@ -171,7 +171,7 @@ describe("an outdated record in the list of active alarms", () => {
   const older = record(at("05:15:00.000"), null);
   const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act);
 
-  test("an outdated record begins another episode at the tenth poll after the last episode ended", () => {
+  test("begins another episode at the tenth poll after the last episode ended", () => {
     const one = follow([record(START, 9001)]);
     one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
     expect(times(9, () => one.poll([older])).flat()).toEqual([]);
@@ -179,7 +179,7 @@ describe("an outdated record in the list of active alarms", () => {
     expect(one.poll([older])).toEqual([]);
   });
 
-  test("an outdated record corrects the start of an open alarm at the tenth poll", () => {
+  test("corrects the start of an active alarm at the tenth poll", () => {
     const one = follow();
     const now = record(START, null);
     one.poll([now]);
@@ -189,7 +189,7 @@ describe("an outdated record in the list of active alarms", () => {
     expect(one.poll([], [{ ...older, ...over(at("06:20:00.000")) }])).toEqual(["resolved"]);
   });
 
-  test("an outdated record with an earlier event changes nothing of an open alarm", () => {
+  test("changes nothing in an active alarm if its event number is lower than the stored one", () => {
     const one = follow([record(START, 9001)]);
     expect(times(12, () => one.poll([record(START, 9000)])).flat()).toEqual([]);
     expect(times(12, () => one.poll([record(at("05:15:00.000"), 9000)])).flat()).toEqual([]);
@@ -197,13 +197,13 @@ describe("an outdated record in the list of active alarms", () => {
   });
 });
 
-describe("two lists that disagree about an end", () => {
+describe("the lists of active and resolved alarms when they disagree about an end", () => {
   const open = record(START, 9001);
   const ended = record(START, 9001, over(at("06:20:00.000")));
   const reopened = record(START, 9002);
   const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act).flat();
 
-  test("emits the old end of an episode only once although a later event reopened the episode", () => {
+  test("cause the old end of a reopened episode to be emitted only once", () => {
     const one = follow([open]);
     expect(one.poll([], [ended])).toEqual(["resolved"]);
     expect(one.poll([reopened])).toEqual(["retriggered"]);
@@ -214,14 +214,14 @@ describe("two lists that disagree about an end", () => {
     expect(one.sweep([ended, again])).toEqual([]);
   });
 
-  test("emits a second end in the same second when a later event reopened the alarm in between", () => {
+  test("cause a second end in the same second if a later event reopened the alarm in between", () => {
     const one = follow([open]);
     one.poll([], [ended]);
     one.poll([reopened]);
     expect(one.poll([], [{ ...ended, lastActiveEvent: activity(9002) }])).toEqual(["resolved"]);
   });
 
-  test("accepts restarted event numbers after ten polls when another field changes", () => {
+  test("cause lower event numbers to be accepted after ten polls when another field changes", () => {
     const one = follow([record(START, 9001)]);
     const anew = record(START, 40);
     expect(times(20, () => one.poll([anew]))).toEqual([]);
@@ -236,7 +236,7 @@ describe("two lists that disagree about an end", () => {
     expect(times(9, () => other.poll([seen]))).toEqual([]);
   });
 
-  test("reopens an alarm after ten polls, and ends it again when both lists state the same end", () => {
+  test("reopen an alarm after ten polls, and end it again once both lists state the same end", () => {
     const one = follow([open]);
     one.sweep([ended]);
     times(9, () => one.poll([open]));
@@ -251,7 +251,7 @@ describe("two lists that disagree about an end", () => {
     expect(new Set(one.ids).size).toBe(one.ids.length);
   });
 
-  test("does not emit another end after an emitted end with an unreadable time", () => {
+  test("cause no further end after an emitted end with an unreadable time", () => {
     const one = follow();
     const unread = { ...open, ...over("yesterday") };
     one.poll([open]);
@@ -261,7 +261,7 @@ describe("two lists that disagree about an end", () => {
     expect(one.sweep([unread, ended])).toEqual([]);
   });
 
-  test("ends a vanished alarm with the end of an earlier event, unless that end was emitted before", () => {
+  test("end a vanished alarm with the end of an earlier event, unless that end was emitted before", () => {
     const one = follow([open]);
     one.poll([reopened]);
     one.poll([]);
@@ -279,7 +279,7 @@ describe("two lists that disagree about an end", () => {
     expect(other.sweep([{ ...reopened, ...over(at("06:30:00.000")) }])).toEqual(["resolved"]);
   });
 
-  test("emits only the acknowledgement of the last of several ends, once", () => {
+  test("cause only the acknowledgement of the last of several ends to be emitted, once", () => {
     const acknowledged = (who: string): Partial<Alarm> => ({ acknowledged: true, acknowledgedBy: who });
     const rows = [
       { ...ended, ...acknowledged("Kari") },
@@ -292,7 +292,7 @@ describe("two lists that disagree about an end", () => {
     expect(one.sweep(rows)).toEqual([]);
   });
 
-  test("random lists repeated 60 times: emits no id twice, and only changes after forty repetitions", () => {
+  test("cause no repeated event id when random lists are repeated 60 times, and only changes after forty repetitions", () => {
     const time = fc.constantFrom(START, at("06:15:00.123"), at("06:14:57.000"), at("07:15:00"), "2026-11-02T07:15:00");
     const row = fc.tuple(time, fc.constantFrom(null, 9000, 9001, 9002)).map(([start, id]) => record(start, id));
     const end = fc
@@ -322,11 +322,11 @@ describe("two lists that disagree about an end", () => {
   });
 });
 
-describe("an episode found after a later episode of the same alarm", () => {
+describe("an earlier episode found after a later episode of the same alarm", () => {
   const first = record(at("06:15:00.000"), 9001, over(at("06:16:00.000")));
   const second = record(at("06:17:00.000"), 9002);
 
-  test("emits the earlier episode once, marked late and superseded, and keeps the alarm active", () => {
+  test("is emitted once, marked late and superseded, and the alarm stays active", () => {
     const one = follow();
     expect(one.poll([second])).toEqual(["raised"]);
     expect(one.sweep([first])).toEqual(["raised", "resolved"]);
@@ -343,13 +343,13 @@ describe("an episode found after a later episode of the same alarm", () => {
     expect(new Set(one.ids).size).toBe(4);
   });
 
-  test("stores an earlier history episode without an event", () => {
+  test("is stored without an event if it is older than the followed time", () => {
     const one = follow([second]);
     expect(one.sweep([first], { isHistory: () => true })).toEqual([]);
     expect(one.sweep([first])).toEqual([]);
   });
 
-  test("does not emit an earlier episode that was emitted before or is too old", () => {
+  test("is not emitted if it was emitted before or is too old", () => {
     const one = follow([record(first.triggeredAt, 9001)]);
     expect(one.poll([second])).toEqual(["vanished", "raised"]);
     expect(one.sweep([first])).toEqual([]);
@@ -358,7 +358,7 @@ describe("an episode found after a later episode of the same alarm", () => {
     expect(other.held()).not.toHaveProperty("former");
   });
 
-  test("treats an earlier start with the same event number as the stored episode", () => {
+  test("counts as the stored episode if it has the same event number and an earlier start", () => {
     const now = record(at("06:17:00.000"), 9001);
     const one = follow([now]);
     expect(one.sweep([first])).toEqual([]);
@@ -367,7 +367,7 @@ describe("an episode found after a later episode of the same alarm", () => {
     expect(one.sweep([first, end])).toEqual([]);
   });
 
-  test("emits thirty earlier episodes, and stores the latest twenty of them", () => {
+  test("is emitted for each of thirty episodes, of which the latest twenty are stored", () => {
     const start = (minute: number) => new Date(Date.parse(START) + minute * 60_000).toISOString();
     const rows = Array.from({ length: 30 }, (_, n) => record(start(n), 9000 + n, over(start(n + 0.5))));
     const one = follow([record(start(30), 9030)]);
@@ -379,7 +379,7 @@ describe("an episode found after a later episode of the same alarm", () => {
     expect(one.sweep([unread])).toEqual([]);
   });
 
-  test("does not emit an earlier history episode when the stored alarm becomes active", () => {
+  test("is not emitted when the stored alarm becomes active, if it was stored as history", () => {
     const one = follow();
     one.sweep([first, { ...second, ...over(at("06:18:00.000")) }], { isHistory: () => true });
     expect(one.poll([second])).toEqual(["raised"]);

@@ -237,12 +237,12 @@ function follow(...observations: readonly Partial<SeenAlarms>[]): readonly (read
   });
 }
 
-describe("the events of one alarm from one poll", () => {
+describe("the events that one poll emits for one alarm", () => {
   const at = (time: string) => `2026-11-02T06:${time}.000Z`;
   const told = (alarm: Partial<Alarm>, before: Partial<Alarm> = {}) =>
     follow({ listed: [{ ...ALARM, ...before }] }, { listed: [{ ...ALARM, ...before, ...alarm }] })[1];
 
-  test("orders the events of a poll by time, and by kind when the times are equal", () => {
+  test("are ordered by time, and by kind when the times are equal", () => {
     const acknowledgement = { acknowledged: true, acknowledgedBy: "Kari", acknowledgedAt: at("30:00") };
     const both = { ...acknowledgement, lastActiveEvent: activity(9002, { triggeredAt: at("20:00") }) };
     expect(kindsOf(told(both))).toEqual(["retriggered", "acknowledged"]);
@@ -250,7 +250,7 @@ describe("the events of one alarm from one poll", () => {
     expect(kindsOf(told(equal))).toEqual(["acknowledged", "retriggered"]);
   });
 
-  test("emits the raise first even when the trigger time has no offset", () => {
+  test("begin with alarm-raised even when the trigger time has no UTC offset", () => {
     const unsaid = { ...ALARM, triggeredAt: "2026-11-02T07:15:00", acknowledged: true };
     const [first] = follow({ listed: [{ ...unsaid, acknowledgedAt: at("00:00") }] });
     expect(kindsOf(first)).toEqual(["raised", "acknowledged"]);

@@ -222,7 +222,7 @@ describe("a list that contains the stored objects themselves", () => {
   });
 });
 
-test("yields null twice for 12,000 unchanged objects, so that the caller can yield to the event loop", () => {
+test("diffInventory yields twice for 12,000 unchanged objects, so that the caller can yield to the event loop", () => {
   const known = { siteId: 1, since: new Date(START).toISOString(), missingSince: null };
   const items = Array.from({ length: 12_000 }, (_, n) => tag(String(n)));
   const held = new Map(items.map((value) => [value.id, { ...known, value }]));

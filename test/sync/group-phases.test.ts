@@ -9,8 +9,8 @@ const cadenceClass = (name: string, seconds: number, tags: number): CadenceClass
 });
 const slotsOf = (offsets: readonly number[] | undefined) => (offsets ?? []).map((ms) => Math.floor(ms / SLOT_MS));
 
-describe("the phases of groups", () => {
-  test("give each full group its own slot, away from the boundary of the interval while that is possible", () => {
+describe("the read times of groups of 20 tags within the interval of their class", () => {
+  test("are in separate request slots, away from the boundary of the interval while that is possible", () => {
     for (const groups of [1, 5, 17]) {
       const slots = slotsOf(assignGroupPhases([cadenceClass("a", 60, groups * SIZE)], SLOT_MS, SIZE).get("a"));
       expect(new Set(slots).size).toBe(groups);
@@ -20,7 +20,7 @@ describe("the phases of groups", () => {
     expect(new Set(all).size).toBe(20);
   });
 
-  test("spread the groups of a class over its interval", () => {
+  test("are spread evenly over the interval", () => {
     for (const groups of [4, 9]) {
       const slots = slotsOf(assignGroupPhases([cadenceClass("a", 300, groups * SIZE)], SLOT_MS, SIZE).get("a"));
       const sorted = slots.toSorted((a, b) => a - b);
@@ -29,14 +29,14 @@ describe("the phases of groups", () => {
     }
   });
 
-  test("stay the same for a group when tags are added to its class", () => {
+  test("stay the same when tags are added to the class", () => {
     const before = assignGroupPhases([cadenceClass("a", 300, 205)], SLOT_MS, SIZE).get("a") ?? [];
     const after = assignGroupPhases([cadenceClass("a", 300, 265)], SLOT_MS, SIZE).get("a") ?? [];
     expect(after.slice(0, 10)).toEqual(before.slice(0, 10));
     expect(after.at(-1)).toBe(before.at(-1));
   });
 
-  test("avoid the slots of classes whose interval is a divisor", () => {
+  test("avoid the slots of classes whose interval divides their own", () => {
     const classes = [cadenceClass("a", 60, 200), cadenceClass("b", 300, 600), cadenceClass("c", 900, 600)];
     const phases = assignGroupPhases(classes, SLOT_MS, SIZE);
     const slotsOfA = new Set(slotsOf(phases.get("a")));
@@ -46,7 +46,7 @@ describe("the phases of groups", () => {
       expect(slotsOfA.has(slot % 20) || slotsOfB.has(slot % 100)).toBe(false);
   });
 
-  test("are the same for remainders that fit into one request and are due together", () => {
+  test("are shared by incomplete groups that fit into one request and are due together", () => {
     const phasesOf = (...classes: readonly CadenceClass[]) => {
       const phases = assignGroupPhases(classes, SLOT_MS, SIZE);
       return classes.map(({ name }) => phases.get(name)?.at(-1));
@@ -67,7 +67,7 @@ describe("the nominal time of a reading", () => {
     [16_000, 16_000],
     [40_000, 16_000],
     [45_500, 46_000],
-  ])("a reading at %d ms counts for %d ms in a grid of 30 s", (readMs, nominalMs) => {
+  ])("is on the grid of 30 s: a reading at %d ms counts for %d ms", (readMs, nominalMs) => {
     expect(nominalReadMs(readMs, 16_000, 30_000, 334)).toBe(nominalMs);
   });
 

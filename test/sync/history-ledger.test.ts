@@ -160,7 +160,7 @@ describe("a ledger after random responses and refusals", () => {
   });
 });
 
-describe("history requests consist of complete buckets", () => {
+describe("the time range of a history request", () => {
   const readAgain = (): StoredLedger => ({
     ...createLedger(RULES, at(48)),
     state: "following",
@@ -170,7 +170,7 @@ describe("history requests consist of complete buckets", () => {
     dailyAt: isoUtc(at(24) + 1_000),
   });
 
-  test("a request starts and ends at bucket borders despite a size limit and a stored time inside a bucket", () => {
+  test("starts and ends at bucket borders despite a size limit and a stored time inside a bucket", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 600 }), (values) => {
         const series = seriesWith(readAgain(), RULES);
@@ -182,7 +182,7 @@ describe("history requests consist of complete buckets", () => {
   });
 });
 
-test("a request made while the clock was eight days ahead moves the watermark only up to the closed buckets", () => {
+test("a history request made while the clock was eight days ahead moves the watermark only to the last closed bucket", () => {
   const ledger = createLedger(RULES, START);
   const range = { fromMs: parseTime(ledger.watermark), toMs: at(8 * 24) };
   const settled = settleRecent(ledger, RULES, NO_POINTS, range, new Map(), at(1));
@@ -190,14 +190,14 @@ test("a request made while the clock was eight days ahead moves the watermark on
   expect(rangeToFetch(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntilMs(RULES, at(2)));
 });
 
-test("the backfill requests only closed buckets after the clock was ahead", () => {
+test("after the clock was ahead, the backfill requests only closed buckets", () => {
   const series = seriesWith({ ...createLedger(RULES, at(4)), state: "following" }, RULES);
   const limit = { values: 100, singleFirst: false };
   expect(chooseBackfill([series], START, limit)?.range.toMs).toBe(closedUntilMs(RULES, START));
   expect(chooseBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
 });
 
-test("the ledger of a series created while the clock was ahead restarts, unless points were fetched", () => {
+test("a history ledger created while the clock was ahead restarts, unless it contains fetched points", () => {
   const liveRules = { ...RULES, backfillMs: 0 };
   const earlyLedger: StoredLedger = { ...createLedger(liveRules, at(4)), state: "following" };
   const preparedLedger = prepareLedger(earlyLedger, liveRules, false, START);
@@ -209,7 +209,7 @@ test("the ledger of a series created while the clock was ahead restarts, unless 
 });
 
 describe("retries of refused history", () => {
-  test("retries a refused range singly after 10 minutes, 1, 6 and 24 hours", () => {
+  test("request a refused range without other tags after 10 minutes, 1, 6 and 24 hours", () => {
     let ledger: StoredLedger = { ...createLedger(RULES, START), state: "following" };
     const waitsInMinutes: number[] = [];
     let nowMs = START;
@@ -224,7 +224,7 @@ describe("retries of refused history", () => {
     expect(waitsInMinutes).toEqual([10, 60, 360, 1_440, 1_440]);
   });
 
-  test("retries a tag that had a log after 10 minutes, and a tag that never had a log after 24 hours", () => {
+  test("request a tag that had a log after 10 minutes, and a tag that never had a log after 24 hours", () => {
     const listWaits = (first: StoredLedger) => {
       let ledger = first;
       return Array.from({ length: 7 }, () => {

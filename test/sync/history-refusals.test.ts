@@ -168,7 +168,7 @@ describe("a 403 for history", () => {
   test.each([
     ["for a lost ability", "ability", ConfigError],
     ["without an explanation", "unknown", Retryable],
-  ] as const)("a 403 %s is thrown, not recorded, and retried", async (_what, explanation, kind) => {
+  ] as const)("%s is an error that is retried, not a gap in the history ledger", async (_what, explanation, kind) => {
     const tags = logged(ids(5));
     scope.say([], explanation);
     service.trouble = forbiddenError;
@@ -180,7 +180,7 @@ describe("a 403 for history", () => {
     expect(tags.flatMap(listMissing)).toEqual([]);
   });
 
-  test("refusals of a group are divided with at most 22 requests when the scope may be requested once a minute", async () => {
+  test("of a group of tags leads to at most 22 smaller requests when the scope may be requested once a minute", async () => {
     const tags = logged(ids(33));
     const bad = ["103", "104", "121"];
     service.trouble = ({ tagIds }) =>
@@ -200,7 +200,7 @@ describe("a 403 for history", () => {
     expect(refusedRequests.length).toBeLessThanOrEqual(22);
   });
 
-  test("a 403 for every request ends the run after at most 14 requests", async () => {
+  test("for every request ends the run after at most 14 requests", async () => {
     const tags = logged(ids(60));
     service.trouble = forbiddenError;
     expect(await runOnce(await pull({ 1: tags }))).toBeInstanceOf(Retryable);
@@ -208,7 +208,7 @@ describe("a 403 for history", () => {
   });
 });
 
-describe("a 422, or a failure without relation to a log", () => {
+describe("a 422, or another failure that says nothing about a log", () => {
   test("a 422 for one range is logged once and not recorded, and following continues", async () => {
     const tags = logged(ids(20));
     const metrics = createMetrics();
@@ -301,7 +301,7 @@ describe("a 404 of a log", () => {
   });
 });
 
-describe("the monthly overview of a log", () => {
+describe("the monthly overview of a tag's log", () => {
   const overview = (months: readonly (readonly [atMs: number, value: number | null])[]) => {
     const points = months.map(([atMs, value]) => ({ atMs, value, knownFromMs: 0 }));
     for (const id of ids(3)) service.truth.set(`${id} 1mo`, points);
@@ -311,8 +311,8 @@ describe("the monthly overview of a log", () => {
 
   test.each([
     ["a month without a value", [[SEPTEMBER_MS, null] as const, [OCTOBER_MS, null] as const, [MONTH_MS, 7] as const]],
-    ["an overview without a month", []],
-  ])("%s does not limit the backfill", async (_what, months) => {
+    ["no month at all", []],
+  ])("does not limit the backfill when it has %s", async (_what, months) => {
     logged(ids(3), START - 40 * DAY_MS);
     overview(months);
     await follow(await pull({ 1: ids(3) }, YEAR), HOUR_MS);

@@ -24,7 +24,7 @@ function logOf(id: string) {
   return { ...tagNamed(id), measurements };
 }
 
-test("a long history response is committed in several transactions, with each point in one event and a complete ledger", async () => {
+test("a long history response is committed in several transactions, each point in exactly one event, and the ledger is complete", async () => {
   const store = createMemoryStore();
   const context = { store, clock: CLOCK, source: "main" };
   const days = createFinalizedDays({ ...context, series: () => [], knowsTagsOf: () => false });

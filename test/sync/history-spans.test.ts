@@ -47,7 +47,7 @@ const minutes = ({ fromMs, toMs, why }: LedgerRange) =>
 const mergeLearned = (before: readonly LedgerRange[], ...spans: readonly LedgerRange[]) =>
   mergeIntoLedgerRanges(toStoredRanges(before), spans, "5m");
 
-describe("a new response about a recorded range of history", () => {
+describe("a new response about a time range that the history ledger already contains", () => {
   test.each<[string, LedgerRange["why"], Partial<LedgerRange>, LedgerRange["why"], Partial<LedgerRange>, boolean]>([
     ["values replace a range of nulls", "null", {}, "points", {}, true],
     ["values stay when a range of nulls is stated later", "points", {}, "null", {}, false],
@@ -62,12 +62,12 @@ describe("a new response about a recorded range of history", () => {
     expect([now?.why, now?.said]).toEqual(isReplaced ? [newWhy, newMore.said] : [why, more.said]);
   });
 
-  test("changes only the part of a range that the new statement covers", () => {
+  test("changes only the part of the recorded range that it covers", () => {
     const merged = mergeLearned([span(0, 9, "null")], span(3, 6, "points"), span(5, 5, "points"));
     expect(summarize(merged)).toEqual(["0 3 null", "3 6 points", "6 9 null"]);
   });
 
-  test("merges values across a range of nulls shorter than two hours, if all three ranges touch", () => {
+  test("joins ranges of values across a range of nulls shorter than two hours, if all three ranges touch", () => {
     const merged = mergeLearned([span(0, 1, "points"), span(1, 2.9, "null")], span(2.9, 4, "points"));
     expect(summarize(merged)).toEqual(["0 4 points"]);
     const long = mergeLearned([span(0, 1, "points"), span(1, 3, "null")], span(3, 4, "points"));
@@ -79,7 +79,7 @@ describe("a new response about a recorded range of history", () => {
   });
 });
 
-describe("ranges of a response", () => {
+describe("time ranges derived from a history response", () => {
   test.each([
     ["1h", 24],
     ["1d", 48],
@@ -98,7 +98,7 @@ describe("ranges of a response", () => {
     },
   );
 
-  test("returns ranges of nulls before, between and after the values, and ignores nulls and points outside the request", () => {
+  test("are returned for nulls before, between and after the values, and ignore points outside the request", () => {
     const points = TagPoints.of([point(9), point(1), point(4, null), point(-1), point(12)]);
     const responseRanges = rangesFromPoints(points, range(0, 12), RULES).map(minutes);
     expect(responseRanges).toEqual(["0 60 null", "60 65 points", "65 540 null", "540 545 points", "545 720 null"]);
@@ -152,7 +152,7 @@ describe("the limit of 48 ranges per history ledger", () => {
   test.each([
     ["joins unreadable ranges", unreadable],
     ["drops isolated fetched ranges", (from: number, to: number) => span(from, to, "points")],
-  ])("never %s across gaps, even above the limit", (_what, rangeOf) => {
+  ])("never %s across history gaps, even above the limit", (_what, rangeOf) => {
     const apart = Array.from({ length: HISTORY_LEDGER_RANGES_MAX + 3 }, (_, n) => rangeOf(2 * n, 2 * n + 1));
     expect(mergeIntoLedgerRanges([], apart, "5m")).toHaveLength(HISTORY_LEDGER_RANGES_MAX + 3);
   });
@@ -162,7 +162,7 @@ describe("following the new history of a series", () => {
   const nowMs = at(48);
   const ledger: StoredLedger = { ...createLedger(RULES, nowMs), state: "following" };
 
-  test("rereads two buckets at each request, the last day once a day, and the look-back once a week", () => {
+  test("rereads the last two buckets at each request, the last day once a day, and the look-back once a week", () => {
     const all = toStoredRanges([span(-400, 48, "points")]);
     const followedLedger = { ...ledger, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
     const requestedFromHour = (changes: Partial<StoredLedger>) =>
@@ -196,7 +196,7 @@ describe("following the new history of a series", () => {
     expect(settleLedger({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));
   });
 
-  test("a ledger stays when the depth of the backfill changes, and restarts in another time zone", () => {
+  test("keeps its ledger when the depth of the backfill changes, and starts a new one in another time zone", () => {
     const deeper = { ...RULES, backfillMs: 30 * DAY_MS };
     expect(adaptLedger(ledger, RULES, nowMs)).toBe(ledger);
     expect(adaptLedger(ledger, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(ledger);
@@ -236,23 +236,23 @@ test.each([
   ["after one missing-log reply when the tag had points", false, noLog(withPoints)],
   ["after two missing-log replies when the tag had points", true, noLog(noLog(withPoints))],
   ["when the number of missing-log replies is unknown", false, { ...noLog(withPoints), refusal: null }],
-])("a tag counts as a tag without a log %s: %s", (_case, expected, ledger) => {
+])("a tag is classified as having no log %s: %s", (_case, expected, ledger) => {
   expect(hasSeriesNoLog(ledger)).toBe(expected);
 });
 
-test("a refused request for a tag without a log keeps the number of missing-log replies and is retried after ten minutes", () => {
+test("a refused request for a tag without a log keeps the count of missing-log replies and is retried after ten minutes", () => {
   const { state, refusal } = recordRefusal(noLog(LEDGER), "try later", START);
   expect(state).toBe("no-log");
   expect(refusal).toMatchObject({ times: 1, againAt: isoUtc(START + 10 * MINUTE_MS) });
 });
 
-test("a refusal stored without a count is followed by the first counted refusal", () => {
+test("a refusal stored by a version that counted none is treated as not counted: the next one counts as the first", () => {
   expect(noLog({ ...noLog(LEDGER), refusal: null }).refusal?.times).toBe(1);
   const before = { ...LEDGER, spans: toStoredRanges([{ ...RANGE, why: "refused" }]) };
   expect(recordPastRefusal(before, RANGE, "not now", START).spans).toMatchObject([{ why: "refused", times: 1 }]);
 });
 
-test("retracting a missing-log reply moves the watermark of a total back to its range, and not of a point series", () => {
+test("withdrawing a missing-log reply moves the watermark of meter totals back to its range, but not that of a point series", () => {
   const spans = toStoredRanges([{ ...RANGE, why: "no-log", at: isoUtc(START) }]);
   const ledger: StoredLedger = { ...LEDGER, watermark: isoUtc(START), spans };
   expect(retractNoLogAnswers(ledger, isoUtc(START), true).watermark).toBe(isoUtc(RANGE.fromMs));

@@ -31,7 +31,7 @@ describe("proposed changes of a plan that does not fit", () => {
     expect(important?.cost).toBeCloseTo(3 * 400 * (70 / 60 - 1), 9);
   });
 
-  test("returns as last change the intervals to which every class is stretched without a change", () => {
+  test("proposes as last change the longer intervals that apply if nothing is changed", () => {
     const overload = { demand: 1.1, factors: new Map([["often", 1.5]]) };
     expect(changes([often, rare], { overload }).at(-1)).toEqual({
       text: "Let every class become 1.50 times older, which is what happens without a change.",
@@ -52,13 +52,13 @@ describe("proposed changes of a plan that does not fit", () => {
     ["minutes below an hour", 4_500, 600, "12m"],
     ["ten minutes below two hours too", 25_000, 3_600, "1h10m"],
     ["ten minutes beyond", 50_000, 3_600, "2h10m"],
-  ])("rounds an interval to %s", (_, tags, seconds, every) => {
+  ])("has its interval rounded to %s", (_, tags, seconds, every) => {
     expect(changes([demandOf("all", tags, seconds)])[0]?.yaml).toBe(`read: [{name: all, every: ${every}}]`);
   });
 });
 
 describe("the demand on the quota", () => {
-  test("does not stretch the intervals of firm classes that need up to four fifths of the quota", () => {
+  test("does not lengthen the intervals of classes with firm: true that need up to four fifths of the quota", () => {
     const factor = (tags: number) => {
       const demands = [demandOf("firm", tags, 60, { firm: true }), demandOf("other", 200, 60)];
       return computeQuotaOverload(demands, 3_000, 20).factors.get("firm");

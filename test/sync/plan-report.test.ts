@@ -29,7 +29,7 @@ const follow = (tags: number, everyMin: number) => ({
 describe("the report of a plan that fits", () => {
   const plan = reportPlan(facts([readClass("all", 2_000, 600)], { history: [follow(3_000, 60)] }));
 
-  test("promises the target intervals, and states the duration of a full sweep", () => {
+  test("states the target intervals as achievable, and the duration of a full sweep of all tags", () => {
     expect(plan.fits).toBe(true);
     expect(plan.changes).toEqual([]);
     expect(plan.classes[0]).toMatchObject({ targetSeconds: 600, promisedSeconds: 600, stretch: 1 });
@@ -82,7 +82,7 @@ describe("the figures of a plan", () => {
     expect(plan.classes.map(({ atBestSeconds }) => atBestSeconds)).toEqual([3, 60.15]);
   });
 
-  test("under full load, the spare lane is 0 and the backfill gets its minimum share", () => {
+  test("gives the spare lane nothing and the backfill its minimum share at full load", () => {
     const backfill = { requestsLeft: 60, requestsAtBest: 6, paused: false };
     const more = { history: [follow(3_000, 15)], backfill, toLearn: 5 };
     const plan = reportPlan(facts([readClass("all", 100_000, 60)], more));
@@ -114,18 +114,18 @@ describe("the figures of a plan", () => {
   });
 });
 
-describe("a plan of classes with a fixed cadence", () => {
+describe("the report of a plan whose classes have fixed read times", () => {
   const cadence = (name: string, tags: number, everyS: number, more: Partial<ReadClassFacts> = {}) =>
     readClass(name, tags, everyS, { fresher: false, ...more });
 
-  test("counts the requests of groups of 20, and nothing for a remainder that rides with another class", () => {
+  test("counts the requests of groups of 20, and none for an incomplete group that shares a request with another class", () => {
     const plan = reportPlan(facts([cadence("half", 28, 30), cadence("one", 52, 60), cadence("odd", 5, 45)]));
     const [half, one, odd] = plan.classes.map(({ requestsPerMinute }) => requestsPerMinute);
     expect([half, one, odd]).toEqual([4, 2, 1.33]);
     expect(plan.lanes.find(({ lane }) => lane === "live")?.requestsPerMinute).toBeCloseTo(7.33, 2);
   });
 
-  test("states the rows a day: one per tag and interval, more with fresher or spare requests in overload", () => {
+  test("states the rows a day: one per tag and interval, and more with `fresher` or with spare requests in overload", () => {
     const rowsPerDay = (classFacts: ReadClassFacts) => reportPlan(facts([classFacts])).classes[0]?.rowsPerDay;
     expect(rowsPerDay(cadence("all", 20, 30))).toBe(57_600);
     expect(rowsPerDay(readClass("all", 20, 30))).toBe(518_400);
@@ -133,7 +133,7 @@ describe("a plan of classes with a fixed cadence", () => {
     expect(quotaPlanLines(reportPlan(facts([cadence("all", 20, 30)]))).join("\n")).toMatch(/rows a day.*\n.* 57600 /);
   });
 
-  test("takes a value for too old only when it came more than one slot after its interval", () => {
+  test("marks a measured age as olderThanTarget only when it exceeds the interval by more than one slot", () => {
     const olderThanTarget = (measuredMs: number) =>
       reportPlan(facts([cadence("all", 20, 60, { measuredMs })])).classes[0]?.olderThanTarget;
     expect([63_000, 64_400, 64_600, 80_000].map(olderThanTarget)).toEqual([false, false, true, true]);
@@ -159,7 +159,7 @@ describe("a plan that does not fit", () => {
     }
   });
 
-  test("counts tags that stay null with their lower number of requests", () => {
+  test("counts tags that stay null with the lower number of requests that they need", () => {
     const loud = readClass("all", 3_000, 300);
     expect(reportPlan(facts([loud])).fits).toBe(false);
     const plan = reportPlan(facts([{ ...loud, tags: 1_700 }]));

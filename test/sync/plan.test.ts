@@ -17,8 +17,8 @@ const searched = (id: string, ageMs: number, siteRequestedMs?: number, label = i
   ...{ ...tag(id, ageMs, 60_000, label), timing: "patient", siteRequestedMs },
 });
 
-describe("the plan of the next read request", () => {
-  test("selects a tag that would be late, and fills the group with the tags of the largest relative ages", () => {
+describe("the choice of tags for the next read request", () => {
+  test("starts with a tag that would exceed its interval, and adds the tags with the largest age relative to their interval", () => {
     const others = [...crowd(30, 600_000, 3_600_000, "slow"), ...crowd(30, 30_000, 60_000)];
     const { group } = planGroup([tag("urgent", 58_000, 60_000), ...others], 0, RULES);
     expect(group).toHaveLength(20);
@@ -26,14 +26,14 @@ describe("the plan of the next read request", () => {
     expect(group.slice(1).every((id) => id.startsWith("x"))).toBe(true);
   });
 
-  test("counts each tag by its own interval, also next to a tag due in the same slot", () => {
+  test("checks each tag against its own interval, also when another tag is due in the same slot", () => {
     const one = { ...RULES, size: 1 };
     const [quick, slow] = [tag("quick", 0, 6_000), tag("slow", 54_000, 60_000)];
     expect(planGroup([quick, slow], 0, one).group).toEqual([]);
     expect(planGroup([quick, tag("quicker", 0, 6_000)], 0, one).group).toHaveLength(1);
   });
 
-  test("counts a tag due in every slot once per slot, also when only the reply time makes the tag due", () => {
+  test("counts a tag that is due in every slot once per slot, also when only the reply time makes it due", () => {
     const one = { ...RULES, size: 1 };
     const slow = tag("slow", 51_000, 60_000);
     expect(planGroup([tag("each", 0, 3_000), tag("slow", 54_000, 60_000)], 0, one).group).toHaveLength(1);
@@ -42,13 +42,13 @@ describe("the plan of the next read request", () => {
     expect(planGroup([second, slow], 0, { ...one, leadMs: 3_000 }).group).toHaveLength(1);
   });
 
-  test("prefers the late tag with the shorter interval, even if another tag is older", () => {
+  test("prefers the overdue tag with the shorter interval, even if another tag is older", () => {
     const tags = [tag("old", 125_000, 120_000), tag("short", 60_000, 60_000)];
     expect(planGroup(tags, 0, { ...RULES, size: 1 }).group).toEqual(["short"]);
     expect(planGroup(tags, 0, RULES).group).toEqual(["short", "old"]);
   });
 
-  test("fills the group with the tags that lose least by an early reading, and with the oldest tags if eager", () => {
+  test("fills the request with tags that are nearly due, or with the oldest tags in the mode `eager`", () => {
     const urgent = tag("urgent", 58_000, 60_000);
     const hourly = tag("hourly", 3_570_000, 3_600_000);
     const minutely = tag("minutely", 45_000, 60_000);
@@ -64,19 +64,19 @@ describe("the plan of the next read request", () => {
     expect(planGroup([old, urgent, tag("new", null, 10_000)], 0, two).group).toEqual(["urgent", "new"]);
   });
 
-  test("when more tags are late than fit, omits tags of the largest set of late tags", () => {
+  test("leaves out tags of the class with the most overdue tags when not all overdue tags fit", () => {
     const tags = [...crowd(3, 9_000, 10_000, "a"), ...crowd(17, 12_000, 12_000, "b"), ...crowd(3, 15_000, 15_000, "c")];
     const { group } = planGroup(tags, 0, RULES);
     const taken = (prefix: string) => group.filter((id) => id.startsWith(prefix)).length;
     expect([taken("a"), taken("b"), taken("c")]).toEqual([3, 14, 3]);
   });
 
-  test("leaves a slot to history instead of reading 20 tags of short intervals early", () => {
+  test("leaves the slot to history when all tags can wait, instead of reading 20 tags of short intervals early", () => {
     expect(planGroup(crowd(20, 6_000, 10_000), 0, RULES).group).toHaveLength(0);
     expect(planGroup(crowd(21, 6_000, 10_000), 0, RULES).group).toHaveLength(20);
   });
 
-  test("excludes a tag whose request is under way, but counts its next reading", () => {
+  test("excludes a tag that is being requested, but reserves a slot for its next reading", () => {
     const underWay = crowd(20, 6_000, 6_000, "away").map((each) => ({ ...each, underWay: true }));
     expect(planGroup([...underWay, ...crowd(20, 54_000, 60_000)], 0, RULES).group).toEqual([]);
     const ordinary = crowd(21, 54_000, 60_000);
@@ -86,13 +86,13 @@ describe("the plan of the next read request", () => {
     expect(planGroup([away, tag("next", 57_000, 60_000)], 0, { ...RULES, size: 1 }).group).toEqual([]);
   });
 
-  test("prefers a tag whose early reading relieves a later full slot", () => {
+  test("prefers a tag whose early reading frees a place in a later full slot", () => {
     const quick = tag("quick", 3_000, 6_000);
     const others = crowd(3, 3_000, 15_000);
     expect(planGroup([quick, ...others], 0, { ...RULES, size: 1 }).group).toEqual(["x000"]);
   });
 
-  test("alternates between sites in search, so that a refused site does not delay another site", () => {
+  test("alternates between sites whose failing tag is searched, so that a refused site does not delay another site", () => {
     const refused = searched("refused", 900_000, -3_000);
     const expected = { group: ["waits"], isSearch: true };
     expect(planGroup([refused, searched("waits", 61_000, -60_000)], 0, RULES)).toEqual(expected);
@@ -102,26 +102,26 @@ describe("the plan of the next read request", () => {
     expect(planGroup([searched("nearly", 59_999)], 0, RULES).group).toEqual([]);
   });
 
-  test("ranks a search group of several sites by the site that waits longest", () => {
+  test("ranks a search request with tags of several sites by the site that waits longest", () => {
     const two = [searched("late", 61_000, -1_000, "two sites"), searched("long ago", 61_000, -60_000, "two sites")];
     const other = searched("other", 61_000, -30_000);
     expect(planGroup([other, ...two], 0, RULES).group).toEqual(["late", "long ago"]);
     expect(planGroup([other, ...two.slice(0, 1)], 0, RULES).group).toEqual(["other"]);
   });
 
-  test("selects an isolated tag in the last slot before it is late, if no other tag needs the slot", () => {
+  test("takes a tag that must be requested singly in the last slot before it is overdue, if no other tag needs the slot", () => {
     const slow = (ageMs: number) => tag("slow", ageMs, 60_000, "suspects 1");
     expect(planGroup([slow(56_000)], 0, RULES).group).toEqual([]);
     expect(planGroup([slow(58_000)], 0, RULES).group).toEqual(["slow"]);
     expect(planGroup([slow(58_000), tag("needs it", 59_000, 60_000)], 0, RULES).group).toEqual(["needs it"]);
   });
 
-  test("selects unread tags first, short intervals before long intervals, also if not eager", () => {
+  test("takes never-read tags first, those with short intervals before those with long intervals", () => {
     const tags = [...crowd(15, 0, 60_000, "done"), tag("hourly", null, 3_600_000), tag("minutely", null, 60_000)];
     expect(planGroup(tags, 0, RULES).group.slice(0, 2)).toEqual(["minutely", "hourly"]);
   });
 
-  test("selects a punctual tag from half of its interval on, and before late tags if it is at least as old", () => {
+  test("takes a tag with the timing `punctual` from half of its interval on, and before overdue tags that are not older", () => {
     const punctual = (ageMs: number): PlannedTag => ({ ...tag("p", ageMs, 60_000, "doubt"), timing: "punctual" });
     expect(planGroup([punctual(30_000)], 0, RULES)).toEqual({ group: ["p"] });
     expect(planGroup([punctual(29_999)], 0, RULES).group).toEqual([]);
@@ -131,7 +131,7 @@ describe("the plan of the next read request", () => {
     expect(planGroup([punctual(50_000), ...ordinary], 0, RULES).group).toHaveLength(5);
   });
 
-  test("gives isolated tags that are twice as old as their interval every other slot", () => {
+  test("gives every other slot to tags that must be requested singly and are twice as old as their interval", () => {
     const starving = tag("s1", 120_000, 60_000, "slow");
     const inNeed = crowd(5, 58_500, 60_000);
     const nearly = tag("s1", 119_999, 60_000, "slow");
@@ -143,7 +143,7 @@ describe("the plan of the next read request", () => {
   });
 });
 
-describe("tags with a fixed time", () => {
+describe("tags with a fixed read time", () => {
   const fixed = (id: string, ageMs: number | null, intervalMs: number) => ({
     ...tag(id, ageMs, intervalMs),
     earliestAge: Number.POSITIVE_INFINITY,
@@ -151,7 +151,7 @@ describe("tags with a fixed time", () => {
   const fixedCrowd = (count: number, ageMs: number, intervalMs: number, prefix = "x") =>
     crowd(count, ageMs, intervalMs, prefix).map((each) => ({ ...each, earliestAge: Number.POSITIVE_INFINITY }));
 
-  test("are read only in the last slot of their interval, and do not fill requests before it", () => {
+  test("are read only in the last slot of their interval, and never earlier to fill a request", () => {
     const early = fixed("early", 56_000, 60_000);
     for (const eager of [false, true]) expect(planGroup([early], 0, { ...RULES, eager }).group).toEqual([]);
     expect(planGroup([fixed("due", 57_500, 60_000), early], 0, RULES).group).toEqual(["due"]);
@@ -162,12 +162,12 @@ describe("tags with a fixed time", () => {
     ]);
   });
 
-  test("of one group stay together when two groups are due in the same slot", () => {
+  test("of one group are read in one request when two groups are due in the same slot", () => {
     const groups = [...fixedCrowd(20, 60_000, 60_000, "b"), ...fixedCrowd(20, 300_500, 300_000, "a")];
     expect(planGroup(groups, 0, RULES).group.every((id) => id.startsWith("a"))).toBe(true);
   });
 
-  test("make the wait for the next choice end when their last slot begins", () => {
+  test("are considered again when the last slot of their interval begins", () => {
     const until = (...tags: readonly PlannedTag[]) => msUntilNextDue(columnsOf(tags, 0), 0, RULES);
     expect(until(fixed("soon", 56_000, 60_000), fixed("late", 61_000, 60_000))).toBe(1_001);
     expect(until(fixed("later", 10_000, 60_000))).toBe(3_001);
@@ -175,11 +175,11 @@ describe("tags with a fixed time", () => {
   });
 });
 
-describe("stretched tags", () => {
+describe("tags whose interval is lengthened because the quota is overloaded", () => {
   const stretched = (id: string, ageMs: number) => ({ ...tag(id, ageMs, 120_000), earliestAge: 0.5 });
   const chooseRead = (eager: boolean, ...tags: readonly PlannedTag[]) => planGroup(tags, 0, { ...RULES, eager }).group;
 
-  test("are read in spare requests from their requested interval on, the oldest first", () => {
+  test("are read in spare requests once their configured interval has passed, the oldest first", () => {
     expect(chooseRead(true, stretched("early", 59_999))).toEqual([]);
     const oldestFirst = chooseRead(
       true,
@@ -192,27 +192,27 @@ describe("stretched tags", () => {
     expect(chooseRead(false, stretched("late", 118_000), stretched("early", 59_999))).toEqual(["late"]);
   });
 
-  test("end the wait for the next choice of a spare request when their requested interval ends", () => {
+  test("are considered for a spare request as soon as their configured interval has passed", () => {
     const untilMs = (eager: boolean) =>
       msUntilNextDue(columnsOf([stretched("soon", 59_000)], 0), 0, { ...RULES, eager });
     expect([untilMs(true), untilMs(false)]).toEqual([1_001, 3_001]);
   });
 });
 
-describe("the planner, simulated for hours", () => {
-  test("no value is late at 89 % demand, and the worst age is within 5 % of the load", () => {
+describe("the planner of live reads, simulated for hours", () => {
+  test("reads no tag late at 89 % of the quota, and the largest age is within 5 % of the load", () => {
     expect(simulate(FOUR_CLASSES, { eager: true, hours: 2, warmUpHours: 0 }).late).toBe(0);
     const { worst, load } = simulate(FOUR_CLASSES, { eager: true, hours: 1, warmUpHours: 5 });
     expect(Math.max(...worst)).toBeLessThanOrEqual(load * 1.05);
   });
 
-  test("no value is late at 89 % demand when history uses the remaining slots", () => {
+  test("reads no tag late at 89 % of the quota when history uses the remaining slots", () => {
     const { late, fill } = simulate(FOUR_CLASSES, { eager: false, hours: 3, warmUpHours: 0 });
     expect(late).toBe(0);
     expect(fill).toBeGreaterThan(0.99);
   });
 
-  test("eleven classes of uneven intervals at 76 % demand need at most 86 % of the slots", () => {
+  test("needs at most 86 % of the slots for eleven classes with uneven intervals that need 76 % in theory", () => {
     const { late, used, fill, load } = simulate(ELEVEN_CLASSES, { eager: false, hours: 3, warmUpHours: 0 });
     expect(load).toBeCloseTo(0.76, 2);
     expect(late).toBe(0);
@@ -223,14 +223,14 @@ describe("the planner, simulated for hours", () => {
   test.each([
     ["10, 12 and 15 s", { 15: 46, 10: 3, 12: 34 }],
     ["9 and 12 s next to minutes", { 90: 141, 300: 121, 9: 20, 12: 25 }],
-  ])("no value is late with groups of short intervals that could collide: %s", (_mix, tagsBySeconds) => {
+  ])("reads no tag late with classes of short intervals that could collide: %s", (_mix, tagsBySeconds) => {
     const classes = Object.entries(tagsBySeconds).map(([seconds, tags]): Class => [tags, Number(seconds)]);
     const { late, load } = simulate(classes, { eager: true, hours: 1, warmUpHours: 1 });
     expect(load).toBeLessThan(0.95);
     expect(late).toBe(0);
   });
 
-  test("at 135 % demand, ages of all classes grow by nearly the same factor", () => {
+  test("lets the ages of all classes grow by nearly the same factor at 135 % of the quota", () => {
     const { worst, load } = simulate(OVERLOAD, { eager: true, hours: 2, warmUpHours: 1 });
     expect(load).toBeCloseTo(1.35, 2);
     expect(Math.max(...worst)).toBeLessThanOrEqual(1.5);
@@ -239,7 +239,7 @@ describe("the planner, simulated for hours", () => {
 });
 
 describe("target intervals that exceed the quota", () => {
-  test("reads an unread tag although the other tags need every slot", () => {
+  test("do not prevent the first reading of a tag although the other tags need every slot", () => {
     const lastMs = new Map<string, number>(Array.from({ length: 25 }, (_, n) => [`read ${n}`, n * 2_000]));
     const unread = Array.from({ length: 5 }, (_, n) => `unread ${n}`);
     const ids = [...lastMs.keys(), ...unread];
@@ -252,7 +252,7 @@ describe("target intervals that exceed the quota", () => {
     expect(unread.filter((id) => !lastMs.has(id))).toEqual([]);
   });
 
-  test("stretches the intervals of all classes by the same factor, important classes less, and firm classes not at all", () => {
+  test("are lengthened by one factor for all classes, less for important classes, and not for classes with firm: true", () => {
     const alike = computeQuotaOverload([demandOf("a", 400, 60), demandOf("b", 2_000, 300)], 3_000, 20);
     expect(alike.demand).toBeCloseTo(2);
     expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
@@ -264,7 +264,7 @@ describe("target intervals that exceed the quota", () => {
     expect(((mixed.factors.get("low") ?? 0) - 1) / high).toBeCloseTo(4);
   });
 
-  test("end only when the demand is 5 % below the quota, so that the times of tags do not change every minute", () => {
+  test("are lengthened until the demand is 5 % below the quota, so that read times do not change every minute", () => {
     const factorOf = (tags: number, ...before: readonly [string, number][]) =>
       computeQuotaOverload(
         [demandOf("a", tags, 60, { fresher: false })],
@@ -281,7 +281,7 @@ describe("target intervals that exceed the quota", () => {
     expect(factorOf(368, ["a", 1.2])).toBe(1);
   });
 
-  test("requests a tag that stays null or is suspected up to ten times less often", () => {
+  test("are up to ten times longer for a tag that stays null or may make its requests fail", () => {
     expect([0, 2, 3, 4, 20].map((nulls) => backOffInterval(60_000, nulls, false) / 60_000)).toEqual([1, 1, 2, 4, 10]);
     expect(backOffInterval(60_000, 0, true)).toBe(600_000);
   });

@@ -74,7 +74,7 @@ const qualities = async (id: string) => (await events(id)).map(({ data }) => `${
 const leftOut = () => store.documents<StoredLeftOut>(syncSet("left-out", "trial"));
 
 describe("an unreadable value", () => {
-  test("stores the reason of an unreadable value, and keeps the last value", async () => {
+  test("is stored as its reason, and the last value is kept", async () => {
     let isReadable = true;
     const { run, reads } = await rig(3, "°C", (id) => (id === "101" && !isReadable ? UNREADABLE : 20));
     await run(5_000);
@@ -94,7 +94,7 @@ describe("an unreadable value", () => {
     expect((await leftOut()).size).toBe(0);
   });
 
-  test("requests a tag with an unreadable value singly, and keeps it single for some time if its value is then readable", async () => {
+  test("makes its tag be requested singly, and for some time after it is readable again", async () => {
     const { run, requests } = await rig(20, "°C", (id, group) => (id === "105" && group.length > 1 ? UNREADABLE : 20));
     await run(300_000);
     const tagRequests = requests.filter((group) => group.includes("105"));
@@ -108,7 +108,7 @@ describe("an unreadable value", () => {
     expect(inCompany).toHaveLength(2);
   });
 
-  test("requests a tag together with other tags again, less and less often, when its value is also unreadable singly", async () => {
+  test("makes its tag be requested with other tags again, with growing waits, when single requests do not help", async () => {
     const { run, requests, reads } = await rig(20, "°C", (id) => (id === "105" ? UNREADABLE : 20));
     await run(600_000);
     const tagRequests = requests.filter((group) => group.includes("105"));
@@ -118,14 +118,14 @@ describe("an unreadable value", () => {
     expect(reads.known("104")?.intervalMs).toBe(30_000);
   });
 
-  test("sends no single requests when most values of a reply are unreadable", async () => {
+  test("causes no single requests when most values of the reply are unreadable", async () => {
     const { run, requests } = await rig(20, "°C", (id) => (id < "115" ? UNREADABLE : 20));
     await run(120_000);
     expect(requests.filter((group) => group.length === 1)).toEqual([]);
     expect((await leftOut()).size).toBe(14);
   });
 
-  test("ends the quarantine of a tag with an unreadable value, and does not request the tag in every free slot", async () => {
+  test("ends the quarantine of its tag, which is then not requested in every free slot", async () => {
     const { run, requests } = await rig(3, "°C", (id) => (id === "101" ? UNREADABLE : 20));
     const aside: StoredTagQuarantine = { until: "2026-11-02T06:00:10.000Z", reason: "403", at: "", times: 1 };
     await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["101", aside]] }] });
@@ -148,10 +148,10 @@ async function alternating(isTrue: (id: string, reply: number) => boolean) {
   return { ...built, runToReply };
 }
 
-describe("types of more than a third of a reply that change at once", () => {
+describe("a reply in which more than a third of the values change their type", () => {
   const isChanged = (id: string) => id <= "107";
 
-  test("marks all values of the reply as uncertain, and reports the change until a further reading confirms the types", async () => {
+  test("has all values marked as uncertain, and is reported until a further reading confirms the types", async () => {
     const { run, reads, runToReply, warned } = await alternating((id, reply) => reply > 1 && isChanged(id));
     await run(1_000);
     expect(reads.suddenChanges()).toEqual([]);
@@ -166,7 +166,7 @@ describe("types of more than a third of a reply that change at once", () => {
     expect(warned(/more than a third/)).toBe(1);
   });
 
-  test("keeps the other values of the reply good when a third or less of the types change", async () => {
+  test("has its other values kept good when a third or less of the types change", async () => {
     const { reads, runToReply } = await alternating((id, reply) => reply > 1 && id <= "106");
     await runToReply(2);
     expect([(await qualities("101"))[1], (await qualities("120"))[1]]).toEqual(["true uncertain", "20 good"]);

@@ -106,7 +106,7 @@ const countIsolated = (reads: ReturnType<typeof createLiveReads>) =>
   ids(60).filter((id) => (reads.known(id)?.isolation ?? null) !== null).length;
 const heldValues = () => store.documents<StoredValue>(documentSet("value", "trial"));
 
-describe("a live value of a tag", () => {
+describe("a live reading of a tag", () => {
   test("a read value is stored and emitted with the time when the reply was received", async () => {
     const { source } = building(all(21.5));
     await runReads(await startLiveReads(source, ids(3)), 4_000);
@@ -116,7 +116,7 @@ describe("a live value of a tag", () => {
     expect((await heldValues()).get("101")).toMatchObject({ value: 21.5, quality: "good", time: event?.time });
   });
 
-  test("stores a value missing in the reply as left out, with the reason, until the tag has a value again", async () => {
+  test("stores a tag that the reply omits as left out, with the reason, until the tag has a value again", async () => {
     let isAnswered = false;
     const { source } = building((group) => all(20)(isAnswered ? group : group.filter((id) => id !== "101")));
     const warn = vi.fn();
@@ -131,7 +131,7 @@ describe("a live value of a tag", () => {
     expect((await leftOut()).size).toBe(0);
   });
 
-  test("emits null with quality bad, never as 0, and keeps the last good value", async () => {
+  test("emits a null value as null with quality bad, never as 0, and keeps the last good value", async () => {
     let round = 0;
     const { source } = building((group) => all(round++ === 0 ? 20 : null)(group));
     await runReads(await startLiveReads(source, ids(2)), 130_000);
@@ -237,7 +237,7 @@ describe("requests for live values", () => {
     ["a 429", () => new Throttled("429", 5_000)],
     ["maintenance", () => new Throttled("503", 5_000, { scope: "everything" })],
     ["a refused token", () => new ConfigError("401", { reason: "unauthenticated" })],
-  ])("ends the live reads and suspects no tag after %s", async (_, failure) => {
+  ])("end after %s, and no tag is suspected to cause the failure", async (_, failure) => {
     let fails = true;
     const { source, asked } = building((group) => (fails ? failure() : all(1)(group)));
     const reads = await startLiveReads(source, ids(60), FRESHER);
@@ -249,7 +249,7 @@ describe("requests for live values", () => {
     expect(asked.slice(oldCount).flatMap((group) => (group.length > 1 ? [group.length] : []))).toEqual([20, 20, 20]);
   });
 
-  test("no tag stays suspected when a tag that was readable before fails too", async () => {
+  test("clear the suspicion of tags when a tag that was readable before fails too", async () => {
     let failuresLeft = 0;
     const { source } = building((group) => (failuresLeft-- > 0 ? new Retryable("500") : all(1)(group)));
     const reads = await startLiveReads(source, ids(60));
@@ -261,7 +261,7 @@ describe("requests for live values", () => {
     expect(countIsolated(reads)).toBe(0);
   });
 
-  test("no tag stays suspected after an outage of the service", async () => {
+  test("suspect no tag after an outage of the service", async () => {
     let failuresLeft = 0;
     const { source } = building((group) => (failuresLeft-- > 0 ? new Retryable("500") : all(1)(group)));
     const reads = await startLiveReads(source, ids(60));
@@ -389,7 +389,7 @@ describe("a tag that makes its group fail", () => {
   });
 });
 
-describe("a stale value of a tag that cannot be read", () => {
+describe("the stale event of a tag that cannot be read", () => {
   async function runWithStaleValues(reads: ReturnType<typeof createLiveReads>, ms: number) {
     const ended = new AbortController();
     const watch = reads.watchStaleValues(ended.signal);
@@ -419,7 +419,7 @@ describe("a stale value of a tag that cannot be read", () => {
     });
   });
 
-  test("names the quarantine of a tag, and the service for a tag that the replies no longer contain", async () => {
+  test("names the quarantine of its tag, or the service if its replies no longer contain the tag", async () => {
     let isAnswered = true;
     const { source } = building((group) => all(20)(isAnswered ? group : group.filter((id) => id !== "102")));
     await runReads(await startLiveReads(source, ids(4)), 30_000);
@@ -467,7 +467,7 @@ describe("a stale value of a tag that cannot be read", () => {
     expect(reasons["102"]).toBe("source-unavailable");
   });
 
-  test("appears when a changed class has a shorter interval, also while live reads pause", async () => {
+  test("is emitted when a changed class has a shorter interval, also while live reads are paused", async () => {
     const { source } = building(all(20));
     const reads = await startLiveReads(source, ids(3), [{ name: "all", every: "1h" }]);
     await runReads(reads, 60_000);
@@ -482,7 +482,7 @@ describe("a stale value of a tag that cannot be read", () => {
     expect(stale.map(({ data }) => data.tag.id).toSorted()).toEqual(ids(3));
   });
 
-  test("counts the age after a restart from the emitted reading, not from a later one that no sink has", async () => {
+  test("has its age counted after a restart from the last emitted reading, not from a later one that was only stored", async () => {
     await runReads(await startLiveReads(building(all(20)).source, ids(1)), 10_000);
     await clock.advance(35_000);
     const [[id, emitted] = []] = await heldValues();
@@ -495,7 +495,7 @@ describe("a stale value of a tag that cannot be read", () => {
     expect(stale.map(({ data }) => data.tag.id)).toEqual([id]);
   });
 
-  test("keeps a bad value bad", async () => {
+  test("is not emitted for a tag whose value is already bad", async () => {
     const { source } = building((group) => ({ ...all(20)(group), "101": null }));
     const reads = await startLiveReads(source, ids(3));
     await runReads(reads, 30_000);
@@ -506,7 +506,7 @@ describe("a stale value of a tag that cannot be read", () => {
   });
 });
 
-describe("a refusal not caused by a tag", () => {
+describe("a refused read request that no tag causes", () => {
   function token(state: { sees: boolean; said: "at once" | "never" }): LiveReadOptions["scope"] {
     let respondedAtMs = Number.NEGATIVE_INFINITY;
     return {

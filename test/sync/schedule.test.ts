@@ -28,7 +28,7 @@ describe("cron expressions", () => {
     ["1d", '"0 0 * * *"'],
     ["06:30", '"30 6 * * *"'],
     ["7m", /5 fields/],
-  ])("accepts or explains the schedule %s", (expression, complaint) => {
+  ])("accepts the schedule or suggests a correction: %s", (expression, complaint) => {
     if (complaint === null) expect(cronExpressionProblem(expression)).toBeNull();
     else if (typeof complaint === "string") expect(cronExpressionProblem(expression)).toContain(complaint);
     else expect(cronExpressionProblem(expression)).toMatch(complaint);
@@ -135,7 +135,7 @@ describe("a wall clock set forward or back", () => {
   }
 
   test.each([-10 * DAY_MS, -DAY_MS, -3_600_000, -61_000, -3_000, 3_000, 61_000, 3_600_000, DAY_MS, 10 * DAY_MS])(
-    "a wall clock set by %i ms leaves no interval without a tick, and repeats no missed tick",
+    "set by %i ms causes no missing tick and no repeated tick",
     async (stepMs) => {
       const ticks = await ticksAround(stepMs, 60 * MINUTE_MS);
       let last = 0;
@@ -148,7 +148,7 @@ describe("a wall clock set forward or back", () => {
     },
   );
 
-  test("ticks keep their interval when the wall clock is set back repeatedly", async () => {
+  test("set back repeatedly does not change the interval of ticks", async () => {
     const { clock, ticks, end } = startTicks();
     for (let minute = 0; minute < 60; minute += 4) {
       await clock.advance(4 * MINUTE_MS);
@@ -158,7 +158,7 @@ describe("a wall clock set forward or back", () => {
     expect(ticks.length).toBeGreaterThanOrEqual(11);
   });
 
-  test("ticks once after the machine was suspended for ten days", async () => {
+  test("causes one tick after the machine was suspended for ten days", async () => {
     const clock = createVirtualClock(START);
     let ticks = 0;
     const stop = createCronTicker(clock, doubtOf(clock)).every("* * * * * *", () => ticks++);

@@ -37,8 +37,8 @@ function span(from: string, to: string, more: Partial<StoredRange> = {}): Stored
   return { from: at(from), to: at(to), why: "points", ...more };
 }
 
-describe("the account of all series of a site for one UTC day", () => {
-  test("adds up the accounts of its series, in total and by resolution, zone and kind", () => {
+describe("the completeness of all series of a site for one UTC day", () => {
+  test("is the sum of its series, in total and by resolution, zone and kind", () => {
     const siteDay = createDayCounter(day("04"));
     const fullCount = { had: 288, null: 0 };
     expect(siteDay.add(series("1"), fullCount, NOW)).toMatchObject({ expected: 288, had: 288 });

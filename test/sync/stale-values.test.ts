@@ -39,8 +39,8 @@ const reasonsOf = (events: readonly Event<"tag-value">[]) => [...new Set(events.
 const tagsOf = (events: readonly Event<"tag-value">[]) => events.map(({ data }) => data.tag.id).toSorted();
 const lastByTag = (events: readonly Event<"tag-value">[]) => new Map(events.map((event) => [event.data.tag.id, event]));
 
-describe("a value that is not read again", () => {
-  test("no value becomes stale while the tags are read as promised", async () => {
+describe("a value that is too old", () => {
+  test("does not occur while the tags are read at their planned interval", async () => {
     const virtual = await startWorker();
     await virtual.clock.advance(20 * MINUTE);
     expect(staleOnly(await values(virtual))).toEqual([]);

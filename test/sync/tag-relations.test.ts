@@ -68,7 +68,7 @@ describe("the systems of tags", () => {
     expect(told()).toEqual(first);
   });
 
-  test("emits the systems stored by an older version without an event at the next list", async () => {
+  test("are emitted at the next list when an older version has stored them without emitting an event", async () => {
     await started();
     const first = told();
     const held = await places();

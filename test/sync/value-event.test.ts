@@ -36,7 +36,7 @@ function outcomes(
   });
 }
 
-describe("a second reading within an interval", () => {
+describe("a second reading of a tag within its interval", () => {
   const emitted = (values: readonly TagValue[], onChange = false) =>
     outcomes(
       values.map((value) => ({ value })),
@@ -63,7 +63,7 @@ describe("the stored document of a live value", () => {
       { onChange },
     ).map(({ stored }) => stored);
 
-  test("contains the last good value while the readings are null, and null before the first good value", () => {
+  test("contains the last good value while readings are null, and null before the first good value", () => {
     const storedValues = storedAfter([null, 20, null, null, 21]);
     const lastGood = { value: 20, time: iso(1) };
     expect(storedValues.map(lastGoodOf)).toEqual([null, lastGood, lastGood, lastGood, { value: 21, time: iso(4) }]);

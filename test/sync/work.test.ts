@@ -19,8 +19,8 @@ async function shown(known: Partial<typeof KNOWN> | { readonly quarantinedUntilM
 
 const WISH = "Class rooms has the interval 1m.";
 
-describe("the state of a tag in the live reads", () => {
-  test("returns null for a tag outside the read classes", async () => {
+describe("the report of a tag's state in the live reads", () => {
+  test("is null for a tag that no read class selects", async () => {
     const { live, clock } = await shown();
     expect(describeLiveTag(live as Parameters<typeof describeLiveTag>[0], "1", clock)).toBeNull();
     expect(findTagReadClass(live as Parameters<typeof findTagReadClass>[0], "1")).toBeNull();
@@ -30,7 +30,7 @@ describe("the state of a tag in the live reads", () => {
     });
   });
 
-  test("returns the target interval and one reason for a tag read on time", async () => {
+  test("has the target interval and one reason for a tag read on time", async () => {
     expect((await shown()).tag).toEqual({
       className: "rooms",
       targetSeconds: 60,
@@ -55,7 +55,7 @@ describe("the state of a tag in the live reads", () => {
     [{ lastMs: null }, "06:01:00", "It was not read since it is known; it takes the next place."],
     [{ lastMs: null, countedMs: 30_000 }, "06:01:30", "The clock was set back since it was read"],
     [{ underWay: true }, null, "It is on its way now."],
-  ])("returns the next read and the reasons for the state %o: due at %s", async (known, dueAt, reason) => {
+  ])("has the next read and the reasons for the state %o: due at %s", async (known, dueAt, reason) => {
     const { tag } = await shown(known as Partial<typeof KNOWN>);
     expect(tag?.dueAt).toBe(dueAt && `2026-11-02T${dueAt}.000Z`);
     expect(tag?.reasons).toEqual([WISH, expect.stringContaining(reason)]);

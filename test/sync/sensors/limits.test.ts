@@ -39,7 +39,7 @@ describe("the least number of readings for a finding about a sensor", () => {
     [5, 24, 24, false],
     [12, 720, 744, true],
   ])(
-    "a sensor read in %i hours over a span of %i of %i hours is judged: %s",
+    "allows a finding for a sensor read in %i hours over a span of %i of %i hours: %s",
     (hours, spanHours, periodHours, expected) => {
       expect(hasEnoughReadings({ ...ROW, hours, spanHours }, periodHours)).toBe(expected);
     },
