@@ -94,7 +94,11 @@ function wrapStore(
   const { store: watchedStore, trouble: commitTrouble } = watchFailedWrites(inner, clock);
   const store = countCommittedEvents(watchedStore, metrics);
   const ticketedStore = addTicketsOnCommit(store, tickets);
-  const groupCommit = createGroupCommit({ store: ticketedStore, clock, sources: Object.keys(config.sources).length });
+  const groupCommit = createGroupCommit({
+    store: ticketedStore,
+    clock,
+    sourceCount: Object.keys(config.sources).length,
+  });
   return { store, ticketed: ticketedStore, groupCommit, commitTrouble };
 }
 

@@ -85,7 +85,7 @@ export async function buildSourceSync(options: {
   const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
   const historyDemand = createHistoryDemand();
   const historyPull = createHistoryPull({
-    ...{ source, store, log, metrics, scope, demand: historyDemand },
+    ...{ source, store, log, metrics, scope, historyDemand },
     clock: serviceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
     ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
     mayFetchPast: backPressure.mayFetchPast,
@@ -93,7 +93,7 @@ export async function buildSourceSync(options: {
     knowsTagsOf: sourceSync.knowsTagsOf,
   });
   const liveReads = createLiveReads({
-    ...{ source, store, clock, log, metrics, groupCommit, classes: entry.read, scope, demand: historyDemand },
+    ...{ source, store, clock, log, metrics, groupCommit, classes: entry.read, scope, historyDemand },
     isFirstInventory: () => !sourceSync.firstInventory().done,
     clockSkewMs: () => source.clockSkewMs(),
     offlineGatewayOf: (siteId) => sourceSync.offlineGatewayOf(siteId),

@@ -39,7 +39,7 @@ function planText(more: { readonly comfortMs?: number } = {}): string {
     history: history.map(({ name, resolution, total, every }) => {
       return { name, resolution, total, everyMs: every, tags: everyTag, withoutLog: 0 };
     }),
-    toLearn: everyTag,
+    tagsWithoutKnownLog: everyTag,
     backfill: { requestsLeft: 54_900, requestsAtBest: 1_350, paused: false },
     quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
   });

@@ -93,7 +93,7 @@ async function readFor(
 }
 
 function recordingCommit(): GroupCommit {
-  const groupCommit = createGroupCommit({ store, clock, sources: 1 });
+  const groupCommit = createGroupCommit({ store, clock, sourceCount: 1 });
   return {
     commit(source, change, hurry) {
       const recordedChange = async () => {

@@ -20,8 +20,8 @@ beforeEach(() => {
       return { lastPosition: 0, repeated: [] };
     },
   };
-  groupCommit = createGroupCommit({ store, clock, sources: 20 });
-  singleSourceCommit = createGroupCommit({ store, clock, sources: 1 });
+  groupCommit = createGroupCommit({ store, clock, sourceCount: 20 });
+  singleSourceCommit = createGroupCommit({ store, clock, sourceCount: 1 });
 });
 
 const never = new AbortController().signal;

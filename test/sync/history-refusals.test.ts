@@ -333,7 +333,7 @@ describe("log discovery", () => {
     const tags = logged(ids(60));
     service.withoutLog.add("130");
     const demand = createHistoryDemand();
-    const history = await pull({ 1: tags }, [FIVE], { demand });
+    const history = await pull({ 1: tags }, [FIVE], { historyDemand: demand });
     const liveReadsEnded = new AbortController();
     let offers = 0;
     const chooseLiveRead = () => (offers++ % 30 === 29 ? { passMs: 3_000 } : { ask: ["live"] });
@@ -346,7 +346,7 @@ describe("log discovery", () => {
     const taking = takeSlots();
     const pullRun = startFollower(history);
     await clock.advance(2_000);
-    expect(demand.followingPerMinute()).toBeCloseTo(3 / 15, 5);
+    expect(demand.requestsPerMinute()).toBeCloseTo(3 / 15, 5);
     await clock.advance(41 * MINUTE_MS);
     await pullRun.drain(clock);
     liveReadsEnded.abort(new OrderlyStop());

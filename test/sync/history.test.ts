@@ -282,7 +282,7 @@ describe("a request of `plenum backfill`", () => {
     const { asked } = service;
     const stop = new AbortController();
     const signals = { draining: stop.signal, forced: stop.signal };
-    const followEnd = history.follow({ ...signals, well: () => undefined });
+    const followEnd = history.follow({ ...signals, reportSuccess: () => undefined });
     await clock.advance(0);
     const wakeupsBefore = clock.woken();
     await clock.advance(10 * MINUTE_MS);

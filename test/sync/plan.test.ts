@@ -4,7 +4,7 @@ import { backOffInterval, computeQuotaOverload } from "#src/engine/sync/plan/ove
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 import { columnsOf, demandOf, type PlannedTag, planGroup } from "./planned-tags.ts";
 
-const RULES: ReadPlanRules = { slotMs: 3_000, size: 20, leadMs: 0, eager: false };
+const RULES: ReadPlanRules = { slotMs: 3_000, tagsPerRequest: 20, expectedReplyMs: 0, isSpareSlot: false };
 
 function tag(id: string, ageMs: number | null, intervalMs: number, label: string | null = null): PlannedTag {
   return { id, intervalMs, lastMs: ageMs === null ? null : -ageMs, label };
@@ -39,12 +39,12 @@ describe("the choice of tags for the next read request", () => {
     expect(planGroup([tag("each", 0, 3_000), tag("slow", 54_000, 60_000)], 0, one).group).toHaveLength(1);
     const second = tag("second", 0, 6_000);
     expect(planGroup([second, slow], 0, one).group).toEqual([]);
-    expect(planGroup([second, slow], 0, { ...one, leadMs: 3_000 }).group).toHaveLength(1);
+    expect(planGroup([second, slow], 0, { ...one, expectedReplyMs: 3_000 }).group).toHaveLength(1);
   });
 
   test("prefers the overdue tag with the shorter interval, even if another tag is older", () => {
     const tags = [tag("old", 125_000, 120_000), tag("short", 60_000, 60_000)];
-    expect(planGroup(tags, 0, { ...RULES, size: 1 }).group).toEqual(["short"]);
+    expect(planGroup(tags, 0, { ...RULES, tagsPerRequest: 1 }).group).toEqual(["short"]);
     expect(planGroup(tags, 0, RULES).group).toEqual(["short", "old"]);
   });
 
@@ -58,7 +58,7 @@ describe("the choice of tags for the next read request", () => {
     const old = tag("old", 3_240_000, 3_600_000);
     expect(planGroup([old, urgent, quick], 0, two).group).toEqual(["urgent", "quick"]);
     expect(planGroup([quick, urgent, hourly], 0, two).group).toEqual(["urgent", "hourly"]);
-    expect(planGroup([old, urgent, quick], 0, { ...two, eager: true }).group).toEqual(["urgent", "old"]);
+    expect(planGroup([old, urgent, quick], 0, { ...two, isSpareSlot: true }).group).toEqual(["urgent", "old"]);
     const withHalf = (ageMs: number) => planGroup([tag("half", ageMs, 10_000), urgent, old], 0, two).group;
     expect([withHalf(4_900), withHalf(5_000)]).toEqual(["old", "half"].map((expected) => ["urgent", expected]));
     expect(planGroup([old, urgent, tag("new", null, 10_000)], 0, two).group).toEqual(["urgent", "new"]);
@@ -83,13 +83,13 @@ describe("the choice of tags for the next read request", () => {
     expect(planGroup(ordinary, 0, RULES).group).toEqual([]);
     expect(planGroup([...underWay, ...ordinary], 0, RULES).group).toEqual(ordinary.slice(0, 20).map(({ id }) => id));
     const away = { ...tag("away", 6_000, 6_000), underWay: true };
-    expect(planGroup([away, tag("next", 57_000, 60_000)], 0, { ...RULES, size: 1 }).group).toEqual([]);
+    expect(planGroup([away, tag("next", 57_000, 60_000)], 0, { ...RULES, tagsPerRequest: 1 }).group).toEqual([]);
   });
 
   test("prefers a tag whose early reading frees a place in a later full slot", () => {
     const quick = tag("quick", 3_000, 6_000);
     const others = crowd(3, 3_000, 15_000);
-    expect(planGroup([quick, ...others], 0, { ...RULES, size: 1 }).group).toEqual(["x000"]);
+    expect(planGroup([quick, ...others], 0, { ...RULES, tagsPerRequest: 1 }).group).toEqual(["x000"]);
   });
 
   test("alternates between sites whose failing tag is searched, so that a refused site does not delay another site", () => {
@@ -153,9 +153,12 @@ describe("tags with a fixed read time", () => {
 
   test("are read only in the last slot of their interval, and never earlier to fill a request", () => {
     const early = fixed("early", 56_000, 60_000);
-    for (const eager of [false, true]) expect(planGroup([early], 0, { ...RULES, eager }).group).toEqual([]);
+    for (const eager of [false, true])
+      expect(planGroup([early], 0, { ...RULES, isSpareSlot: eager }).group).toEqual([]);
     expect(planGroup([fixed("due", 57_500, 60_000), early], 0, RULES).group).toEqual(["due"]);
-    expect(planGroup([tag("fresher", 57_500, 60_000), early], 0, { ...RULES, eager: true }).group).toEqual(["fresher"]);
+    expect(planGroup([tag("fresher", 57_500, 60_000), early], 0, { ...RULES, isSpareSlot: true }).group).toEqual([
+      "fresher",
+    ]);
     expect(planGroup([fixed("due", 57_500, 60_000), fixed("new", null, 60_000)], 0, RULES).group).toEqual([
       "due",
       "new",
@@ -177,7 +180,8 @@ describe("tags with a fixed read time", () => {
 
 describe("tags whose interval is lengthened because the quota is overloaded", () => {
   const stretched = (id: string, ageMs: number) => ({ ...tag(id, ageMs, 120_000), earliestAge: 0.5 });
-  const chooseRead = (eager: boolean, ...tags: readonly PlannedTag[]) => planGroup(tags, 0, { ...RULES, eager }).group;
+  const chooseRead = (eager: boolean, ...tags: readonly PlannedTag[]) =>
+    planGroup(tags, 0, { ...RULES, isSpareSlot: eager }).group;
 
   test("are read in spare requests once their configured interval has passed, the oldest first", () => {
     expect(chooseRead(true, stretched("early", 59_999))).toEqual([]);
@@ -194,7 +198,7 @@ describe("tags whose interval is lengthened because the quota is overloaded", ()
 
   test("are considered for a spare request as soon as their configured interval has passed", () => {
     const untilMs = (eager: boolean) =>
-      msUntilNextDue(columnsOf([stretched("soon", 59_000)], 0), 0, { ...RULES, eager });
+      msUntilNextDue(columnsOf([stretched("soon", 59_000)], 0), 0, { ...RULES, isSpareSlot: eager });
     expect([untilMs(true), untilMs(false)]).toEqual([1_001, 3_001]);
   });
 });
@@ -246,7 +250,12 @@ describe("target intervals that exceed the quota", () => {
     for (let nowMs = 60_000; nowMs < 1_000_000; nowMs += 3_000) {
       const times = { intervalMs: 60_000, sinceMs: 60_000, label: null };
       const tags = ids.map((id) => ({ id, lastMs: lastMs.get(id) ?? null, ...times }));
-      const { group } = planGroup(tags, nowMs, { slotMs: 3_000, size: 1, leadMs: 500, eager: false });
+      const { group } = planGroup(tags, nowMs, {
+        slotMs: 3_000,
+        tagsPerRequest: 1,
+        expectedReplyMs: 500,
+        isSpareSlot: false,
+      });
       for (const id of group) lastMs.set(id, nowMs);
     }
     expect(unread.filter((id) => !lastMs.has(id))).toEqual([]);

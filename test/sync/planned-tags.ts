@@ -27,10 +27,10 @@ export function columnsOf(tags: readonly PlannedTag[], nowMs: number): PlannedTa
     count: tags.length,
     ids: tags.map(({ id }) => id),
     intervalMs: Float64Array.from(tags, ({ intervalMs }) => intervalMs),
-    lastMs: Float64Array.from(tags, ({ lastMs }) => lastMs ?? NEVER_READ_MS),
-    sinceMs: Float64Array.from(tags, ({ sinceMs }) => sinceMs ?? nowMs),
-    underWay: Uint8Array.from(tags, ({ underWay }) => (underWay === true ? 1 : 0)),
-    earliestAge: Float64Array.from(tags, ({ earliestAge = 0 }) => earliestAge),
+    ageStartMs: Float64Array.from(tags, ({ lastMs }) => lastMs ?? NEVER_READ_MS),
+    scheduledSinceMs: Float64Array.from(tags, ({ sinceMs }) => sinceMs ?? nowMs),
+    isUnderWay: Uint8Array.from(tags, ({ underWay }) => (underWay === true ? 1 : 0)),
+    earliestReadAge: Float64Array.from(tags, ({ earliestAge = 0 }) => earliestAge),
     isolated: new Map(
       tags.flatMap(({ label, timing = null, siteRequestedMs = NEVER_READ_MS }, row) =>
         label === null ? [] : [[row, { label, timing, siteRequestedMs }] as const],

@@ -14,10 +14,10 @@ let trial: TrialSync;
 async function started(): Promise<void> {
   const asking = (name: string, ask: (signal: AbortSignal) => Promise<unknown>): Follower => ({
     name,
-    async follow({ draining, forced, well }) {
+    async follow({ draining, forced, reportSuccess }) {
       do {
         await ask(forced);
-        well();
+        reportSuccess();
       } while (await sleepFor(trial.clock, MINUTE, draining));
     },
   });

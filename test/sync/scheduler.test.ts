@@ -351,10 +351,10 @@ describe("followers of the scheduler", () => {
   test("a follower retries a failing endpoint within two minutes, also after an hour of failures", async () => {
     let isAway = true;
     const tries: number[] = [];
-    const follow: Follower["follow"] = async ({ draining, well }) => {
+    const follow: Follower["follow"] = async ({ draining, reportSuccess }) => {
       tries.push(seconds(clock));
       if (isAway) throw new Retryable("500");
-      well();
+      reportSuccess();
       await ended(draining);
     };
     const { clock, scheduler } = await schedule(() => [], 0, [{ name: "live", follow }]);

@@ -142,15 +142,20 @@ test("10,000 values that become stale at once cost at most as much as 1.2 times 
     systemIds: [],
   }));
   const schedule = createTagSchedule({
-    ...{ gatewayOffline: () => false, sees: () => isInSight, anyIsolated: () => false, isolationOf: () => null },
+    ...{
+      isGatewayOffline: () => false,
+      canSeeSite: () => isInSight,
+      hasIsolatedTags: () => false,
+      isolationOf: () => null,
+    },
     wallOffsetMs: () => 0,
   });
   const stored = { values: new Map(), quarantines: new Map(), nowMs: clock.monotonic(), toMonotonic: Date.parse };
-  schedule.watch(
+  schedule.setWatchedTags(
     tags.map((siteTag) => ({ ...siteTag, readClass })),
     stored,
   );
-  const groupCommit = createGroupCommit({ store, clock, sources: 1 });
+  const groupCommit = createGroupCommit({ store, clock, sourceCount: 1 });
   const commitOptions = { ...{ source: partialSource({}), store, clock, log, metrics }, groupCommit };
   const readCommit = createLiveReadCommit(commitOptions, schedule, (...reading) =>
     staleValues.readingCommitted(...reading),
@@ -162,7 +167,7 @@ test("10,000 values that become stale at once cost at most as much as 1.2 times 
     isUnanswered: () => false,
     scope: { hasAbility: () => true, changes },
     async commit(ids, judge) {
-      const committed = await readCommit.stale(ids, judge);
+      const committed = await readCommit.commitStaleValues(ids, judge);
       staleCount += committed.size;
       if (staleCount % tags.length === 0) areAllStale.resolve();
       return committed;
@@ -175,7 +180,7 @@ test("10,000 values that become stale at once cost at most as much as 1.2 times 
     for (let start = 0; start < readings.length; start += 20) {
       const reply = { readings: readings.slice(start, start + 20), receivedAtMs: clock.now(), latencyMs: 50 };
       const ids = reply.readings.map(({ id }) => id);
-      await readCommit.values(ids, reply, noWait);
+      await readCommit.commitReply(ids, reply, noWait);
     }
   }
   async function loseSite(): Promise<void> {

@@ -27,10 +27,10 @@ function listRows(planned: PlannedTags) {
   return Array.from({ length: planned.count }, (_, row) => ({
     id: planned.ids[row],
     intervalMs: planned.intervalMs[row],
-    lastMs: planned.lastMs[row],
-    sinceMs: planned.sinceMs[row],
-    underWay: planned.underWay[row],
-    earliestAge: planned.earliestAge[row],
+    lastMs: planned.ageStartMs[row],
+    sinceMs: planned.scheduledSinceMs[row],
+    underWay: planned.isUnderWay[row],
+    earliestAge: planned.earliestReadAge[row],
     isolation: planned.isolated.get(row) ?? null,
   }));
 }
@@ -59,15 +59,15 @@ function randomUpdate(random: SeededRandom, nowMs: number): (schedule: TagSchedu
   const share = random.pick([0.97, 0.01]);
   const storedReads = { values: new Map(), quarantines: new Map(), nowMs, toMonotonic: Date.parse };
   const updates: readonly (readonly [weight: number, (schedule: TagSchedule) => void])[] = [
-    [2, (schedule) => schedule.watch(tags, storedReads)],
-    [6, (schedule) => schedule.sent(some, nowMs)],
-    [6, (schedule) => some.forEach((id) => void schedule.answered(id, answer, nowMs))],
-    [3, (schedule) => schedule.failed([one], nowMs)],
-    [3, (schedule) => schedule.failed(some, nowMs)],
-    [4, (schedule) => schedule.returned(some)],
+    [2, (schedule) => schedule.setWatchedTags(tags, storedReads)],
+    [6, (schedule) => schedule.requestSent(some, nowMs)],
+    [6, (schedule) => some.forEach((id) => void schedule.recordReading(id, answer, nowMs))],
+    [3, (schedule) => schedule.requestFailed([one], nowMs)],
+    [3, (schedule) => schedule.requestFailed(some, nowMs)],
+    [4, (schedule) => schedule.requestEnded(some)],
     [1, (schedule) => schedule.quarantine(one, nowMs + 60_000)],
-    [1, (schedule) => some.forEach((id) => void schedule.release(id))],
-    [1, (schedule) => void schedule.stretch(3_000, 20, share, 0)],
+    [1, (schedule) => some.forEach((id) => void schedule.endQuarantine(id))],
+    [1, (schedule) => void schedule.updateStretchFactors(3_000, 20, share, 0)],
   ];
   return random.pick(updates.flatMap(([weight, update]) => Array.from({ length: weight }, () => update)));
 }
@@ -78,10 +78,10 @@ test(`the tag schedule after small updates equals the tag schedule rebuilt from 
     const random = seededRandom(seed + round);
     const around: Surroundings = { offline: new Set(), unseen: new Set(), isolated: new Map() };
     const contextOf = (writesAll: boolean): TagScheduleContext => ({
-      gatewayOffline: (site) => around.offline.has(site),
-      sees: (site) => !around.unseen.has(site),
+      isGatewayOffline: (site) => around.offline.has(site),
+      canSeeSite: (site) => !around.unseen.has(site),
       wallOffsetMs: () => 1_767_225_600_000,
-      anyIsolated: () => writesAll || around.isolated.size > 0,
+      hasIsolatedTags: () => writesAll || around.isolated.size > 0,
       isolationOf(id) {
         const notBeforeMs = around.isolated.get(id);
         return notBeforeMs === undefined ? null : { ...SUSPECT, notBeforeMs };
@@ -94,7 +94,7 @@ test(`the tag schedule after small updates equals the tag schedule rebuilt from 
       else schedules.forEach(randomUpdate(random, nowMs));
       nowMs += random.below(20_000);
       if (random.chance(0.3)) continue;
-      const [updatedRows, rebuiltRows] = schedules.map((schedule) => listRows(schedule.planned(nowMs)));
+      const [updatedRows, rebuiltRows] = schedules.map((schedule) => listRows(schedule.planTags(nowMs)));
       expect(updatedRows, `round ${round}, step ${step}: ${replay}`).toEqual(rebuiltRows);
       rowCount += updatedRows?.length ?? 0;
     }
@@ -104,16 +104,16 @@ test(`the tag schedule after small updates equals the tag schedule rebuilt from 
 
 test("a tag is read at its interval again when its gateway came back while the worker was stopped", () => {
   const schedule = createTagSchedule({
-    ...{ gatewayOffline: () => false, sees: () => true, anyIsolated: () => false, isolationOf: () => null },
+    ...{ isGatewayOffline: () => false, canSeeSite: () => true, hasIsolatedTags: () => false, isolationOf: () => null },
     wallOffsetMs: () => 0,
   });
   const [readClass] = CLASSES;
   if (readClass === undefined) throw new Error("There is no class.");
   const tag = { id: "tag-1", displayName: "tag-1", description: "", unit: null };
   const bad = { value: null, quality: "bad", time: "2026-06-01T00:00:00.000Z", told: "this", nulls: 14 } as const;
-  schedule.watch([{ tag, siteId: 1, systemIds: [], readClass }], {
+  schedule.setWatchedTags([{ tag, siteId: 1, systemIds: [], readClass }], {
     ...{ values: new Map([[tag.id, { ...bad, behindGateway: "7" }]]), quarantines: new Map() },
     ...{ nowMs: 60_000, toMonotonic: () => 0 },
   });
-  expect(schedule.planned(60_000).intervalMs[0]).toBe(readClass.every);
+  expect(schedule.planTags(60_000).intervalMs[0]).toBe(readClass.every);
 });

@@ -98,7 +98,7 @@ export function startFollower(follower: Follower, well = () => {}, more: Pick<Fo
   let hasEnded = false;
   let failure: unknown = null;
   const followEnd = follower
-    .follow({ draining: draining.signal, forced: forced.signal, well, ...more })
+    .follow({ draining: draining.signal, forced: forced.signal, reportSuccess: well, ...more })
     .catch((error: unknown) => {
       failure = error;
     })
@@ -154,9 +154,15 @@ type ReadOptions = Pick<LiveReadOptions, "source" | "store" | "clock"> & Partial
 
 export function createTrialReads(classes: unknown, { store, clock, ...more }: ReadOptions) {
   return createLiveReads({
-    ...{ store, clock, log: createLog({ level: "silent" }), metrics: createMetrics(), demand: createHistoryDemand() },
+    ...{
+      store,
+      clock,
+      log: createLog({ level: "silent" }),
+      metrics: createMetrics(),
+      historyDemand: createHistoryDemand(),
+    },
     classes: ReadConfig.parse(classes),
-    groupCommit: createGroupCommit({ store, clock, sources: 1 }),
+    groupCommit: createGroupCommit({ store, clock, sourceCount: 1 }),
     scope: {
       sees: () => true,
       hasAbility: () => true,

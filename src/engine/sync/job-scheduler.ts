@@ -231,7 +231,12 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
         );
         const draining = AbortSignal.any([noNewRunsController.signal, stopAtOutageController.signal]);
         try {
-          await follower.follow({ draining, forced: abortRunsController.signal, afterOutage, well: noteJobSuccess });
+          await follower.follow({
+            draining,
+            forced: abortRunsController.signal,
+            afterOutage,
+            reportSuccess: noteJobSuccess,
+          });
           return 0;
         } catch (error) {
           abortRunsController.signal.throwIfAborted();

@@ -42,5 +42,5 @@ export interface FollowerRun {
   readonly forced: AbortSignal;
   /** True when the service was unavailable since the previous run, so earlier failures prove nothing. */
   readonly afterOutage?: boolean;
-  readonly well: () => void;
+  readonly reportSuccess: () => void;
 }

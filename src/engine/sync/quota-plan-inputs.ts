@@ -157,7 +157,7 @@ function buildPlanFacts(settings: PlanSettings, building: PlanInputs): PollingPl
     ...{ source: settings.source, basis, nowMs, sites, tags: past.tags.length },
     classes: buildReadClassFacts(settings.read, past.tags, silent, live?.freshness ?? []),
     history: buildHistoryClassFacts(settings.history, ledgers),
-    toLearn: unprovenTagCount,
+    tagsWithoutKnownLog: unprovenTagCount,
     backfill: {
       requestsLeft: countRequestsLeft(nextSize(past.window, { valuesMax: maxValuesPerRequest })),
       requestsAtBest: countRequestsLeft(maxValuesPerRequest),

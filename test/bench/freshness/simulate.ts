@@ -50,7 +50,7 @@ export function simulate(
   classes: readonly Class[],
   options: { eager: boolean; hours: number; warmUpHours: number; policy?: Policy },
 ) {
-  const planRules = { slotMs: SLOT_MS, size: GROUP_SIZE, leadMs: 0, eager: options.eager };
+  const planRules = { slotMs: SLOT_MS, tagsPerRequest: GROUP_SIZE, expectedReplyMs: 0, isSpareSlot: options.eager };
   const intervalWishes = classes.map(([tags, seconds], which) => {
     return { name: String(which), tags, everyMs: seconds * 1_000, firm: false, importance: 1, fresher: true };
   });
@@ -65,7 +65,7 @@ export function simulate(
   const indexById = new Map(tags.map(({ id }, place) => [id, place]));
   const columns = columnsOf(tags, 0);
   const planSlot = (nowMs: number) => {
-    columns.sinceMs.fill(nowMs);
+    columns.scheduledSinceMs.fill(nowMs);
     return planNextLiveRead(columns, nowMs, planRules).group;
   };
   const worstAges = classes.map(() => 0);
@@ -92,7 +92,7 @@ export function simulate(
         if (ageMs > tag.wishMs) lateReads++;
       }
       tag.lastMs = nowMs;
-      columns.lastMs[tagIndex] = nowMs;
+      columns.ageStartMs[tagIndex] = nowMs;
     }
   }
   const fill = readTags / (usedSlots * GROUP_SIZE);

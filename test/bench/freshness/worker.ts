@@ -110,11 +110,11 @@ export async function driveWorker(
   );
   const quotaDemand = createHistoryDemand();
   const history = HistoryConfig.parse([{ name: "past", resolution: "5m", every: "7d", backfill: "365d" }]);
-  const syncOptions = { source, store, clock, log, demand: quotaDemand };
+  const syncOptions = { source, store, clock, log, historyDemand: quotaDemand };
   const pull = createHistoryPull({ ...syncOptions, classes: history, timeZone: "UTC", valuesMax: 5_760 });
   const reads = createLiveReads({
     ...{ ...syncOptions, metrics: createMetrics(), classes: readConfig },
-    groupCommit: createGroupCommit({ store, clock, sources: 1 }),
+    groupCommit: createGroupCommit({ store, clock, sourceCount: 1 }),
     scope: {
       sees: () => true,
       hasAbility: () => true,

@@ -62,11 +62,11 @@ export async function driveBackfill(wanted: BackfillCase) {
       limiter: createQuota({ source: "trial", clock, store: quotaStore }),
       ...{ environment: { TOKEN: "token" }, random: () => 0.5 },
     });
-    const syncOptions = { source, store, clock, log, demand: createHistoryDemand() };
+    const syncOptions = { source, store, clock, log, historyDemand: createHistoryDemand() };
     const pull = createHistoryPull({ ...syncOptions, classes: history, timeZone: "UTC", valuesMax: VALUES_MAX });
     const reads = createLiveReads({
       ...{ ...syncOptions, metrics, classes: readConfig },
-      groupCommit: createGroupCommit({ store, clock, sources: 1 }),
+      groupCommit: createGroupCommit({ store, clock, sourceCount: 1 }),
       scope: {
         sees: () => true,
         hasAbility: () => true,
@@ -79,7 +79,7 @@ export async function driveBackfill(wanted: BackfillCase) {
     const followUntilEnd = async (follower: Follower) => {
       while (!end.signal.aborted) {
         const forced = end.signal;
-        await follower.follow({ draining: forced, forced, well: () => undefined }).catch(() => undefined);
+        await follower.follow({ draining: forced, forced, reportSuccess: () => undefined }).catch(() => undefined);
         await sleepFor(clock, 30_000, forced);
       }
     };

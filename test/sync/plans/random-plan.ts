@@ -26,9 +26,9 @@ export function judgePlan(seed: number): readonly string[] {
 function situationOf(random: SeededRandom): Situation {
   const rules: ReadPlanRules = {
     slotMs: random.pick([2_000, 3_000, 6_000]),
-    size: 1 + random.below(20),
-    leadMs: random.pick([0, 500, 1_500]),
-    eager: random.chance(0.3),
+    tagsPerRequest: 1 + random.below(20),
+    expectedReplyMs: random.pick([0, 500, 1_500]),
+    isSpareSlot: random.chance(0.3),
   };
   const nowMs = random.below(1e9);
   const load = 0.85 + 0.25 * random();
@@ -44,7 +44,7 @@ function situationOf(random: SeededRandom): Situation {
     const earliestAge = random.pick([0, 0.7, Number.POSITIVE_INFINITY]);
     const slots = 2 + random.below(59);
     const intervalMs = slots * rules.slotMs + random.below(rules.slotMs);
-    const count = Math.ceil((load / classes) * rules.size * slots);
+    const count = Math.ceil((load / classes) * rules.tagsPerRequest * slots);
     return Array.from({ length: count }, (_, i) => {
       const isolation = isolations.length > 0 && random.chance(0.05) ? random.pick(isolations) : null;
       const ageMs = Math.floor(random() * (isolation?.oldest ?? oldest) * intervalMs);
@@ -69,7 +69,7 @@ function complaints({ tags, nowMs, rules }: Situation, group: readonly string[])
   const free = tags.filter(({ underWay }) => underWay !== true);
   const labels = new Set(chosen.map((tag) => tag?.label));
   const found: string[] = [];
-  if (group.length > rules.size) found.push(`${group.length} tags, and ${rules.size} is the most`);
+  if (group.length > rules.tagsPerRequest) found.push(`${group.length} tags, and ${rules.tagsPerRequest} is the most`);
   if (new Set(group).size < group.length) found.push("a tag stands in it twice");
   if (chosen.some((tag) => tag === undefined || tag.underWay === true)) found.push("a tag that is not to be chosen");
   if (labels.size > 1) found.push(`isolated tags share a request: ${[...labels].join(", ")}`);
@@ -81,10 +81,10 @@ function complaints({ tags, nowMs, rules }: Situation, group: readonly string[])
   const companions = free.filter((tag) => tag.label === label && (label !== null || mayBeRead(tag, nowMs, rules)));
   if (chosen.some((tag) => tag !== undefined && tag.label === null && !mayBeRead(tag, nowMs, rules)))
     found.push("a tag is read before its last slot");
-  if (group.length < Math.min(rules.size, companions.length)) found.push("a place is left empty");
+  if (group.length < Math.min(rules.tagsPerRequest, companions.length)) found.push("a place is left empty");
   if (label === null && free.some((tag) => isStarving(tag, nowMs))) found.push("an isolated tag starves");
   const late = companions.filter((tag) => label === null && isLateSoon(tag, nowMs, rules));
-  if (late.length <= rules.size && late.some(({ id }) => !group.includes(id)))
+  if (late.length <= rules.tagsPerRequest && late.some(({ id }) => !group.includes(id)))
     found.push("a tag that will be late is left out, and there is room for it");
   return found;
 }
@@ -109,5 +109,5 @@ function isStarving({ label, timing, lastMs, intervalMs }: PlannedTag, nowMs: nu
 }
 
 function isLateSoon({ lastMs, intervalMs }: PlannedTag, nowMs: number, rules: ReadPlanRules): boolean {
-  return lastMs !== null && intervalMs - rules.leadMs - (nowMs - lastMs) < rules.slotMs;
+  return lastMs !== null && intervalMs - rules.expectedReplyMs - (nowMs - lastMs) < rules.slotMs;
 }

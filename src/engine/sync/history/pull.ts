@@ -42,7 +42,7 @@ export interface HistoryPullOptions {
   readonly scope?: HistoryScope;
   readonly classes: HistoryConfig;
   readonly timeZone: string;
-  readonly demand?: Pick<HistoryDemand, "setFollowing">;
+  readonly historyDemand?: Pick<HistoryDemand, "setRequestsPerMinute">;
   /** False while the sinks lag behind: pauses backfill and log discovery. */
   readonly mayFetchPast?: () => Promise<boolean>;
   readonly valuesMax: number;
@@ -102,7 +102,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (metrics !== undefined) setHistorySeriesGauge(metrics, source.name, registry.all());
     seriesRefreshedAtMs = clock.monotonic();
     knownScopeChanges = scopeChanges;
-    options.demand?.setFollowing(plannedFollowingPerMinute());
+    options.historyDemand?.setRequestsPerMinute(plannedFollowingPerMinute());
     await registry.endBackfills();
   }
 
@@ -222,11 +222,11 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     }
   }
 
-  async function followHistory({ draining, forced, well }: FollowerRun): Promise<void> {
+  async function followHistory({ draining, forced, reportSuccess }: FollowerRun): Promise<void> {
     failuresInRow = 0;
     await refreshSeriesIfStale();
     const requestLoops = [false, true].map(
-      (isTotal) => (begun: () => void, signal: AbortSignal) => pullHistoryOnce(isTotal, begun, signal, well),
+      (isTotal) => (begun: () => void, signal: AbortSignal) => pullHistoryOnce(isTotal, begun, signal, reportSuccess),
     );
     const lookups = {
       ...{ clock, wakeup: historyClassesChanged },

@@ -4,14 +4,14 @@ export interface PlannedTags {
   readonly ids: readonly string[];
   readonly intervalMs: Float64Array;
   /** Start of the value's age: the planned time of the last reading; with `fresher`, the actual time. */
-  readonly lastMs: Float64Array;
-  readonly sinceMs: Float64Array;
-  readonly underWay: Uint8Array;
+  readonly ageStartMs: Float64Array;
+  readonly scheduledSinceMs: Float64Array;
+  readonly isUnderWay: Uint8Array;
   /**
    * Share of the interval after which the tag may be read: 0 with `fresher`, 0.5 for a tag of 60 s that is stretched
    * to 120 s, infinite for a tag with a fixed time, which is read only within the last slot of its interval.
    */
-  readonly earliestAge: Float64Array;
+  readonly earliestReadAge: Float64Array;
   /** Rows of the tags that are each read alone, because such a tag may delay others; ascending. */
   readonly isolated: ReadonlyMap<number, IsolatedTag>;
 }
@@ -23,7 +23,7 @@ export interface RequestIsolation {
 }
 
 export interface IsolatedTag extends RequestIsolation {
-  /** Sites take turns by this time, so that no refused site goes first for ever. */
+  /** Time of the last request for this tag's site. The site that waited longest is next, so that sites take turns. */
   readonly siteRequestedMs: number;
 }
 
@@ -40,26 +40,26 @@ export function createPlannedTags(rows: number): WritablePlannedTags {
   return {
     ...{ count: 0, ids: [], isolated: new Map() },
     intervalMs: new Float64Array(rows),
-    earliestAge: new Float64Array(rows),
-    lastMs: new Float64Array(rows),
-    sinceMs: new Float64Array(rows),
-    underWay: new Uint8Array(rows),
+    earliestReadAge: new Float64Array(rows),
+    ageStartMs: new Float64Array(rows),
+    scheduledSinceMs: new Float64Array(rows),
+    isUnderWay: new Uint8Array(rows),
   };
 }
 
 export interface ReadPlanRules {
   readonly slotMs: number;
-  readonly size: number;
-  readonly leadMs: number;
-  readonly eager: boolean;
+  readonly tagsPerRequest: number;
+  readonly expectedReplyMs: number;
+  readonly isSpareSlot: boolean;
   /** False right after long overdue tags took a slot, so that these tags do not take several slots in a row. */
   readonly mayDisplace?: boolean;
 }
 
 export interface LiveReadPlan {
   readonly group: readonly string[];
-  readonly isSearch?: true;
-  readonly displaces?: true;
+  readonly isBisection?: true;
+  readonly displacesDueTags?: true;
 }
 
 type TagRows = Uint32Array;
@@ -68,7 +68,7 @@ type TagRows = Uint32Array;
 const PLANNED_REQUEST_SLOTS = 1_300;
 /** Share of future slots that a plan uses, because tags that are read early are due early again. */
 const USABLE_SLOT_SHARE = 0.975;
-/** Part of a request that is added to the usable slots, so that the plan can use the next 10 slots completely. */
+/** Slots added to the usable share: min(slot, 0.975 × slot + 0.25), so that the next 10 slots are used completely. */
 const NEAR_SLOT_TOLERANCE = 0.25;
 const STARVING_RELATIVE_AGE = 2;
 const MIN_EARLY_READ_AGE = 0.5;
@@ -79,10 +79,10 @@ interface TagUrgencies {
   /** Request slots left until the tag is late; 0: the tag must be read now. */
   readonly slotsLeft: Float64Array;
   readonly periodSlots: Float64Array;
-  readonly age: Float64Array;
-  readonly ordinary: TagRows;
-  readonly readable: TagRows;
-  readonly underWay: TagRows;
+  readonly relativeAge: Float64Array;
+  readonly ordinaryRows: TagRows;
+  readonly readableRows: TagRows;
+  readonly underWayRows: TagRows;
 }
 let tagUrgencies = createTagUrgencies(0);
 const tagsDuePerSlot = new Float64Array(PLANNED_REQUEST_SLOTS);
@@ -94,36 +94,52 @@ const tagsDuePerSlot = new Float64Array(PLANNED_REQUEST_SLOTS);
  */
 export function planNextLiveRead(tags: PlannedTags, nowMs: number, rules: ReadPlanRules): LiveReadPlan {
   if (tags.count === 0) return { group: [] };
-  if (tagUrgencies.age.length < tags.count) tagUrgencies = createTagUrgencies(tags.count);
+  if (tagUrgencies.relativeAge.length < tags.count) tagUrgencies = createTagUrgencies(tags.count);
   computeTagUrgencies(tags, nowMs, rules);
-  const ordinary = tagUrgencies.ordinary.subarray(0, fillOrdinaryTagRows(tagUrgencies.ordinary, tags));
-  const underWayTagRows = tagUrgencies.underWay.subarray(0, fillUnderWayTagRows(tagUrgencies.underWay, tags));
-  const readable = tagUrgencies.readable.subarray(0, fillReadableTagRows(tagUrgencies.readable, ordinary, tags));
-  const slotNeeds = readable.length === 0 ? [] : countTagsNeededBySlot(ordinary, underWayTagRows, rules);
-  const order = createTagRowOrder(tags);
-  const isolatedGroup = chooseIsolatedTagGroup(tags, ordinary, slotNeeds.length > 0, rules);
+  const ordinaryRows = tagUrgencies.ordinaryRows.subarray(0, fillOrdinaryTagRows(tagUrgencies.ordinaryRows, tags));
+  const underWayTagRows = tagUrgencies.underWayRows.subarray(0, fillUnderWayTagRows(tagUrgencies.underWayRows, tags));
+  const readableRows = tagUrgencies.readableRows.subarray(
+    0,
+    fillReadableTagRows(tagUrgencies.readableRows, ordinaryRows, tags),
+  );
+  const slotNeeds = readableRows.length === 0 ? [] : countTagsNeededBySlot(ordinaryRows, underWayTagRows, rules);
+  const rowOrder = createTagRowOrder(tags);
+  const isolatedGroup = chooseIsolatedTagGroup(tags, ordinaryRows, slotNeeds.length > 0, rules);
   if (isolatedGroup !== null) {
-    const { rows, ...how } = isolatedGroup;
-    return { group: pickRows(rows, [], rules.size, order), ...how };
+    const { rows, ...planFlags } = isolatedGroup;
+    return { group: pickRows(rows, [], rules.tagsPerRequest, rowOrder), ...planFlags };
   }
   if (slotNeeds.length > 0)
-    return { group: pickRows(readable, slotNeeds, rules.size, order, rules.eager ? order.isOlder : order.isCheaper) };
-  // A tag without a value takes any slot that no interval needs.
-  const isSlotWanted = readable.length > 0 && (rules.eager || findWorstAge(readable) === Number.POSITIVE_INFINITY);
-  return { group: isSlotWanted ? pickRows(readable, [], rules.size, order) : [] };
+    return {
+      group: pickRows(
+        readableRows,
+        slotNeeds,
+        rules.tagsPerRequest,
+        rowOrder,
+        rules.isSpareSlot ? rowOrder.isOlder : rowOrder.isCheaper,
+      ),
+    };
+  // Use a slot that no interval needs for a tag without a value.
+  const isSlotWanted =
+    readableRows.length > 0 && (rules.isSpareSlot || findWorstAge(readableRows) === Number.POSITIVE_INFINITY);
+  return { group: isSlotWanted ? pickRows(readableRows, [], rules.tagsPerRequest, rowOrder) : [] };
 }
 
 /** Milliseconds until the last slot of an interval begins, or with `eager` until a tag may be read; at most one slot. */
-export function msUntilNextDue(tags: PlannedTags, nowMs: number, { slotMs, leadMs, eager }: ReadPlanRules): number {
+export function msUntilNextDue(
+  tags: PlannedTags,
+  nowMs: number,
+  { slotMs, expectedReplyMs, isSpareSlot }: ReadPlanRules,
+): number {
   let untilMs = slotMs;
   for (let row = 0; row < tags.count; row++) {
-    if (tags.underWay[row] === 1) continue;
-    const ageMs = nowMs - (tags.lastMs[row] as number);
+    if (tags.isUnderWay[row] === 1) continue;
+    const ageMs = nowMs - (tags.ageStartMs[row] as number);
     const intervalMs = tags.intervalMs[row] as number;
-    const rowUntilMs = intervalMs - leadMs - ageMs - slotMs;
+    const rowUntilMs = intervalMs - expectedReplyMs - ageMs - slotMs;
     if (rowUntilMs >= 0 && rowUntilMs < untilMs) untilMs = rowUntilMs;
-    const readableInMs = intervalMs * (tags.earliestAge[row] as number) - ageMs;
-    if (eager && readableInMs > 0 && readableInMs < untilMs) untilMs = readableInMs;
+    const readableInMs = intervalMs * (tags.earliestReadAge[row] as number) - ageMs;
+    if (isSpareSlot && readableInMs > 0 && readableInMs < untilMs) untilMs = readableInMs;
   }
   return untilMs + 1;
 }
@@ -132,64 +148,64 @@ function createTagUrgencies(count: number): TagUrgencies {
   return {
     slotsLeft: new Float64Array(count),
     periodSlots: new Float64Array(count),
-    age: new Float64Array(count),
-    ordinary: new Uint32Array(count),
-    readable: new Uint32Array(count),
-    underWay: new Uint32Array(count),
+    relativeAge: new Float64Array(count),
+    ordinaryRows: new Uint32Array(count),
+    readableRows: new Uint32Array(count),
+    underWayRows: new Uint32Array(count),
   };
 }
 
 function computeTagUrgencies(tags: PlannedTags, nowMs: number, rules: ReadPlanRules) {
-  const { count, intervalMs, lastMs, sinceMs, underWay, earliestAge } = tags;
-  const { slotsLeft, periodSlots, age } = tagUrgencies;
-  const { slotMs, leadMs } = rules;
+  const { count, intervalMs, ageStartMs, scheduledSinceMs, isUnderWay, earliestReadAge } = tags;
+  const { slotsLeft, periodSlots, relativeAge } = tagUrgencies;
+  const { slotMs, expectedReplyMs } = rules;
   for (let row = 0; row < count; row++) {
     const tagIntervalMs = intervalMs[row] as number;
-    const lastReadMs = lastMs[row] as number;
-    const isTagUnderWay = underWay[row] === 1;
+    const lastReadMs = ageStartMs[row] as number;
+    const isTagUnderWay = isUnderWay[row] === 1;
     const isTagNew = !isTagUnderWay && lastReadMs === NEVER_READ_MS;
     // Keep this form of the expression: with a conditional, V8 allocates an object for each tag.
-    const firstRoundAgeMs = Math.max(0, nowMs - (sinceMs[row] as number) - FIRST_READ_ROUND_MS);
+    const firstRoundAgeMs = Math.max(0, nowMs - (scheduledSinceMs[row] as number) - FIRST_READ_ROUND_MS);
     const valueAgeMs = isTagUnderWay ? 0 : isTagNew ? firstRoundAgeMs : nowMs - lastReadMs;
     // Without a fixed time, the age counts from the actual reading, so the period is a whole number of slots.
     periodSlots[row] =
-      earliestAge[row] === Number.POSITIVE_INFINITY
+      earliestReadAge[row] === Number.POSITIVE_INFINITY
         ? Math.max(1, tagIntervalMs / slotMs)
-        : Math.max(1, Math.floor((tagIntervalMs - leadMs) / slotMs));
-    slotsLeft[row] = Math.max(0, Math.floor((tagIntervalMs - leadMs - valueAgeMs) / slotMs));
-    age[row] = isTagNew ? Number.POSITIVE_INFINITY : valueAgeMs / tagIntervalMs;
+        : Math.max(1, Math.floor((tagIntervalMs - expectedReplyMs) / slotMs));
+    slotsLeft[row] = Math.max(0, Math.floor((tagIntervalMs - expectedReplyMs - valueAgeMs) / slotMs));
+    relativeAge[row] = isTagNew ? Number.POSITIVE_INFINITY : valueAgeMs / tagIntervalMs;
   }
 }
 
-/** Separate from `planNextLiveRead`, where V8 recompiled this loop. */
-function fillOrdinaryTagRows(into: TagRows, { count, underWay, isolated }: PlannedTags): number {
+/** Writes the rows that are not isolated and not under way. A separate function, because V8 recompiled an inlined loop. */
+function fillOrdinaryTagRows(targetRows: TagRows, { count, isUnderWay, isolated }: PlannedTags): number {
   const hasIsolatedTags = isolated.size > 0;
   let rowCount = 0;
   for (let row = 0; row < count; row++) {
-    if (underWay[row] === 1 || (hasIsolatedTags && isolated.has(row))) continue;
-    into[rowCount] = row;
+    if (isUnderWay[row] === 1 || (hasIsolatedTags && isolated.has(row))) continue;
+    targetRows[rowCount] = row;
     rowCount += 1;
   }
   return rowCount;
 }
 
-function fillReadableTagRows(into: TagRows, ordinary: TagRows, { earliestAge }: PlannedTags): number {
-  const { slotsLeft, age } = tagUrgencies;
+function fillReadableTagRows(targetRows: TagRows, ordinaryRows: TagRows, { earliestReadAge }: PlannedTags): number {
+  const { slotsLeft, relativeAge } = tagUrgencies;
   let rowCount = 0;
-  for (let n = 0; n < ordinary.length; n++) {
-    const row = ordinary[n] as number;
-    if (slotsLeft[row] !== 0 && (age[row] as number) < (earliestAge[row] as number)) continue;
-    into[rowCount] = row;
+  for (let n = 0; n < ordinaryRows.length; n++) {
+    const row = ordinaryRows[n] as number;
+    if (slotsLeft[row] !== 0 && (relativeAge[row] as number) < (earliestReadAge[row] as number)) continue;
+    targetRows[rowCount] = row;
     rowCount += 1;
   }
   return rowCount;
 }
 
-function fillUnderWayTagRows(into: TagRows, { count, underWay }: PlannedTags): number {
+function fillUnderWayTagRows(targetRows: TagRows, { count, isUnderWay }: PlannedTags): number {
   let rowCount = 0;
   for (let row = 0; row < count; row++) {
-    if (underWay[row] !== 1) continue;
-    into[rowCount] = row;
+    if (isUnderWay[row] !== 1) continue;
+    targetRows[rowCount] = row;
     rowCount += 1;
   }
   return rowCount;
@@ -201,17 +217,21 @@ interface SlotNeed {
 }
 
 /** Counts tags that must be read now: if 45 tags are due within 2 later slots of 20 tags each, 5 must be read now. */
-function countTagsNeededBySlot(ordinary: TagRows, underWay: TagRows, rules: ReadPlanRules): readonly SlotNeed[] {
+function countTagsNeededBySlot(
+  ordinaryRows: TagRows,
+  underWayRows: TagRows,
+  rules: ReadPlanRules,
+): readonly SlotNeed[] {
   tagsDuePerSlot.fill(0);
-  addTagsDuePerSlot(ordinary);
-  addTagsDuePerSlot(underWay);
+  addTagsDuePerSlot(ordinaryRows);
+  addTagsDuePerSlot(underWayRows);
   const slotNeeds: SlotNeed[] = [];
   let tagsNeeded = 0;
   let maxExcess = 0;
-  for (let slot = 0; slot < PLANNED_REQUEST_SLOTS && maxExcess < rules.size; slot++) {
+  for (let slot = 0; slot < PLANNED_REQUEST_SLOTS && maxExcess < rules.tagsPerRequest; slot++) {
     tagsNeeded += tagsDuePerSlot[slot] as number;
     const usableSlots = Math.min(slot, USABLE_SLOT_SHARE * slot + NEAR_SLOT_TOLERANCE);
-    const excessTags = Math.min(rules.size, Math.ceil(tagsNeeded - rules.size * usableSlots));
+    const excessTags = Math.min(rules.tagsPerRequest, Math.ceil(tagsNeeded - rules.tagsPerRequest * usableSlots));
     if (excessTags <= maxExcess) continue;
     maxExcess = excessTags;
     slotNeeds.push({ slotsLeft: slot, count: excessTags });
@@ -236,31 +256,43 @@ function addTagsDuePerSlot(rows: TagRows): void {
   }
 }
 
-function pickRows(rows: TagRows, needs: readonly SlotNeed[], size: number, order: RowOrder, isBefore = order.isOlder) {
+function pickRows(
+  rows: TagRows,
+  slotNeeds: readonly SlotNeed[],
+  tagsPerRequest: number,
+  rowOrder: RowOrder,
+  isBefore = rowOrder.isOlder,
+) {
   const chosenTagRows = new Set<number>();
-  for (const { slotsLeft, count } of needs) {
+  for (const { slotsLeft, count } of slotNeeds) {
     let missingRows = count;
     for (const row of chosenTagRows) if (savesLaterReading(row, slotsLeft)) missingRows--;
-    missingRows = Math.min(missingRows, size - chosenTagRows.size);
+    missingRows = Math.min(missingRows, tagsPerRequest - chosenTagRows.size);
     if (missingRows <= 0) continue;
     const helpsNow = (row: number) => !chosenTagRows.has(row) && savesLaterReading(row, slotsLeft);
-    const pickLateTagRows = () => sortLateTagRows(rows, order).filter(helpsNow).slice(0, missingRows);
-    const helpfulTagRows = slotsLeft === 0 ? pickLateTagRows() : firstRows(rows, missingRows, order.isOlder, helpsNow);
+    const pickLateTagRows = () => sortLateTagRows(rows, rowOrder).filter(helpsNow).slice(0, missingRows);
+    const helpfulTagRows =
+      slotsLeft === 0 ? pickLateTagRows() : selectFirstRows(rows, missingRows, rowOrder.isOlder, helpsNow);
     for (const row of helpfulTagRows) chosenTagRows.add(row);
   }
-  const fillingTagRows = firstRows(rows, size - chosenTagRows.size, isBefore, (row) => !chosenTagRows.has(row));
-  return [...chosenTagRows, ...fillingTagRows].map(order.idOf);
+  const fillingTagRows = selectFirstRows(
+    rows,
+    tagsPerRequest - chosenTagRows.size,
+    isBefore,
+    (row) => !chosenTagRows.has(row),
+  );
+  return [...chosenTagRows, ...fillingTagRows].map(rowOrder.idOf);
 }
 
 /** Puts tags with a fixed time first, the longest due before others, so that tags of one group stay together. */
-function sortLateTagRows(rows: TagRows, order: RowOrder): readonly number[] {
+function sortLateTagRows(rows: TagRows, rowOrder: RowOrder): readonly number[] {
   const lateTagRows = [...rows.filter((row) => tagUrgencies.slotsLeft[row] === 0)];
-  const fixedTagRows = lateTagRows.filter(order.hasFixedTime).sort((a, b) => (order.isDueBefore(a, b) ? -1 : 1));
+  const fixedTagRows = lateTagRows.filter(rowOrder.hasFixedTime).sort((a, b) => (rowOrder.isDueBefore(a, b) ? -1 : 1));
   return [
     ...fixedTagRows,
     ...alternateTagIntervals(
-      lateTagRows.filter((row) => !order.hasFixedTime(row)),
-      order,
+      lateTagRows.filter((row) => !rowOrder.hasFixedTime(row)),
+      rowOrder,
     ),
   ];
 }
@@ -271,7 +303,9 @@ function alternateTagIntervals(rows: readonly number[], { isOlder }: RowOrder): 
   const lateTagRows = rows.toSorted((a, b) => (isOlder(a, b) ? -1 : 1));
   const lateTagRowsByPeriod = Map.groupBy(lateTagRows, (row) => periodSlots[row] as number);
   return [...lateTagRowsByPeriod]
-    .flatMap(([period, same]) => same.map((row, turn) => ({ row, turn, period })))
+    .flatMap(([period, rowsOfPeriod]) =>
+      rowsOfPeriod.map((row, indexInPeriod) => ({ row, turn: indexInPeriod, period })),
+    )
     .sort((a, b) => a.turn - b.turn || a.period - b.period)
     .map(({ row }) => row);
 }
@@ -289,32 +323,33 @@ type IsBefore = (a: number, b: number) => boolean;
 interface RowOrder {
   /** Puts the largest relative age first; ties by interval and id, so that plans are repeatable. */
   readonly isOlder: IsBefore;
-  /** Puts tags without a value first, then the tags least early for their interval; tags before half an interval come last. */
+  /** Puts tags without a value first, then the tags closest to their due time; tags before half of their interval come last. */
   readonly isCheaper: IsBefore;
   readonly isDueBefore: IsBefore;
   readonly hasFixedTime: (row: number) => boolean;
   readonly idOf: (row: number) => string;
 }
 
-function createTagRowOrder({ ids, lastMs, intervalMs, earliestAge }: PlannedTags): RowOrder {
-  const { age, periodSlots } = tagUrgencies;
+function createTagRowOrder({ ids, ageStartMs, intervalMs, earliestReadAge }: PlannedTags): RowOrder {
+  const { relativeAge, periodSlots } = tagUrgencies;
   const tagIdOfRow = (row: number) => ids[row] as string;
   const hasOlderValue: IsBefore = (a, b) => {
-    if (age[a] !== age[b]) return (age[a] as number) > (age[b] as number);
+    if (relativeAge[a] !== relativeAge[b]) return (relativeAge[a] as number) > (relativeAge[b] as number);
     const periodOfTag = periodSlots[a] as number;
     const periodOfOtherTag = periodSlots[b] as number;
     return periodOfTag === periodOfOtherTag ? tagIdOfRow(a) < tagIdOfRow(b) : periodOfTag < periodOfOtherTag;
   };
-  const isByAge = (row: number) => (age[row] as number) < MIN_EARLY_READ_AGE || age[row] === Number.POSITIVE_INFINITY;
+  const isComparedByAge = (row: number) =>
+    (relativeAge[row] as number) < MIN_EARLY_READ_AGE || relativeAge[row] === Number.POSITIVE_INFINITY;
   const isCheaperToRead: IsBefore = (a, b) => {
-    if (isByAge(a) || isByAge(b)) return hasOlderValue(a, b);
+    if (isComparedByAge(a) || isComparedByAge(b)) return hasOlderValue(a, b);
     const earlinessOfTag = computeTagEarliness(a);
     const earlinessOfOtherTag = computeTagEarliness(b);
     return earlinessOfTag === earlinessOfOtherTag ? hasOlderValue(a, b) : earlinessOfTag < earlinessOfOtherTag;
   };
-  const dueMsOf = (row: number) => (lastMs[row] as number) + (intervalMs[row] as number);
+  const dueMsOf = (row: number) => (ageStartMs[row] as number) + (intervalMs[row] as number);
   const isDueBefore: IsBefore = (a, b) => (dueMsOf(a) === dueMsOf(b) ? hasOlderValue(a, b) : dueMsOf(a) < dueMsOf(b));
-  const hasFixedTime = (row: number) => earliestAge[row] === Number.POSITIVE_INFINITY;
+  const hasFixedTime = (row: number) => earliestReadAge[row] === Number.POSITIVE_INFINITY;
   return { idOf: tagIdOfRow, isOlder: hasOlderValue, isCheaper: isCheaperToRead, isDueBefore, hasFixedTime };
 }
 
@@ -328,66 +363,71 @@ function computeTagEarliness(row: number): number {
 type IsolatedTagGroup = readonly (readonly [row: number, tag: IsolatedTag])[];
 
 function chooseIsolatedTagGroup(
-  { isolated, underWay, lastMs, earliestAge }: PlannedTags,
-  ordinary: TagRows,
-  needsSlot: boolean,
+  { isolated, isUnderWay, ageStartMs, earliestReadAge }: PlannedTags,
+  ordinaryRows: TagRows,
+  isSlotNeeded: boolean,
   rules: ReadPlanRules,
 ): (Omit<LiveReadPlan, "group"> & { readonly rows: TagRows }) | null {
   if (isolated.size === 0) return null;
-  const idleIsolatedTags = [...isolated].filter(([row]) => underWay[row] !== 1);
+  const idleIsolatedTags = [...isolated].filter(([row]) => isUnderWay[row] !== 1);
   const patientRank = ([first]: IsolatedTagGroup) => (first?.[1].timing === "patient" ? 1 : 0);
   const requestedMs = (group: IsolatedTagGroup) => Math.min(...group.map(([, { siteRequestedMs }]) => siteRequestedMs));
   const isolatedTagGroups = [...Map.groupBy(idleIsolatedTags, ([, { label }]) => label).values()].sort(
     (a, b) => patientRank(a) - patientRank(b) || (patientRank(a) === 0 ? 0 : requestedMs(a) - requestedMs(b)),
   );
-  const worstOrdinaryTagAge = findWorstAge(ordinary);
+  const worstOrdinaryTagAge = findWorstAge(ordinaryRows);
   for (const group of isolatedTagGroups) {
     const tagRowsOfGroup = Uint32Array.from(group, ([row]) => row);
-    const tagRowsWithValue = tagRowsOfGroup.filter((row) => lastMs[row] !== NEVER_READ_MS);
+    const tagRowsWithValue = tagRowsOfGroup.filter((row) => ageStartMs[row] !== NEVER_READ_MS);
     const maxAge = findWorstAge(tagRowsWithValue.length === 0 ? tagRowsOfGroup : tagRowsWithValue);
     const isUnread = maxAge === Number.POSITIVE_INFINITY;
-    const isSlotFree = !needsSlot && !(isUnread && worstOrdinaryTagAge === Number.POSITIVE_INFINITY);
+    const isSlotFree = !isSlotNeeded && !(isUnread && worstOrdinaryTagAge === Number.POSITIVE_INFINITY);
     const isolationTiming = group[0]?.[1].timing ?? null;
     const isLastSlot = tagRowsOfGroup.some((row) => tagUrgencies.slotsLeft[row] === 0);
-    const isSoonDue = !needsSlot && maxAge >= MIN_EARLY_READ_AGE;
+    const isSoonDue = !isSlotNeeded && maxAge >= MIN_EARLY_READ_AGE;
     const isPunctualGroupDue =
       isolationTiming === "punctual" && !isUnread && ((isLastSlot && maxAge >= worstOrdinaryTagAge) || isSoonDue);
     // In a spare slot, read the oldest values, and find slow tags before the next interval is due.
-    const isReadable = tagRowsOfGroup.some((row) => (tagUrgencies.age[row] as number) >= (earliestAge[row] as number));
+    const isReadable = tagRowsOfGroup.some(
+      (row) => (tagUrgencies.relativeAge[row] as number) >= (earliestReadAge[row] as number),
+    );
     const isOldestGroup =
-      rules.eager && isReadable && isSoonDue && maxAge >= worstOrdinaryTagAge && isolationTiming !== "patient";
-    const mayDisplace = !needsSlot || rules.mayDisplace !== false;
+      rules.isSpareSlot && isReadable && isSoonDue && maxAge >= worstOrdinaryTagAge && isolationTiming !== "patient";
+    const mayDisplace = !isSlotNeeded || rules.mayDisplace !== false;
     const isStarving = maxAge >= STARVING_RELATIVE_AGE && !isUnread && isolationTiming !== "patient" && mayDisplace;
     const isGroupDue = maxAge >= 1 || (isLastSlot && isolationTiming !== "patient");
     if (!(isPunctualGroupDue || isOldestGroup || isStarving || (isGroupDue && isSlotFree))) continue;
-    if (isolationTiming === "patient") return { rows: tagRowsOfGroup, isSearch: true };
-    return needsSlot && !isPunctualGroupDue ? { rows: tagRowsOfGroup, displaces: true } : { rows: tagRowsOfGroup };
+    if (isolationTiming === "patient") return { rows: tagRowsOfGroup, isBisection: true };
+    return isSlotNeeded && !isPunctualGroupDue
+      ? { rows: tagRowsOfGroup, displacesDueTags: true }
+      : { rows: tagRowsOfGroup };
   }
   return null;
 }
 
 /** Selects the first `count` fitting rows in an order: 20 of 50,000, without sorting all rows. */
-function firstRows(rows: TagRows, count: number, isBefore: IsBefore, fits: (row: number) => boolean) {
+function selectFirstRows(rows: TagRows, count: number, isBefore: IsBefore, isEligible: (row: number) => boolean) {
   const firstRowsInOrder: number[] = [];
   if (count <= 0) return firstRowsInOrder;
   for (let n = 0; n < rows.length; n++) {
     const candidateRow = rows[n] as number;
     const isSelectionFull = firstRowsInOrder.length === count;
     if (isSelectionFull && !isBefore(candidateRow, firstRowsInOrder[count - 1] as number)) continue;
-    if (!fits(candidateRow)) continue;
-    let at = isSelectionFull ? count - 1 : firstRowsInOrder.length;
-    for (; at > 0; at--) {
-      const previousRow = firstRowsInOrder[at - 1] as number;
+    if (!isEligible(candidateRow)) continue;
+    let insertIndex = isSelectionFull ? count - 1 : firstRowsInOrder.length;
+    for (; insertIndex > 0; insertIndex--) {
+      const previousRow = firstRowsInOrder[insertIndex - 1] as number;
       if (!isBefore(candidateRow, previousRow)) break;
-      firstRowsInOrder[at] = previousRow;
+      firstRowsInOrder[insertIndex] = previousRow;
     }
-    firstRowsInOrder[at] = candidateRow;
+    firstRowsInOrder[insertIndex] = candidateRow;
   }
   return firstRowsInOrder;
 }
 
 function findWorstAge(rows: TagRows): number {
   let worstAge = 0;
-  for (let n = 0; n < rows.length; n++) worstAge = Math.max(worstAge, tagUrgencies.age[rows[n] as number] as number);
+  for (let n = 0; n < rows.length; n++)
+    worstAge = Math.max(worstAge, tagUrgencies.relativeAge[rows[n] as number] as number);
   return worstAge;
 }

@@ -30,22 +30,28 @@ const MAX_FIRM_CLASSES_SHARE = 0.8;
 export function computeQuotaOverload(
   classes: readonly ReadClassDemand[],
   slotMs: number,
-  size: number,
-  share = PLANNABLE_QUOTA_SHARE,
-  replyMs = 0,
+  tagsPerRequest: number,
+  liveQuotaShare = PLANNABLE_QUOTA_SHARE,
+  expectedReplyMs = 0,
   factorsBefore: ReadonlyMap<string, number> = new Map(),
 ) {
-  const sumDemand = (some: readonly ReadClassDemand[], factorOf: (each: ReadClassDemand) => number) =>
-    some.reduce((sum, each) => sum + requestsPerSlot(each, factorOf(each), slotMs, size, replyMs), 0);
+  const sumDemand = (classSubset: readonly ReadClassDemand[], factorOf: (readClass: ReadClassDemand) => number) =>
+    classSubset.reduce(
+      (sum, readClass) =>
+        sum + requestsPerSlot(readClass, factorOf(readClass), slotMs, tagsPerRequest, expectedReplyMs),
+      0,
+    );
   const totalDemand = sumDemand(classes, () => 1);
-  const firmClasses = classes.filter((each) => each.firm);
-  const areFirmIntervalsKept = sumDemand(firmClasses, () => 1) <= Math.min(MAX_FIRM_CLASSES_SHARE, share);
-  const classFactor = (scale: number) => (each: ReadClassDemand) =>
-    each.firm && areFirmIntervalsKept ? 1 : 1 + (scale - 1) / each.importance;
+  const firmClasses = classes.filter((readClass) => readClass.firm);
+  const areFirmIntervalsKept = sumDemand(firmClasses, () => 1) <= Math.min(MAX_FIRM_CLASSES_SHARE, liveQuotaShare);
+  const classFactor = (scale: number) => (readClass: ReadClassDemand) =>
+    readClass.firm && areFirmIntervalsKept ? 1 : 1 + (scale - 1) / readClass.importance;
   const wasStretched = factorsBefore.values().some((factor) => factor > 1);
-  const doesFit = totalDemand <= (wasStretched ? share * (1 - STRETCH_CHANGE_MIN) : share);
-  const scale = doesFit ? 1 : findSmallestScale((candidate) => sumDemand(classes, classFactor(candidate)), share);
-  const factors = new Map(classes.map((each) => [each.name, classFactor(scale)(each)]));
+  const fitsQuota = totalDemand <= (wasStretched ? liveQuotaShare * (1 - STRETCH_CHANGE_MIN) : liveQuotaShare);
+  const scale = fitsQuota
+    ? 1
+    : findSmallestScale((candidate) => sumDemand(classes, classFactor(candidate)), liveQuotaShare);
+  const factors = new Map(classes.map((readClass) => [readClass.name, classFactor(scale)(readClass)]));
   return { demand: totalDemand, factors: keepSimilarFactors(factorsBefore, factors) };
 }
 
@@ -58,10 +64,10 @@ export function earliestAgeOfStretched(factor: number): number {
 }
 
 /** Keeps stretch factors that are still sufficient, so that promised ages of values do not change every minute. */
-function keepSimilarFactors(before: ReadonlyMap<string, number>, needed: ReadonlyMap<string, number>) {
+function keepSimilarFactors(factorsBefore: ReadonlyMap<string, number>, neededFactors: ReadonlyMap<string, number>) {
   return new Map(
-    [...needed].map(([name, factor]) => {
-      const factorBefore = before.get(name) ?? 1;
+    [...neededFactors].map(([name, factor]) => {
+      const factorBefore = factorsBefore.get(name) ?? 1;
       const isSimilar = factor > 1 && factorBefore >= factor && factorBefore <= factor * (1 + STRETCH_CHANGE_MIN);
       return [name, isSimilar ? factorBefore : factor];
     }),
@@ -76,13 +82,15 @@ export function requestsPerSlot(
   { tags, everyMs, fresher }: ReadClassDemand,
   factor: number,
   slotMs: number,
-  size: number,
-  replyMs = 0,
+  tagsPerRequest: number,
+  expectedReplyMs = 0,
 ): number {
   const intervalMs = everyMs * factor;
-  const slots = intervalMs / slotMs;
-  const wholeSlots = Math.floor(slots - replyMs / slotMs - (factor > 1 ? STRETCHED_INTERVAL_JITTER_SLOTS : 0));
-  return tags / (Math.max(1, fresher || factor > 1 ? wholeSlots : slots) * size);
+  const slotsPerInterval = intervalMs / slotMs;
+  const wholeSlots = Math.floor(
+    slotsPerInterval - expectedReplyMs / slotMs - (factor > 1 ? STRETCHED_INTERVAL_JITTER_SLOTS : 0),
+  );
+  return tags / (Math.max(1, fresher || factor > 1 ? wholeSlots : slotsPerInterval) * tagsPerRequest);
 }
 
 function findSmallestScale(demandAt: (scale: number) => number, share: number): number {
@@ -91,10 +99,17 @@ function findSmallestScale(demandAt: (scale: number) => number, share: number): 
   return bisectFit(1, highScale, 40, (scale) => demandAt(scale) <= share);
 }
 
-export function bisectFit(low: number, high: number, steps: number, fits: (middle: number) => boolean): number {
+export function bisectFit(
+  low: number,
+  high: number,
+  remainingSteps: number,
+  fits: (middle: number) => boolean,
+): number {
   const midpoint = (low + high) / 2;
-  if (steps === 0) return high;
-  return fits(midpoint) ? bisectFit(low, midpoint, steps - 1, fits) : bisectFit(midpoint, high, steps - 1, fits);
+  if (remainingSteps === 0) return high;
+  return fits(midpoint)
+    ? bisectFit(low, midpoint, remainingSteps - 1, fits)
+    : bisectFit(midpoint, high, remainingSteps - 1, fits);
 }
 
 /** Doubles a tag's interval from the third null on: 60, 60, 120 … 600 s; tenfold at once behind an offline gateway. */
@@ -113,22 +128,27 @@ export interface FollowedHistory {
 const LIVE_SHARE_MIN = 0.5;
 
 /** Requests for recent history per minute: 45 tags every 10 minutes, 20 in a request, need 0.3 requests a minute. */
-export function historyRequestsPerMinute(followed: readonly FollowedHistory[], size: number): number {
-  return followed.reduce((sum, { tags, everyMs, resolution, total }) => {
+export function historyRequestsPerMinute(
+  followedHistories: readonly FollowedHistory[],
+  tagsPerRequest: number,
+): number {
+  return followedHistories.reduce((sum, { tags, everyMs, resolution, total }) => {
     // A total takes one request per bucket, and a bucket is requested only after the bucket has closed.
     const followingIntervalMs = total ? BUCKET_MS[resolution] : Math.max(everyMs, BUCKET_MS[resolution]);
-    return Number.isFinite(followingIntervalMs) ? sum + (Math.ceil(tags / size) * 60_000) / followingIntervalMs : sum;
+    return Number.isFinite(followingIntervalMs)
+      ? sum + (Math.ceil(tags / tagsPerRequest) * 60_000) / followingIntervalMs
+      : sum;
   }, 0);
 }
 
-/** Minimum number of requests per minute that search tags with history: 0.6 of 20, for 720 tags an hour. */
+/** Minimum requests per minute for finding tags that have a history: 0.6 of 20, which checks 720 tags an hour. */
 export function logDiscoveryPerMinute(tags: number, perMinute: number): number {
   return tags === 0 ? 0 : (1 - PLANNABLE_QUOTA_SHARE) * perMinute;
 }
 
 /** Share of the quota for live reads: the plannable 0.97 minus the share of history, but at least 0.5. */
-export function liveQuotaShare(perMinute: number, historyPerMinute: number, shared: boolean): number {
-  if (!shared) return PLANNABLE_QUOTA_SHARE;
+export function liveQuotaShare(perMinute: number, historyPerMinute: number, isBucketShared: boolean): number {
+  if (!isBucketShared) return PLANNABLE_QUOTA_SHARE;
   const historyShare = Math.min(PLANNABLE_QUOTA_SHARE - LIVE_SHARE_MIN, historyPerMinute / Math.max(0.1, perMinute));
   return PLANNABLE_QUOTA_SHARE - historyShare;
 }
@@ -138,8 +158,8 @@ export type HistoryDemand = ReturnType<typeof createHistoryDemand>;
 export function createHistoryDemand() {
   let historyRequestRate = 0;
   return {
-    followingPerMinute: () => historyRequestRate,
-    setFollowing(perMinute: number): void {
+    requestsPerMinute: () => historyRequestRate,
+    setRequestsPerMinute(perMinute: number): void {
       historyRequestRate = perMinute;
     },
   };

@@ -21,7 +21,7 @@ export interface PollingPlanFacts {
   readonly tags: number;
   readonly classes: readonly ReadClassFacts[];
   readonly history: readonly HistoryClassFacts[];
-  readonly toLearn?: number;
+  readonly tagsWithoutKnownLog?: number;
   readonly backfill: { readonly requestsLeft: number; readonly requestsAtBest: number; readonly paused: boolean };
   readonly quota: QuotaFacts;
   readonly alarms?: AlarmPollingFacts;
@@ -59,35 +59,35 @@ export type PlanReport = ReturnType<typeof reportPlan>;
 const MIN_BACKFILL_QUOTA_SHARE = 0.03;
 const ASSUMED_REPLY_MS = 200;
 const DAY_MS = 86_400_000;
-/** Number of slots by which a live value may be later than its interval, because slots vary in length. */
+/** Request slots by which the age of a live value may exceed its interval, because slots vary in length. */
 const CADENCE_SLOTS = 1.5;
 
 export function reportPlan(facts: PollingPlanFacts) {
-  const { source, basis, nowMs, sites, tags, quota, classes, history, toLearn = 0, backfill } = facts;
+  const { source, basis, nowMs, sites, tags, quota, classes, history, tagsWithoutKnownLog = 0, backfill } = facts;
   const slotMs = 60_000 / quota.polls;
   const historyRequestRate = historyRequestsPerMinute(history, quota.size);
   const liveShare = liveQuotaShare(quota.polls, historyRequestRate, quota.shared);
-  const classDemands = classes.filter((each) => each.tags > 0);
+  const classDemands = classes.filter((readClass) => readClass.tags > 0);
   const overload = computeQuotaOverload(classDemands, slotMs, quota.size, liveShare, ASSUMED_REPLY_MS);
   const classFactor = ({ name }: ReadClassDemand) => overload.factors.get(name) ?? 1;
-  const isReadEarly = (each: ReadClassDemand) => each.fresher || classFactor(each) > 1;
-  const fractionalRequestsPerMinute = (each: ReadClassDemand) =>
-    requestsPerSlot(each, classFactor(each), slotMs, quota.size, ASSUMED_REPLY_MS) * quota.polls;
+  const isReadEarly = (readClass: ReadClassDemand) => readClass.fresher || classFactor(readClass) > 1;
+  const fractionalRequestsPerMinute = (readClass: ReadClassDemand) =>
+    requestsPerSlot(readClass, classFactor(readClass), slotMs, quota.size, ASSUMED_REPLY_MS) * quota.polls;
   const cadenceRates = cadenceRequestsPerMinute(
     classDemands
-      .filter((each) => !isReadEarly(each))
+      .filter((readClass) => !isReadEarly(readClass))
       .map(({ name, everyMs, tags: tagCount }) => ({ name, intervalMs: everyMs, tags: Math.ceil(tagCount) })),
     quota.size,
   );
-  const sumRates = (rateOf: (each: ReadClassDemand) => number) =>
-    classDemands.reduce((sum, each) => sum + rateOf(each), 0);
-  const requestRateOfGroups = (each: ReadClassDemand) =>
-    cadenceRates.get(each.name) ?? fractionalRequestsPerMinute(each);
+  const sumRates = (rateOf: (readClass: ReadClassDemand) => number) =>
+    classDemands.reduce((sum, readClass) => sum + rateOf(readClass), 0);
+  const requestRateOfGroups = (readClass: ReadClassDemand) =>
+    cadenceRates.get(readClass.name) ?? fractionalRequestsPerMinute(readClass);
   // With more groups than slots, waiting tags fill the requests completely.
   const areGroupsTooMany = sumRates(requestRateOfGroups) > quota.polls * liveShare;
   const classRequestsPerMinute = areGroupsTooMany ? fractionalRequestsPerMinute : requestRateOfGroups;
   const liveRate = sumRates(classRequestsPerMinute);
-  const readEarlyRate = sumRates((each) => (isReadEarly(each) ? classRequestsPerMinute(each) : 0));
+  const readEarlyRate = sumRates((readClass) => (isReadEarly(readClass) ? classRequestsPerMinute(readClass) : 0));
   const idleRate = Math.max(0, quota.polls - liveRate - (quota.shared ? historyRequestRate : 0));
   const freeBackfillRate = quota.shared ? idleRate : quota.polls - historyRequestRate;
   const backfillRequestRate = Math.max(quota.polls * MIN_BACKFILL_QUOTA_SHARE, freeBackfillRate);
@@ -117,32 +117,37 @@ export function reportPlan(facts: PollingPlanFacts) {
     fits: overload.demand <= liveShare,
     /** Requests that the target intervals need, divided by the plannable requests; above 1 the intervals do not fit. */
     load: roundTo(overload.demand / liveShare, 4),
-    classes: classes.map((each) => {
-      const promisedMs = each.everyMs * classFactor(each);
+    classes: classes.map((readClass) => {
+      const promisedMs = readClass.everyMs * classFactor(readClass);
       // Classes that are read early also use the spare slots, so that their values are younger.
       const earlyMs = (promisedMs * readEarlyRate) / (readEarlyRate + idleRate);
-      const bestIntervalMs = Math.min(promisedMs, Math.max(earlyMs, each.fresher ? slotMs : each.everyMs));
+      const bestIntervalMs = Math.min(promisedMs, Math.max(earlyMs, readClass.fresher ? slotMs : readClass.everyMs));
       return {
-        name: each.name,
-        tags: each.allTags,
-        targetSeconds: each.everyMs / 1_000,
+        name: readClass.name,
+        tags: readClass.allTags,
+        targetSeconds: readClass.everyMs / 1_000,
         promisedSeconds: roundTo(promisedMs / 1_000),
         atBestSeconds: roundTo(bestIntervalMs / 1_000),
-        measuredSeconds: each.measuredMs === null ? null : roundTo(each.measuredMs / 1_000),
-        olderThanTarget: isMeasuredAgeTooHigh(each.measuredMs, each.everyMs, each.fresher ? 0 : slotMs),
-        stretch: roundTo(classFactor(each), 4),
-        requestsPerMinute: roundTo(each.tags === 0 ? 0 : classRequestsPerMinute(each)),
+        measuredSeconds: readClass.measuredMs === null ? null : roundTo(readClass.measuredMs / 1_000),
+        olderThanTarget: isMeasuredAgeTooHigh(readClass.measuredMs, readClass.everyMs, readClass.fresher ? 0 : slotMs),
+        stretch: roundTo(classFactor(readClass), 4),
+        requestsPerMinute: roundTo(readClass.tags === 0 ? 0 : classRequestsPerMinute(readClass)),
         /** Rows that a lake stores, one per value: 20 tags every 30 s are 57,600. Less with `on_change`. */
-        rowsPerDay: Math.round((each.allTags * DAY_MS) / bestIntervalMs),
+        rowsPerDay: Math.round((readClass.allTags * DAY_MS) / bestIntervalMs),
       };
     }),
     fullSweepSeconds: roundTo((Math.ceil(readTagCount / quota.size) * slotMs) / 1_000),
-    history: history.map((each) => ({
-      ...each,
-      requestsPerMinute: roundTo(historyRequestsPerMinute([each], quota.size), 3),
+    history: history.map((historyClass) => ({
+      ...historyClass,
+      requestsPerMinute: roundTo(historyRequestsPerMinute([historyClass], quota.size), 3),
     })),
     learning:
-      toLearn > 0 ? { tags: toLearn, requestsPerMinute: roundTo(logDiscoveryPerMinute(toLearn, quota.polls)) } : null,
+      tagsWithoutKnownLog > 0
+        ? {
+            tags: tagsWithoutKnownLog,
+            requestsPerMinute: roundTo(logDiscoveryPerMinute(tagsWithoutKnownLog, quota.polls)),
+          }
+        : null,
     backfill: backfill.requestsLeft > 0 ? backfillPlan : null,
     changes: proposePlanChanges({
       ...{ demands: classDemands, overload, share: liveShare, size: quota.size, perMinute: quota.polls },
@@ -160,7 +165,7 @@ function describeAlarmInterval({ alarms, pages, everyMs, listsPerMinute }: Alarm
   return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${secondsText(expectedPollIntervalMs / 1_000)} instead of every ${secondsText(everyMs / 1_000)}.`;
 }
 
-/** Values of tags with fixed times are one interval apart, plus or minus one slot. */
+/** True if the measured age exceeds the target by more than 1.5 slots, and the rounded texts of both differ. */
 function isMeasuredAgeTooHigh(measuredMs: number | null, targetMs: number, slotMs: number): boolean {
   if (measuredMs === null || measuredMs <= targetMs + slotMs * CADENCE_SLOTS) return false;
   return secondsText(roundTo(measuredMs / 1_000)) !== secondsText(targetMs / 1_000);
@@ -223,30 +228,37 @@ const MAX_INTERVAL_STRETCH_FACTOR = 1_000;
 /** Returns alternative changes that make the target intervals fit, cheapest first; empty if all intervals fit. */
 export function proposePlanChanges(facts: PlanAdviceFacts): readonly ProposedPlanChange[] {
   const { demands, size, share, replyMs, overload } = facts;
-  const requestsPerSlotWith = (factorOf: (each: ReadClassDemand) => number, perMinute = facts.perMinute) =>
+  const requestsPerSlotWith = (factorOf: (readClass: ReadClassDemand) => number, perMinute = facts.perMinute) =>
     demands
-      .map((each) => ({ ...each, everyMs: each.everyMs * factorOf(each) }))
-      .reduce((sum, each) => sum + requestsPerSlot(each, 1, 60_000 / perMinute, size, replyMs), 0);
+      .map((readClass) => ({ ...readClass, everyMs: readClass.everyMs * factorOf(readClass) }))
+      .reduce((sum, readClass) => sum + requestsPerSlot(readClass, 1, 60_000 / perMinute, size, replyMs), 0);
   if (requestsPerSlotWith(() => 1) <= share) return [];
   const quotaProposals = facts.quotaChanges
     .filter(({ perMinute }) => requestsPerSlotWith(() => 1, perMinute) <= share)
     .map(({ text, yaml }) => ({ text, yaml, cost: 0 }));
-  const intervalProposals = demands.flatMap((changed) => {
-    const fitsWithFactor = (factor: number) => requestsPerSlotWith((each) => (each === changed ? factor : 1)) <= share;
+  const intervalProposals = demands.flatMap((changedClass) => {
+    const fitsWithFactor = (factor: number) =>
+      requestsPerSlotWith((readClass) => (readClass === changedClass ? factor : 1)) <= share;
     if (!fitsWithFactor(MAX_INTERVAL_STRETCH_FACTOR)) return [];
-    const smallestFittingMs = bisectFit(changed.everyMs, changed.everyMs * MAX_INTERVAL_STRETCH_FACTOR, 50, (ms) =>
-      fitsWithFactor(ms / changed.everyMs),
+    const smallestFittingMs = bisectFit(
+      changedClass.everyMs,
+      changedClass.everyMs * MAX_INTERVAL_STRETCH_FACTOR,
+      50,
+      (ms) => fitsWithFactor(ms / changedClass.everyMs),
     );
     const fittingIntervalMs = roundUpInterval(smallestFittingMs);
     const intervalText = formatDuration(fittingIntervalMs);
     return {
-      text: `Let the values of class ${changed.name} become ${intervalText} old instead of ${formatDuration(changed.everyMs)}.`,
-      yaml: `read: [{name: ${changed.name}, every: ${intervalText}}]`,
-      cost: changed.tags * (fittingIntervalMs / changed.everyMs - 1) * changed.importance,
+      text: `Let the values of class ${changedClass.name} become ${intervalText} old instead of ${formatDuration(changedClass.everyMs)}.`,
+      yaml: `read: [{name: ${changedClass.name}, every: ${intervalText}}]`,
+      cost: changedClass.tags * (fittingIntervalMs / changedClass.everyMs - 1) * changedClass.importance,
     };
   });
   if (demands.length < 2) return [...quotaProposals, ...intervalProposals].toSorted((a, b) => a.cost - b.cost);
-  const stretchedClasses = demands.map((each) => ({ ...each, factor: overload.factors.get(each.name) ?? 1 }));
+  const stretchedClasses = demands.map((readClass) => ({
+    ...readClass,
+    factor: overload.factors.get(readClass.name) ?? 1,
+  }));
   const classYamlEntries = stretchedClasses.map(
     ({ name, everyMs, factor }) => `{name: ${name}, every: ${formatDuration(roundUpInterval(everyMs * factor))}}`,
   );

@@ -8,29 +8,29 @@ export interface TagIsolation extends RequestIsolation {
 }
 
 interface RefusedReadRequest {
-  readonly atMs: number;
+  readonly refusedAtMs: number;
   /** Time of the last `GET me` before the refusal, and of the last `GET me` until now. */
-  readonly scopeBeforeMs: number;
-  readonly scopeAtMs: number;
+  readonly scopeReadBeforeRefusalMs: number;
+  readonly latestScopeReadMs: number;
   readonly namedTag: string | null;
 }
 
 interface TagSuspicion {
   readonly label: string;
-  readonly sibling: string | null;
-  readonly firstSingleMs: number | null;
-  readonly lastSingleMs: number | null;
+  readonly siblingGroupLabel: string | null;
+  readonly firstSingleRefusalMs: number | null;
+  readonly lastSingleRefusalMs: number | null;
 }
 
 /** Minimum time between two single requests for a refused tag, so that a `GET me` is sent in between. */
 const SECOND_REFUSAL_MIN_MS = 62_000;
 /** Failed requests in a row for one site after which the complete site is suspected. */
 const SUSPECT_SITE_FAILURES_MIN = 2;
-/** Suspected groups of a site from which the cause is not a single tag, because a single tag leaves at most three. */
+/** With this many suspected groups in one site, the cause is not a single tag: one bad tag leaves at most three groups. */
 const SUSPECT_TAG_GROUPS_MAX = 4;
 
 /**
- * Finds the tags that make complete requests fail. Times are monotonic.
+ * Finds the tags that make a request of up to 20 tags fail. Times are monotonic.
  * 1. After a failed request for several sites, tags share requests only within their site until one succeeds.
  * 2. After a failed request for one site, its tags are read in ever smaller halves until one tag is left.
  * 3. Two single refusals prove a tag refused, if `GET me` says after each that the token may read the tag.
@@ -45,36 +45,39 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     return `suspects ${suspectGroupCount}`;
   }
 
-  function regroup(ids: readonly string[], label: string, sibling: string | null = null): void {
+  function moveToSuspectGroup(ids: readonly string[], label: string, sibling: string | null = null): void {
     for (const id of ids) {
-      const { firstSingleMs = null, lastSingleMs = null } = suspicions.get(id) ?? {};
-      suspicions.set(id, { label, sibling, firstSingleMs, lastSingleMs });
+      const { firstSingleRefusalMs = null, lastSingleRefusalMs = null } = suspicions.get(id) ?? {};
+      suspicions.set(id, { label, siblingGroupLabel: sibling, firstSingleRefusalMs, lastSingleRefusalMs });
     }
   }
 
   function divideSuspects(ids: readonly string[]): void {
     const middleIndex = Math.ceil(ids.length / 2);
     const [firstLabel, secondLabel] = [nextSuspectGroupLabel(), nextSuspectGroupLabel()];
-    regroup(ids.slice(0, middleIndex), firstLabel, secondLabel);
-    regroup(ids.slice(middleIndex), secondLabel, firstLabel);
+    moveToSuspectGroup(ids.slice(0, middleIndex), firstLabel, secondLabel);
+    moveToSuspectGroup(ids.slice(middleIndex), secondLabel, firstLabel);
   }
 
   function findSiblingGroups(ids: readonly string[]): readonly (readonly string[])[] {
-    const groupLabels = new Set(ids.flatMap((id) => suspicions.get(id)?.sibling ?? []));
+    const groupLabels = new Set(ids.flatMap((id) => suspicions.get(id)?.siblingGroupLabel ?? []));
     return [...groupLabels].map((label) =>
-      [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id),
+      [...suspicions].filter(([, suspicion]) => suspicion.label === label).map(([id]) => id),
     );
   }
 
   function markSiblingsLikelyClean(ids: readonly string[]): void {
-    for (const siblings of findSiblingGroups(ids)) regroup(siblings, `likely clean, site ${siteOf(siblings[0] ?? "")}`);
+    for (const siblings of findSiblingGroups(ids))
+      moveToSuspectGroup(siblings, `likely clean, site ${siteOf(siblings[0] ?? "")}`);
   }
 
   function joinSuspectGroups(site: number | undefined): void {
-    const unprovenSuspects = [...suspicions].filter(([id, each]) => each.firstSingleMs === null && siteOf(id) === site);
+    const unprovenSuspects = [...suspicions].filter(
+      ([id, suspicion]) => suspicion.firstSingleRefusalMs === null && siteOf(id) === site,
+    );
     if (new Set(unprovenSuspects.map(([, { label }]) => label)).size < SUSPECT_TAG_GROUPS_MAX) return;
     const ids = unprovenSuspects.map(([id]) => id);
-    regroup(ids, `likely clean, site ${site}`);
+    moveToSuspectGroup(ids, `likely clean, site ${site}`);
   }
 
   function narrowDownSuspects(ids: readonly string[], namedTag: string | null): void {
@@ -83,20 +86,21 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     if (sites.size > 1) return;
     markSiblingsLikelyClean(ids);
     if (namedTag !== null && ids.includes(namedTag)) {
-      regroup([namedTag], nextSuspectGroupLabel());
+      moveToSuspectGroup([namedTag], nextSuspectGroupLabel());
       const otherTagIds = ids.filter((id) => id !== namedTag);
-      regroup(otherTagIds, nextSuspectGroupLabel());
+      moveToSuspectGroup(otherTagIds, nextSuspectGroupLabel());
     } else divideSuspects(ids);
   }
 
   return {
-    any: () => suspicions.size > 0 || suspectSites.size > 0,
+    hasSuspects: () => suspicions.size > 0 || suspectSites.size > 0,
 
     isolationOf(id: string): TagIsolation | null {
       const tagSuspicion = suspicions.get(id);
       if (tagSuspicion !== undefined) {
-        const { label, lastSingleMs } = tagSuspicion;
-        const retryNotBefore = lastSingleMs === null ? {} : { notBeforeMs: lastSingleMs + SECOND_REFUSAL_MIN_MS };
+        const { label, lastSingleRefusalMs } = tagSuspicion;
+        const retryNotBefore =
+          lastSingleRefusalMs === null ? {} : { notBeforeMs: lastSingleRefusalMs + SECOND_REFUSAL_MIN_MS };
         return { label, timing: "patient", isSuspect: true, ...retryNotBefore };
       }
       if (suspectSites.size === 0) return null;
@@ -106,43 +110,51 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       return { label: `site ${site}`, timing: siteFailureCount < SUSPECT_SITE_FAILURES_MIN ? "punctual" : "patient" };
     },
 
-    cleared(ids: readonly string[]): void {
+    requestSucceeded(ids: readonly string[]): void {
       if (suspicions.size === 0 && suspectSites.size === 0) return;
       const siblingGroups = findSiblingGroups(ids);
       for (const id of ids) {
         suspicions.delete(id);
         suspectSites.delete(siteOf(id));
       }
-      for (const siblings of siblingGroups.map((each) => each.filter((id) => suspicions.has(id))))
+      for (const siblings of siblingGroups.map((siblingIds) => siblingIds.filter((id) => suspicions.has(id))))
         if (siblings.length > 1) divideSuspects(siblings);
       for (const site of new Set(ids.map(siteOf))) joinSuspectGroups(site);
     },
 
-    failed(ids: readonly string[]): void {
+    requestFailed(ids: readonly string[]): void {
       if (ids.length > 1) narrowDownSuspects(ids, null);
     },
 
-    refused(ids: readonly string[], { atMs, scopeBeforeMs, scopeAtMs, namedTag }: RefusedReadRequest): string | null {
+    requestRefused(
+      ids: readonly string[],
+      { refusedAtMs, scopeReadBeforeRefusalMs, latestScopeReadMs, namedTag }: RefusedReadRequest,
+    ): string | null {
       const [singleId] = ids;
       if (ids.length > 1 || singleId === undefined) {
         narrowDownSuspects(ids, namedTag);
         return null;
       }
-      const { label = nextSuspectGroupLabel(), firstSingleMs: firstMs = null } = suspicions.get(singleId) ?? {};
-      const isSecondRefusal = firstMs !== null && atMs - firstMs >= SECOND_REFUSAL_MIN_MS;
-      const wasScopeReadBetween = firstMs !== null && scopeBeforeMs >= firstMs;
-      if (isSecondRefusal && wasScopeReadBetween && scopeAtMs >= atMs) {
+      const { label = nextSuspectGroupLabel(), firstSingleRefusalMs: firstMs = null } = suspicions.get(singleId) ?? {};
+      const isSecondRefusal = firstMs !== null && refusedAtMs - firstMs >= SECOND_REFUSAL_MIN_MS;
+      const wasScopeReadBetween = firstMs !== null && scopeReadBeforeRefusalMs >= firstMs;
+      if (isSecondRefusal && wasScopeReadBetween && latestScopeReadMs >= refusedAtMs) {
         suspicions.delete(singleId);
         return singleId;
       }
       markSiblingsLikelyClean(ids);
-      // Without a `GET me` in between, the second refusal counts as the first one.
-      const firstSingleMs = firstMs === null || (isSecondRefusal && !wasScopeReadBetween) ? atMs : firstMs;
-      suspicions.set(singleId, { label, sibling: null, firstSingleMs, lastSingleMs: atMs });
+      // Two refusals without a `GET me` between them prove nothing: the second one becomes the first one.
+      const firstSingleMs = firstMs === null || (isSecondRefusal && !wasScopeReadBetween) ? refusedAtMs : firstMs;
+      suspicions.set(singleId, {
+        label,
+        siblingGroupLabel: null,
+        firstSingleRefusalMs: firstSingleMs,
+        lastSingleRefusalMs: refusedAtMs,
+      });
       return null;
     },
 
-    forget(): void {
+    clearAll(): void {
       suspicions.clear();
       suspectSites.clear();
     },
@@ -166,8 +178,10 @@ export function findNamedTag(ids: readonly string[], failure: Failure): string |
 
 const TAG_QUARANTINE_WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
 
-export function tagQuarantineMs(times: number): number {
-  return TAG_QUARANTINE_WAITS_MS[Math.min(times, TAG_QUARANTINE_WAITS_MS.length) - 1] ?? TAG_QUARANTINE_WAITS_MS[0];
+export function tagQuarantineMs(quarantineCount: number): number {
+  return (
+    TAG_QUARANTINE_WAITS_MS[Math.min(quarantineCount, TAG_QUARANTINE_WAITS_MS.length) - 1] ?? TAG_QUARANTINE_WAITS_MS[0]
+  );
 }
 
 const SLOW_REQUEST_FACTOR = 4;
@@ -189,12 +203,12 @@ export function createSlowTagSearch() {
   }
 
   return {
-    any: () => groupLabels.size > 0,
+    hasSuspects: () => groupLabels.size > 0,
     labelOf: (id: string) => groupLabels.get(id) ?? null,
-    typicalMs: typicalLatencyMs,
-    forget: () => groupLabels.clear(),
+    typicalLatencyMs,
+    clearAll: () => groupLabels.clear(),
 
-    replied(ids: readonly string[], latencyMs: number): void {
+    recordLatency(ids: readonly string[], latencyMs: number): void {
       const isSlowRequest =
         latencyMs > Math.max(SLOW_REQUEST_MIN_MS, SLOW_REQUEST_FACTOR * typicalLatencyMs()) &&
         requestLatencies.count() >= REQUEST_LATENCIES_MIN;

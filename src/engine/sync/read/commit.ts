@@ -30,8 +30,8 @@ export interface LiveReadCommitOptions {
 }
 
 const CACHED_VALUES_MAX = 1_000;
-/** Stale values do not wait for the next transaction of other sources. */
-const WITHOUT_WAIT = AbortSignal.abort();
+/** Aborted signal: stale values are committed at once, without waiting for other sources. */
+const COMMIT_AT_ONCE = AbortSignal.abort();
 const CLOCK_SKEW_MAX_MS = 300_000;
 
 /** Commits the replies of live reads, then updates the tag schedule. */
@@ -44,7 +44,7 @@ export function createLiveReadCommit(
   const valueDocumentSet = documentSet("value", source.name);
   const quarantineDocumentSet = syncSet("quarantine", source.name);
   const leftOutTags = createLeftOutTags({ store, source: source.name, log, clock });
-  const suddenChanges = watchSuddenChanges(clock, log, (id) => schedule.watched(id) !== undefined);
+  const suddenChanges = watchSuddenChanges(clock, log, (id) => schedule.watchedTag(id) !== undefined);
   const cachedValues = new Map<string, StoredValue>();
   let lastReadTime: PollTime | null = null;
 
@@ -60,26 +60,34 @@ export function createLiveReadCommit(
   }
 
   async function prepareReplyChange(
-    requested: readonly string[],
+    requestedIds: readonly string[],
     values: ReadonlyMap<string, TagValue>,
     reply: TagReadReply,
     isClockUncertain: boolean,
     nowMs: number,
   ) {
-    const uncachedTagIds = await readUncachedValues(requested);
-    const checkedReadings = requested.flatMap((id) => {
-      const watchedTag = schedule.watched(id);
+    const uncachedValues = await readUncachedValues(requestedIds);
+    const checkedReadings = requestedIds.flatMap((id) => {
+      const watchedTag = schedule.watchedTag(id);
       const value = values.get(id);
       if (watchedTag === undefined || value === undefined) return [];
-      const before = cachedValues.get(id) ?? uncachedTagIds.get(id);
-      return [{ id, watched: watchedTag, value, before, type: judgeType(watchedTag.tag.unit, before, value) }];
+      const storedBefore = cachedValues.get(id) ?? uncachedValues.get(id);
+      return [
+        {
+          id,
+          watched: watchedTag,
+          value,
+          before: storedBefore,
+          type: judgeType(watchedTag.tag.unit, storedBefore, value),
+        },
+      ];
     });
     const readings = checkedReadings.map(
       ({ id, watched, value, before, type }): JudgedReading => ({
         ...{ id, siteId: watched.siteId, isNull: value === null },
-        turnedNull: value === null && before !== undefined && (before.value !== null || before.quality === "stale"),
-        ...{ wasKnown: value !== null && type.wasKnown, isNewType: type.isNew },
-        isTypeInDoubt: type.doubt !== null,
+        hasTurnedNull: value === null && before !== undefined && (before.value !== null || before.quality === "stale"),
+        ...{ wasTypeKnown: value !== null && type.wasTypeKnown, hasTypeChanged: type.hasTypeChanged },
+        isTypeInDoubt: type.unverifiedType !== null,
       }),
     );
     const isReplyInDoubt = isClockUncertain || haveManyTypesChanged(readings);
@@ -87,12 +95,12 @@ export function createLiveReadCommit(
       const behindGateway = value === null ? offlineGatewayOf(watched.siteId) : null;
       const isNewInterval = (emittedAt: string) =>
         schedule.isNewInterval(id, reply.receivedAtMs, Date.parse(emittedAt));
-      const valueEventContext = { source: source.name, inDoubt: isReplyInDoubt, behindGateway, isNewInterval };
+      const valueEventContext = { source: source.name, isReplyInDoubt, behindGateway, isNewInterval };
       return { id, ...buildValueEvent(watched, value, before, reply, type, valueEventContext) };
     });
-    const unreadableTagsChange = await leftOutTags.change(requested, values, reply);
+    const unreadableTagsChange = await leftOutTags.prepareChange(requestedIds, values, reply);
     // A successful request ends the quarantine of its tags, even of tags without a value.
-    const releasedTagIds = schedule.quarantined().filter((id) => requested.includes(id));
+    const releasedTagIds = schedule.quarantinedIds().filter((id) => requestedIds.includes(id));
     const change: StoreChange = {
       documents: [
         { set: valueDocumentSet, put: valueOutcomes.map(({ id, stored }) => [id, stored] as const) },
@@ -102,54 +110,54 @@ export function createLiveReadCommit(
       events: valueOutcomes.flatMap(({ event }) => event ?? []),
     };
     const onCommitted = () => {
-      unreadableTagsChange.committed();
-      for (const id of releasedTagIds) schedule.release(id);
+      unreadableTagsChange.onCommitted();
+      for (const id of releasedTagIds) schedule.endQuarantine(id);
       const countsByQuality = new Map<TagValueQuality, number>();
       for (const { id, stored, event } of valueOutcomes) {
         cacheTagValue(id, stored);
         // A second reading within an interval is not emitted, so the emitted value becomes stale as without this reading.
-        const isConfirmedForSinks = event !== null || schedule.watched(id)?.readClass.on_change === true;
+        const isConfirmedForSinks = event !== null || schedule.watchedTag(id)?.readClass.on_change === true;
         if (isConfirmedForSinks) onReadingCommitted(id, stored.quality, nowMs);
         countsByQuality.set(stored.quality, (countsByQuality.get(stored.quality) ?? 0) + 1);
       }
       for (const [quality, count] of countsByQuality) metrics.tagsRead.inc({ source: source.name, quality }, count);
-      for (const siteId of suddenChanges.committed(readings)) options.onSuddenNulls?.(siteId);
+      for (const siteId of suddenChanges.readingsCommitted(readings)) options.onSuddenNulls?.(siteId);
     };
-    return { change, committed: onCommitted };
+    return { change, onCommitted };
   }
 
   return {
     leftOut: leftOutTags,
     lastRead: (): PollTime | null => lastReadTime,
-    suddenChanges: suddenChanges.current,
+    suddenChanges: suddenChanges.openChanges,
 
-    async values(requested: readonly string[], reply: TagReadReply, hurry: AbortSignal): Promise<void> {
+    async commitReply(requestedIds: readonly string[], reply: TagReadReply, commitNow: AbortSignal): Promise<void> {
       const nowMs = clock.monotonic();
-      const values = tagValuesById(requested, reply.readings);
+      const values = tagValuesById(requestedIds, reply.readings);
       const isClockUncertain = Math.abs(options.clockSkewMs?.() ?? 0) > CLOCK_SKEW_MAX_MS;
       let onCommitted = () => {};
       const prepareChange = async () => {
-        const preparedReply = await prepareReplyChange(requested, values, reply, isClockUncertain, nowMs);
-        onCommitted = preparedReply.committed;
+        const preparedReply = await prepareReplyChange(requestedIds, values, reply, isClockUncertain, nowMs);
+        onCommitted = preparedReply.onCommitted;
         return preparedReply.change;
       };
-      await options.groupCommit.commit(source.name, prepareChange, hurry);
+      await options.groupCommit.commit(source.name, prepareChange, commitNow);
       onCommitted();
       if (values.size > 0) lastReadTime = { atMs: reply.receivedAtMs, monotonicMs: nowMs };
-      for (const id of requested) {
+      for (const id of requestedIds) {
         const value = values.get(id);
         if (value !== undefined) options.onRead?.(id, value, reply.receivedAtMs);
-        schedule.answered(id, value === undefined ? "absent" : value === null ? "null" : "value", nowMs);
+        schedule.recordReading(id, value === undefined ? "absent" : value === null ? "null" : "value", nowMs);
       }
     },
 
-    stale: (async (ids, judge) => {
-      let committed: readonly { readonly id: string; readonly stored: StoredValue }[] = [];
+    commitStaleValues: (async (ids, findStaleTag) => {
+      let committedValues: readonly { readonly id: string; readonly stored: StoredValue }[] = [];
       const prepareChange = async () => {
         const uncachedTagValues = await readUncachedValues(ids);
         const time = isoUtc(clock.now());
         const outcomes = ids.flatMap((id) => {
-          const staleTag = judge(id);
+          const staleTag = findStaleTag(id);
           const before = cachedValues.get(id) ?? uncachedTagValues.get(id);
           if (staleTag === null || before === undefined || before.value === null) return [];
           const { siteTag, reason } = staleTag;
@@ -158,21 +166,28 @@ export function createLiveReadCommit(
             { id, ...buildStaleValueEvent(siteTag, before, reason, { source: source.name, time, behindGateway }) },
           ];
         });
-        committed = outcomes;
+        committedValues = outcomes;
         const put = outcomes.map(({ id, stored }) => [id, stored] as const);
         return { documents: [{ set: valueDocumentSet, put }], events: outcomes.map(({ event }) => event) };
       };
-      await options.groupCommit.commit(source.name, prepareChange, WITHOUT_WAIT);
-      for (const { id, stored } of committed) cacheTagValue(id, stored);
-      return new Map(committed.flatMap(({ id, stored: { staleReason } }) => (staleReason ? [[id, staleReason]] : [])));
+      await options.groupCommit.commit(source.name, prepareChange, COMMIT_AT_ONCE);
+      for (const { id, stored } of committedValues) cacheTagValue(id, stored);
+      return new Map(
+        committedValues.flatMap(({ id, stored: { staleReason } }) => (staleReason ? [[id, staleReason]] : [])),
+      );
     }) satisfies CommitStaleValues,
 
     async quarantine(id: string, reason: unknown): Promise<void> {
       const previousQuarantine = await store.document<StoredTagQuarantine>(quarantineDocumentSet, id);
-      const times = (previousQuarantine?.times ?? 0) + 1;
-      const waitMs = tagQuarantineMs(times);
+      const quarantineCount = (previousQuarantine?.times ?? 0) + 1;
+      const waitMs = tagQuarantineMs(quarantineCount);
       const until = isoUtc(clock.now() + waitMs);
-      const quarantineEntry: StoredTagQuarantine = { until, reason: errorText(reason), at: isoUtc(clock.now()), times };
+      const quarantineEntry: StoredTagQuarantine = {
+        until,
+        reason: errorText(reason),
+        at: isoUtc(clock.now()),
+        times: quarantineCount,
+      };
       await store.commit({ documents: [{ set: quarantineDocumentSet, put: [[id, quarantineEntry]] }] });
       schedule.quarantine(id, clock.monotonic() + waitMs);
     },
@@ -182,11 +197,11 @@ export function createLiveReadCommit(
 /** Commits several sources in one transaction, because each transaction is a disk sync. A single source never waits. */
 export interface GroupCommit {
   /** `change` runs just before the transaction, so that it can use the results of earlier commits. */
-  commit(source: string, change: () => Promise<StoreChange>, hurry: AbortSignal): Promise<void>;
+  commit(source: string, change: () => Promise<StoreChange>, commitNow: AbortSignal): Promise<void>;
 }
 
 const COMMIT_INTERVAL_MS = 1_000;
-/** Wait before the first transaction, because sources that started together receive replies at the same time. */
+/** Wait before each transaction, so that replies of several sources that arrive together share the transaction. */
 const FIRST_WAIT_MS = 250;
 /** Replies in one transaction: 20 replies block the event loop for 28 ms, 200 replies for 140 ms. */
 const REPLIES_PER_COMMIT_MAX = 20;
@@ -194,26 +209,29 @@ const REPLIES_PER_COMMIT_MAX = 20;
 interface WaitingStoreChange {
   readonly source: string;
   readonly change: () => Promise<StoreChange>;
-  readonly hurry: AbortSignal;
-  readonly done: PromiseWithResolvers<void>;
+  readonly commitNow: AbortSignal;
+  readonly completion: PromiseWithResolvers<void>;
 }
 
 interface GroupCommitOptions {
   readonly store: Pick<Store, "commit">;
   readonly clock: Clock;
-  readonly sources: number;
+  readonly sourceCount: number;
 }
 
-export function createGroupCommit({ store, clock, sources }: GroupCommitOptions): GroupCommit {
+export function createGroupCommit({ store, clock, sourceCount }: GroupCommitOptions): GroupCommit {
   const waitingChanges: WaitingStoreChange[] = [];
   let isCommitLoopRunning = false;
   let lastCommitMs = Number.NEGATIVE_INFINITY;
 
-  async function run(): Promise<void> {
+  async function runCommitLoop(): Promise<void> {
     isCommitLoopRunning = true;
-    for (let [first] = waitingChanges; first !== undefined; [first] = waitingChanges) {
-      const waitMs = Math.max(lastCommitMs + COMMIT_INTERVAL_MS - clock.monotonic(), sources > 1 ? FIRST_WAIT_MS : 0);
-      if (waitMs > 0) await sleepFor(clock, waitMs, first.hurry);
+    for (let [firstChange] = waitingChanges; firstChange !== undefined; [firstChange] = waitingChanges) {
+      const waitMs = Math.max(
+        lastCommitMs + COMMIT_INTERVAL_MS - clock.monotonic(),
+        sourceCount > 1 ? FIRST_WAIT_MS : 0,
+      );
+      if (waitMs > 0) await sleepFor(clock, waitMs, firstChange.commitNow);
       lastCommitMs = clock.monotonic();
       while (waitingChanges.length > 0) {
         await commitStoreChanges(takeOneChangePerSource());
@@ -237,13 +255,13 @@ export function createGroupCommit({ store, clock, sources }: GroupCommitOptions)
     return takenChanges;
   }
 
-  async function commitStoreChanges(taken: readonly WaitingStoreChange[]): Promise<void> {
+  async function commitStoreChanges(changesToCommit: readonly WaitingStoreChange[]): Promise<void> {
     const preparedChanges = await Promise.all(
-      taken.map(async ({ change, done }) => {
+      changesToCommit.map(async ({ change, completion }) => {
         try {
-          return [{ done, change: await change() }];
+          return [{ done: completion, change: await change() }];
         } catch (error) {
-          done.reject(error);
+          completion.reject(error);
           return [];
         }
       }),
@@ -258,10 +276,10 @@ export function createGroupCommit({ store, clock, sources }: GroupCommitOptions)
   }
 
   return {
-    commit(source, change, hurry) {
+    commit(source, change, commitNow) {
       const commitDone = Promise.withResolvers<void>();
-      waitingChanges.push({ source, change, hurry, done: commitDone });
-      if (!isCommitLoopRunning) void run();
+      waitingChanges.push({ source, change, commitNow, completion: commitDone });
+      if (!isCommitLoopRunning) void runCommitLoop();
       return commitDone.promise;
     },
   };

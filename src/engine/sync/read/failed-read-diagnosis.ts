@@ -5,10 +5,10 @@ const FAILURES_IN_A_ROW_MAX = 3;
 /** Refusals in a row after which a control tag is read: in an idle slot, and in a slot of the bisection. */
 const REFUSALS_BEFORE_CONTROL_READ = { idle: 3, search: 6 };
 const REFUSED_CONTROL_TAGS_MAX = 3;
-/** Refusals in a row after which all tags are concerned, if there is no control tag. */
+/** Refusals in a row after which the failure counts for all tags, if no tag was read recently as a control tag. */
 const REFUSALS_WITHOUT_CONTROL_TAG = 8;
 
-const WORKING_READ_STATE = { isTrying: false, failures: 0, refusals: 0, controlsRefused: 0 };
+const WORKING_READ_STATE = { readsOnlyControlTags: false, failureCount: 0, refusalCount: 0, refusedControlCount: 0 };
 
 /**
  * Detects failures that concern all tags, by reading a control tag: a single tag that was read recently.
@@ -16,49 +16,56 @@ const WORKING_READ_STATE = { isTrying: false, failures: 0, refusals: 0, controls
  *     checking ── 3 controls refused ──► trying: one control tag at a time ──────────── any read ──► working
  *     working ── failure of token, quota or service, or 3 failures in a row ──► trying
  */
-export function createControlReads(pickControl: (tried: readonly string[]) => string | undefined) {
+export function createControlReads(pickControlTag: (triedTags: readonly string[]) => string | undefined) {
   let readState = WORKING_READ_STATE;
   let triedControlTags: readonly string[] = [];
   let controlTagsUnderWay: readonly string[] | null = null;
 
   return {
-    isTrying: () => readState.isTrying,
-    mayUse: (slot: "idle" | "search") => readState.isTrying || readState.refusals >= REFUSALS_BEFORE_CONTROL_READ[slot],
-    isUnderWay: () => controlTagsUnderWay !== null,
-    next(): readonly string[] {
+    readsOnlyControlTags: () => readState.readsOnlyControlTags,
+    mayReadInSlot: (slot: "idle" | "search") =>
+      readState.readsOnlyControlTags || readState.refusalCount >= REFUSALS_BEFORE_CONTROL_READ[slot],
+    isControlReadUnderWay: () => controlTagsUnderWay !== null,
+    nextControlTags(): readonly string[] {
       if (controlTagsUnderWay !== null) return [];
-      const untriedControlTag = pickControl(triedControlTags);
-      const controlTag = untriedControlTag ?? pickControl([]);
+      const untriedControlTag = pickControlTag(triedControlTags);
+      const controlTag = untriedControlTag ?? pickControlTag([]);
       if (controlTag === undefined) return [];
       triedControlTags = [...(untriedControlTag === undefined ? [] : triedControlTags), controlTag];
       controlTagsUnderWay = [controlTag];
       return controlTagsUnderWay;
     },
-    succeeded(): void {
+    readSucceeded(): void {
       readState = WORKING_READ_STATE;
       triedControlTags = [];
     },
-    isTrial: (group: readonly string[]) => readState.isTrying && group === controlTagsUnderWay,
-    failed(failure: Failure): boolean {
-      const failures = readState.failures + 1;
+    isControlRead: (group: readonly string[]) => readState.readsOnlyControlTags && group === controlTagsUnderWay,
+    readFailed(failure: Failure): boolean {
+      const failures = readState.failureCount + 1;
       const concernsAllTags = !mayConcernOneGateway(failure) || failures >= FAILURES_IN_A_ROW_MAX;
-      readState = { ...readState, failures, controlsRefused: 0, isTrying: concernsAllTags || readState.isTrying };
-      return readState.isTrying;
+      readState = {
+        ...readState,
+        failureCount: failures,
+        refusedControlCount: 0,
+        readsOnlyControlTags: concernsAllTags || readState.readsOnlyControlTags,
+      };
+      return readState.readsOnlyControlTags;
     },
-    refused(group: readonly string[]): boolean {
-      const refusalCount = readState.refusals + 1;
-      const refusedControlCount = readState.controlsRefused + (group === controlTagsUnderWay ? 1 : 0);
-      const isWithoutControlTag = refusalCount >= REFUSALS_WITHOUT_CONTROL_TAG && pickControl([]) === undefined;
+    readRefused(group: readonly string[]): boolean {
+      const refusalCount = readState.refusalCount + 1;
+      const refusedControlCount = readState.refusedControlCount + (group === controlTagsUnderWay ? 1 : 0);
+      const isWithoutControlTag = refusalCount >= REFUSALS_WITHOUT_CONTROL_TAG && pickControlTag([]) === undefined;
       const concernsAllTags = refusedControlCount >= REFUSED_CONTROL_TAGS_MAX || isWithoutControlTag;
-      if (concernsAllTags) readState = { ...WORKING_READ_STATE, failures: readState.failures, isTrying: true };
-      else readState = { ...readState, refusals: refusalCount, controlsRefused: refusedControlCount };
+      if (concernsAllTags)
+        readState = { ...WORKING_READ_STATE, failureCount: readState.failureCount, readsOnlyControlTags: true };
+      else readState = { ...readState, refusalCount, refusedControlCount };
       return concernsAllTags;
     },
-    returned(group: readonly string[]): void {
+    readEnded(group: readonly string[]): void {
       if (group === controlTagsUnderWay) controlTagsUnderWay = null;
     },
     restart(): void {
-      readState = { ...WORKING_READ_STATE, isTrying: readState.isTrying };
+      readState = { ...WORKING_READ_STATE, readsOnlyControlTags: readState.readsOnlyControlTags };
       controlTagsUnderWay = null;
     },
   };
@@ -73,39 +80,39 @@ interface UnansweredReadOptions {
 }
 
 /**
- * A request counts as unanswered after two slots, or after twice the latency of the last reply, if no other reply arrived:
- * after 6 s at 20 requests a minute, after 80 s while replies take 40 s.
+ * Slots and reply latencies after which a request counts as unanswered, if no other reply arrived: two slots are 6 s at
+ * 20 requests a minute; twice the last latency is 80 s while replies take 40 s. The longer time applies.
  */
 const UNANSWERED_SLOTS = 2;
 const UNANSWERED_LATENCIES = 2;
 
 /**
- * Knows the tags whose reads the service fails, refuses or does not answer. A tag that is read late because the quota is
- * used up, or because replies are slow, is not among them.
+ * Tracks the tags whose reads fail, are refused or get no reply. A tag that is read late because the quota is used up, or
+ * because replies are slow, does not count.
  */
 export function createUnansweredReads({ clock, slotMs }: UnansweredReadOptions) {
   const failedTagIds = new Set<string>();
-  const sentMs = new Map<readonly string[], number>();
+  const sentMsByGroup = new Map<readonly string[], number>();
   let lastReplyMs = Number.NEGATIVE_INFINITY;
   let lastLatencyMs = 0;
   let lastFailureMs = Number.NEGATIVE_INFINITY;
 
   return {
-    sent: (group: readonly string[]) => void sentMs.set(group, clock.monotonic()),
-    returned: (group: readonly string[]) => void sentMs.delete(group),
-    replied(group: readonly string[], latencyMs: number): void {
+    requestSent: (group: readonly string[]) => void sentMsByGroup.set(group, clock.monotonic()),
+    requestEnded: (group: readonly string[]) => void sentMsByGroup.delete(group),
+    requestReplied(group: readonly string[], latencyMs: number): void {
       lastReplyMs = clock.monotonic();
       lastLatencyMs = latencyMs;
       for (const id of group) failedTagIds.delete(id);
     },
-    failed(group: readonly string[], failure: Failure): void {
+    requestFailed(group: readonly string[], failure: Failure): void {
       if (failure instanceof Throttled && failure.scope === "allowance") return;
       lastFailureMs = clock.monotonic();
       for (const id of group) failedTagIds.add(id);
     },
-    includes(id: string): boolean {
+    isTagUnanswered(id: string): boolean {
       if (failedTagIds.has(id) || lastFailureMs > lastReplyMs) return true;
-      const oldestSentMs = Math.min(...sentMs.values());
+      const oldestSentMs = Math.min(...sentMsByGroup.values());
       const patienceMs = Math.max(UNANSWERED_SLOTS * slotMs(), UNANSWERED_LATENCIES * lastLatencyMs);
       return oldestSentMs > lastReplyMs && clock.monotonic() - oldestSentMs > patienceMs;
     },

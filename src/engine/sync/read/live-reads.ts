@@ -47,31 +47,35 @@ export function createLiveReads(options: LiveReadOptions) {
   const { source, clock, log, scope } = options;
   const readClassesChanged = createWakeup();
   /** `owedToHistory`: number of slots planned for history in which tags were read for the first time. */
-  const slotUse = { searchedAtMs: Number.NEGATIVE_INFINITY, displacedAtMs: Number.NEGATIVE_INFINITY, owedToHistory: 0 };
+  const slotUse = {
+    lastBisectionMs: Number.NEGATIVE_INFINITY,
+    lastDisplacementMs: Number.NEGATIVE_INFINITY,
+    slotsOwedToHistory: 0,
+  };
   let stopReading: () => void = () => undefined;
   const slowTags = createSlowTagSearch();
-  const tagBisection = createBisection((id) => schedule.watched(id)?.siteId);
+  const tagBisection = createBisection((id) => schedule.watchedTag(id)?.siteId);
   const schedule: TagSchedule = createTagSchedule({
-    gatewayOffline: (siteId) => options.offlineGatewayOf?.(siteId) != null,
-    sees: (siteId) => scope.sees(siteId),
-    anyIsolated: () => slowTags.any() || isBisectingTags(),
+    isGatewayOffline: (siteId) => options.offlineGatewayOf?.(siteId) != null,
+    canSeeSite: (siteId) => scope.sees(siteId),
+    hasIsolatedTags: () => slowTags.hasSuspects() || isBisectingTags(),
     isolationOf: findTagIsolation,
     wallOffsetMs: () => clock.now() - clock.monotonic(),
   });
   const readCommit = createLiveReadCommit(options, schedule, (...reading) => staleValues.readingCommitted(...reading));
   const { leftOut } = readCommit;
-  const controlReads = createControlReads((tried) => schedule.control(tried));
+  const controlReads = createControlReads((tried) => schedule.pickControlTag(tried));
   const unansweredReads = createUnansweredReads({ clock, slotMs: () => scheduleRefresh.slotMs() });
-  const isBisectingTags = () => tagBisection.any() || leftOut.anySingle();
+  const isBisectingTags = () => tagBisection.hasSuspects() || leftOut.hasSinglyReadTags();
   const staleValues: StaleValues = createStaleValues({
     ...{ source: source.name, schedule, scope, clock, log, metrics: options.metrics },
     slotMs: () => scheduleRefresh.slotMs(),
     isUnanswered: (id) =>
-      options.isServiceDown?.() === true || unansweredReads.includes(id) || leftOut.of(id) !== undefined,
+      options.isServiceDown?.() === true || unansweredReads.isTagUnanswered(id) || leftOut.get(id) !== undefined,
     refresh: () => scheduleRefresh.run(),
-    commit: readCommit.stale,
+    commit: readCommit.commitStaleValues,
   });
-  const scheduleRefresh = createScheduleRefresh(options, schedule, () => slowTags.typicalMs(), staleValues);
+  const scheduleRefresh = createScheduleRefresh(options, schedule, () => slowTags.typicalLatencyMs(), staleValues);
 
   function findTagIsolation(id: string): TagIsolation | null {
     const suspectIsolation = tagBisection.isolationOf(id);
@@ -82,77 +86,85 @@ export function createLiveReads(options: LiveReadOptions) {
   }
 
   function clearTagSuspicions(): void {
-    tagBisection.forget();
-    slowTags.forget();
+    tagBisection.clearAll();
+    slowTags.clearAll();
   }
 
   /**
    * Picks up to 20 tags: a control tag if all reads fail, tags whose interval would be exceeded, then in other slots
    * suspected, old or quarantined tags. `[]` leaves the slot to history.
    */
-  function selectTagsForSlot(eager: boolean, spacingMs: number): readonly string[] {
+  function selectTagsForSlot(isSpareSlot: boolean, spacingMs: number): readonly string[] {
     const nowMs = clock.monotonic();
-    if (controlReads.isTrying()) {
-      if (controlReads.isUnderWay()) return [];
-      const controlTags = controlReads.next();
+    if (controlReads.readsOnlyControlTags()) {
+      if (controlReads.isControlReadUnderWay()) return [];
+      const controlTags = controlReads.nextControlTags();
       if (controlTags.length > 0) return controlTags;
     }
-    const plannedTags = schedule.planned(nowMs);
+    const plannedTags = schedule.planTags(nowMs);
     const isBisectionDue =
       isBisectingTags() &&
-      nowMs - slotUse.searchedAtMs >= Math.min(BISECTION_SLOT_INTERVAL * spacingMs, BISECTION_WAIT_MAX_MS) &&
+      nowMs - slotUse.lastBisectionMs >= Math.min(BISECTION_SLOT_INTERVAL * spacingMs, BISECTION_WAIT_MAX_MS) &&
       !isPunctualTagDue(plannedTags, nowMs);
     const bisectionGroup = isBisectionDue ? selectBisectionGroup(plannedTags, nowMs) : [];
     if (bisectionGroup.length > 0) {
-      slotUse.searchedAtMs = nowMs;
+      slotUse.lastBisectionMs = nowMs;
       return bisectionGroup;
     }
-    const mayDisplace = nowMs - slotUse.displacedAtMs >= DISPLACEMENT_SLOT_INTERVAL * spacingMs;
+    const mayDisplace = nowMs - slotUse.lastDisplacementMs >= DISPLACEMENT_SLOT_INTERVAL * spacingMs;
     const groupPlanRules = { ...planRules(spacingMs), mayDisplace };
-    const due = planNextLiveRead(plannedTags, nowMs, { ...groupPlanRules, eager: false });
-    if (due.displaces === true) slotUse.displacedAtMs = nowMs;
-    if (due.group.length > 0 && due.isSearch !== true) return due.group;
+    const duePlan = planNextLiveRead(plannedTags, nowMs, { ...groupPlanRules, isSpareSlot: false });
+    if (duePlan.displacesDueTags === true) slotUse.lastDisplacementMs = nowMs;
+    if (duePlan.group.length > 0 && duePlan.isBisection !== true) return duePlan.group;
     // Read a control tag before bisecting, because bisection would never end if all tags are refused.
-    const controlTags = controlReads.mayUse(due.isSearch === true ? "search" : "idle") ? controlReads.next() : [];
+    const controlTags = controlReads.mayReadInSlot(duePlan.isBisection === true ? "search" : "idle")
+      ? controlReads.nextControlTags()
+      : [];
     if (controlTags.length > 0) return controlTags;
-    if (due.group.length > 0) return due.group;
-    const { group } = eager ? planNextLiveRead(plannedTags, nowMs, { ...groupPlanRules, eager }) : { group: [] };
+    if (duePlan.group.length > 0) return duePlan.group;
+    const { group } = isSpareSlot
+      ? planNextLiveRead(plannedTags, nowMs, { ...groupPlanRules, isSpareSlot })
+      : { group: [] };
     if (group.length > 0) return group;
-    const quarantinedTag = schedule.nextProbe(nowMs);
+    const quarantinedTag = schedule.nextQuarantineRetry(nowMs);
     return quarantinedTag === undefined ? [] : [quarantinedTag];
   }
 
-  const planRules = (slotMs: number) => ({ slotMs, size: TAGS_PER_REQUEST, leadMs: scheduleRefresh.replyMs(slotMs) });
+  const planRules = (slotMs: number) => ({
+    slotMs,
+    tagsPerRequest: TAGS_PER_REQUEST,
+    expectedReplyMs: scheduleRefresh.expectedReplyMs(slotMs),
+  });
 
-  /** Time until a tag may become due; at the beginning of its last slot, so that values are one interval apart. */
-  function msUntilNextChoice(eager: boolean, spacingMs: number): number {
+  /** Milliseconds until the next tag may become due, which is at the beginning of the last slot of its interval. */
+  function msUntilNextChoice(isSpareSlot: boolean, spacingMs: number): number {
     if (schedule.size() === 0) return Math.min(spacingMs, EMPTY_WAIT_MS);
     const nowMs = clock.monotonic();
-    return msUntilNextDue(schedule.planned(nowMs), nowMs, { ...planRules(spacingMs), eager });
+    return msUntilNextDue(schedule.planTags(nowMs), nowMs, { ...planRules(spacingMs), isSpareSlot });
   }
 
   /** History gets its planned share of the slots while tags are read for the first time, which may take 15 minutes. */
   function leavesSlotToHistory(group: readonly string[]): boolean {
-    if (!group.every((id) => schedule.known(id)?.lastMs === null)) return false;
+    if (!group.every((id) => schedule.tagState(id)?.lastMs === null)) return false;
     const historyShare = 1 - scheduleRefresh.quotaShare();
-    slotUse.owedToHistory += historyShare / (1 - historyShare);
-    if (slotUse.owedToHistory < 1) return false;
-    slotUse.owedToHistory -= 1;
+    slotUse.slotsOwedToHistory += historyShare / (1 - historyShare);
+    if (slotUse.slotsOwedToHistory < 1) return false;
+    slotUse.slotsOwedToHistory -= 1;
     return true;
   }
 
   async function readTagsOnce(
     lane: QueueLane,
-    begun: () => void,
+    onRequestStarted: () => void,
     signal: AbortSignal,
-    { draining, well }: FollowerRun,
+    { draining, reportSuccess }: FollowerRun,
   ) {
     let group: readonly string[] = [];
     let requestStartedAtMs = 0;
     const releaseRequestedTags = () => {
-      controlReads.returned(group);
-      unansweredReads.returned(group);
-      schedule.returned(group);
+      controlReads.readEnded(group);
+      unansweredReads.requestEnded(group);
+      schedule.requestEnded(group);
     };
     const chooseTagsForRequest = () => {
       releaseRequestedTags();
@@ -161,19 +173,19 @@ export function createLiveReads(options: LiveReadOptions) {
       if (group.length > 0 && lane === "live" && leavesSlotToHistory(group)) group = [];
       if (group.length === 0) return { passMs: msUntilNextChoice(lane === "spare", spacingMs) };
       requestStartedAtMs = clock.monotonic();
-      schedule.sent(group, requestStartedAtMs);
-      unansweredReads.sent(group);
-      begun();
+      schedule.requestSent(group, requestStartedAtMs);
+      unansweredReads.requestSent(group);
+      onRequestStarted();
       return { ask: group };
     };
     try {
       const reply = await source.read(chooseTagsForRequest, lane, signal);
-      slowTags.replied(group, reply.latencyMs);
-      unansweredReads.replied(group, reply.latencyMs);
-      await readCommit.values(group, reply, draining);
-      tagBisection.cleared(group);
-      controlReads.succeeded();
-      well();
+      slowTags.recordLatency(group, reply.latencyMs);
+      unansweredReads.requestReplied(group, reply.latencyMs);
+      await readCommit.commitReply(group, reply, draining);
+      tagBisection.requestSucceeded(group);
+      controlReads.readSucceeded();
+      reportSuccess();
     } catch (error) {
       signal.throwIfAborted();
       await settleFailure(group, requestStartedAtMs, asFailure(error), signal);
@@ -185,39 +197,46 @@ export function createLiveReads(options: LiveReadOptions) {
   /** Throws the failure if it concerns all tags, not only the requested tags. */
   async function settleFailure(group: readonly string[], startedAtMs: number, failure: Failure, signal: AbortSignal) {
     if (failure instanceof LocalFailure) throw failure;
-    unansweredReads.failed(group, failure);
+    unansweredReads.requestFailed(group, failure);
     const atMs = clock.monotonic();
     const refusalKind = classifyRefusal(failure);
     if (refusalKind === null || group.length === 0) {
       if (mayConcernOneGateway(failure)) {
-        if (controlReads.isTrial(group)) clearTagSuspicions();
+        if (controlReads.isControlRead(group)) clearTagSuspicions();
         else {
-          schedule.failed(group, atMs);
-          tagBisection.failed(group);
-          if (atMs - startedAtMs > SLOW_TAG_SUSPICION_MIN_MS) slowTags.replied(group, Number.POSITIVE_INFINITY);
+          schedule.requestFailed(group, atMs);
+          tagBisection.requestFailed(group);
+          if (atMs - startedAtMs > SLOW_TAG_SUSPICION_MIN_MS) slowTags.recordLatency(group, Number.POSITIVE_INFINITY);
         }
       }
-      if (controlReads.failed(failure)) throw failure;
+      if (controlReads.readFailed(failure)) throw failure;
       log.warn({ err: failure }, "a live read failed");
       return;
     }
-    const siteIds = new Set(group.flatMap((id) => schedule.watched(id)?.siteId ?? []));
+    const siteIds = new Set(group.flatMap((id) => schedule.watchedTag(id)?.siteId ?? []));
     const scopeBeforeMs = scope.respondedAtMs();
-    const why = await scope.explain({ siteIds, ability: READ_TAGS_ABILITY, atMs }, signal);
-    if (why === "site") return;
-    if (why === "ability") throw failure;
-    if (refusalKind === "invalid") log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
-    if (controlReads.refused(group)) {
-      tagBisection.forget();
+    const refusalCause = await scope.explain({ siteIds, ability: READ_TAGS_ABILITY, atMs }, signal);
+    if (refusalCause === "site") return;
+    if (refusalCause === "ability") throw failure;
+    if (refusalKind === "invalid")
+      log.error({ tags: group.length, err: failure }, "the service rejected a read request as invalid");
+    if (controlReads.readRefused(group)) {
+      tagBisection.clearAll();
       throw failure;
     }
     const namedTag = findNamedTag(group, failure);
-    const provenTag = tagBisection.refused(group, { atMs, scopeBeforeMs, scopeAtMs: scope.respondedAtMs(), namedTag });
-    const [only = null] = group.length === 1 && why === "unexplained" ? group : [];
-    const refusedTag = provenTag ?? (only !== null && schedule.quarantined().includes(only) ? only : null);
+    const provenTag = tagBisection.requestRefused(group, {
+      refusedAtMs: atMs,
+      scopeReadBeforeRefusalMs: scopeBeforeMs,
+      latestScopeReadMs: scope.respondedAtMs(),
+      namedTag,
+    });
+    const [singleTagId = null] = group.length === 1 && refusalCause === "unexplained" ? group : [];
+    const refusedTag =
+      provenTag ?? (singleTagId !== null && schedule.quarantinedIds().includes(singleTagId) ? singleTagId : null);
     if (refusedTag === null) return;
     await readCommit.quarantine(refusedTag, failure);
-    log.warn({ tag: refusedTag, err: failure }, "a tag that cannot be read is set aside");
+    log.warn({ tag: refusedTag, err: failure }, "the service refuses to read a tag: it is quarantined");
   }
 
   async function followLiveReads(run: FollowerRun): Promise<void> {
@@ -235,12 +254,12 @@ export function createLiveReads(options: LiveReadOptions) {
       (lane) => (begun: () => void, signal: AbortSignal) => readTagsOnce(lane, begun, signal, run),
     );
     await keepRequestsWaiting(requestLoops, {
-      maxUnderWay: () => LIVE_READ_REQUESTS_MAX[controlReads.isTrying() ? "trying" : "working"],
+      maxUnderWay: () => LIVE_READ_REQUESTS_MAX[controlReads.readsOnlyControlTags() ? "trying" : "working"],
       draining: AbortSignal.any([draining, noReadClassesLeft.signal]),
       forced,
       lookups: {
-        ...{ clock, wakeup: readClassesChanged, turn: scheduleRefresh.ifDue },
-        fault: (error) => log.warn({ err: error }, "the tags to be read could not be looked up"),
+        ...{ clock, wakeup: readClassesChanged, turn: scheduleRefresh.refreshIfDue },
+        fault: (error) => log.warn({ err: error }, "the tag schedule could not be refreshed"),
       },
     });
   }
@@ -248,14 +267,14 @@ export function createLiveReads(options: LiveReadOptions) {
   return {
     ...({ name: "live", ability: READ_TAGS_ABILITY, follow: followLiveReads } satisfies Follower),
     status: () => ({
-      quarantined: schedule.quarantined(),
+      quarantined: schedule.quarantinedIds(),
       overload: scheduleRefresh.overload(),
       freshness: schedule.freshness(clock.monotonic()),
     }),
     lastRead: readCommit.lastRead,
     /** Emits stale values until the signal aborts, also while no tag can be read. */
     watchStaleValues: staleValues.run,
-    leftOut: leftOut.all,
+    leftOut: leftOut.getAll,
     suddenChanges: readCommit.suddenChanges,
     showFreshness: scheduleRefresh.showFreshnessIfDue,
     change(classes: ReadConfig): void {
@@ -265,34 +284,34 @@ export function createLiveReads(options: LiveReadOptions) {
       if (classes.length === 0) stopReading();
     },
     known(id: string): LiveReadTagState | undefined {
-      const tagState = schedule.known(id);
-      return tagState && { ...tagState, isolation: findTagIsolation(id)?.label ?? null, leftOut: leftOut.of(id) };
+      const tagState = schedule.tagState(id);
+      return tagState && { ...tagState, isolation: findTagIsolation(id)?.label ?? null, leftOut: leftOut.get(id) };
     },
   };
 }
 
-/** True if a punctual tag has reached half of its interval: its request may clear the suspected site. */
-function isPunctualTagDue({ isolated, underWay, lastMs, intervalMs }: PlannedTags, nowMs: number): boolean {
+/** True if a tag with timing `punctual` has reached half of its interval: its request may clear the suspected site. */
+function isPunctualTagDue({ isolated, isUnderWay, ageStartMs, intervalMs }: PlannedTags, nowMs: number): boolean {
   for (const [row, { timing }] of isolated) {
-    if (timing !== "punctual" || underWay[row] === 1) continue;
-    if (nowMs - (lastMs[row] as number) >= (intervalMs[row] as number) / 2) return true;
+    if (timing !== "punctual" || isUnderWay[row] === 1) continue;
+    if (nowMs - (ageStartMs[row] as number) >= (intervalMs[row] as number) / 2) return true;
   }
   return false;
 }
 
-function selectBisectionGroup({ ids, isolated, underWay, lastMs, intervalMs }: PlannedTags, nowMs: number) {
-  const ageOf = (row: number) => (nowMs - (lastMs[row] as number)) / (intervalMs[row] as number);
-  const idleRows = [...isolated].filter(([row]) => underWay[row] !== 1);
+function selectBisectionGroup({ ids, isolated, isUnderWay, ageStartMs, intervalMs }: PlannedTags, nowMs: number) {
+  const ageOf = (row: number) => (nowMs - (ageStartMs[row] as number)) / (intervalMs[row] as number);
+  const idleRows = [...isolated].filter(([row]) => isUnderWay[row] !== 1);
   // Prefer tags that are suspected only because of their site: one success clears the complete site.
   const labelRank = (label: string) => (label.startsWith("site ") ? 0 : 1);
-  const [first] = idleRows
+  const [firstIsolatedTag] = idleRows
     .filter(([row, { timing }]) => timing === "patient" && ageOf(row) >= 1)
     .toSorted(
-      ([a, one], [b, other]) =>
-        labelRank(one.label) - labelRank(other.label) ||
-        one.siteRequestedMs - other.siteRequestedMs ||
+      ([a, siteA], [b, siteB]) =>
+        labelRank(siteA.label) - labelRank(siteB.label) ||
+        siteA.siteRequestedMs - siteB.siteRequestedMs ||
         ageOf(b) - ageOf(a),
     );
-  const group = idleRows.filter(([, { label }]) => label === first?.[1].label).slice(0, TAGS_PER_REQUEST);
+  const group = idleRows.filter(([, { label }]) => label === firstIsolatedTag?.[1].label).slice(0, TAGS_PER_REQUEST);
   return group.map(([row]) => ids[row] as string);
 }

@@ -12,7 +12,7 @@ import type { TagSchedule } from "./tag-schedule.ts";
 
 export interface RefreshOptions extends Pick<LiveReadCommitOptions, "source" | "store" | "clock" | "log" | "metrics"> {
   readonly classes: ReadConfig;
-  readonly demand: HistoryDemand;
+  readonly historyDemand: HistoryDemand;
   readonly isFirstInventory?: () => boolean;
 }
 
@@ -25,14 +25,14 @@ const INVENTORY_GROWTH_FACTOR = 1.25;
 export function createScheduleRefresh(
   options: RefreshOptions,
   schedule: TagSchedule,
-  typicalMs: () => number,
-  staleValues: Pick<StaleValues, "watch" | "intervalsChanged">,
+  typicalLatencyMs: () => number,
+  staleValues: Pick<StaleValues, "setTags" | "intervalsChanged">,
 ) {
-  const { source, store, clock, log, metrics, demand } = options;
+  const { source, store, clock, log, metrics, historyDemand } = options;
   let { classes } = options;
   let findReadClass = createClassFinder(classes);
   /** Inventory versions that the schedule contains (null: select tags again) and that the last check found. */
-  const inventory = { scheduled: null as string | null, checked: null as string | null, tags: 0 };
+  const inventory = { scheduledVersions: null as string | null, checkedVersions: null as string | null, tagCount: 0 };
   let scheduleRefreshedAtMs = Number.NEGATIVE_INFINITY;
   let overload: QuotaOverload | null = null;
   let loggedStretchFactor = 1;
@@ -40,13 +40,13 @@ export function createScheduleRefresh(
 
   function findReadQuotaBucket() {
     const { buckets } = source.quota();
-    return buckets.find((each) => each.name.includes("read")) ?? buckets[0];
+    return buckets.find((bucket) => bucket.name.includes("read")) ?? buckets[0];
   }
   const pacedSlotMs = () => 60_000 / Math.max(1, findReadQuotaBucket()?.pacedPerMinute ?? 20);
   const sustainedSlotMs = () => 60_000 / Math.max(1, findReadQuotaBucket()?.lastingPerMinute ?? 20);
   const quotaShare = () =>
-    liveQuotaShare(60_000 / sustainedSlotMs(), demand.followingPerMinute(), source.quota().buckets.length === 1);
-  const expectedReplyMs = (spacingMs: number) => Math.min(spacingMs, typicalMs());
+    liveQuotaShare(60_000 / sustainedSlotMs(), historyDemand.requestsPerMinute(), source.quota().buckets.length === 1);
+  const expectedReplyMs = (spacingMs: number) => Math.min(spacingMs, typicalLatencyMs());
 
   const oneRefresh = serialRunner();
   const run = () => oneRefresh(refreshSchedule);
@@ -55,13 +55,18 @@ export function createScheduleRefresh(
     await selectWatchedTags();
     await yieldIfManyObjects(schedule.size());
     if (clock.monotonic() - scheduleRefreshedAtMs >= SCHEDULE_REFRESH_INTERVAL_MS - EMPTY_WAIT_MS) {
-      schedule.startMinute();
+      schedule.startFreshnessMinute();
       scheduleRefreshedAtMs = clock.monotonic();
     }
-    overload = schedule.stretch(sustainedSlotMs(), TAGS_PER_REQUEST, quotaShare(), expectedReplyMs(pacedSlotMs()));
-    const promisedMs = (each: ReadConfig[number]) =>
-      each.every * (overload?.factors.get(each.name) ?? 1) + pacedSlotMs();
-    staleValues.intervalsChanged(new Map(classes.map((each) => [each.name, promisedMs(each)])));
+    overload = schedule.updateStretchFactors(
+      sustainedSlotMs(),
+      TAGS_PER_REQUEST,
+      quotaShare(),
+      expectedReplyMs(pacedSlotMs()),
+    );
+    const promisedMs = (readClass: ReadConfig[number]) =>
+      readClass.every * (overload?.factors.get(readClass.name) ?? 1) + pacedSlotMs();
+    staleValues.intervalsChanged(new Map(classes.map((readClass) => [readClass.name, promisedMs(readClass)])));
     if (options.isFirstInventory?.() !== true) logOverload(overload);
     await yieldIfManyObjects(schedule.size());
     setFreshnessMetrics();
@@ -69,13 +74,13 @@ export function createScheduleRefresh(
 
   async function refreshScheduleIfDue(): Promise<number> {
     const currentInventoryVersions = await readInventoryVersions();
-    const isInventoryGrowing = currentInventoryVersions !== inventory.checked;
-    inventory.checked = currentInventoryVersions;
+    const isInventoryGrowing = currentInventoryVersions !== inventory.checkedVersions;
+    inventory.checkedVersions = currentInventoryVersions;
     const msUntilRefresh = () => scheduleRefreshedAtMs + SCHEDULE_REFRESH_INTERVAL_MS - clock.monotonic();
-    if (schedule.size() === 0 || inventory.scheduled === null || msUntilRefresh() <= EMPTY_WAIT_MS) await run();
-    else if (currentInventoryVersions !== inventory.scheduled) {
+    if (schedule.size() === 0 || inventory.scheduledVersions === null || msUntilRefresh() <= EMPTY_WAIT_MS) await run();
+    else if (currentInventoryVersions !== inventory.scheduledVersions) {
       const { size } = await store.documents<unknown>(documentSet("tag", source.name));
-      if (size >= INVENTORY_GROWTH_FACTOR * inventory.tags) await run();
+      if (size >= INVENTORY_GROWTH_FACTOR * inventory.tagCount) await run();
     }
     return schedule.size() === 0 || isInventoryGrowing ? EMPTY_WAIT_MS : Math.max(EMPTY_WAIT_MS, msUntilRefresh());
   }
@@ -87,7 +92,7 @@ export function createScheduleRefresh(
 
   async function selectWatchedTags(): Promise<void> {
     const currentInventoryVersions = await readInventoryVersions();
-    if (currentInventoryVersions === inventory.scheduled) return;
+    if (currentInventoryVersions === inventory.scheduledVersions) return;
     const findReadClassBefore = findReadClass;
     const [tags, values, quarantines] = await Promise.all([
       loadRequestableTags(store, source.name),
@@ -104,17 +109,17 @@ export function createScheduleRefresh(
     const monotonicOffsetMs = nowMs - clock.now();
     const wallTimeToMonotonicMs = (time: string) => Date.parse(time) + monotonicOffsetMs;
     const storedReads = { values, quarantines, nowMs, toMonotonic: wallTimeToMonotonicMs };
-    schedule.watch(watchedTags, storedReads);
-    staleValues.watch(tags, storedReads);
-    inventory.tags = tags.length;
+    schedule.setWatchedTags(watchedTags, storedReads);
+    staleValues.setTags(tags, storedReads);
+    inventory.tagCount = tags.length;
     // The read classes may have changed while the documents were loaded.
-    inventory.scheduled = findReadClassBefore === findReadClass ? currentInventoryVersions : null;
+    inventory.scheduledVersions = findReadClassBefore === findReadClass ? currentInventoryVersions : null;
   }
 
   function setFreshnessMetrics(): void {
     const currentFreshness = schedule.freshness(clock.monotonic());
     for (const className of shownFreshness.classes) {
-      const classFreshness = currentFreshness.find((each) => each.name === className);
+      const classFreshness = currentFreshness.find((freshness) => freshness.name === className);
       if (classFreshness === undefined) metrics.freshnessPromised.remove({ source: source.name, class: className });
       if ((classFreshness?.achievedMs ?? null) === null)
         metrics.freshnessAchieved.remove({ source: source.name, class: className });
@@ -128,7 +133,7 @@ export function createScheduleRefresh(
   }
 
   /** Logs an overload once when it begins or changes by a fifth, and once when it ends. */
-  function logOverload({ demand: needed, factors }: QuotaOverload): void {
+  function logOverload({ demand: neededRequestsPerSlot, factors }: QuotaOverload): void {
     const stretchFactor = Math.max(1, ...factors.values());
     const isOverloadUnchanged =
       loggedStretchFactor === 1
@@ -136,15 +141,15 @@ export function createScheduleRefresh(
         : stretchFactor !== 1 && Math.abs(stretchFactor / loggedStretchFactor - 1) <= 0.2;
     if (isOverloadUnchanged) return;
     loggedStretchFactor = stretchFactor;
-    if (stretchFactor === 1) log.info({ demand: needed }, "the live reads fit into the quota again");
+    if (stretchFactor === 1) log.info({ demand: neededRequestsPerSlot }, "the live reads fit into the quota again");
     else {
-      const logFields = { demand: needed, factors: Object.fromEntries(factors) };
-      log.warn(logFields, "the live reads ask for more than the quota: intervals are stretched");
+      const logFields = { demand: neededRequestsPerSlot, factors: Object.fromEntries(factors) };
+      log.warn(logFields, "the live reads need more requests than the quota: intervals are extended");
     }
   }
 
   return {
-    ...{ run, ifDue: refreshScheduleIfDue, slotMs: pacedSlotMs, replyMs: expectedReplyMs, quotaShare },
+    ...{ run, refreshIfDue: refreshScheduleIfDue, slotMs: pacedSlotMs, expectedReplyMs, quotaShare },
     overload: () => overload,
     hasClasses: () => classes.length > 0,
     showFreshnessIfDue(): void {
@@ -153,7 +158,7 @@ export function createScheduleRefresh(
     changeClasses(next: ReadConfig): void {
       classes = next;
       findReadClass = createClassFinder(next);
-      inventory.scheduled = null;
+      inventory.scheduledVersions = null;
     },
   };
 }

@@ -18,12 +18,12 @@ export interface StaleTag {
 /** Stores stale values and emits their events in one transaction. Returns the ids that it stored. */
 export type CommitStaleValues = (
   ids: readonly string[],
-  judge: (id: string) => StaleTag | null,
+  findStaleTag: (id: string) => StaleTag | null,
 ) => Promise<ReadonlyMap<string, StaleReason>>;
 
 export interface StaleValueOptions {
   readonly source: string;
-  readonly schedule: Pick<TagSchedule, "known" | "watched">;
+  readonly schedule: Pick<TagSchedule, "tagState" | "watchedTag">;
   readonly scope: Pick<TokenScope, "hasAbility" | "changes">;
   readonly clock: Clock;
   readonly log: Pick<Log, "warn">;
@@ -40,15 +40,15 @@ export interface StaleValueOptions {
 interface TrackedValue {
   /** Monotonic time of the last reading that was good or uncertain; null after a bad one. */
   readMs: number | null;
-  bucket: number;
+  dueBucket: number;
 }
 
 const READ_TAGS_ABILITY = "read:tags";
 /** Width of a bucket of due times: a value becomes stale up to one second after its due time. */
 const DUE_BUCKET_MS = 1_000;
-/** While a backfill uses every slot, a reading comes up to 1.7 slots late. */
+/** Request slots by which a reading may be late: 1.7 were measured while a backfill used every slot. */
 const LATE_SLOTS_MAX = 2;
-/** A stored value with a time further in the future has an unknown age, so the value is stale at the start. */
+/** Maximum time of a stored value in the future. Beyond it the age is unknown, so the value is stale at the start. */
 const CLOCK_CORRECTION_MAX_MS = 60_000;
 const STALE_VALUES_PER_COMMIT = 250;
 const STALE_REASONS = Object.keys({
@@ -76,48 +76,48 @@ export function createStaleValues(options: StaleValueOptions) {
   const dueBuckets = new Map<number, string[]>();
   const overdueIds = new Set<string>();
   let nextBucket = bucketAt(clock.monotonic());
-  let bucketPromisesMs: ReadonlyMap<string, number> = new Map();
+  let bucketPromisedMs: ReadonlyMap<string, number> = new Map();
   let areBucketsComplete = false;
   /** False after a change of the selected tags or of the token's scope. */
-  let areTagsChecked = false;
+  let isTagAccessChecked = false;
   let sleepsUntilBucket = 0;
-  /** Number of changes of the read classes, and the number that the selected tags take into account. */
-  const classChanges = { all: 1, followed: 0 };
+  /** `count`: changes of the read classes until now. `appliedCount`: changes that the selected tags already include. */
+  const classChanges = { count: 1, appliedCount: 0 };
   const dueTimesChanged = createWakeup();
 
   function dueMsOf(id: string, readMs: number, slotMs = options.slotMs()): number {
-    const tag = schedule.known(id);
+    const tag = schedule.tagState(id);
     return tag === undefined ? readMs : readMs + tag.stretchedMs + LATE_SLOTS_MAX * slotMs;
   }
 
-  function putIntoBucket(id: string, tracked: TrackedValue, readMs: number, slotMs?: number): void {
-    tracked.bucket = Math.max(nextBucket, Math.ceil(dueMsOf(id, readMs, slotMs) / DUE_BUCKET_MS));
-    const bucketIds = dueBuckets.get(tracked.bucket);
-    if (bucketIds === undefined) dueBuckets.set(tracked.bucket, [id]);
+  function putIntoBucket(id: string, trackedValue: TrackedValue, readMs: number, slotMs?: number): void {
+    trackedValue.dueBucket = Math.max(nextBucket, Math.ceil(dueMsOf(id, readMs, slotMs) / DUE_BUCKET_MS));
+    const bucketIds = dueBuckets.get(trackedValue.dueBucket);
+    if (bucketIds === undefined) dueBuckets.set(trackedValue.dueBucket, [id]);
     else bucketIds.push(id);
-    if (tracked.bucket < sleepsUntilBucket) dueTimesChanged.wakeUp();
+    if (trackedValue.dueBucket < sleepsUntilBucket) dueTimesChanged.wakeUp();
   }
 
   /** Reason why the tag cannot be read, which makes its value stale at once; null while it may be read. */
-  function reasonAtOnce(id: string): StaleReason | null {
-    const tag = schedule.known(id);
+  function findNoAccessReason(id: string): StaleReason | null {
+    const tag = schedule.tagState(id);
     if (tag === undefined) return "not-scheduled";
     if (!tag.inSight) return "out-of-scope";
     return scope.hasAbility(READ_TAGS_ABILITY) ? null : "no-ability";
   }
 
   function reasonOfOldValue(id: string): StaleReason {
-    const tag = schedule.known(id);
+    const tag = schedule.tagState(id);
     if (tag !== undefined && tag.quarantinedUntilMs !== null) return "quarantined";
     if (tag?.gatewayOffline === true) return "gateway-offline";
     return options.isUnanswered(id) ? "source-unavailable" : "not-scheduled";
   }
 
-  function judgeTag(id: string): StaleTag | null {
+  function findStaleTag(id: string): StaleTag | null {
     const readMs = trackedValues.get(id)?.readMs ?? null;
-    const siteTag = schedule.watched(id) ?? unscheduledTags.get(id);
+    const siteTag = schedule.watchedTag(id) ?? unscheduledTags.get(id);
     if (readMs === null || siteTag === undefined) return null;
-    const immediateReason = reasonAtOnce(id);
+    const immediateReason = findNoAccessReason(id);
     if (immediateReason !== null) return { siteTag, reason: immediateReason };
     return dueMsOf(id, readMs) > clock.monotonic() ? null : { siteTag, reason: reasonOfOldValue(id) };
   }
@@ -128,16 +128,16 @@ export function createStaleValues(options: StaleValueOptions) {
     const dueIds: string[] = [];
     for (; nextBucket <= bucketAt(nowMs) && dueBuckets.size > 0; nextBucket += 1) {
       const bucketIds = dueBuckets.get(nextBucket) ?? [];
-      dueIds.push(...bucketIds.filter((id) => trackedValues.get(id)?.bucket === nextBucket));
+      dueIds.push(...bucketIds.filter((id) => trackedValues.get(id)?.dueBucket === nextBucket));
       dueBuckets.delete(nextBucket);
     }
     nextBucket = Math.max(nextBucket, bucketAt(nowMs) + 1);
     const slotMs = options.slotMs();
     for (const id of dueIds) {
-      const tracked = trackedValues.get(id);
-      if (tracked === undefined || tracked.readMs === null) trackedValues.delete(id);
-      else if (dueMsOf(id, tracked.readMs, slotMs) <= nowMs) overdueIds.add(id);
-      else putIntoBucket(id, tracked, tracked.readMs, slotMs);
+      const trackedValue = trackedValues.get(id);
+      if (trackedValue === undefined || trackedValue.readMs === null) trackedValues.delete(id);
+      else if (dueMsOf(id, trackedValue.readMs, slotMs) <= nowMs) overdueIds.add(id);
+      else putIntoBucket(id, trackedValue, trackedValue.readMs, slotMs);
     }
   }
 
@@ -150,65 +150,66 @@ export function createStaleValues(options: StaleValueOptions) {
 
   async function findTagsWithoutAccess(): Promise<void> {
     await yieldIfManyObjects(trackedValues.size);
-    for (const [id, { readMs }] of trackedValues) if (readMs !== null && reasonAtOnce(id) !== null) overdueIds.add(id);
+    for (const [id, { readMs }] of trackedValues)
+      if (readMs !== null && findNoAccessReason(id) !== null) overdueIds.add(id);
   }
 
-  async function commitPart(ids: readonly string[]): Promise<void> {
-    const stored = await options.commit(ids, judgeTag);
+  async function commitBatch(ids: readonly string[]): Promise<void> {
+    const stored = await options.commit(ids, findStaleTag);
     for (const id of ids) {
       overdueIds.delete(id);
       const reason = stored.get(id);
-      const tracked = trackedValues.get(id);
+      const trackedValue = trackedValues.get(id);
       if (reason !== undefined) {
         trackedValues.delete(id);
         staleReasons.set(id, reason);
-      } else if (tracked !== undefined && tracked.readMs !== null && judgeTag(id) === null)
-        // The tag was read while its part waited for the transaction.
-        putIntoBucket(id, tracked, tracked.readMs);
+      } else if (trackedValue !== undefined && trackedValue.readMs !== null && findStaleTag(id) === null)
+        // The tag was read while its batch waited for the transaction.
+        putIntoBucket(id, trackedValue, trackedValue.readMs);
       else trackedValues.delete(id);
     }
   }
 
   async function emitStaleValues(): Promise<number> {
     sleepsUntilBucket = 0;
-    if (!areTagsChecked) {
-      areTagsChecked = true;
+    if (!isTagAccessChecked) {
+      isTagAccessChecked = true;
       await findTagsWithoutAccess();
     }
     emptyDueBuckets();
     if (overdueIds.size > 0) {
       const ids = [...overdueIds];
-      const parts = Array.from({ length: Math.ceil(ids.length / STALE_VALUES_PER_COMMIT) }, (_, part) =>
-        ids.slice(part * STALE_VALUES_PER_COMMIT, (part + 1) * STALE_VALUES_PER_COMMIT),
+      const batches = Array.from({ length: Math.ceil(ids.length / STALE_VALUES_PER_COMMIT) }, (_, batchIndex) =>
+        ids.slice(batchIndex * STALE_VALUES_PER_COMMIT, (batchIndex + 1) * STALE_VALUES_PER_COMMIT),
       );
-      const outcomes = await Promise.allSettled(parts.map((part) => commitPart(part)));
-      showCounts();
+      const outcomes = await Promise.allSettled(batches.map((batchIds) => commitBatch(batchIds)));
+      setStaleMetrics();
       const failedOutcome = outcomes.find((outcome) => outcome.status === "rejected");
       if (failedOutcome !== undefined) throw failedOutcome.reason;
     }
-    const inMs = nextDueInMs();
-    sleepsUntilBucket = bucketAt(clock.monotonic() + inMs);
-    return Math.max(0, inMs);
+    const dueInMs = nextDueInMs();
+    sleepsUntilBucket = bucketAt(clock.monotonic() + dueInMs);
+    return Math.max(0, dueInMs);
   }
 
-  function showCounts(): void {
+  function setStaleMetrics(): void {
     const counts = new Map<StaleReason, number>();
     for (const reason of staleReasons.values()) counts.set(reason, (counts.get(reason) ?? 0) + 1);
     for (const reason of STALE_REASONS) metrics.tagsStale.set({ source, reason }, counts.get(reason) ?? 0);
   }
 
-  function fillBucketsAgain(): void {
+  function rebuildBuckets(): void {
     areBucketsComplete = true;
     dueBuckets.clear();
     const slotMs = options.slotMs();
-    for (const [id, tracked] of trackedValues)
-      if (tracked.readMs === null) trackedValues.delete(id);
-      else if (!overdueIds.has(id)) putIntoBucket(id, tracked, tracked.readMs, slotMs);
+    for (const [id, trackedValue] of trackedValues)
+      if (trackedValue.readMs === null) trackedValues.delete(id);
+      else if (!overdueIds.has(id)) putIntoBucket(id, trackedValue, trackedValue.readMs, slotMs);
   }
 
   return {
     /** Takes over the tags after the schedule. `tags`: all tags of the inventory, also those that no class selects. */
-    watch(tags: readonly SiteTag[], stored: StoredTagReads): void {
+    setTags(tags: readonly SiteTag[], stored: StoredTagReads): void {
       const nextTrackedValues: typeof trackedValues = new Map();
       const nextStaleReasons: typeof staleReasons = new Map();
       const nextUnscheduledTags: typeof unscheduledTags = new Map();
@@ -216,37 +217,37 @@ export function createStaleValues(options: StaleValueOptions) {
         const { id } = siteTag.tag;
         const storedValue = stored.values.get(id);
         if (storedValue === undefined) continue;
-        if (schedule.watched(id) === undefined) nextUnscheduledTags.set(id, siteTag);
-        const tracked = trackedValues.get(id);
-        const staleReason = staleReasons.get(id) ?? (tracked === undefined ? storedValue.staleReason : undefined);
-        if (tracked !== undefined) nextTrackedValues.set(id, tracked);
+        if (schedule.watchedTag(id) === undefined) nextUnscheduledTags.set(id, siteTag);
+        const trackedValue = trackedValues.get(id);
+        const staleReason = staleReasons.get(id) ?? (trackedValue === undefined ? storedValue.staleReason : undefined);
+        if (trackedValue !== undefined) nextTrackedValues.set(id, trackedValue);
         else if (staleReason !== undefined) nextStaleReasons.set(id, staleReason);
         else if (isUsable(storedValue.quality)) {
-          const isSilent = schedule.watched(id)?.readClass.on_change === true;
-          const emittedTime = isSilent ? undefined : lastEmittedOf(storedValue)?.time;
+          const emitsOnlyChanges = schedule.watchedTag(id)?.readClass.on_change === true;
+          const emittedTime = emitsOnlyChanges ? undefined : lastEmittedOf(storedValue)?.time;
           const storedMs = stored.toMonotonic(emittedTime ?? readingTimeOf(storedValue));
           const isAgeUnknown = storedMs > stored.nowMs + CLOCK_CORRECTION_MAX_MS;
           const readMs = isAgeUnknown ? Number.NEGATIVE_INFINITY : Math.min(stored.nowMs, storedMs);
-          nextTrackedValues.set(id, { readMs, bucket: -1 });
+          nextTrackedValues.set(id, { readMs, dueBucket: -1 });
         }
       }
       trackedValues = nextTrackedValues;
       staleReasons = nextStaleReasons;
       unscheduledTags = nextUnscheduledTags;
       areBucketsComplete = false;
-      areTagsChecked = false;
-      showCounts();
+      isTagAccessChecked = false;
+      setStaleMetrics();
     },
     /** Selects the tags again, also while nothing is read. */
     classesChanged(): void {
-      classChanges.all += 1;
+      classChanges.count += 1;
       dueTimesChanged.wakeUp();
     },
     /** Adapts the due times after `watch` and after changed intervals. `promisesMs`: interval plus slot by class. */
-    intervalsChanged(promisesMs: ReadonlyMap<string, number>): void {
-      const isAnyShorter = promisesMs.entries().some(([name, ms]) => ms < (bucketPromisesMs.get(name) ?? ms));
-      bucketPromisesMs = promisesMs;
-      if (isAnyShorter || !areBucketsComplete) fillBucketsAgain();
+    intervalsChanged(promisedMsByClass: ReadonlyMap<string, number>): void {
+      const isAnyShorter = promisedMsByClass.entries().some(([name, ms]) => ms < (bucketPromisedMs.get(name) ?? ms));
+      bucketPromisedMs = promisedMsByClass;
+      if (isAnyShorter || !areBucketsComplete) rebuildBuckets();
       dueTimesChanged.wakeUp();
     },
     readingCommitted(id: string, quality: TagValueQuality, readMs: number): void {
@@ -260,7 +261,7 @@ export function createStaleValues(options: StaleValueOptions) {
         if (tracked !== undefined) tracked.readMs = null;
       } else if (tracked !== undefined) tracked.readMs = readMs;
       else {
-        const newlyTracked = { readMs, bucket: -1 };
+        const newlyTracked = { readMs, dueBucket: -1 };
         trackedValues.set(id, newlyTracked);
         putIntoBucket(id, newlyTracked, readMs);
       }
@@ -272,16 +273,16 @@ export function createStaleValues(options: StaleValueOptions) {
         signal,
         wakeup: combineWakeups(dueTimesChanged, scope.changes),
         async turn() {
-          if (classChanges.followed < classChanges.all) {
-            const { all } = classChanges;
+          if (classChanges.appliedCount < classChanges.count) {
+            const { count: changeCount } = classChanges;
             await options.refresh();
-            classChanges.followed = all;
+            classChanges.appliedCount = changeCount;
           }
-          if (scope.changes.wakeups() !== scopeChangesChecked) areTagsChecked = false;
+          if (scope.changes.wakeups() !== scopeChangesChecked) isTagAccessChecked = false;
           scopeChangesChecked = scope.changes.wakeups();
           return emitStaleValues();
         },
-        fault: (error, inMs) => log.warn({ err: error, inMs }, "stale values could not be stored; this is tried again"),
+        fault: (error, inMs) => log.warn({ err: error, inMs }, "stale values could not be stored; Plenum retries"),
       });
     },
   };

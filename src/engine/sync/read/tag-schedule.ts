@@ -6,9 +6,9 @@ import { type TagIsolation, tagQuarantineMs } from "./bisection.ts";
 import type { WatchedTag } from "./value-event.ts";
 
 export interface TagScheduleContext {
-  gatewayOffline(siteId: number): boolean;
-  sees(siteId: number): boolean;
-  anyIsolated(): boolean;
+  isGatewayOffline(siteId: number): boolean;
+  canSeeSite(siteId: number): boolean;
+  hasIsolatedTags(): boolean;
   isolationOf(id: string): TagIsolation | null;
   /** Wall time minus monotonic time. Planned times of tags are wall times, so that a restart does not change them. */
   wallOffsetMs(): number;
@@ -31,25 +31,25 @@ export interface ReadClassFreshness {
 
 interface ScheduledTag {
   readonly id: string;
-  row: number;
+  rowIndex: number;
   watched: WatchedTag;
-  lastMs: number | null;
-  /** Time of the last first reading within an interval; the freshness of the read class counts from this time. */
-  freshMs: number | null;
+  lastReadMs: number | null;
+  /** Time of the latest reading that was the first within its interval; freshness counts from this time. */
+  firstInIntervalMs: number | null;
   /** Offset of the tag's planned times within its interval; null for a tag without fixed times. */
   phaseMs: number | null;
-  readonly countedMs: number | null;
-  readonly sinceMs: number;
-  nulls: number;
+  readonly assumedReadMs: number | null;
+  readonly scheduledSinceMs: number;
+  nullCount: number;
   /** Time of the last counted null: several nulls within one interval count once. */
-  nullAtMs: number;
-  failures: number;
-  retryMs: number;
-  underWay: boolean;
+  lastNullMs: number;
+  failureCount: number;
+  retryAtMs: number;
+  isRequestUnderWay: boolean;
   quarantinedUntilMs: number | null;
   gatewayWasOffline: boolean;
   /** True if the tag returned a value although its gateway is listed as offline. */
-  answersOffline: boolean;
+  repliesWhileOffline: boolean;
 }
 
 interface SiteState {
@@ -64,7 +64,7 @@ const FAILED_TAG_RETRY_WAIT_MS = 15_000;
 const SLOT_CHANGE_MIN = 0.15;
 
 export type TagSchedule = ReturnType<typeof createTagSchedule>;
-export type ScheduledTagState = NonNullable<ReturnType<TagSchedule["known"]>>;
+export type ScheduledTagState = NonNullable<ReturnType<TagSchedule["tagState"]>>;
 
 /** Keeps the last read and the interval of each tag in monotonic time. Rewrites only changed rows. */
 export function createTagSchedule(context: TagScheduleContext) {
@@ -72,7 +72,7 @@ export function createTagSchedule(context: TagScheduleContext) {
   let quarantinedTagIds = new Set<string>();
   let stretchFactors: ReadonlyMap<string, number> = new Map();
   const siteRequestedMs = new Map<number, number>();
-  /** Largest age at which a value was replaced, by read class, in this minute and in the minute before. */
+  /** Largest age in milliseconds at which a newer value replaced a value, by read class: this minute and the minute before. */
   let replacedAgesMs = { now: new Map<string, number>(), before: new Map<string, number>() };
   let columns = createPlannedTags(0);
   let writtenSiteStates = { isCurrent: false, sites: new Map<number, SiteState>() as ReadonlyMap<number, SiteState> };
@@ -80,13 +80,13 @@ export function createTagSchedule(context: TagScheduleContext) {
   /** Tag ids by class: positions 0 to 19 are read together, then 20 to 39. */
   let orderByClass = new Map<string, readonly string[]>();
   const grid = {
-    ...{ slotMs: 3_000, groupSize: 20, wallOffsetMs: 0, inputs: "" },
+    ...{ slotMs: 3_000, groupSize: 20, wallOffsetMs: 0, phaseInputs: "" },
     ...{ isFirstRound: false, awaitedTags: 0, firstRoundEndMs: Number.NEGATIVE_INFINITY },
   };
 
   const readSiteState = (siteId: number): SiteState => ({
-    offline: context.gatewayOffline(siteId),
-    inSight: context.sees(siteId),
+    offline: context.isGatewayOffline(siteId),
+    inSight: context.canSeeSite(siteId),
   });
   function createSiteStateCache() {
     const siteStates = new Map<number, SiteState>();
@@ -95,20 +95,20 @@ export function createTagSchedule(context: TagScheduleContext) {
       siteStates.set(siteId, site);
       return site;
     };
-    return { sites: siteStates, siteOf: siteStateOf };
+    return { sites: siteStates, siteStateOf };
   }
   const stretchedIntervalMsOf = ({ watched: { readClass } }: ScheduledTag) =>
     readClass.every * (stretchFactors.get(readClass.name) ?? 1);
   const earliestAgeOf = ({ watched: { readClass } }: ScheduledTag) =>
     readClass.fresher ? 0 : earliestAgeOfStretched(stretchFactors.get(readClass.name) ?? 1);
   const intervalMsOf = (tag: ScheduledTag, { offline }: SiteState) =>
-    backOffInterval(stretchedIntervalMsOf(tag), tag.nulls, offline && !tag.answersOffline);
+    backOffInterval(stretchedIntervalMsOf(tag), tag.nullCount, offline && !tag.repliesWhileOffline);
   const countsForFreshness = (tag: ScheduledTag, { inSight }: SiteState) =>
-    tag.nulls < NULLS_OF_SILENT_TAG_MIN && tag.quarantinedUntilMs === null && inSight;
+    tag.nullCount < NULLS_OF_SILENT_TAG_MIN && tag.quarantinedUntilMs === null && inSight;
 
-  function changeScheduledTags(ids: readonly string[], make: (tag: ScheduledTag) => void): void {
+  function changeScheduledTags(ids: readonly string[], changeTag: (tag: ScheduledTag) => void): void {
     for (const tag of ids.flatMap((id) => scheduledTags.get(id) ?? [])) {
-      make(tag);
+      changeTag(tag);
       changedTags.add(tag);
     }
   }
@@ -117,26 +117,30 @@ export function createTagSchedule(context: TagScheduleContext) {
     const { id } = watched.tag;
     const storedValue = stored.values.get(id);
     const quarantine = stored.quarantines.get(id);
-    // A stored time is in the future if the clock was set back later: count the value as read now.
+    // The stored time is in the future if the clock was set back after the reading: count the value as read now.
     const storedReadMs = storedValue === undefined ? null : stored.toMonotonic(readingTimeOf(storedValue));
     const isStoredTimeAhead = storedReadMs !== null && storedReadMs > stored.nowMs;
     return {
-      ...{ id, row: -1, watched, phaseMs: null },
-      lastMs: isStoredTimeAhead ? null : storedReadMs,
-      freshMs: isStoredTimeAhead ? null : storedReadMs,
-      countedMs: isStoredTimeAhead ? stored.nowMs : null,
-      ...{ sinceMs: stored.nowMs, nulls: storedValue?.nulls ?? 0, failures: 0 },
-      ...{ nullAtMs: Number.NEGATIVE_INFINITY, retryMs: Number.NEGATIVE_INFINITY },
+      ...{ id, rowIndex: -1, watched, phaseMs: null },
+      lastReadMs: isStoredTimeAhead ? null : storedReadMs,
+      firstInIntervalMs: isStoredTimeAhead ? null : storedReadMs,
+      assumedReadMs: isStoredTimeAhead ? stored.nowMs : null,
+      ...{ scheduledSinceMs: stored.nowMs, nullCount: storedValue?.nulls ?? 0, failureCount: 0 },
+      ...{ lastNullMs: Number.NEGATIVE_INFINITY, retryAtMs: Number.NEGATIVE_INFINITY },
       // Older versions, which stored no count, could quarantine a readable tag: request the tag again.
       quarantinedUntilMs:
         quarantine?.times === undefined
           ? null
           : Math.min(stored.toMonotonic(quarantine.until), stored.nowMs + tagQuarantineMs(quarantine.times)),
-      ...{ underWay: false, gatewayWasOffline: storedValue?.behindGateway !== undefined, answersOffline: false },
+      ...{
+        isRequestUnderWay: false,
+        gatewayWasOffline: storedValue?.behindGateway !== undefined,
+        repliesWhileOffline: false,
+      },
     };
   }
 
-  /** Groups the tags of each class: new tags fill holes or come last, and the last tags fill the other holes. */
+  /** Assigns the tags of each class to positions: new tags, then the last tags, take the positions of removed tags. */
   function orderTags(): void {
     const tagsByClass = Map.groupBy(scheduledTags.values(), ({ watched }) => watched.readClass.name);
     orderByClass = new Map(
@@ -147,7 +151,7 @@ export function createTagSchedule(context: TagScheduleContext) {
         return [name, keepPositions(idsBefore, (id) => ids.has(id), [...newIds])];
       }),
     );
-    grid.inputs = "";
+    grid.phaseInputs = "";
   }
 
   function assignTagPhases(): void {
@@ -157,9 +161,9 @@ export function createTagSchedule(context: TagScheduleContext) {
       const intervalMs = stretchedIntervalMsOf(first);
       return [{ name, ids, hasGrid: !Number.isFinite(earliestAgeOf(first)), intervalMs, tags: ids.length }];
     });
-    const inputs = JSON.stringify([grid.slotMs, cadenceClasses.map(({ ids: _, ...each }) => each)]);
-    if (inputs === grid.inputs) return;
-    grid.inputs = inputs;
+    const phaseInputs = JSON.stringify([grid.slotMs, cadenceClasses.map(({ ids: _, ...each }) => each)]);
+    if (phaseInputs === grid.phaseInputs) return;
+    grid.phaseInputs = phaseInputs;
     const fixedClasses = cadenceClasses.filter(({ hasGrid }) => hasGrid);
     const phases = assignGroupPhases(fixedClasses, grid.slotMs, grid.groupSize);
     for (const { name, ids } of cadenceClasses)
@@ -173,11 +177,11 @@ export function createTagSchedule(context: TagScheduleContext) {
     phaseMs === null ? readMs : nominalReadMs(readMs, phaseMs - grid.wallOffsetMs, intervalMs, grid.slotMs);
 
   /**
-   * Time from which the age of a tag counts. Until all tags have a value, the actual reading counts, which leaves more
-   * slots to first values; a tag whose planned time passed meanwhile has the rest of its interval for the next reading.
+   * Time from which the age of a tag counts: the planned time of its last reading. Until all tags have a first value, it is
+   * the actual time of the reading, which leaves more slots to first values.
    */
   function countedReadMs(tag: ScheduledTag, intervalMs: number): number {
-    const readMs = tag.lastMs ?? tag.countedMs;
+    const readMs = tag.lastReadMs ?? tag.assumedReadMs;
     if (readMs === null) return NEVER_READ_MS;
     const nominalMs = nominalMsOf(tag, readMs, intervalMs);
     return grid.isFirstRound || nominalMs + intervalMs <= grid.firstRoundEndMs ? readMs : nominalMs;
@@ -191,10 +195,11 @@ export function createTagSchedule(context: TagScheduleContext) {
     return nominalMsOf(tag, readMs, intervalMs) !== nominalMsOf(tag, earlierMs, intervalMs);
   }
 
-  const awaitsFirstValue = (tag: ScheduledTag) => tag.lastMs === null && tag.countedMs === null && tag.failures === 0;
+  const awaitsFirstValue = (tag: ScheduledTag) =>
+    tag.lastReadMs === null && tag.assumedReadMs === null && tag.failureCount === 0;
 
   function countAwaitedTags(siteOf: (siteId: number) => SiteState): number {
-    const isAnyTagIsolated = context.anyIsolated();
+    const isAnyTagIsolated = context.hasIsolatedTags();
     const isAwaited = (tag: ScheduledTag) =>
       awaitsFirstValue(tag) &&
       tag.quarantinedUntilMs === null &&
@@ -203,7 +208,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     return scheduledTags.values().reduce((count, tag) => count + (isAwaited(tag) ? 1 : 0), 0);
   }
 
-  /** Writes all rows again when the last first value arrives or fails, because ages then count from nominal times. */
+  /** Rewrites all rows when the last tag without a value is read or fails, because ages then count from planned times. */
   function noteFirstReading(tag: ScheduledTag): void {
     if (!awaitsFirstValue(tag)) return;
     grid.awaitedTags -= 1;
@@ -211,43 +216,47 @@ export function createTagSchedule(context: TagScheduleContext) {
   }
 
   function writeScheduleRow(tag: ScheduledTag, site: SiteState, nowMs: number): void {
-    const isGatewayOffline = site.offline && !tag.answersOffline;
-    if (tag.gatewayWasOffline && !isGatewayOffline) tag.nulls = 0;
+    const isGatewayOffline = site.offline && !tag.repliesWhileOffline;
+    if (tag.gatewayWasOffline && !isGatewayOffline) tag.nullCount = 0;
     tag.gatewayWasOffline = isGatewayOffline;
-    const isRetryPending = tag.retryMs > nowMs;
+    const isRetryPending = tag.retryAtMs > nowMs;
     const intervalMs = intervalMsOf(tag, site);
-    columns.intervalMs[tag.row] = intervalMs;
-    columns.lastMs[tag.row] = countedReadMs(tag, intervalMs);
-    columns.earliestAge[tag.row] = earliestAgeOf(tag);
-    columns.sinceMs[tag.row] = tag.sinceMs;
-    columns.underWay[tag.row] = tag.underWay || isRetryPending ? 1 : 0;
+    columns.intervalMs[tag.rowIndex] = intervalMs;
+    columns.ageStartMs[tag.rowIndex] = countedReadMs(tag, intervalMs);
+    columns.earliestReadAge[tag.rowIndex] = earliestAgeOf(tag);
+    columns.scheduledSinceMs[tag.rowIndex] = tag.scheduledSinceMs;
+    columns.isUnderWay[tag.rowIndex] = tag.isRequestUnderWay || isRetryPending ? 1 : 0;
     if (isRetryPending) changedTags.add(tag);
     else changedTags.delete(tag);
   }
 
-  function writeIsolationOfRow({ id, row, watched }: ScheduledTag, nowMs: number): void {
+  function writeIsolationOfRow({ id, rowIndex, watched }: ScheduledTag, nowMs: number): void {
     const tagIsolation = context.isolationOf(id);
     if (tagIsolation === null) return;
     const { label, timing, notBeforeMs = NEVER_READ_MS } = tagIsolation;
-    columns.isolated.set(row, { label, timing, siteRequestedMs: siteRequestedMs.get(watched.siteId) ?? NEVER_READ_MS });
-    if (notBeforeMs > nowMs) columns.underWay[row] = 1;
+    columns.isolated.set(rowIndex, {
+      label,
+      timing,
+      siteRequestedMs: siteRequestedMs.get(watched.siteId) ?? NEVER_READ_MS,
+    });
+    if (notBeforeMs > nowMs) columns.isUnderWay[rowIndex] = 1;
   }
 
   function writeScheduleColumns(nowMs: number): void {
-    if (columns.underWay.length < scheduledTags.size) columns = createPlannedTags(scheduledTags.size);
+    if (columns.isUnderWay.length < scheduledTags.size) columns = createPlannedTags(scheduledTags.size);
     columns.isolated.clear();
     changedTags.clear();
-    const { sites, siteOf } = createSiteStateCache();
-    const isAnyTagIsolated = context.anyIsolated();
+    const { sites, siteStateOf } = createSiteStateCache();
+    const isAnyTagIsolated = context.hasIsolatedTags();
     const wasFirstRound = grid.isFirstRound;
-    grid.awaitedTags = countAwaitedTags(siteOf);
+    grid.awaitedTags = countAwaitedTags(siteStateOf);
     grid.isFirstRound = grid.awaitedTags > 0;
     if (wasFirstRound && !grid.isFirstRound) grid.firstRoundEndMs = nowMs;
     let plannedTagCount = 0;
     for (const tag of scheduledTags.values()) {
-      const site = siteOf(tag.watched.siteId);
+      const site = siteStateOf(tag.watched.siteId);
       const isTagPlanned = tag.quarantinedUntilMs === null && site.inSight;
-      tag.row = isTagPlanned ? plannedTagCount : -1;
+      tag.rowIndex = isTagPlanned ? plannedTagCount : -1;
       if (!isTagPlanned) continue;
       columns.ids[plannedTagCount] = tag.id;
       writeScheduleRow(tag, site, nowMs);
@@ -261,11 +270,12 @@ export function createTagSchedule(context: TagScheduleContext) {
 
   const hasAnySiteChanged = () =>
     [...writtenSiteStates.sites].some(
-      ([siteId, site]) => context.gatewayOffline(siteId) !== site.offline || context.sees(siteId) !== site.inSight,
+      ([siteId, site]) =>
+        context.isGatewayOffline(siteId) !== site.offline || context.canSeeSite(siteId) !== site.inSight,
     );
 
   return {
-    watch(watchedTags: readonly WatchedTag[], stored: StoredTagReads): void {
+    setWatchedTags(watchedTags: readonly WatchedTag[], stored: StoredTagReads): void {
       const nextTags = new Map<string, ScheduledTag>();
       for (const watched of watchedTags) {
         const tag = scheduledTags.get(watched.tag.id) ?? createScheduledTag(watched, stored);
@@ -280,87 +290,96 @@ export function createTagSchedule(context: TagScheduleContext) {
       quarantinedTagIds = new Set(quarantinedTags.map(({ id }) => id));
       writtenSiteStates.isCurrent = false;
     },
-    watched: (id: string) => scheduledTags.get(id)?.watched,
+    watchedTag: (id: string) => scheduledTags.get(id)?.watched,
     size: () => scheduledTags.size,
 
     /** Returns the tags that may be read, without quarantined and invisible tags. Valid until the next call. */
-    planned(nowMs: number): PlannedTags {
-      const isAnyTagIsolated = context.anyIsolated() || columns.isolated.size > 0;
+    planTags(nowMs: number): PlannedTags {
+      const isAnyTagIsolated = context.hasIsolatedTags() || columns.isolated.size > 0;
       if (!writtenSiteStates.isCurrent || isAnyTagIsolated || hasAnySiteChanged()) writeScheduleColumns(nowMs);
       else
         for (const tag of changedTags)
-          if (tag.row >= 0) writeScheduleRow(tag, readSiteState(tag.watched.siteId), nowMs);
+          if (tag.rowIndex >= 0) writeScheduleRow(tag, readSiteState(tag.watched.siteId), nowMs);
           else changedTags.delete(tag);
       return columns;
     },
 
-    nextProbe(nowMs: number): string | undefined {
+    nextQuarantineRetry(nowMs: number): string | undefined {
       return [...quarantinedTagIds].find((id) => {
         const tag = scheduledTags.get(id);
-        if (tag === undefined || tag.underWay || tag.retryMs > nowMs || !context.sees(tag.watched.siteId)) return false;
+        if (
+          tag === undefined ||
+          tag.isRequestUnderWay ||
+          tag.retryAtMs > nowMs ||
+          !context.canSeeSite(tag.watched.siteId)
+        )
+          return false;
         return tag.quarantinedUntilMs !== null && tag.quarantinedUntilMs <= nowMs;
       });
     },
 
     /** Returns a tag that was never refused singly, preferably not suspected and of another site than `tried`. */
-    control(tried: readonly string[]): string | undefined {
+    pickControlTag(tried: readonly string[]): string | undefined {
       const triedSiteIds = new Set(tried.map((id) => scheduledTags.get(id)?.watched.siteId));
-      const { siteOf } = createSiteStateCache();
+      const { siteStateOf } = createSiteStateCache();
       const [bestControl] = [...scheduledTags.values()]
         .filter(
-          (tag) => !tag.underWay && !tried.includes(tag.id) && countsForFreshness(tag, siteOf(tag.watched.siteId)),
+          (tag) =>
+            !tag.isRequestUnderWay &&
+            !tried.includes(tag.id) &&
+            countsForFreshness(tag, siteStateOf(tag.watched.siteId)),
         )
-        .flatMap(({ id, watched: { siteId }, lastMs }) => {
+        .flatMap(({ id, watched: { siteId }, lastReadMs }) => {
           const { isSuspect = false, notBeforeMs } = context.isolationOf(id) ?? {};
-          if (lastMs === null || notBeforeMs !== undefined) return [];
-          return [{ id, lastMs, rank: (triedSiteIds.has(siteId) ? 2 : 0) + (isSuspect ? 1 : 0) }];
+          if (lastReadMs === null || notBeforeMs !== undefined) return [];
+          return [{ id, lastMs: lastReadMs, rank: (triedSiteIds.has(siteId) ? 2 : 0) + (isSuspect ? 1 : 0) }];
         })
         .sort((a, b) => a.rank - b.rank || b.lastMs - a.lastMs);
       return bestControl?.id;
     },
 
-    sent(ids: readonly string[], nowMs: number): void {
+    requestSent(ids: readonly string[], nowMs: number): void {
       changeScheduledTags(ids, (tag) => {
-        tag.underWay = true;
+        tag.isRequestUnderWay = true;
         if (context.isolationOf(tag.id)?.timing === "patient") siteRequestedMs.set(tag.watched.siteId, nowMs);
       });
     },
 
-    answered(id: string, answer: "value" | "null" | "absent", nowMs: number): void {
+    recordReading(id: string, answer: "value" | "null" | "absent", nowMs: number): void {
       changeScheduledTags([id], (tag) => {
         const { name } = tag.watched.readClass;
         const site = readSiteState(tag.watched.siteId);
         noteFirstReading(tag);
-        if (tag.freshMs !== null && countsForFreshness(tag, site))
-          replacedAgesMs.now.set(name, Math.max(replacedAgesMs.now.get(name) ?? 0, nowMs - tag.freshMs));
-        const isExtra =
-          tag.lastMs !== null && !tag.watched.readClass.on_change && !startsInterval(tag, nowMs, tag.lastMs);
-        if (!isExtra) tag.freshMs = nowMs;
-        tag.lastMs = nowMs;
-        tag.answersOffline = answer === "value" && site.offline;
-        if (answer === "value") tag.nulls = 0;
-        else if (nowMs - tag.nullAtMs >= stretchedIntervalMsOf(tag) / 2) {
-          tag.nulls += 1;
-          tag.nullAtMs = nowMs;
+        if (tag.firstInIntervalMs !== null && countsForFreshness(tag, site))
+          replacedAgesMs.now.set(name, Math.max(replacedAgesMs.now.get(name) ?? 0, nowMs - tag.firstInIntervalMs));
+        const isExtraReading =
+          tag.lastReadMs !== null && !tag.watched.readClass.on_change && !startsInterval(tag, nowMs, tag.lastReadMs);
+        if (!isExtraReading) tag.firstInIntervalMs = nowMs;
+        tag.lastReadMs = nowMs;
+        tag.repliesWhileOffline = answer === "value" && site.offline;
+        if (answer === "value") tag.nullCount = 0;
+        else if (nowMs - tag.lastNullMs >= stretchedIntervalMsOf(tag) / 2) {
+          tag.nullCount += 1;
+          tag.lastNullMs = nowMs;
         }
-        tag.failures = 0;
-        tag.retryMs = Number.NEGATIVE_INFINITY;
+        tag.failureCount = 0;
+        tag.retryAtMs = Number.NEGATIVE_INFINITY;
       });
     },
 
-    /** Notes a failed request. Only the failure of a request for a single tag delays the next request for the tag. */
-    failed(ids: readonly string[], nowMs: number): void {
+    /** Records a failed request. Only a failed request for a single tag delays the next request for this tag. */
+    requestFailed(ids: readonly string[], nowMs: number): void {
       changeScheduledTags(ids, (tag) => {
         noteFirstReading(tag);
-        const retryWaitMs = ids.length > 1 ? 0 : FAILED_TAG_RETRY_WAIT_MS * 2 ** Math.min(tag.failures, 10);
-        tag.failures += 1;
+        const retryWaitMs = ids.length > 1 ? 0 : FAILED_TAG_RETRY_WAIT_MS * 2 ** Math.min(tag.failureCount, 10);
+        tag.failureCount += 1;
         const intervalMs = intervalMsOf(tag, readSiteState(tag.watched.siteId));
-        tag.retryMs = nowMs + Math.min(retryWaitMs, Math.max(FAILED_TAG_RETRY_WAIT_MS, intervalMs));
+        tag.retryAtMs = nowMs + Math.min(retryWaitMs, Math.max(FAILED_TAG_RETRY_WAIT_MS, intervalMs));
       });
     },
 
-    returned(ids: readonly string[]): void {
-      changeScheduledTags(ids, (tag) => (tag.underWay = false));
+    requestEnded(ids: readonly string[]): void {
+      changeScheduledTags(ids, (tag) => (tag.isRequestUnderWay = false));
     },
 
     quarantine(id: string, untilMs: number): void {
@@ -370,28 +389,44 @@ export function createTagSchedule(context: TagScheduleContext) {
         writtenSiteStates.isCurrent = false;
       });
     },
-    release(id: string): void {
+    endQuarantine(id: string): void {
       changeScheduledTags([id], (tag) => {
         tag.quarantinedUntilMs = null;
         quarantinedTagIds.delete(id);
         writtenSiteStates.isCurrent = false;
       });
     },
-    quarantined: (): readonly string[] => [...quarantinedTagIds],
+    quarantinedIds: (): readonly string[] => [...quarantinedTagIds],
 
-    stretch(slotMs: number, size: number, share: number, replyMs: number): QuotaOverload {
+    updateStretchFactors(
+      slotMs: number,
+      tagsPerRequest: number,
+      liveQuotaShare: number,
+      expectedReplyMs: number,
+    ): QuotaOverload {
       const counts = new Map<WatchedTag["readClass"], number>();
-      const { siteOf } = createSiteStateCache();
+      const { siteStateOf } = createSiteStateCache();
       for (const tag of scheduledTags.values()) {
-        const site = siteOf(tag.watched.siteId);
+        const site = siteStateOf(tag.watched.siteId);
         if (tag.quarantinedUntilMs !== null || !site.inSight) continue;
         const { readClass } = tag.watched;
         counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedIntervalMsOf(tag) / intervalMsOf(tag, site));
       }
-      const readClassDemands = [...counts].map(([each, tags]) => ({ ...each, tags, everyMs: each.every }));
-      const overload = computeQuotaOverload(readClassDemands, slotMs, size, share, replyMs, stretchFactors);
+      const readClassDemands = [...counts].map(([readClass, tags]) => ({
+        ...readClass,
+        tags,
+        everyMs: readClass.every,
+      }));
+      const overload = computeQuotaOverload(
+        readClassDemands,
+        slotMs,
+        tagsPerRequest,
+        liveQuotaShare,
+        expectedReplyMs,
+        stretchFactors,
+      );
       stretchFactors = overload.factors;
-      grid.groupSize = size;
+      grid.groupSize = tagsPerRequest;
       grid.wallOffsetMs = context.wallOffsetMs();
       if (Math.abs(slotMs / grid.slotMs - 1) > SLOT_CHANGE_MIN) grid.slotMs = 60_000 / Math.round(60_000 / slotMs);
       assignTagPhases();
@@ -407,7 +442,7 @@ export function createTagSchedule(context: TagScheduleContext) {
 
     freshness(nowMs: number): readonly ReadClassFreshness[] {
       const classStates = new Map<string, { -readonly [key in keyof ReadClassFreshness]: ReadClassFreshness[key] }>();
-      const { siteOf } = createSiteStateCache();
+      const { siteStateOf } = createSiteStateCache();
       for (const tag of scheduledTags.values()) {
         const { name } = tag.watched.readClass;
         const promisedMs = stretchedIntervalMsOf(tag);
@@ -415,30 +450,40 @@ export function createTagSchedule(context: TagScheduleContext) {
         classStates.set(name, classFreshness);
         classFreshness.tags += 1;
         classFreshness.promisedMs = promisedMs;
-        if (!countsForFreshness(tag, siteOf(tag.watched.siteId))) continue;
+        if (!countsForFreshness(tag, siteStateOf(tag.watched.siteId))) continue;
         const replacedValueAgeMs = Math.max(replacedAgesMs.now.get(name) ?? 0, replacedAgesMs.before.get(name) ?? 0);
-        const firstValueWaitMs = nowMs - tag.sinceMs;
+        const firstValueWaitMs = nowMs - tag.scheduledSinceMs;
         // The age of a tag without a value counts only when the first value is late.
         const lateFirstValueMs = firstValueWaitMs > promisedMs ? firstValueWaitMs : null;
-        const valueAgeMs = tag.freshMs === null ? lateFirstValueMs : Math.max(nowMs - tag.freshMs, replacedValueAgeMs);
+        const valueAgeMs =
+          tag.firstInIntervalMs === null
+            ? lateFirstValueMs
+            : Math.max(nowMs - tag.firstInIntervalMs, replacedValueAgeMs);
         if (valueAgeMs !== null) classFreshness.achievedMs = Math.max(valueAgeMs, classFreshness.achievedMs ?? 0);
       }
       return [...classStates.values()];
     },
 
-    startMinute(): void {
+    startFreshnessMinute(): void {
       replacedAgesMs = { now: new Map(), before: replacedAgesMs.now };
     },
 
-    known(id: string) {
+    tagState(id: string) {
       const tag = scheduledTags.get(id);
       if (tag === undefined) return undefined;
-      const { watched, lastMs, nulls, underWay, quarantinedUntilMs } = tag;
+      const { watched, lastReadMs, nullCount, isRequestUnderWay, quarantinedUntilMs } = tag;
       const site = readSiteState(watched.siteId);
       return {
-        ...{ watched, lastMs, nulls, underWay, quarantinedUntilMs, inSight: site.inSight },
-        countedMs: lastMs === null ? tag.countedMs : null,
-        gatewayOffline: site.offline && !tag.answersOffline,
+        ...{
+          watched,
+          lastMs: lastReadMs,
+          nulls: nullCount,
+          underWay: isRequestUnderWay,
+          quarantinedUntilMs,
+          inSight: site.inSight,
+        },
+        countedMs: lastReadMs === null ? tag.assumedReadMs : null,
+        gatewayOffline: site.offline && !tag.repliesWhileOffline,
         configuredMs: watched.readClass.every,
         stretchedMs: stretchedIntervalMsOf(tag),
         intervalMs: intervalMsOf(tag, site),

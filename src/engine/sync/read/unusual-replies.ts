@@ -7,12 +7,12 @@ import { type StoredLeftOut, syncSet } from "../stored-documents.ts";
 import { tagQuarantineMs } from "./bisection.ts";
 
 const LOGGED_TAGS_MAX = 20;
-/** If this number of tags and a third of a reply are unreadable, no single tag is the cause. */
+/** If at least this many tags, and more than a third of a reply, are unreadable, no single tag is the cause. */
 const UNREADABLE_TAGS_MIN = 5;
 
 interface SinglyReadTagState {
-  times: number;
-  untilMs: number;
+  singleReadCount: number;
+  singlyUntilMs: number;
 }
 
 /** Tracks tags without a usable value in a reply. Requests a tag singly if it is unreadable together with others. */
@@ -23,36 +23,43 @@ export function createLeftOutTags(options: {
   readonly clock: Pick<Clock, "monotonic">;
 }) {
   const { store, log, clock } = options;
-  const set = syncSet("left-out", options.source);
-  let all: Map<string, StoredLeftOut> | null = null;
+  const leftOutDocumentSet = syncSet("left-out", options.source);
+  let leftOutById: Map<string, StoredLeftOut> | null = null;
   const singlyReadTags = new Map<string, SinglyReadTagState>();
 
-  function noteSingles(requested: readonly string[], unreadable: readonly string[], before: ReadonlySet<string>): void {
+  function updateSinglyReadTags(
+    requested: readonly string[],
+    unreadableIds: readonly string[],
+    leftOutIdsBefore: ReadonlySet<string>,
+  ): void {
     const [singleId] = requested;
     if (requested.length === 1 && singleId !== undefined) {
       const singlyReadTag = singlyReadTags.get(singleId);
-      if (unreadable.length > 0) singlyReadTags.delete(singleId);
-      else if (singlyReadTag?.untilMs === Number.POSITIVE_INFINITY) {
-        singlyReadTag.times += 1;
-        singlyReadTag.untilMs = clock.monotonic() + tagQuarantineMs(singlyReadTag.times);
+      if (unreadableIds.length > 0) singlyReadTags.delete(singleId);
+      else if (singlyReadTag?.singlyUntilMs === Number.POSITIVE_INFINITY) {
+        singlyReadTag.singleReadCount += 1;
+        singlyReadTag.singlyUntilMs = clock.monotonic() + tagQuarantineMs(singlyReadTag.singleReadCount);
       }
       return;
     }
-    for (const id of requested) if (!unreadable.includes(id)) singlyReadTags.delete(id);
-    if (unreadable.length >= UNREADABLE_TAGS_MIN && 3 * unreadable.length > requested.length) return;
-    for (const id of unreadable.filter((one) => !before.has(one)))
-      singlyReadTags.set(id, { times: singlyReadTags.get(id)?.times ?? 0, untilMs: Number.POSITIVE_INFINITY });
+    for (const id of requested) if (!unreadableIds.includes(id)) singlyReadTags.delete(id);
+    if (unreadableIds.length >= UNREADABLE_TAGS_MIN && 3 * unreadableIds.length > requested.length) return;
+    for (const id of unreadableIds.filter((id) => !leftOutIdsBefore.has(id)))
+      singlyReadTags.set(id, {
+        singleReadCount: singlyReadTags.get(id)?.singleReadCount ?? 0,
+        singlyUntilMs: Number.POSITIVE_INFINITY,
+      });
   }
 
   return {
-    async change(
+    async prepareChange(
       requested: readonly string[],
       values: ReadonlyMap<string, unknown>,
       reply: Pick<TagReadReply, "leftOut" | "receivedAtMs">,
     ) {
-      const storedLeftOut = all ?? new Map(await store.documents<StoredLeftOut>(set));
-      all = storedLeftOut;
-      const leftOutReasonsById = new Map((reply.leftOut ?? []).map((one) => [one.id, one]));
+      const storedLeftOut = leftOutById ?? new Map(await store.documents<StoredLeftOut>(leftOutDocumentSet));
+      leftOutById = storedLeftOut;
+      const leftOutReasonsById = new Map((reply.leftOut ?? []).map((unreadTag) => [unreadTag.id, unreadTag]));
       const at = isoUtc(reply.receivedAtMs);
       const missingTagIds = requested.filter((id) => !values.has(id));
       const put = missingTagIds.flatMap((id): [string, StoredLeftOut][] => {
@@ -64,24 +71,24 @@ export function createLeftOutTags(options: {
       const usableAgain = requested.filter((id) => values.has(id) && storedLeftOut.has(id));
       const onCommitted = () => {
         const unreadableTagIds = missingTagIds.filter((id) => leftOutReasonsById.get(id)?.kind === "unreadable");
-        noteSingles(requested, unreadableTagIds, new Set(storedLeftOut.keys()));
+        updateSinglyReadTags(requested, unreadableTagIds, new Set(storedLeftOut.keys()));
         const newlyUnusableTags = put.filter(([id, { kind }]) => storedLeftOut.get(id)?.kind !== kind);
-        for (const [id, one] of put) storedLeftOut.set(id, one);
+        for (const [id, entry] of put) storedLeftOut.set(id, entry);
         for (const id of usableAgain) storedLeftOut.delete(id);
         if (newlyUnusableTags.length > 0) {
           const loggedTags = newlyUnusableTags.slice(0, LOGGED_TAGS_MAX);
           const tags = Object.fromEntries(loggedTags.map(([id, { reason }]) => [id, reason]));
-          log.warn({ tags, count: newlyUnusableTags.length }, "tags that were asked for have no value in the reply");
+          log.warn({ tags, count: newlyUnusableTags.length }, "requested tags have no value in the reply");
         }
         if (usableAgain.length > 0)
           log.info({ tags: usableAgain }, "tags that had no value in the replies have one again");
       };
-      return { documents: { set, put, remove: usableAgain }, committed: onCommitted };
+      return { documents: { set: leftOutDocumentSet, put, remove: usableAgain }, onCommitted };
     },
-    of: (id: string): StoredLeftOut | undefined => all?.get(id),
-    all: (): ReadonlyMap<string, StoredLeftOut> | null => all,
-    anySingle: () => singlyReadTags.size > 0,
-    labelOf: (id: string) => (clock.monotonic() < (singlyReadTags.get(id)?.untilMs ?? 0) ? `single ${id}` : null),
+    get: (id: string): StoredLeftOut | undefined => leftOutById?.get(id),
+    getAll: (): ReadonlyMap<string, StoredLeftOut> | null => leftOutById,
+    hasSinglyReadTags: () => singlyReadTags.size > 0,
+    labelOf: (id: string) => (clock.monotonic() < (singlyReadTags.get(id)?.singlyUntilMs ?? 0) ? `single ${id}` : null),
   };
 }
 
@@ -94,9 +101,9 @@ export interface JudgedReading {
   readonly id: string;
   readonly siteId: number;
   readonly isNull: boolean;
-  readonly turnedNull: boolean;
-  readonly wasKnown: boolean;
-  readonly isNewType: boolean;
+  readonly hasTurnedNull: boolean;
+  readonly wasTypeKnown: boolean;
+  readonly hasTypeChanged: boolean;
   readonly isTypeInDoubt: boolean;
 }
 
@@ -112,9 +119,11 @@ const SUDDENLY_CHANGED_TAGS_MIN = 5;
 const LATEST_READINGS_MAX = 20;
 
 /** True if more than a third of the tags in a reply, and at least 5, changed between number and boolean. */
-export function haveManyTypesChanged(readings: readonly Pick<JudgedReading, "wasKnown" | "isNewType">[]): boolean {
-  const knownTypeCount = readings.filter(({ wasKnown }) => wasKnown).length;
-  const changedTypeCount = readings.filter(({ isNewType }) => isNewType).length;
+export function haveManyTypesChanged(
+  readings: readonly Pick<JudgedReading, "wasTypeKnown" | "hasTypeChanged">[],
+): boolean {
+  const knownTypeCount = readings.filter(({ wasTypeKnown }) => wasTypeKnown).length;
+  const changedTypeCount = readings.filter(({ hasTypeChanged }) => hasTypeChanged).length;
   return changedTypeCount >= SUDDENLY_CHANGED_TAGS_MIN && 3 * changedTypeCount > knownTypeCount;
 }
 
@@ -123,7 +132,7 @@ interface OpenChange {
   readonly sinceMs: number;
   readonly siteIds: Set<number>;
   readonly ids: Set<string>;
-  most: number;
+  maxTagCount: number;
 }
 
 /** Logs when many values turn null or change their type at once. */
@@ -137,22 +146,27 @@ export function watchSuddenChanges(
   let typeChange: OpenChange | null = null;
 
   const createSuddenChange = (what: SuddenValueChange["what"]): OpenChange => ({
-    ...{ what, sinceMs: clock.now(), siteIds: new Set(), ids: new Set(), most: 0 },
+    ...{ what, sinceMs: clock.now(), siteIds: new Set(), ids: new Set(), maxTagCount: 0 },
   });
   function addReadingToChange(change: OpenChange, siteId: number, id: string): void {
     change.siteIds.add(siteId);
     change.ids.add(id);
-    change.most = Math.max(change.most, change.ids.size);
+    change.maxTagCount = Math.max(change.maxTagCount, change.ids.size);
   }
-  function settle({ ids }: OpenChange, readings: readonly JudgedReading[], isSettled: (one: JudgedReading) => boolean) {
+  function removeSettledTags(
+    { ids }: OpenChange,
+    readings: readonly JudgedReading[],
+    isSettled: (reading: JudgedReading) => boolean,
+  ) {
     for (const reading of readings) if (isSettled(reading)) ids.delete(reading.id);
     for (const id of ids) if (!isWatched(id)) ids.delete(id);
   }
 
   function noteTypeChanges(readings: readonly JudgedReading[]): void {
-    if (typeChange !== null) settle(typeChange, readings, ({ isNull, isTypeInDoubt }) => !isNull && !isTypeInDoubt);
+    if (typeChange !== null)
+      removeSettledTags(typeChange, readings, ({ isNull, isTypeInDoubt }) => !isNull && !isTypeInDoubt);
     if (haveManyTypesChanged(readings)) {
-      const changedReadings = readings.filter(({ isNewType }) => isNewType);
+      const changedReadings = readings.filter(({ hasTypeChanged }) => hasTypeChanged);
       typeChange ??= createSuddenChange("types");
       for (const { id, siteId } of changedReadings) addReadingToChange(typeChange, siteId, id);
       log.warn(
@@ -161,7 +175,7 @@ export function watchSuddenChanges(
       );
     } else if (typeChange?.ids.size === 0) {
       typeChange = null;
-      log.info({}, "the values that changed their type at once are confirmed, or have their former type again");
+      log.info({}, "values that changed their type together are confirmed or have their former type again");
     }
   }
 
@@ -169,24 +183,24 @@ export function watchSuddenChanges(
   function noteNullReadings(siteId: number, readings: readonly JudgedReading[]): boolean {
     const tags = latestReadings.get(siteId) ?? new Map<string, boolean>();
     latestReadings.set(siteId, tags);
-    for (const { id, turnedNull } of readings) {
+    for (const { id, hasTurnedNull } of readings) {
       tags.delete(id);
-      tags.set(id, turnedNull);
+      tags.set(id, hasTurnedNull);
     }
     for (const id of tags.keys()) if (tags.size > LATEST_READINGS_MAX) tags.delete(id);
-    const nullReadings = readings.filter(({ turnedNull }) => turnedNull);
+    const nullReadings = readings.filter(({ hasTurnedNull }) => hasTurnedNull);
     const nullReadingsMin = Math.max(2, Math.min(SUDDENLY_CHANGED_TAGS_MIN, tags.size));
     const haveManyTurnedNull = nullReadings.length > 0 && [...tags.values()].filter(Boolean).length >= nullReadingsMin;
     const openNullChange = nullChangesBySite.get(siteId);
     if (openNullChange !== undefined) {
-      settle(openNullChange, readings, ({ isNull }) => !isNull);
+      removeSettledTags(openNullChange, readings, ({ isNull }) => !isNull);
       for (const { id } of nullReadings) addReadingToChange(openNullChange, siteId, id);
-      if (2 * openNullChange.ids.size >= openNullChange.most) return haveManyTurnedNull;
+      if (2 * openNullChange.ids.size >= openNullChange.maxTagCount) return haveManyTurnedNull;
       nullChangesBySite.delete(siteId);
       log.info({ site: siteId }, "most of the values that turned null at once can be read again");
     } else if (haveManyTurnedNull) {
       const newNullChange = createSuddenChange("nulls");
-      for (const [id, isTurned] of tags) if (isTurned) addReadingToChange(newNullChange, siteId, id);
+      for (const [id, hasTurnedNull] of tags) if (hasTurnedNull) addReadingToChange(newNullChange, siteId, id);
       nullChangesBySite.set(siteId, newNullChange);
       const logFields = { site: siteId, tags: [...newNullChange.ids], read: tags.size };
       log.warn(logFields, "many values of a site turned null at once: they are published as bad");
@@ -195,12 +209,16 @@ export function watchSuddenChanges(
   }
 
   return {
-    committed(readings: readonly JudgedReading[]): ReadonlySet<number> {
+    readingsCommitted(readings: readonly JudgedReading[]): ReadonlySet<number> {
       noteTypeChanges(readings);
       const readingsBySite = Map.groupBy(readings, ({ siteId }) => siteId);
-      return new Set([...readingsBySite].flatMap(([siteId, own]) => (noteNullReadings(siteId, own) ? [siteId] : [])));
+      return new Set(
+        [...readingsBySite].flatMap(([siteId, siteReadings]) =>
+          noteNullReadings(siteId, siteReadings) ? [siteId] : [],
+        ),
+      );
     },
-    current(): readonly SuddenValueChange[] {
+    openChanges(): readonly SuddenValueChange[] {
       const openChanges = [...(typeChange === null ? [] : [typeChange]), ...nullChangesBySite.values()];
       return openChanges.flatMap(({ what, sinceMs, siteIds, ids }) => {
         const tags = [...ids].filter(isWatched).length;

@@ -20,29 +20,33 @@ export interface WatchedTag extends SiteTag {
 
 interface ValueEventContext {
   readonly source: string;
-  readonly inDoubt: boolean;
+  readonly isReplyInDoubt: boolean;
   readonly behindGateway: string | null;
   /** False if the tag was read more often than planned and a value was already emitted for this interval. */
   isNewInterval(emittedAt: string): boolean;
 }
 
-/** Quality of a value: null is `bad`; an unverified type, or a reply that is `inDoubt`, is `uncertain`. */
+/**
+ * Builds the stored value of a reading, and its event unless the read class suppresses it. Quality: a null is `bad`; an
+ * unverified type, or a reply in doubt, makes a value `uncertain`.
+ */
 export function buildValueEvent(
   { tag, siteId, readClass }: WatchedTag,
   value: TagValue,
   before: StoredValue | undefined,
   reply: Pick<TagReadReply, "receivedAtMs" | "latencyMs">,
-  type: Pick<ValueTypeJudgement, "doubt" | "fact">,
-  { source, inDoubt, behindGateway, isNewInterval }: ValueEventContext,
+  type: Pick<ValueTypeJudgement, "unverifiedType" | "typeChangeFact">,
+  { source, isReplyInDoubt, behindGateway, isNewInterval }: ValueEventContext,
 ): { readonly stored: StoredValue; readonly event: Event<"tag-value"> | null } {
   const readAt = isoUtc(reply.receivedAtMs);
   const lastGoodBefore = before === undefined ? null : lastGoodOf(before);
-  const quality: TagValueQuality = value === null ? "bad" : inDoubt || type.fact !== null ? "uncertain" : "good";
+  const quality: TagValueQuality =
+    value === null ? "bad" : isReplyInDoubt || type.typeChangeFact !== null ? "uncertain" : "good";
   const lastGood = value === null ? lastGoodBefore : { value, time: readAt };
   const valueReading = {
     ...{ value, quality, time: readAt },
     ...(value === null && { lastGood, nulls: (before?.nulls ?? 0) + 1 }),
-    ...(type.doubt !== null && { typeDoubt: type.doubt }),
+    ...(type.unverifiedType !== null && { typeDoubt: type.unverifiedType }),
     ...(value === null && behindGateway !== null && { behindGateway }),
   };
   const lastEmitted = before === undefined ? undefined : lastEmittedOf(before);
@@ -51,7 +55,7 @@ export function buildValueEvent(
   const latencyMs = Math.round(reply.latencyMs);
   const valueFact: TagValueFact = {
     ...{ tag, value, quality, time: readAt, latencyMs, lastGood, behindGateway },
-    ...(type.fact === null ? {} : { type: type.fact }),
+    ...(type.typeChangeFact === null ? {} : { type: type.typeChangeFact }),
   };
   const eventFields = { source: sourceUri(source), subject: eventSubject("tag", siteId, tag.id), time: readAt, siteId };
   const event = makeEvent({ type: "tag-value", ...eventFields, data: valueFact, facts: [] });
@@ -87,27 +91,43 @@ export function tagValuesById(requested: readonly string[], readings: readonly T
 }
 
 interface ValueTypeJudgement {
-  readonly doubt: UnverifiedType | null;
-  readonly fact: Required<TagValueFact>["type"] | null;
-  readonly wasKnown: boolean;
-  readonly isNew: boolean;
+  readonly unverifiedType: UnverifiedType | null;
+  readonly typeChangeFact: Required<TagValueFact>["type"] | null;
+  readonly wasTypeKnown: boolean;
+  readonly hasTypeChanged: boolean;
 }
 
-/** A boolean in °C is unverified; another changed type is unverified for one reading. */
+/** Judges the type of a value: a boolean in °C is unverified; a type that changed is unverified for one reading. */
 export function judgeType(unit: string | null, before: StoredValue | undefined, value: TagValue): ValueTypeJudgement {
   const lastGood = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
   const typeDoubtBefore = before?.typeDoubt ?? null;
-  const verified = { doubt: null, fact: null, wasKnown: lastGood !== null, isNew: false };
-  if (value === null) return { ...verified, doubt: typeDoubtBefore };
-  const now = valueTypeOf(value);
+  const verified = {
+    unverifiedType: null,
+    typeChangeFact: null,
+    wasTypeKnown: lastGood !== null,
+    hasTypeChanged: false,
+  };
+  if (value === null) return { ...verified, unverifiedType: typeDoubtBefore };
+  const currentType = valueTypeOf(value);
   if (isNumericUnit(unit)) {
-    if (now === "number") return verified;
-    const typeChangeFact = { before: "number", now } as const;
-    return { ...verified, doubt: "unit", fact: typeChangeFact, isNew: lastGood !== null && typeDoubtBefore !== "unit" };
+    if (currentType === "number") return verified;
+    const typeChangeFact = { before: "number", now: currentType } as const;
+    return {
+      ...verified,
+      unverifiedType: "unit",
+      typeChangeFact,
+      hasTypeChanged: lastGood !== null && typeDoubtBefore !== "unit",
+    };
   }
   const verifiedTypeBefore = lastVerifiedType(lastGood, typeDoubtBefore);
-  if (verifiedTypeBefore === null || verifiedTypeBefore === now || typeDoubtBefore === "changed") return verified;
-  return { ...verified, doubt: "changed", fact: { before: verifiedTypeBefore, now }, isNew: true };
+  if (verifiedTypeBefore === null || verifiedTypeBefore === currentType || typeDoubtBefore === "changed")
+    return verified;
+  return {
+    ...verified,
+    unverifiedType: "changed",
+    typeChangeFact: { before: verifiedTypeBefore, now: currentType },
+    hasTypeChanged: true,
+  };
 }
 
 /** Type of the last good value; null if there is none or its type contradicts the unit. */
