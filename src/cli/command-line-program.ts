@@ -121,14 +121,17 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     const loadModule = pendingModuleLoads.get(command);
     if (loadModule === undefined) return;
     pendingModuleLoads.delete(command);
-    const [{ createCliContext }, file] = await Promise.all([import("./shell/command-context.ts"), loadModule()]);
-    file.define(command, createCliContext(program, command.name(), signal, defineAllCommands));
+    const [{ createCliContext }, commandModule] = await Promise.all([
+      import("./shell/command-context.ts"),
+      loadModule(),
+    ]);
+    commandModule.define(command, createCliContext(program, command.name(), signal, defineAllCommands));
   }
   /** Defines nested commands such as `outbox dead`; returns false for an unknown command. */
   async function defineNestedCommand(names: readonly string[]): Promise<boolean> {
     let parentCommand = program;
     for (const name of names) {
-      const subcommand = parentCommand.commands.find((each) => each.name() === name);
+      const subcommand = parentCommand.commands.find((command) => command.name() === name);
       if (subcommand === undefined) return false;
       await defineCommandOnce(subcommand);
       parentCommand = subcommand;
@@ -139,11 +142,11 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     for (const command of program.commands) await defineCommandOnce(command);
     return program;
   }
-  for (const [usage, load] of Object.entries(COMMAND_MODULES)) {
+  for (const [usage, loadModule] of Object.entries(COMMAND_MODULES)) {
     const [name = ""] = usage.split(" ");
     const command = program.command(name).description(COMMAND_DESCRIPTIONS[usage as keyof typeof COMMAND_DESCRIPTIONS]);
     usageByCommand.set(command, usage);
-    pendingModuleLoads.set(command, load);
+    pendingModuleLoads.set(command, loadModule);
   }
   program
     .command("help")

@@ -59,10 +59,10 @@ test("the terminal feed prints problems and changes of the configuration, and ch
 test("the terminal feed does not report that all is well while a sink rejects events", () => {
   const { lines, log, happenings } = createRecordedFeed();
   log.warn({ sink: "hook", problem: "ENOTFOUND" }, "The sink does not accept events.");
-  happenings.readiness([]);
+  happenings.printReadiness([]);
   log.info({ sink: "hook" }, "The sink accepts events again.");
-  happenings.readiness(["The polls stand still."]);
-  happenings.readiness([]);
+  happenings.printReadiness(["The polls stand still."]);
+  happenings.printReadiness([]);
   expect(lines).toEqual([
     "! hook: The sink does not accept events. ENOTFOUND",
     "  All is well but for what was said of hook.",
@@ -78,7 +78,7 @@ test("the terminal feed prints alarms, gateways and writes but no values, and on
   for (const event of sampleOfEveryKind()) {
     const linesBefore = lines.length;
     const data = event.type === "alarm-raised" ? { ...event.data, initial: false } : event.data;
-    happenings.event(logged({ ...event, data } as Event));
+    happenings.printEvent(logged({ ...event, data } as Event));
     if (lines.length > linesBefore) kinds.push(event.type);
   }
   expect(new Set(kinds)).toEqual(
@@ -100,15 +100,15 @@ test("the terminal feed prints alarms, gateways and writes but no values, and on
   const [raised] = sampleOfEveryKind().filter(({ type }) => type === "alarm-raised");
   if (raised === undefined) throw new Error("no sample");
   const initial = { ...raised, data: { ...raised.data, initial: true } } as Event;
-  for (let n = 0; n < 300; n += 1) firstStart.happenings.event(logged(initial));
-  firstStart.happenings.readiness([]);
+  for (let n = 0; n < 300; n += 1) firstStart.happenings.printEvent(logged(initial));
+  firstStart.happenings.printReadiness([]);
   expect(firstStart.lines).toEqual(["  300 alarms are active already.", "  All is well: polls, state, sinks."]);
 });
 
 test("the terminal feed prints readiness when it changes", () => {
   const { lines, happenings } = createRecordedFeed();
   for (const reasons of [[], [], ["Sink lake is blocked."], ["Sink lake is blocked."], [], []])
-    happenings.readiness(reasons);
+    happenings.printReadiness(reasons);
   expect(lines).toEqual(["  All is well: polls, state, sinks.", "! Sink lake is blocked.", "  All is well again."]);
 });
 

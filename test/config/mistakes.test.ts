@@ -38,7 +38,7 @@ function reportedMismatches(written: string, config: Config): readonly string[] 
   if (entry === undefined) return [];
   const building = { ...BUILDING, followed: entry.inventory.sites ?? null };
   return [
-    ...compareSourceWithBuilding({ name: "main", entry, config, building, places }),
+    ...compareSourceWithBuilding({ name: "main", entry, config, building, locateOption: places }),
     ...checkSinkSites(config, new Map([["main", building]]), places),
   ]
     .filter(({ result }) => result !== "ok")

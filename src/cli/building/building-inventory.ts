@@ -145,7 +145,7 @@ function anyFieldContains(value: unknown, search: string | undefined): boolean {
   if (search === undefined) return true;
   const lowerCaseSearchText = search.toLowerCase();
   return Object.values(value as object).some(
-    (field) => typeof field === "string" && field.toLowerCase().includes(lowerCaseSearchText),
+    (fieldValue) => typeof fieldValue === "string" && fieldValue.toLowerCase().includes(lowerCaseSearchText),
   );
 }
 
@@ -154,13 +154,13 @@ export function showObjects<T extends { readonly id: string }>(
   { items, source }: Inventory<T>,
   kind: ObjectKind,
   idTexts: readonly string[],
-  show: (items: readonly ObjectWithSite<T>[]) => void,
+  printItems: (items: readonly ObjectWithSite<T>[]) => void,
 ) {
-  if (idTexts.length === 0) return show(items);
+  if (idTexts.length === 0) return printItems(items);
   const ids = splitCommaSeparatedIds(idTexts);
   const objectsById = new Map(items.map((item) => [item.value.id, item]));
   const unknownIds = ids.filter((id) => !objectsById.has(id));
-  if (unknownIds.length < ids.length) show(ids.flatMap((id) => objectsById.get(id) ?? []));
+  if (unknownIds.length < ids.length) printItems(ids.flatMap((id) => objectsById.get(id) ?? []));
   if (unknownIds.length === 0) return;
   const unknownObjectsText = `no ${kind}${unknownIds.length === 1 ? "" : "s"} ${unknownIds.join(", ")}`;
   throw new ConfigError(`There is ${unknownObjectsText} among the ${items.length} ${kind}s of ${source}.`, {

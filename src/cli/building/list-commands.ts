@@ -40,12 +40,12 @@ export const systemsCommand = createInventoryListCommand<System>("system", "a sy
 
 function createInventoryListCommand<T extends { readonly id: string; readonly displayName: string }>(
   kind: Exclude<ObjectKind, "tag">,
-  what: string,
+  nounWithArticle: string,
   columns: TableColumns<T>,
 ) {
   const define = (command: Command, context: CliContext) =>
     addInventoryOptions(command)
-      .argument("[id...]", `only ${what} with one of these ids`)
+      .argument("[id...]", `only ${nounWithArticle} with one of these ids`)
       .addHelpText("after", `\nExample:\n  plenum ${kind}s --search north --json`)
       .action(async (ids: readonly string[], options: InventoryOptions) => {
         const inventory = await readBuildingInventory(context, kind, options);

@@ -50,12 +50,14 @@ async function readTags(
 }
 
 /** If the service rejects several tags together, it does not say which of the tags is wrong. */
-function addTagGroupHint(error: unknown, group: readonly string[]): unknown {
+function addTagGroupHint(error: unknown, tagIds: readonly string[]): unknown {
   const failure = asFailure(error);
-  const [tag] = group;
-  if (group.length === 1)
-    return failure.kind === "rejected" ? new Rejected(`Tag ${tag}: ${errorText(failure)}`, { cause: error }) : error;
-  const groupRefusalText = `${errorText(failure)} The service refuses the ${group.length} tags together: a single one may be the cause, and the service does not say which.`;
+  const [firstTagId] = tagIds;
+  if (tagIds.length === 1)
+    return failure.kind === "rejected"
+      ? new Rejected(`Tag ${firstTagId}: ${errorText(failure)}`, { cause: error })
+      : error;
+  const groupRefusalText = `${errorText(failure)} The service refuses the ${tagIds.length} tags together: a single one may be the cause, and the service does not say which.`;
   const errorOptions = { hint: "Read fewer at a time, or let a worker list the tags first.", cause: error };
   if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(groupRefusalText, errorOptions);
   if (failure.kind !== "config" || failure.reason === "unauthenticated") return error;

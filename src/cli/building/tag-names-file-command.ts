@@ -24,9 +24,11 @@ export function define(command: Command, context: CliContext): void {
       const { file, sourceName, tags } = await readTagsAndNamesFile(context, source);
       const knownIds = new Set(tags.map(({ id }) => id));
       const { entries, problems } = file !== null && existsSync(file) ? readNamesFile(file, knownIds) : NO_NAMES_FILE;
-      const [problem] = problems;
-      if (problem !== undefined)
-        throw new ConfigError(`The names file has mistakes. ${problem}`, { hint: "`plenum names check` lists all." });
+      const [firstProblem] = problems;
+      if (firstProblem !== undefined)
+        throw new ConfigError(`The names file has mistakes. ${firstProblem}`, {
+          hint: "`plenum names check` lists all.",
+        });
       const proposedNames = proposeNames(tags, entries);
       const listedNames = tags.map(({ id }) => [id, entries.get(id) ?? proposedNames.get(id) ?? {}] as const);
       const names = new Map([...listedNames, ...entries]);
@@ -35,7 +37,7 @@ export function define(command: Command, context: CliContext): void {
       if (write !== true) {
         if (context.terminal().json)
           context.terminal().rows(
-            [...names].map(([id, each]) => ({ id, ...each })),
+            [...names].map(([id, tagNames]) => ({ id, ...tagNames })),
             {},
           );
         else context.terminal().text(formatNamesFile(names).trimEnd().split("\n"));

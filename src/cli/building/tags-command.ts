@@ -46,7 +46,7 @@ interface StoredTagState {
   readonly values: ReadonlyMap<string, StoredValue>;
   readonly systems: ReadonlyMap<string, StoredTagSystems>;
   /** By tag id: true if the service logs the tag. A tag is absent while this is unknown. */
-  readonly logs: ReadonlyMap<string, boolean>;
+  readonly isLoggedByTag: ReadonlyMap<string, boolean>;
 }
 
 export function define(command: Command, context: CliContext): void {
@@ -62,34 +62,39 @@ export function define(command: Command, context: CliContext): void {
     .action(async (ids: readonly string[], options: TagListOptions) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [source, entry] = chooseSource(config, options.source);
-      refuseUnknownReadClass(options.class, entry);
-      const emptyState = { values: new Map(), systems: new Map(), logs: new Map() };
+      const [source, sourceConfig] = chooseSource(config, options.source);
+      refuseUnknownReadClass(options.class, sourceConfig);
+      const emptyState = { values: new Map(), systems: new Map(), isLoggedByTag: new Map() };
       const tagState = (await readStateIfAny({ config, source }, (store) => readTagState(store, source))) ?? emptyState;
       // Ask the service for the tags of a system unless the worker learns them (inventory.tags_of_systems).
-      const requestedSystemId = entry.inventory.tags_of_systems ? undefined : options.system;
+      const requestedSystemId = sourceConfig.inventory.tags_of_systems ? undefined : options.system;
       const inventory = await readBuildingInventory(context, "tag", options, requestedSystemId);
-      refuseUnknownSystem(options, entry, inventory.items, tagState);
+      refuseUnknownSystem(options, sourceConfig, inventory.items, tagState);
       refuseUnknownUnit(options.unit, inventory.items);
-      showObjects({ ...inventory, items: listTagRows(inventory, tagState, entry, options) }, "tag", ids, (selected) => {
-        const tagRows = selected.map(({ value }) => value);
-        const hasAlias = tagRows.some(({ alias }) => alias !== undefined);
-        const hasTagSystems = tagRows.some(({ systemIds }) => systemIds.length > 0);
-        terminal.rows(tagRows, {
-          id: "id",
-          name: "displayName",
-          ...(hasAlias && { alias: ({ alias }: PrintedTagRow) => alias ?? null }),
-          value: tagValueText,
-          unit: "unit",
-          age: ({ readAt }) => (readAt === null ? null : ageText(readAt)),
-          class: "class",
-          log: ({ hasLog }) => (hasLog === null ? null : hasLog ? "yes" : "no"),
-          site: ({ siteId, site }) => `${siteId} ${site}`,
-          ...(hasTagSystems && { systems: ({ systemIds }: PrintedTagRow) => systemIds.join(" ") }),
-          description: "description",
-        });
-        printListOrigin(terminal, "tag", selected.length, inventory);
-      });
+      showObjects(
+        { ...inventory, items: listTagRows(inventory, tagState, sourceConfig, options) },
+        "tag",
+        ids,
+        (selected) => {
+          const tagRows = selected.map(({ value }) => value);
+          const hasAlias = tagRows.some(({ alias }) => alias !== undefined);
+          const hasTagSystems = tagRows.some(({ systemIds }) => systemIds.length > 0);
+          terminal.rows(tagRows, {
+            id: "id",
+            name: "displayName",
+            ...(hasAlias && { alias: ({ alias }: PrintedTagRow) => alias ?? null }),
+            value: tagValueText,
+            unit: "unit",
+            age: ({ readAt }) => (readAt === null ? null : ageText(readAt)),
+            class: "class",
+            log: ({ hasLog }) => (hasLog === null ? null : hasLog ? "yes" : "no"),
+            site: ({ siteId, site }) => `${siteId} ${site}`,
+            ...(hasTagSystems && { systems: ({ systemIds }: PrintedTagRow) => systemIds.join(" ") }),
+            description: "description",
+          });
+          printListOrigin(terminal, "tag", selected.length, inventory);
+        },
+      );
     });
 }
 
@@ -106,12 +111,12 @@ async function readTagState(store: Store, source: string): Promise<StoredTagStat
     if (state === "following") isLoggedByTag.set(id, true);
     else if (state === "no-log" && !isLoggedByTag.has(id)) isLoggedByTag.set(id, false);
   }
-  return { values, systems, logs: isLoggedByTag };
+  return { values, systems, isLoggedByTag };
 }
 
 function listTagRows(
   { items }: Inventory<Tag>,
-  { values, systems, logs }: StoredTagState,
+  { values, systems, isLoggedByTag }: StoredTagState,
   { read, inventory }: SourceConfigEntry,
   { unit, system, class: className }: TagListOptions,
 ): readonly ObjectWithSite<PrintedTagRow>[] {
@@ -125,7 +130,7 @@ function listTagRows(
     if (unit !== undefined && (tag.unit ?? "") !== unit) return [];
     if (system !== undefined && inventory.tags_of_systems && !systemIds.includes(system)) return [];
     if (className !== undefined && readClassName !== className) return [];
-    const hasLog = logs.get(tag.id) ?? null;
+    const hasLog = isLoggedByTag.get(tag.id) ?? null;
     const tagRow = { ...tag, siteId, site, systemIds, class: readClassName, hasLog, value, quality, readAt };
     return [{ value: tagRow, siteId, site }];
   });
@@ -139,7 +144,7 @@ function tagValueText({ value, quality }: PrintedTagRow): string | number | bool
 }
 
 function refuseUnknownReadClass(name: string | undefined, { read }: SourceConfigEntry): void {
-  const readClassNames = read.map((each) => each.name);
+  const readClassNames = read.map((readClass) => readClass.name);
   if (name === undefined || readClassNames.includes(name)) return;
   throw new ConfigError(
     readClassNames.length === 0
@@ -170,6 +175,6 @@ function refuseUnknownUnit(unit: string | undefined, tags: readonly ObjectWithSi
   const commonUnitTexts = [...tagsByUnit]
     .toSorted(([, a], [, b]) => b.length - a.length)
     .slice(0, MAX_UNITS_IN_ERROR)
-    .map(([each, { length }]) => `${each === "" ? "none" : each} (${length})`);
+    .map(([unitCode, { length }]) => `${unitCode === "" ? "none" : unitCode} (${length})`);
   throw new ConfigError(`No tag has the unit "${unit}"; there are ${commonUnitTexts.join(", ")}.`);
 }

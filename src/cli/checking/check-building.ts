@@ -16,55 +16,62 @@ import {
   type VisibleBuilding,
 } from "../../engine/sync/selectors-without-match.ts";
 import { DEFINED_ALARM_PRIORITIES } from "../shell/refuse-unknown-ids.ts";
-import { type CheckResult, passedCheck, warnedCheck, wrongCheck } from "./check-result-line.ts";
+import { type CheckResult, passedResult, warningResult, wrongResult } from "./check-result-line.ts";
 
 export interface BuildingCheck {
   readonly name: string;
   readonly entry: SourceConfigEntry;
   readonly config: Config;
   readonly building: VisibleBuilding;
-  readonly places: LocateOption;
+  readonly locateOption: LocateOption;
 }
 
 type CheckResults = readonly CheckResult[];
 type KeyPath = readonly (string | number)[];
 
-export function compareSourceWithBuilding(compared: BuildingCheck): CheckResults {
-  const { read, history, schedules } = compared.entry;
-  const checkName = `${compared.name}: values`;
+export function compareSourceWithBuilding(buildingCheck: BuildingCheck): CheckResults {
+  const { read, history, schedules } = buildingCheck.entry;
+  const checkName = `${buildingCheck.name}: values`;
   const isReadingTags = read.length + history.length > 0;
   const noTagListText = "Without the list of tags the worker learns of no tag, and reads none: let schedules.tags be.";
   return [
-    ...checkSiteOptions(compared),
-    ...checkReadClasses(compared),
-    ...checkHistoryClasses(compared),
-    ...checkSilentSensorOptions(compared),
-    ...checkWritableTags(compared),
-    ...(isReadingTags ? [] : [passedCheck(checkName, "none are read: `read` and `history` are empty")]),
+    ...checkSiteOptions(buildingCheck),
+    ...checkReadClasses(buildingCheck),
+    ...checkHistoryClasses(buildingCheck),
+    ...checkSilentSensorOptions(buildingCheck),
+    ...checkWritableTags(buildingCheck),
+    ...(isReadingTags ? [] : [passedResult(checkName, "none are read: `read` and `history` are empty")]),
     ...(isReadingTags && schedules.tags === false
-      ? [warnedCheck(checkName, noTagListText, compared.places(["sources", compared.name, "schedules", "tags"]))]
+      ? [
+          warningResult(
+            checkName,
+            noTagListText,
+            buildingCheck.locateOption(["sources", buildingCheck.name, "schedules", "tags"]),
+          ),
+        ]
       : []),
   ];
 }
 
 export function checkQuota(name: string, { alarms, fits, load, changes, classes, history }: PlanReport): CheckResults {
   const requestLimitAdvice = "If the service allows more, raise quota.list_requests_per_minute.";
-  const alarmWarnings = alarms === undefined ? [] : [warnedCheck(`${name}: alarms`, `${alarms} ${requestLimitAdvice}`)];
+  const alarmWarnings =
+    alarms === undefined ? [] : [warningResult(`${name}: alarms`, `${alarms} ${requestLimitAdvice}`)];
   if (classes.length + history.length === 0) return alarmWarnings;
   const checkName = `${name}: quota`;
   const loadText = `the intervals need ${(load * 100).toFixed(0)} % of the plannable quota`;
-  if (fits) return [...alarmWarnings, passedCheck(checkName, loadText)];
+  if (fits) return [...alarmWarnings, passedResult(checkName, loadText)];
   const [cheapest] = changes;
   const changeAdvice = cheapest === undefined ? "" : ` The cheapest change: ${cheapest.text} ${cheapest.yaml}`;
   return [
     ...alarmWarnings,
-    warnedCheck(checkName, `${loadText}, so values become older than configured.${changeAdvice}`),
+    warningResult(checkName, `${loadText}, so values become older than configured.${changeAdvice}`),
   ];
 }
 
 /** Warns if a sink's filter names an unknown priority. It is no error, because the service may add priorities. */
-export function checkSinkPriorities({ sinks }: Config, places: LocateOption): CheckResults {
-  return sinkFilterWarnings(sinks, places, "priorities", ({ priorities }) =>
+export function checkSinkPriorities({ sinks }: Config, locateOption: LocateOption): CheckResults {
+  return sinkFilterWarnings(sinks, locateOption, "priorities", ({ priorities }) =>
     priorities.map((priority) =>
       DEFINED_ALARM_PRIORITIES.includes(priority)
         ? null
@@ -76,9 +83,9 @@ export function checkSinkPriorities({ sinks }: Config, places: LocateOption): Ch
 export function checkSinkSites(
   { sinks }: Config,
   buildings: ReadonlyMap<string, Pick<VisibleBuilding, "sites">>,
-  places: LocateOption,
+  locateOption: LocateOption,
 ): CheckResults {
-  return sinkFilterWarnings(sinks, places, "sites", (filter) => {
+  return sinkFilterWarnings(sinks, locateOption, "sites", (filter) => {
     const filterSources = filter.sources.length === 0 ? [...buildings.keys()] : filter.sources;
     const knownBuildings = filterSources.map((source) => buildings.get(source));
     if (filter.sources.length > 0 && knownBuildings.includes(undefined)) return [];
@@ -92,101 +99,132 @@ export function checkSinkSites(
 
 function sinkFilterWarnings(
   sinks: Config["sinks"],
-  places: LocateOption,
+  locateOption: LocateOption,
   option: "priorities" | "sites",
-  problems: (filter: Config["sinks"][string]["filter"]) => readonly (string | null)[],
+  findFilterProblems: (filter: Config["sinks"][string]["filter"]) => readonly (string | null)[],
 ): CheckResults {
   return Object.entries(sinks).flatMap(([sink, { filter }]) =>
-    problems(filter).flatMap((problem, index) =>
-      problem === null ? [] : [warnedCheck(`sink ${sink}`, problem, places(["sinks", sink, "filter", option, index]))],
+    findFilterProblems(filter).flatMap((problem, index) =>
+      problem === null
+        ? []
+        : [warningResult(`sink ${sink}`, problem, locateOption(["sinks", sink, "filter", option, index]))],
     ),
   );
 }
 
-function mismatchLines({ name, places }: BuildingCheck, what: string, base: KeyPath, mismatches: readonly Mismatch[]) {
+function mismatchLines(
+  { name, locateOption }: BuildingCheck,
+  checkedOption: string,
+  basePath: KeyPath,
+  mismatches: readonly Mismatch[],
+) {
   return mismatches.map(({ path, message }) =>
-    warnedCheck(`${name}: ${what}`, message, places(["sources", name, ...base, ...path])),
+    warningResult(`${name}: ${checkedOption}`, message, locateOption(["sources", name, ...basePath, ...path])),
   );
 }
 
-function checkSiteOptions(compared: BuildingCheck): CheckResults {
-  const { entry, building } = compared;
+function checkSiteOptions(buildingCheck: BuildingCheck): CheckResults {
+  const { entry, building } = buildingCheck;
   return (["alarms", "inventory"] as const).flatMap((section) => {
     const mismatches = findSiteMismatches(entry[section].sites ?? [], { ...building, followed: null });
-    return mismatchLines(compared, `${section} of sites`, [section, "sites"], mismatches);
+    return mismatchLines(buildingCheck, `${section} of sites`, [section, "sites"], mismatches);
   });
 }
 
-function checkReadClasses(compared: BuildingCheck): CheckResults {
-  const { read } = compared.entry;
-  return compareTagClasses(read, compared.building).flatMap((found, index) => {
+function checkReadClasses(buildingCheck: BuildingCheck): CheckResults {
+  const { read } = buildingCheck.entry;
+  return compareTagClasses(read, buildingCheck.building).flatMap((comparison, index) => {
     const readIntervalText = formatDuration(read[index]?.every ?? 0);
-    return checkTagClass(compared, `read ${found.name}`, ["read", index], found, `, at most ${readIntervalText} old`);
+    return checkTagClass(
+      buildingCheck,
+      `read ${comparison.name}`,
+      ["read", index],
+      comparison,
+      `, at most ${readIntervalText} old`,
+    );
   });
 }
 
 /** Compares the classes of history with the building, separately for each resolution and for totals. */
-function checkHistoryClasses(compared: BuildingCheck): CheckResults {
-  const classes = compared.entry.history.map((each, index) => ({ ...each, index }));
+function checkHistoryClasses(buildingCheck: BuildingCheck): CheckResults {
+  const classes = buildingCheck.entry.history.map((historyClass, index) => ({ ...historyClass, index }));
   const classesBySeries = Map.groupBy(classes, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
-  return [...classesBySeries].flatMap(([series, list]) =>
-    compareTagClasses(list, compared.building).flatMap((found, n) => {
-      const { index = 0, backfill = 0 } = list[n] ?? {};
+  return [...classesBySeries].flatMap(([series, seriesClasses]) =>
+    compareTagClasses(seriesClasses, buildingCheck.building).flatMap((comparison, classNumber) => {
+      const { index = 0, backfill = 0 } = seriesClasses[classNumber] ?? {};
       const pastText = backfill === 0 ? "" : `, and the past ${formatDuration(backfill)}`;
-      return checkTagClass(compared, `history ${found.name}`, ["history", index], found, ` at ${series}${pastText}`);
+      return checkTagClass(
+        buildingCheck,
+        `history ${comparison.name}`,
+        ["history", index],
+        comparison,
+        ` at ${series}${pastText}`,
+      );
     }),
   );
 }
 
 function checkTagClass(
-  compared: BuildingCheck,
-  what: string,
-  base: KeyPath,
+  buildingCheck: BuildingCheck,
+  checkedOption: string,
+  basePath: KeyPath,
   { tags, mismatches }: TagClassComparison,
-  details: string,
+  detailSuffix: string,
 ): CheckResults {
-  const lines = mismatchLines(compared, what, base, mismatches);
-  if (tags > 0) return [passedCheck(`${compared.name}: ${what}`, `${formatCount(tags, "tag")}${details}`), ...lines];
-  return lines.map((line, n) =>
+  const mismatchResults = mismatchLines(buildingCheck, checkedOption, basePath, mismatches);
+  if (tags > 0)
+    return [
+      passedResult(`${buildingCheck.name}: ${checkedOption}`, `${formatCount(tags, "tag")}${detailSuffix}`),
+      ...mismatchResults,
+    ];
+  return mismatchResults.map((line, n) =>
     n === 0 ? { ...line, detail: `${line.detail} Nothing is read of this class.` } : line,
   );
 }
 
 /** One matching field of `silent_sensors` selects a tag, so each field is compared with the building separately. */
-function checkSilentSensorOptions(compared: BuildingCheck): CheckResults {
-  const { silent_sensors: sensors } = compared.entry;
-  if (sensors === false) return [];
+function checkSilentSensorOptions(buildingCheck: BuildingCheck): CheckResults {
+  const { silent_sensors: silentSensorOptions } = buildingCheck.entry;
+  if (silentSensorOptions === false) return [];
   // The default units and names of may_rest are left out, because a building may have none of them.
-  const { sites, systems, ids } = sensors.may_rest;
-  const sensorSelections = { exclude: { ...sensors.exclude, classes: undefined }, may_rest: { sites, systems, ids } };
-  return Object.entries(sensorSelections).flatMap(([list, fields]) =>
+  const { sites, systems, ids } = silentSensorOptions.may_rest;
+  const sensorSelections = {
+    exclude: { ...silentSensorOptions.exclude, classes: undefined },
+    may_rest: { sites, systems, ids },
+  };
+  return Object.entries(sensorSelections).flatMap(([listName, fields]) =>
     Object.entries(fields).flatMap(([field, value]) => {
-      const mismatches = value === undefined ? [] : findSelectionMismatches({ [field]: value }, compared.building);
-      return mismatchLines(compared, "silent_sensors", ["silent_sensors", list], mismatches);
+      const mismatches = value === undefined ? [] : findSelectionMismatches({ [field]: value }, buildingCheck.building);
+      return mismatchLines(buildingCheck, "silent_sensors", ["silent_sensors", listName], mismatches);
     }),
   );
 }
 
 /** An allowed tag that the building lacks is an error: the operator expects to write it. */
-function checkWritableTags(compared: BuildingCheck): CheckResults {
-  const { name, config, building, places } = compared;
+function checkWritableTags(buildingCheck: BuildingCheck): CheckResults {
+  const { name, config, building, locateOption } = buildingCheck;
   const { enabled, allow } = config.commands;
   const checkName = `${name}: commands`;
-  const tagMismatches = allow.flatMap((entry, index) =>
-    (entry.source ?? name) !== name
+  const tagMismatches = allow.flatMap((allowedTag, index) =>
+    (allowedTag.source ?? name) !== name
       ? []
-      : findWritableMismatches(entry, building).map(({ path, message }) =>
-          (enabled ? wrongCheck : warnedCheck)(checkName, message, places(["commands", "allow", index, ...path])),
+      : findWritableMismatches(allowedTag, building).map(({ path, message }) =>
+          (enabled ? wrongResult : warningResult)(
+            checkName,
+            message,
+            locateOption(["commands", "allow", index, ...path]),
+          ),
         ),
   );
-  const foundTags = findWritableTags(compared);
-  const ids = joinWords(foundTags.map((entry) => entry.tag_id));
+  const foundTags = findWritableTags(buildingCheck);
+  const ids = joinWords(foundTags.map((allowedTag) => allowedTag.tag_id));
   const foundTagsText = `${formatCount(foundTags.length, "tag")} of commands.allow found in the building: ${ids}`;
-  return [...(foundTags.length === 0 ? [] : [passedCheck(checkName, foundTagsText)]), ...tagMismatches];
+  return [...(foundTags.length === 0 ? [] : [passedResult(checkName, foundTagsText)]), ...tagMismatches];
 }
 
 export function findWritableTags({ name, config, building }: Pick<BuildingCheck, "name" | "config" | "building">) {
   return config.commands.allow.filter(
-    (entry: AllowedTag) => (entry.source ?? name) === name && findWritableMismatches(entry, building).length === 0,
+    (allowedTag: AllowedTag) =>
+      (allowedTag.source ?? name) === name && findWritableMismatches(allowedTag, building).length === 0,
   );
 }

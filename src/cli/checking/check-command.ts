@@ -22,11 +22,11 @@ import { checkSinkPriorities, checkSinkSites } from "./check-building.ts";
 import { checkMonitoringSource } from "./check-monitoring-source.ts";
 import {
   type CheckResult,
-  failedCheck,
-  passedCheck,
-  warnedCheck,
+  errorToCheckResult,
+  passedResult,
+  warningResult,
   withTimeLimit,
-  wrongCheck,
+  wrongResult,
 } from "./check-result-line.ts";
 import { checkTagWriting, writableText } from "./check-tag-writing.ts";
 import { checkLocalMachine } from "./check-this-machine.ts";
@@ -55,10 +55,10 @@ export function define(command: Command, context: CliContext): void {
       refuseUnverifiedTls();
       const terminal = context.terminal();
       const config = context.config();
-      const lines = await terminal.progress("Checking", (update) => runChecks(config, context, options, update));
+      const checkResults = await terminal.progress("Checking", (update) => runChecks(config, context, options, update));
       const detailColumn = ({ place, detail: text }: CheckResult) => (place === undefined ? text : `${place} ${text}`);
-      terminal.rows(lines, { what: "what", result: "result", detail: detailColumn });
-      throwIfCheckFailed(lines, options.strict === true);
+      terminal.rows(checkResults, { what: "what", result: "result", detail: detailColumn });
+      throwIfCheckFailed(checkResults, options.strict === true);
     });
 }
 
@@ -69,37 +69,38 @@ async function runChecks(
   update: (text: string) => void,
 ): Promise<readonly CheckResult[]> {
   const { signal } = context;
-  const places = locateOptionsInFile(context.configFile());
-  const lines: CheckResult[] = [
+  const locateOption = locateOptionsInFile(context.configFile());
+  const checkResults: CheckResult[] = [
     checkConfigFile(context.configFile(), allowWritableConfig),
-    ...(await checkLocalMachine(config, context.configFile(), places, signal)),
+    ...(await checkLocalMachine(config, context.configFile(), locateOption, signal)),
     ...checkPagePasswords(config),
-    ...checkNamesFiles(config, places),
+    ...checkNamesFiles(config, locateOption),
     ...(await checkWritingApproval(config)),
   ];
-  const writingBlockers = await checkTagWriting(config, places, signal);
-  lines.push(...writingBlockers);
+  const writingBlockers = await checkTagWriting(config, locateOption, signal);
+  checkResults.push(...writingBlockers);
   const writableTags: AllowedTag[] = [];
   const buildings = new Map<string, Pick<VisibleBuilding, "sites">>();
   for (const [name, entry] of Object.entries(config.sources)) {
     update(`Asking source ${name}`);
-    const result = await checkMonitoringSource({ name, entry, config, places, lists, ask, signal, update });
-    lines.push(...result.lines);
+    const result = await checkMonitoringSource({ name, entry, config, locateOption, lists, ask, signal, update });
+    checkResults.push(...result.lines);
     writableTags.push(...(result.writable ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)));
     if (result.sites !== null) buildings.set(name, { sites: result.sites });
   }
-  lines.push(...checkForEnabledSink(config), ...checkSinkPriorities(config, places));
+  checkResults.push(...checkForEnabledSink(config), ...checkSinkPriorities(config, locateOption));
   for (const name of Object.keys(config.sinks)) {
     update(`Asking sink ${name}`);
-    lines.push(...(await checkSink(name, config, signal)));
+    checkResults.push(...(await checkSink(name, config, signal)));
   }
-  if (buildings.size === Object.keys(config.sources).length) lines.push(...checkSinkSites(config, buildings, places));
+  if (buildings.size === Object.keys(config.sources).length)
+    checkResults.push(...checkSinkSites(config, buildings, locateOption));
   const isWritingPossible =
-    writingBlockers.length === 0 && !lines.some(({ result }) => ["wrong", "unavailable"].includes(result));
-  if (!isWritingPossible || writableTags.length === 0) return lines;
+    writingBlockers.length === 0 && !checkResults.some(({ result }) => ["wrong", "unavailable"].includes(result));
+  if (!isWritingPossible || writableTags.length === 0) return checkResults;
   return [
-    ...lines,
-    passedCheck("writing", `${formatCount(writableTags.length, "tag")} may be written: ${writableText(writableTags)}`),
+    ...checkResults,
+    passedResult("writing", `${formatCount(writableTags.length, "tag")} may be written: ${writableText(writableTags)}`),
   ];
 }
 
@@ -107,37 +108,41 @@ function checkConfigFile(file: string, isWritableAllowed: boolean): CheckResult 
   const checkName = "configuration";
   try {
     if (!isWritableAllowed) refuseUntrustedConfigFile(file);
-    return passedCheck(checkName, file);
+    return passedResult(checkName, file);
   } catch (error) {
-    return failedCheck(checkName, error);
+    return errorToCheckResult(checkName, error);
   }
 }
 
 /** Throws ConfigError if a check found something wrong, Retryable if something is only unavailable. */
-function throwIfCheckFailed(lines: readonly CheckResult[], isStrict: boolean): void {
-  const wrongResults = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
-  const unavailableResults = lines.filter(({ result }) => result === "unavailable");
+function throwIfCheckFailed(checkResults: readonly CheckResult[], isStrict: boolean): void {
+  const wrongResults = checkResults.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
+  const unavailableResults = checkResults.filter(({ result }) => result === "unavailable");
   const failedCheckCount = wrongResults.length + unavailableResults.length;
   if (failedCheckCount === 0) return;
-  const failureText = `${failedCheckCount} of ${lines.length} checks did not pass.`;
+  const failureText = `${failedCheckCount} of ${checkResults.length} checks did not pass.`;
   throw wrongResults.length > 0 ? new ConfigError(failureText) : new Retryable(failureText);
 }
 
 function checkPagePasswords({ status }: Config): readonly CheckResult[] {
   try {
-    return readPageCredentials(status) === null ? [] : [passedCheck("status", "the passwords are there")];
+    return readPageCredentials(status) === null ? [] : [passedResult("status", "the passwords are there")];
   } catch (error) {
-    return [failedCheck("status", error)];
+    return [errorToCheckResult("status", error)];
   }
 }
 
-function checkNamesFiles({ sources }: Config, places: ReturnType<typeof locateOptionsInFile>): readonly CheckResult[] {
+function checkNamesFiles(
+  { sources }: Config,
+  locateOption: ReturnType<typeof locateOptionsInFile>,
+): readonly CheckResult[] {
   return Object.entries(sources).flatMap(([source, { names: file }]) => {
     if (file === undefined) return [];
     const { entries, problems } = readNamesFile(file, new Set());
-    const place = places(["sources", source, "names"]);
-    if (problems.length > 0) return problems.map((problem) => warnedCheck(`names of ${source}`, problem, place));
-    return [passedCheck(`names of ${source}`, `${file} names ${formatCount(entries.size, "tag")}`)];
+    const optionLocation = locateOption(["sources", source, "names"]);
+    if (problems.length > 0)
+      return problems.map((problem) => warningResult(`names of ${source}`, problem, optionLocation));
+    return [passedResult(`names of ${source}`, `${file} names ${formatCount(entries.size, "tag")}`)];
   });
 }
 
@@ -148,31 +153,35 @@ async function checkWritingApproval(config: Config): Promise<readonly CheckResul
     const approvalInputs = await loadApprovalInputs(config);
     if (approvalInputs.config === null && approvalInputs.pinned === null) return [];
     const { approvedBy, refusing } = readApprovalState(approvalInputs);
-    if (refusing !== null) return [wrongCheck("approval of writing", refusing)];
-    return [passedCheck("approval of writing", `approved by ${approvedBy.join(", ")}`)];
+    if (refusing !== null) return [wrongResult("approval of writing", refusing)];
+    return [passedResult("approval of writing", `approved by ${approvedBy.join(", ")}`)];
   } catch (error) {
-    return [failedCheck("approval of writing", error)];
+    return [errorToCheckResult("approval of writing", error)];
   }
 }
 
 async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckResult[]> {
   const checkName = `sink ${name}`;
   const sinkConfig = config.sinks[name];
-  if (sinkConfig === undefined || !sinkConfig.enabled) return [warnedCheck(checkName, "switched off (enabled: false)")];
+  if (sinkConfig === undefined || !sinkConfig.enabled)
+    return [warningResult(checkName, "switched off (enabled: false)")];
   const connector = findSinkConnector(sinkConfig);
   let sink: Sink | undefined;
   try {
     sink = await createStandaloneSink(name, sinkConfig);
-    if (sink?.probe === undefined) return [passedCheck(checkName, `${connector}: nothing to ask`)];
-    await withTimeLimit(signal, async (limited) => sink?.probe?.(limited));
-    const retentionMs = await withTimeLimit(signal, async (limited) => (await sink?.retentionMs?.(limited)) ?? null);
+    if (sink?.probe === undefined) return [passedResult(checkName, `${connector}: nothing to ask`)];
+    await withTimeLimit(signal, async (limitedSignal) => sink?.probe?.(limitedSignal));
+    const retentionMs = await withTimeLimit(
+      signal,
+      async (limitedSignal) => (await sink?.retentionMs?.(limitedSignal)) ?? null,
+    );
     return [
-      passedCheck(checkName, `${connector} answers`),
+      passedResult(checkName, `${connector} answers`),
       ...(retentionMs === null ? [] : checkSinkRetention(checkName, sinkConfig, config, retentionMs)),
     ];
   } catch (error) {
     signal.throwIfAborted();
-    return [failedCheck(checkName, error)];
+    return [errorToCheckResult(checkName, error)];
   } finally {
     await sink?.close();
   }
@@ -182,12 +191,12 @@ function checkForEnabledSink({ sinks, state }: Config): readonly CheckResult[] {
   if (Object.values(sinks).some(({ enabled }) => enabled)) return [];
   const noSinkText = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";
   const detail = `${noSinkText}: what happens is kept for ${formatDuration(state.replay_window)} and goes nowhere. Name one under sinks, such as files: { file: { folder: events } }.`;
-  return [warnedCheck("sinks", detail)];
+  return [warningResult("sinks", detail)];
 }
 
 /** Warns if a backfill reaches further back than the sink's server keeps data. */
 function checkSinkRetention(
-  what: string,
+  checkName: string,
   { filter }: Config["sinks"][string],
   config: Config,
   retentionMs: number,
@@ -195,11 +204,11 @@ function checkSinkRetention(
   return Object.entries(config.sources).flatMap(([source, { history }]) =>
     history.flatMap(({ name, backfill, total }): CheckResult[] => {
       const eventType = total ? "tag-total" : "tag-history";
-      const event = { type: eventType, source: sourceUri(source), siteid: filter.sites[0] } as Event;
-      if (backfill <= retentionMs || !matchesFilter({ ...filter, priorities: [] }, event)) return [];
+      const sampleEvent = { type: eventType, source: sourceUri(source), siteid: filter.sites[0] } as Event;
+      if (backfill <= retentionMs || !matchesFilter({ ...filter, priorities: [] }, sampleEvent)) return [];
       const backfillText = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
       const detail = `It keeps ${formatDuration(retentionMs)}, and ${backfillText}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
-      return [warnedCheck(what, detail)];
+      return [warningResult(checkName, detail)];
     }),
   );
 }

@@ -20,18 +20,18 @@ import { readStateIfAny } from "../shell/open-worker-state.ts";
 import { checkQuota, compareSourceWithBuilding, findWritableTags } from "./check-building.ts";
 import {
   type CheckResult,
-  failedCheck,
-  passedCheck,
-  warnedCheck,
+  errorToCheckResult,
+  passedResult,
+  warningResult,
   withTimeLimit,
-  wrongCheck,
+  wrongResult,
 } from "./check-result-line.ts";
 
 export interface SourceToCheck {
   readonly name: string;
   readonly entry: SourceConfigEntry;
   readonly config: Config;
-  readonly places: LocateOption;
+  readonly locateOption: LocateOption;
   readonly lists: boolean;
   readonly ask: boolean;
   readonly signal: AbortSignal;
@@ -49,12 +49,12 @@ export async function checkMonitoringSource(check: SourceToCheck) {
   let writable: readonly AllowedTag[] | null = null;
   try {
     await useStandaloneSource(name, entry, process.env, async (source) => {
-      const token = await withTimeLimit(signal, (limited) => source.me(limited));
+      const token = await withTimeLimit(signal, (limitedSignal) => source.me(limitedSignal));
       sites = token.sites;
       lines.push(...checkAccessToken(checkName, name, entry, config, token, systemClock.now()));
       // The worker refuses every command while the clocks differ too much.
       const clockRefusal = config.commands.enabled ? checkClocksForWriting(source.clockSkewMs(), null) : null;
-      if (clockRefusal !== null) lines.push(wrongCheck(checkName, clockRefusal.message));
+      if (clockRefusal !== null) lines.push(wrongResult(checkName, clockRefusal.message));
       if (!check.lists || token.sites.length === 0) return;
       const buildingComparison = await compareBuilding(check, source, token);
       lines.push(...buildingComparison.lines);
@@ -62,7 +62,7 @@ export async function checkMonitoringSource(check: SourceToCheck) {
     });
   } catch (error) {
     signal.throwIfAborted();
-    lines.push(failedCheck(checkName, error));
+    lines.push(errorToCheckResult(checkName, error));
   }
   return { lines, sites, writable };
 }
@@ -71,14 +71,14 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
   const { name, entry, config } = check;
   const checkName = `${name}: building`;
   const neededBuildingParts = listNeededBuildingParts(name, entry, config);
-  const unmetNeeds = [
+  const missingAbilities = [
     "read:tags",
     ...(neededBuildingParts.systems.length > 0 ? ["read:systems"] : []),
     ...(neededBuildingParts.gateways ? ["read:gateways"] : []),
   ].filter((ability) => !token.abilities.includes(ability));
-  if (unmetNeeds.length > 0) {
-    const detail = `not compared with the configuration: that needs ${unmetNeeds.join(" and ")}`;
-    return { lines: [warnedCheck(checkName, detail)], writable: null };
+  if (missingAbilities.length > 0) {
+    const detail = `not compared with the configuration: that needs ${missingAbilities.join(" and ")}`;
+    return { lines: [warningResult(checkName, detail)], writable: null };
   }
   const settings = planSettings(name, entry, config.state);
   const storedBuildingPlan = check.ask
@@ -99,8 +99,8 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
   const tagListOrigin = storedBuildingPlan === null ? "as the service lists them" : "from the worker's state";
   const tagCountResult =
     building.tags.length === 0
-      ? warnedCheck(checkName, "no tags: the token's user sees none at these sites, so no value can be read")
-      : passedCheck(checkName, `${building.tags.length} tags, ${tagListOrigin}`);
+      ? warningResult(checkName, "no tags: the token's user sees none at these sites, so no value can be read")
+      : passedResult(checkName, `${building.tags.length} tags, ${tagListOrigin}`);
   return {
     lines: [tagCountResult, ...compareSourceWithBuilding({ ...check, building }), ...checkQuota(name, plan)],
     writable: findWritableTags({ ...check, building }),
@@ -108,10 +108,10 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
 }
 
 function listNeededBuildingParts(name: string, entry: SourceConfigEntry, { commands }: Config): WantedBuildingParts {
-  const { silent_sensors: sensors } = entry;
+  const { silent_sensors: silentSensorOptions } = entry;
   const tagSelections = [
     ...[...entry.read, ...entry.history].flatMap(({ select }) => [select, select.exclude ?? {}]),
-    ...(sensors === false ? [] : [sensors.exclude, sensors.may_rest]),
+    ...(silentSensorOptions === false ? [] : [silentSensorOptions.exclude, silentSensorOptions.may_rest]),
   ];
   return {
     followed: entry.inventory.sites ?? null,
@@ -125,41 +125,53 @@ const DAY_MS = 86_400_000;
 const TOKEN_EXPIRY_WARNING_DAYS = 14;
 
 function checkAccessToken(
-  what: string,
+  checkName: string,
   source: string,
   entry: SourceConfigEntry,
   config: Config,
   token: TokenInfo,
   nowMs: number,
 ): readonly CheckResult[] {
-  const unmetNeeds = neededAbilities(entry, config, source).filter(({ ability }) => !token.abilities.includes(ability));
+  const missingAbilities = neededAbilities(entry, config, source).filter(
+    ({ ability }) => !token.abilities.includes(ability),
+  );
   const siteTexts = joinWords(token.sites.map(({ id, displayName }) => `${id} (${displayName})`));
-  const isTooStrong = !config.commands.enabled && token.abilities.includes("write:tags");
+  const hasUnneededWriteAbility = !config.commands.enabled && token.abilities.includes("write:tags");
   return [
-    checkTokenExpiry(what, token, nowMs),
+    checkTokenExpiry(checkName, token, nowMs),
     token.sites.length === 0
-      ? wrongCheck(what, "the token sees 0 sites; have it scoped to at least one")
-      : passedCheck(what, `the token sees ${token.sites.length} sites: ${siteTexts}`),
-    passedCheck(what, `the token may ${joinWords(token.abilities) || "nothing"}`),
-    ...unmetNeeds.map(({ ability, purpose, without }) =>
-      wrongCheck(what, `the token lacks ${ability}, which ${purpose} need; have it added, or do without: ${without}`),
+      ? wrongResult(checkName, "the token sees 0 sites; have it scoped to at least one")
+      : passedResult(checkName, `the token sees ${token.sites.length} sites: ${siteTexts}`),
+    passedResult(checkName, `the token may ${joinWords(token.abilities) || "nothing"}`),
+    ...missingAbilities.map(({ ability, purpose, disablingOptions }) =>
+      wrongResult(
+        checkName,
+        `the token lacks ${ability}, which ${purpose} need; have it added, or do without: ${disablingOptions}`,
+      ),
     ),
-    ...(isTooStrong ? [warnedCheck(what, "the token may write tags, and writing is off: a smaller one is safer")] : []),
+    ...(hasUnneededWriteAbility
+      ? [warningResult(checkName, "the token may write tags, and writing is off: a smaller one is safer")]
+      : []),
   ];
 }
 
-function checkTokenExpiry(what: string, { name, user, expiresAt }: TokenInfo, nowMs: number): CheckResult {
+function checkTokenExpiry(checkName: string, { name, user, expiresAt }: TokenInfo, nowMs: number): CheckResult {
   const tokenText = `token "${name}" of ${user.name}`;
   const daysUntilExpiry = expiresAt === null ? Number.NaN : Math.floor((Date.parse(expiresAt) - nowMs) / DAY_MS);
-  if (Number.isNaN(daysUntilExpiry)) return passedCheck(what, `${tokenText}, expires ${expiresAt ?? "never"}`);
+  if (Number.isNaN(daysUntilExpiry)) return passedResult(checkName, `${tokenText}, expires ${expiresAt ?? "never"}`);
   const detail = `${tokenText}, expires ${expiresAt}, in ${daysUntilExpiry} days`;
-  if (daysUntilExpiry >= TOKEN_EXPIRY_WARNING_DAYS) return passedCheck(what, detail);
-  return warnedCheck(what, `${detail}: have a new one made, and put it where \`token\` says`);
+  if (daysUntilExpiry >= TOKEN_EXPIRY_WARNING_DAYS) return passedResult(checkName, detail);
+  return warningResult(checkName, `${detail}: have a new one made, and put it where \`token\` says`);
 }
 
 function neededAbilities({ schedules, read, history }: SourceConfigEntry, { commands }: Config, source: string) {
   const listNames = ["gateways", "hosts", "systems"] as const;
-  const rules: readonly (readonly [isNeeded: boolean, ability: string, purpose: string, without: string])[] = [
+  const abilityRules: readonly (readonly [
+    isNeeded: boolean,
+    ability: string,
+    purpose: string,
+    disablingOptions: string,
+  ])[] = [
     [
       schedules.alarms !== false || schedules.resolved_sweep !== false,
       "read:alarms",
@@ -173,12 +185,12 @@ function neededAbilities({ schedules, read, history }: SourceConfigEntry, { comm
       `sources.${source}.schedules: { tags: false }, and neither read nor history`,
     ],
     ...listNames.map(
-      (list) =>
+      (listName) =>
         [
-          schedules[list] !== false,
-          `read:${list}`,
-          `the lists of ${list}`,
-          `sources.${source}.schedules: { ${list}: false }`,
+          schedules[listName] !== false,
+          `read:${listName}`,
+          `the lists of ${listName}`,
+          `sources.${source}.schedules: { ${listName}: false }`,
         ] as const,
     ),
     [
@@ -188,5 +200,7 @@ function neededAbilities({ schedules, read, history }: SourceConfigEntry, { comm
       "commands.enabled: false",
     ],
   ];
-  return rules.flatMap(([isNeeded, ability, purpose, without]) => (isNeeded ? [{ ability, purpose, without }] : []));
+  return abilityRules.flatMap(([isNeeded, ability, purpose, disablingOptions]) =>
+    isNeeded ? [{ ability, purpose, disablingOptions }] : [],
+  );
 }

@@ -12,9 +12,9 @@ export interface CheckResult {
 const createCheckResult = (result: CheckResult["result"]) => {
   return (what: string, detail: string, place?: string): CheckResult => ({ what, result, detail, place });
 };
-export const passedCheck = createCheckResult("ok");
-export const warnedCheck = createCheckResult("warning");
-export const wrongCheck = createCheckResult("wrong");
+export const passedResult = createCheckResult("ok");
+export const warningResult = createCheckResult("warning");
+export const wrongResult = createCheckResult("wrong");
 
 export async function withTimeLimit<T>(
   signal: AbortSignal,
@@ -31,7 +31,7 @@ export async function withTimeLimit<T>(
   }
 }
 
-export function failedCheck(what: string, error: unknown, place?: string): CheckResult {
+export function errorToCheckResult(what: string, error: unknown, place?: string): CheckResult {
   const result = asFailure(error).kind === "config" ? "wrong" : "unavailable";
   return { what, result, detail: maskCredentials(errorText(error)), place };
 }

@@ -15,20 +15,20 @@ import { readFleetDocument } from "../../scale/fleet/shared-json-document.ts";
 import { ARM_WRITING_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmedToWrite } from "../../scale/fleet-tag-write-guards.ts";
 import { findWorkerOfConfig } from "../shell/find-worker.ts";
 import { readSourceStores, readStateIfAny, useStateDatabase } from "../shell/open-worker-state.ts";
-import { type CheckResult, failedCheck, passedCheck, warnedCheck } from "./check-result-line.ts";
+import { type CheckResult, errorToCheckResult, passedResult, warningResult } from "./check-result-line.ts";
 
 /** Returns every reason why no command can be written, with its remedy. Limits of single tags are checked elsewhere. */
 export async function checkTagWriting(
   config: Config,
-  places: LocateOption,
+  locateOption: LocateOption,
   signal: AbortSignal,
 ): Promise<readonly CheckResult[]> {
   const { commands, sinks } = config;
   const isWritingSetUp = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(acceptsCommands);
-  if (!isWritingSetUp) return [passedCheck(CHECK_NAME, `${WRITING_DISABLED_TEXT}, and no command is executed`)];
+  if (!isWritingSetUp) return [passedResult(CHECK_NAME, `${WRITING_DISABLED_TEXT}, and no command is executed`)];
   return [
-    ...configWritingBlockers(config, places),
-    ...commandSenderBlockers(config, places),
+    ...configWritingBlockers(config, locateOption),
+    ...commandSenderBlockers(config, locateOption),
     ...writingHoursBlockers(config),
     ...(await stateWritingBlockers(config, signal)),
   ];
@@ -37,7 +37,7 @@ export async function checkTagWriting(
 const CHECK_NAME = "writing";
 const WRITING_DISABLED_TEXT = "Writing is off (commands.enabled: false)";
 
-function configWritingBlockers({ commands, sources }: Config, places: LocateOption): readonly CheckResult[] {
+function configWritingBlockers({ commands, sources }: Config, locateOption: LocateOption): readonly CheckResult[] {
   const { allow, enabled, rehearsal } = commands;
   const sourcesWithoutTagList = Object.entries(sources).filter(
     ([name, { schedules }]) => schedules.tags === false && allow.some((tag) => (tag.source ?? name) === name),
@@ -63,15 +63,19 @@ function configWritingBlockers({ commands, sources }: Config, places: LocateOpti
         ] as const,
     ),
   ];
-  return blockers.flatMap(([isBlocking, detail, path]) => (isBlocking ? [toBlocker(detail, places(path))] : []));
+  return blockers.flatMap(([isBlocking, detail, path]) =>
+    isBlocking ? [writingBlocker(detail, locateOption(path))] : [],
+  );
 }
 
 function writingHoursBlockers({ commands, sources }: Config): readonly CheckResult[] {
-  return commands.allow.flatMap((entry) => {
-    const { time_zone: timeZone } = sources[sourceOfAllowedTag(entry, sources)] ?? {};
+  return commands.allow.flatMap((allowedTag) => {
+    const { time_zone: timeZone } = sources[sourceOfAllowedTag(allowedTag, sources)] ?? {};
     if (timeZone === undefined) return [];
-    const refusal = checkHours({ entry, forMs: null, nowMs: systemClock.now(), timeZone });
-    return refusal === null ? [] : [passedCheck(CHECK_NAME, `Tag ${entry.tag_id} is closed now: ${refusal.message}`)];
+    const refusal = checkHours({ entry: allowedTag, forMs: null, nowMs: systemClock.now(), timeZone });
+    return refusal === null
+      ? []
+      : [passedResult(CHECK_NAME, `Tag ${allowedTag.tag_id} is closed now: ${refusal.message}`)];
   });
 }
 
@@ -86,11 +90,11 @@ async function stateWritingBlockers(config: Config, signal: AbortSignal): Promis
     const noWorkerText = "No worker is running here, and only a running worker writes: start it with plenum run.";
     return [
       ...(state.postgres === undefined ? await folderWritingBlockers(config) : await fleetWritingBlockers(config)),
-      ...(foundWorker.kind === "none" ? [passedCheck(CHECK_NAME, noWorkerText)] : []),
+      ...(foundWorker.kind === "none" ? [passedResult(CHECK_NAME, noWorkerText)] : []),
     ];
   } catch (error) {
     signal.throwIfAborted();
-    return [failedCheck(CHECK_NAME, error)];
+    return [errorToCheckResult(CHECK_NAME, error)];
   }
 }
 
@@ -98,7 +102,7 @@ const WRITING_STOPPED = "Writing is stopped by the kill switch: when the reason 
 
 async function folderWritingBlockers(config: Config): Promise<readonly CheckResult[]> {
   const { folder } = config.state;
-  const killSwitchBlockers = createKillSwitch(folder).isThrown() ? [toBlocker(WRITING_STOPPED)] : [];
+  const killSwitchBlockers = createKillSwitch(folder).isThrown() ? [writingBlocker(WRITING_STOPPED)] : [];
   // A rehearsal needs no `plenum writes arm`; a worker applies a pending arm request within 1 s.
   const needsWriteArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isThere();
   const storedBlockers = await readStateIfAny({ config }, (store) =>
@@ -107,7 +111,7 @@ async function folderWritingBlockers(config: Config): Promise<readonly CheckResu
   if (storedBlockers !== null || !needsWriteArming) return [...killSwitchBlockers, ...(storedBlockers ?? [])];
   const unarmedStateText =
     "This machine has no state yet, and a new state writes nothing until it is armed: run plenum writes arm once, where the worker runs.";
-  return [...killSwitchBlockers, passedCheck(CHECK_NAME, unarmedStateText)];
+  return [...killSwitchBlockers, passedResult(CHECK_NAME, unarmedStateText)];
 }
 
 async function fleetWritingBlockers(config: Config): Promise<readonly CheckResult[]> {
@@ -122,15 +126,21 @@ async function fleetWritingBlockers(config: Config): Promise<readonly CheckResul
     };
   });
   const stateToArm = isArmed || config.commands.rehearsal ? null : `the fleet ${name}`;
-  const sourceBlockers = await readSourceStores(config, Object.keys(config.sources), async (parts) => {
-    const blockers = await Promise.all(parts.map((store) => stateBlockers(config, store, stateToArm)));
-    return blockers.flat().filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
+  const sourceBlockers = await readSourceStores(config, Object.keys(config.sources), async (stores) => {
+    const blockers = await Promise.all(stores.map((store) => stateBlockers(config, store, stateToArm)));
+    return blockers
+      .flat()
+      .filter(({ detail }, n, lines) => lines.findIndex((earlierResult) => earlierResult.detail === detail) === n);
   });
   const unarmedMachineBlocker =
     isArmed && !isArmedHere && !config.commands.rehearsal
-      ? [toBlocker(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
+      ? [
+          writingBlocker(
+            `Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`,
+          ),
+        ]
       : [];
-  return [...(isStopped ? [toBlocker(WRITING_STOPPED)] : []), ...unarmedMachineBlocker, ...sourceBlockers];
+  return [...(isStopped ? [writingBlocker(WRITING_STOPPED)] : []), ...unarmedMachineBlocker, ...sourceBlockers];
 }
 
 async function stateBlockers(config: Config, store: Store, stateToArm: string | null): Promise<readonly CheckResult[]> {
@@ -139,17 +149,26 @@ async function stateBlockers(config: Config, store: Store, stateToArm: string | 
   const isLogFull = (await openAuditLogSize(store)).bytes() >= auditBytes;
   const buildingReader = createStoredBuildingReader(store);
   const offlineGatewayBlockers = await Promise.all(
-    allow.map(async (entry) => {
-      const gateways = await buildingReader.gateways(sourceOfAllowedTag(entry, config.sources), entry.site_id);
-      const gatewayRefusal = checkGateway({ entry, gateways });
+    allow.map(async (allowedTag) => {
+      const gateways = await buildingReader.gateways(
+        sourceOfAllowedTag(allowedTag, config.sources),
+        allowedTag.site_id,
+      );
+      const gatewayRefusal = checkGateway({ entry: allowedTag, gateways });
       return gatewayRefusal === null
         ? []
-        : [toBlocker(`Tag ${entry.tag_id} is not written until its gateway is back. ${gatewayRefusal.message}`)];
+        : [
+            writingBlocker(
+              `Tag ${allowedTag.tag_id} is not written until its gateway is back. ${gatewayRefusal.message}`,
+            ),
+          ];
     }),
   );
   return [
-    ...(armingRefusal === null ? [] : [toBlocker(armingRefusal.message)]),
-    ...(isLogFull ? [toBlocker("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
+    ...(armingRefusal === null ? [] : [writingBlocker(armingRefusal.message)]),
+    ...(isLogFull
+      ? [writingBlocker("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")]
+      : []),
     ...offlineGatewayBlockers.flat(),
   ];
 }
@@ -157,7 +176,7 @@ async function stateBlockers(config: Config, store: Store, stateToArm: string | 
 /** Name by which `commands.allow[].from` permits commands of the command line and the status page. */
 const OPERATOR_SENDER = "operator";
 
-function commandSenderBlockers(config: Config, places: LocateOption): readonly CheckResult[] {
+function commandSenderBlockers(config: Config, locateOption: LocateOption): readonly CheckResult[] {
   const { sinks, commands } = config;
   const commandSinks = Object.keys(sinks).filter((name) => sinks[name] !== undefined && acceptsCommands(sinks[name]));
   const allowedSenders = commands.allow.flatMap(({ from = [] }, index) =>
@@ -165,28 +184,30 @@ function commandSenderBlockers(config: Config, places: LocateOption): readonly C
   );
   const tagsForAnySender = commands.allow.filter(({ from }) => from === undefined);
   return [
-    ...(tagsForAnySender.length > 0 && commandSinks.length === 0 ? [noCommandSinkBlocker(config, places)] : []),
-    ...[...Map.groupBy(allowedSenders, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckResult[] => {
-      if (first === undefined || first.sink === OPERATOR_SENDER) return [];
-      const detail = describeSinkWithoutCommands(first.sink, sinks[first.sink]);
-      return detail === null ? [] : [toBlocker(detail, places(first.path))];
-    }),
-    ...commands.allow.flatMap((entry, index) => {
-      const detail = explainUnwritableTag(entry, commandSinks);
-      return detail === null ? [] : [toBlocker(detail, places(["commands", "allow", index]))];
+    ...(tagsForAnySender.length > 0 && commandSinks.length === 0 ? [noCommandSinkBlocker(config, locateOption)] : []),
+    ...[...Map.groupBy(allowedSenders, ({ sink }) => sink).values()].flatMap(
+      ([firstSender]): readonly CheckResult[] => {
+        if (firstSender === undefined || firstSender.sink === OPERATOR_SENDER) return [];
+        const detail = describeSinkWithoutCommands(firstSender.sink, sinks[firstSender.sink]);
+        return detail === null ? [] : [writingBlocker(detail, locateOption(firstSender.path))];
+      },
+    ),
+    ...commands.allow.flatMap((allowedTag, index) => {
+      const detail = explainUnwritableTag(allowedTag, commandSinks);
+      return detail === null ? [] : [writingBlocker(detail, locateOption(["commands", "allow", index]))];
     }),
   ];
 }
 
-function noCommandSinkBlocker({ sinks }: Config, places: LocateOption): CheckResult {
-  const [name, sink] = Object.entries(sinks).find(([, each]) => canSinkAcceptCommands(each)) ?? [];
+function noCommandSinkBlocker({ sinks }: Config, locateOption: LocateOption): CheckResult {
+  const [name, sink] = Object.entries(sinks).find(([, sinkConfig]) => canSinkAcceptCommands(sinkConfig)) ?? [];
   const commandSinkAdvice =
     name === undefined || sink === undefined
       ? "add an mqtt sink with commands: { enabled: true }"
       : `set ${sink.enabled ? "" : `sinks.${name}.enabled: true and `}${enableCommandsOption(name, sink)}`;
-  return toBlocker(
+  return writingBlocker(
     `No sink listens for commands, so a command that is published at a broker has no effect: ${commandSinkAdvice}; or write from: [operator] for tags that only the command line and the status page may write.`,
-    places(name === undefined ? ["sinks"] : ["sinks", name]),
+    locateOption(name === undefined ? ["sinks"] : ["sinks", name]),
   );
 }
 
@@ -205,11 +226,11 @@ function describeSinkWithoutCommands(name: string, sink: Config["sinks"][string]
 }
 
 /** Explains why no sender can write a tag; null if a sender can, or if `describeSinkWithoutCommands` says why. */
-function explainUnwritableTag(entry: AllowedTag, listeners: readonly string[]): string | null {
-  const { from, second_person: isSeconded, tag_id: id } = entry;
+function explainUnwritableTag(allowedTag: AllowedTag, commandSinks: readonly string[]): string | null {
+  const { from, second_person: needsSecondPerson, tag_id: id } = allowedTag;
   if (from?.length === 0)
     return `Tag ${id} may be written by no sender, because its from is empty: name a sink or operator in it.`;
-  if (isSeconded && from?.every((name) => name === OPERATOR_SENDER) === true && listeners.length === 0)
+  if (needsSecondPerson && from?.every((name) => name === OPERATOR_SENDER) === true && commandSinks.length === 0)
     return `Tag ${id} needs a second person, who agrees to commands of an operator over MQTT, and no sink listens for commands: set commands: { enabled: true } at an mqtt sink.`;
   return null;
 }
@@ -218,6 +239,6 @@ export function writableText(entries: readonly AllowedTag[]): string {
   return joinWords(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
 }
 
-function toBlocker(detail: string, place?: string): CheckResult {
-  return warnedCheck(CHECK_NAME, detail, place);
+function writingBlocker(detail: string, place?: string): CheckResult {
+  return warningResult(CHECK_NAME, detail, place);
 }

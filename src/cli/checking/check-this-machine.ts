@@ -7,24 +7,30 @@ import { requestStatus } from "../../ui/operator/control-socket-client.ts";
 import { checkStatusAddress } from "../../ui/status/status-server.ts";
 import { findWorkerOfConfig, isSameFile } from "../shell/find-worker.ts";
 import { useStateDatabase } from "../shell/open-worker-state.ts";
-import { type CheckResult, failedCheck, passedCheck, warnedCheck } from "./check-result-line.ts";
+import { type CheckResult, errorToCheckResult, passedResult, warningResult } from "./check-result-line.ts";
 
 export async function checkLocalMachine(
   config: Config,
   file: string,
-  places: LocateOption,
+  locateOption: LocateOption,
   signal: AbortSignal,
 ): Promise<readonly CheckResult[]> {
   const { state, status } = config;
   const runningWorker = await findRunningWorker(config, file, signal);
   const stateChecks =
-    state.postgres === undefined ? [checkStateFolderSpace(state, places)] : await checkStateDatabase(config, places);
-  const portCheck = await checkStatusPagePort(status, runningWorker === "own", places);
+    state.postgres === undefined
+      ? [checkStateFolderSpace(state, locateOption)]
+      : await checkStateDatabase(config, locateOption);
+  const portCheck = await checkStatusPagePort(status, runningWorker === "own", locateOption);
   if (typeof runningWorker === "string") return [...stateChecks, portCheck];
   const folderInUseText = `A worker that was started with ${runningWorker.startedWith} uses ${state.folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
   // The port of the status page may be taken by that other worker, so a taken port is only a warning.
   const portWarning = portCheck.result === "ok" ? portCheck : { ...portCheck, result: "warning" as const };
-  return [...stateChecks, warnedCheck("state folder", folderInUseText, places(["state", "folder"])), portWarning];
+  return [
+    ...stateChecks,
+    warningResult("state folder", folderInUseText, locateOption(["state", "folder"])),
+    portWarning,
+  ];
 }
 
 /** Returns `own` for a worker of this configuration, and for any member of its fleet. */
@@ -46,32 +52,35 @@ async function findRunningWorker(
   }
 }
 
-function checkStateFolderSpace({ folder, max_bytes: maxBytes }: Config["state"], places: LocateOption): CheckResult {
+function checkStateFolderSpace(
+  { folder, max_bytes: maxBytes }: Config["state"],
+  locateOption: LocateOption,
+): CheckResult {
   const checkName = "state folder";
   try {
     checkStateFolder(folder);
     const freeBytes = freeDiskBytes(folder);
-    if (freeBytes >= maxBytes) return passedCheck(checkName, `${folder}, with ${formatByteCount(freeBytes)} free`);
+    if (freeBytes >= maxBytes) return passedResult(checkName, `${folder}, with ${formatByteCount(freeBytes)} free`);
     const diskSpaceText = `Its disk has ${formatByteCount(freeBytes)} free, and the log may take ${formatByteCount(maxBytes)}: lower state.max_bytes, or make room.`;
-    return warnedCheck(checkName, diskSpaceText, places(["state", "max_bytes"]));
+    return warningResult(checkName, diskSpaceText, locateOption(["state", "max_bytes"]));
   } catch (error) {
-    return failedCheck(checkName, error, places(["state", "folder"]));
+    return errorToCheckResult(checkName, error, locateOption(["state", "folder"]));
   }
 }
 
-async function checkStateDatabase(config: Config, places: LocateOption): Promise<readonly CheckResult[]> {
+async function checkStateDatabase(config: Config, locateOption: LocateOption): Promise<readonly CheckResult[]> {
   const checkName = "state database";
-  const postgresOptionLocation = places(["state", "postgres"]);
+  const postgresOptionLocation = locateOption(["state", "postgres"]);
   try {
     return await useStateDatabase(config, async (database) => {
       const description = await database.describe();
       return [
-        passedCheck(checkName, `${database.name} (${description.server}), ${formatByteCount(description.bytes)}`),
-        ...durabilityWarnings(description).map((detail) => warnedCheck(checkName, detail, postgresOptionLocation)),
+        passedResult(checkName, `${database.name} (${description.server}), ${formatByteCount(description.bytes)}`),
+        ...durabilityWarnings(description).map((detail) => warningResult(checkName, detail, postgresOptionLocation)),
       ];
     });
   } catch (error) {
-    const databaseFailure = failedCheck(checkName, error, postgresOptionLocation);
+    const databaseFailure = errorToCheckResult(checkName, error, postgresOptionLocation);
     // A missing or old schema is only a warning, because the first member that starts updates it.
     const isSchemaProblem = error instanceof ConfigError && error.field === "schema";
     return [isSchemaProblem ? { ...databaseFailure, result: "warning" } : databaseFailure];
@@ -81,16 +90,16 @@ async function checkStateDatabase(config: Config, places: LocateOption): Promise
 async function checkStatusPagePort(
   { host, port }: Config["status"],
   isRunning: boolean,
-  places: LocateOption,
+  locateOption: LocateOption,
 ): Promise<CheckResult> {
   const checkName = "status page";
-  if (port === 0) return passedCheck(checkName, `on ${host}, on any free port`);
-  if (isRunning) return passedCheck(checkName, `on ${host}:${port}; a worker is running on this state`);
+  if (port === 0) return passedResult(checkName, `on ${host}, on any free port`);
+  if (isRunning) return passedResult(checkName, `on ${host}:${port}; a worker is running on this state`);
   try {
     await checkStatusAddress(host, port);
-    return passedCheck(checkName, `${host}:${port} is free`);
+    return passedResult(checkName, `${host}:${port} is free`);
   } catch (error) {
-    return failedCheck(checkName, error, places(["status", "port"]));
+    return errorToCheckResult(checkName, error, locateOption(["status", "port"]));
   }
 }
 

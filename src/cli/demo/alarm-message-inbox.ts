@@ -72,10 +72,10 @@ type MessageStore = ReturnType<typeof createMessageStore>;
 function createMessageStore() {
   const messages = new Map<string, InboxMessage>();
 
-  function editMessage(id: string, post: PostedMessage, isClosed: boolean): InboxMessage | undefined {
+  function editMessage(id: string, postedMessage: PostedMessage, isClosed: boolean): InboxMessage | undefined {
     const existingMessage = messages.get(id);
     if (existingMessage === undefined) return undefined;
-    const message = { ...post, id, edits: existingMessage.edits + 1, isClosed };
+    const message = { ...postedMessage, id, edits: existingMessage.edits + 1, isClosed };
     messages.set(id, message);
     return message;
   }
@@ -97,38 +97,43 @@ function createMessageStore() {
   };
 }
 
-async function handleRequest(channel: MessageStore, request: IncomingMessage): Promise<HttpReply> {
+async function handleRequest(messageStore: MessageStore, request: IncomingMessage): Promise<HttpReply> {
   const { method = "GET", headers } = request;
   const { pathname } = new URL(request.url ?? "/", "http://inbox.invalid");
   // DNS rebinding must not let a web page read the messages.
   if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(headers.host ?? "")) return errorReply(403, "Unknown host name.");
-  if (method === "GET") return replyToGet(channel, pathname);
+  if (method === "GET") return replyToGet(messageStore, pathname);
   // A browser sends the JSON type cross-origin only with permission, and the inbox grants none.
   if (!/^application\/json\b/.test(headers["content-type"] ?? "")) return errorReply(415, "Only JSON is taken.");
   const body = await readRequestBody(request);
   if (body === null) return errorReply(413, "That is too long for a message.");
   const parsedMessage = PostedMessage.safeParse(parseJsonOrNull(body));
   if (!parsedMessage.success) return errorReply(400, "That is no message.");
-  return replyToChange(channel, method, pathname, parsedMessage.data);
+  return replyToChange(messageStore, method, pathname, parsedMessage.data);
 }
 
-function replyToGet(channel: MessageStore, path: string): HttpReply {
-  if (path === "/messages") return jsonReply(200, channel.messages());
+function replyToGet(messageStore: MessageStore, path: string): HttpReply {
+  if (path === "/messages") return jsonReply(200, messageStore.messages());
   const pageFile = INBOX_PAGE_FILES[path];
   if (pageFile === undefined) return errorReply(404, "There is nothing here.");
   const body = readFileSync(new URL(`./page/${pageFile.file}`, import.meta.url), "utf8");
   return { status: 200, type: pageFile.type, body };
 }
 
-function replyToChange(channel: MessageStore, method: string, path: string, post: PostedMessage): HttpReply {
+function replyToChange(
+  messageStore: MessageStore,
+  method: string,
+  path: string,
+  postedMessage: PostedMessage,
+): HttpReply {
   if (method === "POST" && path === "/messages") {
-    const { message, isNew } = channel.post(post);
+    const { message, isNew } = messageStore.post(postedMessage);
     return jsonReply(isNew ? 201 : 200, { id: message.id });
   }
   const [, id, action] = /^\/messages\/([^/]+)(\/close)?$/.exec(path) ?? [];
   const isClosing = action !== undefined;
   if (id === undefined || method !== (isClosing ? "POST" : "PATCH")) return errorReply(404, "There is nothing here.");
-  const message = channel.edit(id, post, isClosing);
+  const message = messageStore.edit(id, postedMessage, isClosing);
   if (message === undefined) return errorReply(404, "There is no such message.");
   return jsonReply(200, { id: message.id });
 }

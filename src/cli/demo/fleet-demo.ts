@@ -33,7 +33,8 @@ const STOP_TIMEOUT_MS = 10_000;
 export async function startFleetDemo(options: FleetDemoOptions) {
   const stopFunctions: (() => Promise<void> | void)[] = [];
   const stop = async () => {
-    for (let stopPart = stopFunctions.pop(); stopPart !== undefined; stopPart = stopFunctions.pop()) await stopPart();
+    for (let stopNextPart = stopFunctions.pop(); stopNextPart !== undefined; stopNextPart = stopFunctions.pop())
+      await stopNextPart();
   };
   try {
     return { ...(await startFleet(options, stopFunctions)), stop };
@@ -43,15 +44,18 @@ export async function startFleetDemo(options: FleetDemoOptions) {
   }
 }
 
-async function startFleet({ members, program, signal }: FleetDemoOptions, stoppers: (() => Promise<void> | void)[]) {
+async function startFleet(
+  { members, program, signal }: FleetDemoOptions,
+  stopFunctions: (() => Promise<void> | void)[],
+) {
   const postgres = await startPostgres(await findFreePort(PREFERRED_PORTS.database), signal);
-  stoppers.push(postgres.close);
+  stopFunctions.push(postgres.close);
   const folder = mkdtempSync(join(tmpdir(), "plenum-fleet-"));
-  stoppers.push(() => rmSync(folder, { recursive: true, force: true }));
+  stopFunctions.push(() => rmSync(folder, { recursive: true, force: true }));
   const broker = await startMqttBroker({ port: await findFreePort(PREFERRED_PORTS.broker) });
-  stoppers.push(broker.close);
+  stopFunctions.push(broker.close);
   const inbox = await startMessageInbox({ port: await findFreePort(PREFERRED_PORTS.inbox) });
-  stoppers.push(inbox.close);
+  stopFunctions.push(inbox.close);
   const { PLENUM_DEMO_LOG } = process.env;
   const environment: Record<string, string> = {
     PLENUM_DEMO_FOLDER: folder,
@@ -64,13 +68,13 @@ async function startFleet({ members, program, signal }: FleetDemoOptions, stoppe
   const epoch = currentSimulationEpoch();
   for (const [name, site] of Object.entries(SITES_BY_SOURCE_NAME)) {
     const simulatedService = await startSimulatedService({ epoch, sites: [site], port: 0 });
-    stoppers.push(simulatedService.close);
+    stopFunctions.push(simulatedService.close);
     environment[`PLENUM_DEMO_SERVICE_${name.toUpperCase()}`] = simulatedService.url;
     environment[`PLENUM_DEMO_TOKEN_${name.toUpperCase()}`] = SERVICE_TOKEN;
   }
 
   const runningMembers: DemoMember[] = [];
-  stoppers.push(async () => {
+  stopFunctions.push(async () => {
     await Promise.all(runningMembers.map((member) => member.stop("SIGTERM", STOP_TIMEOUT_MS)));
   });
   const [command = process.execPath, ...programArgs] = program;
@@ -83,6 +87,6 @@ async function startFleet({ members, program, signal }: FleetDemoOptions, stoppe
     runningMembers.push({ name, statusUrl: `http://127.0.0.1:${port}`, ...startChildProcess(command, args, { env }) });
   }
   const statusUrl = runningMembers[0]?.statusUrl ?? "";
-  stoppers.push(registerRunningDemo({ config: FLEET_DEMO_CONFIG_FILE, statusUrl, environment }));
+  stopFunctions.push(registerRunningDemo({ config: FLEET_DEMO_CONFIG_FILE, statusUrl, environment }));
   return { members: runningMembers, inboxUrl: inbox.url, brokerUrl: broker.url };
 }

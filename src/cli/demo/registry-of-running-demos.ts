@@ -53,8 +53,8 @@ function listDemoFiles(folder: string): readonly { readonly file: string; readon
   return readdirSync(folder)
     .filter((name) => DEMO_FILE_NAME_PATTERN.test(name))
     .map((name) => join(folder, name))
-    .map((file) => ({ file, demo: readRunningDemo(file), at: modificationTimeMs(file) }))
-    .toSorted((a, b) => b.at - a.at);
+    .map((file) => ({ file, demo: readRunningDemo(file), modifiedAtMs: modificationTimeMs(file) }))
+    .toSorted((a, b) => b.modifiedAtMs - a.modifiedAtMs);
 }
 
 function readRunningDemo(file: string): RunningDemo | null {

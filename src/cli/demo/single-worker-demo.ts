@@ -58,7 +58,7 @@ export async function startDemo({ folder }: { readonly folder: string }) {
     brokerUrl: broker.url,
     statusUrl: worker.statusUrl(),
     inboxUrl: inbox.url,
-    continued: savedSimulation !== null,
+    isContinued: savedSimulation !== null,
     worker,
     async stop(): Promise<void> {
       unregisterDemo();

@@ -47,11 +47,11 @@ export function startChildProcess(
     pid: childProcess.pid ?? 0,
     isRunning: () => isProcessRunning,
     errorOutput: () => errorOutput,
-    ended: processEndReason,
-    async stop(signal: NodeJS.Signals, withinMs: number): Promise<void> {
+    endReason: processEndReason,
+    async stop(signal: NodeJS.Signals, timeoutMs: number): Promise<void> {
       if (!isProcessRunning) return;
       childProcess.kill(signal);
-      if (!(await endsWithin(systemClock, withinMs, processEndReason))) childProcess.kill("SIGKILL");
+      if (!(await endsWithin(systemClock, timeoutMs, processEndReason))) childProcess.kill("SIGKILL");
       await processEndReason;
     },
   };
@@ -77,7 +77,7 @@ export async function startPostgres(port: number, signal: AbortSignal) {
 
 async function startPostgresServer(
   folder: string,
-  programs: string,
+  programsFolder: string,
   user: PostgresUser | null,
   port: number,
   signal: AbortSignal,
@@ -89,21 +89,21 @@ async function startPostgresServer(
   if (user !== null) chownSync(passwordFile, user.uid, user.gid);
   const spawnOptions = { ...user, cwd: "/" };
   const initdbOptions = `--locale=C.UTF-8 -U plenum -A scram-sha-256 -E UTF8 --no-sync`.split(" ");
-  execFileSync(join(programs, "initdb"), ["-D", dataFolder, `--pwfile=${passwordFile}`, ...initdbOptions], {
+  execFileSync(join(programsFolder, "initdb"), ["-D", dataFolder, `--pwfile=${passwordFile}`, ...initdbOptions], {
     ...spawnOptions,
     stdio: "ignore",
   });
   rmSync(passwordFile);
   const settings = [`port = ${port}`, "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "fsync = off"];
   appendFileSync(join(dataFolder, "postgresql.conf"), `${settings.join("\n")}\n`);
-  const postgresServer = startChildProcess(join(programs, "postgres"), ["-D", dataFolder], spawnOptions);
+  const postgresServer = startChildProcess(join(programsFolder, "postgres"), ["-D", dataFolder], spawnOptions);
   const close = async (): Promise<void> => {
     // At SIGINT PostgreSQL closes all connections and stops cleanly.
     await postgresServer.stop("SIGINT", STOP_TIMEOUT_MS);
     rmSync(folder, { recursive: true, force: true });
   };
   const startDeadlineMs = systemClock.monotonic() + START_TIMEOUT_MS;
-  while (!(await acceptsConnections(programs, port))) {
+  while (!(await acceptsConnections(programsFolder, port))) {
     const mayKeepWaiting = postgresServer.isRunning() && systemClock.monotonic() < startDeadlineMs;
     if (mayKeepWaiting && (await sleepFor(systemClock, START_CHECK_INTERVAL_MS, signal))) continue;
     await close();
@@ -173,10 +173,10 @@ function accessibleTemporaryFolder(): string {
   return isAccessibleToOtherUsers ? folder : "/tmp";
 }
 
-async function acceptsConnections(programs: string, port: number): Promise<boolean> {
+async function acceptsConnections(programsFolder: string, port: number): Promise<boolean> {
   try {
     const args = ["-q", "-h", "127.0.0.1", "-p", String(port)];
-    await promisify(execFile)(join(programs, "pg_isready"), args);
+    await promisify(execFile)(join(programsFolder, "pg_isready"), args);
     return true;
   } catch {
     return false;

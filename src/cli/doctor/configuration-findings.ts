@@ -30,7 +30,7 @@ export function inspectConfiguration(file: string, environment: ProcessEnv): Ins
   const yamlContent = readYamlContent(file);
   const secretProblems = findSecrets(yamlContent, []).flatMap(({ ref }) => describeSecretProblem(ref, environment));
   const maskedConfig = maskConfig(yamlContent, environment);
-  for (const text of maskedConfig.hidden) registerSecret(text);
+  for (const text of maskedConfig.maskedTexts) registerSecret(text);
   const commonFindings = { file, secrets: secretProblems, content: maskedConfig.content };
   try {
     const config = loadYamlConfig({ schema: Config, file, environment });

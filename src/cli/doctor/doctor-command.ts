@@ -79,9 +79,11 @@ const MAX_LOG_BYTES = 1024 ** 2;
 
 async function createDoctorReport(options: DoctorReportInputs): Promise<DoctorReport> {
   const { configFile, environment, signal, update } = options;
-  const { findings: configuration, config: parsed } = inspectConfiguration(configFile, environment);
+  const { findings: configuration, config: validConfig } = inspectConfiguration(configFile, environment);
   const { config, stateFolder } =
-    parsed === null ? await findConfigFromWorker(options) : { config: parsed, stateFolder: parsed.state.folder };
+    validConfig === null
+      ? await findConfigFromWorker(options)
+      : { config: validConfig, stateFolder: validConfig.state.folder };
   update("Looking at the state");
   const disks = readDiskSpaces(stateFolder);
   const state = await inspectStateFolder(stateFolder, Object.keys(config?.sources ?? {}));
@@ -120,11 +122,13 @@ function readLogFileEnd(file: string): NonNullable<DoctorReport["log"]> {
 }
 
 function maskSecrets<T>(value: T): T {
-  const maskValue = (each: unknown): unknown => {
-    if (typeof each === "string") return maskText(each);
-    if (Array.isArray(each)) return each.map(maskValue);
-    if (typeof each !== "object" || each === null) return each;
-    return Object.fromEntries(Object.entries(each).map(([key, innerValue]) => [maskText(key), maskValue(innerValue)]));
+  const maskValue = (nestedValue: unknown): unknown => {
+    if (typeof nestedValue === "string") return maskText(nestedValue);
+    if (Array.isArray(nestedValue)) return nestedValue.map(maskValue);
+    if (typeof nestedValue !== "object" || nestedValue === null) return nestedValue;
+    return Object.fromEntries(
+      Object.entries(nestedValue).map(([key, innerValue]) => [maskText(key), maskValue(innerValue)]),
+    );
   };
   return maskValue(value) as T;
 }

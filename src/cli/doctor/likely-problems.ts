@@ -115,7 +115,7 @@ function lastLoggedErrorText(log: DoctorFindings["log"]): string {
   });
   if (lastErrorLogLine === undefined) return "";
   const { msg, err } = parseLogLine(lastErrorLogLine);
-  const texts = [msg, (err as { message?: unknown } | undefined)?.message].filter((each) => typeof each === "string");
+  const texts = [msg, (err as { message?: unknown } | undefined)?.message].filter((text) => typeof text === "string");
   return ` The last complaint in its log: ${texts.join(": ")}`;
 }
 
@@ -159,7 +159,9 @@ function failedProbeText({ what, name, kind, reason }: ServerProbeResult): strin
 function diagnoseTokenAccess({ state: { content }, reach: reachResults }: DoctorFindings): readonly string[] {
   return (content?.lost ?? [])
     .filter(({ source, what }) => {
-      const token = (reachResults ?? []).find((each) => each.what === "source" && each.name === source)?.token;
+      const token = (reachResults ?? []).find(
+        (probeResult) => probeResult.what === "source" && probeResult.name === source,
+      )?.token;
       return !token?.abilities.includes(what) && !token?.siteIds.map(String).includes(what);
     })
     .map(({ source, what, since }) =>

@@ -23,7 +23,7 @@ export function describeMachine() {
     system: `${release()} ${version()}`,
     container: ["/.dockerenv", "/run/.containerenv"].some((file) => existsSync(file)),
     processors: cpus().length,
-    load: loadavg().map((each) => Math.round(each * 100) / 100),
+    load: loadavg().map((loadAverage) => Math.round(loadAverage * 100) / 100),
     memoryBytes: totalmem(),
     memoryFreeBytes: freemem(),
     upSeconds: Math.round(uptime()),

@@ -33,7 +33,7 @@ const MAX_OPTION_NAME_LENGTH = 40;
 export interface MaskedConfig {
   readonly content: unknown;
   /** Texts that were masked, so that other parts of the report mask them too. */
-  readonly hidden: readonly string[];
+  readonly maskedTexts: readonly string[];
 }
 
 export function maskConfig(content: unknown, environment: ProcessEnv = process.env): MaskedConfig {
@@ -56,40 +56,46 @@ export function maskConfig(content: unknown, environment: ProcessEnv = process.e
 
   function maskUnexpectedValue(value: unknown, allowedSchemas: readonly JsonSchema[], isSecret: boolean): unknown {
     if (value === null) return null;
-    if (allowedSchemas.length === 0) return mask(value);
+    if (allowedSchemas.length === 0) return maskValue(value);
     if (Array.isArray(value)) {
-      const rawItemSchemas = allowedSchemas.flatMap(({ items: each }) => (Array.isArray(each) ? each : [each ?? {}]));
-      const itemSchemas = rawItemSchemas.flatMap((each: JsonSchema) => expandSchema(each));
-      return value.map((each) => maskUnexpectedValue(each, itemSchemas, isSecret));
+      const rawItemSchemas = allowedSchemas.flatMap(({ items }) => (Array.isArray(items) ? items : [items ?? {}]));
+      const itemSchemas = rawItemSchemas.flatMap((itemSchema: JsonSchema) => expandSchema(itemSchema));
+      return value.map((item) => maskUnexpectedValue(item, itemSchemas, isSecret));
     }
     if (typeof value === "object") {
       const secretReference = parseSecretReference(value);
       if (secretReference !== null) return maskSecretReference(secretReference);
       return Object.fromEntries(
-        Object.entries(value).map(([key, each]) => [
-          key.length > MAX_OPTION_NAME_LENGTH ? mask(key) : key,
-          maskUnexpectedValue(each, schemasOfKey(allowedSchemas, key), isSecret || SECRET_NAME_PATTERN.test(key)),
+        Object.entries(value).map(([key, propertyValue]) => [
+          key.length > MAX_OPTION_NAME_LENGTH ? maskValue(key) : key,
+          maskUnexpectedValue(
+            propertyValue,
+            schemasOfKey(allowedSchemas, key),
+            isSecret || SECRET_NAME_PATTERN.test(key),
+          ),
         ]),
       );
     }
     if (typeof value === "string" && PLACEHOLDER_PATTERN.test(value)) return value;
-    if (isSecret || !allowedSchemas.some((schema) => schemaAcceptsValue(schema, value))) return mask(value);
+    if (isSecret || !allowedSchemas.some((schema) => schemaAcceptsValue(schema, value))) return maskValue(value);
     return typeof value === "string" ? maskText(value) : value;
   }
 
   function maskSecretReference(reference: SecretRef): SecretRef {
     if ("file" in reference) return { file: maskText(reference.file) };
     const variable = reference.env;
-    return { env: VARIABLE_PATTERN.test(variable) || environment[variable] !== undefined ? variable : mask(variable) };
+    return {
+      env: VARIABLE_PATTERN.test(variable) || environment[variable] !== undefined ? variable : maskValue(variable),
+    };
   }
 
-  function mask(value: unknown): typeof MASKED_TEXT {
+  function maskValue(value: unknown): typeof MASKED_TEXT {
     if (typeof value === "string") maskedTexts.push(value);
-    else if (typeof value === "object" && value !== null) Object.values(value).forEach(mask);
+    else if (typeof value === "object" && value !== null) Object.values(value).forEach(maskValue);
     return MASKED_TEXT;
   }
 
-  return { content: maskUnexpectedValue(content, expandSchema(rootSchema), false), hidden: maskedTexts };
+  return { content: maskUnexpectedValue(content, expandSchema(rootSchema), false), maskedTexts };
 }
 
 function schemaAcceptsValue(schema: JsonSchema, value: unknown): boolean {
@@ -100,11 +106,11 @@ function schemaAcceptsValue(schema: JsonSchema, value: unknown): boolean {
   return allowedJsonTypes.includes(typeof value);
 }
 
-const URL_IN_TEXT = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]*[^\s"'<>.,;:)]/gi;
+const URL_PATTERN = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]*[^\s"'<>.,;:)]/gi;
 /** Matches a part of a URL path that is no secret, such as `api`, `v1` or `hooks`. */
 const HARMLESS_PATH_SEGMENT_PATTERN = /^([a-z][a-z_-]{0,15}|v\d{1,2})?$/;
 /** Patterns of secret keys: known prefixes, JWTs, PEM blocks, long hexadecimal numbers. */
-const ACCESS_KEYS = [
+const ACCESS_KEY_PATTERNS = [
   /\b\d{1,10}\|[A-Za-z0-9+/=_-]{16,}/g,
   /\b(whsec|xox[a-z]|ghp|gho|glpat|sk|pk|rk|AKIA|ASIA)[_-]?[A-Za-z0-9+/=_-]{12,}/g,
   /\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)?/g,
@@ -114,25 +120,27 @@ const ACCESS_KEYS = [
 const LONG_TOKEN_PATTERN = /[A-Za-z0-9+/_-]{20,}={0,2}/g;
 const FILE_NAME_TIME_PATTERN = /\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z/g;
 const RANDOM_TOKEN_PATTERNS = [/\d/, /[a-z]/, /[A-Z]/];
-const NAMED_SECRET =
+const NAMED_SECRET_PATTERN =
   /\b((?:[a-z_-]*(?:passw(?:or)?d|secret|token|api[_-]?key|credential)s?)["']?\s*[=:]\s*["']?)(?!\[|\{|null\b|true\b|false\b)[^\s"',;}&]+/gi;
 
 /** Masks secrets in a text. Masks user, query and path segments of URLs that may be keys. */
 export function maskText(text: string): string {
-  const partlyMasked = maskCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED_TEXT}`);
-  return ACCESS_KEYS.reduce((maskedText, pattern) => maskedText.replace(pattern, MASKED_TEXT), partlyMasked).replace(
-    LONG_TOKEN_PATTERN,
-    (longRun) => (looksLikeRandomToken(longRun) ? MASKED_TEXT : longRun),
-  );
+  const partlyMasked = maskCredentials(text)
+    .replace(URL_PATTERN, maskUrl)
+    .replace(NAMED_SECRET_PATTERN, `$1${MASKED_TEXT}`);
+  return ACCESS_KEY_PATTERNS.reduce(
+    (maskedText, pattern) => maskedText.replace(pattern, MASKED_TEXT),
+    partlyMasked,
+  ).replace(LONG_TOKEN_PATTERN, (longText) => (looksLikeRandomToken(longText) ? MASKED_TEXT : longText));
 }
 
-function looksLikeRandomToken(longRun: string): boolean {
-  if (longRun.startsWith("/"))
-    return longRun
+function looksLikeRandomToken(longText: string): boolean {
+  if (longText.startsWith("/"))
+    return longText
       .slice(1)
       .split("/")
-      .some((step) => step.length >= 20 && looksLikeRandomToken(step));
-  const textWithoutFileTimes = longRun.replace(FILE_NAME_TIME_PATTERN, "");
+      .some((segment) => segment.length >= 20 && looksLikeRandomToken(segment));
+  const textWithoutFileTimes = longText.replace(FILE_NAME_TIME_PATTERN, "");
   return RANDOM_TOKEN_PATTERNS.every((characterPattern) => characterPattern.test(textWithoutFileTimes));
 }
 
@@ -140,6 +148,8 @@ function maskUrl(text: string): string {
   if (!URL.canParse(text)) return MASKED_TEXT;
   const { protocol, host, pathname, search } = new URL(text);
   if (pathname === "/" && search === "") return `${protocol}//${host}${text.endsWith("/") ? "/" : ""}`;
-  const maskedPath = pathname.split("/").map((step) => (HARMLESS_PATH_SEGMENT_PATTERN.test(step) ? step : MASKED_TEXT));
+  const maskedPath = pathname
+    .split("/")
+    .map((segment) => (HARMLESS_PATH_SEGMENT_PATTERN.test(segment) ? segment : MASKED_TEXT));
   return `${protocol}//${host}${maskedPath.join("/")}${search === "" ? "" : `?${MASKED_TEXT}`}`;
 }

@@ -132,7 +132,7 @@ function probeSource(name: string, entry: SourceConfigEntry, signal: AbortSignal
   return useStandaloneSource(name, entry, process.env, async (source) => {
     const { expiresAt, abilities, sites } = await withTimeLimit(
       signal,
-      (limited) => source.me(limited),
+      (limitedSignal) => source.me(limitedSignal),
       PROBE_TIMEOUT_MS,
     );
     const siteIds = sites.map(({ id }) => id);
@@ -142,7 +142,7 @@ function probeSource(name: string, entry: SourceConfigEntry, signal: AbortSignal
 
 async function probeSink(sink: Sink | undefined, signal: AbortSignal): Promise<void> {
   try {
-    await withTimeLimit(signal, async (limited) => sink?.probe?.(limited), PROBE_TIMEOUT_MS);
+    await withTimeLimit(signal, async (limitedSignal) => sink?.probe?.(limitedSignal), PROBE_TIMEOUT_MS);
   } finally {
     await sink?.close();
   }

@@ -9,21 +9,26 @@ export type OptionDescription = ReturnType<typeof describeOption>;
 export function describeCommands(program: Command): readonly CommandDescription[] {
   const describeCommandTree = (command: Command, path: string): readonly CommandDescription[] => [
     describeCommand(command, path),
-    ...listSubcommands(command).flatMap((each) => describeCommandTree(each, `${path} ${each.name()}`.trimStart())),
+    ...listSubcommands(command).flatMap((subcommand) =>
+      describeCommandTree(subcommand, `${path} ${subcommand.name()}`.trimStart()),
+    ),
   ];
   return describeCommandTree(program, "");
 }
 
-const listSubcommands = ({ commands }: Command) => commands.filter((each) => each.name() !== "help");
+const listSubcommands = ({ commands }: Command) => commands.filter((subcommand) => subcommand.name() !== "help");
 
 function describeCommand(command: Command, path: string) {
   return {
     path,
     description: command.description(),
-    commands: listSubcommands(command).map((each) => ({ name: each.name(), description: each.description() })),
+    commands: listSubcommands(command).map((subcommand) => ({
+      name: subcommand.name(),
+      description: subcommand.description(),
+    })),
     options: command.options.map(describeOption),
     arguments: command.registeredArguments.map(describeArgument),
-    more: collectAddedHelpTexts(command),
+    addedHelpText: collectAddedHelpTexts(command),
   };
 }
 
@@ -34,9 +39,9 @@ function describeOption(option: Option) {
     usage: flags,
     description,
     /** Name of the option's value, such as `file`; null for a flag. */
-    takes: /[<[]([^>\]]+)[>\]]$/.exec(flags)?.[1] ?? null,
+    valueName: /[<[]([^>\]]+)[>\]]$/.exec(flags)?.[1] ?? null,
     choices: argChoices,
-    preset: defaultValueDescription ?? (defaultValue === undefined ? null : String(defaultValue)),
+    defaultText: defaultValueDescription ?? (defaultValue === undefined ? null : String(defaultValue)),
   };
 }
 

@@ -48,28 +48,38 @@ export function buildManualPage(descriptions: readonly CommandDescription[], ver
   ];
 }
 
-function commandToRoff({ path, description, options, arguments: args, more }: CommandDescription): readonly string[] {
+function commandToRoff({
+  path,
+  description,
+  options,
+  arguments: args,
+  addedHelpText,
+}: CommandDescription): readonly string[] {
   const argumentsUsageText = args.map(({ usage }) => ` ${usage}`).join("");
   return [
     `.SS ${escapeRoff(`plenum ${path}${argumentsUsageText}`)}`,
     escapeRoff(toSentence(description)),
-    ...args.flatMap(({ usage, description: what }) => [".TP", `.I ${escapeRoff(usage)}`, escapeRoff(toSentence(what))]),
+    ...args.flatMap(({ usage, description: argumentDescription }) => [
+      ".TP",
+      `.I ${escapeRoff(usage)}`,
+      escapeRoff(toSentence(argumentDescription)),
+    ]),
     ...options.flatMap(optionToRoff),
-    ...(more === "" ? [] : [".PP", ".nf", ...more.split("\n").map(escapeRoff), ".fi"]),
+    ...(addedHelpText === "" ? [] : [".PP", ".nf", ...addedHelpText.split("\n").map(escapeRoff), ".fi"]),
   ];
 }
 
-function optionToRoff({ usage, description, choices, preset }: OptionDescription): readonly string[] {
+function optionToRoff({ usage, description, choices, defaultText }: OptionDescription): readonly string[] {
   const optionNotes = [
     ...(choices.length === 0 ? [] : [`one of ${choices.join(", ")}`]),
-    ...(preset === null || preset === "false" ? [] : [`default: ${preset}`]),
+    ...(defaultText === null || defaultText === "false" ? [] : [`default: ${defaultText}`]),
   ];
   const descriptionWithNotes = optionNotes.length === 0 ? description : `${description} (${optionNotes.join("; ")})`;
   return [".TP", `.B ${escapeRoff(usage)}`, escapeRoff(toSentence(descriptionWithNotes))];
 }
 
-function toSentence(words: string): string {
-  const capitalizedText = words.charAt(0).toUpperCase() + words.slice(1);
+function toSentence(phrase: string): string {
+  const capitalizedText = phrase.charAt(0).toUpperCase() + phrase.slice(1);
   return /[.!?]$/.test(capitalizedText) ? capitalizedText : `${capitalizedText}.`;
 }
 

@@ -41,71 +41,75 @@ const listCommandPaths = (descriptions: readonly CommandDescription[]) =>
   descriptions.map(({ path }) => path).filter((path) => path !== "");
 
 const commandPathsWithSink = (descriptions: readonly CommandDescription[]) =>
-  descriptions.filter((each) => each.arguments[0]?.name === "sink").map(({ path }) => path);
+  descriptions.filter((command) => command.arguments[0]?.name === "sink").map(({ path }) => path);
 
 interface ShellDialect {
-  readonly head: readonly string[];
+  readonly headLines: readonly string[];
   /** Shell expressions: array of the typed words, index after the program's name, index of the current word. */
-  readonly line: readonly [words: string, first: number, current: string];
+  readonly wordVariables: readonly [words: string, first: number, current: string];
   readonly completeFile: string;
-  readonly complete: (words: string) => string;
-  readonly names: (what: "sinks" | "sources") => string;
+  readonly completeWords: (words: string) => string;
+  readonly namesExpression: (what: "sinks" | "sources") => string;
   readonly setWords: (words: readonly Pick<OptionDescription, "name" | "description">[]) => string;
-  readonly beforeSinks: readonly string[];
-  readonly addSinks: (names: string) => string;
-  readonly tail: readonly string[];
+  readonly linesBeforeSinks: readonly string[];
+  readonly addSinkNames: (names: string) => string;
+  readonly tailLines: readonly string[];
 }
 
 const BASH_DIALECT: ShellDialect = {
-  head: [
+  headLines: [
     "# Completion of plenum for bash: source <(plenum completion bash)",
     "_plenum() {",
     '  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" way="" word words="" i',
     "  local -a config=()",
     "  COMPREPLY=()",
   ],
-  line: ["COMP_WORDS", 1, "COMP_CWORD"],
+  wordVariables: ["COMP_WORDS", 1, "COMP_CWORD"],
   completeFile: 'mapfile -t COMPREPLY < <(compgen -f -- "$cur")',
-  complete: (words) => `mapfile -t COMPREPLY < <(compgen -W "${words}" -- "$cur")`,
-  names: (what) => `$(plenum "\${config[@]}" completion --names ${what} 2>/dev/null)`,
+  completeWords: (words) => `mapfile -t COMPREPLY < <(compgen -W "${words}" -- "$cur")`,
+  namesExpression: (what) => `$(plenum "\${config[@]}" completion --names ${what} 2>/dev/null)`,
   setWords: (words) => `words=${quoteWord(words.map(({ name }) => name).join(" "))}`,
-  beforeSinks: [],
-  addSinks: (names) => `[[ $cur != -* ]] && words="$words ${names}"`,
-  tail: ['  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")', "}", "complete -o default -F _plenum plenum"],
+  linesBeforeSinks: [],
+  addSinkNames: (names) => `[[ $cur != -* ]] && words="$words ${names}"`,
+  tailLines: [
+    '  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")',
+    "}",
+    "complete -o default -F _plenum plenum",
+  ],
 };
 
 const ZSH_DIALECT: ShellDialect = {
-  head: [
+  headLines: [
     "#compdef plenum",
     "# Completion of plenum for zsh: plenum completion zsh > a folder of $fpath, as _plenum",
     "_plenum() {",
     '  local way="" word prev="${words[CURRENT-1]}" i',
     "  local -a config=() all=()",
   ],
-  line: ["words", 2, "CURRENT"],
+  wordVariables: ["words", 2, "CURRENT"],
   completeFile: "_files",
-  complete: (words) => `compadd -- ${words}`,
-  names: (what) => `\${(f)"$(plenum $config completion --names ${what} 2>/dev/null)"}`,
+  completeWords: (words) => `compadd -- ${words}`,
+  namesExpression: (what) => `\${(f)"$(plenum $config completion --names ${what} 2>/dev/null)"}`,
   setWords(words) {
     const items = words.map(({ name, description }) => quoteWord(`${name.replaceAll(":", "\\:")}:${description}`));
     return `all=(${items.join(" ")})`;
   },
-  beforeSinks: ["  _describe plenum all"],
-  addSinks: (names) => `compadd -- ${names}`,
-  tail: ["}", '_plenum "$@"'],
+  linesBeforeSinks: ["  _describe plenum all"],
+  addSinkNames: (names) => `compadd -- ${names}`,
+  tailLines: ["}", '_plenum "$@"'],
 };
 
 /** Builds a script that follows the typed words through the subcommands, then completes a value, a word or a sink. */
 function buildBashOrZshScript(descriptions: readonly CommandDescription[], dialect: ShellDialect): readonly string[] {
-  const { head, line, setWords, names, beforeSinks, addSinks, tail } = dialect;
-  const [words, first, current] = line;
+  const { headLines, wordVariables, setWords, namesExpression, linesBeforeSinks, addSinkNames, tailLines } = dialect;
+  const [wordsVariable, firstIndex, currentIndex] = wordVariables;
   const globalOptions = descriptions.find(({ path }) => path === "")?.options ?? [];
   const helpOption = { name: "--help", description: "display help" };
   return [
-    ...head,
-    `  for ((i = ${first}; i < ${current}; i++)); do`,
-    `    word="\${${words}[i]}"`,
-    `    [[ $word == -c || $word == --config ]] && config=(--config "\${${words}[i+1]}")`,
+    ...headLines,
+    `  for ((i = ${firstIndex}; i < ${currentIndex}; i++)); do`,
+    `    word="\${${wordsVariable}[i]}"`,
+    `    [[ $word == -c || $word == --config ]] && config=(--config "\${${wordsVariable}[i+1]}")`,
     '    case "${way:+$way }$word" in',
     `      ${listCommandPaths(descriptions).map(quoteWord).join("|")}) way="\${way:+$way }$word" ;;`,
     "    esac",
@@ -119,29 +123,35 @@ function buildBashOrZshScript(descriptions: readonly CommandDescription[], diale
       return `    ${quoteWord(path)}) ${setWords(completionWords)} ;;`;
     }),
     "  esac",
-    ...beforeSinks,
+    ...linesBeforeSinks,
     '  case "$way" in',
-    `    ${commandPathsWithSink(descriptions).map(quoteWord).join("|")}) ${addSinks(names("sinks"))} ;;`,
+    `    ${commandPathsWithSink(descriptions).map(quoteWord).join("|")}) ${addSinkNames(namesExpression("sinks"))} ;;`,
     "  esac",
-    ...tail,
+    ...tailLines,
   ];
 }
 
 function optionValueCases(
   descriptions: readonly CommandDescription[],
-  { completeFile, complete, names }: ShellDialect,
+  { completeFile, completeWords, namesExpression }: ShellDialect,
 ): readonly string[] {
-  const options = descriptions.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
+  const options = descriptions.flatMap(({ options }) => options).filter(({ valueName }) => valueName !== null);
   const flagsOfOption = ({ usage }: OptionDescription) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
-  const fileFlags = new Set(options.filter(({ takes }) => FILE_ARGUMENT_NAMES.has(takes ?? "")).flatMap(flagsOfOption));
+  const fileFlags = new Set(
+    options.filter(({ valueName }) => FILE_ARGUMENT_NAMES.has(valueName ?? "")).flatMap(flagsOfOption),
+  );
   const sourceFlags = new Set(options.filter(({ name }) => name === "--source").flatMap(flagsOfOption));
-  const choices = new Map(options.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]));
-  const flagsWithCompletion = new Set([...fileFlags, ...sourceFlags, ...choices.keys()]);
+  const choicesByFlag = new Map(
+    options.filter((option) => option.choices.length > 0).map((option) => [option.name, option.choices]),
+  );
+  const flagsWithCompletion = new Set([...fileFlags, ...sourceFlags, ...choicesByFlag.keys()]);
   const flagsWithoutCompletion = new Set(options.flatMap(flagsOfOption)).difference(flagsWithCompletion);
   return [
     `    ${[...fileFlags].join("|")}) ${completeFile}; return ;;`,
-    `    ${[...sourceFlags].join("|")}) ${complete(names("sources"))}; return ;;`,
-    ...[...choices].map(([flag, each]) => `    ${flag}) ${complete(each.join(" "))}; return ;;`),
+    `    ${[...sourceFlags].join("|")}) ${completeWords(namesExpression("sources"))}; return ;;`,
+    ...[...choicesByFlag].map(
+      ([flag, optionChoices]) => `    ${flag}) ${completeWords(optionChoices.join(" "))}; return ;;`,
+    ),
     `    ${[...flagsWithoutCompletion].join("|")}) return ;;`,
   ];
 }
@@ -174,29 +184,29 @@ function buildFishScript(descriptions: readonly CommandDescription[]): readonly 
     ...descriptions.flatMap(({ path, commands, options }) => [
       ...commands.map(
         ({ name, description }) =>
-          `complete -c plenum -n ${quoteWord(`__plenum_at ${inDoubleQuotes(path)}`)} -a ${name} -d ${quoteWord(description)}`,
+          `complete -c plenum -n ${quoteWord(`__plenum_at ${doubleQuote(path)}`)} -a ${name} -d ${quoteWord(description)}`,
       ),
-      ...options.map(({ name, usage, description, takes, choices }) => {
+      ...options.map(({ name, usage, description, valueName, choices }) => {
         const shortFlag = /^-([a-z]),/.exec(usage)?.[1];
-        const commandCondition = path === "" ? "" : ` -n ${quoteWord(`__plenum_at ${inDoubleQuotes(path)}`)}`;
-        const optionValueArgument = fishOptionValue({ name, takes, choices }, namesCommand("sources"));
+        const commandCondition = path === "" ? "" : ` -n ${quoteWord(`__plenum_at ${doubleQuote(path)}`)}`;
+        const optionValueArgument = fishOptionValue({ name, valueName, choices }, namesCommand("sources"));
         return `complete -c plenum${commandCondition} -l ${name.slice(2)}${shortFlag === undefined ? "" : ` -s ${shortFlag}`}${optionValueArgument} -d ${quoteWord(description)}`;
       }),
     ]),
     ...commandPathsWithSink(descriptions).map(
-      (path) => `complete -c plenum -n ${quoteWord(`__plenum_at ${inDoubleQuotes(path)}`)} -a ${namesCommand("sinks")}`,
+      (path) => `complete -c plenum -n ${quoteWord(`__plenum_at ${doubleQuote(path)}`)} -a ${namesCommand("sinks")}`,
     ),
   ];
 }
 
 function fishOptionValue(
-  { name, takes, choices }: Pick<OptionDescription, "name" | "takes" | "choices">,
+  { name, valueName, choices }: Pick<OptionDescription, "name" | "valueName" | "choices">,
   sources: string,
 ): string {
-  if (FILE_ARGUMENT_NAMES.has(takes ?? "")) return " -r -F";
+  if (FILE_ARGUMENT_NAMES.has(valueName ?? "")) return " -r -F";
   if (name === "--source") return ` -x -a ${sources}`;
   if (choices.length > 0) return ` -x -a ${quoteWord(choices.join(" "))}`;
-  return takes === null ? "" : " -x";
+  return valueName === null ? "" : " -x";
 }
 
 /** Quotes a word; replaces quotes inside by a similar character. */
@@ -204,6 +214,6 @@ function quoteWord(text: string): string {
   return `'${text.replaceAll("'", "’")}'`;
 }
 
-function inDoubleQuotes(text: string): string {
+function doubleQuote(text: string): string {
   return `"${text}"`;
 }

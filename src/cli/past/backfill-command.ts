@@ -59,13 +59,20 @@ export function define(command: Command, context: CliContext): void {
       const [source, entry] = chooseSource(config, options.source);
       await useStateStore({ config, source }, false, async (store) => {
         // A slow worker reads the backfill request from the state later.
-        const isRunning = (await findWorkerOfConfig({ config, source }, context.signal)).kind !== "none";
+        const isWorkerRunning = (await findWorkerOfConfig({ config, source }, context.signal)).kind !== "none";
         const settings = planSettings(source, entry, config.state);
-        const target = { context, store, source, isRunning, list: () => listBackfills(store, settings, config.state) };
-        if (options.pause === true || options.resume === true) await pauseOrResume(target, options.pause === true);
-        else if (options.cancel !== undefined) await cancelBackfill(target, options.cancel);
-        else if (options.from === undefined) await showBackfills(target);
-        else await requestBackfill(target, tagIds, { ...options, from: options.from });
+        const backfillContext = {
+          context,
+          store,
+          source,
+          isWorkerRunning,
+          listStatuses: () => listBackfills(store, settings, config.state),
+        };
+        if (options.pause === true || options.resume === true)
+          await pauseOrResume(backfillContext, options.pause === true);
+        else if (options.cancel !== undefined) await cancelBackfill(backfillContext, options.cancel);
+        else if (options.from === undefined) await showBackfills(backfillContext);
+        else await requestBackfill(backfillContext, tagIds, { ...options, from: options.from });
       });
     });
 }
@@ -74,66 +81,76 @@ interface BackfillContext {
   readonly context: CliContext;
   readonly store: Store;
   readonly source: string;
-  readonly isRunning: boolean;
-  readonly list: () => Promise<readonly BackfillStatus[]>;
+  readonly isWorkerRunning: boolean;
+  readonly listStatuses: () => Promise<readonly BackfillStatus[]>;
 }
 
 const NO_WORKER_TEXT = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
 const POLL_INTERVAL_MS = 2_000;
 
 async function requestBackfill(
-  target: BackfillContext,
+  backfillContext: BackfillContext,
   tagIds: readonly string[],
   options: BackfillCommandOptions & { from: string },
 ) {
-  const { context, store, source, isRunning } = target;
+  const { context, store, source, isWorkerRunning } = backfillContext;
   const { from, to, resolution } = options;
   const terminal = context.terminal();
   if (from >= to) throw new InvalidArgumentError("--from has to be before --to.");
-  const select = buildTagSelection(tagIds, options);
-  await refuseUnknownIds(store, [source], "tag", select.ids ?? []);
-  await refuseUnknownIds(store, [source], "site", (select.sites ?? []).map(String));
-  const request: StoredBackfill = { from, to, resolution, select, askedAt: isoUtc(systemClock.now()), doneAt: null };
+  const tagSelection = buildTagSelection(tagIds, options);
+  await refuseUnknownIds(store, [source], "tag", tagSelection.ids ?? []);
+  await refuseUnknownIds(store, [source], "site", (tagSelection.sites ?? []).map(String));
+  const request: StoredBackfill = {
+    from,
+    to,
+    resolution,
+    select: tagSelection,
+    askedAt: isoUtc(systemClock.now()),
+    doneAt: null,
+  };
   const id = randomBytes(4).toString("hex");
   const backfillSetName = syncSet("backfill", source);
   await store.commit({ documents: [{ set: backfillSetName, insert: [[id, request]] }] });
-  const newBackfillStatus = await findBackfillStatus(target, id);
+  const newBackfillStatus = await findBackfillStatus(backfillContext, id);
   if (newBackfillStatus.tags === 0) {
     await store.commit({ documents: [{ set: backfillSetName, remove: [id] }] });
     throw new ConfigError("No known tag fits this selection.", {
       hint: "`plenum plan` says how many tags are known; names are patterns, * is any text.",
     });
   }
-  if (terminal.json || options.detach === true || !isRunning) {
+  if (terminal.json || options.detach === true || !isWorkerRunning) {
     terminal.object({ ...request, ...newBackfillStatus }, [backfillStatusLine(newBackfillStatus)]);
-    if (!isRunning) terminal.say(NO_WORKER_TEXT);
+    if (!isWorkerRunning) terminal.say(NO_WORKER_TEXT);
     return;
   }
   terminal.say(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
   await terminal.progress("Backfilling", async (update) => {
     do {
-      const currentStatus = await findBackfillStatus(target, id);
+      const currentStatus = await findBackfillStatus(backfillContext, id);
       if (currentStatus.doneAt !== null) return;
       update(formatProgressBar(currentStatus));
     } while (await sleepFor(systemClock, POLL_INTERVAL_MS, context.signal));
     context.signal.throwIfAborted();
   });
-  const { withoutLog } = await findBackfillStatus(target, id);
+  const { withoutLog } = await findBackfillStatus(backfillContext, id);
   terminal.say(`Order ${id} is done${intervalsWithoutLogText(withoutLog)}.`);
 }
 
-async function showBackfills({ context, list, isRunning }: BackfillContext): Promise<void> {
-  const rows = await list();
+async function showBackfills({ context, listStatuses, isWorkerRunning }: BackfillContext): Promise<void> {
+  const rows = await listStatuses();
   context.terminal().object(rows, rows.length === 0 ? ["No history is left to fetch."] : rows.map(backfillStatusLine));
-  if (!isRunning) context.terminal().say(NO_WORKER_TEXT);
+  if (!isWorkerRunning) context.terminal().say(NO_WORKER_TEXT);
 }
 
-async function pauseOrResume({ context, store, source, isRunning }: BackfillContext, isPaused: boolean): Promise<void> {
+async function pauseOrResume(
+  { context, store, source, isWorkerRunning }: BackfillContext,
+  isPaused: boolean,
+): Promise<void> {
   const pauseEffectText = isPaused
     ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker follows within seconds."
     : "The past is fetched again; the worker follows within seconds.";
   context.terminal().object(await pauseBackfills(store, source, isPaused), [pauseEffectText]);
-  if (!isRunning) context.terminal().say(NO_WORKER_TEXT);
+  if (!isWorkerRunning) context.terminal().say(NO_WORKER_TEXT);
 }
 
 export async function pauseBackfills(store: Store, source: string, isPaused: boolean): Promise<StoredPause> {
@@ -143,16 +160,16 @@ export async function pauseBackfills(store: Store, source: string, isPaused: boo
 }
 
 async function cancelBackfill({ context, store, source }: BackfillContext, id: string): Promise<void> {
-  const set = syncSet("backfill", source);
-  if ((await store.document(set, id)) === undefined) {
+  const backfillSet = syncSet("backfill", source);
+  if ((await store.document(backfillSet, id)) === undefined) {
     throw new ConfigError(`There is no order ${id}.`, { hint: "`plenum backfill` lists them." });
   }
-  await store.commit({ documents: [{ set, remove: [id] }] });
+  await store.commit({ documents: [{ set: backfillSet, remove: [id] }] });
   context.terminal().object({ cancelled: id }, [`Order ${id} is cancelled; events that were emitted stay.`]);
 }
 
-async function findBackfillStatus({ list }: BackfillContext, id: string): Promise<BackfillStatus> {
-  const backfillStatus = (await list()).find((each) => each.id === id);
+async function findBackfillStatus({ listStatuses }: BackfillContext, id: string): Promise<BackfillStatus> {
+  const backfillStatus = (await listStatuses()).find((status) => status.id === id);
   if (backfillStatus === undefined) throw new ConfigError(`Order ${id} was given up.`);
   return backfillStatus;
 }
@@ -184,35 +201,46 @@ export async function listBackfills(
   { max_bytes: maxBytes }: StateConfig,
 ): Promise<readonly BackfillStatus[]> {
   const nowMs = systemClock.now();
-  const [{ orders, progress }, facts, stored, pressure] = await Promise.all([
+  const [{ orders, progress }, planFacts, storedBackfills, outboxPressure] = await Promise.all([
     historyProgressFromStore(store, settings, nowMs),
     loadPlanFacts(store, settings, systemClock, null),
     store.documents<StoredBackfill>(syncSet("backfill", settings.source)),
     store.outbox.pressure(),
   ]);
   const { paused } = orders;
-  const unfinished = { paused, sinksBehind: areSinksBehind(pressure, maxBytes, false), doneAt: null, withoutLog: null };
-  const requestsPerMinute = backfillRequestsPerMinute(reportPlan(facts));
+  const unfinishedFields = {
+    paused,
+    sinksBehind: areSinksBehind(outboxPressure, maxBytes, false),
+    doneAt: null,
+    withoutLog: null,
+  };
+  const requestsPerMinute = backfillRequestsPerMinute(reportPlan(planFacts));
   let precedingRequestCount = 0;
   const estimateEndAfter = (requests: number) => {
     precedingRequestCount += requests;
     return paused ? null : isoUtc(nowMs + (precedingRequestCount / requestsPerMinute) * 60_000);
   };
-  const pendingBackfills = progress.orders.map((each): BackfillStatus => {
-    const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
-    return { ...each, ...unfinished, requestsLeft, expectedAt: estimateEndAfter(requestsLeft) };
+  const pendingBackfills = progress.orders.map((backfill): BackfillStatus => {
+    const requestsLeft = backfill.requestsLeft + Math.ceil(backfill.unproven / 20);
+    return { ...backfill, ...unfinishedFields, requestsLeft, expectedAt: estimateEndAfter(requestsLeft) };
   });
-  const endedBackfills = [...stored].flatMap(([id, order]): readonly BackfillStatus[] => {
+  const endedBackfills = [...storedBackfills].flatMap(([id, order]): readonly BackfillStatus[] => {
     const { from, to, resolution, doneAt, withoutLog = null } = order;
     if (!hasBackfillEnded(order)) return [];
-    const finished = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
-    return [{ id, from, to, resolution, doneAt, withoutLog, ...finished }];
+    const finishedFields = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
+    return [{ id, from, to, resolution, doneAt, withoutLog, ...finishedFields }];
   });
   const configuredBackfills = progress.resolutions
     .filter(({ total, pendingRanges }) => !total && pendingRanges > 0)
-    .map(({ resolution, tags, requestsLeft, done: share }): BackfillStatus => {
-      const fields = { resolution, tags, requestsLeft, done: share, expectedAt: estimateEndAfter(requestsLeft) };
-      return { id: null, from: null, to: null, ...unfinished, ...fields };
+    .map(({ resolution, tags, requestsLeft, done: doneShare }): BackfillStatus => {
+      const progressFields = {
+        resolution,
+        tags,
+        requestsLeft,
+        done: doneShare,
+        expectedAt: estimateEndAfter(requestsLeft),
+      };
+      return { id: null, from: null, to: null, ...unfinishedFields, ...progressFields };
     });
   return [...endedBackfills, ...pendingBackfills, ...configuredBackfills];
 }

@@ -92,7 +92,7 @@ async function listDayRows(
   const rows = [];
   for (const day of days) {
     const siteDay = createDayCounter(day);
-    const incomplete: IncompleteSeries[] = [];
+    const incompleteSeries: IncompleteSeries[] = [];
     let notCounted = 0;
     for (const seriesLedger of series) {
       const { ledger, rules, located, total } = seriesLedger;
@@ -102,21 +102,23 @@ async function listDayRows(
       }
       const seriesKey = historySeriesKey(located.tag.id, { resolution: rules.resolution, total });
       const seriesDay = siteDay.add(seriesLedger, await getDayCount(store, source, seriesKey, ledger, day), nowMs);
-      if (seriesDay.pending + seriesDay.refused > 0) incomplete.push(toSeriesRow(seriesLedger, seriesDay));
+      if (seriesDay.pending + seriesDay.refused > 0) incompleteSeries.push(toSeriesRow(seriesLedger, seriesDay));
     }
-    const { account, series: counted, byResolution } = siteDay.done();
+    const { account, series: countedSeries, byResolution } = siteDay.done();
     const finalizedDay = finalizedDays.get(`${site} ${dayDate(day)}`);
     rows.push({
       site,
       date: dayDate(day),
       complete: account.pending + account.refused + notCounted === 0 && account.expected > 0,
       sealed: finalizedDay === undefined ? null : { revision: finalizedDay.revision, at: finalizedDay.sealedAt },
-      series: counted,
+      series: countedSeries,
       /** Number of series without counts, because an earlier version of Plenum fetched the series or the day is old. */
       notCounted,
       ...account,
       byResolution,
-      worst: incomplete.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, MAX_PRINTED_SERIES),
+      worst: incompleteSeries
+        .toSorted((a, b) => b.pending + b.refused - a.pending - a.refused)
+        .slice(0, MAX_PRINTED_SERIES),
     });
   }
   return rows;
@@ -140,9 +142,9 @@ function siteDayStateText({ complete, sealed, expected, notCounted }: SiteDayRow
 }
 
 function worstSeriesText({ worst }: SiteDayRow): string | null {
-  const [worstOfAll] = worst;
-  if (worstOfAll === undefined) return null;
-  const { tagId, displayName, resolution, total, pending, refused, why, said } = worstOfAll;
+  const [worstSeries] = worst;
+  if (worstSeries === undefined) return null;
+  const { tagId, displayName, resolution, total, pending, refused, why, said } = worstSeries;
   const refusalText = said === null ? "" : `: ${said}`;
   return `${tagId} ${displayName}, ${resolution}${total ? " total" : ""}: ${pending + refused} ${PENDING_REASON_TEXTS[why]}${refusalText}`;
 }

@@ -42,9 +42,11 @@ const EXPORT_STATE_FOLDER_NAME = ".export";
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
-    .requiredOption("--from <time>", "start: ISO 8601, or an age such as 365d", parseMoment)
+    .requiredOption("--from <time>", "start: ISO 8601, or an age such as 365d", parseRequestedTime)
     .addOption(
-      new Option("--to <time>", "end: ISO 8601, or an age").argParser(parseMoment).default(parseMoment("0s"), "now"),
+      new Option("--to <time>", "end: ISO 8601, or an age")
+        .argParser(parseRequestedTime)
+        .default(parseRequestedTime("0s"), "now"),
     )
     .requiredOption("--to-folder <folder>", "where the tables go; empty, or it does not exist yet")
     .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"))
@@ -85,7 +87,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-function parseMoment(text: string): RequestedTime {
+function parseRequestedTime(text: string): RequestedTime {
   return { text, at: parseTime(text) };
 }
 

@@ -49,7 +49,7 @@ export type ExportOutcome = Awaited<ReturnType<typeof writeExportedDays>>;
 
 const POLL_INTERVAL_MS = 1_000;
 const STOP_TIMEOUT_MS = 8_000;
-const EXPORT_SET = "export";
+const EXPORT_DOCUMENT_SET = "export";
 const EXPORT_BACKFILL_ID = "export";
 const LIST_JOBS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
 
@@ -142,10 +142,14 @@ async function findUnknownIdError({ request, source }: ExportRun, store: Store):
   }
 }
 
-async function useExportWorker<T>(run: ExportRun, step: ExportPhase, use: (worker: Worker) => Promise<T>): Promise<T> {
-  const worker = await createWorker({ config: buildExportConfig(run, step), quotaStore: run.quotaStore });
+async function useExportWorker<T>(
+  run: ExportRun,
+  phase: ExportPhase,
+  useWorker: (worker: Worker) => Promise<T>,
+): Promise<T> {
+  const worker = await createWorker({ config: buildExportConfig(run, phase), quotaStore: run.quotaStore });
   try {
-    return await use(worker);
+    return await useWorker(worker);
   } finally {
     await worker.stop(STOP_TIMEOUT_MS);
   }
@@ -153,13 +157,14 @@ async function useExportWorker<T>(run: ExportRun, step: ExportPhase, use: (worke
 
 /** Stores the export request; a resumed export returns the request of its first run. */
 async function storeExportRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
-  const request = await store.document<ExportRequest>(EXPORT_SET, "request");
+  const request = await store.document<ExportRequest>(EXPORT_DOCUMENT_SET, "request");
   if (request !== undefined && request.asked !== run.request.asked) {
     throw new ConfigError(`Another export was begun in ${run.folder}, and is not complete.`, {
       hint: "Repeat that one with the same options, or name another folder.",
     });
   }
-  if (request === undefined) await store.commit({ documents: [{ set: EXPORT_SET, put: [["request", run.request]] }] });
+  if (request === undefined)
+    await store.commit({ documents: [{ set: EXPORT_DOCUMENT_SET, put: [["request", run.request]] }] });
   await pauseBackfills(store, run.source, false);
   return (request ?? run.request).order;
 }
@@ -228,8 +233,8 @@ const START_ONLY_CRON = "0 0 1 1 *";
 type ExportPhase = "fetching" | "landing";
 
 /** Builds the configuration of an export: a source that lists objects and fetches history, and one lake as sink. */
-function buildExportConfig({ config, entry, folder, source, stateFolder }: ExportRun, step: ExportPhase): Config {
-  const isFetching = step === "fetching";
+function buildExportConfig({ config, entry, folder, source, stateFolder }: ExportRun, phase: ExportPhase): Config {
+  const isFetching = phase === "fetching";
   const parsedConfig = Config.parse({
     // The parsed source below replaces this one; Config cannot parse its own output.
     sources: { [source]: { base_url: "https://replaced.invalid", token: { env: "REPLACED" }, time_zone: "UTC" } },
@@ -266,25 +271,28 @@ async function sealCompleteDays(
   nowMs: number,
 ) {
   const daySealedEvents: Event<"day-sealed">[] = [];
-  let [had, nulls] = [0, 0];
+  let [fetchedCount, nullCount] = [0, 0];
   const time = isoUtc(nowMs);
   for (const [siteId, series] of Map.groupBy(ledgers, ({ located }) => located.siteId)) {
-    const requestedSeries = series.map((each) => limitLedgerToRequest(each, request, nowMs));
+    const requestedSeries = series.map((seriesLedger) => limitLedgerToRequest(seriesLedger, request, nowMs));
     const fromMs = Math.min(...requestedSeries.map(({ range }) => range.fromMs));
     const toMs = Math.max(...requestedSeries.map(({ range }) => range.toMs));
     const storedSite = await store.document<StoredObject<Site>>(documentSet("site", source), String(siteId));
     const site = storedSite?.value ?? { id: siteId, displayName: String(siteId) };
     for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
       const siteDayCounter = createDayCounter(day);
-      for (const { series: each } of requestedSeries) {
-        const seriesKey = historySeriesKey(each.located.tag.id, { resolution: request.resolution, total: false });
-        siteDayCounter.add(each, await getDayCount(store, source, seriesKey, each.ledger, day), nowMs);
+      for (const { series: seriesLedger } of requestedSeries) {
+        const seriesKey = historySeriesKey(seriesLedger.located.tag.id, {
+          resolution: request.resolution,
+          total: false,
+        });
+        siteDayCounter.add(seriesLedger, await getDayCount(store, source, seriesKey, seriesLedger.ledger, day), nowMs);
       }
       await yieldToEventLoop();
       const siteDayCounts = siteDayCounter.done();
       const { account } = siteDayCounts;
-      had += account.had;
-      nulls += account.null;
+      fetchedCount += account.had;
+      nullCount += account.null;
       const isDayComplete = account.expected > 0 && account.pending + account.refused === 0;
       const isDayInRange = day * DAY_MS >= fromMs && (day + 1) * DAY_MS <= toMs;
       const canDayStillChange = (day + 1) * DAY_MS + MAX_DATA_DELAY_MS > nowMs;
@@ -295,7 +303,7 @@ async function sealCompleteDays(
       daySealedEvents.push(makeEvent({ type: "day-sealed", ...eventOrigin, time, data, facts: [data.date, 1] }));
     }
   }
-  return { had, null: nulls, seals: daySealedEvents };
+  return { had: fetchedCount, null: nullCount, seals: daySealedEvents };
 }
 
 /** Limits the record of fetched history to the requested range, so that history outside does not count as missing. */

@@ -64,10 +64,10 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-function noGapsText(series: number): string {
-  return series === 0
+function noGapsText(seriesCount: number): string {
+  return seriesCount === 0
     ? "No history is followed here: no class of `history` selects it, or no tags are known yet."
-    : `No holes: all ${series} series are had up to now.`;
+    : `No holes: all ${seriesCount} series are had up to now.`;
 }
 
 /** Groups tags with the same gap, unless `isListedPerTag`. `example`: first tag of a group. */

@@ -21,7 +21,9 @@ export function define(command: Command, context: CliContext): void {
         if (terminal.json) return terminal.object(reports, []);
         if (reports.length === 0) terminal.say(await explainMissingReport(store, source, entry.silent_sensors));
         for (const report of reports.filter(({ part }) => part === 1)) terminal.say(summarizeSensorReport(report));
-        const rows = reports.flatMap(({ site, findings }) => findings.map((each) => ({ ...each, siteId: site.id })));
+        const rows = reports.flatMap(({ site, findings }) =>
+          findings.map((finding) => ({ ...finding, siteId: site.id })),
+        );
         if (rows.length === 0) return;
         const tagColumn = ({ tag: { id, displayName } }: SensorFinding) => `${id} ${displayName}`;
         terminal.rows(rows, { site: "siteId", tag: tagColumn, finding: "finding", why: "message" });
@@ -42,8 +44,12 @@ function summarizeSensorReport({ site, from, to, watchedHours, tags, judged, cou
   return `Site ${site.id} ${site.displayName}: ${findingCountsText}. ${judged} of ${tags} tags judged, ${watchedHours} h watched from ${from} to ${to}.`;
 }
 
-async function explainMissingReport(store: Store, source: string, option: object | false): Promise<string> {
-  if (option === false) return "Nobody watches: silent_sensors is false in the configuration.";
+async function explainMissingReport(
+  store: Store,
+  source: string,
+  silentSensorOptions: object | false,
+): Promise<string> {
+  if (silentSensorOptions === false) return "Nobody watches: silent_sensors is false in the configuration.";
   const watchPeriod = await store.document<StoredSensorPeriod>(syncSet("sensors", source), "period");
   if (watchPeriod === undefined) return "There is no report yet: the worker has not watched for an hour.";
   const watchedHours = Math.floor(watchPeriod.watchedMs / 3_600_000);

@@ -32,7 +32,7 @@ export function define(command: Command, context: CliContext): void {
       const plenumCommand = programName();
       say(
         "",
-        demo.continued
+        demo.isContinued
           ? "  Going on where the last demo stopped."
           : "  Real building readings are being replayed, two minutes in every second.",
         "",
@@ -62,7 +62,7 @@ async function printDemoEvents(store: Store, say: PrintLines, signal: AbortSigna
   let valueCount = 0;
   let lastValueCountAtMs = performance.now();
   for await (const page of newEventPages(store, latest?.position ?? 0, signal)) {
-    page.forEach(terminalFeed.event);
+    page.forEach(terminalFeed.printEvent);
     valueCount += page.filter(({ event }) => event.type === "tag-value").length;
     if (valueCount === 0 || performance.now() - lastValueCountAtMs < VALUE_COUNT_INTERVAL_MS) continue;
     say(`${formatClockTime(systemClock.now())}   ${valueCount} values read`);
@@ -84,15 +84,15 @@ function parseMemberCount(text: string): number {
   throw new ConfigError(`A fleet of the demo has 1 to ${MAX_DEMO_FLEET_MEMBERS} members, not ${text}.`);
 }
 
-async function runFleetDemo(members: number, context: CliContext): Promise<void> {
+async function runFleetDemo(memberCount: number, context: CliContext): Promise<void> {
   const { say } = context.terminal();
-  say(`Starting PostgreSQL, six simulated services, a broker and ${members} members …`);
+  say(`Starting PostgreSQL, six simulated services, a broker and ${memberCount} members …`);
   const { startFleetDemo } = await import("../demo/fleet-demo.ts");
   const program = [process.execPath, ...process.execArgv, process.argv[1] ?? ""];
-  const demo = await startFleetDemo({ members, program, signal: context.signal });
+  const demo = await startFleetDemo({ members: memberCount, program, signal: context.signal });
   try {
     for (const member of demo.members) reportMemberEnd(member, say, context.signal);
-    if (!(await waitUntilSourcesAreHeld(demo, context.signal))) return;
+    if (!(await waitUntilSourcesAreAssigned(demo, context.signal))) return;
     printAddresses(demo, say);
     await printTakeovers(demo, say, context.signal);
   } finally {
@@ -122,7 +122,7 @@ function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: PrintL
 }
 
 function reportMemberEnd(member: DemoMember, say: PrintLines, signal: AbortSignal): void {
-  void member.ended.then((endReason) => {
+  void member.endReason.then((endReason) => {
     if (signal.aborted) return;
     const lastErrorLine = endReason.startsWith("SIG") ? "" : ` ${member.errorOutput().trim().split("\n").at(-1) ?? ""}`;
     say(
@@ -131,15 +131,15 @@ function reportMemberEnd(member: DemoMember, say: PrintLines, signal: AbortSigna
   });
 }
 
-async function waitUntilSourcesAreHeld(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
+async function waitUntilSourcesAreAssigned(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
   const startDeadlineMs = systemClock.monotonic() + START_TIMEOUT_MS;
   while (systemClock.monotonic() < startDeadlineMs) {
     const fleetStatus = await fetchFleetStatus(demo, signal);
-    const areAllSourcesHeld =
+    const areAllSourcesAssigned =
       fleetStatus !== null &&
       fleetStatus.members.length === demo.members.length &&
       fleetStatus.sources.every(({ holder }) => holder !== null);
-    if (areAllSourcesHeld) return true;
+    if (areAllSourcesAssigned) return true;
     if (!(await sleepFor(systemClock, POLL_INTERVAL_MS, signal))) return false;
   }
   return true;
@@ -160,7 +160,9 @@ async function printTakeovers(demo: FleetDemo, say: PrintLines, signal: AbortSig
   do {
     const fleetStatus = await fetchFleetStatus(demo, signal);
     if (fleetStatus === null) continue;
-    const newTakeovers = fleetStatus.takeovers.filter((each) => seenKeys !== null && !seenKeys.has(takeoverKey(each)));
+    const newTakeovers = fleetStatus.takeovers.filter(
+      (takeover) => seenKeys !== null && !seenKeys.has(takeoverKey(takeover)),
+    );
     seenKeys = new Set(fleetStatus.takeovers.map(takeoverKey));
     for (const { at, from, reason, source, to } of newTakeovers.toReversed())
       say(`${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "nobody"} → ${to}  (${TAKEOVER_REASON_TEXTS[reason]})`);

@@ -66,12 +66,12 @@ export function define(command: Command, context: CliContext): void {
       const terminal = context.terminal();
       const file = context.configFile();
       refuseExistingFile(file, "--config");
-      const asker = createTerminalPrompt(context.signal);
+      const prompt = createTerminalPrompt(context.signal);
       try {
-        if (asker === null) refuseMissingOptions(address, options);
-        await writeConfiguration({ context, terminal, asker, file, options }, address);
+        if (prompt === null) refuseMissingOptions(address, options);
+        await writeConfiguration({ context, terminal, prompt, file, options }, address);
       } finally {
-        asker?.close();
+        prompt?.close();
       }
     });
 }
@@ -80,18 +80,18 @@ interface InitContext {
   readonly context: CliContext;
   readonly terminal: Terminal;
   /** Asks questions at the terminal; null without a terminal, which requires all values as options. */
-  readonly asker: TerminalPrompt | null;
+  readonly prompt: TerminalPrompt | null;
   readonly file: string;
   readonly options: InitCommandOptions;
 }
 
-async function writeConfiguration(initContext: InitContext, writtenAddress: string | undefined): Promise<void> {
+async function writeConfiguration(initContext: InitContext, addressArgument: string | undefined): Promise<void> {
   const { terminal, file, options } = initContext;
-  const { address, seen, token } = await askAddressAndToken(initContext, writtenAddress);
-  terminal.say(...buildingSummaryLines(seen, systemClock.now()));
-  const timeZone = await askTimeZone(initContext, seen);
+  const { address, building, token } = await askAddressAndToken(initContext, addressArgument);
+  terminal.say(...buildingSummaryLines(building, systemClock.now()));
+  const timeZone = await askTimeZone(initContext, building);
   const mqttUrl = options.mqtt ?? (await askMqttBroker(initContext));
-  const newSourceName = options.name ?? sourceName(seen);
+  const newSourceName = options.name ?? sourceName(building);
   const tokenFile = "file" in token ? token.file : await chooseNewTokenFile(initContext, newSourceName);
   const configValues = buildConfigurationValues(file, await findFreeStatusPort(), {
     ...{ name: newSourceName, timeZone, mqttUrl, baseUrl: address.baseUrl },
@@ -102,14 +102,14 @@ async function writeConfiguration(initContext: InitContext, writtenAddress: stri
   const history: SetupChoices["history"] =
     options.history === false ? null : { resolution: "1h", backfillDays: options.history };
   const choices = proposeChoices(
-    seen,
+    building,
     history,
-    (triedChoices) => draftConfiguration(configValues, triedChoices, seen).plan,
+    (triedChoices) => draftConfiguration(configValues, triedChoices, building).plan,
   );
-  const draftedConfig = draftConfiguration(configValues, choices, seen);
+  const draftedConfig = draftConfiguration(configValues, choices, building);
   const newTokenFile = "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null;
   writeNewFiles({ file, text: draftedConfig.text, option: "--config" }, newTokenFile);
-  printInitResult(initContext, seen, draftedConfig, newTokenFile?.file ?? null);
+  printInitResult(initContext, building, draftedConfig, newTokenFile?.file ?? null);
 }
 
 function refuseMissingOptions(address: string | undefined, { tokenFile, timeZone }: InitCommandOptions): void {
@@ -125,7 +125,7 @@ function refuseMissingOptions(address: string | undefined, { tokenFile, timeZone
 
 /** Repeats a question until the answer is accepted; without a terminal the first error is final. */
 async function repeatQuestionUntilAccepted<T>(
-  { asker, terminal }: InitContext,
+  { prompt, terminal }: InitContext,
   attemptOnce: (attempt: number) => Promise<T>,
   isRefusal: (error: unknown) => boolean = (error) => error instanceof ConfigError,
 ): Promise<T> {
@@ -133,7 +133,7 @@ async function repeatQuestionUntilAccepted<T>(
     try {
       return await attemptOnce(attempt);
     } catch (error) {
-      if (!isRefusal(error) || asker === null || attempt >= MAX_ANSWER_ATTEMPTS) throw error;
+      if (!isRefusal(error) || prompt === null || attempt >= MAX_ANSWER_ATTEMPTS) throw error;
       terminal.say(errorText(error));
     }
   }
@@ -143,30 +143,30 @@ const isTokenRejected = (error: unknown) => error instanceof ConfigError && erro
 const isAddressRejected = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
 
 /** Asks again for an address that does not respond, and for a token that the service rejects. */
-function askAddressAndToken(initContext: InitContext, writtenAddress: string | undefined) {
-  const { asker, options, terminal } = initContext;
+function askAddressAndToken(initContext: InitContext, addressArgument: string | undefined) {
+  const { prompt, options, terminal } = initContext;
   let token: ServiceAccess["token"] | null = null;
   const tryAddress = async (attempt: number) => {
-    const givenAddress = attempt === 1 ? writtenAddress : undefined;
-    const addressText = givenAddress ?? (await asker?.ask("Address of the monitoring service")) ?? "";
+    const givenAddress = attempt === 1 ? addressArgument : undefined;
+    const addressText = givenAddress ?? (await prompt?.ask("Address of the monitoring service")) ?? "";
     const address = parseServiceAddress(addressText, options.allowPlainHttp ?? false);
     terminal.say(...address.notes.map(englishText));
     const tryToken = async (tokenAttempt: number) => {
       token = tokenAttempt === 1 && token !== null ? token : await askAccessToken(initContext, tokenAttempt);
-      return { address, token, seen: await inspectServiceBuilding(initContext, address, token) };
+      return { address, token, building: await inspectServiceBuilding(initContext, address, token) };
     };
     return repeatQuestionUntilAccepted(initContext, tryToken, isTokenRejected);
   };
   return repeatQuestionUntilAccepted(initContext, tryAddress, isAddressRejected);
 }
 
-async function askAccessToken({ asker, options }: InitContext, attempt: number): Promise<ServiceAccess["token"]> {
+async function askAccessToken({ prompt, options }: InitContext, attempt: number): Promise<ServiceAccess["token"]> {
   const { tokenFile } = options;
   if (tokenFile !== undefined && lstatSync(tokenFile, { throwIfNoEntry: false }) !== undefined) {
-    if (attempt > 1) await asker?.ask(`Put a valid token into ${tokenFile}, then press Enter`);
+    if (attempt > 1) await prompt?.ask(`Put a valid token into ${tokenFile}, then press Enter`);
     return { file: tokenFile };
   }
-  if (asker !== null) return { text: await asker.askHidden("Access token (not shown)") };
+  if (prompt !== null) return { text: await prompt.askHidden("Access token (not shown)") };
   throw new ConfigError(`There is no token file ${tokenFile}.`, {
     hint: "Write the access token into it, one line, readable by you only (chmod 600).",
   });
@@ -183,30 +183,30 @@ function inspectServiceBuilding(
   );
 }
 
-async function askTimeZone(initContext: InitContext, seen: BuildingSummary): Promise<string> {
-  const { asker, options, terminal } = initContext;
-  const { proposed, note } = guessTimeZone(seen, Intl.DateTimeFormat().resolvedOptions().timeZone);
+async function askTimeZone(initContext: InitContext, building: BuildingSummary): Promise<string> {
+  const { prompt, options, terminal } = initContext;
+  const { proposed, note } = guessTimeZone(building, Intl.DateTimeFormat().resolvedOptions().timeZone);
   return repeatQuestionUntilAccepted(initContext, async (attempt) => {
     const givenTimeZone = attempt === 1 ? options.timeZone : undefined;
     if (givenTimeZone === undefined && attempt === 1 && note !== null) terminal.say(englishText(note));
-    const timeZone = givenTimeZone ?? (await asker?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
+    const timeZone = givenTimeZone ?? (await prompt?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
     const timeZoneProblem = describeTimeZoneProblem(timeZone);
     if (timeZoneProblem !== null) throw new ConfigError(timeZoneProblem);
     return timeZone;
   });
 }
 
-async function askMqttBroker({ asker }: InitContext): Promise<string | null> {
-  const brokerAnswer = (await asker?.ask("MQTT broker for the events, such as mqtt://localhost", "none: files")) ?? "";
+async function askMqttBroker({ prompt }: InitContext): Promise<string | null> {
+  const brokerAnswer = (await prompt?.ask("MQTT broker for the events, such as mqtt://localhost", "none: files")) ?? "";
   return brokerAnswer === "" || brokerAnswer === "none: files" || brokerAnswer === "none" ? null : brokerAnswer;
 }
 
 function chooseNewTokenFile(initContext: InitContext, source: string): Promise<string> {
-  const { asker, file, options } = initContext;
+  const { prompt, file, options } = initContext;
   return repeatQuestionUntilAccepted(initContext, async (attempt) => {
     const tokenPath = options.tokenFile ?? pathNextToConfig(file, `secrets/${source}_token`);
     const isGivenByOption = attempt === 1 && options.tokenFile !== undefined;
-    const path = isGivenByOption ? tokenPath : await asker?.ask("File for the token, readable by you only", tokenPath);
+    const path = isGivenByOption ? tokenPath : await prompt?.ask("File for the token, readable by you only", tokenPath);
     refuseExistingFile(path ?? tokenPath, "--token-file");
     return path ?? tokenPath;
   });
@@ -214,29 +214,32 @@ function chooseNewTokenFile(initContext: InitContext, source: string): Promise<s
 
 function printInitResult(
   { terminal, file }: InitContext,
-  seen: BuildingSummary,
+  building: BuildingSummary,
   { plan, text }: DraftedConfiguration,
   token: string | null,
 ) {
   const followUpCommands = suggestNextCommands(file);
   const commandWidth = Math.max(...followUpCommands.map(([command]) => command.length));
   const { load, fits } = plan;
-  terminal.object({ file, source: plan.source, sites: seen.sites.length, tags: seen.tags, fits, load }, [
+  terminal.object({ file, source: plan.source, sites: building.sites.length, tags: building.tags, fits, load }, [
     "",
     ...(token === null ? [] : [`${token} holds the token, readable by you only.`]),
-    `${file} is written (${text.trimEnd().split("\n").length} lines): ${tagCountText(seen)}.`,
+    `${file} is written (${text.trimEnd().split("\n").length} lines): ${tagCountText(building)}.`,
     quotaUseText(plan),
-    ...planMessages(plan).map((each) => `  ${englishText(each)}`),
+    ...planMessages(plan).map((message) => `  ${englishText(message)}`),
     "",
     "What comes next:",
-    ...followUpCommands.map(([command, what]) => `  ${command.padEnd(commandWidth)}  ${what}`),
+    ...followUpCommands.map(
+      ([command, commandDescription]) => `  ${command.padEnd(commandWidth)}  ${commandDescription}`,
+    ),
   ]);
 }
 
 function parseDays(text: string): number {
-  const ms = parseDuration(text);
-  if (ms === null || ms < DAY_MS) throw new InvalidArgumentError("Write it in days, such as 7d or 365d.");
-  return Math.round(ms / DAY_MS);
+  const durationMs = parseDuration(text);
+  if (durationMs === null || durationMs < DAY_MS)
+    throw new InvalidArgumentError("Write it in days, such as 7d or 365d.");
+  return Math.round(durationMs / DAY_MS);
 }
 
 function parseName(text: string): string {
@@ -274,9 +277,11 @@ function createTerminalPrompt(signal: AbortSignal) {
 
   return {
     /** Asks a question; Enter alone accepts the proposed answer. Rejects when the terminal closes. */
-    async ask(text: string, proposed?: string) {
-      const answer = await askQuestion(printableLine(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
-      return answer === "" ? (proposed ?? "") : answer;
+    async ask(text: string, proposedAnswer?: string) {
+      const answer = await askQuestion(
+        printableLine(`${text}${proposedAnswer === undefined ? "" : ` [${proposedAnswer}]`}: `),
+      );
+      return answer === "" ? (proposedAnswer ?? "") : answer;
     },
     async askHidden(text: string) {
       process.stderr.write(printableLine(`${text}: `));

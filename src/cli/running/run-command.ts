@@ -68,8 +68,9 @@ export function define(command: Command, context: CliContext): void {
           hint: "Leave --member out, or name the fleet's database under state.postgres.",
         });
       // A worker whose state was damaged while it was open starts again with a new state.
-      let isArming = workerOptions.armWriting;
-      while (await runSingleWorker({ ...workerOptions, armWriting: isArming }, feed, context.signal)) isArming = false;
+      let shouldArmWriting = workerOptions.armWriting;
+      while (await runSingleWorker({ ...workerOptions, armWriting: shouldArmWriting }, feed, context.signal))
+        shouldArmWriting = false;
     });
 }
 
@@ -157,13 +158,13 @@ function reloadOnHangup(reload: () => void): void {
 async function printActivity(
   worker: Worker,
   feed: TerminalFeed,
-  position: number,
+  startPosition: number,
   log: Log,
   signal: AbortSignal,
 ): Promise<void> {
   const statusUrl = worker.statusUrl();
   const printNewEvents = async () => {
-    for await (const page of newEventPages(worker.store, position, signal)) page.forEach(feed.event);
+    for await (const page of newEventPages(worker.store, startPosition, signal)) page.forEach(feed.printEvent);
   };
   feed.say(`Plenum is running; status page ${statusUrl}. Ctrl-C stops it.`);
   try {
@@ -173,12 +174,12 @@ async function printActivity(
   }
 }
 
-async function printReadiness(status: string, feed: TerminalFeed, signal: AbortSignal): Promise<void> {
+async function printReadiness(statusUrl: string, feed: TerminalFeed, signal: AbortSignal): Promise<void> {
   while (await sleepFor(systemClock, READINESS_CHECK_INTERVAL_MS, signal)) {
-    const response = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
+    const response = await fetch(new URL("/readyz", statusUrl), { signal }).catch(() => null);
     if (response === null) continue;
     const { reasons } = (await response.json()) as { readonly reasons: readonly { readonly message: string }[] };
-    feed.readiness(reasons.map(({ message }) => message));
+    feed.printReadiness(reasons.map(({ message }) => message));
   }
 }
 
@@ -198,17 +199,17 @@ const MANY_SOURCES_FLAGS = FEW_SOURCES_FLAGS.map((flag) => flag.replace("size=4"
 const MANY_SOURCES_THRESHOLD = 10;
 
 export function chooseNodeFlags(
-  sources: number,
+  sourceCount: number,
   flags: readonly string[],
   environment: ProcessEnv,
 ): readonly string[] | null {
   const isUserChoice = environment.PLENUM_NODE_FLAGS !== undefined || flags.join(" ") !== FEW_SOURCES_FLAGS.join(" ");
-  return isUserChoice || sources < MANY_SOURCES_THRESHOLD ? null : MANY_SOURCES_FLAGS;
+  return isUserChoice || sourceCount < MANY_SOURCES_THRESHOLD ? null : MANY_SOURCES_FLAGS;
 }
 
 /** Restarts the process with other flags, because heap sizes are fixed at the start of a process. */
-function restartWithNodeFlags(sources: number): void {
-  const nodeFlags = chooseNodeFlags(sources, process.execArgv, process.env);
+function restartWithNodeFlags(sourceCount: number): void {
+  const nodeFlags = chooseNodeFlags(sourceCount, process.execArgv, process.env);
   // Windows cannot replace a process.
   if (nodeFlags === null || process.platform === "win32") return;
   process.execve?.(process.execPath, [process.execPath, ...nodeFlags, ...process.argv.slice(1)], process.env);

@@ -43,17 +43,18 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
         if (!HIDDEN_LOG_MESSAGES.includes(msg)) printOnce(level >= WARNING_LEVEL ? "!" : " ", formatLog(msg, fields));
       },
     },
-    event(logged: LoggedEvent) {
-      const event = logged.event as AnyEvent;
+    printEvent(loggedEvent: LoggedEvent) {
+      const event = loggedEvent.event as AnyEvent;
       if (event.type === "alarm-raised" && event.data.initial) {
         initialAlarmCount += 1;
         return;
       }
       printInitialAlarmCount();
       const line = describeEvent(event);
-      if (line !== null) print(`${formatClockTime(now())} ${line.mark} ${line.text}: ${eventSummary(logged).gist}`);
+      if (line !== null)
+        print(`${formatClockTime(now())} ${line.mark} ${line.text}: ${eventSummary(loggedEvent).gist}`);
     },
-    readiness(reasons: readonly string[]) {
+    printReadiness(reasons: readonly string[]) {
       printInitialAlarmCount();
       const isReady = reasons.length === 0;
       if (isReady && wasReady !== true) printOnce(" ", formatReadiness(wasReady === null, [...failingSinks]));
@@ -88,11 +89,11 @@ interface LogLineFields {
 
 function formatLog(msg: string, fields: Omit<LogLineFields, "level" | "msg">): string {
   const { sink, source, job, problem, reason, err } = fields;
-  const logOriginText = [source, job, sink].filter((each) => each !== undefined).join(", ");
+  const logOriginText = [source, job, sink].filter((origin) => origin !== undefined).join(", ");
   const firstSentence = logOriginText === "" ? msg : `${logOriginText}: ${msg}`;
   const { problems = [], changes = [], pending = [] } = fields;
   const details = [problem, reason, err?.message, err?.hint, ...[...problems, ...changes, ...pending].map(addFullStop)];
-  return capitalize([addFullStop(firstSentence), ...details.filter((each) => typeof each === "string")].join(" "));
+  return capitalize([addFullStop(firstSentence), ...details.filter((detail) => typeof detail === "string")].join(" "));
 }
 
 function addFullStop(text: string): string {

@@ -99,25 +99,29 @@ export function buildConfigurationValues(
 export type DraftedConfiguration = ReturnType<typeof draftConfiguration>;
 
 /** Drafts the text and the quota plan of a configuration. Throws ConfigurationError for wrong values. */
-export function draftConfiguration(frame: ConfigurationValues, choices: SetupChoices, building: BuildingSummary) {
+export function draftConfiguration(
+  configValues: ConfigurationValues,
+  choices: SetupChoices,
+  building: BuildingSummary,
+) {
   const parseConfigText = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
-  const configWithoutQuota = parseConfigText(buildPlenumYaml(frame, choices, building, null));
+  const configWithoutQuota = parseConfigText(buildPlenumYaml(configValues, choices, building, null));
   const plan = planForBuilding(configWithoutQuota, building, systemClock.now(), planSettings);
-  const configText = buildPlenumYaml(frame, choices, building, quotaUseText(plan));
+  const configText = buildPlenumYaml(configValues, choices, building, quotaUseText(plan));
   parseConfigText(configText);
   return { text: configText, plan };
 }
 
 export function suggestNextCommands(
   file: string,
-  plenum = programName(),
+  program = programName(),
 ): readonly (readonly [command: string, what: string])[] {
   const configArgument = file === "plenum.yaml" ? "" : ` --config ${quoteForShell(file)}`;
   return [
-    [`${plenum} check${configArgument}`, "asks the service and every sink, and writes nothing"],
-    [`${plenum} plan${configArgument}`, "what the intervals cost, after every change of the file"],
-    [`${plenum} run${configArgument}`, "starts the worker; it says where its status page is"],
-    [`${plenum} tags${configArgument}`, "what there is to select"],
+    [`${program} check${configArgument}`, "asks the service and every sink, and writes nothing"],
+    [`${program} plan${configArgument}`, "what the intervals cost, after every change of the file"],
+    [`${program} run${configArgument}`, "starts the worker; it says where its status page is"],
+    [`${program} tags${configArgument}`, "what there is to select"],
   ];
 }
 

@@ -18,19 +18,19 @@ import { readWorkerPointers } from "./worker-pointer-file.ts";
 
 export interface CliContext {
   terminal(): Terminal;
-  utc(): boolean;
+  isUtc(): boolean;
   configFile(): string;
   config(): Config;
   /** Returns the configuration; for a wrong file, warns and returns the configuration that the worker still uses. */
   acceptedConfig(): Promise<Config>;
   /** Works like `acceptedConfig`, but returns the problems of a wrong file instead of printing a warning. */
-  accepted(): Promise<AcceptedConfig>;
+  readAcceptedConfig(): Promise<AcceptedConfig>;
   allCommands(): Promise<Command>;
   readonly signal: AbortSignal;
   /** Reads through the running worker or, without one, directly with the state locked: one process counts the quota. */
   withReader<T>(
     source: string | undefined,
-    use: (reader: SourceReader, signal: AbortSignal, timeZone: string) => Promise<T>,
+    useReader: (reader: SourceReader, signal: AbortSignal, timeZone: string) => Promise<T>,
   ): Promise<T>;
 }
 
@@ -58,20 +58,21 @@ export function createCliContext(
     allCommands,
     configFile,
     config,
-    accepted: readAcceptedConfig,
+    readAcceptedConfig: readAcceptedConfig,
     async acceptedConfig() {
       const accepted = await readAcceptedConfig();
-      if (accepted.rejected !== null) terminal().say(oldConfigInUseText(configFile(), accepted.rejected));
+      if (accepted.fileProblems !== null) terminal().say(oldConfigInUseText(configFile(), accepted.fileProblems));
       return accepted.config;
     },
     terminal,
-    utc: () => program.opts().utc === true,
-    async withReader(wantedSource, use) {
+    isUtc: () => program.opts().utc === true,
+    async withReader(wantedSource, useReader) {
       refuseUnverifiedTls();
       const loadedConfig = config();
       const [name, entry] = chooseSource(loadedConfig, wantedSource);
       const controlSocket = await controlSocketOfWorker({ config: loadedConfig, source: name }, signal);
-      if (controlSocket !== null) return use(createSocketSourceReader(controlSocket, name), signal, entry.time_zone);
+      if (controlSocket !== null)
+        return useReader(createSocketSourceReader(controlSocket, name), signal, entry.time_zone);
       const [{ openStore }, { buildSource }, { createMetrics }] = await Promise.all([
         import("../../engine/store/open.ts"),
         import("../../app/build-source.ts"),
@@ -82,7 +83,7 @@ export function createCliContext(
         const log = createLog({ level: "error" });
         const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
         try {
-          return await use(source, signal, entry.time_zone);
+          return await useReader(source, signal, entry.time_zone);
         } finally {
           await source.close();
         }
@@ -103,10 +104,10 @@ export interface SourceWithStore {
 export function readSourceFromState<T>(
   config: Config,
   wantedSource: string | undefined,
-  use: (state: SourceWithStore) => Promise<T>,
+  useState: (state: SourceWithStore) => Promise<T>,
 ): Promise<T> {
   const [source, entry] = chooseSource(config, wantedSource);
-  return readState({ config, source }, (store) => use({ config, source, entry, store }));
+  return readState({ config, source }, (store) => useState({ config, source, entry, store }));
 }
 
 /** Chooses the named file, then plenum.yaml, then the file of a running demo. */

@@ -23,7 +23,7 @@ export async function useStandaloneSource<T>(
   name: string,
   entry: SourceConfigEntry,
   environment: ProcessEnv,
-  use: (source: Source) => Promise<T>,
+  useSource: (source: Source) => Promise<T>,
 ): Promise<T> {
   const folder = mkdtempSync(join(tmpdir(), "plenum-look-"));
   const store = await openStore({ folder, clock: systemClock });
@@ -34,7 +34,7 @@ export async function useStandaloneSource<T>(
     entry: { ...entry, page_size: { ...entry.page_size, others: LISTING_PAGE_SIZE } },
   });
   try {
-    return await use(source);
+    return await useSource(source);
   } finally {
     await source.close();
     await store.close();

@@ -35,7 +35,9 @@ export async function findLocalFleetMembers(
   { folder }: Pick<Config["state"], "folder">,
   signal: AbortSignal,
 ): Promise<readonly FoundWorker[]> {
-  const foundWorkers = await Promise.all([folder, ...listSubfolders(folder)].map((each) => findWorker(each, signal)));
+  const foundWorkers = await Promise.all(
+    [folder, ...listSubfolders(folder)].map((stateFolder) => findWorker(stateFolder, signal)),
+  );
   return foundWorkers.filter(({ kind }) => kind !== "none");
 }
 
@@ -67,7 +69,7 @@ async function pollsSource(socket: ControlSocket, source: string | undefined, si
 
 export interface AcceptedConfig {
   readonly config: Config;
-  readonly rejected: readonly string[] | null;
+  readonly fileProblems: readonly string[] | null;
 }
 
 export interface RunningWorker {
@@ -80,18 +82,22 @@ export interface FoundState {
   readonly folders: readonly string[];
   readonly fleetState: StateConfig | null;
   /** Reason why Plenum could not find out whether a worker is running. */
-  readonly trouble: ConfigError | Retryable | null;
+  readonly searchFailure: ConfigError | Retryable | null;
 }
 
 /** Loads the configuration; a wrong file is replaced by the configuration that the running worker still uses. */
-export async function acceptedConfig(file: string, load: () => Config, signal: AbortSignal): Promise<AcceptedConfig> {
+export async function acceptedConfig(
+  file: string,
+  loadConfig: () => Config,
+  signal: AbortSignal,
+): Promise<AcceptedConfig> {
   try {
-    return { config: load(), rejected: null };
+    return { config: loadConfig(), fileProblems: null };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const [worker] = (await findWorkerState(file, process.env, signal)).running;
     if (worker === undefined) throw error;
-    return { config: worker.config, rejected: formatErrorLines(error) };
+    return { config: worker.config, fileProblems: formatErrorLines(error) };
   }
 }
 
@@ -113,30 +119,39 @@ export async function findWorkerState(file: string, environment: ProcessEnv, sig
     stateOptions.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
   // A worker of another configuration file may use the folder of a pointer or the default folder.
   const stateCandidates = [
-    ...pointers.map((each) => ({ ...each, isConfigured: false })),
+    ...pointers.map((pointer) => ({ ...pointer, isConfigured: false })),
     ...[...new Set([resolve(folder), resolve(dirname(file), folder)])].map((stateFolder) => {
       return { stateFolder, isFleet: isFleetFolder(stateFolder), isConfigured: stateOptions.folder !== null };
     }),
   ];
   const workers: RunningWorker[] = [];
-  const folders = new Set<string>();
-  let trouble: FoundState["trouble"] = null;
+  const stateFolders = new Set<string>();
+  let searchFailure: FoundState["searchFailure"] = null;
   for (const { stateFolder, isFleet, isConfigured } of stateCandidates) {
-    let isOther = false;
+    let usesOtherConfigFile = false;
     for (const foundWorker of (await requestOrNoteFailure(() => findWorkersInFolder(stateFolder, signal))) ?? []) {
-      if (foundWorker.kind === "silent") trouble = foundWorker.failure;
+      if (foundWorker.kind === "silent") searchFailure = foundWorker.failure;
       if (foundWorker.kind !== "open") continue;
       const { socket } = foundWorker;
       const reportedConfig = await requestOrNoteFailure(() => requestConfiguration(socket, signal));
       if (reportedConfig === null) continue;
-      isOther = !isConfigured && reportedConfig.file !== null && !isSameFile(reportedConfig.file, file);
-      if (isOther || workers.some((each) => resolve(each.socket.stateFolder) === resolve(socket.stateFolder))) continue;
+      usesOtherConfigFile = !isConfigured && reportedConfig.file !== null && !isSameFile(reportedConfig.file, file);
+      if (
+        usesOtherConfigFile ||
+        workers.some((worker) => resolve(worker.socket.stateFolder) === resolve(socket.stateFolder))
+      )
+        continue;
       workers.push({ socket, config: reportedConfig.config as Config });
     }
-    if (!isOther && !isFleet && existsSync(lockFilePath(stateFolder))) folders.add(stateFolder);
+    if (!usesOtherConfigFile && !isFleet && existsSync(lockFilePath(stateFolder))) stateFolders.add(stateFolder);
   }
-  for (const { config } of workers) if (config.state.postgres !== undefined) folders.delete(config.state.folder);
-  return { running: workers, folders: [...folders], fleetState: parseFleetStateConfig(stateOptions), trouble };
+  for (const { config } of workers) if (config.state.postgres !== undefined) stateFolders.delete(config.state.folder);
+  return {
+    running: workers,
+    folders: [...stateFolders],
+    fleetState: parseFleetStateConfig(stateOptions),
+    searchFailure,
+  };
 
   /** Notes an untrusted folder (ConfigError) or a worker that does not respond (Retryable), and returns null. */
   async function requestOrNoteFailure<T>(requestWorker: () => Promise<T>): Promise<T | null> {
@@ -144,7 +159,7 @@ export async function findWorkerState(file: string, environment: ProcessEnv, sig
       return await requestWorker();
     } catch (error) {
       if (!(error instanceof ConfigError || error instanceof Retryable)) throw error;
-      trouble = error;
+      searchFailure = error;
       return null;
     }
   }

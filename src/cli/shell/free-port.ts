@@ -1,7 +1,7 @@
 import { type AddressInfo, createServer } from "node:net";
 
-export async function findFreePort(preferred: number): Promise<number> {
-  return (await findPortIfFree(preferred)) ?? (await findPortIfFree(0)) ?? preferred;
+export async function findFreePort(preferredPort: number): Promise<number> {
+  return (await findPortIfFree(preferredPort)) ?? (await findPortIfFree(0)) ?? preferredPort;
 }
 
 function findPortIfFree(port: number): Promise<number | null> {

@@ -21,22 +21,25 @@ export async function readState<T>(stateSelector: StateSelector, readStore: (sto
   return useStateStore(stateSelector, true, readStore);
 }
 
-export async function readStateIfAny<T>(state: StateSelector, use: (store: Store) => Promise<T>): Promise<T | null> {
+export async function readStateIfAny<T>(
+  state: StateSelector,
+  useStore: (store: Store) => Promise<T>,
+): Promise<T | null> {
   const store = await openState(state, true).catch((error: unknown) => {
     if (error instanceof ConfigError) return null;
     throw error;
   });
-  return store === null ? null : useResourceAndClose(store, () => use(store));
+  return store === null ? null : useResourceAndClose(store, () => useStore(store));
 }
 
 /** Opens the state for `use` and closes it afterwards. A worker may be running. */
 export async function useStateStore<T>(
   stateSelector: StateSelector,
   readOnly: boolean,
-  work: (store: Store) => Promise<T>,
+  useStore: (store: Store) => Promise<T>,
 ): Promise<T> {
   const store = await openState(stateSelector, readOnly);
-  return useResourceAndClose(store, () => work(store));
+  return useResourceAndClose(store, () => useStore(store));
 }
 
 export async function openState({ config, source }: StateSelector, readOnly: boolean): Promise<Store> {
@@ -48,7 +51,7 @@ export async function openState({ config, source }: StateSelector, readOnly: boo
 export async function readSourceStores<T>(
   { state }: StateSelector["config"],
   sources: readonly string[],
-  readStores: (parts: readonly Store[], all: Store) => Promise<T>,
+  readStores: (stores: readonly Store[], joinedStore: Store) => Promise<T>,
 ): Promise<T> {
   const openedStores = await openSourceStores(state, sources, true);
   const stores = openedStores.parts.map(({ store }) => store);
@@ -57,10 +60,10 @@ export async function readSourceStores<T>(
 
 export async function changeSourceStores<T>(
   { state, sources }: StateSelector["config"],
-  change: (parts: readonly Store[]) => Promise<T>,
+  changeStores: (stores: readonly Store[]) => Promise<T>,
 ): Promise<T> {
   const openedStores = await openSourceStores(state, Object.keys(sources), false);
-  return useResourceAndClose(openedStores, () => change(openedStores.parts.map(({ store }) => store)));
+  return useResourceAndClose(openedStores, () => changeStores(openedStores.parts.map(({ store }) => store)));
 }
 
 export async function readStateInFolder<T>(folder: string, readStore: (store: Store) => Promise<T>): Promise<T> {
@@ -96,9 +99,9 @@ async function openSourceStores({ folder, postgres }: Config["state"], sources: 
   }
 }
 
-async function useResourceAndClose<T>(resource: { close(): Promise<void> }, use: () => Promise<T>): Promise<T> {
+async function useResourceAndClose<T>(resource: { close(): Promise<void> }, useResource: () => Promise<T>): Promise<T> {
   try {
-    return await use();
+    return await useResource();
   } finally {
     await resource.close();
   }
@@ -107,7 +110,7 @@ async function useResourceAndClose<T>(resource: { close(): Promise<void> }, use:
 /** Opens the state database for `use`. Throws ConfigError if the state is in a folder. */
 export async function useStateDatabase<T>(
   { state }: Pick<Config, "state">,
-  use: (database: StateDatabase) => Promise<T>,
+  useDatabase: (database: StateDatabase) => Promise<T>,
 ): Promise<T> {
   if (state.postgres === undefined) {
     throw new ConfigError("There is no fleet: the configuration keeps its state in a folder.", {
@@ -115,7 +118,7 @@ export async function useStateDatabase<T>(
     });
   }
   const database = await openStateDatabaseForCommand(state.postgres);
-  return useResourceAndClose(database, () => use(database));
+  return useResourceAndClose(database, () => useDatabase(database));
 }
 
 /** Opens the database without migrating it: a database with another schema version is rejected. */

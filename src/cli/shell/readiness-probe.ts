@@ -64,6 +64,8 @@ async function workerReportsReady(stateFolder: string): Promise<boolean> {
     socket.once("end", () => resolve(receivedText)).once("error", reject);
   });
   clearTimeout(timeoutTimer);
-  const [head = "", body = ""] = responseText.split("\r\n\r\n");
-  return /^HTTP\/1\.. 200 /.test(head) && (JSON.parse(body) as { readonly result: unknown }).result === null;
+  const [statusAndHeaders = "", body = ""] = responseText.split("\r\n\r\n");
+  return (
+    /^HTTP\/1\.. 200 /.test(statusAndHeaders) && (JSON.parse(body) as { readonly result: unknown }).result === null
+  );
 }

@@ -25,7 +25,7 @@ export async function refuseUnknownIds(
   const unknownIds: string[] = [];
   for (const id of ids) {
     const documents = await Promise.all(sources.map((source) => store.document(documentSet(objectKind, source), id)));
-    if (documents.every((each) => each === undefined)) unknownIds.push(id);
+    if (documents.every((document) => document === undefined)) unknownIds.push(id);
   }
   if (unknownIds.length === 0) return;
   const objectKindText = unknownIds.length === 1 ? objectKind : `${objectKind}s`;
@@ -49,14 +49,16 @@ export async function refuseUnknownPriorities(
   sources: readonly string[],
   priorities: readonly string[],
 ): Promise<void> {
-  const known = new Set<string>(DEFINED_ALARM_PRIORITIES);
-  if (priorities.every((each) => known.has(each))) return;
+  const knownPriorities = new Set<string>(DEFINED_ALARM_PRIORITIES);
+  if (priorities.every((priority) => knownPriorities.has(priority))) return;
   for (const source of sources)
     for (const { alarm } of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
-      known.add(alarm.trigger.priority);
-  const unknown = priorities.find((each) => !known.has(each));
-  if (unknown !== undefined)
-    throw new ConfigError(`No alarm has a priority ${unknown}; known are ${[...known].toSorted().join(", ")}.`);
+      knownPriorities.add(alarm.trigger.priority);
+  const unknownPriority = priorities.find((priority) => !knownPriorities.has(priority));
+  if (unknownPriority !== undefined)
+    throw new ConfigError(
+      `No alarm has a priority ${unknownPriority}; known are ${[...knownPriorities].toSorted().join(", ")}.`,
+    );
 }
 
 /** The service rejects a request with an unknown tag, often without a reason and at the cost of quota. */

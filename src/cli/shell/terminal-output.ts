@@ -126,20 +126,20 @@ export function localizeUtcTimes(text: string, nowMs: number): string {
 }
 
 export function formatLocalTime(atMs: number): string {
-  const at = new Date(atMs);
-  const dateText = [at.getFullYear(), padTwoDigits(at.getMonth() + 1), padTwoDigits(at.getDate())].join("-");
-  return `${dateText} ${formatClockTime(atMs)} ${formatUtcOffset(at)}`;
+  const date = new Date(atMs);
+  const dateText = [date.getFullYear(), padTwoDigits(date.getMonth() + 1), padTwoDigits(date.getDate())].join("-");
+  return `${dateText} ${formatClockTime(atMs)} ${formatUtcOffset(date)}`;
 }
 
 export function formatClockTime(atMs: number): string {
-  const at = new Date(atMs);
-  return [at.getHours(), at.getMinutes(), at.getSeconds()].map(padTwoDigits).join(":");
+  const date = new Date(atMs);
+  return [date.getHours(), date.getMinutes(), date.getSeconds()].map(padTwoDigits).join(":");
 }
 
-function formatUtcOffset(at: Date): string {
-  const minutes = -at.getTimezoneOffset();
-  const offsetMinutes = Math.abs(minutes);
-  return `${minutes < 0 ? "-" : "+"}${padTwoDigits(Math.floor(offsetMinutes / 60))}:${padTwoDigits(offsetMinutes % 60)}`;
+function formatUtcOffset(date: Date): string {
+  const signedOffsetMinutes = -date.getTimezoneOffset();
+  const offsetMinutes = Math.abs(signedOffsetMinutes);
+  return `${signedOffsetMinutes < 0 ? "-" : "+"}${padTwoDigits(Math.floor(offsetMinutes / 60))}:${padTwoDigits(offsetMinutes % 60)}`;
 }
 
 const SECOND_MS = 1_000;

@@ -14,18 +14,18 @@ export interface WorkerPointer {
 }
 
 /** Checks the parsed file without a schema library, because every health check loads this module. */
-function isWorkerPointer(read: unknown): read is WorkerPointer {
-  if (typeof read !== "object" || read === null) return false;
-  const { stateFolder, isFleet, ...otherFields } = read as Partial<Record<string, unknown>>;
+function isWorkerPointer(parsedFile: unknown): parsedFile is WorkerPointer {
+  if (typeof parsedFile !== "object" || parsedFile === null) return false;
+  const { stateFolder, isFleet, ...otherFields } = parsedFile as Partial<Record<string, unknown>>;
   const hasStateFolder = typeof stateFolder === "string" && stateFolder !== "";
   return hasStateFolder && typeof isFleet === "boolean" && Object.keys(otherFields).length === 0;
 }
 
 /** Writes the pointer next to the configuration file, or, if that fails, into every runtime folder. */
 export function writePointerFile(configFile: string, pointer: WorkerPointer): boolean {
-  const [nextToFile, ...otherLocations] = pointerLocations(configFile);
+  const [preferredLocation, ...otherLocations] = pointerLocations(configFile);
   const pointerJson = JSON.stringify(pointer);
-  if (nextToFile !== undefined && tryWritePointer(nextToFile, pointerJson)) return true;
+  if (preferredLocation !== undefined && tryWritePointer(preferredLocation, pointerJson)) return true;
   return otherLocations.map((pointerLocation) => tryWritePointer(pointerLocation, pointerJson)).includes(true);
 }
 

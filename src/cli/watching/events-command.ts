@@ -54,18 +54,20 @@ async function showEvents(context: CliContext, options: EventsCommandOptions): P
   await readSourceStores(config, options.source ?? Object.keys(config.sources), async (stores, joinedStore) => {
     const eventFilter = await createEventFilter(options, config, joinedStore);
     let isOutputEmpty = true;
-    const printEvent = (logged: LoggedEvent) => {
+    const printEvent = (loggedEvent: LoggedEvent) => {
       isOutputEmpty = false;
-      if (terminal.json) terminal.object({ position: logged.position, ...logged.event }, []);
-      else terminal.text([formatEventLine(logged, context.utc())]);
+      if (terminal.json) terminal.object({ position: loggedEvent.position, ...loggedEvent.event }, []);
+      else terminal.text([formatEventLine(loggedEvent, context.isUtc())]);
     };
     const logReaders = await Promise.all(stores.map((store) => openEventLog(store, options, eventFilter)));
-    for (const each of mergeEventsByTime(logReaders, options)) printEvent(each);
+    for (const loggedEvent of mergeEventsByTime(logReaders, options)) printEvent(loggedEvent);
     if (options.follow !== true) {
       if (isOutputEmpty && !terminal.json) terminal.say("No event matches.");
       return;
     }
-    do for (const log of logReaders) for (const each of await log.readNew(context.signal)) printEvent(each);
+    do
+      for (const logReader of logReaders)
+        for (const loggedEvent of await logReader.readNew(context.signal)) printEvent(loggedEvent);
     while (await sleepFor(systemClock, POLL_INTERVAL_MS, context.signal));
   });
 }
@@ -95,7 +97,7 @@ async function openEventLog(store: Store, options: EventsCommandOptions, isMatch
       ? await findLastMatchingEvents(store, logEndPosition, options.last, isMatching)
       : await readMatchingAfter(await findPositionAtTime(store, logEndPosition, Date.parse(options.since)));
   return {
-    present: initialEvents,
+    initialEvents,
     async readNew(signal: AbortSignal): Promise<readonly LoggedEvent[]> {
       const currentStateVersion = await store.changes();
       if (currentStateVersion === stateVersion) return [];
@@ -106,16 +108,21 @@ async function openEventLog(store: Store, options: EventsCommandOptions, isMatch
 }
 
 /** Merges events of several logs by commit time, because positions are counted in each log. */
-function mergeEventsByTime(logs: readonly LogReader[], { last, since }: EventsCommandOptions): readonly LoggedEvent[] {
-  const [onlyReader] = logs;
-  if (logs.length === 1 && onlyReader !== undefined) return onlyReader.present;
-  const events = logs.flatMap(({ present }) => present).toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
+function mergeEventsByTime(
+  logReaders: readonly LogReader[],
+  { last, since }: EventsCommandOptions,
+): readonly LoggedEvent[] {
+  const [onlyReader] = logReaders;
+  if (logReaders.length === 1 && onlyReader !== undefined) return onlyReader.initialEvents;
+  const events = logReaders
+    .flatMap(({ initialEvents }) => initialEvents)
+    .toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
   return since === undefined ? events.slice(-last) : events;
 }
 
-function formatEventLine(logged: LoggedEvent, utc: boolean): string {
-  const { type, gist } = eventSummary(logged);
-  const { time, siteid, priority } = logged.event;
+function formatEventLine(loggedEvent: LoggedEvent, utc: boolean): string {
+  const { type, gist } = eventSummary(loggedEvent);
+  const { time, siteid, priority } = loggedEvent.event;
   const siteAndPriorityTexts = [
     ...(siteid === undefined ? [] : [`site ${siteid}`]),
     ...(priority === undefined ? [] : [`priority ${priority}`]),

@@ -62,13 +62,18 @@ export function define(command: Command, context: CliContext): void {
 
 export type TagExplanation = Awaited<ReturnType<typeof explainTag>>;
 
-async function explainTag(state: SourceWithStore, stored: StoredObject<Tag>, worker: FoundWorker, signal: AbortSignal) {
+async function explainTag(
+  state: SourceWithStore,
+  storedTag: StoredObject<Tag>,
+  worker: FoundWorker,
+  signal: AbortSignal,
+) {
   const { store, source, entry, config } = state;
-  const { id } = stored.value;
+  const { id } = storedTag.value;
   const nowMs = systemClock.now();
-  const eventSubjects = [eventSubject("tag", stored.siteId, id), `site/-/tag/${id}`];
+  const eventSubjects = [eventSubject("tag", storedTag.siteId, id), `site/-/tag/${id}`];
   const eventOrigin = { source: sourceUri(source), subjects: eventSubjects };
-  const [value, quarantine, leftOut, past, events, results] = await Promise.all([
+  const [value, quarantine, leftOut, historyProgress, events, commandResults] = await Promise.all([
     store.document<StoredValue>(documentSet("value", source), id),
     store.document<StoredTagQuarantine>(syncSet("quarantine", source), id),
     store.document<StoredLeftOut>(syncSet("left-out", source), id),
@@ -76,12 +81,12 @@ async function explainTag(state: SourceWithStore, stored: StoredObject<Tag>, wor
     store.outbox.latest(1, EVENT_KINDS.filter(isTelemetry), eventOrigin),
     store.outbox.latest(MAX_PRINTED_COMMANDS, ["command-result"], eventOrigin),
   ]);
-  const tagLedgers = past.ledgers.filter(({ located }) => located.tag.id === id);
+  const tagLedgers = historyProgress.ledgers.filter(({ located }) => located.tag.id === id);
   return {
     source,
-    tag: stored.value,
-    siteId: stored.siteId,
-    missingSince: stored.missingSince,
+    tag: storedTag.value,
+    siteId: storedTag.siteId,
+    missingSince: storedTag.missingSince,
     value: value ?? null,
     quarantine: quarantine ?? null,
     leftOut: leftOut ?? null,
@@ -94,20 +99,25 @@ async function explainTag(state: SourceWithStore, stored: StoredObject<Tag>, wor
       /** Start of the time range for which history was fetched; it ends at the watermark. */
       hadSince: isoUtc(fetchedSinceMs(ledger)),
     })),
-    holes: listHistoryGaps(tagLedgers, past.orders, nowMs, { silences: true }),
+    holes: listHistoryGaps(tagLedgers, historyProgress.orders, nowMs, { silences: true }),
     sinks: await readSinkProgress(state, events[0]),
-    commands: results.map(({ event }) => (event as Event<"command-result">).data),
+    commands: commandResults.map(({ event }) => (event as Event<"command-result">).data),
   };
 }
 
 export type AlarmExplanation = Awaited<ReturnType<typeof explainAlarm>>;
 
-async function explainAlarm(state: SourceWithStore, stored: StoredAlarm, worker: FoundWorker, signal: AbortSignal) {
+async function explainAlarm(
+  state: SourceWithStore,
+  storedAlarm: StoredAlarm,
+  worker: FoundWorker,
+  signal: AbortSignal,
+) {
   const { store, source, entry, config } = state;
-  const { id, site } = stored.alarm;
+  const { id, site } = storedAlarm.alarm;
   const eventOrigin = { source: sourceUri(source), subjects: [eventSubject("alarm", site.id, id)] };
   const alarmEventKinds = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
-  const [events, polls, latest, tickets] = await Promise.all([
+  const [events, polls, lastPollTimes, tickets] = await Promise.all([
     store.outbox.latest(MAX_PRINTED_ALARM_EVENTS, alarmEventKinds, eventOrigin),
     store.documents<StoredJob>(documentSet("poll", source)),
     worker.kind === "open" ? requestLastPollTimes(worker.socket, source, signal) : null,
@@ -116,25 +126,26 @@ async function explainAlarm(state: SourceWithStore, stored: StoredAlarm, worker:
   const alarmPolls = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
     const schedule = entry.schedules[job];
     // The worker stores successful polls once a minute, so the response of the worker is newer.
-    const poll = addLatestPollSuccess(polls.get(job), latest?.[job]);
+    const poll = addLatestPollSuccess(polls.get(job), lastPollTimes?.[job]);
     if (poll === undefined) return [];
     return [{ job, ...poll, nextAt: schedule === false ? null : isoUtc(cronMatcher(schedule)(systemClock.now())) }];
   });
   return {
     source,
-    held: stored,
+    held: storedAlarm,
     told: events.map(({ event: { time, type, data } }) => ({ time, type, late: (data as { late: boolean }).late })),
     polls: alarmPolls,
     worker: worker.kind,
     sinks: await readSinkProgress(state, events[0]),
-    tickets: tickets.get(alarmTicketKey(source, stored.episode)) ?? [],
+    tickets: tickets.get(alarmTicketKey(source, storedAlarm.episode)) ?? [],
   };
 }
 
-function addLatestPollSuccess(poll: StoredJob | undefined, lastGood: string | undefined): StoredJob | undefined {
-  if (lastGood === undefined) return poll;
-  if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
-  const laterOf = (time: string | null) => (time === null || Date.parse(lastGood) > Date.parse(time) ? lastGood : time);
+function addLatestPollSuccess(poll: StoredJob | undefined, lastSuccessTime: string | undefined): StoredJob | undefined {
+  if (lastSuccessTime === undefined) return poll;
+  if (poll === undefined) return { lastSuccess: lastSuccessTime, lastAttempt: lastSuccessTime, problem: null };
+  const laterOf = (time: string | null) =>
+    time === null || Date.parse(lastSuccessTime) > Date.parse(time) ? lastSuccessTime : time;
   return { ...poll, lastSuccess: laterOf(poll.lastSuccess), lastAttempt: laterOf(poll.lastAttempt) };
 }
 
@@ -151,10 +162,11 @@ export interface SinkEventProgress {
 async function readSinkProgress({ store, config }: SourceWithStore, lastEvent: LoggedEvent | undefined) {
   const { filterBySink } = toPageConfig(config);
   const [lags, deadLetters] = await Promise.all([store.outbox.lag(filterBySink), store.outbox.deadLetters()]);
-  const lastEventState = (sink: string, reached: number): SinkEventProgress["last"] => {
+  const lastEventState = (sink: string, reachedPosition: number): SinkEventProgress["last"] => {
     if (lastEvent === undefined) return null;
-    if (deadLetters.some((letter) => letter.sink === sink && letter.event?.id === lastEvent.event.id)) return "refused";
-    return reached >= lastEvent.position ? "settled" : "waiting";
+    if (deadLetters.some((deadLetter) => deadLetter.sink === sink && deadLetter.event?.id === lastEvent.event.id))
+      return "refused";
+    return reachedPosition >= lastEvent.position ? "settled" : "waiting";
   };
   return lags.map(({ sink, position, urgent, depth, again, exact }): SinkEventProgress => {
     const reachedPosition = lastEvent && isUrgentKind(lastEvent.event.type) ? Math.max(position, urgent) : position;
@@ -162,7 +174,7 @@ async function readSinkProgress({ store, config }: SourceWithStore, lastEvent: L
   });
 }
 
-const MAX_LINES = 8;
+const MAX_PRINTED_ENTRIES = 8;
 
 export function describeTag(explanation: TagExplanation): readonly string[] {
   const { tag, value, history, holes, commands, siteId, source, missingSince, quarantine, leftOut } = explanation;
@@ -206,9 +218,10 @@ export function describeTag(explanation: TagExplanation): readonly string[] {
 function historySeriesLine({ key, held, hadSince }: TagExplanation["history"][number]): string {
   const { state, refusal, watermark } = held;
   const rangeText = `  ${key}: ${hadSince === watermark ? "nothing is had yet" : `answered from ${hadSince} to ${watermark}`}`;
-  const retry = refusal === null ? "" : `; asked again after ${refusal.againAt}`;
-  if (state === "no-log") return `${rangeText}; the service says that it has no log of it (${refusal?.said})${retry}`;
-  if (refusal !== null) return `${rangeText}; refused at ${refusal.at}: ${refusal.said}${retry}`;
+  const retryText = refusal === null ? "" : `; asked again after ${refusal.againAt}`;
+  if (state === "no-log")
+    return `${rangeText}; the service says that it has no log of it (${refusal?.said})${retryText}`;
+  if (refusal !== null) return `${rangeText}; refused at ${refusal.at}: ${refusal.said}${retryText}`;
   return `${rangeText}${state === "unproven" ? "; it is not known yet whether it has a log" : ""}`;
 }
 
@@ -233,7 +246,7 @@ function lastRequestLines({ work, worker }: TagExplanation): readonly string[] {
   const { requests, remembered } = work;
   const tagShareOfRequests = requests.reduce((sum, { tagIds }) => sum + 1 / tagIds.length, 0);
   return [
-    ...requests.slice(-MAX_LINES).toReversed().map(tracedRequestLine),
+    ...requests.slice(-MAX_PRINTED_ENTRIES).toReversed().map(tracedRequestLine),
     `  It was in ${requests.length} of the last ${remembered.requests} tag requests (since ${remembered.since ?? "now"}): ${tagShareOfRequests.toFixed(2)} of them are its share.`,
   ];
 }
@@ -254,7 +267,9 @@ function describeAlarm({ source, held, told, polls, sinks, tickets, worker }: Al
     "",
     "Told, newest first",
     told.length === 0 && "  Nothing that the log still has.",
-    ...told.slice(0, MAX_LINES).map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
+    ...told
+      .slice(0, MAX_PRINTED_ENTRIES)
+      .map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
     "",
     worker === "open" ? "Asked" : "Asked, as it was written down up to a minute later",
     ...polls.map((poll) => alarmPollLine(poll, worker)),

@@ -7,8 +7,8 @@ import { omitMissingLines } from "../shell/terminal-output.ts";
 
 const DEFAULT_PRINTED_TAKEOVERS = 10;
 
-export function define(fleet: Command, context: CliContext): void {
-  fleet
+export function define(fleetCommand: Command, context: CliContext): void {
+  fleetCommand
     .option("--takeovers <count>", "how many of the latest changes of holder", String(DEFAULT_PRINTED_TAKEOVERS))
     .addHelpText(
       "after",
@@ -21,7 +21,7 @@ export function define(fleet: Command, context: CliContext): void {
       }),
     );
   const addDrainCommand = (name: string, description: string, isDraining: boolean) =>
-    fleet
+    fleetCommand
       .command(name)
       .description(description)
       .argument("<member>", "name of a member, as `plenum fleet` shows it")

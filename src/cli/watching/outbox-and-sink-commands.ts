@@ -29,10 +29,15 @@ function defineOutboxCommand(outbox: Command, context: CliContext): void {
   const addSinkCommand = <T extends unknown[]>(
     name: string,
     description: string,
-    change: (store: Store, sink: string, args: T, config: Config) => Promise<readonly [value: object, line: string]>,
+    applyChange: (
+      store: Store,
+      sink: string,
+      args: T,
+      config: Config,
+    ) => Promise<readonly [value: object, line: string]>,
   ) => {
     const runSinkChange = async (sink: string, args: T, store: Store, config: Config) => {
-      const [value, line] = await change(store, sink, args, config);
+      const [value, line] = await applyChange(store, sink, args, config);
       context.terminal().object(value, [line]);
     };
     return outbox
@@ -76,7 +81,7 @@ async function resumeSink(
       hint: "Put it there; it then goes on by itself.",
     });
   }
-  const sinkLag = async () => (await outbox.lag(toPageConfig(config).filterBySink)).find((each) => each.sink === sink);
+  const sinkLag = async () => (await outbox.lag(toPageConfig(config).filterBySink)).find((lag) => lag.sink === sink);
   const hasSinkEnded = ((await sinkLag())?.ended ?? null) !== null;
   if (hasSinkEnded) await outbox.setEnded(sink, null);
   const currentSinkLag = await sinkLag();
@@ -149,9 +154,9 @@ async function parseDeadLetterIds(
 }
 
 function parseAgeToTime(text: string): string {
-  const ms = parseDuration(text);
-  if (ms === null) throw new InvalidArgumentError("Write an age such as 90s, 30m or 2h.");
-  return new Date(systemClock.now() - ms).toISOString();
+  const ageMs = parseDuration(text);
+  if (ageMs === null) throw new InvalidArgumentError("Write an age such as 90s, 30m or 2h.");
+  return new Date(systemClock.now() - ageMs).toISOString();
 }
 
 export const outboxCommand = { define: defineOutboxCommand };

@@ -96,7 +96,11 @@ export function quotaPlanLines(plan: PlanReport): readonly string[] {
     plan.tagsNotRead === 0 || classes.length === 0 ? "" : ` (${plan.tagsNotRead} in no class of live reads)`;
   const planOriginText = plan.basis === "state" ? "from the worker's state" : "as the service lists them";
   const pollText = quota.polls >= quota.perMinute ? "100.0 %" : `polls get ${quota.polls.toFixed(1)}`;
-  const rows = plan.lanes.map((each) => [each.lane, each.requestsPerMinute.toFixed(2), formatPercent(each.share)]);
+  const rows = plan.lanes.map((lanePlan) => [
+    lanePlan.lane,
+    lanePlan.requestsPerMinute.toFixed(2),
+    formatPercent(lanePlan.share),
+  ]);
   return omitMissingLines(
     `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${unreadTagsText}, ${planOriginText}`,
     "",
@@ -118,15 +122,15 @@ export function quotaPlanLines(plan: PlanReport): readonly string[] {
 function readClassTable(classes: PlanReport["classes"]): readonly string[] {
   return indentTable(
     ["class", "tags", "interval", "planned", "at best", "measured", "rows a day", "requests a minute"],
-    classes.map((each) => [
-      each.name,
-      String(each.tags),
-      secondsText(each.targetSeconds),
-      secondsText(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
-      secondsText(each.atBestSeconds),
-      each.measuredSeconds === null ? "–" : secondsText(each.measuredSeconds),
-      String(each.rowsPerDay),
-      each.requestsPerMinute.toFixed(2),
+    classes.map((readClass) => [
+      readClass.name,
+      String(readClass.tags),
+      secondsText(readClass.targetSeconds),
+      secondsText(readClass.promisedSeconds) + (readClass.stretch > 1 ? ` (×${readClass.stretch.toFixed(2)})` : ""),
+      secondsText(readClass.atBestSeconds),
+      readClass.measuredSeconds === null ? "–" : secondsText(readClass.measuredSeconds),
+      String(readClass.rowsPerDay),
+      readClass.requestsPerMinute.toFixed(2),
     ]),
   );
 }
@@ -181,6 +185,6 @@ function formatMeasuredAges(classes: PlanReport["classes"]): string {
 
 const formatPercent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 
-function indentTable(head: readonly string[], rows: readonly (readonly string[])[]): readonly string[] {
-  return formatTextTable(head, rows, "right").map((line) => `  ${line}`);
+function indentTable(columnTitles: readonly string[], rows: readonly (readonly string[])[]): readonly string[] {
+  return formatTextTable(columnTitles, rows, "right").map((line) => `  ${line}`);
 }

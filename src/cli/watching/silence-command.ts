@@ -68,17 +68,17 @@ export function define(silence: Command, context: CliContext): void {
 }
 
 /** Ends a silence. In a fleet, ends the copy of each source; the members that hold the sources emit the end. */
-function endSilenceEverywhere(config: Config, id: string, at: string): Promise<boolean> {
+function endSilenceEverywhere(config: Config, id: string, endTime: string): Promise<boolean> {
   const endSilenceInStore = config.state.postgres === undefined ? endSilence : shortenSilence;
-  return changeSourceStores(config, async (parts) => {
-    const silenceEndResults = await Promise.all(parts.map((store) => endSilenceInStore(store, id, at, "cli")));
+  return changeSourceStores(config, async (stores) => {
+    const silenceEndResults = await Promise.all(stores.map((store) => endSilenceInStore(store, id, endTime, "cli")));
     return silenceEndResults.includes(true);
   });
 }
 
 async function storeSilence(context: CliContext, config: Config, store: Store, options: SilenceOptions): Promise<void> {
   const { alarm, all, name, priority, site, source } = options;
-  if (all !== true && [alarm, name, priority, site, source].every((part) => part === undefined)) {
+  if (all !== true && [alarm, name, priority, site, source].every((filterOption) => filterOption === undefined)) {
     throw new ConfigError("That would silence every alarm of every building.", {
       hint: "Say which with --source, --site, --priority, --name or --alarm; or --all, if it is meant.",
     });
@@ -118,9 +118,10 @@ function parseAlarmPriorities(text: string): readonly string[] {
 }
 
 function parseSilenceDuration(text: string): number {
-  const ms = parseDuration(text);
-  if (ms === null || ms < 60_000) throw new InvalidArgumentError("Write a duration of a minute or more, such as 90m.");
-  return ms;
+  const durationMs = parseDuration(text);
+  if (durationMs === null || durationMs < 60_000)
+    throw new InvalidArgumentError("Write a duration of a minute or more, such as 90m.");
+  return durationMs;
 }
 
 function parseSilenceTime(text: string): string {

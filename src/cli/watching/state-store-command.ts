@@ -133,7 +133,7 @@ function defineMoveCommand(state: Command, context: CliContext): void {
       try {
         const moveOptions = {
           ...{ folder, database, sources: Object.keys(config.sources), clock: systemClock, log },
-          ...{ fleetDocuments: fleetDocuments(folder), closingRecord: closingRecordFor(folder, database.name) },
+          ...{ fleetDocuments: buildFleetDocuments(folder), closingRecord: closingRecordFor(folder, database.name) },
         };
         const moveResult = await terminal.progress("Moving the state", () => moveStateFolder(moveOptions));
         terminal.object(moveResult, moveResultLines(moveResult, config.state.postgres === undefined));
@@ -145,13 +145,13 @@ function defineMoveCommand(state: Command, context: CliContext): void {
 
 function chooseTargetDatabase(
   { to, schema, passwordFile, caFile, allowPlain }: MoveStateOptions,
-  configured: PostgresState | undefined,
+  configuredDatabase: PostgresState | undefined,
 ) {
   if (to === undefined) {
     const otherDatabaseOption = schema ?? passwordFile ?? caFile ?? allowPlain;
-    if (configured !== undefined && otherDatabaseOption === undefined) return configured;
+    if (configuredDatabase !== undefined && otherDatabaseOption === undefined) return configuredDatabase;
     throw new ConfigError(
-      configured === undefined
+      configuredDatabase === undefined
         ? "It is not said which database the state is to be moved to."
         : "Without --to the database is that of state.postgres, and the other options say nothing.",
       { hint: "Give state.postgres in the configuration, or --to postgresql://user@host/database." },
@@ -170,7 +170,7 @@ function chooseTargetDatabase(
   throw new ConfigError(`${option}: ${(issue?.message ?? "").replace("set allow_plain: true", "add --allow-plain")}`);
 }
 
-function fleetDocuments(folder: string): ReadonlyMap<string, string> {
+function buildFleetDocuments(folder: string): ReadonlyMap<string, string> {
   const documents = new Map<string, string>();
   const at = isoUtc(systemClock.now());
   const by = `the state ${resolve(folder)}, where it was thrown`;
@@ -186,15 +186,15 @@ export function closingRecordFor(folder: string, to: string) {
   const stateOrigin = { folder: resolve(folder), host: hostname() };
   return (log: string, source: string, { sequence, body }: LastLogRecord): unknown => {
     if (log !== AUDIT_LOG) return null;
-    const head = (body as Partial<AuditRecord>).hash ?? AUDIT_START_HASH;
-    const detail = { from: stateOrigin, to, source, records: sequence, head };
-    return hashEntry(head, { at, commandId: "-", step: "state-moved", detail });
+    const previousHash = (body as Partial<AuditRecord>).hash ?? AUDIT_START_HASH;
+    const detail = { from: stateOrigin, to, source, records: sequence, head: previousHash };
+    return hashEntry(previousHash, { at, commandId: "-", step: "state-moved", detail });
   };
 }
 
 function moveResultLines(
   { folder, to, movedAt, wasThere, sources, tables, leftBehind }: StateMoveResult,
-  isUnsaid: boolean,
+  isDatabaseUnconfigured: boolean,
 ) {
   if (wasThere) return [`The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is there.`];
   const sourceNamesText = sources.length <= MAX_PRINTED_SOURCES ? `: ${sources.join(", ")}` : "";
@@ -204,12 +204,15 @@ function moveResultLines(
     ...tables.flatMap((table) => movedTableLines(table, sources.length)),
     ...leftBehind.map(({ what, rows }) => `Left in the folder: ${rows} ${what}.`),
     "The folder stays as it is, and no worker begins with it any more.",
-    `Next: ${isUnsaid ? "say so in the configuration (state.postgres), and " : ""}start the members: plenum run.`,
+    `Next: ${isDatabaseUnconfigured ? "say so in the configuration (state.postgres), and " : ""}start the members: plenum run.`,
   ];
 }
 
-function movedTableLines({ table, rows, bySource }: MovedTableRows, sources: number): readonly string[] {
+function movedTableLines({ table, rows, bySource }: MovedTableRows, sourceCount: number): readonly string[] {
   const tableSummary = `  ${table.padEnd(12)} ${String(rows).padStart(8)} rows`;
-  if (sources > MAX_PRINTED_SOURCES) return [tableSummary];
-  return [tableSummary, ...bySource.map((each) => `    ${each.source}: ${each.rows} rows, digest ${each.digest}`)];
+  if (sourceCount > MAX_PRINTED_SOURCES) return [tableSummary];
+  return [
+    tableSummary,
+    ...bySource.map((sourceRows) => `    ${sourceRows.source}: ${sourceRows.rows} rows, digest ${sourceRows.digest}`),
+  ];
 }

@@ -28,10 +28,10 @@ export function define(command: Command, context: CliContext): void {
       "\nExits 75 when a worker is there and does not answer; `--probe` exits 1 when none is running.\n\nExample:\n  plenum status --json",
     )
     .action(async (options: { readonly probe?: boolean }) => {
-      const { config, rejected } = await context.accepted();
+      const { config, fileProblems } = await context.readAcceptedConfig();
       const foundWorker = await findWorkerOfConfig({ config }, context.signal);
       if (options.probe === true) return probeReadiness(foundWorker, context.signal);
-      const configFileWarnings = rejected === null ? [] : [oldConfigInUseText(context.configFile(), rejected)];
+      const configFileWarnings = fileProblems === null ? [] : [oldConfigInUseText(context.configFile(), fileProblems)];
       if (config.state.postgres !== undefined) return showFleetStatus(context, config, configFileWarnings);
       const { report: workerReport, failure } = await readStatusReport(foundWorker, config, context.signal);
       const report = addConfigFileWarnings(configFileWarnings, workerReport);
@@ -107,10 +107,12 @@ function fleetStatusLines({ members, sources }: FleetStatus): readonly string[] 
   );
 }
 
-export function statusReportLines(report: StatusReport, workerIsSilent: boolean): readonly string[] {
-  const noWorker = workerIsSilent ? "A worker is there and does not answer" : "No worker is running";
+export function statusReportLines(report: StatusReport, isWorkerSilent: boolean): readonly string[] {
+  const noWorkerText = isWorkerSilent ? "A worker is there and does not answer" : "No worker is running";
   return [
-    report.startedAt === null ? `${noWorker}; this is what the state remembers.` : `Running since ${report.startedAt}.`,
+    report.startedAt === null
+      ? `${noWorkerText}; this is what the state remembers.`
+      : `Running since ${report.startedAt}.`,
     ...report.notices.map((notice) => `! ${notice}`),
     ...report.sources.flatMap(sourceStatusLines),
     ...report.sinks.map(sinkStatusLine),
@@ -145,7 +147,7 @@ function sourceStatusLines(source: SourceReport): readonly string[] {
     history !== null &&
       `  history: ${history.complete} of ${history.series} series complete, told until ${history.toldUntil ?? "unknown"}`,
     quota === null && "  quota: unknown, only a running worker counts it",
-    ...(quota?.buckets ?? []).map((each) => `  quota ${each.name}: ${each.used} of ${each.perMinute} used`),
+    ...(quota?.buckets ?? []).map((bucket) => `  quota ${bucket.name}: ${bucket.used} of ${bucket.perMinute} used`),
     ...jobs.map(pollJobLine),
   );
 }

@@ -35,17 +35,21 @@ export function define(audit: Command, context: CliContext): void {
   defineAuditShow(audit.command("show"), context);
 }
 
-async function verifyAuditLog(context: CliContext, selector: StateSelector, expected: AuditHead | null): Promise<void> {
+async function verifyAuditLog(
+  context: CliContext,
+  selector: StateSelector,
+  expectedHead: AuditHead | null,
+): Promise<void> {
   const terminal = context.terminal();
   const sourcePrefix = selector.source === undefined ? "" : `${selector.source}: `;
   await readState(selector, async (store) => {
-    const auditVerdict = await terminal.progress("Verifying the audit log", () => verifyAudit(store, expected));
+    const auditVerdict = await terminal.progress("Verifying the audit log", () => verifyAudit(store, expectedHead));
     terminal.object(selector.source === undefined ? auditVerdict : { source: selector.source, ...auditVerdict }, [
       auditVerdict.brokenAt === null
         ? `${sourcePrefix}The chain of ${auditVerdict.records} records is whole. Its head: ${auditVerdict.records}:${auditVerdict.head}`
         : `${sourcePrefix}The chain breaks at record ${auditVerdict.brokenAt}.`,
     ]);
-    refuseChangedAuditLog(auditVerdict, expected);
+    refuseChangedAuditLog(auditVerdict, expectedHead);
   });
 }
 
@@ -56,13 +60,13 @@ function parseAuditHead(text: string): AuditHead {
   return { records: Number(records), head };
 }
 
-function refuseChangedAuditLog({ brokenAt, records, hasExpected }: AuditVerdict, expected: AuditHead | null): void {
+function refuseChangedAuditLog({ brokenAt, records, hasExpected }: AuditVerdict, expectedHead: AuditHead | null): void {
   if (brokenAt !== null) throw new Rejected("The audit log was changed from outside.");
-  if (expected === null || hasExpected === true) return;
+  if (expectedHead === null || hasExpected === true) return;
   throw new Rejected(
-    records < expected.records
-      ? `The audit log was cut: ${expected.records} records were there, ${records} are left.`
-      : `The audit log was rewritten: record ${expected.records} is not the one that was there.`,
+    records < expectedHead.records
+      ? `The audit log was cut: ${expectedHead.records} records were there, ${records} are left.`
+      : `The audit log was rewritten: record ${expectedHead.records} is not the one that was there.`,
   );
 }
 
@@ -110,7 +114,7 @@ const RECORDS_PER_PAGE = 1_000;
 /** Finds records, oldest first. Throws ConfigError for a command, tag or step without any record. */
 async function findAuditRecords(store: Store, options: AuditShowOptions): Promise<readonly LogRecord<AuditRecord>[]> {
   const { since, command, tag, source, kind } = options;
-  const hasAnyFilter = [since, command, tag, source, kind].some((part) => part !== undefined);
+  const hasAnyFilter = [since, command, tag, source, kind].some((filterOption) => filterOption !== undefined);
   const recordFilter = createAuditFilter(options);
   const matchingRecords: LogRecord<AuditRecord>[] = [];
   // Sequences are consecutive, so the last records are found without reading the others.
@@ -134,10 +138,10 @@ function createAuditFilter({ since, command = [], tag = [], source = [], kind = 
   const knownSteps = new Set<string>();
   const knownCommands = new Set<string>();
   const earliestRecordMs = since === undefined ? Number.NEGATIVE_INFINITY : Date.parse(since);
-  const isEmptyOrIncludes = (wanted: readonly string[], value: string | undefined) =>
-    wanted.length === 0 || (value !== undefined && wanted.includes(value));
-  const noRecordError = (what: string, hint?: string) =>
-    new ConfigError(`The audit log has no record ${what}.`, hint === undefined ? {} : { hint });
+  const isEmptyOrIncludes = (allowedValues: readonly string[], value: string | undefined) =>
+    allowedValues.length === 0 || (value !== undefined && allowedValues.includes(value));
+  const noRecordError = (recordDescription: string, hint?: string) =>
+    new ConfigError(`The audit log has no record ${recordDescription}.`, hint === undefined ? {} : { hint });
 
   return {
     matches({ at, commandId, step, detail }: AuditRecord): boolean {
@@ -160,10 +164,13 @@ function createAuditFilter({ since, command = [], tag = [], source = [], kind = 
       if (unknownCommand !== undefined) throw noRecordError(`of a command ${unknownCommand}`);
       const unknownTagId = tag.find((id) => !knownTags.has(id));
       if (unknownTagId !== undefined) throw noRecordError(`about a tag ${unknownTagId}`);
-      const unmatched = kind.find((each) => ![...knownSteps].some((step) => globMatches(each, step)));
-      if (unmatched === undefined) return;
+      const unmatchedPattern = kind.find((pattern) => ![...knownSteps].some((step) => globMatches(pattern, step)));
+      if (unmatchedPattern === undefined) return;
       const steps = [...knownSteps].toSorted().join(", ");
-      throw noRecordError(`of a step ${unmatched}`, knownSteps.size === 0 ? "It is empty." : `Its steps are ${steps}.`);
+      throw noRecordError(
+        `of a step ${unmatchedPattern}`,
+        knownSteps.size === 0 ? "It is empty." : `Its steps are ${steps}.`,
+      );
     },
   };
 }

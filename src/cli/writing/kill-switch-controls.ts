@@ -13,28 +13,28 @@ import { findWorkerState, type RunningWorker, rejectedConfigText } from "../shel
 import { useStateDatabase } from "../shell/open-worker-state.ts";
 
 /** Stops and resumes writing at every place of the kill switch, which is found even if the configuration is wrong. */
-interface WriteControls {
+interface KillSwitchControls {
   stop(by: string): Promise<readonly string[]>;
   resume(): Promise<void>;
 }
 
 const FLEET_WRITING_STOPPED_TEXT = "Writing is stopped in the whole fleet, until `plenum writes resume`.";
 
-export async function findKillSwitches(context: CliContext): Promise<WriteControls> {
-  const file = context.configFile();
+export async function findKillSwitches(context: CliContext): Promise<KillSwitchControls> {
+  const configFile = context.configFile();
   try {
     const { state } = context.config();
     return state.postgres === undefined
-      ? killSwitchOfFile(context, file, state.folder)
+      ? killSwitchOfFile(context, configFile, state.folder)
       : killSwitchOfDatabase({ state });
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    return killSwitchWithoutFile(context, file, error);
+    return killSwitchWithoutFile(context, configFile, error);
   }
 }
 
 /** Includes the folder of a running worker, which still uses the old folder after `state.folder` has changed. */
-function killSwitchOfFile(context: CliContext, file: string, folder: string): WriteControls {
+function killSwitchOfFile(context: CliContext, file: string, folder: string): KillSwitchControls {
   const ownKillSwitches = killSwitchOfFolder(folder);
   const findOtherKillSwitches = async () => {
     const { running } = await findWorkerState(file, process.env, context.signal);
@@ -53,9 +53,13 @@ function killSwitchOfFile(context: CliContext, file: string, folder: string): Wr
   };
 }
 
-async function killSwitchWithoutFile(context: CliContext, file: string, error: ConfigError): Promise<WriteControls> {
+async function killSwitchWithoutFile(
+  context: CliContext,
+  file: string,
+  error: ConfigError,
+): Promise<KillSwitchControls> {
   const { signal } = context;
-  const { fleetState, folders, running, trouble } = await findWorkerState(file, process.env, signal);
+  const { fleetState, folders, running, searchFailure } = await findWorkerState(file, process.env, signal);
   const runningMember = running.find(({ config }) => config.state.postgres !== undefined);
   const allKillSwitches = [
     ...folders.map(killSwitchOfFolder),
@@ -63,7 +67,7 @@ async function killSwitchWithoutFile(context: CliContext, file: string, error: C
     ...(runningMember === undefined && fleetState !== null ? [killSwitchOfDatabase({ state: fleetState })] : []),
   ];
   if (allKillSwitches.length === 0) {
-    context.terminal().say(KILL_SWITCH_NOT_FOUND_TEXT, ...(trouble === null ? [] : [errorText(trouble)]));
+    context.terminal().say(KILL_SWITCH_NOT_FOUND_TEXT, ...(searchFailure === null ? [] : [errorText(searchFailure)]));
     throw error;
   }
   context.terminal().say(rejectedConfigText(file, formatErrorLines(error)));
@@ -74,20 +78,22 @@ const KILL_SWITCH_NOT_FOUND_TEXT =
   "Nothing was changed: no worker of this configuration file was found. Correct the file; or, to stop writing, create the file WRITES-STOPPED in the worker's state folder.";
 
 /** Stops or resumes at every location of the kill switch, then throws the first failure. */
-function combineKillSwitches(allControls: readonly WriteControls[]): WriteControls {
-  async function applyToAllKillSwitches<T>(work: (one: WriteControls) => Promise<T>): Promise<readonly T[]> {
-    const switchOutcomes = await Promise.allSettled(allControls.map(work));
-    for (const one of switchOutcomes) if (one.status === "rejected") throw one.reason;
-    return switchOutcomes.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+function combineKillSwitches(allControls: readonly KillSwitchControls[]): KillSwitchControls {
+  async function applyToAllKillSwitches<T>(
+    switchAction: (controls: KillSwitchControls) => Promise<T>,
+  ): Promise<readonly T[]> {
+    const switchOutcomes = await Promise.allSettled(allControls.map(switchAction));
+    for (const outcome of switchOutcomes) if (outcome.status === "rejected") throw outcome.reason;
+    return switchOutcomes.flatMap((outcome) => (outcome.status === "fulfilled" ? [outcome.value] : []));
   }
   return {
-    stop: async (by) => (await applyToAllKillSwitches((one) => one.stop(by))).flat(),
-    resume: async () => void (await applyToAllKillSwitches((one) => one.resume())),
+    stop: async (by) => (await applyToAllKillSwitches((controls) => controls.stop(by))).flat(),
+    resume: async () => void (await applyToAllKillSwitches((controls) => controls.resume())),
   };
 }
 
 /** Creates a missing folder, so that writing can be stopped before the first start. */
-function killSwitchOfFolder(folder: string): WriteControls {
+function killSwitchOfFolder(folder: string): KillSwitchControls {
   return {
     async stop(by) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
@@ -100,7 +106,7 @@ function killSwitchOfFolder(folder: string): WriteControls {
 }
 
 /** Stops all members: each member reads the database once a second, and writes no tags while that fails. */
-function killSwitchOfDatabase(state: Pick<Config, "state">): WriteControls {
+function killSwitchOfDatabase(state: Pick<Config, "state">): KillSwitchControls {
   return {
     async stop(by) {
       const killSwitchRecord = { by, at: isoUtc(systemClock.now()) };
@@ -116,7 +122,7 @@ function killSwitchOfDatabase(state: Pick<Config, "state">): WriteControls {
 }
 
 /** Stops the fleet through a running member, which still has a database connection if the file is wrong. */
-function killSwitchOfMember({ socket, config }: RunningWorker, signal: AbortSignal): WriteControls {
+function killSwitchOfMember({ socket, config }: RunningWorker, signal: AbortSignal): KillSwitchControls {
   return {
     async stop(by) {
       const isStopRecorded = await requestFleetWrites(socket, { stopped: true, by }, signal);

@@ -84,13 +84,13 @@ function addLockTargetOptions(command: Command): Command {
 
 function chooseLockTarget(context: CliContext, { site, source, system, tag }: LockTargetOptions): WriteLockTarget {
   const ids = { tag, system, site: site === undefined ? undefined : `${site}` };
-  const [chosen, ...others] = (["tag", "system", "site"] as const).flatMap((scope) => {
+  const [target, ...otherTargets] = (["tag", "system", "site"] as const).flatMap((scope) => {
     const id = ids[scope];
     return id === undefined ? [] : [{ scope, id }];
   });
-  if (chosen === undefined || others.length > 0)
+  if (target === undefined || otherTargets.length > 0)
     throw new InvalidArgumentError("Name one of --tag, --system and --site.");
-  return { source: chooseSource(context.config(), source)[0], ...chosen };
+  return { source: chooseSource(context.config(), source)[0], ...target };
 }
 
 async function refuseUnknownLockTarget(store: Store, { id, scope, source }: WriteLockTarget): Promise<void> {
@@ -118,7 +118,7 @@ function parseLockEnd(text: string): number {
 }
 
 function parseLockDuration(text: string): number {
-  const ms = parseDuration(text);
-  if (ms === null || ms <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
-  return ms;
+  const durationMs = parseDuration(text);
+  if (durationMs === null || durationMs <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
+  return durationMs;
 }

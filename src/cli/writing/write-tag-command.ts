@@ -26,13 +26,13 @@ export function define(command: Command, context: CliContext): void {
     .action(async (tagId: string, value: TagScalar, options: WriteCommandOptions) => {
       const { allow } = context.config().commands;
       const { source = null, id = `cli-${randomUUID()}`, for: forSeconds = null, within: ttlSeconds = null } = options;
-      const needsSecondPerson = allow.some((entry) => entry.tag_id === tagId && entry.second_person);
-      await sendAndAwaitResult(context, "Writing", options.source, async ({ socket, user, results, update }) => {
+      const needsSecondPerson = allow.some((allowedTag) => allowedTag.tag_id === tagId && allowedTag.second_person);
+      await sendAndAwaitResult(context, "Writing", options.source, async ({ socket, user, resultWatch, update }) => {
         const command = { id, source, tagId, value, forSeconds, ttlSeconds, user };
         const { waitMs } = await sendCommand(socket, command, context.signal);
         if (needsSecondPerson) update(`Waiting for a second person, over MQTT: {"second": "${id}", "value": ${value}}`);
         else if (waitMs > 1_000) update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
-        return results.of(id, context.signal);
+        return resultWatch.waitForResult(id, context.signal);
       });
     });
 }
@@ -53,11 +53,14 @@ export function addSecondApprovalCommand(writes: Command, context: CliContext): 
     .option("--source <name>", "which source, when there are several")
     .addHelpText("after", "\nExample:\n  plenum writes second set-7 75")
     .action(async (id: string, value: TagScalar, options: { readonly source?: string }) => {
-      await sendAndAwaitResult(context, "Agreeing", options.source, async ({ socket, user, results }) => {
+      await sendAndAwaitResult(context, "Agreeing", options.source, async ({ socket, user, resultWatch }) => {
         const resultController = new AbortController();
         const signal = AbortSignal.any([context.signal, resultController.signal]);
         try {
-          const possibleResults = [results.of(id, signal), results.of(`${id}/second`, signal)];
+          const possibleResults = [
+            resultWatch.waitForResult(id, signal),
+            resultWatch.waitForResult(`${id}/second`, signal),
+          ];
           const confirmation = sendApproval(socket, { id, source: options.source ?? null, value, user }, signal);
           const [, firstResult] = await Promise.all([confirmation, Promise.any(possibleResults)]);
           return firstResult;
@@ -71,15 +74,15 @@ export function addSecondApprovalCommand(writes: Command, context: CliContext): 
 interface WriteCommandContext {
   readonly socket: ControlSocket;
   readonly user: string;
-  readonly results: CommandResultWatch;
+  readonly resultWatch: CommandResultWatch;
   readonly update: (text: string) => void;
 }
 
 async function sendAndAwaitResult(
   context: CliContext,
-  progress: string,
+  progressText: string,
   source: string | undefined,
-  send: (sending: WriteCommandContext) => Promise<Event<"command-result">>,
+  send: (commandContext: WriteCommandContext) => Promise<Event<"command-result">>,
 ): Promise<void> {
   const terminal = context.terminal();
   const config = context.config();
@@ -89,12 +92,12 @@ async function sendAndAwaitResult(
     throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
       hint: "Start it with `plenum run`.",
     });
-  const { data } = await terminal.progress(progress, async (update) => {
-    const results = await watchCommandResults({ config, source });
+  const { data } = await terminal.progress(progressText, async (update) => {
+    const resultWatch = await watchCommandResults({ config, source });
     try {
-      return await send({ socket: controlSocket, user: userInfo().username, results, update });
+      return await send({ socket: controlSocket, user: userInfo().username, resultWatch, update });
     } finally {
-      await results.close();
+      await resultWatch.close();
     }
   });
   const { outcome, reason, message } = data;
@@ -103,9 +106,9 @@ async function sendAndAwaitResult(
 }
 
 function parseDurationSeconds(text: string): number {
-  const ms = parseDuration(text);
-  if (ms === null || ms <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
-  return ms / 1_000;
+  const durationMs = parseDuration(text);
+  if (durationMs === null || durationMs <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
+  return durationMs / 1_000;
 }
 
 function parseTagValue(text: string): TagScalar {
@@ -128,7 +131,7 @@ async function watchCommandResults(stateSelector: StateSelector) {
   const store = await openState(stateSelector, true);
   const startPosition = (await store.outbox.latest(1))[0]?.position ?? 0;
   return {
-    async of(commandId: string, signal: AbortSignal): Promise<Event<"command-result">> {
+    async waitForResult(commandId: string, signal: AbortSignal): Promise<Event<"command-result">> {
       const deadlineMs = systemClock.monotonic() + COMMAND_RESULT_TIMEOUT_MS;
       do {
         const commandResult = (await store.outbox.latest(RESULTS_PER_POLL, ["command-result"]))

@@ -62,8 +62,10 @@ export function define(writes: Command, context: CliContext): void {
         const line = `The worker of ${folder} arms writing within a second, or when it starts.`;
         return terminal.object({ asked: true }, [line]);
       }
-      const at = isoUtc(systemClock.now());
-      await useStateDatabase(config, (database) => armWritingHere(database, folder, { by: COMMAND_LINE_AUTHOR, at }));
+      const armedAt = isoUtc(systemClock.now());
+      await useStateDatabase(config, (database) =>
+        armWritingHere(database, folder, { by: COMMAND_LINE_AUTHOR, at: armedAt }),
+      );
       terminal.object({ asked: true }, [
         "The members of the fleet arm writing within a second, or when they start.",
         "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
@@ -135,7 +137,7 @@ function addRestoresCommand(writes: Command, context: CliContext): void {
         );
         const lost = [...(await store.documents<UnrestoredValue>(UNRESTORED_SET)).values()];
         const lines = [
-          ...lost.map((each) => `! ${formatUnrestoredValue(each)}`),
+          ...lost.map((unrestoredValue) => `! ${formatUnrestoredValue(unrestoredValue)}`),
           ...waiting.map(
             ({ dueAt, id, inForce, tagId, wanted }) =>
               `Tag ${tagId} holds ${inForce}; ${wanted} is put back at ${dueAt} by ${id}.`,
