@@ -63,7 +63,7 @@ test("parallel services stop at the same time, also when one of them fails", asy
   });
   const slow = service("b", (deadlineMs) => clock.sleep(deadlineMs));
   const last = service("c", async () => undefined);
-  const all = orderServices([{ service: groupServices("sources", [failing, slow, last], log), share: 0.5 }], {
+  const all = orderServices([{ service: groupServices("sources", [failing, slow, last], log), stopTimeShare: 0.5 }], {
     clock,
     log,
   });

@@ -89,7 +89,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
         if (line.signal.aborted) throw new Retryable("The process has ended.");
         return transport(request, AbortSignal.any([signal, line.signal]));
       },
-      standIn: (name, context) => severed(options.sinks?.[name]?.sink(context) ?? null, line.signal),
+      createReplacementSink: (name, context) => severed(options.sinks?.[name]?.sink(context) ?? null, line.signal),
     });
     await worker.start();
     return { worker, cut: () => line.abort(new Retryable("The process has ended.")) };

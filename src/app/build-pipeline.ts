@@ -51,7 +51,7 @@ export interface SourceLeaseContext extends FleetAssignment {
   /** Called before each request to the service; throws if the request must not be sent. */
   readonly leaving: CheckBeforeRequest;
   /** Longest time in milliseconds between taking a quota slot and the arrival of the request at the service. */
-  readonly longestWayMs: number;
+  readonly maxRequestTransitMs: number;
 }
 
 export interface PipelineOptions {
@@ -60,15 +60,15 @@ export interface PipelineOptions {
   readonly store: Store;
   readonly guards: WritingGuards;
   /** Settings outside `commands` that affect tag writes, for approval by a second person. */
-  readonly around: RuleSet;
+  readonly settingsAffectingWrites: RuleSet;
   /** Section `commands` of the whole fleet; absent if `config` contains all sources. */
-  readonly approved?: CommandsConfig;
+  readonly fleetCommandsConfig?: CommandsConfig;
   readonly armWriting: boolean;
   readonly startedAtMs: number;
   readonly page: StatusPageSettings;
   readonly environment?: Readonly<Record<string, string | undefined>> | undefined;
   readonly transport?: Transport | undefined;
-  readonly standIn?: CreateReplacementSink | undefined;
+  readonly createReplacementSink?: CreateReplacementSink | undefined;
   readonly lease?: SourceLeaseContext | undefined;
   readonly clock: Clock;
   readonly clockDoubt: ClockCheck;
@@ -89,17 +89,17 @@ export interface PipelineOptions {
 function wrapStore(
   inner: Store,
   { clock, metrics, config }: Pick<PipelineOptions, "clock" | "metrics" | "config">,
-  tickets: Parameters<typeof addTicketsOnCommit>[1],
+  getTicketSinkNames: Parameters<typeof addTicketsOnCommit>[1],
 ) {
   const { store: watchedStore, trouble: commitTrouble } = watchFailedWrites(inner, clock);
   const store = countCommittedEvents(watchedStore, metrics);
-  const ticketedStore = addTicketsOnCommit(store, tickets);
+  const ticketedStore = addTicketsOnCommit(store, getTicketSinkNames);
   const groupCommit = createGroupCommit({
     store: ticketedStore,
     clock,
     sourceCount: Object.keys(config.sources).length,
   });
-  return { store, ticketed: ticketedStore, groupCommit, commitTrouble };
+  return { store, storeWithTickets: ticketedStore, groupCommit, commitTrouble };
 }
 
 function countCommittedEvents(store: Store, metrics: Pick<Metrics, "eventsCommitted">): Store {
@@ -122,9 +122,10 @@ function countCommittedEvents(store: Store, metrics: Pick<Metrics, "eventsCommit
  *     └── sync ◄── source ◄── service ◄────┘
  */
 export async function buildPipeline(options: PipelineOptions) {
-  const { config, environment, transport, clock, clockDoubt, log, metrics, page, standIn, lease } = options;
+  const { config, environment, transport, clock, clockDoubt, log, metrics, page, createReplacementSink, lease } =
+    options;
   const { state } = config;
-  const { store, ticketed, groupCommit, commitTrouble } = wrapStore(options.store, options, () =>
+  const { store, storeWithTickets, groupCommit, commitTrouble } = wrapStore(options.store, options, () =>
     listTicketSinkNames(sinks.built),
   );
   const commonContext = { store, clock, clockDoubt, log, metrics };
@@ -132,27 +133,37 @@ export async function buildPipeline(options: PipelineOptions) {
   const builtSources = Object.entries(config.sources).map(([name, entry]) =>
     buildSource({
       ...commonContext,
-      ...{ name, entry, environment, transport, leaving: lease?.leaving, longestWayMs: lease?.longestWayMs },
+      ...{ name, entry, environment, transport, leaving: lease?.leaving, longestWayMs: lease?.maxRequestTransitMs },
     }),
   );
   const sources = new Map(builtSources.map(({ name, source }) => [name, source]));
   const timeZones = new Map(builtSources.map(({ name, entry }) => [name, entry.time_zone]));
   const building = createBuildingView(store, timeZones);
   const assignment = lease && { fleet: lease.fleet, source: lease.source, now: lease.now };
-  const sinkContext = { ...commonContext, building, followsHistory: readsHistory(config), standIn, share: assignment };
+  const sinkContext = {
+    ...commonContext,
+    building,
+    followsHistory: readsHistory(config),
+    createReplacementSink,
+    assignment,
+  };
   const sinks = { built: await buildSinks(config.sinks, sinkContext) };
 
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: state.max_bytes, clock, log });
-  const plots = await buildPagePlots({ ...commonContext, config, running: () => ({ status, works: activities }) });
+  const plots = await buildPagePlots({
+    ...commonContext,
+    config,
+    running: () => ({ status, activityBySource: activities }),
+  });
   const syncBySource = new Map<string, BuiltSourceSync>();
   for (const built of builtSources) {
     const sourceSync = await buildSourceSync({
-      ...{ ...commonContext, store: ticketed, built, ticker: options.ticker, groupCommit, backPressure, state },
+      ...{ ...commonContext, store: storeWithTickets, built, ticker: options.ticker, groupCommit, backPressure, state },
       onRead: plots?.read ?? (() => {}),
     });
     syncBySource.set(built.name, sourceSync);
   }
-  const activities = new Map([...syncBySource].map(([name, { work }]) => [name, work]));
+  const activities = new Map([...syncBySource].map(([name, { activity }]) => [name, activity]));
 
   const deliveryContext = { ...commonContext, sinks: listConfiguredSinks(sinks.built), outbox: store.outbox };
   const dispatcher = createEventDispatcher({ ...deliveryContext, building });
@@ -160,16 +171,16 @@ export async function buildPipeline(options: PipelineOptions) {
   const logSpaceMonitor = createLogSpaceMonitor({ outbox: store.outbox, metrics, log });
   const pruning = createEventLogPruning({ ...deliveryContext, bounds: retentionBounds(state), space: logSpaceMonitor });
   const commands = await createWriteCommandService({
-    ...{ ...commonContext, config: config.commands, guards: options.guards, around: options.around },
+    ...{ ...commonContext, config: config.commands, guards: options.guards, around: options.settingsAffectingWrites },
     sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     armAtStart: options.armWriting,
-    ...(options.approved && { approved: options.approved }),
+    ...(options.fleetCommandsConfig && { approved: options.fleetCommandsConfig }),
   });
   const commandListeners = createCommandListeners(listCommandSources(sinks.built), commands.accept);
   const reconfigurableParts = listReconfigurableParts({
     ...{ config, environment, log, page, backPressure, pruning, commands, dispatcher },
     ...{ sinks, sinkContext, syncBySource },
-    listening: commandListeners,
+    commandListeners,
   });
 
   const stateWarnings = await readStateWarnings(store);
@@ -196,7 +207,7 @@ export async function buildPipeline(options: PipelineOptions) {
         ...logSpaceMonitor.notices(),
         ...backPressure.notices(),
         ...dispatcher.notices(),
-        ...[...syncBySource.values()].flatMap(({ names }) => names.notices()),
+        ...[...syncBySource.values()].flatMap(({ tagNamesWatch }) => tagNamesWatch.notices()),
       ],
     },
   });
@@ -206,7 +217,7 @@ export async function buildPipeline(options: PipelineOptions) {
       reading: (source, id) => activities.get(source)?.reading(id) ?? null,
       tag: (source, id) => activities.get(source)?.tag(id) ?? null,
       sinks: dispatcher.status,
-      addressesOf: (event) => listSinkAddresses(page.entries, event, store),
+      addressesOf: (event) => listSinkAddresses(page.sinkEntries, event, store),
       writable: commands.writable,
       allowedPerMinute(source) {
         const quotaBuckets = sources.get(source)?.quota().buckets ?? [];
@@ -224,17 +235,17 @@ export async function buildPipeline(options: PipelineOptions) {
     groupServices(name, allSourceSyncs.map(pick), log);
   const pipelineServices = orderServices(
     [
-      { service: pruning, share: 0.1 },
-      { service: alarmSilenceKeeper, share: 0.1 },
-      ...(plots === null ? [] : [{ service: plots, share: 0.1 }]),
-      { service: dispatcher, share: 0.6 },
-      { service: commands, share: 0.2 },
-      { service: commandListeners, share: 0.1 },
-      { service: groupSourceServices("sensors", ({ sensors }) => sensors), share: 0.1 },
-      { service: groupSourceServices("names", ({ names }) => names), share: 0.1 },
+      { service: pruning, stopTimeShare: 0.1 },
+      { service: alarmSilenceKeeper, stopTimeShare: 0.1 },
+      ...(plots === null ? [] : [{ service: plots, stopTimeShare: 0.1 }]),
+      { service: dispatcher, stopTimeShare: 0.6 },
+      { service: commands, stopTimeShare: 0.2 },
+      { service: commandListeners, stopTimeShare: 0.1 },
+      { service: groupSourceServices("sensors", ({ sensorWatch }) => sensorWatch), stopTimeShare: 0.1 },
+      { service: groupSourceServices("names", ({ tagNamesWatch }) => tagNamesWatch), stopTimeShare: 0.1 },
       // Stopping aborts requests to the service, because repeating a request costs only one quota slot.
-      { service: groupSourceServices("sources", ({ service }) => service), share: 0.2 },
-      { service: groupSourceServices("heartbeats", ({ heartbeat }) => heartbeat), share: 0.1 },
+      { service: groupSourceServices("sources", ({ service }) => service), stopTimeShare: 0.2 },
+      { service: groupSourceServices("heartbeats", ({ heartbeat }) => heartbeat), stopTimeShare: 0.1 },
     ],
     { clock, log },
   );
@@ -263,7 +274,7 @@ interface RunningPipelineParts extends Pick<PipelineOptions, "config" | "environ
   readonly pruning: EventLogPruningService;
   readonly commands: WriteCommandService;
   readonly dispatcher: EventDispatcher;
-  readonly listening: CommandListeners;
+  readonly commandListeners: CommandListeners;
   readonly sinks: { built: BuiltSinksByName };
   readonly sinkContext: SinkDependencies;
   readonly syncBySource: ReadonlyMap<string, BuiltSourceSync>;
@@ -271,7 +282,7 @@ interface RunningPipelineParts extends Pick<PipelineOptions, "config" | "environ
 
 /** Lists the parts of the worker in the order in which a reload changes them. */
 function listReconfigurableParts(parts: RunningPipelineParts): readonly ReconfigurableWorkerPart[] {
-  const { backPressure, commands, config, dispatcher, environment, listening, log, page, pruning } = parts;
+  const { backPressure, commands, config, dispatcher, environment, commandListeners, log, page, pruning } = parts;
   const { sinks, sinkContext, syncBySource } = parts;
   // The command line may have set another log level than the configuration file.
   let { level: logLevel } = config.log;
@@ -279,7 +290,7 @@ function listReconfigurableParts(parts: RunningPipelineParts): readonly Reconfig
     {
       name: "log",
       prepare: async (next) => ({
-        takeOver() {
+        apply() {
           if (next.log.level !== logLevel) setLogLevel(log, next.log.level);
           logLevel = next.log.level;
         },
@@ -289,7 +300,7 @@ function listReconfigurableParts(parts: RunningPipelineParts): readonly Reconfig
       name: "page",
       async prepare(next) {
         const pageCredentials = readPageCredentials(next.status, environment);
-        return { takeOver: () => page.change(next, pageCredentials) };
+        return { apply: () => page.change(next, pageCredentials) };
       },
     },
     {
@@ -299,12 +310,12 @@ function listReconfigurableParts(parts: RunningPipelineParts): readonly Reconfig
         const oldSinks = sinks.built;
         const newSinks = await buildSinks(next.sinks, { ...sinkContext, followsHistory: readsHistory(next) }, oldSinks);
         return {
-          async takeOver() {
+          async apply() {
             sinks.built = newSinks;
-            await listening.keepOnly(listCommandSources(newSinks));
+            await commandListeners.keepOnly(listCommandSources(newSinks));
             commands.change(next.commands, settingsAffectingTagWrites(next));
             await dispatcher.change(listConfiguredSinks(newSinks));
-            await listening.openAll(listCommandSources(newSinks));
+            await commandListeners.openAll(listCommandSources(newSinks));
           },
           discard: () => closeNewSinks(newSinks, oldSinks),
         };
@@ -313,7 +324,7 @@ function listReconfigurableParts(parts: RunningPipelineParts): readonly Reconfig
     {
       name: "log of events",
       prepare: async ({ state }) => ({
-        takeOver() {
+        apply() {
           backPressure.change(state.max_bytes);
           pruning.change({ bounds: retentionBounds(state), sinks: listConfiguredSinks(sinks.built) });
         },
@@ -332,7 +343,7 @@ function createReconfigurableSource(name: string, sync: BuiltSourceSync, config:
   return {
     name: `source ${name}`,
     prepare: async ({ sources, state }) => ({
-      async takeOver() {
+      async apply() {
         const nextSettings = { entry: sources[name], state };
         if (nextSettings.entry === undefined || isDeepStrictEqual(nextSettings, sourceSettingsInForce)) return;
         sourceSettingsInForce = nextSettings;

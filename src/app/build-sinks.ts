@@ -10,8 +10,8 @@ import { findSinkConnector, type SinkConfigEntry } from "./config/config-section
 
 export interface BuiltSink {
   readonly entry: SinkConfigEntry;
-  readonly configured: ConfiguredSink | null;
-  readonly listener: CommandSource | null;
+  readonly configuredSink: ConfiguredSink | null;
+  readonly commandListener: CommandSource | null;
 }
 
 export type BuiltSinksByName = ReadonlyMap<string, BuiltSink>;
@@ -20,10 +20,10 @@ export type BuiltSinksByName = ReadonlyMap<string, BuiltSink>;
 export type CreateReplacementSink = (name: string, context: ConnectorContext) => Sink | null;
 
 export interface SinkDependencies extends Pick<ConnectorContext, "clock" | "log" | "metrics" | "building"> {
-  readonly standIn?: CreateReplacementSink | undefined;
+  readonly createReplacementSink?: CreateReplacementSink | undefined;
   readonly store: Store;
   readonly followsHistory?: boolean;
-  readonly share?: FleetAssignment | undefined;
+  readonly assignment?: FleetAssignment | undefined;
 }
 
 export function readsHistory({ sources }: Pick<Config, "sources">): boolean {
@@ -33,7 +33,7 @@ export function readsHistory({ sources }: Pick<Config, "sources">): boolean {
 /** Builds the enabled sinks and reuses unchanged old sinks. On an error, closes the new sinks. */
 export async function buildSinks(
   config: Config["sinks"],
-  parts: SinkDependencies,
+  dependencies: SinkDependencies,
   oldSinks: BuiltSinksByName = new Map(),
 ): Promise<BuiltSinksByName> {
   const builtSinks = new Map<string, BuiltSink>();
@@ -42,7 +42,7 @@ export async function buildSinks(
       if (!entry.enabled) continue;
       const oldSink = oldSinks.get(name);
       if (oldSink !== undefined && isDeepStrictEqual(oldSink.entry, entry)) builtSinks.set(name, oldSink);
-      else builtSinks.set(name, await buildSink(name, entry, parts, oldSink));
+      else builtSinks.set(name, await buildSink(name, entry, dependencies, oldSink));
     }
   } catch (error) {
     await closeNewSinks(builtSinks, oldSinks);
@@ -54,41 +54,43 @@ export async function buildSinks(
 async function buildSink(
   name: string,
   entry: SinkConfigEntry,
-  parts: SinkDependencies,
+  dependencies: SinkDependencies,
   oldSink: BuiltSink | undefined,
 ): Promise<BuiltSink> {
-  const { clock, metrics, building, share, store } = parts;
+  const { clock, metrics, building, assignment, store } = dependencies;
   const connector = findSinkConnector(entry);
   const options = entry[connector];
   const definition = getConnector(connector);
   const { copy } = await store.describe();
   const context: ConnectorContext = {
-    ...{ name, clock, metrics, building, log: parts.log.child({ sink: name }) },
+    ...{ name, clock, metrics, building, log: dependencies.log.child({ sink: name }) },
     sinkState: createSinkState(name, store),
     ...(copy && { identity: copy.identity }),
-    ...(parts.followsHistory === true && { readsHistory: true }),
-    ...(share && { assignment: share }),
+    ...(dependencies.followsHistory === true && { readsHistory: true }),
+    ...(assignment && { assignment }),
   };
-  const sink = parts.standIn?.(name, context) ?? (await definition.sink?.(options, context));
-  const sharesResourceWith = (other: ConfiguredSink) =>
-    other.connector === connector && (definition.shared?.(other.options, options) ?? null) !== null;
+  const sink = dependencies.createReplacementSink?.(name, context) ?? (await definition.sink?.(options, context));
+  const sharesResourceWith = (otherSink: ConfiguredSink) =>
+    otherSink.connector === connector && (definition.shared?.(otherSink.options, options) ?? null) !== null;
   const configuredSink =
     sink === undefined ? null : { name, connector, sink, delivery: entry, options, meets: sharesResourceWith };
   const hasSameOptions = oldSink !== undefined && isDeepStrictEqual(oldSink.entry[connector], options);
-  const commandListener = hasSameOptions ? oldSink.listener : ((await definition.commands?.(options, context)) ?? null);
-  return { entry, configured: configuredSink, listener: commandListener };
+  const commandListener = hasSameOptions
+    ? oldSink.commandListener
+    : ((await definition.commands?.(options, context)) ?? null);
+  return { entry, configuredSink, commandListener };
 }
 
 export async function closeNewSinks(builtSinks: BuiltSinksByName, oldSinks: BuiltSinksByName): Promise<void> {
-  for (const [name, { configured, listener }] of builtSinks) {
+  for (const [name, { configuredSink, commandListener }] of builtSinks) {
     const oldSink = oldSinks.get(name);
-    if (oldSink?.configured !== configured) await configured?.sink.close().catch(() => undefined);
-    if (oldSink?.listener !== listener) await listener?.close().catch(() => undefined);
+    if (oldSink?.configuredSink !== configuredSink) await configuredSink?.sink.close().catch(() => undefined);
+    if (oldSink?.commandListener !== commandListener) await commandListener?.close().catch(() => undefined);
   }
 }
 
 export function listConfiguredSinks(builtSinks: BuiltSinksByName): readonly ConfiguredSink[] {
-  return [...builtSinks.values()].flatMap(({ configured }) => configured ?? []);
+  return [...builtSinks.values()].flatMap(({ configuredSink }) => configuredSink ?? []);
 }
 
 export function listTicketSinkNames(builtSinks: BuiltSinksByName): readonly string[] {
@@ -96,7 +98,7 @@ export function listTicketSinkNames(builtSinks: BuiltSinksByName): readonly stri
 }
 
 export function listCommandSources(builtSinks: BuiltSinksByName): readonly CommandSource[] {
-  return [...builtSinks.values()].flatMap(({ listener }) => listener ?? []);
+  return [...builtSinks.values()].flatMap(({ commandListener }) => commandListener ?? []);
 }
 
 export interface CommandListeners extends WorkerService {

@@ -39,7 +39,7 @@ export function buildSource(
     sharing: separate_endpoints ? "separate" : "auto",
     ...(leaving === undefined && { mark: createMonotonicClockReader(clock) }),
     ...(longestWayMs !== undefined && { longestWayMs }),
-    onForeign: (use) => log.warn({ use }, "another program seems to spend the same quota"),
+    onForeign: (quotaUse) => log.warn({ use: quotaUse }, "another program seems to spend the same quota"),
   });
   const sourceClient = createSource({
     ...{ name, config: entry, limiter: requestQuota, clock, metrics, log },

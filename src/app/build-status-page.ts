@@ -61,7 +61,7 @@ export async function buildPagePlots(options: {
   readonly metrics: Pick<Metrics, "deliveries" | "quotaSlots">;
   readonly running: () => {
     readonly status: Pick<Status, "sinks">;
-    readonly works: ReadonlyMap<string, SourceActivity>;
+    readonly activityBySource: ReadonlyMap<string, SourceActivity>;
   };
 }): Promise<Plots | null> {
   const { clock, config, log, metrics, running, store } = options;
@@ -94,8 +94,8 @@ export async function buildPagePlots(options: {
       return counters;
     },
     async refused(note) {
-      for (const [source, work] of running().works) {
-        for (const request of work.requests()) {
+      for (const [source, activity] of running().activityBySource) {
+        for (const request of activity.requests()) {
           if (request.number <= (lastRequestNumberBySource.get(source) ?? 0)) continue;
           lastRequestNumberBySource.set(source, request.number);
           if (request.outcome !== "ok" && request.outcome !== "stopped")

@@ -35,10 +35,10 @@ export interface BuiltSourceSync {
   /** Emits the event `worker-alive`. Starts after all other services. */
   readonly heartbeat: WorkerService;
   /** Watches the values that `service` reads. Starts before `service` and stops after `service`. */
-  readonly sensors: WorkerService;
+  readonly sensorWatch: WorkerService;
   /** Reads the names file. Starts before `service`, so that even the first list of tags has names. */
-  readonly names: WorkerService & Pick<ReturnType<typeof createTagNamesFileWatch>, "notices">;
-  readonly work: SourceActivity;
+  readonly tagNamesWatch: WorkerService & Pick<ReturnType<typeof createTagNamesFileWatch>, "notices">;
+  readonly activity: SourceActivity;
   refreshGauges(): void;
   /** Applies a changed configuration, except for options of the connection. */
   change(entry: SourceConfigEntry, state: StateConfig): Promise<void>;
@@ -61,10 +61,15 @@ export async function buildSourceSync(options: {
   const { name, source } = built;
   let { entry } = built;
   const log = options.log.child({ source: name });
-  let settings = planSettings(name, entry, options.state);
+  let settings = buildPlanSettings(name, entry, options.state);
   const { token } = entry;
   const createEmptyTagClassWarning = (config: SourceConfigEntry) =>
-    createEmptyClassLogger({ source: name, lists: classLists(config), followed: config.inventory.sites ?? null, log });
+    createEmptyClassLogger({
+      source: name,
+      lists: listTagClasses(config),
+      followed: config.inventory.sites ?? null,
+      log,
+    });
   let warnOfEmptyTagClasses = createEmptyTagClassWarning(entry);
   const sourceSync = await openSync({
     ...{ source, store: options.store, config: entry, clock, log, metrics, ticker },
@@ -105,7 +110,7 @@ export async function buildSourceSync(options: {
   const sourceService = sourceSync.service([liveReads, historyPull], liveReads.watchStaleValues);
   const createRequestPlanReport = async () => {
     const { buckets } = source.quota();
-    const readQuotaBucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
+    const readQuotaBucket = buckets.find((quotaBucket) => quotaBucket.name.includes("read")) ?? buckets[0];
     const readRequestsPerMinute = readQuotaBucket?.lastingPerMinute ?? entry.quota.requests_per_minute;
     const { freshness } = liveReads.status();
     const quotaForPlan = { polls: readRequestsPerMinute, shared: buckets.length < 2 };
@@ -145,15 +150,15 @@ export async function buildSourceSync(options: {
   return {
     service: sourceService,
     heartbeat,
-    sensors: sensorWatchService,
-    names: tagNamesFileWatch,
-    work: sourceActivity,
+    sensorWatch: sensorWatchService,
+    tagNamesWatch: tagNamesFileWatch,
+    activity: sourceActivity,
     refreshGauges: () => liveReads.showFreshness(),
     async change(next, state) {
       const previousConfig = entry;
       const { valuesMax } = settings;
       entry = next;
-      settings = planSettings(name, entry, state);
+      settings = buildPlanSettings(name, entry, state);
       const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = entry.quota;
       if (!isDeepStrictEqual(previousConfig.quota, entry.quota)) built.quota.change({ perMinute, polite, reserve });
       if (!isDeepStrictEqual(previousConfig.read, entry.read)) liveReads.change(entry.read);
@@ -169,14 +174,14 @@ export async function buildSourceSync(options: {
   };
 }
 
-function classLists({ read, history }: SourceConfigEntry): TagClassLists {
+function listTagClasses({ read, history }: SourceConfigEntry): TagClassLists {
   const historyClasses = Map.groupBy(history, ({ resolution, total }) =>
     total ? `history ${resolution} totals` : `history ${resolution}`,
   );
   return new Map<string, SourceConfigEntry["read"] | SourceConfigEntry["history"]>([["read", read], ...historyClasses]);
 }
 
-export function planSettings(source: string, entry: SourceConfigEntry, state: StateConfig): PlanSettings {
+export function buildPlanSettings(source: string, entry: SourceConfigEntry, state: StateConfig): PlanSettings {
   const { read, history, quota, time_zone: timeZone } = entry;
   const maxHistoryValues = valuesThatFitBytes(Math.min(entry.max_body_bytes, maxHistoryResponseBytes(state.max_bytes)));
   const { alarms: schedule } = entry.schedules;
@@ -216,8 +221,8 @@ export function buildSensorWatch(
 
   return {
     ...sensorWatchService,
-    read: (...seen) => sensorWatch?.read(...seen),
-    logged: (...seen) => sensorWatch?.logged(...seen),
+    read: (...readingFields) => sensorWatch?.read(...readingFields),
+    logged: (...logFields) => sensorWatch?.logged(...logFields),
     async change(entry) {
       const settings = sensorWatchSettings(entry);
       const previousSensorWatch = sensorWatch;
@@ -232,5 +237,5 @@ export function buildSensorWatch(
 function sensorWatchSettings({ silent_sensors: config, read }: SourceConfigEntry) {
   if (config === false) return null;
   const findTagClass = createClassFinder(read);
-  return { config, classOf: (placed: Parameters<typeof findTagClass>[0]) => findTagClass(placed)?.name };
+  return { config, classOf: (locatedTag: Parameters<typeof findTagClass>[0]) => findTagClass(locatedTag)?.name };
 }

@@ -17,19 +17,24 @@ export interface StatusPageConfig {
 
 export interface StatusPageSettings extends StatusPageConfig {
   readonly credentials: PageCredentials | null;
-  readonly writes: boolean;
-  readonly entries: Config["sinks"];
+  readonly areWritesEnabled: boolean;
+  readonly sinkEntries: Config["sinks"];
   change(config: Config, credentials: PageCredentials | null): void;
 }
 
 export function createStatusPageSettings(config: Config, credentials: PageCredentials | null): StatusPageSettings {
-  const buildSettings = (next: Config, login: PageCredentials | null) => ({
-    ...{ ...toPageConfig(next), credentials: login, writes: next.commands.enabled, entries: next.sinks },
+  const buildSettings = (next: Config, pageCredentials: PageCredentials | null) => ({
+    ...{
+      ...toPageConfig(next),
+      credentials: pageCredentials,
+      areWritesEnabled: next.commands.enabled,
+      sinkEntries: next.sinks,
+    },
   });
   const pageSettings = {
     ...buildSettings(config, credentials),
-    change: (next: Config, login: PageCredentials | null) =>
-      void Object.assign(pageSettings, buildSettings(next, login)),
+    change: (next: Config, pageCredentials: PageCredentials | null) =>
+      void Object.assign(pageSettings, buildSettings(next, pageCredentials)),
   };
   return pageSettings;
 }

@@ -37,7 +37,7 @@ export interface WorkerOptions {
   /** Quota store of another, paused worker that shares its quota with this worker. */
   readonly quotaStore?: QuotaStore;
   readonly transport?: Transport;
-  readonly standIn?: CreateReplacementSink;
+  readonly createReplacementSink?: CreateReplacementSink;
 }
 
 /** Builds, connects, starts and stops the parts of a worker: receivers start before senders, and stop after them. */
@@ -57,7 +57,7 @@ export async function createWorker(options: WorkerOptions) {
 }
 
 async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Clock, log: Log) {
-  const { config, configFile, environment, transport, standIn } = options;
+  const { config, configFile, environment, transport, createReplacementSink } = options;
   const metrics = createMetrics();
   // A simulated worker has no process metrics, because process metrics differ in each run.
   if (options.clock === undefined) addProcessMetrics(metrics);
@@ -70,11 +70,11 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
 
   let reloader: ConfigReloader | undefined;
   const eventPipeline = await buildPipeline({
-    ...{ ...commonContext, config, environment, transport, standIn, startedAtMs },
+    ...{ ...commonContext, config, environment, transport, createReplacementSink, startedAtMs },
     ...{ page: pageSettings, store: openedStore },
     ticker: createCronTicker(clock, clockCheck),
     guards: createFolderWritingGuards(config.state.folder),
-    around: settingsAffectingTagWrites(config),
+    settingsAffectingWrites: settingsAffectingTagWrites(config),
     armWriting: options.armWriting ?? false,
     processStatus: {
       configuration: () => reloader?.state() ?? null,
@@ -100,7 +100,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     },
     log: options.recentLog ?? (() => []),
     configuration() {
-      const liveConfig = reloader?.inForce() ?? config;
+      const liveConfig = reloader?.configInForce() ?? config;
       return {
         file: configFile?.file ?? null,
         config: { ...liveConfig, state: withAbsoluteStatePaths(liveConfig.state) },
@@ -116,30 +116,32 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
       return pageSettings.credentials;
     },
     silencesOf: () => store,
-    endSilence: (...which) => endSilence(store, ...which),
+    endSilence: (...silenceArguments) => endSilence(store, ...silenceArguments),
     actions: buildPageActions({ clock, accept, notReady }),
     readiness: createReadinessCheck({ clock, health: status.health, isRunning: () => runner.isReady(), commitTrouble }),
     refresh: eventPipeline.refreshGauges,
     get stopWrites() {
-      return pageSettings.writes ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null;
+      return pageSettings.areWritesEnabled
+        ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now()))
+        : null;
     },
   });
 
   const workerServices = orderServices(
     [
-      { service: createClockWatchService(clockCheck), share: 0.1 },
+      { service: createClockWatchService(clockCheck), stopTimeShare: 0.1 },
       // Starts first and stops last, so that callers learn that the worker is starting or stopping.
-      { service: controlSocket, share: 0.1 },
-      { service: pageServer, share: 0.1 },
-      { service: { name: "pipeline", start: eventPipeline.start, stop: eventPipeline.stop }, share: 1 },
-      ...(reloader ? [{ service: reloader, share: 0.2 }] : []),
+      { service: controlSocket, stopTimeShare: 0.1 },
+      { service: pageServer, stopTimeShare: 0.1 },
+      { service: { name: "pipeline", start: eventPipeline.start, stop: eventPipeline.stop }, stopTimeShare: 1 },
+      ...(reloader ? [{ service: reloader, stopTimeShare: 0.2 }] : []),
     ],
     { clock, log },
   );
   const runner = createServiceRunner(workerServices, {
     log,
-    started: () => log.info({ version: VERSION, status: pageServer.url() }, "started"),
-    async ended() {
+    onStarted: () => log.info({ version: VERSION, status: pageServer.url() }, "started"),
+    async onEnded() {
       await eventPipeline.close();
       await store.close();
     },

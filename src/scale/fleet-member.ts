@@ -222,29 +222,29 @@ async function buildFleetMember(
       await Promise.all([...pipelines.values()].map((each) => each.refreshGauges()));
     },
     // Stops tag writes of this member at once, and of others within seconds or when the database responds again.
-    stopWrites: pageSettings.writes ? async (by: string) => void (await throwKillSwitch(by)) : null,
+    stopWrites: pageSettings.areWritesEnabled ? async (by: string) => void (await throwKillSwitch(by)) : null,
   });
 
   const orderedServices = orderServices(
     [
-      { service: createClockWatchService(databaseClockCheck), share: 0.1 },
-      { service: controlSocket, share: 0.1 },
-      { service: statusServer, share: 0.1 },
-      { service: killSwitch, share: 0.1 },
-      { service: fleet, share: 0.8 },
+      { service: createClockWatchService(databaseClockCheck), stopTimeShare: 0.1 },
+      { service: controlSocket, stopTimeShare: 0.1 },
+      { service: statusServer, stopTimeShare: 0.1 },
+      { service: killSwitch, stopTimeShare: 0.1 },
+      { service: fleet, stopTimeShare: 0.8 },
       ...(memberConfigFile !== undefined && configFile?.isWatched === true
-        ? [{ service: memberConfigFile.watch, share: 0.1 }]
+        ? [{ service: memberConfigFile.watch, stopTimeShare: 0.1 }]
         : []),
     ],
     { clock, log },
   );
   const run = createServiceRunner(orderedServices, {
     log,
-    started(signal) {
+    onStarted(signal) {
       void time.watch(signal);
       log.info({ version: VERSION, member: name, status: statusServer.url() }, "started");
     },
-    async ended() {
+    async onEnded() {
       writingGuards.close();
       await databases.close();
     },

@@ -84,8 +84,8 @@ export async function runSource(options: {
       config: own,
       transport: reportOutages(httpTransport.send, lease.reached, clock),
       store: createFencedStore(store, lease.fenced),
-      around: settingsAffectingTagWrites(config),
-      approved: config.commands,
+      settingsAffectingWrites: settingsAffectingTagWrites(config),
+      fleetCommandsConfig: config.commands,
       armWriting: false,
       page: createStatusPageSettings(own, null),
       lease: createLeaseContext(lease, options.fleet, time, clock),
@@ -132,7 +132,13 @@ function createLeaseContext(
         `A request was held up for ${Math.round(sendDelayMs)} ms after its slot was taken, and is not sent.`,
       );
   };
-  return { fleet, source, now: time.latestSteadyMs, leaving: onSend, longestWayMs: MAX_SEND_DELAY_MS + MAX_TRANSIT_MS };
+  return {
+    fleet,
+    source,
+    now: time.latestSteadyMs,
+    leaving: onSend,
+    maxRequestTransitMs: MAX_SEND_DELAY_MS + MAX_TRANSIT_MS,
+  };
 }
 
 function reduceConfigToSource(

@@ -43,7 +43,7 @@ function recordingPart(name: string, notes: string[]) {
       const readIntervalMs = next.sources.main?.read[0]?.every;
       notes.push(`${name} prepares ${readIntervalMs}`);
       return {
-        async takeOver() {
+        async apply() {
           await does.takeOver();
           notes.push(`${name} takes ${readIntervalMs} over`);
         },

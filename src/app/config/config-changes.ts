@@ -151,7 +151,7 @@ function findTextOfLongestPath(table: Readonly<Record<string, string>>, path: re
 
 /** Replaces the source's name in an option path: `sources.main.read` → `sources.*.read`. */
 function toOptionPathPattern(path: readonly string[]): string {
-  return path.map((step, index) => (index === 1 && path[0] === "sources" ? "*" : step)).join(".");
+  return path.map((pathStep, index) => (index === 1 && path[0] === "sources" ? "*" : pathStep)).join(".");
 }
 
 interface OptionDifference {
@@ -171,7 +171,9 @@ function findOptionDifferences(path: readonly string[], old: unknown, now: unkno
 
 function findListDifferences(path: readonly string[], old: ListEntries, now: ListEntries): readonly OptionDifference[] {
   const entryNames = [...new Set([...now.keys(), ...old.keys()])];
-  const [oldOrder, newOrder] = [old, now].map((list) => [...list.keys()].filter((key) => old.has(key) && now.has(key)));
+  const [oldOrder, newOrder] = [old, now].map((entries) =>
+    [...entries.keys()].filter((key) => old.has(key) && now.has(key)),
+  );
   // The order of read classes matters, because a tag belongs to the first class that selects the tag.
   const isListReordered = path[0] === "sources" && !isDeepStrictEqual(oldOrder, newOrder);
   return [
@@ -225,8 +227,10 @@ function hideSecretValues(path: readonly string[], value: unknown): unknown {
   if (typeof value === "string") return path[0] === "sinks" ? hideUrlPath(value) : value;
   if (Array.isArray(value)) return value.map((entry) => hideSecretValues([...path, "0"], entry));
   if (!isPlainObject(value)) return value;
-  const definedOptions = Object.entries(value).filter(([, inner]) => inner !== undefined);
-  return Object.fromEntries(definedOptions.map(([key, inner]) => [key, hideSecretValues([...path, key], inner)]));
+  const definedOptions = Object.entries(value).filter(([, optionValue]) => optionValue !== undefined);
+  return Object.fromEntries(
+    definedOptions.map(([key, optionValue]) => [key, hideSecretValues([...path, key], optionValue)]),
+  );
 }
 
 function isSecretRef(value: unknown): boolean {

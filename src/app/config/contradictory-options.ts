@@ -24,9 +24,9 @@ const SENSOR_TAG_LISTS = ["exclude", "may_rest"] as const;
 function findUnknownReadClasses({ sources }: ConfigSections): readonly ConfigContradiction[] {
   return Object.entries(sources).flatMap(([name, { read, silent_sensors: sensors }]) => {
     if (sensors === false) return [];
-    const classes = read.map((each) => each.name);
+    const classes = read.map((readClass) => readClass.name);
     return SENSOR_TAG_LISTS.flatMap((list) =>
-      unknownNames(sensors[list].classes, classes, "There is no class of this name under read.", [
+      findUnknownNames(sensors[list].classes, classes, "There is no class of this name under read.", [
         ...["sources", name, "silent_sensors", list, "classes"],
       ]),
     );
@@ -62,7 +62,7 @@ function findUnknownCommandOrigins({ sources, sinks, commands }: ConfigSections)
     const isKnown = source === undefined ? names.length === 1 : names.includes(source);
     return [
       ...(isKnown ? [] : [{ path: [...path, "source"], message: `Name the source of this tag: ${names.join(", ")}.` }]),
-      ...unknownNames(from, commandOrigins, "There is no sink of this name.", [...path, "from"]),
+      ...findUnknownNames(from, commandOrigins, "There is no sink of this name.", [...path, "from"]),
     ];
   });
 }
@@ -70,7 +70,12 @@ function findUnknownCommandOrigins({ sources, sinks, commands }: ConfigSections)
 function findUnknownFilterSources({ sources, sinks }: ConfigSections): readonly ConfigContradiction[] {
   const sourceNames = Object.keys(sources);
   return Object.entries(sinks).flatMap(([name, { filter }]) =>
-    unknownNames(filter.sources, sourceNames, "There is no source of this name.", ["sinks", name, "filter", "sources"]),
+    findUnknownNames(filter.sources, sourceNames, "There is no source of this name.", [
+      "sinks",
+      name,
+      "filter",
+      "sources",
+    ]),
   );
 }
 
@@ -96,14 +101,16 @@ function findLocalSinksInFleet({ sinks, state }: ConfigSections): readonly Confi
   });
 }
 
-function unknownNames(
-  named: readonly string[] | undefined,
-  known: readonly string[],
-  complaint: string,
+function findUnknownNames(
+  usedNames: readonly string[] | undefined,
+  knownNames: readonly string[],
+  messageStart: string,
   path: readonly (string | number)[],
 ): readonly ConfigContradiction[] {
-  return (named ?? []).flatMap((name, n) =>
-    known.includes(name) ? [] : [{ path: [...path, n], message: `${complaint}${formatWordSuggestion(name, known)}` }],
+  return (usedNames ?? []).flatMap((name, n) =>
+    knownNames.includes(name)
+      ? []
+      : [{ path: [...path, n], message: `${messageStart}${formatWordSuggestion(name, knownNames)}` }],
   );
 }
 
@@ -113,10 +120,10 @@ function findSharedSinkDestinations({ sinks }: ConfigSections): readonly ConfigC
     if (shared === undefined) return [];
     const sinksOfConnector = Object.entries(sinks).filter(([, sink]) => sink.enabled && sink[connector] !== undefined);
     return sinksOfConnector.flatMap(([name, sink], n): readonly ConfigContradiction[] => {
-      for (const [otherName, other] of sinksOfConnector.slice(0, n)) {
-        const sharedTarget = shared(other[connector], sink[connector]);
+      for (const [otherName, otherSink] of sinksOfConnector.slice(0, n)) {
+        const sharedTarget = shared(otherSink[connector], sink[connector]);
         if (sharedTarget === null) continue;
-        if (sharedTarget.allowsDistinctFilters === true && !isDeepStrictEqual(other.filter, sink.filter)) continue;
+        if (sharedTarget.allowsDistinctFilters === true && !isDeepStrictEqual(otherSink.filter, sink.filter)) continue;
         const message = `The sinks ${otherName} and ${name} would ${sharedTarget.consequence}.`;
         return [{ path: ["sinks", name, connector, ...sharedTarget.path], message }];
       }
@@ -129,35 +136,39 @@ type ConfigOptionPath = readonly (string | number)[];
 
 interface FoundSecretReference {
   readonly path: ConfigOptionPath;
-  readonly ref: SecretRef;
+  readonly secretRef: SecretRef;
   readonly source: string | null;
 }
 
 /** Finds options that would send the token of a source to another server. */
 export function findSharedTokens(config: object): readonly ConfigContradiction[] {
-  const tokenOwners = new Map<string, string>();
+  const sourceByTokenIdentity = new Map<string, string>();
   const sortedSecrets = findSecrets(config, []).toSorted((a, b) => Number(isSourceToken(b)) - Number(isSourceToken(a)));
-  return sortedSecrets.flatMap(({ path, ref, source }): readonly ConfigContradiction[] => {
-    const identities = listSecretIdentities(ref);
-    const owningSource = identities.map((identity) => tokenOwners.get(identity)).find((name) => name !== undefined);
-    if (owningSource !== undefined) return [{ path, message: sharedTokenMessage(ref, owningSource, source) }];
-    if (source !== null) for (const identity of identities) tokenOwners.set(identity, source);
+  return sortedSecrets.flatMap(({ path, secretRef, source }): readonly ConfigContradiction[] => {
+    const identities = listSecretIdentities(secretRef);
+    const owningSource = identities
+      .map((identity) => sourceByTokenIdentity.get(identity))
+      .find((name) => name !== undefined);
+    if (owningSource !== undefined) return [{ path, message: sharedTokenMessage(secretRef, owningSource, source) }];
+    if (source !== null) for (const identity of identities) sourceByTokenIdentity.set(identity, source);
     return [];
   });
 }
 
-function sharedTokenMessage(ref: SecretRef, owner: string, other: string | null): string {
+function sharedTokenMessage(ref: SecretRef, owner: string, otherSource: string | null): string {
   const tokenLocation = "file" in ref ? "file" : "variable";
   const conflictText = `This ${tokenLocation} holds the token of the source ${owner}, and only that source may name it`;
-  return other === null
+  return otherSource === null
     ? `${conflictText}: put this secret into a ${tokenLocation} of its own.`
-    : `${conflictText}: give the source ${other} a token in a ${tokenLocation} of its own.`;
+    : `${conflictText}: give the source ${otherSource} a token in a ${tokenLocation} of its own.`;
 }
 
 /** Returns the source of each environment variable that contains a token. */
 export function findTokenVariables(content: unknown): ReadonlyMap<string, string> {
   const sourceTokens = findSecrets(content, []).filter(isSourceToken);
-  return new Map(sourceTokens.flatMap(({ ref, source }) => ("env" in ref ? [[ref.env, source ?? ""]] : [])));
+  return new Map(
+    sourceTokens.flatMap(({ secretRef, source }) => ("env" in secretRef ? [[secretRef.env, source ?? ""]] : [])),
+  );
 }
 
 function isSourceToken({ source }: FoundSecretReference): boolean {
@@ -167,21 +178,21 @@ function isSourceToken({ source }: FoundSecretReference): boolean {
 export function findSecrets(value: unknown, path: ConfigOptionPath): readonly FoundSecretReference[] {
   if (typeof value !== "object" || value === null) return [];
   const ref = parseSecretReference(value);
-  if (ref !== null) return [{ path, ref, source: sourceOfTokenPath(path) }];
+  if (ref !== null) return [{ path, secretRef: ref, source: sourceOfTokenPath(path) }];
   const childOptions = Array.isArray(value) ? value.map((each, n) => [n, each] as const) : Object.entries(value);
   return childOptions.flatMap(([key, each]) => findSecrets(each, [...path, key]));
 }
 
 /** Returns null unless the value is `{file: path}` or `{env: NAME}`. */
 export function parseSecretReference(value: object): SecretRef | null {
-  const [[key, text] = [], ...more] = Object.entries(value);
-  if (more.length > 0 || typeof text !== "string") return null;
+  const [[key, text] = [], ...furtherEntries] = Object.entries(value);
+  if (furtherEntries.length > 0 || typeof text !== "string") return null;
   if (key === "file") return { file: text };
   return key === "env" ? { env: text } : null;
 }
 
-function sourceOfTokenPath([section, name, option, ...more]: ConfigOptionPath): string | null {
-  return section === "sources" && option === "token" && more.length === 0 ? String(name) : null;
+function sourceOfTokenPath([section, name, option, ...furtherPathSteps]: ConfigOptionPath): string | null {
+  return section === "sources" && option === "token" && furtherPathSteps.length === 0 ? String(name) : null;
 }
 
 /** Two references with a common identity mean the same secret, e.g. two links to one file. */

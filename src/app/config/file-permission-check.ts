@@ -38,7 +38,7 @@ function readFileStatsIfPossible(path: string, readStats: typeof statSync = stat
 function listLinksAndFolders(file: string) {
   const linksAndFolders: { readonly path: string; readonly isLink: boolean }[] = [];
   let remainingPath = resolve(file);
-  for (let links = 0; links < MAX_SYMBOLIC_LINKS; links += 1) {
+  for (let followedLinkCount = 0; followedLinkCount < MAX_SYMBOLIC_LINKS; followedLinkCount += 1) {
     const linkPath = findFirstSymbolicLink(remainingPath);
     if (linkPath === null) return [...linksAndFolders, { path: dirname(remainingPath), isLink: false }];
     linksAndFolders.push({ path: dirname(linkPath), isLink: false }, { path: linkPath, isLink: true });

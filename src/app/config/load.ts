@@ -64,7 +64,7 @@ export function parseYaml<T extends z.ZodType>(options: ConfigLoadOptions<T> & {
     const yamlSyntaxProblems = findYamlSyntaxProblems(document, options.text);
     throw new ConfigurationError(yamlSyntaxProblems.map(({ offset, message }) => createProblem(offset, [], message)));
   }
-  const { problems: placeholderProblems, used: usedVariables } = interpolateVariables(document, options.environment);
+  const { problems: placeholderProblems, usedVariables } = interpolateVariables(document, options.environment);
   const yamlProblems = [...findLikelyYamlMistakes(document, options.text), ...placeholderProblems];
   const problems = yamlProblems.map(({ node, path, message }) => createProblem(node.range?.[0] ?? 0, path, message));
   const content = toYamlContent(document, (text, offset) => new ConfigurationError([createProblem(offset, [], text)]));
@@ -84,25 +84,31 @@ export function parseYaml<T extends z.ZodType>(options: ConfigLoadOptions<T> & {
 
   // Report no other problem of an option whose environment variable is not set.
   const unresolvedOptionPaths = new Set(problems.map(({ path }) => path));
-  const addFinding = ({ path, message, atKey = false }: ConfigFinding) => {
-    const configProblem = createProblem(findOptionOffset(document.contents, path, atKey), path, message);
+  const addFinding = ({ path, message, isAboutKey = false }: ConfigFinding) => {
+    const configProblem = createProblem(findOptionOffset(document.contents, path, isAboutKey), path, message);
     if (!unresolvedOptionPaths.has(configProblem.path)) problems.push(configProblem);
   };
-  for (const finding of relevantFindings({ schema, content }, parsedConfig.error?.issues ?? [])) addFinding(finding);
+  for (const finding of selectRelevantFindings({ schema, content }, parsedConfig.error?.issues ?? []))
+    addFinding(finding);
   const reportedPaths = new Set(problems.map(({ path }) => path));
   for (const finding of prototypeKeys) if (!reportedPaths.has(finding.path.map(String).join("."))) addFinding(finding);
   throw new ConfigurationError(problems.toSorted((a, b) => a.line - b.line || a.column - b.column));
 }
 
 /** If the entries of a section lack names, reports no other problems of the section. */
-function relevantFindings(written: CheckedConfig, issues: readonly z.core.$ZodIssue[]): readonly ConfigFinding[] {
-  const configSections = typeof written.content === "object" ? Object.entries(written.content ?? {}) : [];
+function selectRelevantFindings(
+  checkedConfig: CheckedConfig,
+  issues: readonly z.core.$ZodIssue[],
+): readonly ConfigFinding[] {
+  const configSections = typeof checkedConfig.content === "object" ? Object.entries(checkedConfig.content ?? {}) : [];
   const missingNameFindings = configSections.flatMap(([section, entries]): readonly ConfigFinding[] => {
-    const message = adviceForMissingEntryName(entries, allowedKeys(written.schema, [section, "main"]), section);
-    return message === null ? [] : [{ path: [section], atKey: true, message }];
+    const message = adviceForMissingEntryName(entries, allowedKeys(checkedConfig.schema, [section, "main"]), section);
+    return message === null ? [] : [{ path: [section], isAboutKey: true, message }];
   });
-  const otherSchemaIssues = issues.filter(({ path }) => !missingNameFindings.some((each) => each.path[0] === path[0]));
-  return [...missingNameFindings, ...describeZodIssues(written, otherSchemaIssues)];
+  const otherSchemaIssues = issues.filter(
+    ({ path }) => !missingNameFindings.some((finding) => finding.path[0] === path[0]),
+  );
+  return [...missingNameFindings, ...describeZodIssues(checkedConfig, otherSchemaIssues)];
 }
 
 const PROTOTYPE_KEY = "__proto__";
@@ -114,11 +120,13 @@ function findPrototypeKeys(content: unknown, path: readonly PropertyKey[] = []):
   return Object.entries(content).flatMap(([key, value]) => {
     const keyPath = [...path, key];
     if (key !== PROTOTYPE_KEY) return findPrototypeKeys(value, keyPath);
-    return [{ path: keyPath, atKey: true, message: `Nothing can be called ${PROTOTYPE_KEY}: give it another name.` }];
+    return [
+      { path: keyPath, isAboutKey: true, message: `Nothing can be called ${PROTOTYPE_KEY}: give it another name.` },
+    ];
   });
 }
 
-function toYamlContent(document: Document, failure: (message: string, offset: number) => Error): unknown {
+function toYamlContent(document: Document, createError: (message: string, offset: number) => Error): unknown {
   let content: unknown;
   try {
     content = document.toJS({ maxAliasCount: MAX_YAML_ALIASES });
@@ -129,9 +137,9 @@ function toYamlContent(document: Document, failure: (message: string, offset: nu
     const yamlAliasName = /Unresolved alias.*: (.*)$/.exec(message)?.[1];
     if (name === "ReferenceError" && yamlAliasName !== undefined) {
       const message = `A text that begins with * needs quotes: write "*${yamlAliasName}"; an alias needs its anchor, &${yamlAliasName}, above it.`;
-      throw failure(message, findYamlAliasOffset(document, yamlAliasName));
+      throw createError(message, findYamlAliasOffset(document, yamlAliasName));
     }
-    throw failure("The file refers to itself by aliases so often that it cannot be used. Write it out.", 0);
+    throw createError("The file refers to itself by aliases so often that it cannot be used. Write it out.", 0);
   }
   return content ?? null;
 }

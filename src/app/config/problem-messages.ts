@@ -6,7 +6,7 @@ import { adviceForUnknownKey, suggestOptionValue } from "./suggested-fixes.ts";
 export interface ConfigFinding {
   readonly path: readonly PropertyKey[];
   readonly message: string;
-  readonly atKey?: boolean;
+  readonly isAboutKey?: boolean;
 }
 
 type ZodIssue = z.core.$ZodIssue;
@@ -15,48 +15,49 @@ export interface CheckedConfig {
   readonly schema: z.core.$ZodType;
   readonly content: unknown;
   /** True while a suggested value is checked; that check makes no further suggestions. */
-  readonly isTrial?: boolean;
+  readonly isSuggestionCheck?: boolean;
 }
 
 /** Converts zod issues into messages. For a union, describes only the closest alternative. */
 export function describeZodIssues(
-  written: CheckedConfig,
+  checkedConfig: CheckedConfig,
   issues: readonly ZodIssue[],
-  prefix: readonly PropertyKey[] = [],
+  pathPrefix: readonly PropertyKey[] = [],
 ): ConfigFinding[] {
-  return issues.flatMap((issue) => describeZodIssue(written, issue, [...prefix, ...issue.path]));
+  return issues.flatMap((issue) => describeZodIssue(checkedConfig, issue, [...pathPrefix, ...issue.path]));
 }
 
 function describeZodIssue(
-  written: CheckedConfig,
+  checkedConfig: CheckedConfig,
   issue: ZodIssue,
   path: readonly PropertyKey[],
 ): readonly ConfigFinding[] {
-  const valueAtPath = getValueAtPath(written.content, path);
+  const valueAtPath = getValueAtPath(checkedConfig.content, path);
   const suggestedFix =
-    mayIssueNeedSuggestion(issue, valueAtPath) && written.isTrial !== true
+    mayIssueNeedSuggestion(issue, valueAtPath) && checkedConfig.isSuggestionCheck !== true
       ? suggestOptionValue({
           key: String(path.at(-1)),
           value: valueAtPath,
           acceptsText: doesOptionAcceptText(issue),
-          complaintWith: (other) => findProblemWithValue(written, path, other),
+          findProblemWith: (otherValue) => findProblemWithValue(checkedConfig, path, otherValue),
         })
       : null;
   if (suggestedFix !== null) return [{ path, message: suggestedFix }];
   switch (issue.code) {
     case "unrecognized_keys":
       return issue.keys.map((key) => {
-        const unknownKeyAdvice = written.isTrial === true ? "" : adviceForUnknownKey(written.schema, path, key);
-        return { path: [...path, key], atKey: true, message: `This key is not known here.${unknownKeyAdvice}` };
+        const unknownKeyAdvice =
+          checkedConfig.isSuggestionCheck === true ? "" : adviceForUnknownKey(checkedConfig.schema, path, key);
+        return { path: [...path, key], isAboutKey: true, message: `This key is not known here.${unknownKeyAdvice}` };
       });
     case "invalid_key":
-      return [{ path, atKey: true, message: issue.issues[0]?.message ?? "This name cannot be used." }];
+      return [{ path, isAboutKey: true, message: issue.issues[0]?.message ?? "This name cannot be used." }];
     case "invalid_union":
-      return describeUnionIssue(written, issue, path, valueAtPath);
+      return describeUnionIssue(checkedConfig, issue, path, valueAtPath);
     case "invalid_value":
       return [{ path, message: allowedChoicesMessage(issue.values.map(String), valueAtPath) }];
     case "invalid_type":
-      return [{ path, message: typeErrorText(written, issue.expected, path, valueAtPath) }];
+      return [{ path, message: typeErrorText(checkedConfig, issue.expected, path, valueAtPath) }];
     case "too_small":
     case "too_big":
       return [{ path, message: findCustomIssueMessage(issue) ?? outOfRangeMessage(issue, valueAtPath) }];
@@ -74,11 +75,13 @@ function doesOptionAcceptText(issue: ZodIssue): boolean {
   if (issue.code === "invalid_type") return issue.expected === "string";
   if (issue.code === "invalid_value") return issue.values.some((value) => typeof value === "string");
   if (issue.code !== "invalid_union") return false;
-  return issue.errors.some((branch) => branch.some((each) => each.path.length === 0 && doesOptionAcceptText(each)));
+  return issue.errors.some((branch) =>
+    branch.some((branchIssue) => branchIssue.path.length === 0 && doesOptionAcceptText(branchIssue)),
+  );
 }
 
 function describeUnionIssue(
-  written: CheckedConfig,
+  checkedConfig: CheckedConfig,
   issue: z.core.$ZodIssueInvalidUnion,
   path: readonly PropertyKey[],
   value: unknown,
@@ -90,44 +93,52 @@ function describeUnionIssue(
     .toSorted((a, b) => a.distance - b.distance);
   const closestBranch = rankedUnionBranches[0];
   const issueMessage = findCustomIssueMessage(issue);
-  if (closestBranch === undefined || (issueMessage !== undefined && closestBranch.distance >= UNLIKELY_DISTANCE)) {
+  if (
+    closestBranch === undefined ||
+    (issueMessage !== undefined && closestBranch.distance >= UNLIKELY_BRANCH_DISTANCE)
+  ) {
     return [{ path, message: issueMessage ?? addFullStop(issue.message) }];
   }
-  return describeZodIssues(written, closestBranch.issues, path);
+  return describeZodIssues(checkedConfig, closestBranch.issues, path);
 }
 
-const UNLIKELY_DISTANCE = 5;
+const UNLIKELY_BRANCH_DISTANCE = 5;
 
 function distanceFromSchema(issues: readonly ZodIssue[]): number {
   let totalDistance = 0;
   for (const issue of issues) {
-    if (issue.code === "unrecognized_keys") totalDistance += UNLIKELY_DISTANCE * issue.keys.length;
+    if (issue.code === "unrecognized_keys") totalDistance += UNLIKELY_BRANCH_DISTANCE * issue.keys.length;
     else if (issue.code === "invalid_type" && issue.path.length === 0) totalDistance += 100;
     else totalDistance += issue.code === "invalid_value" ? 2 : 1;
   }
   return totalDistance;
 }
 
-function typeErrorText(written: CheckedConfig, expected: string, path: readonly PropertyKey[], value: unknown): string {
+function typeErrorText(
+  checkedConfig: CheckedConfig,
+  expected: string,
+  path: readonly PropertyKey[],
+  value: unknown,
+): string {
   if (value === undefined || value === null) {
-    const optionDescription = findOptionDescription(written.schema, path);
+    const optionDescription = findOptionDescription(checkedConfig.schema, path);
     if (
       expected === "object" &&
       value === null &&
-      written.isTrial !== true &&
-      findProblemWithValue(written, path, {}) === null
+      checkedConfig.isSuggestionCheck !== true &&
+      findProblemWithValue(checkedConfig, path, {}) === null
     ) {
       return "Write {} here where nothing is to be chosen, or its options below it.";
     }
     return `This is needed and missing${optionDescription === undefined ? "." : `: ${addFullStop(lowerFirstLetter(optionDescription))}`}`;
   }
   if ((expected === "number" || expected === "int") && typeof value === "number") return "Write a whole number.";
-  if (expected === "object" && written.isTrial !== true) {
-    const missingSectionAdvice = adviceForSection(written, path, value);
+  if (expected === "object" && checkedConfig.isSuggestionCheck !== true) {
+    const missingSectionAdvice = adviceForSection(checkedConfig, path, value);
     if (missingSectionAdvice !== null) return missingSectionAdvice;
   }
-  if (expected === "array" && typeof value === "object" && written.isTrial !== true) {
-    return findProblemWithValue(written, path, [value]) === null
+  if (expected === "array" && typeof value === "object" && checkedConfig.isSuggestionCheck !== true) {
+    return findProblemWithValue(checkedConfig, path, [value]) === null
       ? "Write a list: put a dash in front of the first key, and indent the others below it."
       : "Write a list: each entry begins with a dash, and has its name as `name`.";
   }
@@ -139,33 +150,42 @@ function typeErrorText(written: CheckedConfig, expected: string, path: readonly 
   return `Write ${expectedTypeText} here${shouldDropQuotes ? ", without quotes" : ""}, not ${valueTypeText(value)}.`;
 }
 
-function adviceForSection(written: CheckedConfig, path: readonly PropertyKey[], value: unknown): string | null {
+function adviceForSection(checkedConfig: CheckedConfig, path: readonly PropertyKey[], value: unknown): string | null {
   if (typeof value === "string" && /^[\w-]+:(?!\/\/)\S/.test(value)) {
     return `Put a space behind the colon of \`${value.slice(0, value.indexOf(":"))}\`.`;
   }
-  const sectionKeys = allowedKeys(written.schema, path);
+  const sectionKeys = allowedKeys(checkedConfig.schema, path);
   if (sectionKeys.length === 0 || path.length === 0) return null;
-  const validKeys = sectionKeys.filter((key) => findProblemWithValue(written, path, { [key]: value }) === null);
+  const validKeys = sectionKeys.filter((key) => findProblemWithValue(checkedConfig, path, { [key]: value }) === null);
   if (validKeys.length === 1) return `Write it as a section: { ${validKeys[0]}: … }.`;
   const knownKeysText = sectionKeys.length > 15 ? "" : ` Known are: ${sectionKeys.join(", ")}.`;
   return `Write a section with keys of its own here, not ${valueTypeText(value)}.${knownKeysText}`;
 }
 
 /** Checks another value of an option. Returns null if the value is valid. */
-function findProblemWithValue(written: CheckedConfig, path: readonly PropertyKey[], value: unknown): string | null {
-  const content = replaceValueAtPath(written.content, path, value);
-  const issues = z.safeParse(written.schema, content).error?.issues ?? [];
-  const findingAtPath = describeZodIssues({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
-    path.every((step, depth) => finding.path[depth] === step),
-  );
+function findProblemWithValue(
+  checkedConfig: CheckedConfig,
+  path: readonly PropertyKey[],
+  value: unknown,
+): string | null {
+  const content = replaceValueAtPath(checkedConfig.content, path, value);
+  const issues = z.safeParse(checkedConfig.schema, content).error?.issues ?? [];
+  const findingAtPath = describeZodIssues(
+    { schema: checkedConfig.schema, content, isSuggestionCheck: true },
+    issues,
+  ).find((finding) => path.every((step, depth) => finding.path[depth] === step));
   return findingAtPath?.message ?? null;
 }
 
-function replaceValueAtPath(content: unknown, [step, ...rest]: readonly PropertyKey[], value: unknown): unknown {
+function replaceValueAtPath(
+  content: unknown,
+  [step, ...remainingSteps]: readonly PropertyKey[],
+  value: unknown,
+): unknown {
   if (step === undefined) return value;
   if (typeof content !== "object" || content === null) return content;
   const changedContent = (Array.isArray(content) ? [...content] : { ...content }) as Record<PropertyKey, unknown>;
-  changedContent[step] = replaceValueAtPath(changedContent[step], rest, value);
+  changedContent[step] = replaceValueAtPath(changedContent[step], remainingSteps, value);
   return changedContent;
 }
 
@@ -213,10 +233,12 @@ function allowedChoicesMessage(choices: readonly string[], value: unknown): stri
   // YAML reads unquoted digits as a number.
   const quoteDigits = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
   const quotedChoices = choices.map(quoteDigits);
-  const list = quotedChoices.length === 1 ? quotedChoices[0] : `one of ${quotedChoices.join(", ")}`;
-  if (typeof value !== "string") return `Write ${list}.`;
+  const allowedChoicesText = quotedChoices.length === 1 ? quotedChoices[0] : `one of ${quotedChoices.join(", ")}`;
+  if (typeof value !== "string") return `Write ${allowedChoicesText}.`;
   const closestChoice = closestWord(value, choices);
-  return closestChoice === undefined ? `Write ${list}.` : `Write ${list}. Did you mean ${quoteDigits(closestChoice)}?`;
+  return closestChoice === undefined
+    ? `Write ${allowedChoicesText}.`
+    : `Write ${allowedChoicesText}. Did you mean ${quoteDigits(closestChoice)}?`;
 }
 
 function addFullStop(text: string): string {

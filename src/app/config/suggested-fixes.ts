@@ -25,9 +25,11 @@ function findNearbySection(
   schema: AnyZodSchema,
   path: readonly PropertyKey[],
   key: string,
-  keysHere: readonly string[],
+  allowedKeysAtPath: readonly string[],
 ): string | null {
-  const childSectionName = keysHere.find((each) => allowedKeys(schema, [...path, each]).includes(key));
+  const childSectionName = allowedKeysAtPath.find((keyAtPath) =>
+    allowedKeys(schema, [...path, keyAtPath]).includes(key),
+  );
   if (childSectionName !== undefined) return `under \`${childSectionName}\``;
   for (const levelsUp of [1, 2]) {
     if (path.length < levelsUp) return null;
@@ -70,27 +72,31 @@ export interface InvalidOptionValue {
   readonly key: string;
   readonly value: unknown;
   readonly acceptsText: boolean;
-  readonly complaintWith: (value: unknown) => string | null;
+  readonly findProblemWith: (value: unknown) => string | null;
 }
 
-export function suggestOptionValue(invalid: InvalidOptionValue): string | null {
-  const { value } = invalid;
+export function suggestOptionValue(invalidOption: InvalidOptionValue): string | null {
+  const { value } = invalidOption;
   if (typeof value === "string") {
     return (
-      suggestFirstValidValue(invalid, possibleValuesOfText(value, invalid.key)) ??
-      suggestOmittingOption(invalid, value) ??
-      suggestList(invalid, value)
+      suggestFirstValidValue(invalidOption, possibleValuesOfText(value, invalidOption.key)) ??
+      suggestOmittingOption(invalidOption, value) ??
+      suggestList(invalidOption, value)
     );
   }
-  if (typeof value === "number" || typeof value === "boolean") return suggestFixForNumber(invalid, value);
-  if (!Array.isArray(value) || value.length !== 1 || !isOptionValueValid(invalid, value[0])) return null;
+  if (typeof value === "number" || typeof value === "boolean") return suggestFixForNumber(invalidOption, value);
+  if (!Array.isArray(value) || value.length !== 1 || !isOptionValueValid(invalidOption, value[0])) return null;
   return `Write ${formatYamlValue(value[0])}, which is one, not a list.`;
 }
 
-function suggestFixForNumber(invalid: InvalidOptionValue, value: number | boolean): string | null {
-  if (value === true && isOptionValueValid(invalid, undefined)) return "Leave this key out: it is on without it.";
-  const booleanAdvice = value === 1 || value === 0 ? suggestFirstValidValue(invalid, [value === 1]) : null;
-  return booleanAdvice ?? suggestList(invalid, value) ?? (invalid.acceptsText ? suggestAsText(invalid, value) : null);
+function suggestFixForNumber(invalidOption: InvalidOptionValue, value: number | boolean): string | null {
+  if (value === true && isOptionValueValid(invalidOption, undefined)) return "Leave this key out: it is on without it.";
+  const booleanAdvice = value === 1 || value === 0 ? suggestFirstValidValue(invalidOption, [value === 1]) : null;
+  return (
+    booleanAdvice ??
+    suggestList(invalidOption, value) ??
+    (invalidOption.acceptsText ? suggestAsText(invalidOption, value) : null)
+  );
 }
 
 /** Lists values that a text may mean: true or false as in YAML 1.1, or a number in another spelling. */
@@ -113,32 +119,32 @@ function parseTextInKeyUnit(key: string, text: string): readonly number[] {
   return byteCount === null ? [] : [Math.round(byteCount / 1024 ** 2)];
 }
 
-function suggestFirstValidValue(invalid: InvalidOptionValue, candidates: readonly unknown[]): string | null {
-  const firstValidValue = candidates.find((candidate) => isOptionValueValid(invalid, candidate));
+function suggestFirstValidValue(invalidOption: InvalidOptionValue, candidates: readonly unknown[]): string | null {
+  const firstValidValue = candidates.find((candidate) => isOptionValueValid(invalidOption, candidate));
   return firstValidValue === undefined ? null : `Write ${formatYamlValue(firstValidValue)}.`;
 }
 
 /** For a list option with the value `all`, suggests to omit the option. */
-function suggestOmittingOption(invalid: InvalidOptionValue, text: string): string | null {
+function suggestOmittingOption(invalidOption: InvalidOptionValue, text: string): string | null {
   if (!/^(all|any|\*)$/i.test(text)) return null;
-  return isOptionValueValid(invalid, undefined) ? "Leave this key out for all of them." : null;
+  return isOptionValueValid(invalidOption, undefined) ? "Leave this key out for all of them." : null;
 }
 
 const DURATION_UNITS = ["s", "m", "h", "d"];
 
 /** For a number or a boolean where a text is required, suggests quotes or a duration. */
-function suggestAsText(invalid: InvalidOptionValue, value: number | boolean): string | null {
+function suggestAsText(invalidOption: InvalidOptionValue, value: number | boolean): string | null {
   const valueText = String(value);
-  const problemWithText = invalid.complaintWith(valueText);
+  const problemWithText = invalidOption.findProblemWith(valueText);
   if (problemWithText === null) return `Put this into quotes: "${valueText}".`;
-  const validDurationUnits = DURATION_UNITS.filter((unit) => isOptionValueValid(invalid, valueText + unit));
+  const validDurationUnits = DURATION_UNITS.filter((unit) => isOptionValueValid(invalidOption, valueText + unit));
   const [firstUnit] = validDurationUnits;
   if (firstUnit === undefined) return problemWithText;
   const durationUnitsText = new Intl.ListFormat("en-GB", { type: "disjunction" }).format(validDurationUnits);
   return `Write ${valueText}${firstUnit}: a duration needs its unit, here ${durationUnitsText}.`;
 }
 
-function suggestList(invalid: InvalidOptionValue, value: string | number | boolean): string | null {
+function suggestList(invalidOption: InvalidOptionValue, value: string | number | boolean): string | null {
   const listItems: readonly unknown[] =
     typeof value === "string"
       ? value
@@ -149,12 +155,12 @@ function suggestList(invalid: InvalidOptionValue, value: string | number | boole
   if (listItems.includes("")) return null;
   const numericListItems = listItems.map((word) => (/^-?\d+$/.test(String(word)) ? Number(word) : word));
   const candidateListValues: (readonly unknown[])[] = [listItems, numericListItems, listItems.map(String)];
-  const firstValidList = candidateListValues.find((list) => isOptionValueValid(invalid, list));
+  const firstValidList = candidateListValues.find((list) => isOptionValueValid(invalidOption, list));
   return firstValidList === undefined ? null : `Write a list: ${formatYamlValue(firstValidList)}.`;
 }
 
-function isOptionValueValid({ complaintWith }: InvalidOptionValue, value: unknown): boolean {
-  return complaintWith(value) === null;
+function isOptionValueValid({ findProblemWith }: InvalidOptionValue, value: unknown): boolean {
+  return findProblemWith(value) === null;
 }
 
 /** Words that need quotes, because a YAML version reads them as another type. */

@@ -25,7 +25,7 @@ export interface YamlNodeProblem {
 
 export interface VariableInterpolation {
   readonly problems: readonly YamlNodeProblem[];
-  readonly used: readonly (Pick<YamlNodeProblem, "node" | "path"> & { readonly name: string })[];
+  readonly usedVariables: readonly (Pick<YamlNodeProblem, "node" | "path"> & { readonly name: string })[];
 }
 
 /** Matches `$${`, a placeholder `${NAME}`, or the beginning of an invalid placeholder. */
@@ -37,7 +37,7 @@ const VARIABLE_PLACEHOLDER_PATTERN = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-
  */
 export function interpolateVariables(document: Document, environment: ProcessEnv): VariableInterpolation {
   const yamlProblems: YamlNodeProblem[] = [];
-  const usedVariables: VariableInterpolation["used"][number][] = [];
+  const usedVariables: VariableInterpolation["usedVariables"][number][] = [];
   visit(document, {
     Scalar(key, node, ancestors) {
       if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
@@ -46,7 +46,7 @@ export function interpolateVariables(document: Document, environment: ProcessEnv
         yamlProblems.push({ node, path: optionPathOfNode(ancestors, node), message });
         return "";
       };
-      const replacePlaceholder = (placeholder: string, name?: string, operator?: string, operand = "") => {
+      const replacePlaceholder = (placeholder: string, name?: string, operator?: string, defaultOrAdvice = "") => {
         if (placeholder === "$${") return "${";
         if (name === undefined) {
           return addYamlProblem(`Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`);
@@ -54,15 +54,16 @@ export function interpolateVariables(document: Document, environment: ProcessEnv
         usedVariables.push({ node, path: optionPathOfNode(ancestors, node), name });
         const value = environment[name];
         if (value !== undefined && value !== "") return value;
-        if (operator === "-") return operand;
-        const variableAdvice = operator === "?" && operand !== "" ? operand : `Set it, or write \${${name}:-default}.`;
+        if (operator === "-") return defaultOrAdvice;
+        const variableAdvice =
+          operator === "?" && defaultOrAdvice !== "" ? defaultOrAdvice : `Set it, or write \${${name}:-default}.`;
         return addYamlProblem(`The environment variable ${name} is not set. ${variableAdvice}`);
       };
       const interpolatedText = node.value.replace(VARIABLE_PLACEHOLDER_PATTERN, replacePlaceholder);
       node.value = node.type === "PLAIN" ? parsePlainYamlScalar(interpolatedText) : interpolatedText;
     },
   });
-  return { problems: yamlProblems, used: usedVariables };
+  return { problems: yamlProblems, usedVariables };
 }
 
 /** Parses text as a YAML number, boolean or string; never as a list or a section. */
@@ -112,7 +113,7 @@ function likelyYamlMistakeMessage(text: string, isPlain: boolean): string | null
 }
 
 /** Offset of an option in the YAML text; for a missing option, offset of the nearest parent. */
-export function findOptionOffset(root: Node | null, path: readonly PropertyKey[], wantKey: boolean): number {
+export function findOptionOffset(root: Node | null, path: readonly PropertyKey[], shouldLocateKey: boolean): number {
   let node: Node | null = root;
   let offset = yamlNodeStart(root) ?? 0;
   for (const [depth, step] of path.entries()) {
@@ -121,9 +122,10 @@ export function findOptionOffset(root: Node | null, path: readonly PropertyKey[]
         (item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(step),
       );
       if (entry === undefined) return offset;
-      const useKey = (depth === path.length - 1 && wantKey) || !isNode(entry.value) || isEmptyYamlScalar(entry.value);
+      const shouldUseKey =
+        (depth === path.length - 1 && shouldLocateKey) || !isNode(entry.value) || isEmptyYamlScalar(entry.value);
       // For a section, use the offset of its key, not of its first entry.
-      const locatedYamlNode = useKey || isMap(entry.value) ? entry.key : entry.value;
+      const locatedYamlNode = shouldUseKey || isMap(entry.value) ? entry.key : entry.value;
       offset = yamlNodeStart(locatedYamlNode) ?? offset;
       node = isNode(entry.value) ? entry.value : null;
     } else if (isNode(node) && !isAlias(node) && "items" in node && typeof step === "number") {
@@ -177,13 +179,19 @@ export function findYamlSyntaxProblems(document: Document.Parsed, text: string) 
 function toYamlSyntaxProblem(document: Document.Parsed, text: string, error: YAMLParseError) {
   const offset = error.pos[0];
   const isMissingQuote = /Missing closing/.test(error.message);
-  const openAt = findUnclosedTextStart(document, offset, isMissingQuote);
-  if (isMissingQuote && openAt !== null) {
-    return { offset: openAt, message: `This ${text[openAt]} is not closed: write another one at the end of the text.` };
+  const unclosedStartOffset = findUnclosedTextStart(document, offset, isMissingQuote);
+  if (isMissingQuote && unclosedStartOffset !== null) {
+    return {
+      offset: unclosedStartOffset,
+      message: `This ${text[unclosedStartOffset]} is not closed: write another one at the end of the text.`,
+    };
   }
-  if (/must be sufficiently indented and end with/.test(error.message) && openAt !== null) {
-    const end = text[openAt] === "[" ? "]" : "}";
-    return { offset: openAt, message: `This ${text[openAt]} is not closed: write ${end} at its end.` };
+  if (/must be sufficiently indented and end with/.test(error.message) && unclosedStartOffset !== null) {
+    const closingBracket = text[unclosedStartOffset] === "[" ? "]" : "}";
+    return {
+      offset: unclosedStartOffset,
+      message: `This ${text[unclosedStartOffset]} is not closed: write ${closingBracket} at its end.`,
+    };
   }
   return { offset, message: yamlSyntaxMessage(error, text) };
 }

@@ -29,7 +29,7 @@ export interface ReconfigurableWorkerPart {
 }
 
 export interface PreparedConfigChange {
-  takeOver(): Promise<void> | void;
+  apply(): Promise<void> | void;
   discard?(): Promise<void>;
 }
 
@@ -58,7 +58,7 @@ export function createReloader(
   const stopController = new AbortController();
   let configInForce = options.config;
   let lastReport: ReloadReport | null = null;
-  let pending: readonly ConfigChange[] = [];
+  let pendingChanges: readonly ConfigChange[] = [];
   let fileProblems: readonly string[] | null = null;
   let partFailures: readonly string[] = [];
   const pendingEventCommits = new Set<Promise<unknown>>();
@@ -80,44 +80,50 @@ export function createReloader(
     }
     const changesNow = allConfigChanges.filter(({ effect }) => effect === "alone");
     const changesAfterRestart = allConfigChanges.filter(({ effect }) => effect === "restart");
-    return { next: nextConfig, ready: preparedChanges, discard, changes: changesNow, waiting: changesAfterRestart };
+    return { next: nextConfig, preparedParts: preparedChanges, discard, changes: changesNow, changesAfterRestart };
   }
 
   async function reloadNow(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
     const reloadReport = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], refused: null, failures: [] };
-    if (stopController.signal.aborted) return { ...reloadReport, pending, refused: ["The worker is stopping."] };
+    if (stopController.signal.aborted)
+      return { ...reloadReport, pending: pendingChanges, refused: ["The worker is stopping."] };
     let prepared: Awaited<ReturnType<typeof prepareReload>>;
     try {
       prepared = await prepareReload();
     } catch (error) {
-      const refusedReloadReport = { ...reloadReport, pending, refused: formatConfigProblems(error) };
+      const refusedReloadReport = { ...reloadReport, pending: pendingChanges, refused: formatConfigProblems(error) };
       if (!isDryRun) recordRefusedReload(refusedReloadReport);
       return refusedReloadReport;
     }
-    const { changes, waiting } = prepared;
+    const { changes, changesAfterRestart } = prepared;
     if (isDryRun) {
       await prepared.discard();
-      return { ...reloadReport, changes, pending: waiting };
+      return { ...reloadReport, changes, pending: changesAfterRestart };
     }
 
     const failedPartMessages: string[] = [];
-    for (const part of prepared.ready) {
+    for (const part of prepared.preparedParts) {
       try {
-        await part.takeOver();
+        await part.apply();
       } catch (error) {
         log.error({ part: part.name, err: error }, "a part could not take the new configuration over");
         failedPartMessages.push(`${part.name}: ${maskCredentials(errorText(error))}`);
       }
     }
-    const hasNewConfigChanges = changes.length > 0 || !isDeepStrictEqual(waiting, pending);
-    const appliedReloadReport = { ...reloadReport, changes, pending: waiting, failures: failedPartMessages };
+    const hasNewConfigChanges = changes.length > 0 || !isDeepStrictEqual(changesAfterRestart, pendingChanges);
+    const appliedReloadReport = {
+      ...reloadReport,
+      changes,
+      pending: changesAfterRestart,
+      failures: failedPartMessages,
+    };
     if (fileProblems !== null) log.info({ file }, "the configuration file is right again");
     fileProblems = null;
     metrics.configRefused.set(0);
     configInForce = prepared.next;
-    pending = waiting;
+    pendingChanges = changesAfterRestart;
     partFailures = failedPartMessages.length > 0 || changes.length > 0 ? failedPartMessages : partFailures;
-    metrics.configPending.set(pending.length);
+    metrics.configPending.set(pendingChanges.length);
     metrics.reloads.inc({ outcome: changes.length > 0 ? "changed" : "unchanged" });
     if (hasNewConfigChanges || by !== "file") lastReport = appliedReloadReport;
     if (hasNewConfigChanges) await recordConfigChange(appliedReloadReport);
@@ -189,19 +195,21 @@ export function createReloader(
       await reloaderStart.promise;
       return runOneReloadAtATime(() => reloadNow(by, isDryRun));
     },
-    state: (): ConfigurationState => ({ file, last: lastReport, pending, refused: fileProblems }),
+    state: (): ConfigurationState => ({ file, last: lastReport, pending: pendingChanges, refused: fileProblems }),
     /** Returns the last accepted configuration, with the old values of options that wait for a restart. */
-    inForce: () => configInForce,
+    configInForce: () => configInForce,
     notices(): readonly string[] {
-      const changeCount = pending.length === 1 ? "A change" : `${pending.length} changes`;
-      const restartWaitText = `wait${pending.length === 1 ? "s" : ""} for a restart`;
-      const optionPaths = pending.map(({ path }) => path).join(", ");
+      const changeCount = pendingChanges.length === 1 ? "A change" : `${pendingChanges.length} changes`;
+      const restartWaitText = `wait${pendingChanges.length === 1 ? "s" : ""} for a restart`;
+      const optionPaths = pendingChanges.map(({ path }) => path).join(", ");
       return [
         ...(fileProblems === null ? [] : [invalidConfigNotice(file, fileProblems)]),
         ...partFailures.map(
           (failure) => `A part of the new configuration is not in force, and a restart puts it there. ${failure}`,
         ),
-        ...(pending.length === 0 ? [] : [`${changeCount} of the configuration ${restartWaitText}: ${optionPaths}.`]),
+        ...(pendingChanges.length === 0
+          ? []
+          : [`${changeCount} of the configuration ${restartWaitText}: ${optionPaths}.`]),
       ];
     },
   };

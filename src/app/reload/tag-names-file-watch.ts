@@ -58,8 +58,15 @@ export function createTagNamesFileWatch(options: {
       if (!signal.aborted) log.error({ file, err: error }, "the names file could not be read");
     });
     if (file === undefined) return;
-    const load = () => loadNames(signal);
-    fileWatch = watchFile({ name: `names file of ${source}`, file, clock, log, onStable: load, onMissing: load });
+    const reloadNames = () => loadNames(signal);
+    fileWatch = watchFile({
+      name: `names file of ${source}`,
+      file,
+      clock,
+      log,
+      onStable: reloadNames,
+      onMissing: reloadNames,
+    });
     void fileWatch.start(signal);
   }
 
@@ -87,9 +94,10 @@ export function createTagNamesFileWatch(options: {
       if (runSignal !== null) startWatching(runSignal);
     },
     notices() {
-      const [firstProblem, ...others] = reportedFindings.problems;
+      const [firstProblem, ...furtherProblems] = reportedFindings.problems;
       if (firstProblem === undefined) return [];
-      const unlistedProblemsText = others.length === 0 ? "" : ` ${others.length} more: run \`plenum names check\`.`;
+      const unlistedProblemsText =
+        furtherProblems.length === 0 ? "" : ` ${furtherProblems.length} more: run \`plenum names check\`.`;
       return [
         `The names file of ${source} cannot be used, so the last names stay in force. ${firstProblem}${unlistedProblemsText}`,
       ];

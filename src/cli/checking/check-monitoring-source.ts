@@ -1,4 +1,4 @@
-import { planSettings } from "../../app/build-sync.ts";
+import { buildPlanSettings } from "../../app/build-sync.ts";
 import type { Config, SourceConfigEntry } from "../../app/config/config.ts";
 import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import type { TokenInfo } from "../../core/model/building.ts";
@@ -80,7 +80,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, token: Toke
     const detail = `not compared with the configuration: that needs ${missingAbilities.join(" and ")}`;
     return { lines: [warningResult(checkName, detail)], writable: null };
   }
-  const settings = planSettings(name, entry, config.state);
+  const settings = buildPlanSettings(name, entry, config.state);
   const storedBuildingPlan = check.ask
     ? null
     : await readStateIfAny({ config, source: name }, async (store) => {

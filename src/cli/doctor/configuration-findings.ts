@@ -28,7 +28,9 @@ const MAX_MASKED_SECRET_BYTES = 4_096;
 
 export function inspectConfiguration(file: string, environment: ProcessEnv): InspectedConfiguration {
   const yamlContent = readYamlContent(file);
-  const secretProblems = findSecrets(yamlContent, []).flatMap(({ ref }) => describeSecretProblem(ref, environment));
+  const secretProblems = findSecrets(yamlContent, []).flatMap(({ secretRef }) =>
+    describeSecretProblem(secretRef, environment),
+  );
   const maskedConfig = maskConfig(yamlContent, environment);
   for (const text of maskedConfig.maskedTexts) registerSecret(text);
   const commonFindings = { file, secrets: secretProblems, content: maskedConfig.content };

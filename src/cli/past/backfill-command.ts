@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { planSettings } from "../../app/build-sync.ts";
+import { buildPlanSettings } from "../../app/build-sync.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { RESOLUTIONS, type Resolution } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
@@ -60,7 +60,7 @@ export function define(command: Command, context: CliContext): void {
       await useStateStore({ config, source }, false, async (store) => {
         // A slow worker reads the backfill request from the state later.
         const isWorkerRunning = (await findWorkerOfConfig({ config, source }, context.signal)).kind !== "none";
-        const settings = planSettings(source, entry, config.state);
+        const settings = buildPlanSettings(source, entry, config.state);
         const backfillContext = {
           context,
           store,

@@ -1,5 +1,5 @@
 import { type Command, InvalidArgumentError } from "commander";
-import { planSettings } from "../../app/build-sync.ts";
+import { buildPlanSettings } from "../../app/build-sync.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { WaitingSeries } from "../../core/model/history-event-data.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
@@ -52,7 +52,11 @@ export function define(command: Command, context: CliContext): void {
       const days = chooseUtcDays(options, nowMs);
       await readSourceFromState(context.config(), options.source, async (state) => {
         const { config, source, entry, store } = state;
-        const { ledgers } = await historyProgressFromStore(store, planSettings(source, entry, config.state), nowMs);
+        const { ledgers } = await historyProgressFromStore(
+          store,
+          buildPlanSettings(source, entry, config.state),
+          nowMs,
+        );
         const ledgersBySite = Map.groupBy(ledgers, ({ located }) => located.siteId);
         const { site } = options;
         if (site !== undefined && !ledgersBySite.has(site))

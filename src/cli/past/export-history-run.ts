@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { planSettings } from "../../app/build-sync.ts";
+import { buildPlanSettings } from "../../app/build-sync.ts";
 import { Config, type SourceConfigEntry } from "../../app/config/config.ts";
 import { createWorker, type Worker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
@@ -184,7 +184,7 @@ async function waitUntil({ signal }: ExportRun, isDone: () => Promise<boolean>):
 }
 
 const exportPlanSettings = ({ source, entry, config }: ExportRun) =>
-  planSettings(source, { ...entry, read: [], history: [] }, config.state);
+  buildPlanSettings(source, { ...entry, read: [], history: [] }, config.state);
 
 const readLedgers = (run: ExportRun, store: Store, request: BackfillRequest): Promise<readonly SeriesLedger[]> =>
   loadBackfillLedgers(store, exportPlanSettings(run), request, systemClock.now());

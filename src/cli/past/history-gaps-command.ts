@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { planSettings } from "../../app/build-sync.ts";
+import { buildPlanSettings } from "../../app/build-sync.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/history-progress.ts";
 import { historyProgressFromStore } from "../../engine/sync/quota-plan-inputs.ts";
@@ -43,7 +43,11 @@ export function define(command: Command, context: CliContext): void {
       const terminal = context.terminal();
       await readSourceFromState(context.config(), options.source, async ({ config, source, entry, store }) => {
         const nowMs = systemClock.now();
-        const storedHistory = await historyProgressFromStore(store, planSettings(source, entry, config.state), nowMs);
+        const storedHistory = await historyProgressFromStore(
+          store,
+          buildPlanSettings(source, entry, config.state),
+          nowMs,
+        );
         const ids = splitCommaSeparatedIds(tagIds);
         const isListedPerTag = ids.length > 0;
         await refuseUnknownIds(store, [source], "tag", ids);

@@ -1,4 +1,4 @@
-import { planSettings } from "../../app/build-sync.ts";
+import { buildPlanSettings } from "../../app/build-sync.ts";
 import { Config } from "../../app/config/config.ts";
 import { parseYaml } from "../../app/config/load.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
@@ -106,7 +106,7 @@ export function draftConfiguration(
 ) {
   const parseConfigText = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const configWithoutQuota = parseConfigText(buildPlenumYaml(configValues, choices, building, null));
-  const plan = planForBuilding(configWithoutQuota, building, systemClock.now(), planSettings);
+  const plan = planForBuilding(configWithoutQuota, building, systemClock.now(), buildPlanSettings);
   const configText = buildPlenumYaml(configValues, choices, building, quotaUseText(plan));
   parseConfigText(configText);
   return { text: configText, plan };

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { planSettings } from "../../app/build-sync.ts";
+import { buildPlanSettings } from "../../app/build-sync.ts";
 import { toPageConfig } from "../../app/status-page-settings.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
@@ -77,7 +77,7 @@ async function explainTag(
     store.document<StoredValue>(documentSet("value", source), id),
     store.document<StoredTagQuarantine>(syncSet("quarantine", source), id),
     store.document<StoredLeftOut>(syncSet("left-out", source), id),
-    historyProgressFromStore(store, planSettings(source, entry, config.state), nowMs),
+    historyProgressFromStore(store, buildPlanSettings(source, entry, config.state), nowMs),
     store.outbox.latest(1, EVENT_KINDS.filter(isTelemetry), eventOrigin),
     store.outbox.latest(MAX_PRINTED_COMMANDS, ["command-result"], eventOrigin),
   ]);

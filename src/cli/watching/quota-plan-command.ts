@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { planSettings } from "../../app/build-sync.ts";
+import { buildPlanSettings } from "../../app/build-sync.ts";
 import type { Config, SourceConfigEntry } from "../../app/config/config.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
@@ -70,7 +70,12 @@ async function planSourceFromState(
         achievedMs: measuredSeconds === null ? null : measuredSeconds * 1_000,
       })),
     };
-    const planFacts = await loadPlanFacts(store, planSettings(name, entry, config.state), systemClock, measurements);
+    const planFacts = await loadPlanFacts(
+      store,
+      buildPlanSettings(name, entry, config.state),
+      systemClock,
+      measurements,
+    );
     return planFacts.tags === 0 ? null : reportPlan(planFacts);
   });
 }
@@ -83,7 +88,7 @@ async function planSourceFromLists(
   update: (text: string) => void,
 ): Promise<PlanReport> {
   refuseUnverifiedTls();
-  const settings = planSettings(name, entry, state);
+  const settings = buildPlanSettings(name, entry, state);
   const reportListProgress = (progress: TagListProgress) => update(describeListProgress(progress, entry.quota));
   return useStandaloneSource(name, entry, process.env, async (source) =>
     reportPlan(await planFactsFromLists(source, settings, systemClock, context.signal, reportListProgress)),

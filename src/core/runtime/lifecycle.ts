@@ -89,21 +89,25 @@ const STOP_AFTER_FAILED_START_MS = 1_000;
 
 export function createServiceRunner(
   services: Pick<WorkerService, "start" | "stop">,
-  options: { readonly log: Log; readonly started: (signal: AbortSignal) => void; readonly ended: () => Promise<void> },
+  options: {
+    readonly log: Log;
+    readonly onStarted: (signal: AbortSignal) => void;
+    readonly onEnded: () => Promise<void>;
+  },
 ) {
   const serviceRunController = new AbortController();
   let isRunning = false;
   let stopPromise: Promise<void> | undefined;
-  async function end(deadlineMs: number): Promise<void> {
+  async function endServiceRun(deadlineMs: number): Promise<void> {
     isRunning = false;
     await services.stop(deadlineMs);
     serviceRunController.abort(new OrderlyStop());
-    await options.ended();
+    await options.onEnded();
     options.log.info("stopped");
   }
 
   function stopServiceRun(deadlineMs: number): Promise<void> {
-    stopPromise ??= end(deadlineMs);
+    stopPromise ??= endServiceRun(deadlineMs);
     return stopPromise;
   }
   return {
@@ -118,14 +122,14 @@ export function createServiceRunner(
       }
       if (stopPromise !== undefined) return;
       isRunning = true;
-      options.started(serviceRunController.signal);
+      options.onStarted(serviceRunController.signal);
     },
   };
 }
 
 export interface ServiceWithStopShare {
   readonly service: WorkerService;
-  readonly share: number;
+  readonly stopTimeShare: number;
 }
 
 /** Starts services in order, receivers before senders, and stops them in the opposite order, also after failures. */
@@ -139,8 +143,11 @@ export function orderServices(
     },
     async stop(deadlineMs) {
       const stopDeadlineAtMs = clock.monotonic() + deadlineMs;
-      for (const { service, share } of members.toReversed()) {
-        const remainingStopMs = Math.max(100, Math.min(stopDeadlineAtMs - clock.monotonic(), deadlineMs * share));
+      for (const { service, stopTimeShare } of members.toReversed()) {
+        const remainingStopMs = Math.max(
+          100,
+          Math.min(stopDeadlineAtMs - clock.monotonic(), deadlineMs * stopTimeShare),
+        );
         await stopServiceQuietly(service, remainingStopMs, log);
       }
     },

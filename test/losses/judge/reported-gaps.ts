@@ -1,4 +1,4 @@
-import { planSettings } from "#src/app/build-sync.ts";
+import { buildPlanSettings } from "#src/app/build-sync.ts";
 import { type HistoryGapReason, listHistoryGaps } from "#src/engine/sync/history/history-progress.ts";
 import { historyProgressFromStore } from "#src/engine/sync/quota-plan-inputs.ts";
 import { seriesKey } from "../received-events.ts";
@@ -33,7 +33,7 @@ export async function reportedGaps({ virtual, now }: Stage): Promise<ReportedGap
   const entry = virtual.config.sources.main;
   if (entry === undefined) throw new Error("The configuration names no source.");
   const nowMs = now();
-  const settings = planSettings("main", entry, virtual.config.state);
+  const settings = buildPlanSettings("main", entry, virtual.config.state);
   const { ledgers, orders } = await historyProgressFromStore(virtual.worker.store, settings, nowMs);
   const gapsBySeries = new Map<string, NamedHole[]>();
   for (const { located: placed, rules, total } of ledgers)
