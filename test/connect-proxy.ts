@@ -43,19 +43,19 @@ export async function startConnectProxy(options: ConnectProxyOptions = {}): Prom
     const authority = request.url ?? "";
     asked.push({ authority, headers: request.headers });
     client.on("error", () => client.destroy());
-    const given = answer === undefined ? refusalOf(request) : answer(request);
-    if (given !== null) {
-      client.end(given);
+    const proxyAnswer = answer === undefined ? refusalOf(request) : answer(request);
+    if (proxyAnswer !== null) {
+      client.end(proxyAnswer);
       return;
     }
     const [, host = "", port = ""] = /^\[?(.*?)\]?:(\d+)$/.exec(hosts[authority] ?? authority) ?? [];
-    const far = connect({ host, port: Number(port) });
-    sockets.add(far);
-    far.once("error", () => client.end("HTTP/1.1 502 Bad Gateway\r\n\r\n"));
-    far.once("connect", () => {
+    const serverSocket = connect({ host, port: Number(port) });
+    sockets.add(serverSocket);
+    serverSocket.once("error", () => client.end("HTTP/1.1 502 Bad Gateway\r\n\r\n"));
+    serverSocket.once("connect", () => {
       client.write("HTTP/1.1 200 Connection established\r\n\r\n");
-      for (const side of [client, far]) side.on("data", (chunk: Buffer) => chunks.push(chunk));
-      client.pipe(far).pipe(client);
+      for (const side of [client, serverSocket]) side.on("data", (chunk: Buffer) => chunks.push(chunk));
+      client.pipe(serverSocket).pipe(client);
     });
   });
 

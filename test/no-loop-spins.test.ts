@@ -5,7 +5,7 @@ import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { createEventLogPruning } from "#src/engine/delivery/event-log-pruning.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
-import { breakable, countingLog, WAYS } from "./broken-parts.ts";
+import { breakable, countingLog, FAILURE_WAYS } from "./broken-parts.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./commands/rig.ts";
 import { type DispatcherRig, openDispatcherRig, scriptedSink } from "./delivery/dispatcher-rig.ts";
 import { valueEvent } from "./sample-events.ts";
@@ -27,7 +27,7 @@ const CALLS: readonly (readonly [string, (call: string) => boolean])[] = [
   ["every commit", (call) => call === "commit"],
 ];
 
-describe.each(WAYS)("a worker whose state store %s on failure", (way) => {
+describe.each(FAILURE_WAYS)("a worker whose state store %s on failure", (way) => {
   test.each(CALLS)(
     "retries commands, read-backs, refusals and restores slowly while %s fails for an hour",
     async (_, fails) => {

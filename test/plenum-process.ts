@@ -7,7 +7,7 @@ export interface Running {
   readonly pid: number;
   output(): string;
   /** Resolves when the output contains the text; rejects if the process ends first. */
-  says(text: string | RegExp, withinMs?: number): Promise<void>;
+  waitForOutput(text: string | RegExp, withinMs?: number): Promise<void>;
   end(signal: "SIGTERM" | "SIGKILL" | "SIGINT"): Promise<number | null>;
 }
 
@@ -29,17 +29,17 @@ export function runProgram(command: string, args: readonly string[], options: Ru
   });
   let text = "";
   const listeners = new Set<() => void>();
-  const heard = (piece: Buffer) => {
+  const onOutput = (piece: Buffer) => {
     text += piece.toString();
     for (const listener of listeners) listener();
   };
-  child.stdout?.on("data", heard);
-  child.stderr?.on("data", heard);
+  child.stdout?.on("data", onOutput);
+  child.stderr?.on("data", onOutput);
   const ended = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)));
   return {
     pid: child.pid ?? 0,
     output: () => text,
-    says(wanted, withinMs = 30_000) {
+    waitForOutput(wanted, withinMs = 30_000) {
       return new Promise((resolve, reject) => {
         const fits = () => (typeof wanted === "string" ? text.includes(wanted) : wanted.test(text));
         const done = (error?: Error) => {

@@ -24,7 +24,7 @@ export interface RealServer {
   readonly folder: string;
   kill(): Promise<void>;
   end(): Promise<void>;
-  again(): Promise<void>;
+  startAgain(): Promise<void>;
   signal(name: NodeJS.Signals): void;
   setClock(aheadS: number): void;
   stop(): Promise<void>;
@@ -93,9 +93,9 @@ async function startLocal(
   program: Program,
   scheme: string,
   prepare: (port: number, folder: string) => readonly string[] | Promise<readonly string[]>,
-  wanted?: number,
+  chosenPort?: number,
 ): Promise<RealServer> {
-  const port = wanted ?? (await freePort());
+  const port = chosenPort ?? (await freePort());
   const folder = temporaryFolder(program);
   return started(program, await prepare(port, folder), port, folder, `${scheme}://127.0.0.1:${port}`);
 }
@@ -106,10 +106,10 @@ function writeConfig(folder: string, name: string, text: string): string {
 }
 
 export function startMosquitto(options: MosquittoOptions = {}): Promise<RealServer> {
-  const usual = (port: number) => [`listener ${port} 127.0.0.1`, "allow_anonymous true", "persistence false"];
+  const defaultLines = (port: number) => [`listener ${port} 127.0.0.1`, "allow_anonymous true", "persistence false"];
   const root = process.getuid?.() === 0 ? ["user root"] : [];
   const prepare = (port: number, folder: string) => {
-    const lines = [...root, ...(options.lines?.(port, folder) ?? usual(port))];
+    const lines = [...root, ...(options.lines?.(port, folder) ?? defaultLines(port))];
     return ["-c", writeConfig(folder, "mosquitto.conf", `${lines.join("\n")}\n`)];
   };
   return startLocal("mosquitto", "mqtt", prepare, options.port);
@@ -263,14 +263,14 @@ export async function startMockKafka(topic: string, brokers: number): Promise<Mo
   const chunks: Buffer[] = [];
   child.stdout.on("data", (chunk: Buffer) => chunks.push(chunk));
   const addresses = await new Promise<string>((resolve, reject) => {
-    let said = "";
+    let output = "";
     child.stderr.on("data", (text: Buffer) => {
-      said += text.toString();
-      const [, found] = /replaced with (\S+)/.exec(said) ?? [];
+      output += text.toString();
+      const [, found] = /replaced with (\S+)/.exec(output) ?? [];
       // The topic exists when the consumer has reached the end of a partition.
-      if (found !== undefined && said.includes("Reached end")) resolve(found);
+      if (found !== undefined && output.includes("Reached end")) resolve(found);
     });
-    child.once("exit", () => reject(new Error(`kcat did not start: ${said}`)));
+    child.once("exit", () => reject(new Error(`kcat did not start: ${output}`)));
   });
   return {
     brokers: addresses.split(","),
@@ -300,8 +300,8 @@ export async function startPostgres(
 ): Promise<RealServer> {
   const lines = ["max_connections = 20", ...(options.lines ?? [])];
   return runPostgres(lines, options.hasOwnClock === true, ({ data, owner, run }) => {
-    const wishes = ["-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "-A", "trust"];
-    run("initdb", "-D", data, ...wishes);
+    const initdbOptions = ["-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "-A", "trust"];
+    run("initdb", "-D", data, ...initdbOptions);
     for (const [name, text] of Object.entries(options.files ?? {})) {
       writeFileSync(join(data, name), text, { mode: 0o600 });
       chownSync(join(data, name), ...owner);
@@ -371,12 +371,12 @@ async function runPostgres(
   });
   return {
     ...server,
-    async again() {
+    async startAgain() {
       // Backends outlive a killed server for a moment and prevent its start.
       const until = performance.now() + 15_000;
       for (;;) {
         try {
-          return await server.again();
+          return await server.startAgain();
         } catch (error) {
           if (performance.now() > until) throw error;
           await new Promise((resolve) => setTimeout(resolve, 20));
@@ -456,7 +456,7 @@ async function started(
     folder,
     kill: () => endBy("SIGKILL"),
     end: () => endBy("SIGTERM"),
-    async again() {
+    async startAgain() {
       running = await begin();
     },
     signal(name) {

@@ -118,7 +118,7 @@ describe("a release", () => {
     onTestFinished(() => void vi.unstubAllEnvs());
     const environment = { HOME: "/nonexistent", XDG_CACHE_HOME: join(folder, "cache") };
     const demo = runProgram(command, args, { cwd: folder, environment });
-    await demo.says(/status page +http\S+/);
+    await demo.waitForOutput(/status page +http\S+/);
     const [, address = ""] = /status page +(http\S+)/.exec(demo.output()) ?? [];
     expect((await fetch(address)).status).toBe(200);
     expect(await demo.end("SIGTERM")).toBe(0);

@@ -3,47 +3,51 @@ import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { createRunFolder, RUN_FOLDER_PREFIX, removeKilledRunFolders } from "./run-folders.ts";
-import { mounted } from "./small-disk.ts";
+import { mountSmallDisk } from "./small-disk.ts";
 import { testFolder } from "./test-folder.ts";
 
 /** A process id above the maximum of Linux. */
-const DEAD = 99_999_999;
+const ENDED_PROCESS_ID = 99_999_999;
 
 function placeOfRuns(): string {
   const place = testFolder("runs");
-  for (const name of [`${RUN_FOLDER_PREFIX}${DEAD}-a`, `${RUN_FOLDER_PREFIX}${process.pid}-b`, "of somebody else"]) {
+  for (const name of [
+    `${RUN_FOLDER_PREFIX}${ENDED_PROCESS_ID}-a`,
+    `${RUN_FOLDER_PREFIX}${process.pid}-b`,
+    "of somebody else",
+  ]) {
     mkdirSync(join(place, name, "a folder"), { recursive: true });
     writeFileSync(join(place, name, "a folder", "file"), "");
   }
   return place;
 }
 
-const LEFT = ["of somebody else", `${RUN_FOLDER_PREFIX}${process.pid}-b`];
+const REMAINING_FOLDERS = ["of somebody else", `${RUN_FOLDER_PREFIX}${process.pid}-b`];
 
 test("temporary files are removed only if their test run was killed", () => {
   const place = placeOfRuns();
   removeKilledRunFolders(place);
-  expect(readdirSync(place).toSorted()).toEqual(LEFT);
-  expect(existsSync(join(place, LEFT[1] ?? "", "a folder", "file"))).toBe(true);
+  expect(readdirSync(place).toSorted()).toEqual(REMAINING_FOLDERS);
+  expect(existsSync(join(place, REMAINING_FOLDERS[1] ?? "", "a folder", "file"))).toBe(true);
 });
 
 test("each process has its own temporary folder and removes leftovers of ended processes", () => {
   const place = placeOfRuns();
   const own = createRunFolder(place);
   expect(basename(own)).toMatch(new RegExp(`^${RUN_FOLDER_PREFIX}${process.pid}-`));
-  expect(readdirSync(place).toSorted()).toEqual([...LEFT, basename(own)].toSorted());
+  expect(readdirSync(place).toSorted()).toEqual([...REMAINING_FOLDERS, basename(own)].toSorted());
 });
 
 test("a leftover small disk that is still mounted is ignored", ({ skip }) => {
   const place = placeOfRuns();
-  const disk = join(place, `${RUN_FOLDER_PREFIX}${DEAD}-a`, "a folder");
-  skip(!mounted(disk, 1), "a disk cannot be mounted here");
+  const disk = join(place, `${RUN_FOLDER_PREFIX}${ENDED_PROCESS_ID}-a`, "a folder");
+  skip(!mountSmallDisk(disk, 1), "a disk cannot be mounted here");
   onTestFinished(() => {
     if (existsSync(disk)) execFileSync("umount", ["-l", disk]);
   });
   writeFileSync(join(disk, "file"), "");
   removeKilledRunFolders(place);
-  expect(readdirSync(place).toSorted()).toEqual(LEFT);
+  expect(readdirSync(place).toSorted()).toEqual(REMAINING_FOLDERS);
 });
 
 test("leftover files that cannot be removed are reported, and the clean-up continues", () => {

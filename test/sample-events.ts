@@ -279,17 +279,17 @@ export function sampleOfEveryKind(): readonly Event[] {
 export function sampleOfEveryForm(): readonly Event[] {
   const siteComplete = sampleEvent("history-complete", { subject: "site/1", data: SITE_COMPLETE }, "site");
   const ofSite = { subject: "site/1", siteid: "1" };
-  const lost = sampleEvent(
+  const sourceUnavailable = sampleEvent(
     "source-unavailable",
     { ...ofSite, data: { reason: "The token does not see site 1 any more.", since: TIME } },
     "site",
   );
-  const back = sampleEvent("source-available", ofSite, "site");
+  const sourceAvailable = sampleEvent("source-available", ofSite, "site");
   const others: Partial<Record<EventKind, Event>> = {
     "tag-value": staleValueEvent(),
     "history-complete": siteComplete,
-    "source-unavailable": lost,
-    "source-available": back,
+    "source-unavailable": sourceUnavailable,
+    "source-available": sourceAvailable,
   };
   return sampleOfEveryKind().flatMap((event) => [event, others[event.type] ?? []].flat());
 }

@@ -3,7 +3,7 @@ import type { Clock } from "#src/core/runtime/clock.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import type { Simulator } from "#src/simulator/simulator.ts";
 
-export interface Way {
+export interface TransportOptions {
   readonly thereMs: () => number;
   readonly backMs?: number;
   readonly deadlineMs?: number;
@@ -11,7 +11,7 @@ export interface Way {
   readonly rewrite?: (body: string, path: string, query: URLSearchParams) => string;
 }
 
-export function simulatedTransport(simulator: Simulator, clock: Clock, way: Way): Transport {
+export function simulatedTransport(simulator: Simulator, clock: Clock, way: TransportOptions): Transport {
   const { backMs = 0, deadlineMs = Number.POSITIVE_INFINITY } = way;
   return async (request, signal) => {
     await clock.sleep(way.thereMs(), signal);

@@ -7,7 +7,7 @@ import { temporaryFolder } from "./real-servers.ts";
 export function smallDisk(megabytes: number): string | null {
   const folder = temporaryFolder("disk");
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
-  if (!mounted(folder, megabytes)) {
+  if (!mountSmallDisk(folder, megabytes)) {
     process.stderr.write("A small disk cannot be mounted here: that test is skipped.\n");
     return null;
   }
@@ -15,7 +15,7 @@ export function smallDisk(megabytes: number): string | null {
   return folder;
 }
 
-export function mounted(folder: string, megabytes: number): boolean {
+export function mountSmallDisk(folder: string, megabytes: number): boolean {
   try {
     execFileSync("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", folder], { stdio: "ignore" });
     return true;

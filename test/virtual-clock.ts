@@ -40,7 +40,7 @@ export function createVirtualClock(
   let monotonicMs = 0;
   let wallOffsetMs = startMs;
   let order = 0;
-  let asleep = 0;
+  let sleeperCount = 0;
   let woken = 0;
   const settle = async () => {
     for (let turn = 0; turn < turns; turn = isWaiting() ? 0 : turn + 1) await eventLoopTurn();
@@ -57,17 +57,17 @@ export function createVirtualClock(
         }
         const abort = () => {
           sleeper.wake = undefined;
-          asleep -= 1;
+          sleeperCount -= 1;
           reject(signal?.reason);
         };
         order += 1;
-        asleep += 1;
+        sleeperCount += 1;
         const sleeper: Sleeper = {
           atMs: monotonicMs + Math.max(0, ms),
           order,
           wake() {
             signal?.removeEventListener("abort", abort);
-            asleep -= 1;
+            sleeperCount -= 1;
             resolve();
           },
         };
@@ -97,7 +97,7 @@ export function createVirtualClock(
       wallOffsetMs += ms;
     },
     woken: () => woken,
-    sleepers: () => asleep,
+    sleepers: () => sleeperCount,
   };
   return clock;
 }

@@ -11,7 +11,7 @@ import { createLog, type Log } from "#src/core/runtime/log.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
-import { simulatedTransport, type Way } from "./simulated-transport.ts";
+import { simulatedTransport, type TransportOptions } from "./simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 
 export interface VirtualWorker {
@@ -42,7 +42,7 @@ export interface VirtualWorkerOptions {
   >;
   readonly onCrash?: (stateFolder: string) => void;
   readonly log?: Log;
-  readonly way?: Way;
+  readonly way?: TransportOptions;
   /** Clock of the service; by default the worker's wall clock. */
   readonly serviceNow?: (clock: VirtualClock) => number;
   readonly around?: (transport: Transport, clock: VirtualClock) => Transport;
@@ -62,7 +62,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
   const way = options.way ?? { thereMs: () => LATENCY_MS };
   const direct = simulatedTransport(simulator, { ...clock, now: serviceNow }, way);
   const transport = options.around?.(direct, clock) ?? direct;
-  let lives = 0;
+  let runCount = 0;
   const written: Written = structuredClone({
     state: { ...options.state, folder: join(folder, "state 0") },
     status: { port: 0, ...options.status },
@@ -89,7 +89,8 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
         if (line.signal.aborted) throw new Retryable("The process has ended.");
         return transport(request, AbortSignal.any([signal, line.signal]));
       },
-      createReplacementSink: (name, context) => severed(options.sinks?.[name]?.sink(context) ?? null, line.signal),
+      createReplacementSink: (name, context) =>
+        withEndSignal(options.sinks?.[name]?.sink(context) ?? null, line.signal),
     });
     await worker.start();
     return { worker, cut: () => line.abort(new Retryable("The process has ended.")) };
@@ -117,8 +118,8 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
       const before = current;
       if (how === "crash") {
         before.cut();
-        lives += 1;
-        const state = join(folder, `state ${lives}`);
+        runCount += 1;
+        const state = join(folder, `state ${runCount}`);
         cpSync(config.state.folder, state, { recursive: true, filter: (path) => !path.endsWith(".sock") });
         written.state.folder = state;
         options.onCrash?.(state);
@@ -126,7 +127,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
       await stop(before);
       config = parsed(written);
       // Remove the copied state, which would otherwise count as the original.
-      if (how === "crash") rmSync(join(folder, `state ${lives - 1}`), { recursive: true });
+      if (how === "crash") rmSync(join(folder, `state ${runCount - 1}`), { recursive: true });
       current = await start();
     },
     async reload(edit) {
@@ -151,7 +152,7 @@ function parsed(written: Written): Config {
   throw new ConfigError(read.error.issues.map(({ message }) => message).join(" "));
 }
 
-function severed(sink: Sink | null, end: AbortSignal): Sink | null {
+function withEndSignal(sink: Sink | null, end: AbortSignal): Sink | null {
   if (sink === null) return null;
   return {
     ...sink,

@@ -107,7 +107,7 @@ export interface Service {
 
 export async function startService(...args: readonly string[]): Promise<Service> {
   const program = trackProgram(runProgram(process.execPath, [join(import.meta.dirname, "service.ts"), ...args]));
-  await program.says(/port \d+/);
+  await program.waitForOutput(/port \d+/);
   const url = `http://127.0.0.1:${/port (\d+)/.exec(program.output())?.[1]}`;
   // The service may close an idle connection at any moment, so use a new one.
   const request = () => fetch(`${url}/counts`, { headers: { connection: "close" } });
@@ -164,7 +164,7 @@ export async function startWorker(
     NODE_OPTIONS: `--import ${new URL("loop-stops.ts", import.meta.url).href}`,
   };
   const worker = trackProgram(runPlenum(["run", "--config", "plenum.yaml", ...args], { cwd: folder, environment }));
-  await worker.says("is running", 120_000);
+  await worker.waitForOutput("is running", 120_000);
   return {
     running: worker,
     pid: worker.pid,

@@ -31,7 +31,7 @@ async function replaySeed({ campaign }: CampaignOptions, seed: number): Promise<
   await playAll(campaign, [{ seed, twice: false }], (report) => {
     for (const line of report.story) console.log(line);
     for (const { rule, text } of report.problems) console.log(`! ${rule}: ${text}`);
-    console.log(`seed ${seed}: ${report.problems.length} problems, ${report.digest}, ${seconds(report.tookMs)}`);
+    console.log(`seed ${seed}: ${report.problems.length} problems, ${report.digest}, ${seconds(report.durationMs)}`);
     if (report.problems.length > 0) process.exitCode = 1;
   });
 }
@@ -49,8 +49,8 @@ async function playMany(options: CampaignOptions, seeds: number, first: number):
     sum.requests += report.requests;
     for (const [name, count] of Object.entries(report.counts ?? {})) counts.set(name, (counts.get(name) ?? 0) + count);
     sum.simulatedMs += report.simulatedMs;
-    sum.tookMs += report.tookMs;
-    sum.slowestMs = Math.max(sum.slowestMs, report.tookMs);
+    sum.tookMs += report.durationMs;
+    sum.slowestMs = Math.max(sum.slowestMs, report.durationMs);
     if (!same) sum.unlike += 1;
     if (!same) console.log(`seed ${seed}: two runs differ`);
     for (const rule of new Set(problems.map((problem) => problem.rule)))

@@ -16,15 +16,15 @@ DatabaseSync.prototype.function = function defineAlone(this: DatabaseSync, ...de
 
 const { campaign } = (await import(process.argv[2] ?? "")) as { readonly campaign: Campaign };
 
-process.on("message", (wanted: SeedJob) => {
-  void play(wanted).then((report) => process.send?.(report));
+process.on("message", (job: SeedJob) => {
+  void playSeed(job).then((report) => process.send?.(report));
 });
 process.on("disconnect", () => process.exit());
 
-async function play({ seed, twice }: SeedJob): Promise<Report> {
+async function playSeed({ seed, twice }: SeedJob): Promise<Report> {
   const startUsage = process.cpuUsage();
   const result = await campaign(seed);
   const { user, system } = process.cpuUsage(startUsage);
   const isReproduced = !twice || (await campaign(seed)).digest === result.digest;
-  return { seed, same: isReproduced, tookMs: (user + system) / 1_000, ...result };
+  return { seed, same: isReproduced, durationMs: (user + system) / 1_000, ...result };
 }

@@ -10,7 +10,7 @@ export interface Report extends CampaignResult {
   readonly seed: number;
   /** True if a second run gave the same digest or there was none. */
   readonly same: boolean;
-  readonly tookMs: number;
+  readonly durationMs: number;
 }
 
 export interface SeedJob {
@@ -20,14 +20,14 @@ export interface SeedJob {
 
 export async function playAll(
   campaign: URL,
-  wanted: readonly SeedJob[],
-  take: (report: Report) => void,
+  jobs: readonly SeedJob[],
+  onReport: (report: Report) => void,
 ): Promise<void> {
   const folder = createRunFolder(chooseTemporaryRoot());
-  const pendingSeeds = [...wanted];
+  const pendingSeeds = [...jobs];
   try {
     await Promise.all(
-      Array.from({ length: Math.min(availableParallelism(), wanted.length) }, async () => {
+      Array.from({ length: Math.min(availableParallelism(), jobs.length) }, async () => {
         const childProcess = fork(fileURLToPath(new URL("seed-process.ts", import.meta.url)), [campaign.href], {
           env: { ...process.env, TMPDIR: folder },
           execArgv: [],
@@ -40,7 +40,7 @@ export async function playAll(
             childProcess.send(nextSeed);
           });
           childProcess.removeAllListeners("exit");
-          take(seedReport);
+          onReport(seedReport);
         }
         childProcess.disconnect();
       }),

@@ -24,7 +24,7 @@ test("the alarm commands test a pager, send it the active alarms, and add, list,
 
   service.simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
   const worker = cli.start("run");
-  await worker.says("started");
+  await worker.waitForOutput("started");
   // Recorded alarms may be active as well, by the time of day.
   await expect
     .poll(

@@ -144,7 +144,7 @@ describe("unavailable resources", () => {
     await awaitReport(cli, ({ sources }) => sources[0]?.counts.alarms === 0);
     expect(() => writeFileSync(join(disk, "ballast"), Buffer.alloc(16 * 1024 ** 2))).toThrow("ENOSPC");
     service.simulator.control.raiseAlarm({ siteId: 1, description: "x".repeat(500_000) });
-    await worker.says("is full");
+    await worker.waitForOutput("is full");
     const diskReport = await awaitReport(cli, ({ notices }) => notices.some((notice) => notice.startsWith("The disk")));
     expect(diskReport.notices.find((notice) => notice.startsWith("The disk"))).toMatch(
       /^The disk that holds .*plenum\.db has only 0 MiB left\./,

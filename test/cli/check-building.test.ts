@@ -150,7 +150,7 @@ describe("plenum check: comparison of the configuration with the building", () =
       tokenWith(ALL),
     );
     const worker = cli.start("run");
-    const log = await worker.says("a class selects no tag");
+    const log = await worker.waitForOutput("a class selects no tag");
     expect(log).toMatch(/"list":"read","class":"warm","reason":"No tag has the unit \\"C\\"; there are kWh 133, /);
     const listsBefore = tagLists(service);
     const { code, lines, told } = await runCheck(cli);

@@ -1,24 +1,24 @@
 import { pathToFileURL } from "node:url";
 
 /** Runs commands in one process: the start of a process is nine tenths of a short command. */
-export interface Asked {
+export interface HostedCommand {
   readonly args: readonly string[];
   readonly folder: string;
   readonly environment: Readonly<Record<string, string | undefined>>;
 }
 
-export interface Ended {
+export interface CommandResult {
   readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-const LISTENED = ["SIGINT", "SIGTERM", "SIGHUP", "uncaughtException", "unhandledRejection"] as const;
+const WATCHED_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "uncaughtException", "unhandledRejection"] as const;
 
 const main = pathToFileURL(process.argv[2] ?? "").href;
 let commands = 0;
 
-async function run({ args, folder, environment }: Asked): Promise<Ended> {
+async function run({ args, folder, environment }: HostedCommand): Promise<CommandResult> {
   const output = { stdout: "", stderr: "" };
   for (const name of ["stdout", "stderr"] as const)
     process[name].write = ((text: string | Uint8Array) => {
@@ -41,11 +41,11 @@ async function run({ args, folder, environment }: Asked): Promise<Ended> {
   // Another address is another module, so the program runs again.
   import(`${main}?command=${commands}`).then(() => exitSignal.resolve(), exitSignal.reject);
   await exitSignal.promise;
-  for (const name of LISTENED) process.removeAllListeners(name);
+  for (const name of WATCHED_SIGNALS) process.removeAllListeners(name);
   return { code: Number(process.exitCode ?? 0), ...output };
 }
 
-process.on("message", (asked: Asked) => {
+process.on("message", (asked: HostedCommand) => {
   void run(asked).then((answered) => process.send?.(answered));
 });
 process.on("disconnect", () => process.kill(process.pid, "SIGKILL"));

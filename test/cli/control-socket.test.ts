@@ -11,7 +11,7 @@ async function running(environment: Readonly<Record<string, string>> = {}) {
   const cli = workplace(service.url, environment);
   cli.configure({ commands: WRITING });
   const worker = cli.start("run", "--arm-writing");
-  const startLog = await worker.says("Plenum is running");
+  const startLog = await worker.waitForOutput("Plenum is running");
   const url = new URL(/"status":"(http[^"]+)"/.exec(startLog)?.[1] ?? "");
   await expect.poll(async () => (await cli.plenum("status")).stdout, { timeout: 20_000 }).toContain(" 8 tags");
   return { service, cli, worker, url };

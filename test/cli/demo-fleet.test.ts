@@ -28,16 +28,16 @@ describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 },
   test("the demo of a fleet prints a takeover after a member is killed, and leaves no files behind", async () => {
     const cli = workplace("http://127.0.0.1:9");
     const demo = cli.start("demo", "--fleet", "2");
-    const members = parseMembers(await demo.says("Ctrl-C ends all of it"));
+    const members = parseMembers(await demo.waitForOutput("Ctrl-C ends all of it"));
     expect(members).toHaveLength(2);
     const [first, second] = members;
     const fetchStatus = async (url = "") => (await (await fetch(`${url}/api/fleet`)).json()) as FleetStatus;
     const holderNames = async () => new Set((await fetchStatus(second?.url)).sources.map(({ holder }) => holder));
     await expect.poll(holderNames, { timeout: 60_000 }).toEqual(new Set(["member-1", "member-2"]));
     process.kill(first?.pid ?? 0, "SIGKILL");
-    await demo.says("member-1 ended (SIGKILL)");
+    await demo.waitForOutput("member-1 ended (SIGKILL)");
     await expect.poll(holderNames, { timeout: 60_000 }).toEqual(new Set(["member-2"]));
-    await demo.says("member-1 → member-2  (its member no longer reports)");
+    await demo.waitForOutput("member-1 → member-2  (its member no longer reports)");
     const fleetOutput = await cli.plenum("fleet", "--demo", "--json");
     expect([fleetOutput.code, fleetOutput.stdout]).toEqual([0, expect.stringContaining('"lost"')]);
     demo.signal("SIGINT");

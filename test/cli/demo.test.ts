@@ -10,7 +10,7 @@ test("commands find the running demo with --demo or without a configuration", as
   );
 
   const demo = cli.start("demo", "--folder", "the-demo");
-  const demoOutput = await demo.says("Ctrl-C ends it");
+  const demoOutput = await demo.waitForOutput("Ctrl-C ends it");
   expect(demoOutput).toContain(" ./plenum tags --demo ");
   const [name = ""] = readdirSync(cli.path("plenum"));
   const demoFile = cli.path(`plenum/${name}`);

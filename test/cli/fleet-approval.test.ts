@@ -4,9 +4,9 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
-import { setStage } from "../member/stage.ts";
+import { createFleetStage } from "../member/stage.ts";
 import { absent } from "../real-servers.ts";
-import { fleetOf, type Machine, setMachine } from "./fleet-stage.ts";
+import { createMachine, fleetOf, type Machine } from "./fleet-stage.ts";
 import type { Ended } from "./plenum.ts";
 
 const SOURCES = ["east", "west"];
@@ -14,7 +14,7 @@ const LONG = { timeout: 60_000 };
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule of a fleet", () => {
   test("applies to every member, and an approval takes effect only on machines that have the approved file", async () => {
-    const stage = await setStage({ sources: SOURCES, isWritable: true });
+    const stage = await createFleetStage({ sources: SOURCES, isWritable: true });
     const { privateKey } = generateKeyPairSync("ed25519");
     const { allow } = Config.parse(stage.configuration).commands;
     const configured = (max: number, approval?: object) => ({
@@ -32,7 +32,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
       },
     });
     const approval = { approvers: { anna: publicKeyText(privateKey) } };
-    const machines = ["here", "there"].map((name) => setMachine(stage, configured(100, approval), name));
+    const machines = ["here", "there"].map((name) => createMachine(stage, configured(100, approval), name));
     const stopAll = () => Promise.all(machines.map((machine) => machine.stop()));
     onTestFinished(() => void stopAll());
     const [here, there] = machines as [Machine, Machine];

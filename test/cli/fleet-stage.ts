@@ -25,7 +25,7 @@ export interface Machine {
 
 export const PASSWORD = "page-password";
 
-export function setMachine(stage: Stage, configuration: Readonly<Record<string, unknown>>, member: string): Machine {
+export function createMachine(stage: Stage, configuration: Readonly<Record<string, unknown>>, member: string): Machine {
   const folder = join(stage.folder, `machine-${member}`);
   mkdirSync(folder);
   const environment = { ...stage.environment, WRONG: "wrong", PASSWORD, HOME: folder, XDG_RUNTIME_DIR: folder };
@@ -35,11 +35,11 @@ export function setMachine(stage: Stage, configuration: Readonly<Record<string, 
     startedProcesses.push(plenumProcess);
     return plenumProcess;
   };
-  const one = (line: string) =>
+  const runLine = (line: string) =>
     command({ args: line.split(" "), folder, environment: { ...baseVariables(), ...environment } });
   const run = async <Lines extends readonly string[]>(...lines: Lines) => {
     const results: Ended[] = [];
-    for (const line of lines) results.push(await one(line));
+    for (const line of lines) results.push(await runLine(line));
     return results as unknown as { readonly [N in keyof Lines]: Ended };
   };
   const configure = (name: string, sections: Readonly<Record<string, unknown>>) => {
@@ -48,8 +48,8 @@ export function setMachine(stage: Stage, configuration: Readonly<Record<string, 
   };
   configure("plenum.yaml", {});
   return {
-    ...{ member, folder, running, run, one, configure },
-    start: () => running(`run --member ${member}`).says("Plenum is running", 60_000),
+    ...{ member, folder, running, run, one: runLine, configure },
+    start: () => running(`run --member ${member}`).waitForOutput("Plenum is running", 60_000),
     stop: () => Promise.all(startedProcesses.map((each) => each.end("SIGKILL"))),
   };
 }

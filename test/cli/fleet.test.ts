@@ -8,9 +8,9 @@ import type { Silence } from "#src/engine/silence/alarm-silences.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet-status.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { type Stage, setStage } from "../member/stage.ts";
+import { createFleetStage, type Stage } from "../member/stage.ts";
 import { absent, freePort } from "../real-servers.ts";
-import { fleetOf, type Machine, PASSWORD, setMachine } from "./fleet-stage.ts";
+import { createMachine, fleetOf, type Machine, PASSWORD } from "./fleet-stage.ts";
 import { type Ended, onlyLine } from "./plenum.ts";
 
 const SOURCES = ["east", "north", "south"];
@@ -70,7 +70,7 @@ const inPostgres = (url: string, more: Readonly<Record<string, unknown>> = {}) =
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of a fleet", LONGEST_TIMEOUT, () => {
   beforeAll(async () => {
-    stage = await setStage({ sources: SOURCES, isWritable: true, outlivesTest: true });
+    stage = await createFleetStage({ sources: SOURCES, isWritable: true, outlivesTest: true });
     const { allow, enabled } = Config.parse(stage.configuration).commands;
     const sources = stage.configuration.sources as Readonly<Record<string, { read: readonly object[] }>>;
     const configuration = {
@@ -93,8 +93,8 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       },
     };
     config = Config.parse(configuration);
-    local = setMachine(stage, configuration, "here");
-    otherMachine = setMachine(stage, configuration, "there");
+    local = createMachine(stage, configuration, "here");
+    otherMachine = createMachine(stage, configuration, "there");
     await Promise.all([local.start(), otherMachine.start()]);
   }, LONGEST_TIMEOUT.timeout);
 
@@ -201,7 +201,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       // The first alarm may be raised before the command has read the log.
       for (const n of [1, 2]) {
         const id = simulator.control.raiseAlarm({ siteId });
-        await follower.says(new RegExp(`"subject":"[^"]*alarm/${id}"`), 60_000);
+        await follower.waitForOutput(new RegExp(`"subject":"[^"]*alarm/${id}"`), 60_000);
         expect(follower.output().trimEnd().split("\n")).toHaveLength(n);
       }
       expect(await follower.end("SIGINT")).toBe(0);

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { expect } from "vitest";
 import { BUNDLE, BUNDLED_MAIN } from "../../tools/bundle.ts";
-import type { Asked, Ended } from "./command-host.ts";
+import type { CommandResult, HostedCommand } from "./command-host.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 export const MAIN = join(ROOT, BUNDLE, BUNDLED_MAIN);
@@ -13,17 +13,17 @@ const CACHE = "NODE_COMPILE_CACHE";
 export const COMPILED = join(ROOT, "node_modules/.cache/plenum");
 
 /** These commands keep running and change the process: streams, signals. */
-const LONG = ["run", "demo", "simulate"];
+const LONG_RUNNING_COMMANDS = ["run", "demo", "simulate"];
 /** Node.js reads these once, when it starts. */
 const READ_AT_START = /^(?:NODE_|TZ$)/;
 
-export function command(asked: Asked, alone = inItsOwnProcess): Promise<Ended> {
-  const isLong = asked.args.some((word) => LONG.includes(word));
-  const isOdd = Object.keys(asked.environment).some((name) => name !== CACHE && READ_AT_START.test(name));
-  return (isLong || isOdd ? null : hosted(asked)) ?? alone(asked);
+export function command(asked: HostedCommand, alone = inItsOwnProcess): Promise<CommandResult> {
+  const isLongRunning = asked.args.some((word) => LONG_RUNNING_COMMANDS.includes(word));
+  const needsOwnProcess = Object.keys(asked.environment).some((name) => name !== CACHE && READ_AT_START.test(name));
+  return (isLongRunning || needsOwnProcess ? null : hosted(asked)) ?? alone(asked);
 }
 
-async function inItsOwnProcess({ args, folder, environment }: Asked): Promise<Ended> {
+async function inItsOwnProcess({ args, folder, environment }: HostedCommand): Promise<CommandResult> {
   const childProcess = spawn(process.execPath, [MAIN, ...args], {
     cwd: folder,
     env: { ...environment },
@@ -46,7 +46,7 @@ interface Host {
 let host: Host | undefined;
 
 /** Returns null while the shared process runs a command. */
-function hosted(asked: Asked): Promise<Ended> | null {
+function hosted(asked: HostedCommand): Promise<CommandResult> | null {
   if (host?.isAtWork === true) return null;
   const { testPath: file } = expect.getState();
   if (host?.process.connected !== true || host.file !== file) {
@@ -64,9 +64,9 @@ function hosted(asked: Asked): Promise<Ended> | null {
       currentHost.isAtWork = false;
       currentHost.process.off("message", onResult).off("exit", onExit);
     };
-    const onResult = (said: unknown) => {
+    const onResult = (hostMessage: unknown) => {
       releaseHost();
-      resolve(said as Ended);
+      resolve(hostMessage as CommandResult);
     };
     const onExit = (code: number | null) => {
       releaseHost();

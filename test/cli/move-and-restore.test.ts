@@ -154,7 +154,7 @@ describe.skipIf(absent("postgres"))(
       await client.end();
       await run(join(programs, "pg_restore"), [...at, "--exit-on-error", dump]);
       const secondMember = await started();
-      expect(await secondMember.says("The database is not the one that the members used last")).toMatch(
+      expect(await secondMember.waitForOutput("The database is not the one that the members used last")).toMatch(
         /it lies back [\d.]+ (s|min): a member was heard of last at 20\d\d-/,
       );
       const newAlarm = raise("annex");

@@ -44,7 +44,7 @@ test("a worker with ten sources restarts itself with larger memory flags in the 
       cwd: cli.folder,
       environment: { ...own, NODE_OPTIONS: `--import=${flagPrinter}` },
     });
-    await worker.says("Plenum is running");
+    await worker.waitForOutput("Plenum is running");
     expect(await worker.end("SIGTERM")).toBe(0);
     const outputLines = worker
       .output()

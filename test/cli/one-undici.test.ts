@@ -25,7 +25,7 @@ test("a process loads one copy of undici while its page, control socket and sink
     },
   });
   const worker = await cli.run();
-  for (const sink of ["lake", "hook"]) await worker.says(`"sink":"${sink}"`);
+  for (const sink of ["lake", "hook"]) await worker.waitForOutput(`"sink":"${sink}"`);
   const page = await fetch(`http://127.0.0.1:${port}/`);
   expect(page.status).toBe(200);
   expect((await page.text()).length).toBeGreaterThan(100);

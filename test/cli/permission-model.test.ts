@@ -40,9 +40,9 @@ test("a worker under the Node.js permission model delivers alarms, restarts on i
   });
 
   const worker = cli.start("run");
-  const startLog = await worker.says("Plenum is running");
+  const startLog = await worker.waitForOutput("Plenum is running");
   await expect.poll(() => written(events)).toContain('"type":"alarm-raised"');
-  await worker.says("ERR_ACCESS_DENIED");
+  await worker.waitForOutput("ERR_ACCESS_DENIED");
   expect(readdirSync(outside)).toEqual([]);
   expect((await cli.plenum("status")).stdout).toContain("1 active alarm");
   if (process.platform === "linux") {

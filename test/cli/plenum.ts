@@ -8,21 +8,21 @@ import type { AnyEvent } from "#src/core/model/event.ts";
 import { SERVICE_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
-import type { Ended } from "./command-host.ts";
+import type { CommandResult } from "./command-host.ts";
 import { COMPILED, command, MAIN } from "./hosted.ts";
 
-export type { Ended };
+export type { CommandResult as Ended };
 
 export interface Running {
   readonly pid: number;
   /** Resolves with all output when the text appears on standard error; rejects when the process ends first. */
-  says(text: string): Promise<string>;
+  waitForOutput(text: string): Promise<string>;
   printed(): string;
   signal(name: NodeJS.Signals): void;
-  readonly ended: Promise<Ended>;
+  readonly ended: Promise<CommandResult>;
   /** Sends SIGTERM and expects exit code 0. */
-  stop(): Promise<Ended>;
-  kill(): Promise<Ended>;
+  stop(): Promise<CommandResult>;
+  kill(): Promise<CommandResult>;
 }
 
 export interface Workplace {
@@ -32,12 +32,12 @@ export interface Workplace {
   /** `sections` replace those of a small valid configuration; `source` adds options to its source `main`. */
   configure(sections?: Readonly<Record<string, unknown>> & { readonly source?: object }): void;
   /** Short commands share a process (`hosted.ts`). */
-  plenum(...args: readonly string[]): Promise<Ended>;
+  plenum(...args: readonly string[]): Promise<CommandResult>;
   /** Exit code and error message of a command: `78 There is no sink nowhere.` */
   refusal(...args: readonly string[]): Promise<string>;
   /** Output of a command with `--json`. */
   json<T>(...args: readonly string[]): Promise<T>;
-  each(lines: readonly string[]): Promise<readonly Ended[]>;
+  each(lines: readonly string[]): Promise<readonly CommandResult[]>;
   start(...args: readonly string[]): Running;
   /** Starts a worker, and waits until it runs. */
   run(...args: readonly string[]): Promise<Running>;
@@ -82,7 +82,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
       stderr += text;
       for (const listener of listeners) listener();
     });
-    const exit = new Promise<Ended>((resolve) => {
+    const exit = new Promise<CommandResult>((resolve) => {
       childProcess.once("close", (code) => resolve({ code, stdout, stderr }));
     });
     return {
@@ -99,7 +99,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
         childProcess.kill("SIGKILL");
         return exit;
       },
-      says: (text) =>
+      waitForOutput: (text) =>
         new Promise((resolve, reject) => {
           const checkOutput = () => stderr.includes(text) && resolve(stderr);
           listeners.add(checkOutput);
@@ -117,7 +117,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     startWithin,
     async run(...args) {
       const worker = start("run", ...args);
-      await worker.says("Plenum is running");
+      await worker.waitForOutput("Plenum is running");
       return worker;
     },
     async refusal(...args) {
@@ -127,7 +127,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     json: async (...args) => JSON.parse((await cli.plenum(...args, "--json")).stdout),
     plenum: (...args) => command({ args, folder, environment: variables() }, () => start(...args).ended),
     async each(lines) {
-      const results: Ended[] = [];
+      const results: CommandResult[] = [];
       for (const line of lines) results.push(await cli.plenum(...line.split(" ")));
       return results;
     },

@@ -36,10 +36,10 @@ describe("a configuration file that is edited while the worker runs", () => {
     cli.configure({ source: { read: READ_CLASSES } });
     const worker = await cli.run();
     replace(cli, (file) => (file.sources.main.read[0].every = "5m"));
-    await worker.says("sources.main.read.all.every: 1m → 5m (with the next request)");
+    await worker.waitForOutput("sources.main.read.all.every: 1m → 5m (with the next request)");
     const completeText = edited(cli, (file) => (file.sinks.more = { file: { folder: "more" }, from: "beginning" }));
     writeFileSync(cli.path("plenum.yaml"), `${completeText.slice(0, completeText.indexOf("time_zone"))}time_zo`);
-    await worker.says("the configuration file is wrong and changes nothing");
+    await worker.waitForOutput("the configuration file is wrong and changes nothing");
     const status = await statusOf(cli);
     expect(status.notices[0]).toMatch(/^The configuration file plenum\.yaml is rejected: plenum\.yaml:\d+:\d+ /);
     expect(status.notices.join("\n")).not.toContain("is wrong and changes nothing");
@@ -47,15 +47,15 @@ describe("a configuration file that is edited while the worker runs", () => {
     expect(checkOutput.code).toBe(78);
     expect(checkOutput.stderr).toMatch(/plenum\.yaml:\d+:\d+/);
     const [line = ""] = checkOutput.stderr.trim().split("\n");
-    expect(await worker.says('"problems"')).toContain(line.replace(/^.*plenum\.yaml:/, ""));
+    expect(await worker.waitForOutput('"problems"')).toContain(line.replace(/^.*plenum\.yaml:/, ""));
     writeFileSync(cli.path("plenum.yaml"), completeText);
-    await worker.says("the configuration file is right again");
-    await worker.says("sinks.more: added, file");
+    await worker.waitForOutput("the configuration file is right again");
+    await worker.waitForOutput("sinks.more: added, file");
     replace(cli, (file) => (file.sources.main.read[0].every = "1s"));
-    await worker.says("20 requests a minute are one every 3 s");
+    await worker.waitForOutput("20 requests a minute are one every 3 s");
     replace(cli, (file) => (file.sources.main.read[0].every = "2m"));
     worker.signal("SIGHUP");
-    await worker.says("5m → 2m");
+    await worker.waitForOutput("5m → 2m");
     replace(cli, (file) => {
       file.sources.main.time_zone = "Europe/Stockholm";
       file.log = { level: "debug" };
@@ -97,9 +97,9 @@ describe("a configuration file that is edited while the worker runs", () => {
     const worker = await cli.run("--config", "mount/plenum.yaml");
     const batched = (batch: number) => edited(cli, (file) => (file.sinks.files.batch = batch));
     put("..2026_02", batched(7));
-    await worker.says("sinks.files.batch: 100 → 7");
+    await worker.waitForOutput("sinks.files.batch: 100 → 7");
     put("..2026_03", batched(8));
-    const log = await worker.says("sinks.files.batch: 7 → 8");
+    const log = await worker.waitForOutput("sinks.files.batch: 7 → 8");
     expect(log).not.toContain("is wrong");
     await worker.stop();
   }, 120_000);
@@ -117,10 +117,10 @@ describe("a configuration file that is edited while the worker runs", () => {
       const [atOne, atTwo] = await Promise.all([observe(one.url), observe(two.url)]);
       const worker = await cli.run();
       replace(cli, (file) => (file.sinks.broker = { mqtt: { url: one.url }, from: "beginning" }));
-      await worker.says("sinks.broker: added, mqtt");
+      await worker.waitForOutput("sinks.broker: added, mqtt");
       await atOne.until(({ topic }) => topic === "plenum/worker/_/event/configuration-changed");
       replace(cli, (file) => (file.sinks.broker.mqtt.url = two.url));
-      await worker.says("sinks.broker.mqtt.url");
+      await worker.waitForOutput("sinks.broker.mqtt.url");
       await atTwo.until(({ topic }) => topic === "plenum/worker/_/event/configuration-changed");
       const values = () => atTwo.heard.filter(({ topic }) => topic.endsWith("/value")).length;
       await expect.poll(values, { timeout: 30_000 }).toBeGreaterThan(24);
@@ -159,11 +159,11 @@ describe("a configuration file that is edited while the worker runs", () => {
       edited(cli, ({ sinks }) => (sinks.more = { file: { folder: "more" } })),
     );
     chmodSync(file, 0o666);
-    const warningLog = await careful.says("the configuration file is wrong and changes nothing");
+    const warningLog = await careful.waitForOutput("the configuration file is wrong and changes nothing");
     expect(warningLog).toContain("Others than the owner can write to the configuration file");
     expect(warningLog).not.toContain("sinks.more: added");
     expect((await cli.plenum("writes", "stop")).code).toBe(0);
     chmodSync(file, 0o644);
-    await careful.says("sinks.more: added, file");
+    await careful.waitForOutput("sinks.more: added, file");
   });
 });

@@ -18,7 +18,7 @@ test("a webhook that responded 410 resumes at the same url after plenum outbox r
   const sinkState = async () => (await cli.json<{ ended: string | null; depth: number }[]>("outbox"))[0];
   configure(one.url);
   const worker = cli.start("run");
-  await worker.says("The sink has ended for good");
+  await worker.waitForOutput("The sink has ended for good");
   expect((await sinkState())?.ended).toContain("answered 410");
   const firstId = webhookIds(one)[0];
   const revived = await cli.plenum("outbox", "revive", "hook");

@@ -38,7 +38,7 @@ describe("the log of plenum run", () => {
       },
     });
     const worker = await cli.run();
-    for (const sink of ["broker", "lake", "hook"]) await worker.says(`"sink":"${sink}"`);
+    for (const sink of ["broker", "lake", "hook"]) await worker.waitForOutput(`"sink":"${sink}"`);
     await service.close();
     const { stderr } = await worker.stop();
     const logLines = readLines(stderr);

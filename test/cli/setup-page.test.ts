@@ -14,7 +14,7 @@ async function setUp() {
   const cli = workplace(service.url);
   rmSync(cli.path("plenum.yaml"));
   const worker = cli.start("run", "--setup");
-  const startLog = await worker.says("Ctrl-C ends it");
+  const startLog = await worker.waitForOutput("Ctrl-C ends it");
   const [, url = ""] = /setup page +(http:\S+)/.exec(startLog) ?? [];
   const [, code = ""] = /code +([A-Z0-9]{4}-[A-Z0-9]{4}) /.exec(startLog) ?? [];
   return { service, cli, worker, url, code };
@@ -86,7 +86,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     expect(complaints.filter((each) => !/status of 40\d/.test(each))).toEqual([]);
     await page.getByRole("button", { name: "Start the worker" }).focus();
     await pressKeys("Enter");
-    await worker.says("Plenum is running");
+    await worker.waitForOutput("Plenum is running");
     await page.getByText("Freshness").first().waitFor();
     expect(page.url()).toBe(`${url}/`);
     expect(elsewhere).toEqual([]);

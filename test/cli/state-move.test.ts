@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { StateMoveResult } from "#src/scale/move-to-postgres/move-state.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { absent, type RealServer, startPostgres } from "../real-servers.ts";
-import { furnishTwo } from "../store/move/two-sources.ts";
+import { createTwoSourceState } from "../store/move/two-sources.ts";
 import { onlyLine, workplace } from "./plenum.ts";
 
 describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, () => {
@@ -19,7 +19,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     cli.configure({ sources: { main: source, annex: { ...source, token: cli.token("annex") } } });
     const to = ["--to", `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`];
     expect(await cli.refusal("state", "move", ...to)).toMatch(/^78 There is no state in .*state\./);
-    await furnishTwo(cli.path("state"));
+    await createTwoSourceState(cli.path("state"));
     const moveOutput = await cli.plenum("state", "move", ...to);
     expect(moveOutput.stderr).toBe("");
     expect(moveOutput.stdout).toMatch(
@@ -37,7 +37,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
 
   test("plenum state move uses the database of the configuration and moves the kill switch", async () => {
     const cli = workplace("http://127.0.0.1:9");
-    await furnishTwo(cli.path("state"));
+    await createTwoSourceState(cli.path("state"));
     writeFileSync(cli.path("state/WRITES-STOPPED"), "by hand\n");
     const url = `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`;
     cli.configure({

@@ -131,10 +131,10 @@ test.skipIf(!hasScript())(
       cwd: cli.folder,
     });
     onTestFinished(async () => void (await running.end("SIGKILL")));
-    await running.says(/Plenum is running; status page http:\S+\. Ctrl-C stops it\./);
-    await running.says("All is well: polls, state, sinks.");
+    await running.waitForOutput(/Plenum is running; status page http:\S+\. Ctrl-C stops it\./);
+    await running.waitForOutput("All is well: polls, state, sinks.");
     service.simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
-    await running.says(/! Alarm [A-Z]: /);
+    await running.waitForOutput(/! Alarm [A-Z]: /);
     expect(running.output()).not.toContain('{"level"');
   },
   90_000,

@@ -54,7 +54,7 @@ test("plenum writes approval lists each change, plenum writes approve approves t
     changes: ["- commands.allow./10169.max = 90", "+ commands.allow./10169.max = 95"],
     refusing: expect.stringContaining("1 more must approve it: anna") as string,
   });
-  await worker.says("commands.allow.10169.max: 90 → 95 (at once, as far as it is approved)");
+  await worker.waitForOutput("commands.allow.10169.max: 90 → 95 (at once, as far as it is approved)");
   expect(await cli.json("write", "10169", "76")).toMatchObject({ reason: "unapproved" });
   expect((await cli.plenum("writes", "approve", "anna", "--key", "anna.pem")).code).toBe(0);
   expect(await cli.json("write", "10169", "76")).toMatchObject({ outcome: "confirmed" });

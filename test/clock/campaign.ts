@@ -33,7 +33,7 @@ async function play(seed: number): Promise<CampaignResult> {
   const trueMs = (clock: VirtualClock) => START_MS + Math.floor(clock.monotonic()) + suspendedMs;
   const watchTransport = (transport: Transport, clock: VirtualClock): Transport => {
     return async (request, signal) => {
-      checker.left(request, { wallMs: clock.now(), trueMs: trueMs(clock), measuredMs: clock.monotonic() });
+      checker.requestSent(request, { wallMs: clock.now(), trueMs: trueMs(clock), measuredMs: clock.monotonic() });
       const reply = await transport(request, signal);
       checker.answered({ wallMs: clock.now(), trueMs: trueMs(clock) });
       return reply;
@@ -164,14 +164,14 @@ async function play(seed: number): Promise<CampaignResult> {
   }
 }
 
-async function judgeEnd(worker: VirtualWorker, complain: ClockJudge["complain"]): Promise<void> {
+async function judgeEnd(worker: VirtualWorker, addProblem: ClockJudge["complain"]): Promise<void> {
   const { outbox } = worker.worker.store;
-  for (const gap of await outbox.gaps()) complain("nothing is dropped", `${gap.count} events, ${gap.reason}`);
+  for (const gap of await outbox.gaps()) addProblem("nothing is dropped", `${gap.count} events, ${gap.reason}`);
   const events = (await worker.events()).length;
   const lag = (await outbox.lag()).find(({ sink }) => sink === DEAD_SINK);
   if (lag?.depth !== events)
-    complain("nothing is dropped", `${lag?.depth} of ${events} events wait for a sink that takes nothing`);
-  if (events < 20) complain("there was work", `only ${events} events were told`);
+    addProblem("nothing is dropped", `${lag?.depth} of ${events} events wait for a sink that takes nothing`);
+  if (events < 20) addProblem("there was work", `only ${events} events were told`);
 }
 
 async function computeDigest({ events, simulator }: VirtualWorker): Promise<string> {

@@ -30,7 +30,7 @@ sources:
     );
     const service = runPlenum(["simulate", "--port", String(ports.service)], { cwd: folder });
     onTestFinished(() => void service.end("SIGKILL"));
-    await service.says("answers at");
+    await service.waitForOutput("answers at");
     const worker = runPlenum(["--config", "plenum.yaml", "run"], {
       cwd: folder,
       environment: {
@@ -48,7 +48,7 @@ sources:
       for (const sharedMemory of globSync(`/dev/shm/*faketime*_${worker.pid}`)) rmSync(sharedMemory, { force: true });
       rmSync(folder, { recursive: true, force: true });
     });
-    await worker.says("is running");
+    await worker.waitForOutput("is running");
     await pollsOn();
     for (const [offset, told] of [
       ["-1h", /"seconds":-36\d\d,/],
@@ -57,11 +57,11 @@ sources:
     ] as const) {
       const cpuBefore = cpuSeconds(worker.pid);
       setClock(offset);
-      await worker.says(told);
+      await worker.waitForOutput(told);
       await pollsOn();
       expect(cpuSeconds(worker.pid) - cpuBefore).toBeLessThan(10);
     }
-    await worker.says("it is trusted", 30_000);
+    await worker.waitForOutput("it is trusted", 30_000);
     expect(await worker.end("SIGTERM")).toBe(0);
 
     async function pollsOn(): Promise<void> {

@@ -40,17 +40,17 @@ export function createClockJudge(tags: readonly string[]) {
 
   function watchGaps(rule: string) {
     let askedMs = 0;
-    let stillMs = 0;
+    let suspendedMs = 0;
     return {
       asked(measuredMs: number) {
-        const gapMs = measuredMs - askedMs - stillMs;
+        const gapMs = measuredMs - askedMs - suspendedMs;
         if (gapMs > 2 * INTERVAL_MS + GRACE_MS)
           addProblem(rule, `not for ${Math.round(gapMs / 1_000)} s until ${Math.round(measuredMs / 1_000)} s`);
         askedMs = measuredMs;
-        stillMs = 0;
+        suspendedMs = 0;
       },
       stoodStill(ms: number) {
-        stillMs += ms;
+        suspendedMs += ms;
       },
     };
   }
@@ -78,7 +78,7 @@ export function createClockJudge(tags: readonly string[]) {
   }
 
   return {
-    left(request: Parameters<Transport>[0], at: Moment & { readonly measuredMs: number }) {
+    requestSent(request: Parameters<Transport>[0], at: Moment & { readonly measuredMs: number }) {
       if (/\/alarms\b/.test(request.path)) alarms.asked(at.measuredMs);
       if (/\/tags\/read/.test(request.path)) {
         const { searchParams } = new URL(request.path, "http://service");

@@ -1,6 +1,6 @@
 import type { Event } from "#src/core/model/event.ts";
 import { openTags, SITES } from "./broker/building.ts";
-import { calm, trouble } from "./broker/disturbances.ts";
+import { addServiceFault, calm } from "./broker/disturbances.ts";
 import { countBy, judgeRun } from "./broker/final-judge.ts";
 import { createLedger } from "./broker/ledger.ts";
 import { createMessages, type Message } from "./broker/messages.ts";
@@ -39,7 +39,7 @@ export async function runCampaign(options: { readonly seed: number; readonly com
   async function send(message: Message): Promise<void> {
     sent += 1;
     const now = clock.now();
-    const serial = ledger.enter(message);
+    const serial = ledger.addMessage(message);
     const delivery = { serial, connection: CONNECTION, retained: message.retain, atMs: now, acknowledgedAtMs: now };
     deliveries.push(delivery);
     ledger.arrived(delivery);
@@ -71,7 +71,7 @@ export async function runCampaign(options: { readonly seed: number; readonly com
     const kind = random.below(9);
     if (kind === 0) return restart();
     if (kind < 3) return calm(simulator);
-    if (kind < 7) return trouble(simulator, random);
+    if (kind < 7) return addServiceFault(simulator, random);
     if (kind === 7) rig.killSwitch.throwIt("the campaign", "now");
     else rig.breakStore(true);
     await clock.advance(kind === 7 ? 5_000 * random() : 0);
@@ -93,7 +93,7 @@ export async function runCampaign(options: { readonly seed: number; readonly com
   const audit = await rig.audit();
   const latest = await rig.store.outbox.latest(1_000_000, ["command-result"]);
   const results = latest.map(({ event }) => event as Event<"command-result">).toReversed();
-  const run = { ledger, deliveries, connections: [], published: new Map(), lives: [], waiting: new Set<string>() };
+  const run = { ledger, deliveries, connections: [], published: new Map(), workerRuns: [], waiting: new Set<string>() };
   const violations = judgeRun({ ...run, audit, results, downstream: results, writes: judge.writes, secondMs: 1_000 });
   await rig.close();
   const reasons = countBy(results, ({ data }) => data.reason ?? data.outcome);

@@ -122,7 +122,7 @@ export async function createRig(options: RigOptions = {}) {
       options.onStep?.(`${name} after`);
       return isDead || result === null ? new Promise(() => undefined) : result;
     }
-    const guarded: Store = {
+    const brokenIfKilled: Store = {
       ...store,
       commit(change) {
         const [record] = (change.records ?? []) as readonly { readonly body: { readonly step: string } }[];
@@ -159,7 +159,7 @@ export async function createRig(options: RigOptions = {}) {
     const made = createWriteCommandService({
       config,
       sources: [{ source, timeZone: "Europe/Oslo" }],
-      store: options.around?.(guarded) ?? guarded,
+      store: options.around?.(brokenIfKilled) ?? brokenIfKilled,
       guards: createFolderWritingGuards(folder),
       clock,
       clockDoubt,

@@ -26,7 +26,7 @@ export function describeFileSink(title: string, options: Record<string, unknown>
           if (existsSync(folder)) renameSync(folder, away);
           writeFileSync(folder, "in the way");
         },
-        async heal() {
+        async repairServer() {
           rmSync(folder);
           renameSync(away, folder);
         },

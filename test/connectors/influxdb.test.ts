@@ -21,7 +21,7 @@ describeSink("influxdb", {
       received: async () =>
         stub.seen.flatMap(({ body }) => parseLines(body.toString())).map((point) => ({ identity: pointId(point) })),
       breakServer: () => stub.stop(),
-      heal: () => stub.start(),
+      repairServer: () => stub.start(),
       async stall() {
         stub.answer = () => null;
       },

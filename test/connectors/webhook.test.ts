@@ -28,7 +28,7 @@ describeSink("webhook", {
           event: JSON.parse(body.toString()) as unknown,
         })),
       breakServer: () => stub.stop(),
-      heal: () => stub.start(),
+      repairServer: () => stub.start(),
       async stall() {
         stub.answer = () => null;
       },

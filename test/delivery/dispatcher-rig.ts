@@ -121,7 +121,7 @@ export async function openDispatcherRig(place: Place = inFolder()): Promise<Disp
   let store = await place.open(clock);
   const lines: DispatcherRig["lines"] = [];
   const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
-  const made: EventDispatcher[] = [];
+  const dispatchers: EventDispatcher[] = [];
   const metrics = createMetrics();
   return {
     folder,
@@ -142,7 +142,7 @@ export async function openDispatcherRig(place: Place = inFolder()): Promise<Disp
         metrics,
         random: () => 0.5,
       });
-      made.push(dispatcher);
+      dispatchers.push(dispatcher);
       return dispatcher;
     },
     async reopen() {
@@ -150,7 +150,7 @@ export async function openDispatcherRig(place: Place = inFolder()): Promise<Disp
       store = await place.open(clock);
     },
     async dispose() {
-      for (const dispatcher of made) {
+      for (const dispatcher of dispatchers) {
         const stopped = dispatcher.stop(100);
         await clock.advance(100);
         await stopped;

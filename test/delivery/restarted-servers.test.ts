@@ -81,7 +81,7 @@ async function killedAndBack(far: RealServer, { store }: Delivering, next: Event
   const second = () => Math.floor(Date.now() / 1_000);
   const killedIn = second();
   await expect.poll(second, POLL).toBeGreaterThan(killedIn);
-  await far.again();
+  await far.startAgain();
 }
 
 describe.skipIf(absent("victoria-metrics"))("VictoriaMetrics", () => {
@@ -162,7 +162,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     await delivery.deliver(0, 1);
     // The broker saves the session at its end, as the half-hourly save does before a crash.
     await far.end();
-    await far.again();
+    await far.startAgain();
     await delivery.deliver(1, COUNT);
     expect(delivery.dispatcher.notices()).toEqual([]);
     // A restart cannot be detected from the uptime of a broker that has just started.
@@ -198,7 +198,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     };
     await far.kill();
     await delivery.store.commit({ events: Array.from({ length: 1_000 }, (_, n) => tagged(1_000 + n)) });
-    await far.again();
+    await far.startAgain();
     const topics = await subscriber(far);
     subscribed.resolve();
     // The sink notices the restart up to 30 s later.

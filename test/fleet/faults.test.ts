@@ -59,7 +59,7 @@ describe.skipIf(absent("postgres"))("a fleet with failures", () => {
     const status = await a.fleet.status();
     expect([status.database, status.members.length, status.sources.length]).toEqual([null, 2, SOURCES.length]);
     expect(status.trouble).toContain("127.0.0.1");
-    await server().again();
+    await server().startAgain();
     await rig.settled(a, b);
     expect((await a.fleet.status()).trouble).toBeNull();
   });

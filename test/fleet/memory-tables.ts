@@ -74,7 +74,7 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
     return member?.incarnation === incarnation && member.gone === null ? member : null;
   }
 
-  function take(names: readonly string[], epochs: readonly string[], name: string, incarnation: string) {
+  function takeSources(names: readonly string[], epochs: readonly string[], name: string, incarnation: string) {
     const rows: (readonly [string, number, string | null, string])[] = [];
     for (const [n, wanted] of names.entries()) {
       const source = sources.get(wanted);
@@ -89,7 +89,7 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
     return rows.toSorted(([a], [b]) => (a < b ? -1 : 1));
   }
 
-  function giveBack(names: readonly string[], epochs: readonly string[], reasons: readonly string[], of: string) {
+  function releaseSources(names: readonly string[], epochs: readonly string[], reasons: readonly string[], of: string) {
     for (const [n, name] of names.entries()) {
       const source = sources.get(name);
       if (source === undefined || String(source.epoch) !== epochs[n] || source.incarnation !== of) continue;
@@ -99,7 +99,7 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
     }
   }
 
-  function look(wanted: readonly string[] | null): readonly [string, string] {
+  function readTables(wanted: readonly string[] | null): readonly [string, string] {
     const memberRows = [...members.values()].map(({ startedMs, seenMs, draining, leaving, unable, reach, ...row }) => ({
       ...{ ...row, startedAt: iso(startedMs), seenAt: iso(seenMs), unheardMs: clock.now() - seenMs },
       ...{ isDraining: draining, isLeaving: leaving, unable: JSON.parse(unable), reach: JSON.parse(reach) },
@@ -174,12 +174,12 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
         Object.assign(members.get(cell(1)) ?? {}, { draining: cell(2) === "true" });
         return members.has(cell(1)) ? [[1]] : [];
       case text.includes("with free as"):
-        return take(list(1), list(2), cell(3), cell(4));
+        return takeSources(list(1), list(2), cell(3), cell(4));
       case text.includes("set given_by = holder"):
-        giveBack(list(1), list(2), list(3), cell(4));
+        releaseSources(list(1), list(2), list(3), cell(4));
         return [];
       case text.includes("json_agg"):
-        return [look(values[0] === null ? null : list(1))];
+        return [readTables(values[0] === null ? null : list(1))];
       case text.startsWith("select source, from_member"):
         return takeovers.toReversed().slice(0, 100);
       case text.startsWith("delete"):

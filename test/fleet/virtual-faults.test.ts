@@ -1,11 +1,11 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { describeService } from "../suites/service-suite.ts";
-import { begin, counts, end, fleet, SOURCES, started, takeoversByReason } from "./virtual-fleet.ts";
+import { counts, endVirtualFleet, fleet, SOURCES, started, startNewFleet, takeoversByReason } from "./virtual-fleet.ts";
 
-afterEach(async () => expect(await end()).toEqual([]));
+afterEach(async () => expect(await endVirtualFleet()).toEqual([]));
 
 describeService("a fleet whose database is unavailable", async () => {
-  const { clock } = begin();
+  const { clock } = startNewFleet();
   const a = fleet.member("a");
   a.link.state = "fails";
   return {
@@ -24,7 +24,7 @@ describe("a member without renewals", () => {
   ] as const)(
     "a member without renewals retries with waits, and reports the cause when the database %s for an hour",
     async (state, cause) => {
-      const { clock } = begin();
+      const { clock } = startNewFleet();
       const a = fleet.member("a");
       a.link.state = state;
       await a.start();
@@ -44,7 +44,7 @@ describe("a member without renewals", () => {
   );
 
   test("a member without renewals ends its work one second before another member takes its sources", async () => {
-    const { clock, tables } = begin();
+    const { clock, tables } = startNewFleet();
     const [a, b] = await started("a", "b");
     const renewed = tables.members.get("a")?.seenMs ?? 0;
     a.link.state = "stalls";
@@ -73,7 +73,7 @@ describe("a member without renewals", () => {
   test.each([-600_000, 600_000, -86_400_000])(
     "a member without renewals is the only member replaced, within 11 s, when the wall clock steps by %i ms",
     async (byMs) => {
-      const { clock } = begin();
+      const { clock } = startNewFleet();
       const [a, b, c] = await started("a", "b", "c");
       a.link.state = "stalls";
       clock.stepWall(byMs);
@@ -88,7 +88,7 @@ describe("a member without renewals", () => {
   );
 
   test("a member without renewals is replaced by a newly started member only after a complete lease duration", async () => {
-    const { clock } = begin();
+    const { clock } = startNewFleet();
     const [a] = await started("a");
     a.link.state = "stalls";
     await clock.advance(30_000);
@@ -101,7 +101,7 @@ describe("a member without renewals", () => {
   });
 
   test("a member without renewals does not block members with another configuration after one lease duration", async () => {
-    const { clock, tables } = begin();
+    const { clock, tables } = startNewFleet();
     const [a, b] = await started("a", "b");
     for (const { link } of [a, b]) link.state = "stalls";
     const c = fleet.member("c", { digest: "fedcba9876543210" });
@@ -111,7 +111,7 @@ describe("a member without renewals", () => {
   });
 
   test("a member without renewals keeps its sources during a short outage of the database, and reports the outage", async () => {
-    const { clock } = begin();
+    const { clock } = startNewFleet();
     const [a] = await started("a");
     await clock.advance(2_700);
     const warnings = a.warnings();
@@ -129,7 +129,7 @@ describe("a member without renewals", () => {
   });
 
   test("a member loses at once only the source that another member has fenced", async () => {
-    const { clock, tables } = begin();
+    const { clock, tables } = startNewFleet();
     const [a] = await started("a");
     const [lease] = a.leases;
     Object.assign(tables.sources.get("s0") ?? {}, { epoch: 7, holder: "x", incarnation: "x" });
@@ -146,7 +146,7 @@ describe("a member without renewals", () => {
   });
 
   test("a member releases and retakes sources after the response to their takeover was lost", async () => {
-    const { clock, tables } = begin();
+    const { clock, tables } = startNewFleet();
     const a = fleet.member("a");
     const wellTransact = a.link.database.transact;
     let lost = 0;
@@ -168,7 +168,7 @@ describe("a member without renewals", () => {
 
 describe("a source of the fleet", () => {
   test("a source is left to other members after a failed start, and is retried after growing waits", async () => {
-    const { clock, tables } = begin(["one", "two"]);
+    const { clock, tables } = startNewFleet(["one", "two"]);
     const a = fleet.member("a");
     a.does.startFails = new Error("no way to it from here");
     await a.start();
@@ -198,7 +198,7 @@ describe("a source of the fleet", () => {
   });
 
   test("a source is stopped right after a slow start when the lease expired during the start", async () => {
-    const { clock } = begin(["one"]);
+    const { clock } = startNewFleet(["one"]);
     const a = fleet.member("a");
     a.does.startMs = 60_000;
     await a.start();
@@ -217,7 +217,7 @@ describe("a source of the fleet", () => {
   });
 
   test("a source has its start aborted at a handover, and starts on the new holder only after that start has ended", async () => {
-    const { clock } = begin(["one", "two"]);
+    const { clock } = startNewFleet(["one", "two"]);
     const a = fleet.member("a");
     a.does.startMs = 3_000;
     await a.start();
@@ -234,7 +234,7 @@ describe("a source of the fleet", () => {
   });
 
   test("a source starts on the next member even if the first member stops it late or with an error", async () => {
-    const { clock } = begin(["one", "two"]);
+    const { clock } = startNewFleet(["one", "two"]);
     const [a] = await started("a");
     a.does.stopMs = 1e9;
     const b = fleet.member("b");
@@ -253,7 +253,7 @@ describe("a source of the fleet", () => {
   });
 
   test("a source is stopped when its member stops, also without the database", async () => {
-    const { clock } = begin();
+    const { clock } = startNewFleet();
     const [a] = await started("a");
     a.link.state = "stalls";
     const fromMs = clock.monotonic();

@@ -1,13 +1,13 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
 import { readFleetStatus, setDraining } from "#src/scale/fleet/fleet-status.ts";
-import { begin, counts, end, fleet, SOURCES, started, takeoversByReason } from "./virtual-fleet.ts";
+import { counts, endVirtualFleet, fleet, SOURCES, started, startNewFleet, takeoversByReason } from "./virtual-fleet.ts";
 
-afterEach(async () => expect(await end()).toEqual([]));
+afterEach(async () => expect(await endVirtualFleet()).toEqual([]));
 
 describe("members of a fleet", () => {
   test("members of a fleet share sources evenly, hand over at a stop, and leave no listener or timer behind", async () => {
-    const { clock, tables } = begin();
+    const { clock, tables } = startNewFleet();
     const [a, b] = await started("a", "b");
     expect(counts(a, b)).toEqual([5, 4]);
     expect([takeoversByReason().first?.length, takeoversByReason().joined?.length]).toEqual([9, 4]);
@@ -34,7 +34,7 @@ describe("members of a fleet", () => {
   });
 
   test("members of a fleet hand over the next source once the previous source has been taken", async () => {
-    const { clock } = begin();
+    const { clock } = startNewFleet();
     const [a] = await started("a");
     a.does.stopMs = 2_000;
     const b = fleet.member("b");
@@ -52,7 +52,7 @@ describe("members of a fleet", () => {
   });
 
   test("members of a fleet start at most eight sources at the same time", async () => {
-    const { clock } = begin(Array.from({ length: 20 }, (_, n) => `s${String(n).padStart(2, "0")}`));
+    const { clock } = startNewFleet(Array.from({ length: 20 }, (_, n) => `s${String(n).padStart(2, "0")}`));
     const a = fleet.member("a");
     a.does.startMs = 1_000;
     await a.start();
@@ -66,7 +66,7 @@ describe("members of a fleet", () => {
   });
 
   test("members of a fleet read the tables every 30 s without notifications", async () => {
-    const { clock } = begin();
+    const { clock } = startNewFleet();
     const [a] = await started("a");
     a.link.hears = false;
     const asked = a.link.asked;
@@ -80,7 +80,7 @@ describe("members of a fleet", () => {
   });
 
   test("members of a fleet drain on request, also across a restart, and receive sources again afterwards", async () => {
-    const { clock } = begin();
+    const { clock } = startNewFleet();
     const [a, b] = await started("a", "b");
     await setDraining(b.link.database, "a", true);
     await clock.advance(100);
@@ -108,7 +108,7 @@ describe("members of a fleet", () => {
 
 describe("a registration", () => {
   test("a registration is rejected for a second member with the name of a member that has renewed its lease", async () => {
-    const { clock } = begin();
+    const { clock } = startNewFleet();
     const [a] = await started("a");
     const second = fleet.member("a");
     const fromMs = clock.monotonic();
@@ -119,7 +119,7 @@ describe("a registration", () => {
   });
 
   test("a registration is accepted for a restarted member once the lease of the killed process has expired", async () => {
-    const { clock } = begin();
+    const { clock } = startNewFleet();
     const [a] = await started("a");
     a.link.state = "stalls";
     const killed = a.stop(0);
@@ -131,7 +131,7 @@ describe("a registration", () => {
   });
 
   test("a registration succeeds once a database that was unavailable at the start responds", async () => {
-    const { clock } = begin();
+    const { clock } = startNewFleet();
     const a = fleet.member("a");
     a.link.state = "fails";
     await a.start();
@@ -143,7 +143,7 @@ describe("a registration", () => {
   });
 
   test("a registration reports that another member has taken the name in the meantime", async () => {
-    const { clock, tables } = begin();
+    const { clock, tables } = startNewFleet();
     const [a] = await started("a");
     Object.assign(tables.members.get("a") ?? {}, { incarnation: "other" });
     for (let n = 0; n < 50; n += 1) {
@@ -157,7 +157,7 @@ describe("a registration", () => {
 });
 
 test("the fleet status contains holders of sources, and members that are leaving, draining or lost", async () => {
-  const { clock, tables } = begin();
+  const { clock, tables } = startNewFleet();
   const [a, b] = await started("a", "b");
   const status = await a.fleet.status();
   expect(status).toMatchObject({ self: "a", trouble: null, database: { name: "in memory", doubts: [] } });

@@ -134,12 +134,12 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
 export let fleet: VirtualFleet;
 
 /** Stops all members and returns the faults. */
-export async function end(): Promise<readonly string[]> {
+export async function endVirtualFleet(): Promise<readonly string[]> {
   for (const member of fleet.members) await member.stop();
   return fleet.faults;
 }
 
-export function begin(sources: readonly string[] = SOURCES) {
+export function startNewFleet(sources: readonly string[] = SOURCES) {
   fleet = createVirtualFleet(sources);
   return fleet;
 }

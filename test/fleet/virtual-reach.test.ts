@@ -1,7 +1,15 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { begin, counts, end, fleet, started, takeoversByReason, type VirtualMember } from "./virtual-fleet.ts";
+import {
+  counts,
+  endVirtualFleet,
+  fleet,
+  started,
+  startNewFleet,
+  takeoversByReason,
+  type VirtualMember,
+} from "./virtual-fleet.ts";
 
-afterEach(async () => expect(await end()).toEqual([]));
+afterEach(async () => expect(await endVirtualFleet()).toEqual([]));
 
 type Polls = (member: VirtualMember, source: string) => boolean;
 
@@ -21,7 +29,7 @@ const takeoversOf = (source: string) => fleet.tables.takeovers.filter(([of, from
 
 describe("a member that cannot reach the services", () => {
   test("a member that cannot reach the services hands its sources over after one trial, and receives sources again once it reaches the services", async () => {
-    begin();
+    startNewFleet();
     const members = await started("a", "b", "c");
     const [a, b, c] = members;
     await live(6, members);
@@ -45,7 +53,7 @@ describe("a member that cannot reach the services", () => {
   });
 
   test("a member that cannot reach the services keeps a source whose service no member can reach", async () => {
-    begin();
+    startNewFleet();
     const members = await started("a", "b", "c");
     const [a] = members;
     const before = fleet.tables.takeovers.length;
@@ -58,7 +66,7 @@ describe("a member that cannot reach the services", () => {
   });
 
   test("a member that cannot reach the services repeats failed trials of a handover after growing waits", async () => {
-    begin();
+    startNewFleet();
     const members = await started("a", "b", "c");
     const source = members[0]?.holding()[0] ?? "";
     await live(3_600, members, (_, of) => of !== source);
@@ -71,7 +79,7 @@ describe("a member that cannot reach the services", () => {
   });
 
   test("a member that cannot reach the services takes no source while other members can, and takes all sources as the only member", async () => {
-    begin();
+    startNewFleet();
     const members = await started("a", "b", "c");
     const [a, b, c] = members;
     a.network.reaches = () => false;
@@ -86,7 +94,7 @@ describe("a member that cannot reach the services", () => {
   });
 
   test("a member ignores a single failed request that no health check confirms", async () => {
-    begin();
+    startNewFleet();
     const members = await started("a", "b");
     const before = fleet.tables.takeovers.length;
     let failures = 0;

@@ -84,7 +84,7 @@ describe("the plenum commands in the hints of errors", () => {
     const write = await workspace.plenum("write", "10001", "1");
     expect(write.stderr).toContain("`plenum run`");
     const worker = workspace.start("run");
-    await worker.says("Plenum is running");
+    await worker.waitForOutput("Plenum is running");
     for (const command of ["status", "backfill", "plan", "silence", "outbox"]) {
       expect((await workspace.plenum(command)).code, command).toBe(0);
     }

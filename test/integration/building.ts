@@ -53,7 +53,7 @@ export async function startBuilding(recipe: string) {
     ...{ folder, simulator, broker, client },
     async startWorker(): Promise<Running> {
       worker = runPlenum(["run", "--arm-writing"], { cwd: folder, environment: { TOKEN: SERVICE_TOKEN } });
-      await worker.says("Plenum is running");
+      await worker.waitForOutput("Plenum is running");
       return worker;
     },
     stopService: () => service.close(),

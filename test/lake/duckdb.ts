@@ -52,9 +52,9 @@ const TYPES: Readonly<Record<ColumnType, string>> = {
 export function rowsOfEvents(events: readonly Event[]): ReadonlyMap<LakeTable, readonly LakeRow[]> {
   const rows = new Map<LakeTable, readonly LakeRow[]>(LAKE_TABLES.map((table) => [table, []]));
   const add: AddLakeRow = (table, row) => {
-    const held = rows.get(table) ?? [];
+    const storedRows = rows.get(table) ?? [];
     const kept = [...row];
-    rows.set(table, table.rowPolicy === "append" ? [...held, kept] : applyRowUpdates(table, held, [kept]));
+    rows.set(table, table.rowPolicy === "append" ? [...storedRows, kept] : applyRowUpdates(table, storedRows, [kept]));
   };
   events.forEach((event, n) => {
     emitEventRows({ event, position: n + 1, committedAt: event.time }, add);

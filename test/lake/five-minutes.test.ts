@@ -48,7 +48,7 @@ test("all commands of the lake tutorial succeed, and the views agree with the ro
   writeFileSync(here.path("lake.yaml"), moved);
 
   const worker = here.start(...words("run"));
-  await worker.says("Plenum is running");
+  await worker.waitForOutput("Plenum is running");
   await expect.poll(() => isFilled(here), { timeout: 120_000, interval: 500 }).toBe(true);
   worker.signal("SIGTERM");
   expect((await worker.ended).code).toBe(0);

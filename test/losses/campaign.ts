@@ -29,7 +29,7 @@ import { backfillOrder, createStage, type LastingFault, type Stage } from "./sta
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
-const UNREST_MS = 24 * MINUTE;
+const FAULTS_MS = 24 * MINUTE;
 /** Pauses after the last fault: refused tags are retried after 10 min, 1, 6 and 24 h, missing logs after a day. */
 const QUIET_PHASES: readonly { readonly stillMs: number; readonly awakeMs: number }[] = [
   { stillMs: 0, awakeMs: 4 * MINUTE },
@@ -39,7 +39,7 @@ const QUIET_PHASES: readonly { readonly stillMs: number; readonly awakeMs: numbe
   { stillMs: 19 * HOUR, awakeMs: 8 * MINUTE },
   { stillMs: 70 * MINUTE, awakeMs: 3 * MINUTE },
 ];
-const MORE_TURNS = 8;
+const EXTRA_WAITS_MAX = 8;
 
 /** Plays one random schedule of faults, backfills and restarts, then a time without faults, and judges the events. */
 export function campaign(seed: number): Promise<CampaignResult> {
@@ -48,30 +48,33 @@ export function campaign(seed: number): Promise<CampaignResult> {
 
 async function play(seed: number, random: ReturnType<typeof seededRandom>): Promise<CampaignResult> {
   const stage = await createStage(seed, random);
-  const far = createReceivedEvents(stage);
+  const receivedEvents = createReceivedEvents(stage);
   const { world, virtual } = stage;
   const { clock, simulator } = virtual;
   const problems = new Map<string, Problem>();
   const story: string[] = [];
   const at = () => new Date(stage.now()).toISOString().slice(5, 19);
-  const tell = (text: string) => story.push(`${at()} ${text}`);
+  const addToStory = (text: string) => story.push(`${at()} ${text}`);
   const note = (rule: string, texts: readonly string[]) => {
     for (const text of texts) problems.set(`${rule} ${text.split(",")[0]}`, { rule, text });
   };
   const listGateways = (siteId: number) =>
     [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === siteId).map(({ id }) => id);
-  tell(`sites ${world.siteIds.join()}, ${[...world.tags.values()].flat().length} tags`);
+  addToStory(`sites ${world.siteIds.join()}, ${[...world.tags.values()].flat().length} tags`);
 
   async function judgeNow(): Promise<void> {
-    await far.look();
-    note("every hole is named", await everyGapIsReported(stage, far, await reportedGaps(stage), unseen(stage)));
+    await receivedEvents.look();
+    note(
+      "every hole is named",
+      await everyGapIsReported(stage, receivedEvents, await reportedGaps(stage), unseen(stage)),
+    );
     note("nobody is condemned", await onlyRejectedTagsAreQuarantined(stage));
-    note("no age is flattered", await displayedAgesAreTrue(stage, far));
+    note("no age is flattered", await displayedAgesAreTrue(stage, receivedEvents));
   }
 
   const lastingFaults: { readonly one: LastingFault; readonly endMs: number }[] = [];
   function beginFault(trouble: SourceFault, forMs: number): void {
-    tell(`${trouble.name}, for ${Math.round(forMs / SECOND)} s`);
+    addToStory(`${trouble.name}, for ${Math.round(forMs / SECOND)} s`);
     lastingFaults.push({ one: stage.begin(trouble), endMs: stage.now() + forMs });
   }
   let lookMs = stage.now() + 3 * MINUTE;
@@ -84,7 +87,7 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
         if (lastingFault.endMs > stage.now()) lastingFaults.push(lastingFault);
         else {
           stage.end(lastingFault.one);
-          tell(`over: ${lastingFault.one.trouble.name}`);
+          addToStory(`over: ${lastingFault.one.trouble.name}`);
         }
       }
       if (stage.now() >= lookMs) {
@@ -100,11 +103,13 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
     if (dice < 0.15) {
       orders += 1;
       const order = backfillOrder(stage, random, `order ${orders}`);
-      tell(`${order.id}: ${order.held.resolution} ${order.held.from} to ${order.held.to}, ${order.tagIds.size} tags`);
+      addToStory(
+        `${order.id}: ${order.held.resolution} ${order.held.from} to ${order.held.to}, ${order.tagIds.size} tags`,
+      );
       await stage.order(order);
     } else if (dice < 0.25) {
       const how = random.chance(0.5) ? "stop" : "crash";
-      tell(`restart after a ${how}`);
+      addToStory(`restart after a ${how}`);
       await stage.restart(how);
     } else if (dice < 0.65) {
       beginFault(anyFault(world, random, listGateways), (20 + random.below(280)) * SECOND);
@@ -116,39 +121,39 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   }
 
   await passTime(random.chance(0.3) ? 5 * SECOND : (2 + random.below(4)) * MINUTE);
-  const unrestMs = stage.now() + UNREST_MS;
+  const unrestMs = stage.now() + FAULTS_MS;
   while (stage.now() < unrestMs) {
     await disturb();
     await passTime((10 + random.below(110)) * SECOND);
   }
   while (lastingFaults.length > 0) await passTime(MINUTE);
-  tell("everything is given back");
+  addToStory("everything is given back");
   const quietMs = stage.now();
   for (const { stillMs, awakeMs } of QUIET_PHASES) {
     await stage.suspend(stillMs);
     await clock.advance(awakeMs);
-    await far.look();
+    await receivedEvents.look();
   }
-  for (let turn = 0; turn < MORE_TURNS && (await isOpen(stage)); turn += 1) await clock.advance(4 * MINUTE);
-  await far.look();
+  for (let turn = 0; turn < EXTRA_WAITS_MAX && (await isOpen(stage)); turn += 1) await clock.advance(4 * MINUTE);
+  await receivedEvents.look();
   const namedGaps = await reportedGaps(stage);
-  note("every point is had", everyPointIsEmitted(stage, far));
-  note("no point is told twice", noPointIsRepeated(far));
-  note("nothing is invented", nothingIsInvented(stage, far));
+  note("every point is had", everyPointIsEmitted(stage, receivedEvents));
+  note("no point is told twice", noPointIsRepeated(receivedEvents));
+  note("nothing is invented", nothingIsInvented(stage, receivedEvents));
   note("every order is done", await everyBackfillIsComplete(stage));
-  note("every hole is named", await everyGapIsReported(stage, far, namedGaps, new Set()));
-  note("what has no log is named", missingLogsAreReported(stage, far, namedGaps));
-  note("nothing unanswered is had", unansweredHistoryIsNotFetched(stage, far, namedGaps));
-  note("nobody else is late", unaffectedTagsAreOnTime(stage, far, quietMs));
+  note("every hole is named", await everyGapIsReported(stage, receivedEvents, namedGaps, new Set()));
+  note("what has no log is named", missingLogsAreReported(stage, receivedEvents, namedGaps));
+  note("nothing unanswered is had", unansweredHistoryIsNotFetched(stage, receivedEvents, namedGaps));
+  note("nobody else is late", unaffectedTagsAreOnTime(stage, receivedEvents, quietMs));
   note("the quota is kept", quotaIsKept(stage));
   note("nothing is flooded", serviceIsNotFlooded(stage));
   note("the token is asked sparingly", tokenRequestsAreRare(stage));
   note("nobody is set aside", await quarantineIsEmpty(stage));
-  note("no age is flattered", await displayedAgesAreTrue(stage, far));
+  note("no age is flattered", await displayedAgesAreTrue(stage, receivedEvents));
   const result = {
     problems: [...problems.values()],
     story,
-    digest: computeDigest(stage, far),
+    digest: computeDigest(stage, receivedEvents),
     requests: simulator.truth.requests().length,
     simulatedMs: stage.now() - START_MS,
   };
@@ -156,12 +161,14 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   return result;
 }
 
-const LISTED_MS = 15 * MINUTE;
+const LIST_DELAY_MS = 15 * MINUTE;
 
 /** Tags that the lists do not contain, or did not contain recently. */
 function unseen({ troubles, now }: Stage): ReadonlySet<string> {
   return new Set(
-    troubles.filter(({ toMs }) => toMs + LISTED_MS > now()).flatMap(({ trouble }) => [...(trouble.hidesTags ?? [])]),
+    troubles
+      .filter(({ toMs }) => toMs + LIST_DELAY_MS > now())
+      .flatMap(({ trouble }) => [...(trouble.hidesTags ?? [])]),
   );
 }
 

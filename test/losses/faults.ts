@@ -31,7 +31,7 @@ export interface SourceFault {
   readonly refusesToken?: boolean;
   readonly isMaintenance?: boolean;
   /** The service seems unavailable, so nothing counts as rejected. */
-  readonly seemsAway?: boolean;
+  readonly looksLikeOutage?: boolean;
   readonly hidesTags?: ReadonlySet<string>;
 }
 
@@ -43,7 +43,7 @@ export const ALL_RIGHTS = (world: LossWorld): Rights => ({
   revoked: false,
 });
 
-type Make = (world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf) => SourceFault;
+type CreateFault = (world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf) => SourceFault;
 export type GatewaysOf = (siteId: number) => readonly number[];
 
 const HISTORY = { kind: "history" } as const;
@@ -60,7 +60,7 @@ function randomTags(world: LossWorld, random: SeededRandom): ReadonlySet<string>
   return new Set(Array.from({ length: tagCount }, () => random.pick(all)));
 }
 
-const losesSite: Make = (world, random) => {
+const lostSite: CreateFault = (world, random) => {
   const siteId = random.pick(world.siteIds);
   return {
     name: `site ${siteId} leaves the scope`,
@@ -70,14 +70,14 @@ const losesSite: Make = (world, random) => {
   };
 };
 
-const noSites: Make = (world) => ({
+const noSites: CreateFault = (world) => ({
   name: "the token is scoped to nothing",
   concerns: ALL,
   rights: (rights) => ({ ...rights, sites: [] }),
   hidesTags: new Set(allTags(world)),
 });
 
-const readAbility: Make = (world) => ({
+const readAbility: CreateFault = (world) => ({
   name: "read:tags is taken away",
   concerns: ALL,
   rights: (rights) => ({ ...rights, abilities: withoutItems(rights.abilities, "read:tags") }),
@@ -85,7 +85,7 @@ const readAbility: Make = (world) => ({
   dead: ["read", "history"],
 });
 
-const otherAbility: Make = (_world, random) => {
+const otherAbility: CreateFault = (_world, random) => {
   const ability = random.pick(["read:alarms", "read:gateways", "read:hosts"]);
   return {
     name: `${ability} is taken away`,
@@ -94,7 +94,7 @@ const otherAbility: Make = (_world, random) => {
   };
 };
 
-const permission: Make = (_world, random) => {
+const permission: CreateFault = (_world, random) => {
   const lostPermission = random.pick(["gateways", "hosts"] as const);
   return {
     name: `the user may not read ${lostPermission}`,
@@ -103,7 +103,7 @@ const permission: Make = (_world, random) => {
   };
 };
 
-const smallerViews: Make = (world, random) => {
+const smallerViews: CreateFault = (world, random) => {
   const ids = randomTags(world, random);
   return {
     name: `the views show ${ids.size} tags less`,
@@ -117,14 +117,14 @@ const smallerViews: Make = (world, random) => {
   };
 };
 
-const revoked: Make = () => ({
+const revoked: CreateFault = () => ({
   name: "the token is revoked and renewed under the same text",
   concerns: ALL,
   rights: (rights) => ({ ...rights, revoked: true }),
   refusesToken: true,
 });
 
-const gateway: Make = (world, random, gatewaysOf) => {
+const gateway: CreateFault = (world, random, gatewaysOf) => {
   const siteId = random.pick(world.siteIds);
   return {
     name: `the gateways of site ${siteId} are offline`,
@@ -133,7 +133,7 @@ const gateway: Make = (world, random, gatewaysOf) => {
   };
 };
 
-const removed: Make = (world, random) => {
+const removed: CreateFault = (world, random) => {
   const ids = randomTags(world, random);
   return {
     name: `${ids.size} tags do not exist for a while`,
@@ -144,14 +144,14 @@ const removed: Make = (world, random) => {
   };
 };
 
-const shrunken: Make = (world, random) => ({
+const shortenedLists: CreateFault = (world, random) => ({
   name: "the list of tags drops at once",
   concerns: ALL,
   rules: [{ match: { endpoints: ["tags"] }, fault: { kind: "shrunken_list", keep: random.pick([0, 0.3]) } }],
   hidesTags: new Set(allTags(world)),
 });
 
-const siteForbidden: Make = (world, random) => {
+const siteForbidden: CreateFault = (world, random) => {
   const siteId = random.pick(world.siteIds);
   const fault = { kind: "error", status: 403, real_status: random.chance(0.5) };
   return {
@@ -162,7 +162,7 @@ const siteForbidden: Make = (world, random) => {
   };
 };
 
-const tagRefused: Make = (world, random) => {
+const tagRefused: CreateFault = (world, random) => {
   const id = random.pick(allTags(world));
   const status = random.pick([403, 404, 422, 500]);
   return {
@@ -193,7 +193,7 @@ const ENDPOINT_FAULTS: readonly (readonly [string, object])[] = [
 
 const isRefusal = (name: string) => /403|422|missing/.test(name);
 
-function failingEndpoints(endpoints: readonly ("read" | "history")[], concerns: AffectedWork): Make {
+function failingEndpoints(endpoints: readonly ("read" | "history")[], concerns: AffectedWork): CreateFault {
   return (world, random) => {
     const [name, fault] = random.pick(ENDPOINT_FAULTS);
     const refuses = endpoints.includes("read") && isRefusal(name);
@@ -204,26 +204,26 @@ function failingEndpoints(endpoints: readonly ("read" | "history")[], concerns: 
       concerns,
       rules: [{ match: { endpoints }, when, fault }],
       ...(partly ? {} : { dead: endpoints }),
-      ...(isRefusal(name) ? {} : { seemsAway: true }),
+      ...(isRefusal(name) ? {} : { looksLikeOutage: true }),
       // A tag that is rejected alone, although the token permits it, may be quarantined.
       ...(refuses ? { refusesTags: new Set(allTags(world)) } : {}),
     };
   };
 }
 
-const listsFail: Make = (world, random) => {
+const listsFail: CreateFault = (world, random) => {
   const endpoints = random.pick([["tags"], ["sites"], ["gateways", "hosts"], ["alarms"], ["me"]]);
   const [name, fault] = random.pick(ENDPOINT_FAULTS.filter(([each]) => !each.includes("long")));
   return {
     name: `lists ${endpoints.join(" and ")}: ${name}`,
     concerns: endpoints.some((each) => each === "me" || each === "sites" || each === "tags") ? ALL : LISTS,
     rules: [{ match: { endpoints }, fault }],
-    ...(endpoints.includes("me") || !isRefusal(name) ? { seemsAway: true } : {}),
+    ...(endpoints.includes("me") || !isRefusal(name) ? { looksLikeOutage: true } : {}),
     ...(endpoints.includes("tags") ? { hidesTags: new Set(allTags(world)) } : {}),
   };
 };
 
-const maintenance: Make = (_world, random) => {
+const maintenance: CreateFault = (_world, random) => {
   const body = random.pick(["json", "html", "empty"]);
   const statedWait = random.chance(0.5) ? { retry_after: 20 + random.below(100) } : {};
   return {
@@ -232,11 +232,11 @@ const maintenance: Make = (_world, random) => {
     concerns: ALL,
     rules: [{ fault: { kind: "maintenance", body, ...statedWait } }],
     dead: ["read", "history"],
-    seemsAway: true,
+    looksLikeOutage: true,
   };
 };
 
-const throttled: Make = (_world, random) => ({
+const throttled: CreateFault = (_world, random) => ({
   name: "429 from somebody else's limit",
   concerns: ALL,
   rules: [
@@ -249,9 +249,9 @@ const throttled: Make = (_world, random) => ({
 });
 
 /** Faults of one site, of history or of lists, which other work must not notice. */
-const LONELY: readonly Make[] = [
-  losesSite,
-  losesSite,
+const ISOLATED_FAULTS: readonly CreateFault[] = [
+  lostSite,
+  lostSite,
   gateway,
   otherAbility,
   permission,
@@ -260,15 +260,15 @@ const LONELY: readonly Make[] = [
   failingEndpoints(["history"], HISTORY),
 ];
 
-const ANY: readonly Make[] = [
-  ...LONELY,
+const ALL_FAULTS: readonly CreateFault[] = [
+  ...ISOLATED_FAULTS,
   noSites,
   readAbility,
   readAbility,
   smallerViews,
   revoked,
   removed,
-  shrunken,
+  shortenedLists,
   tagRefused,
   failingEndpoints(["read"], ALL),
   failingEndpoints(["read", "history"], ALL),
@@ -278,9 +278,9 @@ const ANY: readonly Make[] = [
 ];
 
 export function isolatedFault(world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf): SourceFault {
-  return random.pick(LONELY)(world, random, gatewaysOf);
+  return random.pick(ISOLATED_FAULTS)(world, random, gatewaysOf);
 }
 
 export function anyFault(world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf): SourceFault {
-  return random.pick(ANY)(world, random, gatewaysOf);
+  return random.pick(ALL_FAULTS)(world, random, gatewaysOf);
 }

@@ -42,7 +42,7 @@ export type StageExtras = Pick<
 
 export async function createStage(seed: number, random: SeededRandom, extras: StageExtras = {}) {
   const world = lossWorld(seed, random);
-  const troubles: LastingFault[] = [];
+  const activeFaults: LastingFault[] = [];
   const starts: number[] = [];
   const orders: Backfill[] = [];
   const answers: HistoryAnswer[] = [];
@@ -77,7 +77,7 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
 
   /** Applies all current faults to the simulated service. */
   function apply(): void {
-    const now = troubles.filter(({ toMs }) => toMs === Number.POSITIVE_INFINITY).map(({ trouble }) => trouble);
+    const now = activeFaults.filter(({ toMs }) => toMs === Number.POSITIVE_INFINITY).map(({ trouble }) => trouble);
     const rights = now.reduce((all, { rights: change }) => change?.(all) ?? all, ALL_RIGHTS(world));
     control.changeToken(SERVICE_TOKEN, {
       ...{ sites: [...rights.sites], abilities: [...rights.abilities], permissions: [...rights.permissions] },
@@ -94,11 +94,11 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
   }
 
   return {
-    ...{ world, virtual, troubles, starts, orders, answers },
+    ...{ world, virtual, troubles: activeFaults, starts, orders, answers },
     now: () => clock.now(),
     begin(trouble: SourceFault) {
       const lastingFault: LastingFault = { trouble, fromMs: clock.now(), toMs: Number.POSITIVE_INFINITY };
-      troubles.push(lastingFault);
+      activeFaults.push(lastingFault);
       apply();
       return lastingFault;
     },

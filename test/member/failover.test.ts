@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
 import { askAt } from "../ask-postgres.ts";
-import { describeWithServers, expectQuotaKept, POLL, setStage } from "./stage.ts";
+import { createFleetStage, describeWithServers, expectQuotaKept, POLL } from "./stage.ts";
 
 const SOURCES = ["east", "north"];
 
 describeWithServers("a fleet whose database fails over", () => {
   test("a fleet continues on the new primary database with all committed events", async () => {
-    const stage = await setStage({ sources: SOURCES, hasStandby: true });
+    const stage = await createFleetStage({ sources: SOURCES, hasStandby: true });
     const { standby } = stage;
     if (standby === null) throw new Error("There is no standby.");
     const observer = await stage.observe();

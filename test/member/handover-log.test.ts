@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
-import { describeWithServers, holds, POLL, setStage } from "./stage.ts";
+import { createFleetStage, describeWithServers, holds, POLL } from "./stage.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
 const [WARN, ERROR] = [40, 50];
@@ -22,7 +22,7 @@ function captureLog() {
 
 describeWithServers("a handover", () => {
   test("a handover logs one info line per member and group of sources, and no warning", async () => {
-    const stage = await setStage({ sources: SOURCES, isWritable: true });
+    const stage = await createFleetStage({ sources: SOURCES, isWritable: true });
     const logs = [captureLog(), captureLog(), captureLog()] as const;
     const [first, second, third] = [
       await stage.member("a", logs[0].log),
@@ -66,7 +66,7 @@ describeWithServers("a handover", () => {
   }, 180_000);
 
   test("a handover logs lost sources once without errors when another member has a later epoch", async () => {
-    const stage = await setStage({ sources: SOURCES, isWritable: true });
+    const stage = await createFleetStage({ sources: SOURCES, isWritable: true });
     const { lines, log } = captureLog();
     const member = await stage.member("a", log);
     await member.start();

@@ -3,7 +3,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { createSocketSourceReader, findWorker } from "#src/ui/operator/control-socket-client.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { startMemberProxy } from "./member-proxy.ts";
-import { describeWithServers, POLL, type Stage, setStage } from "./stage.ts";
+import { createFleetStage, describeWithServers, POLL, type Stage } from "./stage.ts";
 
 const SOURCE = "north";
 /** Longer than the maximum delay of a request, and shorter than the lease. */
@@ -38,7 +38,7 @@ function observeStage(stage: Stage) {
 describeWithServers("a request to the service", () => {
   test("a request to the service is not sent after its process was suspended, and the next request is sent", async () => {
     const ways = await startMemberProxy();
-    const stage = await setStage({ sources: [SOURCE], proxy: ways.url });
+    const stage = await createFleetStage({ sources: [SOURCE], proxy: ways.url });
     const { requests, requestHistory, slots } = observeStage(stage);
     const member = await stage.process("a");
     await expect.poll(() => requests("read").length, POLL).toBeGreaterThan(0);
@@ -60,7 +60,7 @@ describeWithServers("a request to the service", () => {
   }, 180_000);
 
   test("a request to the service is sent immediately after a slow database has recorded its slot", async () => {
-    const stage = await setStage({ sources: [SOURCE] });
+    const stage = await createFleetStage({ sources: [SOURCE] });
     const { requests, requestHistory, slots } = observeStage(stage);
     await stage.process("a");
     await expect.poll(() => requests("read").length, POLL).toBeGreaterThan(0);

@@ -1,14 +1,14 @@
 import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { connectTo } from "../ask-postgres.ts";
-import { describeWithServers, holds, POLL, setStage } from "./stage.ts";
+import { createFleetStage, describeWithServers, holds, POLL } from "./stage.ts";
 
 const SOURCES = ["north", "south"];
 const CONNECTIONS = 2;
 
 describeWithServers("a member under load", () => {
   test("a member under load renews its lease and detects the kill switch while every connection of its sources is waiting", async () => {
-    const stage = await setStage({ sources: SOURCES, connections: CONNECTIONS });
+    const stage = await createFleetStage({ sources: SOURCES, connections: CONNECTIONS });
     const lines: string[] = [];
     const log = createLog({ level: "info", destination: { write: (line: string) => void lines.push(line) } });
     const member = await stage.member("a", log);

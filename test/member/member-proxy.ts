@@ -7,7 +7,7 @@ import { onTestFinished } from "vitest";
 /** Starts an HTTP proxy between all members and the services, which knows each member by its password. */
 export async function startMemberProxy() {
   const states = new Map<string, "cut" | "stalled" | "held">();
-  const tunnels = new Set<{ readonly member: string; readonly client: Duplex; readonly far: Socket }>();
+  const tunnels = new Set<{ readonly member: string; readonly client: Duplex; readonly server: Socket }>();
   const waiting: (() => void)[] = [];
   const sockets = new Set<Socket>();
   const server = createServer();
@@ -20,10 +20,10 @@ export async function startMemberProxy() {
     const [, member = ""] = credentials.split(":");
     const open = () => {
       const [host = "", port] = url.split(":");
-      const far = connect({ host, port: Number(port) });
-      const tunnel = { member, client, far };
+      const server = connect({ host, port: Number(port) });
+      const tunnel = { member, client, server };
       tunnels.add(tunnel);
-      for (const [here, there] of [[client, far] as const, [far, client] as const]) {
+      for (const [here, there] of [[client, server] as const, [server, client] as const]) {
         here.on("data", (bytes: Buffer) => void (there.writableEnded || there.write(bytes)));
         here.on("error", () => here.destroy());
         here.on("close", () => {
@@ -32,7 +32,7 @@ export async function startMemberProxy() {
         });
         if (states.get(member) === "stalled") here.pause();
       }
-      far.once("connect", () => client.write("HTTP/1.1 200 Connection established\r\n\r\n"));
+      server.once("connect", () => client.write("HTTP/1.1 200 Connection established\r\n\r\n"));
     };
     if (states.get(member) === "cut") client.destroy();
     else if (states.get(member) === "held") waiting.push(open);
@@ -44,7 +44,7 @@ export async function startMemberProxy() {
     for (const socket of sockets) socket.destroy();
   });
   const tunnelsOf = (member: string) => [...tunnels].filter((tunnel) => tunnel.member === member);
-  const sidesOf = (member: string) => tunnelsOf(member).flatMap(({ client, far }) => [client, far]);
+  const sidesOf = (member: string) => tunnelsOf(member).flatMap(({ client, server }) => [client, server]);
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     /** Ends the tunnels of the member and refuses new ones. */

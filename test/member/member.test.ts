@@ -2,12 +2,12 @@ import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { findWorker, requestStatus } from "#src/ui/operator/control-socket-client.ts";
 import { absent, programPath } from "../real-servers.ts";
-import { describeWithServers, expectQuotaKept, setStage } from "./stage.ts";
+import { createFleetStage, describeWithServers, expectQuotaKept } from "./stage.ts";
 
 describeWithServers("one member of a fleet", () => {
   test("one member of a fleet runs every source with separate sinks, and reports all sources together", async () => {
     const sources = ["north", "south"];
-    const stage = await setStage({ sources });
+    const stage = await createFleetStage({ sources });
     const observer = await stage.observe();
     const member = await stage.member("a");
     await member.start();

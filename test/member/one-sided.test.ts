@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { FleetMember } from "#src/scale/fleet-member.ts";
 import { startMemberProxy } from "./member-proxy.ts";
-import { describeWithServers, expectQuotaKept, holds, POLL, setStage } from "./stage.ts";
+import { createFleetStage, describeWithServers, expectQuotaKept, holds, POLL } from "./stage.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
 
@@ -10,7 +10,7 @@ describeWithServers("a fault between one member and the services", () => {
     "a network fault (%s) moves the sources of one member to the other, and back once the network is restored",
     async (how) => {
       const ways = await startMemberProxy();
-      const stage = await setStage({ sources: SOURCES, proxy: ways.url });
+      const stage = await createFleetStage({ sources: SOURCES, proxy: ways.url });
       const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
       const polledSince = (sinceMs: number) =>
         expect

@@ -21,7 +21,7 @@ import {
   temporaryFolder,
 } from "../real-servers.ts";
 
-export type Stage = Awaited<ReturnType<typeof setStage>>;
+export type Stage = Awaited<ReturnType<typeof createFleetStage>>;
 export type Service = Omit<Awaited<ReturnType<typeof startService>>, "server">;
 
 interface StageOptions {
@@ -43,7 +43,7 @@ const SITE = 12;
 const READ_TAGS = 4;
 
 /** Starts services, a broker and a database. */
-export async function setStage(options: StageOptions) {
+export async function createFleetStage(options: StageOptions) {
   const { sources, isWritable = false, hasStandby = false, outlivesTest = false } = options;
   const folder = temporaryFolder("member");
   const closing: (() => unknown)[] = [() => rmSync(folder, { recursive: true, force: true })];
@@ -116,7 +116,7 @@ export async function setStage(options: StageOptions) {
       const args = ["run", "--config", "plenum.yaml", "--member", name, ...(isWritable ? ["--arm-writing"] : [])];
       const running = runPlenum(args, { cwd: folder, environment: { ...environment, MEMBER: name } });
       closing.push(() => running.end("SIGKILL"));
-      await running.says("Plenum is running", 60_000);
+      await running.waitForOutput("Plenum is running", 60_000);
       return running;
     },
   };

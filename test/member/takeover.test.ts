@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { FleetMember } from "#src/scale/fleet-member.ts";
 import { sendLockChange } from "#src/ui/operator/control-socket-client.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
-import { describeWithServers, expectQuotaKept, holds, POLL, type Service, setStage } from "./stage.ts";
+import { createFleetStage, describeWithServers, expectQuotaKept, holds, POLL, type Service } from "./stage.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
 const TWO_SOURCES = SOURCES.slice(0, 2);
@@ -13,8 +13,8 @@ async function requestedSince({ simulator }: Service, sinceMs: number): Promise<
   await expect.poll(next, POLL).toBeDefined();
 }
 
-async function begin(options: Parameters<typeof setStage>[0]) {
-  const stage = await setStage(options);
+async function begin(options: Parameters<typeof createFleetStage>[0]) {
+  const stage = await createFleetStage(options);
   const observer = await stage.observe();
   const statusOf = (source: string) =>
     observer.heard.filter(({ topic }) => topic === `plenum/status/source/${source}`).at(-1)?.json.status;
@@ -114,7 +114,7 @@ describeWithServers("two members of a fleet", () => {
   }, 240_000);
 
   test("two members of a fleet stop all tag writes within 2 s after one member activated the kill switch", async () => {
-    const stage = await setStage({ sources: TWO_SOURCES, isWritable: true });
+    const stage = await createFleetStage({ sources: TWO_SOURCES, isWritable: true });
     const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
     const isStopped = async (member: FleetMember) => {
       const response = await fetch(`${member.statusUrl()}/api/status`);

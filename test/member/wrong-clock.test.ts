@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { describeWithServers, POLL, setStage } from "./stage.ts";
+import { createFleetStage, describeWithServers, POLL } from "./stage.ts";
 
 const WRONG_MS = 300_000;
 /** Members estimate the database's clock from the duration of a query. */
@@ -8,7 +8,7 @@ const TOLERANCE_MS = WRONG_MS / 100;
 
 describeWithServers("members whose own clocks are wrong", () => {
   test("members with wrong clocks commit, store and show times of the database's clock, also after a takeover", async () => {
-    const stage = await setStage({ sources: ["north"] });
+    const stage = await createFleetStage({ sources: ["north"] });
     const committed = async () => {
       const rows = await stage.ask("select committed_ms::double precision from event order by position");
       return rows.map(([ms]) => Number(ms));

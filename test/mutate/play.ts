@@ -31,15 +31,15 @@ export function startPlayer(target: MutationTarget, environment: NodeJS.ProcessE
     async play(task, limitMs) {
       const { promise, resolve } = Promise.withResolvers<Played | null>();
       const resolvePlayed = (played: unknown) => resolve(played as Played);
-      const died = () => resolve({ failed: "the process died", tookMs: 0 });
+      const onDeath = () => resolve({ failed: "the process died", tookMs: 0 });
       const timeoutTimer = setTimeout(() => resolve(null), limitMs);
       playerProcess.once("message", resolvePlayed);
-      playerProcess.once("exit", died);
+      playerProcess.once("exit", onDeath);
       playerProcess.send(task);
       const played = await promise;
       clearTimeout(timeoutTimer);
       playerProcess.off("message", resolvePlayed);
-      playerProcess.off("exit", died);
+      playerProcess.off("exit", onDeath);
       if (played === null) end();
       return played;
     },

@@ -103,7 +103,7 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("the metrics o
       },
     });
     const worker = workFolder.start("run");
-    const [, address = ""] = /"status":"([^"]+)"/.exec(await worker.says('"msg":"started"')) ?? [];
+    const [, address = ""] = /"status":"([^"]+)"/.exec(await worker.waitForOutput('"msg":"started"')) ?? [];
     const query = async (expr: string) => {
       const reply = await fetch(`${victoria.url}/api/v1/query?${new URLSearchParams({ query: expr })}`);
       const { status, data, error } = (await reply.json()) as {

@@ -8,7 +8,7 @@ const HOUR = 60 * MINUTE;
 async function minutesUntilSent(sinkTest: ReturnType<typeof createSinkTest>): Promise<number | null> {
   for (let minutes = 0; minutes <= 1_440; minutes += 1) {
     if (sinkTest.board.notes.length > 0) return minutes;
-    await sinkTest.pass(MINUTE, MINUTE);
+    await sinkTest.passTime(MINUTE, MINUTE);
   }
   return null;
 }
@@ -29,7 +29,7 @@ describe.each([-60, 0, 60])("a receiver with hold: 5m and a service whose clock 
     ] as const) {
       const sinkTest = createSinkTest(undefined, { hold: "5m" });
       await sinkTest.offer(alarmAhead(aheadMin).raised());
-      await sinkTest.pass(lasted * MINUTE);
+      await sinkTest.passTime(lasted * MINUTE);
       await sinkTest.offer(alarmAhead(aheadMin).resolved(aheadMin + lasted));
       expect(sinkTest.board.notes).toHaveLength(things);
     }
@@ -70,7 +70,7 @@ describe("a wall clock that is set back by a day", () => {
   test("does not make an alarm wait longer than the option hold", async () => {
     const sinkTest = createSinkTest(undefined, { hold: "5m" });
     await sinkTest.offer(sampleAlarm(1).raised());
-    await sinkTest.pass(3 * MINUTE);
+    await sinkTest.passTime(3 * MINUTE);
     sinkTest.clock.stepWall(-24 * HOUR);
     expect(await minutesUntilSent(sinkTest)).toBe(2);
   });
@@ -81,7 +81,7 @@ describe("a wall clock that is set back by a day", () => {
     sinkTest.clock.stepWall(-24 * HOUR);
     sinkTest.restart();
     await sinkTest.open();
-    await sinkTest.pass(3 * MINUTE);
+    await sinkTest.passTime(3 * MINUTE);
     sinkTest.restart();
     expect(await minutesUntilSent(sinkTest)).toBe(2);
   });
@@ -93,14 +93,14 @@ describe("a wall clock that is set back by a day", () => {
     sinkTest.restart();
     await sinkTest.open();
     await sinkTest.offer(sampleAlarm(4).raised());
-    await sinkTest.pass(MINUTE);
+    await sinkTest.passTime(MINUTE);
     expect(sinkTest.board.said.at(-1)).toMatch(/^update active 2 alarms/);
   });
 
   test("does not combine a new alarm with alarms of ten minutes ago into a storm", async () => {
     const sinkTest = createSinkTest(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     await sinkTest.offer(...[1, 2].map((n) => sampleAlarm(n).raised()));
-    await sinkTest.pass(10 * MINUTE);
+    await sinkTest.passTime(10 * MINUTE);
     sinkTest.clock.stepWall(-24 * HOUR);
     await sinkTest.offer(sampleAlarm(3).raised());
     expect(sinkTest.board.said.at(-1)).toBe("open active Alarm 3, Building 1");
@@ -112,7 +112,7 @@ describe("a wall clock that is set back by a day", () => {
     sinkTest.clock.stepWall(-24 * HOUR);
     if (isRestarted) sinkTest.restart();
     await sinkTest.open();
-    await sinkTest.pass(5 * MINUTE);
+    await sinkTest.passTime(5 * MINUTE);
     expect(sinkTest.board.said).toHaveLength(6);
   });
 
@@ -125,14 +125,14 @@ describe("a wall clock that is set back by a day", () => {
       isSearched = true;
       return { againInMs: MINUTE };
     };
-    sinkTest.board.trouble = failAfterCall(new Error("The answer was lost."));
+    sinkTest.board.failCall = failAfterCall(new Error("The answer was lost."));
     await expect(sinkTest.offer(sampleAlarm(1).raised())).rejects.toThrow("lost");
-    sinkTest.board.trouble = () => undefined;
+    sinkTest.board.failCall = () => undefined;
     await sinkTest.offerAgain([sampleAlarm(1).raised()]);
     sinkTest.clock.stepWall(-24 * HOUR);
     sinkTest.restart();
     await sinkTest.open();
-    await sinkTest.pass(2 * MINUTE);
+    await sinkTest.passTime(2 * MINUTE);
     await sinkTest.offer(sampleAlarm(1).resolved(5));
     expect(sinkTest.board.notes.map(({ isOpen }) => isOpen)).toEqual([false]);
   });

@@ -15,7 +15,7 @@ async function withValues(...how: Parameters<typeof createSinkTest>) {
 }
 
 const listSeries = (sinkTest: Awaited<ReturnType<typeof withValues>>) =>
-  sinkTest.board.notes.map(({ told }) => told.text.curves);
+  sinkTest.board.notes.map(({ message: told }) => told.text.curves);
 
 describe("the time series in an alarm message", () => {
   test("is sent with the opening of priorities A and B only", async () => {
@@ -50,14 +50,14 @@ describe("the time series in an alarm message", () => {
     expect(listSeries(sinkTest)).toEqual([SERIES_LINES]);
     await sinkTest.offer(alarm.resolved(9));
     expect(listSeries(sinkTest)).toEqual([SERIES_LINES]);
-    expect(sinkTest.board.notes[0]?.said).toHaveLength(4);
+    expect(sinkTest.board.notes[0]?.changeLog).toHaveLength(4);
   });
 
   test("does not change the message digest, so an update of Plenum edits no message", async () => {
     const sinkTest = await withValues(createNoticeBoard("findable"), { dossier: false });
     await sinkTest.offer(sampleAlarm(1).raised());
     const [stored] = (await sinkTest.memory.all<StoredIncident>()).values();
-    const message = sinkTest.board.notes[0]?.told;
+    const message = sinkTest.board.notes[0]?.message;
     if (message === undefined) throw new Error("No message was sent.");
     expect(computeMessageDigest({ ...message, text: { ...message.text, curves: ["a"] } })).toBe(stored?.told?.digest);
   });
@@ -71,11 +71,11 @@ describe("the time series in an alarm message", () => {
       await sinkTest.clock.advance(600_000);
       await sinkTest.store.commit({ events: [tagReading(TAG, START + 600_000, 16)] });
       await sinkTest.offer(alarm.retriggered(10));
-      const now = sinkTest.board.notes.at(-1)?.told.text.curves ?? [];
+      const now = sinkTest.board.notes.at(-1)?.message.text.curves ?? [];
       expect(now[0]).toBe("Values until 2026-11-02 13:10:00 +01:00");
       expect(now[1]).toMatch(/ 16–21.4 °C, last 16, 3 h$/);
       await sinkTest.offer(alarm.acknowledged(11));
-      expect(sinkTest.board.notes.at(-1)?.told.text.curves).toEqual(now);
+      expect(sinkTest.board.notes.at(-1)?.message.text.curves).toEqual(now);
     },
   );
 
@@ -101,9 +101,9 @@ describe("the time series in an alarm message", () => {
   test("is omitted without values, and for a gateway", async () => {
     const emptyTest = createSinkTest();
     await emptyTest.offer(sampleAlarm(1).raised());
-    expect(emptyTest.board.notes[0]?.told.text.curves).toEqual([]);
+    expect(emptyTest.board.notes[0]?.message.text.curves).toEqual([]);
     const sinkTest = await withValues(createNoticeBoard("same"));
     await sinkTest.offer(sampleAlarm(1, { behind: "7" }).raised(), sampleAlarm(2, { behind: "7" }).raised());
-    expect(sinkTest.board.notes.map(({ told }) => [told.kind, told.text.curves])).toEqual([["gateway", []]]);
+    expect(sinkTest.board.notes.map(({ message: told }) => [told.kind, told.text.curves])).toEqual([["gateway", []]]);
   });
 });

@@ -30,9 +30,9 @@ describe("the list of a gateway's alarms", () => {
     const all = [at(1, 0), at(2, 2), at(3, 1, "A"), at(4, 3, "C"), at(5, 4), at(6, 5), at(7, 5)];
     await sinkTest.offer(...all.map((alarm) => alarm.raised()));
     await sinkTest.offer(...[at(4, 3, "C"), at(5, 4), at(1, 0)].map((alarm) => alarm.resolved(8)));
-    await sinkTest.pass(MINUTE);
-    expect(sinkTest.board.notes[0]?.told.members).toMatchObject({ total: 7, active: 4 });
-    expect(sinkTest.board.notes[0]?.told.members.shown.map(({ title }) => title)).toEqual(
+    await sinkTest.passTime(MINUTE);
+    expect(sinkTest.board.notes[0]?.message.members).toMatchObject({ total: 7, active: 4 });
+    expect(sinkTest.board.notes[0]?.message.members.shown.map(({ title }) => title)).toEqual(
       [3, 6, 7, 2, 5, 4, 1].map((n) => `Alarm ${n}`),
     );
   });
@@ -42,11 +42,11 @@ describe("the list of a gateway's alarms", () => {
     const sinkTest = createSinkTest(createNoticeBoard("same"), { quiet });
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(behindGateway(1).raised());
-    await sinkTest.pass(MINUTE);
+    await sinkTest.passTime(MINUTE);
     expect(sinkTest.board.said).toEqual([]);
     await sinkTest.offer(behindGateway(2, "A").raised());
-    expect(sinkTest.board.notes[0]?.told).toMatchObject({ priority: "A", members: { total: 2 } });
-    expect(sinkTest.board.notes[0]?.told.changeId).toBe(behindGateway(2, "A").raised().id);
+    expect(sinkTest.board.notes[0]?.message).toMatchObject({ priority: "A", members: { total: 2 } });
+    expect(sinkTest.board.notes[0]?.message.changeId).toBe(behindGateway(2, "A").raised().id);
   });
 
   test.each([
@@ -56,7 +56,7 @@ describe("the list of a gateway's alarms", () => {
     const sinkTest = createSinkTest(createNoticeBoard("same"));
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(...Array.from({ length: count }, (_, n) => behindGateway(n).raised()));
-    const list = sinkTest.board.notes[0]?.told.text.list ?? [];
+    const list = sinkTest.board.notes[0]?.message.text.list ?? [];
     expect([list.slice(0, 20).every((line) => line.startsWith("B Alarm")), list[20]]).toEqual([true, last]);
   });
 
@@ -65,13 +65,13 @@ describe("the list of a gateway's alarms", () => {
     await sinkTest.gatewayIs(false);
     const fromOtherSource = (event: Event): Event => ({ ...event, source: sourceUri("other") });
     await sinkTest.offer(behindGateway(1).raised(), fromOtherSource(behindGateway(2).raised()));
-    expect(sinkTest.board.notes.map(({ told }) => [told.source, told.members.total])).toEqual([
+    expect(sinkTest.board.notes.map(({ message: told }) => [told.source, told.members.total])).toEqual([
       ["main", 1],
       ["other", 1],
     ]);
     await sinkTest.offer(gatewayOnline(5));
-    await sinkTest.pass(3 * MINUTE);
-    expect(sinkTest.board.notes.map(({ told, isOpen }) => [told.source, told.kind, isOpen])).toEqual([
+    await sinkTest.passTime(3 * MINUTE);
+    expect(sinkTest.board.notes.map(({ message: told, isOpen }) => [told.source, told.kind, isOpen])).toEqual([
       ["main", "gateway", false],
       ["other", "gateway", true],
       ["main", "alarm", true],
@@ -83,11 +83,11 @@ describe("the list of a gateway's alarms", () => {
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(sampleAlarm(9).raised());
     const reads = countGatewayReads(sinkTest);
-    await sinkTest.pass(10 * MINUTE);
+    await sinkTest.passTime(10 * MINUTE);
     expect(reads()).toBe(0);
     await sinkTest.offer(behindGateway(1).raised());
     const readsBefore = reads();
-    await sinkTest.pass(10 * MINUTE);
+    await sinkTest.passTime(10 * MINUTE);
     expect(reads() - readsBefore).toBe(10);
   });
 });
@@ -96,17 +96,17 @@ describe("a failed incident", () => {
   test("is sent again after a rejection only when its message has changed", async () => {
     const sinkTest = createSinkTest(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     let attemptCount = 0;
-    sinkTest.board.trouble = (isDone, _, told) => {
+    sinkTest.board.failCall = (isDone, _, told) => {
       if (isDone || told.kind !== "storm") return;
       attemptCount += 1;
       throw new Rejected("Too long.");
     };
     await sinkTest.offer(...[1, 2, 3].map((n) => sampleAlarm(n).raised()));
     expect(attemptCount).toBe(1);
-    await sinkTest.pass(3 * MINUTE);
+    await sinkTest.passTime(3 * MINUTE);
     expect(attemptCount).toBe(1);
     await sinkTest.offer(sampleAlarm(4, { at: 3 }).raised());
-    await sinkTest.pass(MINUTE);
+    await sinkTest.passTime(MINUTE);
     expect(attemptCount).toBe(2);
   });
 
@@ -117,15 +117,15 @@ describe("a failed incident", () => {
       findCount += 1;
       return { againInMs: 5 * MINUTE };
     };
-    sinkTest.board.trouble = failAfterCall(new Retryable("The answer was lost."));
+    sinkTest.board.failCall = failAfterCall(new Retryable("The answer was lost."));
     await expect(sinkTest.offer(sampleAlarm(1).raised())).rejects.toThrow("lost");
-    sinkTest.board.trouble = () => undefined;
+    sinkTest.board.failCall = () => undefined;
     await sinkTest.offerAgain([sampleAlarm(1).raised()]);
     expect(findCount).toBe(1);
     sinkTest.restart();
-    await sinkTest.pass(4 * MINUTE);
+    await sinkTest.passTime(4 * MINUTE);
     expect(findCount).toBe(1);
-    await sinkTest.pass(2 * MINUTE);
+    await sinkTest.passTime(2 * MINUTE);
     expect(findCount).toBe(2);
   });
 });
@@ -138,9 +138,9 @@ test("opens a returning alarm again when the close request before had no respons
   for (const sort of ["same", "another"] as const) {
     const sinkTest = createSinkTest(createNoticeBoard(sort));
     await sinkTest.offer(sampleAlarm(1).raised());
-    sinkTest.board.trouble = failAfterCall(new Retryable("The answer was lost."));
+    sinkTest.board.failCall = failAfterCall(new Retryable("The answer was lost."));
     await expect(sinkTest.offer(sampleAlarm(1).resolved(3))).rejects.toThrow("lost");
-    sinkTest.board.trouble = () => undefined;
+    sinkTest.board.failCall = () => undefined;
     await sinkTest.offer(sampleAlarm(1).retriggered(4));
     expect(sinkTest.board.said.at(-1), sort).toBe("open active Alarm 1, Building 1");
   }

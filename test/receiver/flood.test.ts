@@ -26,7 +26,7 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
   const board = createNoticeBoard("findable");
   let lastMs = Number.NEGATIVE_INFINITY;
   let refusals = 0;
-  board.trouble = (isDone) => {
+  board.failCall = (isDone) => {
     if (isDone) return;
     const waitMs = lastMs + 1_000 - clock.monotonic();
     if (waitMs > 0) {
@@ -48,8 +48,8 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
   }));
   await store.commit({ events: alarmCases.map(({ sample }) => sample.raised()) });
   await clock.advance(60_000);
-  const summary = board.notes.find(({ told }) => told.kind === "storm");
-  expect(summary?.told.members.total).toBe(ALARMS - 20);
+  const summary = board.notes.find(({ message: told }) => told.kind === "storm");
+  expect(summary?.message.members.total).toBe(ALARMS - 20);
 
   for (let change = 0; change < MINUTES * CHANGES_A_MINUTE; change += 1) {
     const alarmCase = random.pick(alarmCases);
@@ -65,13 +65,13 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
 
   const [lag] = await store.outbox.lag();
   expect(lag).toMatchObject({ depth: 0, deadLetters: 0 });
-  const own = new Map(board.notes.filter(({ told }) => told.kind === "alarm").map((note) => [note.key, note]));
+  const own = new Map(board.notes.filter(({ message: told }) => told.kind === "alarm").map((note) => [note.key, note]));
   const keyOf = ({ sample }: (typeof alarmCases)[number]) => computeIncidentKey("main", "alarm", sample.episode);
   for (const alarmCase of alarmCases.filter((each) => own.has(keyOf(each))))
     expect(own.get(keyOf(alarmCase))?.isOpen, alarmCase.sample.episode).toBe(!alarmCase.isOver);
   const folded = alarmCases.filter((each) => !own.has(keyOf(each)));
   expect(own.size).toBe(20);
-  expect(summary?.told.members).toMatchObject({
+  expect(summary?.message.members).toMatchObject({
     total: folded.length,
     active: folded.filter(({ isOver }) => !isOver).length,
   });

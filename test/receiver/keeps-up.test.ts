@@ -50,7 +50,7 @@ async function openSinkRun(board: NoticeBoard) {
     commit: (...events: readonly Event[]) => store.commit({ events }),
     status: () => dispatcher.status()[0],
     failing(fails: (title: string, what: string) => Error | null) {
-      board.trouble = (isDone, what, told) => {
+      board.failCall = (isDone, what, told) => {
         if (isDone) return;
         times.push({ what: `${what} ${told.text.title}`, atMs: clock.monotonic() });
         const failure = fails(told.text.title, what);
@@ -320,7 +320,7 @@ describe("the text of an incident", () => {
     await sinks.pass(MINUTE_MS);
     expect(textCounter.made).toBe(2);
     const status = boards.map(
-      ({ notes }) => notes.find(({ told }) => told.alarm?.id === sampleAlarm(7).record.id)?.told.text,
+      ({ notes }) => notes.find(({ message: told }) => told.alarm?.id === sampleAlarm(7).record.id)?.message.text,
     );
     expect(status.map((text) => text?.status)).toEqual(["Kvittert", "Acknowledged", "Kvittert"]);
   });
@@ -338,7 +338,7 @@ describe("the text of an incident", () => {
     expect(textCounter.made).toBe(250);
     await sinks.pass(MINUTE_MS);
     expect(textCounter.made).toBe(600);
-    expect(board.notes.every(({ told }) => told.text.status === "Gjeldende")).toBe(true);
+    expect(board.notes.every(({ message: told }) => told.text.status === "Gjeldende")).toBe(true);
     textCounter.made = 0;
     await sinks.pass(HOUR_MS);
     expect(textCounter.made).toBe(0);

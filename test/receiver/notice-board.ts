@@ -9,14 +9,14 @@ export interface BoardNote {
   readonly id: number;
   readonly key: string;
   isOpen: boolean;
-  readonly said: string[];
-  told: IncidentMessage;
+  readonly changeLog: string[];
+  message: IncidentMessage;
 }
 
 export interface NoticeBoard extends AlarmReceiver {
   readonly notes: BoardNote[];
   readonly said: string[];
-  trouble: (isDone: boolean, what: string, told: IncidentMessage) => void;
+  failCall: (isDone: boolean, what: string, told: IncidentMessage) => void;
   isSearchable: boolean;
   readonly finds: () => number;
 }
@@ -30,14 +30,14 @@ export function createNoticeBoard(opensAgain: AlarmReceiver["opensAgain"], more:
   let finds = 0;
 
   function changeNote(what: string, told: IncidentMessage, change: () => BoardNote | undefined) {
-    board.trouble(false, what, told);
+    board.failCall(false, what, told);
     const line = `${what} ${told.status} ${told.text.title}`;
     const note = change();
     if (note === undefined) return "gone";
-    note.said.push(line);
-    note.told = told;
+    note.changeLog.push(line);
+    note.message = told;
     board.said.push(line);
-    board.trouble(true, what, told);
+    board.failCall(true, what, told);
     return { ref: note.id, ticket: `N-${note.id}`, link: null };
   }
 
@@ -46,7 +46,7 @@ export function createNoticeBoard(opensAgain: AlarmReceiver["opensAgain"], more:
     opensAgain,
     notes,
     said: [],
-    trouble: () => undefined,
+    failCall: () => undefined,
     isSearchable: true,
     finds: () => finds,
     async open(told) {
@@ -56,7 +56,7 @@ export function createNoticeBoard(opensAgain: AlarmReceiver["opensAgain"], more:
           sameNote.isOpen = true;
           return sameNote;
         }
-        const note: BoardNote = { id: notes.length + 1, key: told.key, isOpen: true, said: [], told };
+        const note: BoardNote = { id: notes.length + 1, key: told.key, isOpen: true, changeLog: [], message: told };
         notes.push(note);
         return note;
       });

@@ -68,9 +68,9 @@ describe("one incident per alarm", () => {
   test("forgets an ended incident after 30 days", async () => {
     const sinkTest = createSinkTest();
     await sinkTest.offerEach(sampleAlarm(1).raised(), sampleAlarm(1).resolved(3));
-    await sinkTest.pass(29 * 86_400_000, 3_600_000);
+    await sinkTest.passTime(29 * 86_400_000, 3_600_000);
     expect((await sinkTest.memory.all()).size).toBe(1);
-    await sinkTest.pass(2 * 86_400_000, 3_600_000);
+    await sinkTest.passTime(2 * 86_400_000, 3_600_000);
     expect((await sinkTest.memory.all()).size).toBe(0);
   });
 });
@@ -84,7 +84,7 @@ describe("a crash between a request to the receiver and the commit of the sink",
     const sinkTest = createSinkTest(createNoticeBoard(sort));
     const alarm = sampleAlarm(1);
     let callCount = 0;
-    sinkTest.board.trouble = (done) => {
+    sinkTest.board.failCall = (done) => {
       if (done === isDone) callCount += 1;
       if (done === isDone && callCount === n) throw new Crash();
     };
@@ -107,9 +107,9 @@ describe("a crash between a request to the receiver and the commit of the sink",
   test("does not open an incident twice while the search for an unverified opening fails", async () => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
-    sinkTest.board.trouble = failAfterCall(new Retryable("The answer was lost."));
+    sinkTest.board.failCall = failAfterCall(new Retryable("The answer was lost."));
     await expect(sinkTest.offer(alarm.raised())).rejects.toThrow("lost");
-    sinkTest.board.trouble = () => undefined;
+    sinkTest.board.failCall = () => undefined;
     sinkTest.board.isSearchable = false;
     await expect(sinkTest.offerAgain([alarm.raised()])).rejects.toThrow("search");
     sinkTest.board.isSearchable = true;
@@ -124,11 +124,11 @@ describe("a crash between a request to the receiver and the commit of the sink",
   ])("opens an incident again without a search when the first attempt was %s", async (_, failure) => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
-    sinkTest.board.trouble = (isDone) => {
+    sinkTest.board.failCall = (isDone) => {
       if (!isDone) throw failure;
     };
     await sinkTest.offer(alarm.raised()).catch(() => undefined);
-    sinkTest.board.trouble = () => undefined;
+    sinkTest.board.failCall = () => undefined;
     await sinkTest.offerAgain([alarm.raised()]);
     expect(sinkTest.board.notes).toHaveLength(1);
     expect(sinkTest.board.finds()).toBe(0);
@@ -137,9 +137,9 @@ describe("a crash between a request to the receiver and the commit of the sink",
   test("searches for the incident after a proxy's 503, because the server may have opened it", async () => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
-    sinkTest.board.trouble = failAfterCall(new Throttled("Away.", 1_000, { scope: "everything" }));
+    sinkTest.board.failCall = failAfterCall(new Throttled("Away.", 1_000, { scope: "everything" }));
     await expect(sinkTest.offer(alarm.raised())).rejects.toThrow("Away");
-    sinkTest.board.trouble = () => undefined;
+    sinkTest.board.failCall = () => undefined;
     await sinkTest.offerAgain([alarm.raised()]);
     expect(sinkTest.board.finds()).toBe(1);
     expect(sinkTest.board.notes).toHaveLength(1);
@@ -157,19 +157,19 @@ describe("a crash between a request to the receiver and the commit of the sink",
       return find?.(told, sinceMs, signal) ?? Promise.resolve(null);
     };
     for (const isDone of [false, true]) {
-      sinkTest.board.trouble = (done) => {
+      sinkTest.board.failCall = (done) => {
         if (done === isDone) throw new Retryable("The answer was lost.");
       };
       await sinkTest.clock.advance(70_000);
       await (isDone ? sinkTest.offerAgain([alarm.raised()]) : sinkTest.offer(alarm.raised())).catch(() => undefined);
     }
-    sinkTest.board.trouble = () => undefined;
+    sinkTest.board.failCall = () => undefined;
     await sinkTest.offerAgain([alarm.raised()]);
     await sinkTest.offer(two.raised());
     expect(sinkTest.board.said.at(-1)).toBe("open active Alarm 2, Building 1");
-    await sinkTest.pass(50_000);
+    await sinkTest.passTime(50_000);
     expect(passedValues).toEqual([70, 140]);
-    await sinkTest.pass(20_000);
+    await sinkTest.passTime(20_000);
     expect(passedValues).toEqual([70, 140, 140]);
     await sinkTest.offer(alarm.resolved(5));
     expect(sinkTest.board.notes.map(({ isOpen }) => isOpen)).toEqual([false, true]);
@@ -186,9 +186,9 @@ describe("a crash between a request to the receiver and the commit of the sink",
     };
     const alarm = sampleAlarm(1, { priority: "B" });
     const urgent = sampleAlarm(1, { priority: "A" });
-    sinkTest.board.trouble = failAfterCall(new Crash());
+    sinkTest.board.failCall = failAfterCall(new Crash());
     await expect(sinkTest.offer(alarm.raised())).rejects.toThrow(Crash);
-    sinkTest.board.trouble = () => undefined;
+    sinkTest.board.failCall = () => undefined;
     sinkTest.restart();
     await sinkTest.offerEach(urgent.changed("More urgent now"), urgent.resolved(3), urgent.retriggered(4));
     expect(passedValues).toEqual(Array(3).fill({ label: "B" }));
@@ -198,16 +198,16 @@ describe("a crash between a request to the receiver and the commit of the sink",
 describe("failures of the receiver or the store", () => {
   test("reject one alarm and open the others", async () => {
     const sinkTest = createSinkTest();
-    sinkTest.board.trouble = (isDone, _, told) => {
+    sinkTest.board.failCall = (isDone, _, told) => {
       if (!isDone && told.text.title.startsWith("Alarm 2")) throw new Rejected("A field is missing.");
     };
     const all = [1, 2, 3].map((n) => sampleAlarm(n));
     const receipt = await sinkTest.offer(...all.map((alarm) => alarm.raised()));
     expect(receipt).toEqual({ rejected: [{ index: 1, reason: "A field is missing." }] });
     expect(sinkTest.board.notes).toHaveLength(2);
-    await sinkTest.pass(60_000);
+    await sinkTest.passTime(60_000);
     expect(sinkTest.board.said).toHaveLength(2);
-    sinkTest.board.trouble = () => undefined;
+    sinkTest.board.failCall = () => undefined;
     await sinkTest.offer(all[1]?.acknowledged() ?? sampleAlarm(2).acknowledged());
     expect(sinkTest.board.notes).toHaveLength(3);
   });
@@ -230,7 +230,7 @@ test("counts a redelivered return of an alarm only once", async () => {
   await sinkTest.offerEach(alarm.raised(), alarm.resolved(3), alarm.retriggered(4));
   await sinkTest.offerAgain([alarm.retriggered(4)]);
   const changes: string[] = [];
-  sinkTest.board.trouble = (isDone, _, told) => {
+  sinkTest.board.failCall = (isDone, _, told) => {
     if (!isDone) changes.push(told.change);
   };
   await sinkTest.offer(alarm.acknowledged(5));
@@ -242,10 +242,10 @@ describe("a receiver that forgets incidents", () => {
     const sinkTest = createSinkTest(createNoticeBoard("same", { repeatMs: 60_000, repeatClosedMs: 300_000 }));
     const alarm = sampleAlarm(1);
     await sinkTest.offer(alarm.raised());
-    await sinkTest.pass(10 * 60_000);
+    await sinkTest.passTime(10 * 60_000);
     expect(sinkTest.board.said.filter((line) => line.startsWith("update"))).toHaveLength(10);
     await sinkTest.offer(alarm.resolved(10));
-    await sinkTest.pass(20 * 60_000);
+    await sinkTest.passTime(20 * 60_000);
     expect(sinkTest.board.said.filter((line) => line.startsWith("close"))).toHaveLength(5);
   });
 });
@@ -254,7 +254,7 @@ test("opens, changes and closes a test incident and stores nothing", async () =>
   const sinkTest = createSinkTest();
   const lines: string[] = [];
   const keys = new Set<string>();
-  sinkTest.board.trouble = (isDone, _, told) => {
+  sinkTest.board.failCall = (isDone, _, told) => {
     keys.add(told.key);
     if (isDone) void sinkTest.clock.advance(1_000);
   };

@@ -6,7 +6,7 @@ import { createSinkTest, gatewayOffline, gatewayOnline, START, sampleAlarm } fro
 
 const MINUTE = 60_000;
 const listTitles = (sinkTest: ReturnType<typeof createSinkTest>) =>
-  sinkTest.board.notes.map(({ isOpen, told }) => `${isOpen ? "open" : "closed"}: ${told.text.title}`);
+  sinkTest.board.notes.map(({ isOpen, message: told }) => `${isOpen ? "open" : "closed"}: ${told.text.title}`);
 
 describe("alarms attributed to an offline gateway", () => {
   const behindGateway = (n: number) => sampleAlarm(n, { behind: GATEWAY.id });
@@ -16,17 +16,17 @@ describe("alarms attributed to an offline gateway", () => {
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(behindGateway(1).raised(), behindGateway(2).raised());
     expect(listTitles(sinkTest)).toEqual(["open: Gateway Basement gateway is offline: 2 of 2 alarms active"]);
-    expect(sinkTest.board.notes[0]?.told.text.list).toEqual([
+    expect(sinkTest.board.notes[0]?.message.text.list).toEqual([
       "B Alarm 1 (Active, 2026-11-02 13:00:00 +01:00)",
       "B Alarm 2 (Active, 2026-11-02 13:00:00 +01:00)",
     ]);
     await sinkTest.offer(behindGateway(3).raised());
     expect(sinkTest.board.said).toHaveLength(1);
-    await sinkTest.pass(MINUTE);
+    await sinkTest.passTime(MINUTE);
     expect(sinkTest.board.said).toHaveLength(2);
     expect(listTitles(sinkTest)[0]).toContain("3 of 3");
     await sinkTest.offer(behindGateway(1).resolved(2));
-    await sinkTest.pass(MINUTE);
+    await sinkTest.passTime(MINUTE);
     expect(listTitles(sinkTest)[0]).toContain("2 of 3");
   });
 
@@ -35,11 +35,11 @@ describe("alarms attributed to an offline gateway", () => {
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(behindGateway(1).raised(), behindGateway(2).raised());
     await sinkTest.offerEach(behindGateway(1).resolved(3), gatewayOnline(5));
-    await sinkTest.pass(2 * MINUTE);
+    await sinkTest.passTime(2 * MINUTE);
     expect(listTitles(sinkTest), "most end with the next polls").toEqual([
       expect.stringMatching(/^open: Gateway Basement gateway/),
     ]);
-    await sinkTest.pass(MINUTE);
+    await sinkTest.passTime(MINUTE);
     expect(listTitles(sinkTest)).toEqual([
       expect.stringMatching(/^closed: Gateway Basement gateway/),
       "open: Alarm 2, Building 1",
@@ -53,7 +53,7 @@ describe("alarms attributed to an offline gateway", () => {
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(sampleAlarm(1).raised(), sampleAlarm(2).raised());
     await sinkTest.offer(gatewayOffline());
-    await sinkTest.pass(5 * MINUTE);
+    await sinkTest.passTime(5 * MINUTE);
     expect(listTitles(sinkTest)).toEqual(["open: Gateway Basement gateway is offline: 2 of 2 alarms active"]);
   });
 
@@ -61,10 +61,10 @@ describe("alarms attributed to an offline gateway", () => {
     const sinkTest = createSinkTest();
     await sinkTest.gatewayIs(false);
     await sinkTest.offer(behindGateway(1).raised());
-    await sinkTest.pass(5 * MINUTE);
+    await sinkTest.passTime(5 * MINUTE);
     expect(listTitles(sinkTest)).toHaveLength(1);
     await sinkTest.gatewayIs(true);
-    await sinkTest.pass(5 * MINUTE);
+    await sinkTest.passTime(5 * MINUTE);
     expect(listTitles(sinkTest)).toEqual([expect.stringMatching(/^closed/), "open: Alarm 1, Building 1"]);
   });
 
@@ -87,7 +87,7 @@ describe("alarms attributed to an offline gateway", () => {
     expect(sinkTest.board.notes.map(({ isOpen }) => isOpen)).toEqual([false, true]);
     expect(new Set(sinkTest.board.notes.map(({ key }) => key)).size).toBe(2);
     await sinkTest.offer(gatewayOnline(12), alarm.resolved(14));
-    await sinkTest.pass(MINUTE);
+    await sinkTest.passTime(MINUTE);
     expect(sinkTest.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
   });
 
@@ -113,10 +113,10 @@ describe("a storm of alarms", () => {
     expect(sinkTest.board.notes).toHaveLength(6);
     expect(listTitles(sinkTest).at(-1)).toBe("open: 25 alarms at Building 1, 25 active");
     await sinkTest.offer(...all.map((alarm) => alarm.resolved(3)));
-    await sinkTest.pass(MINUTE);
+    await sinkTest.passTime(MINUTE);
     expect(sinkTest.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
-    expect(sinkTest.board.notes[5]?.told.text.list).toHaveLength(21);
-    expect(sinkTest.board.notes[5]?.told.text.list.at(-1)).toBe("and 5 more");
+    expect(sinkTest.board.notes[5]?.message.text.list).toHaveLength(21);
+    expect(sinkTest.board.notes[5]?.message.text.list.at(-1)).toBe("and 5 more");
   });
 
   test("does not include an alarm that returns after its end", async () => {
@@ -124,7 +124,7 @@ describe("a storm of alarms", () => {
     const all = Array.from({ length: 8 }, (_, n) => sampleAlarm(n));
     await sinkTest.offer(...all.map((alarm) => alarm.raised()));
     await sinkTest.offer(...all.map((alarm) => alarm.resolved(3)));
-    await sinkTest.pass(10 * MINUTE);
+    await sinkTest.passTime(10 * MINUTE);
     expect(sinkTest.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
     await sinkTest.offer(all[7]?.retriggered(20) ?? sampleAlarm(7).retriggered(20));
     expect(listTitles(sinkTest).filter((title) => title.startsWith("open"))).toEqual(["open: Alarm 7, Building 1"]);
@@ -133,11 +133,11 @@ describe("a storm of alarms", () => {
   test("does not include an alarm that begins long after the others", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("findable"), storm);
     await sinkTest.offer(...Array.from({ length: 8 }, (_, n) => sampleAlarm(n).raised()));
-    await sinkTest.pass(3 * MINUTE);
+    await sinkTest.passTime(3 * MINUTE);
     await sinkTest.offer(sampleAlarm(20, { at: 3 }).raised());
-    await sinkTest.pass(MINUTE);
+    await sinkTest.passTime(MINUTE);
     expect(listTitles(sinkTest).at(-1)).toBe("open: 4 alarms at Building 1, 4 active");
-    await sinkTest.pass(20 * MINUTE);
+    await sinkTest.passTime(20 * MINUTE);
     await sinkTest.offer(sampleAlarm(21, { at: 24 }).raised());
     expect(listTitles(sinkTest).at(-1)).toBe("open: Alarm 21, Building 1");
   });
@@ -162,9 +162,9 @@ describe("a storm of alarms", () => {
       "open: Gateway Basement gateway is offline: 9 of 9 alarms active",
       "open: Alarm 20, Building 1",
     ]);
-    await sinkTest.pass(10 * MINUTE);
+    await sinkTest.passTime(10 * MINUTE);
     await sinkTest.offer(gatewayOnline(10));
-    await sinkTest.pass(3 * MINUTE);
+    await sinkTest.passTime(3 * MINUTE);
     expect(listTitles(sinkTest).at(-1)).toBe("open: 4 alarms at Building 1, 4 active");
   });
 });
@@ -175,9 +175,9 @@ describe("a short alarm", () => {
     const [short, long] = [sampleAlarm(1), sampleAlarm(2)];
     await sinkTest.offer(short.raised(), long.raised());
     expect(sinkTest.board.said).toEqual([]);
-    await sinkTest.pass(MINUTE);
+    await sinkTest.passTime(MINUTE);
     await sinkTest.offer(short.resolved(1));
-    await sinkTest.pass(90_000);
+    await sinkTest.passTime(90_000);
     expect(listTitles(sinkTest)).toEqual(["open: Alarm 2, Building 1"]);
     await sinkTest.offer(long.resolved(3));
     expect(listTitles(sinkTest)).toEqual(["closed: Alarm 2, Building 1"]);
@@ -202,7 +202,7 @@ describe("quiet hours of a receiver", () => {
 
   test("delay the listed priorities in the site's time zone until they end", async () => {
     const sinkTest = createSinkTest(createNoticeBoard("findable"), quiet);
-    await sinkTest.pass(40 * MINUTE, MINUTE);
+    await sinkTest.passTime(40 * MINUTE, MINUTE);
     const [urgent, rest, over] = [
       sampleAlarm(1, { priority: "A", at: 40 }),
       sampleAlarm(2, { priority: "C", at: 40 }),
@@ -211,10 +211,10 @@ describe("quiet hours of a receiver", () => {
     await sinkTest.offer(urgent.raised(), rest.raised(), over.raised());
     expect(listTitles(sinkTest)).toEqual(["open: Alarm 1, Building 1"]);
     await sinkTest.offer(over.resolved(90));
-    await sinkTest.pass(17 * 60 * MINUTE, MINUTE);
+    await sinkTest.passTime(17 * 60 * MINUTE, MINUTE);
     expect(listTitles(sinkTest)).toHaveLength(1);
     // 07:00 in Oslo is 06:00 UTC, 18 hours after the start.
-    await sinkTest.pass(30 * MINUTE, MINUTE);
+    await sinkTest.passTime(30 * MINUTE, MINUTE);
     expect(listTitles(sinkTest)).toEqual(["open: Alarm 1, Building 1", "open: Alarm 2, Building 1"]);
     expect(sinkTest.clock.now()).toBeGreaterThan(START + 18 * 60 * MINUTE);
   });
@@ -223,7 +223,7 @@ describe("quiet hours of a receiver", () => {
     const sinkTest = createSinkTest(createNoticeBoard("findable"), quiet);
     const alarm = sampleAlarm(1, { priority: "C" });
     await sinkTest.offer(alarm.raised());
-    await sinkTest.pass(60 * MINUTE, MINUTE);
+    await sinkTest.passTime(60 * MINUTE, MINUTE);
     await sinkTest.offer(alarm.resolved(60));
     expect(listTitles(sinkTest)).toEqual(["closed: Alarm 1, Building 1"]);
   });
@@ -246,9 +246,9 @@ describe("a silence of alarms", () => {
     await sinkTest.offer(rest.raised(), over.raised(), elsewhere.raised());
     expect(listTitles(sinkTest)).toEqual(["open: Alarm 3, Building 2"]);
     await sinkTest.offer(over.resolved(10));
-    await sinkTest.pass(59 * MINUTE);
+    await sinkTest.passTime(59 * MINUTE);
     expect(listTitles(sinkTest)).toHaveLength(1);
-    await sinkTest.pass(2 * MINUTE);
+    await sinkTest.passTime(2 * MINUTE);
     expect(listTitles(sinkTest)).toEqual(["open: Alarm 3, Building 2", "open: Alarm 1, Building 1"]);
   });
 
@@ -266,10 +266,10 @@ describe("a silence of alarms", () => {
   test("releases active alarms at once when it is ended early", async () => {
     const sinkTest = await silenced(600);
     await sinkTest.offer(sampleAlarm(1).raised());
-    await sinkTest.pass(5 * MINUTE);
+    await sinkTest.passTime(5 * MINUTE);
     expect(listTitles(sinkTest)).toEqual([]);
     await endSilence(sinkTest.store, "s1", time(5), "cli");
-    await sinkTest.pass(10_000);
+    await sinkTest.passTime(10_000);
     expect(listTitles(sinkTest)).toEqual(["open: Alarm 1, Building 1"]);
   });
 });

@@ -72,7 +72,7 @@ export function createSinkTest(board = createNoticeBoard("findable"), options: z
       throwIfFailing(tickResult?.failing);
       return tickResult;
     },
-    async pass(ms: number, everyMs = 5_000) {
+    async passTime(ms: number, everyMs = 5_000) {
       for (let remainingMs = ms; remainingMs > 0; remainingMs -= everyMs) {
         await clock.advance(Math.min(everyMs, remainingMs));
         await sink.tick?.(never());

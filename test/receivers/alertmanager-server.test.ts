@@ -70,7 +70,7 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
     const reference = await receiver().open(raisedMessage, never());
     await expect.poll(() => listStatuses("kill")).toEqual(["firing"]);
     await server.kill();
-    await server.again();
+    await server.startAgain();
     await isReady();
     expect(await firing()).toEqual([]);
     await receiver().update(raisedMessage, reference, never());

@@ -9,10 +9,10 @@ export interface RunOutcome {
   readonly row: Pick<ReceiverCase, "most" | "editsLists">;
   readonly settings: RunSettings;
   readonly building: EventfulBuilding;
-  readonly things: readonly ReceiverIncident[];
-  readonly book: ReadonlyMap<string, StoredIncident>;
+  readonly receiverIncidents: readonly ReceiverIncident[];
+  readonly storedIncidents: ReadonlyMap<string, StoredIncident>;
   readonly everHeld: ReadonlySet<string>;
-  readonly doubts: number;
+  readonly unverifiedOpenings: number;
 }
 
 const MOST_SHOWN = 20;
@@ -20,7 +20,7 @@ const MOST_SHOWN = 20;
 const getAlarmKey = ({ one }: AlarmLife) => computeIncidentKey("main", "alarm", one.episode);
 
 export function findProblems(outcome: RunOutcome): readonly string[] {
-  const { building, things, book, everHeld } = outcome;
+  const { building, receiverIncidents: things, storedIncidents: book, everHeld } = outcome;
   const groups = [...book].filter(([, { kind }]) => kind === "gateway" || kind === "storm");
   const unknownIncidents = things.filter(({ key }) => key === null || !everHeld.has(key));
   return [
@@ -31,7 +31,10 @@ export function findProblems(outcome: RunOutcome): readonly string[] {
   ];
 }
 
-function findIncidents({ things }: RunOutcome, key: string | null | undefined): readonly ReceiverIncident[] {
+function findIncidents(
+  { receiverIncidents: things }: RunOutcome,
+  key: string | null | undefined,
+): readonly ReceiverIncident[] {
   return key == null ? [] : things.filter((thing) => thing.key === key);
 }
 
@@ -45,7 +48,7 @@ function mayBeUnsent({ beganMs, endedMs, isOlder, isOver, cameBack }: AlarmLife,
 function checkAlarm(life: AlarmLife, outcome: RunOutcome): readonly string[] {
   const { n, isOlder, isOver, returns, wasActive } = life;
   const ownIncidents = findIncidents(outcome, getAlarmKey(life));
-  const storedIncident = outcome.book.get(getAlarmKey(life));
+  const storedIncident = outcome.storedIncidents.get(getAlarmKey(life));
   const groupIncidents = findIncidents(outcome, storedIncident?.into);
   const location = `it has ${ownIncidents.length} things of its own and ${storedIncident?.into == null ? "no shared one" : `${groupIncidents.length} shared`}`;
   const problems: string[] = [];
@@ -63,7 +66,7 @@ function checkAlarm(life: AlarmLife, outcome: RunOutcome): readonly string[] {
 }
 
 function checkGroup(key: string, group: StoredIncident, outcome: RunOutcome): readonly string[] {
-  const { book, building, settings, row } = outcome;
+  const { storedIncidents: book, building, settings, row } = outcome;
   const groupName = `the ${group.kind} ${group.episode}`;
   const things = findIncidents(outcome, key);
   const members = building.lives.filter((life) => book.get(getAlarmKey(life))?.into === key);
@@ -114,11 +117,11 @@ function checkRepetitions(outcome: RunOutcome): readonly string[] {
   const expectedMessages = new Map(
     outcome.building.lives.map((life) => [getAlarmKey(life), 1 + life.returns + life.ends + life.acknowledgements]),
   );
-  const repeatedMessages = outcome.things
+  const repeatedMessages = outcome.receiverIncidents
     .map(({ key, messages = 0 }) => Math.max(0, messages - (expectedMessages.get(key ?? "") ?? 2)))
     .reduce((sum, each) => sum + each, 0);
-  return repeatedMessages > outcome.doubts
-    ? [`${repeatedMessages} messages too many, after ${outcome.doubts} kills and lost answers`]
+  return repeatedMessages > outcome.unverifiedOpenings
+    ? [`${repeatedMessages} messages too many, after ${outcome.unverifiedOpenings} kills and lost answers`]
     : [];
 }
 

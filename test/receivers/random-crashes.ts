@@ -216,10 +216,10 @@ async function playRun(row: ReceiverCase, seed: number) {
   async function collectOutcome(): Promise<RunOutcome> {
     const book = await createSinkState(SINK, store).all<StoredIncident>();
     return {
-      ...{ row, settings, building, book },
-      things: server.things(),
+      ...{ row, settings, building, storedIncidents: book },
+      receiverIncidents: server.things(),
       everHeld: killableStore.everHeld,
-      doubts: killableStore.counts.kills + lost,
+      unverifiedOpenings: killableStore.counts.kills + lost,
     };
   }
 

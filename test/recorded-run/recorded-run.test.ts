@@ -48,13 +48,13 @@ describe.skipIf(hasMissingServers)("a recorded run with real servers and one kil
     await worker.end("SIGKILL");
 
     worker = await stage.startWorker();
-    const { id } = await stage.tell<{ id: string }>("alarms/raise", { site_id: 1, description: "by hand" });
+    const { id } = await stage.postControl<{ id: string }>("alarms/raise", { site_id: 1, description: "by hand" });
     acknowledgedAlarm = id;
     await pause(8_000);
-    await stage.tell("alarms/acknowledge", { id, by: "Kari", message: "on my way" });
+    await stage.postControl("alarms/acknowledge", { id, by: "Kari", message: "on my way" });
     await stage.mqtt.publish("plenum/cmd/main/10169/set", JSON.stringify(setPoint));
     await pause(AFTER_KILL_MS - 8_000);
-    await stage.tell("alarms/resolve", { id });
+    await stage.postControl("alarms/resolve", { id });
 
     const { now_ms: endMs } = await stage.ask<{ now_ms: number }>("now");
     await pause(LAST_POLLS_MS);

@@ -29,7 +29,7 @@ export interface Stage {
   startWorker(): Promise<Running>;
   plenum(args: readonly string[]): Promise<string>;
   ask<T>(path: string): Promise<T>;
-  tell<T>(path: string, body: unknown): Promise<T>;
+  postControl<T>(path: string, body: unknown): Promise<T>;
   clear(): Promise<void>;
 }
 
@@ -56,7 +56,7 @@ export async function buildStage(): Promise<Stage> {
   const simulator = runPlenum(["simulate", "--options", "simulator.yaml", "--port", String(servicePort)], {
     cwd: folder,
   });
-  await simulator.says("The simulator answers");
+  await simulator.waitForOutput("The simulator answers");
 
   const environment = { PLENUM_TOKEN: "simulator-token", HOOK_SECRET: secret };
   const statusPort = await freePort();
@@ -82,15 +82,15 @@ export async function buildStage(): Promise<Stage> {
   return {
     ...{ folder, stateFolder, eventFolder, mosquitto, victoriaMetrics, influx, mqtt, webhooks },
     ask: (path) => control(path),
-    tell: (path, body) => control(path, body),
+    postControl: (path, body) => control(path, body),
     async startWorker() {
       const worker = runPlenum(["run", "--arm-writing"], { cwd: folder, environment });
-      await worker.says("Plenum is running");
+      await worker.waitForOutput("Plenum is running");
       return worker;
     },
     async plenum(args) {
       const once = runPlenum(args, { cwd: folder, environment });
-      await once.says(/\n$/);
+      await once.waitForOutput(/\n$/);
       return once.output();
     },
     async clear() {

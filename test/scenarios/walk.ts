@@ -3,14 +3,14 @@ import { createMemoryStore } from "../sync/memory-store.ts";
 import { ALARMS_ONLY, createTrial, type TrialSync } from "../sync/trial-sync.ts";
 import type { Step, World } from "./story.ts";
 
-export interface Walked {
+export interface ScenarioStep {
   readonly told: readonly (readonly string[])[];
   readonly expected: readonly (readonly string[])[];
 }
 
 const TOKEN = "simulator-token";
 
-export async function playScenario(world: World, steps: readonly Step[]): Promise<Walked> {
+export async function playScenario(world: World, steps: readonly Step[]): Promise<ScenarioStep> {
   const ids = new Map<string, string>();
   const openTrial = () =>
     createTrial({
@@ -52,10 +52,10 @@ export async function playScenario(world: World, steps: readonly Step[]): Promis
       if (step.faults !== undefined) control.setFaults(step.faults);
       if (step["between-pages"] !== undefined) moveBetweenPages(trialSync, step["between-pages"], alarmId, raise);
       if (step.wait !== undefined) await trialSync.clock.advance(step.wait);
-      const news = trialSync.store.events
+      const newEvents = trialSync.store.events
         .slice(position)
         .filter(({ type }) => !type.endsWith("-added") && type !== "site-status-changed");
-      emittedByStep.push(news.map(describeEvent));
+      emittedByStep.push(newEvents.map(describeEvent));
       position = trialSync.store.events.length;
     }
   } finally {

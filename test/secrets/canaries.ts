@@ -44,10 +44,10 @@ function partsOfSecret(secret: string): ReadonlySet<string> {
   );
 }
 
-export function findLeaks(all: Canaries, places: Readonly<Record<string, string>>): readonly string[] {
+export function findLeaks(all: Canaries, textsByPlace: Readonly<Record<string, string>>): readonly string[] {
   return SLOTS.flatMap((slot) => {
     const secretParts = partsOfSecret(all[slot]);
-    return Object.entries(places).flatMap(([place, text]) => {
+    return Object.entries(textsByPlace).flatMap(([place, text]) => {
       for (const searchedText of [text, text.replaceAll("\\", "")]) {
         for (let at = 0; at + LENGTH <= searchedText.length; at += 1) {
           if (secretParts.has(searchedText.slice(at, at + LENGTH)))

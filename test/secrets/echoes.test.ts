@@ -142,7 +142,7 @@ test("the worker stores, emits and shows no part of a secret that servers echo",
   );
 
   const worker = cli.start("run");
-  const startLog = await worker.says("Plenum is running");
+  const startLog = await worker.waitForOutput("Plenum is running");
   const page = new URL(/"status":"(http[^"]+)"/.exec(startLog)?.[1] ?? "");
   const readReport = async () => JSON.parse((await cli.plenum("status", "--json")).stdout) as StatusReport;
   const counts = async () => (await readReport()).sources[0]?.counts;

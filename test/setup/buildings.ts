@@ -12,7 +12,7 @@ export const TOKEN: TokenInfo = {
   sites: [{ id: 1, displayName: "Kvarnholmen 4" }],
 };
 
-export const FRAME = buildConfigurationValues("plenum.yaml", 9850, {
+export const CONFIGURATION_VALUES = buildConfigurationValues("plenum.yaml", 9850, {
   ...{ name: "campus", baseUrl: "https://monitoring.example.com", allowPlainHttp: false, caFile: null },
   ...{ tokenFile: "secrets/token", timeZone: "Europe/Oslo", mqttUrl: null },
 });

@@ -11,7 +11,7 @@ import {
   type SetupChoices,
   unitGroups,
 } from "#src/ui/setup/setup-choices.ts";
-import { buildingWith, FRAME, HISTORY } from "./buildings.ts";
+import { buildingWith, CONFIGURATION_VALUES, HISTORY } from "./buildings.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -104,7 +104,7 @@ describe("the texts of a plan", () => {
   const planFor = (choices: Partial<SetupChoices>, tags = 200) => {
     const building = buildingWith({ "°C": tags });
     const every = { readings: 60_000, meters: null, rest: null };
-    return draftConfiguration(FRAME, { every, history: null, polite: 1, ...choices }, building).plan;
+    return draftConfiguration(CONFIGURATION_VALUES, { every, history: null, polite: 1, ...choices }, building).plan;
   };
   const planLines = (plan: PlanReport) => planMessages(plan).map(englishText);
 

@@ -4,12 +4,16 @@ import { parseYaml } from "#src/app/config/load.ts";
 import { buildConfigurationValues, draftConfiguration } from "#src/cli/running/write-first-configuration.ts";
 import type { BuildingSummary } from "#src/ui/setup/building-inspection.ts";
 import { proposeChoices, quotaUseText, type SetupChoices } from "#src/ui/setup/setup-choices.ts";
-import { buildingWith, FRAME, HISTORY, sitesNamed } from "./buildings.ts";
+import { buildingWith, CONFIGURATION_VALUES, HISTORY, sitesNamed } from "./buildings.ts";
 
 function draftFor(building: BuildingSummary, change: (choices: SetupChoices) => SetupChoices = (choices) => choices) {
-  const proposed = proposeChoices(building, HISTORY, (tried) => draftConfiguration(FRAME, tried, building).plan);
+  const proposed = proposeChoices(
+    building,
+    HISTORY,
+    (tried) => draftConfiguration(CONFIGURATION_VALUES, tried, building).plan,
+  );
   const choices = change(proposed);
-  const { text, plan } = draftConfiguration(FRAME, choices, building);
+  const { text, plan } = draftConfiguration(CONFIGURATION_VALUES, choices, building);
   const config = parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const source = config.sources.campus;
   if (source === undefined) throw new Error("no source");
@@ -112,7 +116,7 @@ describe("plenumYaml (the configuration that the setup writes)", () => {
 
   test("uses absolute paths for a configuration outside the working directory", () => {
     const frame = buildConfigurationValues("/etc/plenum/plenum.yaml", 9851, {
-      ...FRAME,
+      ...CONFIGURATION_VALUES,
       tokenFile: "/etc/plenum/token",
     });
     const { text } = draftConfiguration(frame, draftFor(buildingWith(USUAL)).choices, buildingWith(USUAL));

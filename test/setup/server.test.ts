@@ -5,7 +5,7 @@ import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
 import type { BuildingSummary } from "#src/ui/setup/building-inspection.ts";
 import { type SetupActions, type SetupServer, startSetupServer } from "#src/ui/setup/setup-server.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { buildingWith, FRAME, HISTORY, NOW } from "./buildings.ts";
+import { buildingWith, CONFIGURATION_VALUES, HISTORY, NOW } from "./buildings.ts";
 
 const ADDRESS = { address: "https://bms.example.com/api/v1", token: " secret ", allowPlainHttp: false };
 const SERVICE = { baseUrl: "https://bms.example.com", token: "secret", allowPlainHttp: false };
@@ -28,7 +28,7 @@ describe("the server of the setup page", () => {
       if (fault !== null) throw fault;
       return building;
     },
-    plan: (summary, choices) => draftConfiguration(FRAME, choices, summary).plan,
+    plan: (summary, choices) => draftConfiguration(CONFIGURATION_VALUES, choices, summary).plan,
     write(_, request) {
       calls.push(request);
       return WRITTEN;

@@ -16,7 +16,7 @@ const DESCRIPTORS = 90;
 async function flood(count: number, port: number, said: string, addressOf: (n: number) => string = () => "127.0.0.1") {
   const sockets = new Set<Socket>();
   const gone = new EventEmitter();
-  let turnedAway = 0;
+  let rejectedCount = 0;
   onTestFinished(() => {
     for (const socket of sockets) socket.destroy();
   });
@@ -27,7 +27,7 @@ async function flood(count: number, port: number, said: string, addressOf: (n: n
     // Unread data would hide the end of the connection.
     socket.resume();
     socket.on("close", () => {
-      if (socket.bytesRead === 0) turnedAway += 1;
+      if (socket.bytesRead === 0) rejectedCount += 1;
       sockets.delete(socket);
       gone.emit("one");
     });
@@ -36,7 +36,7 @@ async function flood(count: number, port: number, said: string, addressOf: (n: n
     socket.write(said);
   }
   return {
-    turnedAway: () => turnedAway,
+    turnedAway: () => rejectedCount,
     /** Resolves when at most so many connections are open. */
     async atMost(most: number): Promise<void> {
       while (sockets.size > most) await once(gone, "one");
@@ -52,7 +52,7 @@ onLinux(
     const service = await simulatedServer();
     const place = workplace(service.url);
     const worker = place.start("run");
-    const started = await worker.says('"Plenum is running"');
+    const started = await worker.waitForOutput('"Plenum is running"');
     const url = /"status":"(http:[^"]+)","msg":"Plenum is running"/.exec(started)?.[1] ?? "";
     const descriptors = () => readdirSync(`/proc/${worker.pid}/fd`).length;
     const descriptorsBefore = descriptors();
@@ -81,7 +81,7 @@ onLinux("a worker without file descriptors for 10 s polls again within seconds a
     },
   });
   const worker = place.startWithin(DESCRIPTORS, "run");
-  const url = /"status":"(http:[^"]+)"/.exec(await worker.says('"Plenum is running"'))?.[1] ?? "";
+  const url = /"status":"(http:[^"]+)"/.exec(await worker.waitForOutput('"Plenum is running"'))?.[1] ?? "";
   await expect.poll(polls, { timeout: 20_000 }).toBeGreaterThan(1);
   const halfOpen = await flood(DESCRIPTORS, Number(new URL(url).port), "GET / HTTP/1.1\r\n");
   const requestsDuring = polls();
@@ -100,15 +100,18 @@ onLinux("a worker without file descriptors for 10 s polls again within seconds a
 });
 
 /** Rest of the head of a request with the right password; without its last line. */
-const RIGHT = `HTTP/1.1\r\nhost: localhost\r\nx-plenum: status-page\r\nauthorization: Basic ${Buffer.from("plenum:correct horse").toString("base64")}\r\n`;
+const AUTHORIZED_REQUEST = `HTTP/1.1\r\nhost: localhost\r\nx-plenum: status-page\r\nauthorization: Basic ${Buffer.from("plenum:correct horse").toString("base64")}\r\n`;
 
 describe.skipIf(process.platform !== "linux")("half-open connections of six addresses", () => {
   test.each([
     ["send nothing", ""],
     ["send half a header", "GET / HTTP/1.1\r\n"],
-    ["send half a body", `POST /api/silences ${RIGHT}content-type: application/json\r\ncontent-length: 99\r\n\r\n{`],
+    [
+      "send half a body",
+      `POST /api/silences ${AUTHORIZED_REQUEST}content-type: application/json\r\ncontent-length: 99\r\n\r\n{`,
+    ],
     ["keep a connection after a response", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"],
-    ["wait for the check of a password", `GET /api/status ${RIGHT.replace("cGxl", "eGxl")}\r\n`],
+    ["wait for the check of a password", `GET /api/status ${AUTHORIZED_REQUEST.replace("cGxl", "eGxl")}\r\n`],
   ])("do not block another visitor when they %s", async (_, said) => {
     const password = new Secret("correct horse");
     const server = createStatusServer(serverOptions(await statusBuilding(), { password }));

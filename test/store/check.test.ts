@@ -5,7 +5,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-page-format.ts";
 import { checkStateInFolder, isStateIntact } from "#src/engine/store/state-check.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import { CLOCK, furnish } from "./furnished-state.ts";
+import { CLOCK, createFilledState } from "./furnished-state.ts";
 import { editState } from "./store-steps.ts";
 
 let folder: string;
@@ -13,7 +13,7 @@ let file: string;
 beforeEach(async () => {
   folder = temporaryFolder();
   file = join(folder, "plenum.db");
-  await furnish(folder);
+  await createFilledState(folder);
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
@@ -64,7 +64,7 @@ describe("the check of a state", () => {
   test.each([
     ["a torn page", () => spoil(SQLITE_PAGE_BYTES * 3)],
     ["a broken header", () => spoil(0)],
-    ["an empty file with a write-ahead log", () => lose()],
+    ["an empty file with a write-ahead log", () => emptyStateFile()],
     ["a missing index", () => editState(folder, "drop index event_by_class")],
     ["a replaced trigger", () => editState(folder, `drop trigger event_gone; ${OTHER_TRIGGER}`)],
   ])("reports %s", (_, damage) => {
@@ -80,7 +80,7 @@ describe("the check of a state", () => {
     writeFileSync(file, bytes);
   }
 
-  function lose(): void {
+  function emptyStateFile(): void {
     writeFileSync(`${file}-wal`, "what a kill left");
     writeFileSync(file, "");
   }

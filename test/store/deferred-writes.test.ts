@@ -16,20 +16,20 @@ function writing() {
   const clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
   const commits: string[][] = [];
   const database = { isAway: false };
-  const soon = createDeferredWrites<string, Promise<void>>(clock, async () => {
-    const taken = soon.take();
+  const deferredWrites = createDeferredWrites<string, Promise<void>>(clock, async () => {
+    const taken = deferredWrites.take();
     if (database.isAway) throw new Error("away");
     commits.push([...taken.writes]);
     taken.committed();
   });
   const write = (key: string, text: string) => {
     const state = { isDurable: false };
-    void soon.write(key, text).then(() => {
+    void deferredWrites.write(key, text).then(() => {
       state.isDurable = true;
     });
     return state;
   };
-  return { clock, commits, database, soon, write };
+  return { clock, commits, database, soon: deferredWrites, write };
 }
 
 test("deferred writes are committed after five seconds with the latest value of each key, and leave no timer", async () => {

@@ -23,7 +23,7 @@ export const CLOCK: Clock = {
 const VALUES = 40;
 const BUCKETS = ["main", "spare"];
 
-export async function furnish(folder: string): Promise<Furnished> {
+export async function createFilledState(folder: string): Promise<Furnished> {
   const store = await openStore({ folder, clock: CLOCK });
   const { outbox } = store;
   for (const sink of ["ahead", "behind", "gone"]) await outbox.register(sink, "beginning");

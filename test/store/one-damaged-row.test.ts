@@ -37,7 +37,7 @@ async function damage(sql: string): Promise<void> {
 }
 
 describe("a damaged event", () => {
-  const SPOIL = "update event set body = replace(body, '°C', '°F') where position = 3";
+  const DAMAGE_EVENT_3 = "update event set body = replace(body, '°C', '°F') where position = 3";
 
   test("becomes a dead letter with its bytes for sinks that had not received it; other events continue", async () => {
     await store.commit({ events: values(0, 5) });
@@ -45,7 +45,7 @@ describe("a damaged event", () => {
     await settle(store, "past", 4);
     await store.outbox.setEnded("ended", "410");
     const { bytes } = await store.outbox.pressure();
-    editState(folder, SPOIL);
+    editState(folder, DAMAGE_EVENT_3);
     const ids = async (sink: string) => (await store.outbox.next(sink, 100)).events.map(({ event }) => event.id);
     const [first, second, , fourth, fifth] = values(0, 5).map(({ id }) => id);
     expect(await ids("before")).toEqual([first, second, fourth, fifth]);
@@ -78,7 +78,7 @@ describe("a damaged event", () => {
     await store.commit({ events: values(0, 5) });
     await settle(store, "a", 5);
     await store.outbox.replay("a", "2020-01-01T00:00:00Z");
-    editState(folder, SPOIL);
+    editState(folder, DAMAGE_EVENT_3);
     expect(await store.outbox.next("a", 100)).toMatchObject({ again: true, events: { length: 4 } });
     expect(await store.outbox.deadLetters("a")).toMatchObject([{ event: null }]);
   });
@@ -86,7 +86,7 @@ describe("a damaged event", () => {
   test("is counted in the gap when it expires before a sink has received it", async () => {
     await store.outbox.register("a", "beginning");
     await store.commit({ events: values(0, 5) });
-    editState(folder, SPOIL);
+    editState(folder, DAMAGE_EVENT_3);
     const { gaps } = await store.outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: -1, ranMs: 60_000, replayMs: 1 });
     expect(gaps).toMatchObject([{ sink: "a", count: 5 }]);
   });

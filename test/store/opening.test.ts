@@ -177,7 +177,7 @@ describe("a damaged state file", () => {
 });
 
 /** Leaves the files as a kill does: a commit is in the write-ahead log only. */
-async function leaveKilled(): Promise<void> {
+async function createKilledState(): Promise<void> {
   const store = await open();
   await store.outbox.register("a", "beginning");
   await store.commit({ events: [valueEvent(1)] });
@@ -191,7 +191,7 @@ describe("a state file that was lost after a crash", () => {
     ["empty", () => writeFileSync(file, "")],
     ["gone", () => rmSync(file)],
   ])("%s, with a write-ahead log: is reported, and the log is quarantined", async (word, lose) => {
-    await leaveKilled();
+    await createKilledState();
     const wal = readFileSync(`${file}-wal`);
     writeFileSync(`${file}-shm`, "its index");
     lose();
@@ -226,9 +226,9 @@ describe("a write-ahead log that was lost after a crash", () => {
     ["empty", () => writeFileSync(`${file}-wal`, "")],
     ["unreadable", () => writeFileSync(`${file}-wal`, readFileSync(`${file}-wal`).fill(0, 8, 24))],
   ])("%s: is reported once in the status, and every sink starts a new sequence epoch", async (_, lose) => {
-    await leaveKilled();
+    await createKilledState();
     const before = await lostLog();
-    await leaveKilled();
+    await createKilledState();
     lose();
     const after = await lostLog();
     expect(before.lostLog).toBeUndefined();
@@ -245,26 +245,29 @@ describe("a write-ahead log that was lost after a crash", () => {
 });
 
 describe("a lock file with unexpected content", () => {
-  const WRECKS = [
+  const DAMAGED_LOCK_FILES = [
     ["a text", Buffer.from("pid 4711\n".repeat(100))],
     ["half a header", Buffer.from(`SQLite format 3\0${"z".repeat(5_000)}`)],
     ["noise", Buffer.alloc(8_192, 0xa5)],
     ["a byte", Buffer.from("x")],
   ] as const;
 
-  test.each(WRECKS)("%s: no second worker starts; the next worker keeps a copy of the content", async (_, content) => {
-    const lock = join(folder, "worker.lock");
-    const holder = spawn(process.execPath, [CHILD, folder, "0"], { stdio: ["ignore", "pipe", "inherit"] });
-    await once(holder.stdout, "data");
-    writeFileSync(lock, content);
-    expect(await refusal()).toMatch(/Another worker uses/);
-    expect(readFileSync(lock)).toEqual(content);
-    holder.kill("SIGKILL");
-    await once(holder, "close");
-    await withStore(async () => {});
-    const kept = readdirSync(folder).filter((name) => name.startsWith("worker.lock"));
-    expect(kept.map((name) => readFileSync(join(folder, name)))).toContainEqual(content);
-  });
+  test.each(DAMAGED_LOCK_FILES)(
+    "%s: no second worker starts; the next worker keeps a copy of the content",
+    async (_, content) => {
+      const lock = join(folder, "worker.lock");
+      const holder = spawn(process.execPath, [CHILD, folder, "0"], { stdio: ["ignore", "pipe", "inherit"] });
+      await once(holder.stdout, "data");
+      writeFileSync(lock, content);
+      expect(await refusal()).toMatch(/Another worker uses/);
+      expect(readFileSync(lock)).toEqual(content);
+      holder.kill("SIGKILL");
+      await once(holder, "close");
+      await withStore(async () => {});
+      const kept = readdirSync(folder).filter((name) => name.startsWith("worker.lock"));
+      expect(kept.map((name) => readFileSync(join(folder, name)))).toContainEqual(content);
+    },
+  );
 });
 
 test("commits of the worker and of operators are synced to the disk", async () => {

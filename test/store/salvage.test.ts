@@ -100,22 +100,22 @@ test.each([
   const { found, taken } = await recoverEvents(join(base, "fresh"), file, CLOCK);
   expect(found).toBeGreaterThan(350);
   expect(taken).toBeGreaterThan(250);
-  const told = new Map(EVENTS.map((each) => [each.id, each]));
-  for (const each of await offered()) expect(each).toEqual(told.get(each.id));
+  const eventsById = new Map(EVENTS.map((each) => [each.id, each]));
+  for (const each of await offered()) expect(each).toEqual(eventsById.get(each.id));
 });
 
 test.each([512, 1_024, 4_096, 65_536])(
   "recovery of a state file rewritten with pages of %d bytes returns all events, and most events without the header",
   async (bytes) => {
     const file = await killed();
-    const hand = new DatabaseSync(file);
-    hand.exec(`pragma journal_mode = delete; pragma page_size = ${bytes}; vacuum; pragma journal_mode = wal`);
-    expect({ ...hand.prepare("pragma page_size").get() }).toEqual({ page_size: bytes });
+    const database = new DatabaseSync(file);
+    database.exec(`pragma journal_mode = delete; pragma page_size = ${bytes}; vacuum; pragma journal_mode = wal`);
+    expect({ ...database.prepare("pragma page_size").get() }).toEqual({ page_size: bytes });
     // An entry in the log, which also states the page size.
-    hand.exec("pragma wal_autocheckpoint = 0; create table by_hand (n)");
+    database.exec("pragma wal_autocheckpoint = 0; create table by_hand (n)");
     const anew = join(base, "anew.db");
     for (const end of ["", "-wal"]) cpSync(`${file}${end}`, `${anew}${end}`);
-    hand.close();
+    database.close();
     expect(await recoverEvents(join(base, "fresh"), anew, CLOCK)).toMatchObject({ found: 400, taken: 300 });
     writeFileSync(anew, readFileSync(anew).fill(0xa5, 0, 100));
     expect((await recoverEvents(join(base, "fresh"), anew, CLOCK)).found).toBeGreaterThan(350);
@@ -157,7 +157,7 @@ test(`recovery of a randomly damaged state file never crashes and returns only c
   for (let round = 0; round < 40; round += 1) {
     const pages = sound.length / SQLITE_PAGE_BYTES;
     writeFileSync(file, sound);
-    for (let wound = 0; wound < 10; wound += 1)
+    for (let damageIndex = 0; damageIndex < 10; damageIndex += 1)
       overwrite(file, 1 + random.below(pages), 1 + random.below(3), () => (random.chance(0.9) ? 0 : random.below(256)));
     const bytes = readFileSync(file);
     for (let bit = 0; bit < 200; bit += 1) {

@@ -26,8 +26,8 @@ export function describePromise(runs: number, place: () => Place): void {
     async () => {
       await fc.assert(
         fc.asyncProperty(
-          fc.array(anyStep, { minLength: 3, maxLength: 25 }),
-          fc.array(anyBehaviour, { minLength: 1, maxLength: 40 }),
+          fc.array(randomStep, { minLength: 3, maxLength: 25 }),
+          fc.array(randomBehaviour, { minLength: 1, maxLength: 40 }),
           fc.boolean(),
           fc.boolean(),
           (...schedule) => checkGuarantees(place(), ...schedule),
@@ -39,14 +39,14 @@ export function describePromise(runs: number, place: () => Place): void {
   );
 }
 
-const anyBehaviour = fc.oneof(
+const randomBehaviour = fc.oneof(
   { weight: 4, arbitrary: fc.constant("accept" as const) },
   fc.constantFrom("reject", "keep", "reject and keep", "hang", "ignore", "nonsense", "nothing", "slow"),
   fc.constantFrom("retryable", "throttled", "config", "rejected", "no-log", "malformed", "unknown", "undefined"),
 );
-type SinkBehaviour = typeof anyBehaviour extends fc.Arbitrary<infer T> ? T : never;
+type SinkBehaviour = typeof randomBehaviour extends fc.Arbitrary<infer T> ? T : never;
 
-const anyStep = fc.oneof(
+const randomStep = fc.oneof(
   {
     weight: 6,
     arbitrary: fc.record({ do: fc.constant("commit" as const), count: fc.integer({ min: 1, max: 30 }) }),
@@ -61,7 +61,7 @@ const anyStep = fc.oneof(
   fc.record({ do: fc.constant("resend" as const) }),
 );
 
-type ScheduleStep = typeof anyStep extends fc.Arbitrary<infer T> ? T : never;
+type ScheduleStep = typeof randomStep extends fc.Arbitrary<infer T> ? T : never;
 
 async function checkGuarantees(
   place: Place,
@@ -197,23 +197,23 @@ function respond(
   behaviour: SinkBehaviour,
   batch: readonly Event[],
   signal: AbortSignal,
-  take: (events: readonly Event[]) => void,
+  accept: (events: readonly Event[]) => void,
 ): Receipt | Promise<Receipt> {
   const middleIndex = Math.floor(batch.length / 2);
   const rejectedEvents = batch.flatMap((_, index) => (index % 3 === 0 ? [{ index, reason: "unwanted" }] : []));
   const dropRejected = (events: readonly Event[]) => events.filter((_, index) => index % 3 !== 0);
   switch (behaviour) {
     case "accept":
-      take(batch);
+      accept(batch);
       return { rejected: [] };
     case "reject":
-      take(dropRejected(batch));
+      accept(dropRejected(batch));
       return { rejected: rejectedEvents };
     case "keep":
-      take(batch.slice(0, middleIndex));
+      accept(batch.slice(0, middleIndex));
       return { rejected: [], retry: { from: middleIndex, error: new Retryable("half") } };
     case "reject and keep":
-      take(dropRejected(batch.slice(0, middleIndex)));
+      accept(dropRejected(batch.slice(0, middleIndex)));
       return { rejected: rejectedEvents, retry: { from: middleIndex, error: new Throttled("later", 5_000) } };
     case "hang":
       return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
@@ -222,13 +222,13 @@ function respond(
       return new Promise((resolve) =>
         signal.addEventListener("abort", () =>
           setImmediate(() => {
-            take(batch);
+            accept(batch);
             resolve({ rejected: [] });
           }),
         ),
       );
     case "nonsense":
-      take(batch);
+      accept(batch);
       return { rejected: [{ index: batch.length, reason: "?" }] };
     case "nothing":
       return undefined as never;

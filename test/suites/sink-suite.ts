@@ -10,7 +10,7 @@ export interface SinkServer {
   readonly sink: Sink;
   received(): Promise<readonly ReceivedEvent[]>;
   breakServer?(): Promise<void>;
-  heal?(): Promise<void>;
+  repairServer?(): Promise<void>;
   /** From now on the server accepts connections and never answers. */
   stall?(): Promise<void>;
   dispose(): Promise<void>;
@@ -136,7 +136,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
     if (can("breakServer")) {
       test("settles no event while the server is down, and delivers all events once the server is back", async () => {
         const end = await startServer();
-        if (!end.breakServer || !end.heal) throw new Error("The server cannot break and heal.");
+        if (!end.breakServer || !end.repairServer) throw new Error("The server cannot break and heal.");
         await end.sink.open(neverAborted());
         const eventsBefore = [valueEvent(1), valueEvent(2)];
         await offerBatch(end.sink, eventsBefore);
@@ -144,7 +144,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
         const eventsDuring = [valueEvent(3), valueEvent(4, "10043"), valueEvent(5)];
         const unsettled = await writeAndListKept(end.sink, eventsDuring);
         expect(unsettled, "nothing can be accepted by a server that is away").toEqual(eventsDuring);
-        await end.heal();
+        await end.repairServer();
         await offerBatch(end.sink, eventsDuring);
         await expectInOrder(end, [...eventsBefore, ...eventsDuring]);
       });

@@ -7,7 +7,7 @@ import { drain, ids, idsOf, positionsOf, rejectAll, settle, values } from "../st
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-const ROOMY: Bounds = { maxBytes: 2 ** 30, maxAgeMs: 7 * DAY_MS, replayMs: DAY_MS };
+const LARGE_BOUNDS: Bounds = { maxBytes: 2 ** 30, maxAgeMs: 7 * DAY_MS, replayMs: DAY_MS };
 
 type Bounds = Omit<RetentionBounds, "ranMs">;
 
@@ -298,9 +298,9 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit(events);
       expect(await rejectAll(store, "a", "too large")).toBe(2);
       now += 3 * DAY_MS;
-      await prune(ROOMY);
+      await prune(LARGE_BOUNDS);
       now += 3 * DAY_MS;
-      await prune(ROOMY);
+      await prune(LARGE_BOUNDS);
       expect(await store.outbox.latest(10)).toEqual([]);
 
       const letters = await store.outbox.deadLetters("a");
@@ -319,9 +319,9 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       const events = values(0, 3);
       await commit(events);
       await rejectAll(store, "a", "no");
-      await prune({ ...ROOMY, replayMs: 0 });
+      await prune({ ...LARGE_BOUNDS, replayMs: 0 });
       now += DAY_MS;
-      await prune({ ...ROOMY, replayMs: 0 });
+      await prune({ ...LARGE_BOUNDS, replayMs: 0 });
       expect(await store.outbox.latest(10)).toEqual([]);
       await store.outbox.resendDeadLetters("a", "all");
       const letterOffer = await store.outbox.next("a", 2);
@@ -343,7 +343,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit(values(0, 1));
       await rejectAll(store, "a", "no");
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
-      await prune({ ...ROOMY, maxBytes: 1 });
+      await prune({ ...LARGE_BOUNDS, maxBytes: 1 });
       expect(await findLag("a")).toMatchObject({ again: 0, deadLetters: 0 });
     });
 
@@ -409,26 +409,26 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit(values(0, 3));
       await drainIds("a");
       now += 2 * DAY_MS;
-      await prune(ROOMY);
+      await prune(LARGE_BOUNDS);
       await drainIds("b");
-      await prune(ROOMY);
+      await prune(LARGE_BOUNDS);
       now += DAY_MS - 1;
-      expect(await prune(ROOMY)).toEqual({ removed: 0, gaps: [] });
+      expect(await prune(LARGE_BOUNDS)).toEqual({ removed: 0, gaps: [] });
       expect(await store.outbox.latest(10)).toHaveLength(3);
       now += 2;
-      expect(await prune(ROOMY)).toEqual({ removed: 3, gaps: [] });
+      expect(await prune(LARGE_BOUNDS)).toEqual({ removed: 3, gaps: [] });
       expect((await findLag("b")).dropped).toBe(0);
     });
 
     test("an event older than max_age is lost to a waiting sink: counted, recorded, and reported by one event", async () => {
       await registerSinks("dead", "alive");
       await commit(values(0, 3));
-      await prune(ROOMY);
+      await prune(LARGE_BOUNDS);
       now += DAY_MS;
       await commit(values(3, 1));
       await drainIds("alive");
       now += 6 * DAY_MS + 1;
-      const { removed, gaps } = await prune(ROOMY);
+      const { removed, gaps } = await prune(LARGE_BOUNDS);
       expect(removed).toBe(3);
       const gap = {
         sink: "dead",
@@ -453,7 +453,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     test("events age only while the worker runs, whatever the wall clock says", async () => {
       await registerSinks("dead");
       await commit(values(0, 3));
-      const ran = (ranMs: number) => store.outbox.prune({ ...ROOMY, ranMs });
+      const ran = (ranMs: number) => store.outbox.prune({ ...LARGE_BOUNDS, ranMs });
       await ran(0);
       now += 8 * DAY_MS;
       expect(await ran(20_000)).toEqual({ removed: 0, gaps: [] });
@@ -467,16 +467,16 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await registerSinks("dead");
       const loseEvent = async (n: number) => {
         await commit(values(n, 1));
-        await prune(ROOMY);
+        await prune(LARGE_BOUNDS);
         now += 2;
-        await prune({ ...ROOMY, maxAgeMs: 1, wanted: (_, event) => event.type === "tag-value" });
+        await prune({ ...LARGE_BOUNDS, maxAgeMs: 1, wanted: (_, event) => event.type === "tag-value" });
       };
       for (const n of [0, 1, 2]) await loseEvent(n);
       expect(await store.outbox.latest(10, ["delivery-gap"])).toHaveLength(0);
       const counts = async () => (await store.outbox.gaps()).map(({ count }) => count);
       expect(await counts()).toEqual([2, 1]);
       now += HOUR_MS;
-      await prune(ROOMY);
+      await prune(LARGE_BOUNDS);
       expect((await store.outbox.latest(10, ["delivery-gap"])).map(({ event }) => event.data)).toMatchObject([
         { count: 2 },
       ]);
@@ -488,7 +488,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit([sampleEvent("alarm-raised"), ...values(0, 200)]);
       await drainIds("dead");
       await commit([...values(200, 200), sampleEvent("alarm-resolved"), ...values(400, 20)]);
-      const withMaxBytes = (maxBytes: number) => ({ ...ROOMY, maxBytes });
+      const withMaxBytes = (maxBytes: number) => ({ ...LARGE_BOUNDS, maxBytes });
 
       const settledOnly = await prune(withMaxBytes(110_000));
       expect(settledOnly).toMatchObject({ gaps: [] });
@@ -506,7 +506,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await registerSinks("alarms");
       await commit([...values(0, 5), sampleEvent("alarm-raised")]);
       const wanted: RetentionBounds["wanted"] = (sink, event) => sink === "alarms" && event.type.startsWith("alarm-");
-      const pruneReport = await prune({ ...ROOMY, maxBytes: 1, wanted });
+      const pruneReport = await prune({ ...LARGE_BOUNDS, maxBytes: 1, wanted });
       expect(pruneReport).toMatchObject({ removed: 6, gaps: [{ count: 1 }] });
       expect((await findLag("alarms")).dropped).toBe(1);
     });
@@ -530,7 +530,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await settle(store, "slow", slowOffer.events.at(-1)?.position ?? 0);
       const fifty = (await store.outbox.pressure()).pendingBytes;
       expect(fifty / hundred).toBeCloseTo(0.5, 1);
-      expect((await prune({ ...ROOMY, maxBytes: 2 * fifty })).removed).toBeGreaterThan(0);
+      expect((await prune({ ...LARGE_BOUNDS, maxBytes: 2 * fifty })).removed).toBeGreaterThan(0);
       store = await testedStore.reopen();
       expect((await store.outbox.pressure()).pendingBytes).toBe(fifty);
       await store.outbox.setEnded("slow", "410 Gone");
@@ -542,9 +542,9 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit(values(0, 3));
       await store.outbox.setEnded("gone", "410 Gone");
       expect(await store.outbox.register("gone", "now")).toMatchObject({ ended: "410 Gone" });
-      await prune(ROOMY);
+      await prune(LARGE_BOUNDS);
       now += 2 * DAY_MS;
-      expect(await prune(ROOMY)).toEqual({ removed: 3, gaps: [] });
+      expect(await prune(LARGE_BOUNDS)).toEqual({ removed: 3, gaps: [] });
       await store.outbox.setEnded("gone", null);
       await commit(values(3, 1));
       expect(await drainIds("gone")).toEqual(ids(values(3, 1)));
@@ -555,19 +555,19 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await registerSinks("a");
       await commit(values(0, 2));
       await drainIds("a");
-      await prune(ROOMY);
+      await prune(LARGE_BOUNDS);
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
       now += 2 * DAY_MS;
-      expect((await prune(ROOMY)).removed).toBe(0);
+      expect((await prune(LARGE_BOUNDS)).removed).toBe(0);
       expect(await drainIds("a")).toEqual(ids(values(0, 2)));
-      expect((await prune(ROOMY)).removed).toBe(2);
+      expect((await prune(LARGE_BOUNDS)).removed).toBe(2);
     });
 
     test("dead letters are bounded: the oldest are removed first and counted", async () => {
       await registerSinks("a");
       await commit(values(0, 100));
       await rejectAll(store, "a", "no");
-      const pruneReport = await prune({ ...ROOMY, maxBytes: 140_000 });
+      const pruneReport = await prune({ ...LARGE_BOUNDS, maxBytes: 140_000 });
       const remainingLetters = await store.outbox.deadLetters("a", 1_000);
       expect(remainingLetters.length).toBeGreaterThan(20);
       expect(remainingLetters.length).toBeLessThan(80);

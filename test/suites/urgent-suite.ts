@@ -24,13 +24,13 @@ const values = (from: number, count: number): readonly Event[] =>
 const alarm = (n: number, kind: EventKind = "alarm-raised"): Event =>
   sampleEvent(kind, { subject: `site/1/alarm/${n}` }, n);
 
-const anyStep = fc.oneof(
+const randomStep = fc.oneof(
   { weight: 5, arbitrary: fc.record({ do: fc.constant("commit" as const), count: fc.nat(40) }) },
   { weight: 4, arbitrary: fc.record({ do: fc.constant("wait" as const), ms: fc.nat(4_000) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant("crash" as const) }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant("replay" as const) }) },
 );
-const anyBehaviour = fc.oneof(
+const randomBehaviour = fc.oneof(
   { weight: 3, arbitrary: fc.constant("accept" as const) },
   fc.constantFrom("slow" as const, "half" as const, "lost" as const, "refuse" as const),
 );
@@ -56,7 +56,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
   function slowSink(options: Partial<ScriptedSink> = {}) {
     const sink = scriptedSink();
     const slow = Object.assign(sink, options, {
-      async slowly(): Promise<Receipt> {
+      async writeSlowly(): Promise<Receipt> {
         await rig.clock.sleep(WRITE_MS);
         return { rejected: [] };
       },
@@ -95,7 +95,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await commitMany(values(0, behind));
       await rig.clock.advance(1_000);
       expect(await lag()).toMatchObject({ depth: 0 });
-      sink.answer = sink.slowly;
+      sink.answer = sink.writeSlowly;
       expect(await rig.store.outbox.replay("a", ALL_TIME)).toBe(behind);
       await rig.clock.advance(3 * WRITE_MS);
       const writesBefore = sink.writes.length;
@@ -118,7 +118,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
         if (refusals === 1) await commit(alarm(1, "alarm-resolved"));
         refusals -= 1;
         if (refusals >= 0) throw new Retryable("not now");
-        return sink.slowly();
+        return sink.writeSlowly();
       };
       sink.writes.length = 0;
       await rig.store.outbox.replay("a", ALL_TIME);
@@ -131,7 +131,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
 
     test("a tag-removed event stays in order between the values of its tag", async () => {
       const sink = slowSink({ maxBatch: 1 });
-      sink.answer = sink.slowly;
+      sink.answer = sink.writeSlowly;
       await startDispatcher(sink);
       const removed = sampleEvent("tag-removed", {}, 1);
       await commit(...values(0, 20), removed, ...values(20, 20), alarm(1));
@@ -149,7 +149,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       sink.answer = async () => {
         await commit(...Array.from({ length: 30 }, (_, at) => alarm(n + at + 1)));
         n += 30;
-        return sink.slowly();
+        return sink.writeSlowly();
       };
       await startDispatcher(sink);
       await rig.clock.advance(100 * WRITE_MS);
@@ -162,7 +162,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
 
     test("a restart while alarms are ahead of values loses and repeats no event", async () => {
       const firstSink = slowSink({ maxBatch: 10 });
-      firstSink.answer = firstSink.slowly;
+      firstSink.answer = firstSink.writeSlowly;
       await rig.store.outbox.register("a", "beginning");
       const events = [...values(0, 50), alarm(1), ...values(50, 50), alarm(2), ...values(100, 50)];
       await commit(...events);
@@ -240,7 +240,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await commit(alarm(1, "alarm-resolved"), ...values(0, 10));
       await rig.clock.advance(1_000);
       // The sink is busy until both are marked.
-      sink.answer = sink.slowly;
+      sink.answer = sink.writeSlowly;
       await commit(valueEvent(10));
       await rig.clock.advance(0);
       sink.writes.length = 0;
@@ -274,16 +274,16 @@ export function describeUrgent(name: string, behind: number, runs: number, place
 
     test(`events per alarm and per tag arrive in order despite replays, failures and crashes (${replay})`, async () => {
       const schedules = fc.asyncProperty(
-        fc.array(anyStep, { minLength: 5, maxLength: 25 }),
-        fc.array(anyBehaviour, { minLength: 1, maxLength: 20 }),
+        fc.array(randomStep, { minLength: 5, maxLength: 25 }),
+        fc.array(randomBehaviour, { minLength: 1, maxLength: 20 }),
         (steps, behaviours) => checkOrder(steps, behaviours),
       );
       await fc.assert(schedules, { numRuns: runs, seed, endOnFailure: true });
     }, 120_000);
 
     async function checkOrder(
-      steps: readonly (typeof anyStep extends fc.Arbitrary<infer T> ? T : never)[],
-      behaviours: readonly (typeof anyBehaviour extends fc.Arbitrary<infer T> ? T : never)[],
+      steps: readonly (typeof randomStep extends fc.Arbitrary<infer T> ? T : never)[],
+      behaviours: readonly (typeof randomBehaviour extends fc.Arbitrary<infer T> ? T : never)[],
     ): Promise<void> {
       await rig.dispose();
       rig = await openDispatcherRig(place?.());
@@ -365,7 +365,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       ["receives sequence numbers", {}, { sequence: true }],
     ])("a sink that %s receives all events in commit order", async (_, options, delivery) => {
       const sink = slowSink({ maxBatch: 10, ...options });
-      sink.answer = sink.slowly;
+      sink.answer = sink.writeSlowly;
       await startDispatcher(sink, delivery);
       const events = [...values(0, 50), alarm(1), ...values(50, 20), alarm(2)];
       await commit(...events);

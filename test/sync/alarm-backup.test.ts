@@ -5,9 +5,9 @@ import {
   emitted,
   isActiveList,
   isAlarmList,
+  jobProblem,
   listOf,
   MINUTE,
-  problem,
   storedAlarm,
   trial,
   warned,
@@ -45,12 +45,12 @@ describe("alarms of a restored backup", () => {
         expect(emitted(id).slice(before[index])[0]).toBe("retriggered");
         expect((await storedAlarm(id))?.state).toBe("active");
       }
-      expect(await problem()).toMatch(/^Alarms that are active again, because the service does not know their end/);
+      expect(await jobProblem()).toMatch(/^Alarms that are active again, because the service does not know their end/);
       expect(warned("does not know their end")).toBe(1);
       const after = trial.store.events.length;
       await trial.clock.advance(20 * MINUTE);
       expect(trial.store.events.length).toBe(after);
-      expect(await problem()).toBeNull();
+      expect(await jobProblem()).toBeNull();
     },
   );
 });
@@ -65,7 +65,7 @@ describe("an outdated list of active alarms", () => {
     });
     await trial.clock.advance(60 * MINUTE);
     expect(trial.store.events.length).toBe(events);
-    expect(await problem()).toMatch(
+    expect(await jobProblem()).toMatch(
       /^Alarms that are in the list of active alarms and in the list of resolved ones: 12 .* They stay resolved\.$/,
     );
     expect((await storedAlarm(ids[0]))?.state).toBe("resolved");

@@ -8,9 +8,9 @@ import {
   factOf,
   isActiveList,
   isAlarmList,
+  jobProblem,
   listOf,
   MINUTE,
-  problem,
   startWithAlarms,
   trial,
   warned,
@@ -55,16 +55,16 @@ describe("a sudden drop of the list of active alarms", () => {
     await trial.clock.advance(30_000);
     expect(activeQueries(requests)).toHaveLength(2);
     await trial.clock.advance(3 * MINUTE);
-    expect(await problem()).toMatch(/^12 of 12 active alarms left the list at once \(site 3\)/);
+    expect(await jobProblem()).toMatch(/^12 of 12 active alarms left the list at once \(site 3\)/);
     expect(warned("left the list at once")).toBe(1);
     await trial.restart();
     await trial.clock.advance(3 * MINUTE);
     expect(emitted()).toEqual(Array(12).fill("raised"));
-    expect(await problem()).toMatch(/left the list at once/);
+    expect(await jobProblem()).toMatch(/left the list at once/);
     trial.rewriteLists(null);
     await trial.clock.advance(10 * MINUTE);
     expect(emitted()).toEqual(Array(12).fill("raised"));
-    expect(await problem()).toBeNull();
+    expect(await jobProblem()).toBeNull();
   });
 
   test("of 12 alarms delays neither ends that the service states nor new alarms", async () => {
@@ -75,7 +75,7 @@ describe("a sudden drop of the list of active alarms", () => {
     expect(countOf("resolved")).toBe(12);
     expect(warned("a second reading states the same")).toBe(1);
     expect(emitted(fresh)).toEqual(["raised"]);
-    expect(await problem()).toBeNull();
+    expect(await jobProblem()).toBeNull();
   });
 
   test("delays alarm-vanished if it exceeds a third of the active alarms, and not otherwise", async () => {
@@ -86,7 +86,7 @@ describe("a sudden drop of the list of active alarms", () => {
     for (const id of ids.slice(6, 11)) trial.control.deleteAlarm(id);
     await trial.clock.advance(3 * MINUTE);
     expect(countOf("vanished")).toBe(6);
-    expect(await problem()).toMatch(/^5 of 14 active alarms left the list at once/);
+    expect(await jobProblem()).toMatch(/^5 of 14 active alarms left the list at once/);
     await trial.clock.advance(8 * MINUTE);
     expect(countOf("vanished")).toBe(11);
   });
@@ -122,11 +122,11 @@ describe("many alarms that end in the same poll", () => {
     expect(readings).toBeGreaterThan(1);
     expect(emitted().filter((kind) => kind !== "raised")).toEqual([]);
     expect(emitted(fresh)).toEqual(["raised"]);
-    expect(await problem()).toMatch(/12 of 12 active alarms are said to be resolved at once \(site 3\)/);
+    expect(await jobProblem()).toMatch(/12 of 12 active alarms are said to be resolved at once \(site 3\)/);
     trial.rewriteLists(null);
     await trial.clock.advance(10 * MINUTE);
     expect(emitted().filter((kind) => kind !== "raised")).toEqual([]);
-    expect(await problem()).toBeNull();
+    expect(await jobProblem()).toBeNull();
   });
 
   test("emit their ends when a second reading of the list of resolved alarms confirms them, even if no other list states them", async () => {
@@ -135,11 +135,11 @@ describe("many alarms that end in the same poll", () => {
     trial.rewriteLists(everythingOver(() => true, records));
     await trial.clock.advance(2 * MINUTE);
     expect(countOf("resolved")).toBe(0);
-    expect(await problem("resolved_sweep")).toMatch(/^12 of 12 active alarms are said to be resolved at once/);
+    expect(await jobProblem("resolved_sweep")).toMatch(/^12 of 12 active alarms are said to be resolved at once/);
     trial.rewriteLists(null);
     await trial.clock.advance(10 * MINUTE);
     expect(countOf("resolved")).toBe(0);
-    expect(await problem("resolved_sweep")).toBeNull();
+    expect(await jobProblem("resolved_sweep")).toBeNull();
     trial.rewriteLists(everythingOver(() => true, records));
     await trial.clock.advance(4 * MINUTE);
     expect(countOf("resolved")).toBe(12);
@@ -155,7 +155,7 @@ describe("an alarm record that contradicts itself", () => {
     });
     await trial.clock.advance(20 * MINUTE);
     expect(emitted()).toEqual(Array(8).fill("raised"));
-    expect(await problem()).toMatch(
+    expect(await jobProblem()).toMatch(
       new RegExp(`contradict themselves: 8, such as alarm ${ids[0]} with the status "resolved" and the end null`),
     );
     expect(await doubtful("contradictory")).toBe(8);
@@ -163,7 +163,7 @@ describe("an alarm record that contradicts itself", () => {
     trial.rewriteLists(null);
     await trial.clock.advance(5 * MINUTE);
     expect(emitted()).toEqual(Array(8).fill("raised"));
-    expect([await problem(), await doubtful("contradictory")]).toEqual([null, 0]);
+    expect([await jobProblem(), await doubtful("contradictory")]).toEqual([null, 0]);
   });
 
   test("ends an alarm with the status resolved in the active list at once when the resolved list contains it", async () => {

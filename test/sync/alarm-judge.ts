@@ -71,14 +71,14 @@ async function missingEvents({ simulator, clock, store }: TrialSync, { keys }: S
     }
     if (raised.has(key) && resolved.has(key)) return [];
     const followed = sites.get(String(alarm.siteId))?.activeSince ?? null;
-    const ofBefore = followed === null || wholeSecond(alarm.triggeredAtMs) <= Date.parse(followed);
-    const half = raised.has(key) !== resolved.has(key);
+    const isFromBeforeStart = followed === null || wholeSecond(alarm.triggeredAtMs) <= Date.parse(followed);
+    const isHalfEmitted = raised.has(key) !== resolved.has(key);
     const { triggeredAtMs, resolvedAtMs } = alarm;
     // An alarm that no poll saw begin and that ended out of scope may be older than the range of the sweep.
-    const unseen = (hidden.get(alarm.siteId) ?? []).some(
+    const wasSiteHidden = (hidden.get(alarm.siteId) ?? []).some(
       ([fromMs, toMs]) => triggeredAtMs <= fromMs && fromMs <= resolvedAtMs && resolvedAtMs <= toMs,
     );
-    return (ofBefore || unseen) && !half ? [] : [`listed as resolved and not told: ${key}`];
+    return (isFromBeforeStart || wasSiteHidden) && !isHalfEmitted ? [] : [`listed as resolved and not told: ${key}`];
   });
 }
 
@@ -100,15 +100,15 @@ function late(trial: TrialSync, { events, transitions }: Story, circumstances: C
     if (!begins && one.kind !== "resolved") continue;
     const dueMs = ends.filter((atMs) => atMs > one.atMs)[2];
     if (dueMs === undefined) continue;
-    const excused = [
+    const disturbedPeriods = [
       ...circumstances.disturbed.map(([fromMs, toMs]) => [fromMs, toMs + MINUTE] as const),
       ...(circumstances.hidden.get(one.siteId) ?? []).map(([fromMs, toMs]) => [fromMs, toMs + 6 * MINUTE] as const),
     ];
-    if (excused.some(([fromMs, toMs]) => fromMs <= dueMs && toMs >= one.atMs)) continue;
-    const brief = (byAlarm.get(one.alarmId) ?? []).some(
+    if (disturbedPeriods.some(([fromMs, toMs]) => fromMs <= dueMs && toMs >= one.atMs)) continue;
+    const wasShort = (byAlarm.get(one.alarmId) ?? []).some(
       (other) => other.atMs > one.atMs && other.atMs <= dueMs && ENDS_OR_BEGINS.has(other.kind),
     );
-    if (brief) continue;
+    if (wasShort) continue;
     const raisedMs = toldAtMs.get(`alarm-raised ${keyOfTruth(one)}`);
     // Only the sweep finds the end of an alarm that no poll saw begin.
     if (!begins && !(raisedMs !== undefined && raisedMs <= one.atMs)) continue;
@@ -145,16 +145,18 @@ function beginsWithoutRaise({ events }: Story): string[] {
 }
 
 function emittedInAnOutage({ store }: TrialSync): string[] {
-  let away = false;
+  let isServiceAway = false;
   const problems: string[] = [];
   for (const { type, subject, id } of store.events) {
     if (subject === "service") {
-      const goes = type === "source-unavailable";
-      if ((goes || type === "source-available") && goes === away) problems.push(`${type} twice in a row`);
-      away = goes;
-    } else if (away && !/^(source|site-status)-/.test(type)) problems.push(`told while the service was away: ${id}`);
+      const isOutageBegin = type === "source-unavailable";
+      if ((isOutageBegin || type === "source-available") && isOutageBegin === isServiceAway)
+        problems.push(`${type} twice in a row`);
+      isServiceAway = isOutageBegin;
+    } else if (isServiceAway && !/^(source|site-status)-/.test(type))
+      problems.push(`told while the service was away: ${id}`);
   }
-  if (away) problems.push("the service is still away");
+  if (isServiceAway) problems.push("the service is still away");
   return problems;
 }
 

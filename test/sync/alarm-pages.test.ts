@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { seededRandom } from "../commands/seeded-random.ts";
-import { AlarmService, activeQueries, emitted, idOf, MINUTE, problem, trial } from "./alarm-trial.ts";
+import { AlarmService, activeQueries, emitted, idOf, jobProblem, MINUTE, trial } from "./alarm-trial.ts";
 import { ALARMS_ONLY, START_MS } from "./trial-sync.ts";
 
 async function started(
@@ -87,7 +87,7 @@ describe("a list of active alarms with inconsistent pages", () => {
     await trial.clock.advance(10 * MINUTE);
     expect([raised().length, new Set(raised()).size]).toEqual([700, 700]);
     expect(trial.events("alarm-vanished", "alarm-resolved")).toEqual([]);
-    expect(await problem()).toMatch(
+    expect(await jobProblem()).toMatch(
       /pages of the list of active alarms cannot be trusted, so sites are listed one by one, 10 of 30 at each poll\. Records are on two pages, or on none\./,
     );
     await expectEndAndVanish(service, 10 * MINUTE);
@@ -97,7 +97,7 @@ describe("a list of active alarms with inconsistent pages", () => {
     await started(30, 700, shuffled(7), 11_000);
     await trial.clock.advance(10 * MINUTE);
     expect(new Set(raised()).size).toBe(700);
-    expect(await problem()).not.toContain("cannot be trusted");
+    expect(await jobProblem()).not.toContain("cannot be trusted");
   });
 
   test("is requested for all sites together again once its pages are consistent", async () => {
@@ -105,7 +105,7 @@ describe("a list of active alarms with inconsistent pages", () => {
     await trial.clock.advance(5 * MINUTE);
     service.arrange = (alarms) => alarms;
     await trial.clock.advance(5 * MINUTE);
-    expect(await problem()).toBeNull();
+    expect(await jobProblem()).toBeNull();
     const from = trial.requests.length;
     await trial.clock.advance(5 * MINUTE);
     expect(activeQueries(from).some((query) => query.has("site_id"))).toBe(false);
@@ -135,7 +135,7 @@ describe("a list of active alarms with inconsistent pages", () => {
     const service = await started(5, 1_100, prepare);
     await trial.clock.advance(5 * MINUTE);
     expect(new Set(raised()).size).toBe(1_100);
-    expect(await problem()).toMatch(message);
+    expect(await jobProblem()).toMatch(message);
     expect(trial.events("alarm-vanished")).toEqual([]);
     await expectEndAndVanish(service, 3 * MINUTE);
   });
@@ -148,7 +148,7 @@ test("with 10,000 alarms of one site, emits the first page on arrival and all al
   await trial.clock.advance(9_000);
   expect(new Set(raised()).size).toBe(10_000);
   await trial.clock.advance(10 * MINUTE);
-  expect(await problem()).toMatch(
+  expect(await jobProblem()).toMatch(
     /Alarms are polled every (3[5-9]|4\d|5\d|60) s instead of every 30 s: a poll reads 20 pages, and 30 lists a minute are configured\./,
   );
 });
@@ -173,7 +173,7 @@ test("the status states the longer poll interval when the service lowered the li
   await trial.clock.advance(MINUTE);
   refuseOnce(20);
   await trial.clock.advance(9 * MINUTE);
-  expect(await problem()).toMatch(
+  expect(await jobProblem()).toMatch(
     /Alarms are polled every \d+ s instead of every 30 s: a poll reads 10 pages, and the service allows 1\d lists a minute\./,
   );
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { AlarmService, activeQueries, countOf, emitted, MINUTE, problem, trial } from "./alarm-trial.ts";
+import { AlarmService, activeQueries, countOf, emitted, jobProblem, MINUTE, trial } from "./alarm-trial.ts";
 import type { WireList } from "./trial-sync.ts";
 
 type Alter = (list: WireList, page: number) => unknown;
@@ -46,7 +46,7 @@ describe("a list of active alarms with broken pages", () => {
     async (_name, alter) => {
       const { service, raise, resolve } = await started(MIXED, alter);
       expect(countOf("raised")).toBe(28);
-      expect(await problem()).toMatch(/site 3 cannot be walked: they are read by priority and acknowledgement/);
+      expect(await jobProblem()).toMatch(/site 3 cannot be walked: they are read by priority and acknowledgement/);
       const last = service.alarms.at(-1)?.id;
       resolve(last);
       const [fresh] = raise("A");
@@ -92,7 +92,7 @@ describe("a list of active alarms with broken pages", () => {
   test("emits the alarms of the first pages, and no alarm-vanished, when every part of the split list is incomplete", async () => {
     const { service, resolve } = await started({ A: 18 });
     expect(countOf("raised")).toBe(9);
-    expect(await problem()).toMatch(/of site 3, A, not acknowledged cannot be read beyond their first page/);
+    expect(await jobProblem()).toMatch(/of site 3, A, not acknowledged cannot be read beyond their first page/);
     const [first] = service.alarms;
     service.alarms = [...service.alarms.slice(9), ...service.alarms.slice(0, 9)];
     await trial.clock.advance(5 * MINUTE);
@@ -106,7 +106,7 @@ describe("a list of active alarms with broken pages", () => {
     const { service } = await started({ A: 5, D: 1, B: 7 });
     const strange = service.alarms.find(({ priority }) => priority === "D");
     expect(emitted(strange?.id)).toEqual(["raised"]);
-    expect(await problem()).toMatch(/says 13 records and its parts show 12/);
+    expect(await jobProblem()).toMatch(/says 13 records and its parts show 12/);
     service.alarms.sort((a, b) => Number(a === strange) - Number(b === strange));
     await trial.clock.advance(10 * MINUTE);
     expect(emitted(strange?.id)).toEqual(["raised"]);
@@ -116,7 +116,7 @@ describe("a list of active alarms with broken pages", () => {
     const { service } = await started({ A: 5, B: 7 });
     service.alter = () => undefined;
     await trial.clock.advance(61 * MINUTE);
-    expect(await problem()).toBeNull();
+    expect(await jobProblem()).toBeNull();
     const from = trial.requests.length;
     await trial.clock.advance(5 * MINUTE);
     expect(activeQueries(from).some((query) => query.has("priority"))).toBe(false);

@@ -5,8 +5,8 @@ import {
   countOf,
   createAlarmTrial,
   emitted,
+  jobProblem,
   MINUTE,
-  problem,
   shiftTime,
   storedAlarm,
   trial,
@@ -57,7 +57,7 @@ describe.each([
     await trial.clock.advance(10 * MINUTE);
     expect([countOf("raised"), countOf("acknowledged"), countOf("changed"), emitted().length]).toEqual([12, 4, 24, 40]);
     expect((await stored(first)).alarm).toEqual(before.alarm);
-    expect(await problem()).toBeNull();
+    expect(await jobProblem()).toBeNull();
   });
 
   test("an alarm with shifted times ends once, and the resolved list adds no episode", async () => {
@@ -124,7 +124,7 @@ test("when records have no event numbers, a later start time begins a new episod
   trial.rewriteLists(change(HOUR));
   await trial.clock.advance(30_000);
   expect(emitted()).toEqual(Array(6).fill("raised"));
-  expect(await problem()).toMatch(/^6 of 6 active alarms are said to have begun again at once \(site 3\)/);
+  expect(await jobProblem()).toMatch(/^6 of 6 active alarms are said to have begun again at once \(site 3\)/);
   await trial.clock.advance(30_000);
   expect([countOf("raised"), countOf("vanished")]).toEqual([12, 6]);
 });

@@ -46,12 +46,12 @@ export async function campaign(seed: number): Promise<CampaignResult> {
     raise,
     () => end(pick([...active])),
     () => end(pick([...active])),
-    () => again(pick([...ended])),
+    () => retrigger(pick([...ended])),
     flap,
-    () => touch((id) => chance(0.2) && drop(id)),
-    () => touch((id) => control.acknowledgeAlarm(id, "Kari")),
-    () => touch((id) => control.unacknowledgeAlarm(id)),
-    () => touch((id) => control.recoverAlarm(id, clock.now() + MINUTE)),
+    () => withRandomAlarm((id) => chance(0.2) && drop(id)),
+    () => withRandomAlarm((id) => control.acknowledgeAlarm(id, "Kari")),
+    () => withRandomAlarm((id) => control.unacknowledgeAlarm(id)),
+    () => withRandomAlarm((id) => control.recoverAlarm(id, clock.now() + MINUTE)),
     () => control.setGateway(pick(gateways), chance(0.5)),
     () => chance(0.3) && hide(pick(SITES)),
     () => hide(null),
@@ -72,7 +72,7 @@ export async function campaign(seed: number): Promise<CampaignResult> {
     active.delete(id);
     ended.add(id);
   }
-  function again(id: string | undefined) {
+  function retrigger(id: string | undefined) {
     if (id === undefined) return;
     control.retriggerAlarm(id);
     ended.delete(id);
@@ -83,11 +83,11 @@ export async function campaign(seed: number): Promise<CampaignResult> {
     for (let i = 0; id !== undefined && i < 3; i += 1) {
       end(id);
       await clock.advance(1_000 + below(20_000));
-      again(id);
+      retrigger(id);
       await clock.advance(1_000 + below(20_000));
     }
   }
-  function touch(act: (id: string) => void) {
+  function withRandomAlarm(act: (id: string) => void) {
     const id = pick([...active]);
     if (id !== undefined) act(id);
   }
@@ -110,16 +110,16 @@ export async function campaign(seed: number): Promise<CampaignResult> {
     hiddenTimes.set(siteId, [...(hiddenTimes.get(siteId) ?? []), [fromMs, toMs]]);
   }
   function breakLists(status: number) {
-    const forS = 20 + random() * 60;
+    const durationS = 20 + random() * 60;
     const page = chance(0.5) ? { page: 1 + below(3) } : {};
     control.setFaults([
       {
         match: { endpoints: ["alarms", "me"], ...page },
-        when: { for_s: forS, probability: random() },
+        when: { for_s: durationS, probability: random() },
         fault: { kind: "error", status },
       },
     ]);
-    if (status === 403 || status === 422) disturb(forS * 1_000);
+    if (status === 403 || status === 422) disturb(durationS * 1_000);
   }
   function disturb(forMs: number) {
     circumstances.disturbed.push([clock.now(), clock.now() + forMs]);

@@ -40,7 +40,7 @@ export const alarmEvents = (id?: string) =>
 /** Kinds of the emitted events, of one alarm or of all: `["raised", "resolved"]`. */
 export const emitted = (id?: string) => alarmEvents(id).map(({ type }) => type.replace("alarm-", ""));
 export const countOf = (kind: string) => emitted().filter((one) => one === kind).length;
-export const problem = async (job = "alarms") =>
+export const jobProblem = async (job = "alarms") =>
   (await trial.store.documents<StoredJob>("poll/main")).get(job)?.problem ?? null;
 export const storedAlarm = (id = "") => trial.store.document<StoredAlarm>("alarm/main", id);
 export const warned = (text: string) => trial.warnings.filter((line) => line.includes(text)).length;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { doubtful, emitted, isAlarmList, MINUTE, problem, startWithAlarms, trial } from "./alarm-trial.ts";
+import { doubtful, emitted, isAlarmList, jobProblem, MINUTE, startWithAlarms, trial } from "./alarm-trial.ts";
 import type { ListChange } from "./trial-sync.ts";
 
 const replaced = (id: string, record: unknown, isActive = true): ListChange => {
@@ -24,14 +24,14 @@ describe.each<[string, unknown]>([
     expect([emitted(id), emitted(fresh), emitted(other)]).toEqual([["raised"], ["raised"], ["raised", "resolved"]]);
     expect(emitted(gone)).toEqual(["raised"]);
     const text = JSON.stringify(record);
-    expect(await problem()).toBe(`Records of the list of active alarms without a usable id: 1, such as ${text}.`);
+    expect(await jobProblem()).toBe(`Records of the list of active alarms without a usable id: 1, such as ${text}.`);
     expect(await doubtful("unreadable")).toBe(1);
     const outcomes = trial.polls.filter(({ job }) => job === "alarms").map(({ outcome }) => outcome);
     expect(new Set(outcomes)).toEqual(new Set(["ok"]));
     trial.rewriteLists(null);
     await trial.clock.advance(20 * MINUTE);
     expect([emitted(id), emitted(gone)]).toEqual([["raised"], ["raised", "vanished"]]);
-    expect([await problem(), await doubtful("unreadable")]).toEqual([null, 0]);
+    expect([await jobProblem(), await doubtful("unreadable")]).toEqual([null, 0]);
   });
 });
 
@@ -40,7 +40,7 @@ test("a record with only a readable id counts as a listing of its alarm", async 
   trial.rewriteLists(replaced(id, { type: "alarms", id, attributes: "broken" }));
   await trial.clock.advance(10 * MINUTE);
   expect(emitted(id)).toEqual(["raised"]);
-  expect(await problem()).toBe(`Records of active alarms of which only the id can be read: 1 (${id}).`);
+  expect(await jobProblem()).toBe(`Records of active alarms of which only the id can be read: 1 (${id}).`);
   expect(await doubtful("unreadable")).toBe(1);
 });
 
@@ -51,7 +51,7 @@ test("the resolved sweep reports an unreadable record and applies the other reco
   trial.simulator.control.resolveAlarm(other);
   await trial.clock.advance(5 * MINUTE);
   expect([emitted(id), emitted(other)]).toEqual([["raised"], ["raised", "resolved"]]);
-  expect(await problem("resolved_sweep")).toBe(
+  expect(await jobProblem("resolved_sweep")).toBe(
     "Records of the list of resolved alarms without a usable id: 1, such as null.",
   );
   trial.rewriteLists(null);

@@ -4,7 +4,7 @@ import { findOfflineGatewayBySite } from "#src/engine/sync/inventory/gateways.ts
 import { loadRequestableTags } from "#src/engine/sync/inventory/requestable-tags.ts";
 import { findDueExpiryWarning } from "#src/engine/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";
-import { createTrial, SELDOM, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
+import { createTrial, RARE_SCHEDULES, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
 
@@ -49,7 +49,7 @@ describe("inventories of the building", () => {
   });
 
   test("requests the scope when objects are newly missing, and not for objects that stay missing", async () => {
-    const { simulator, clock } = await started({ sync: { spread: "0s", schedules: SELDOM } });
+    const { simulator, clock } = await started({ sync: { spread: "0s", schedules: RARE_SCHEDULES } });
     const asked = () => simulator.truth.requests().filter(({ endpoint }) => endpoint === "me").length;
     const inADay = async () => {
       const before = asked();
@@ -66,7 +66,7 @@ describe("inventories of the building", () => {
   test("removes no object while the local clock differs from the clock of the service", async () => {
     const { simulator, clock } = await started({
       simulator: { clock_skew_s: -40 },
-      sync: { spread: "0s", schedules: SELDOM, inventory: { remove_after: "1d" } },
+      sync: { spread: "0s", schedules: RARE_SCHEDULES, inventory: { remove_after: "1d" } },
     });
     const ids = [...simulator.world.tags.keys()];
     simulator.control.changeToken(TOKEN, { visible_tags: ids.slice(0, 5) });
@@ -148,7 +148,7 @@ describe("the expiry of the token", () => {
     const expires = new Date(START_MS + 40 * 86_400_000).toISOString();
     const { clock } = await started({
       simulator: { tokens: [{ token: TOKEN, expires_at: expires }] },
-      sync: { spread: "0s", schedules: { ...SELDOM, token: "0 * * * *", gateways: false, tags: false } },
+      sync: { spread: "0s", schedules: { ...RARE_SCHEDULES, token: "0 * * * *", gateways: false, tags: false } },
     });
     for (let day = 0; day < 39.5; day += 1) {
       await clock.advance(86_400_000);

@@ -3,11 +3,11 @@ import type { Tag } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { StoredAlarm, StoredObject } from "#src/engine/sync/stored-documents.ts";
-import { ALARMS_ONLY, createTrial, SELDOM, type TrialSync, type WireList } from "./trial-sync.ts";
+import { ALARMS_ONLY, createTrial, RARE_SCHEDULES, type TrialSync, type WireList } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
 const TAGS = 1_234;
-const LISTS = { ...SELDOM, sites: "*/5 * * * *", gateways: false, tags: "*/5 * * * *" } as const;
+const LISTS = { ...RARE_SCHEDULES, sites: "*/5 * * * *", gateways: false, tags: "*/5 * * * *" } as const;
 
 let trial: TrialSync;
 afterEach(async () => {

@@ -32,8 +32,8 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     // Deferred writes go with the next commit.
     const sleep = () => new Promise<void>(() => undefined);
     // Tables store whole milliseconds.
-    const whole = () => Math.floor(now());
-    return createStore(database, { now: whole, monotonic: now, sleep }, {});
+    const wholeMs = () => Math.floor(now());
+    return createStore(database, { now: wholeMs, monotonic: now, sleep }, {});
   }
 
   function setOf(name: string): Map<string, string> {

@@ -29,7 +29,7 @@ const READ_DEADLINE_MS = 30 * SECOND;
 const ABILITIES = ["read:sites", "read:tags"];
 const INTERVALS = ["15s", "30s", "1m", "1m", "2m", "5m", "5m", "15m"];
 /** Demands as shares of the quota; a seed with 1.3 is overloaded. */
-const LOADS = [0.05, 0.05, 0.1, 0.1, 0.2, 0.2, 0.4, 1.3];
+const QUOTA_LOADS = [0.05, 0.05, 0.1, 0.1, 0.2, 0.2, 0.4, 1.3];
 const SYNC_CONFIG = SyncConfig.parse({
   schedules: {
     ...{ token: "0 * * * *", sites: false, alarms: false, resolved_sweep: false },
@@ -38,7 +38,7 @@ const SYNC_CONFIG = SyncConfig.parse({
   spread: "0s",
 });
 
-const DEATHS = {
+const SERVICE_FAILURES = {
   "refuses connections": () => new Retryable("ECONNREFUSED"),
   "answers 500": () => new Retryable("500"),
   "is in maintenance": () => new Throttled("503", 30_000, { scope: "everything" }),
@@ -78,7 +78,7 @@ async function play(seed: number): Promise<CampaignResult> {
   const siteIds = Array.from({ length: 1 + below(4) }, (_, n) => n + 1);
   const tagIds = Array.from({ length: 20 + below(381) }, (_, n) => String(1_001 + n));
   const siteOf = (id: string) => siteIds[Number(id) % siteIds.length] as number;
-  const load = pick(LOADS);
+  const load = pick(QUOTA_LOADS);
   const log = createLog({ level: "silent" });
   const memory = createDocumentStore();
   const digest = createHash("sha256");
@@ -91,7 +91,7 @@ async function play(seed: number): Promise<CampaignResult> {
   const refusedTags = new Set<string>();
   const everRefusedTags = new Set<string>();
   const leftOutTags = new Set<string>();
-  const death = { name: "refuses connections" as keyof typeof DEATHS, sinceMs: 0 };
+  const death = { name: "refuses connections" as keyof typeof SERVICE_FAILURES, sinceMs: 0 };
   let slowMs = 0;
   let lastToken = token();
   let requests = 0;
@@ -117,17 +117,17 @@ async function play(seed: number): Promise<CampaignResult> {
   }
 
   async function fail(signal: AbortSignal, latencyMs = 0): Promise<never> {
-    judge.trouble("late");
+    judge.recordFault("late");
     if (death.name === "never answers") await clock.sleep(Math.max(0, READ_DEADLINE_MS - latencyMs), signal);
-    judge.trouble("failed");
-    throw DEATHS[death.name]();
+    judge.recordFault("failed");
+    throw SERVICE_FAILURES[death.name]();
   }
 
   async function answer(group: readonly string[], signal: AbortSignal) {
     requests += 1;
     const latencyMs = 40 + below(200) + slowMs;
     // The first slow reply cannot be told from none.
-    if (slowMs > 0) judge.trouble("late");
+    if (slowMs > 0) judge.recordFault("late");
     await clock.sleep(latencyMs, signal);
     if (faults.has("the service is dead") || faults.has("only reads fail")) await fail(signal, latencyMs);
     if (faults.has("the quota is used up")) throw new Throttled("429", 20_000);
@@ -138,7 +138,7 @@ async function play(seed: number): Promise<CampaignResult> {
     const readings = group
       .filter((id) => !leftOutTags.has(id))
       .map((id) => ({ ...tagNamed(id), value: offlineSites.has(siteOf(id)) ? null : below(3) }));
-    if (readings.length < group.length) judge.trouble("late");
+    if (readings.length < group.length) judge.recordFault("late");
     judge.replied(readings.map(({ id }) => id));
     return { readings, receivedAtMs: clock.now(), latencyMs };
   }
@@ -151,7 +151,7 @@ async function play(seed: number): Promise<CampaignResult> {
         try {
           return await answer(group, signal);
         } catch (error) {
-          if (!(error instanceof OrderlyStop)) judge.trouble("failed");
+          if (!(error instanceof OrderlyStop)) judge.recordFault("failed");
           throw error;
         }
       }),
@@ -165,11 +165,11 @@ async function play(seed: number): Promise<CampaignResult> {
   });
 
   async function startWorker() {
-    const life = { isOver: false };
+    const workerRun = { isOver: false };
     const store: Store = {
       ...memory,
       async commit(change) {
-        if (life.isOver) throw new Retryable("The process has ended.");
+        if (workerRun.isOver) throw new Retryable("The process has ended.");
         hasCommitted = true;
         judge.committed(change, documentSet("value", "trial"));
         for (const { id } of change.events ?? []) digest.update(id);
@@ -190,7 +190,7 @@ async function play(seed: number): Promise<CampaignResult> {
     return {
       reads,
       async kill() {
-        life.isOver = true;
+        workerRun.isOver = true;
         judge.workerKilled();
         const stopped = service.stop(0);
         await clock.advance(1);
@@ -223,8 +223,8 @@ async function play(seed: number): Promise<CampaignResult> {
     "the token loses a site": () => moveInto(lost.sites, pick(siteIds)),
     "the token loses read:tags": () => moveInto(lost.abilities, "read:tags"),
     "a gateway is offline": () => moveInto(offlineSites, pick(siteIds)),
-    "the service is dead": die,
-    "only reads fail": die,
+    "the service is dead": failService,
+    "only reads fail": failService,
     "replies are slow": () => {
       slowMs = (1 + below(32)) * SECOND;
       return () => {
@@ -250,8 +250,8 @@ async function play(seed: number): Promise<CampaignResult> {
   };
   const ends = new Map<FaultName, () => void>();
 
-  function die(): () => void {
-    death.name = pick(Object.keys(DEATHS) as (keyof typeof DEATHS)[]);
+  function failService(): () => void {
+    death.name = pick(Object.keys(SERVICE_FAILURES) as (keyof typeof SERVICE_FAILURES)[]);
     death.sinceMs = clock.monotonic();
     tell(`the service ${death.name}`);
     return () => undefined;
@@ -273,12 +273,12 @@ async function play(seed: number): Promise<CampaignResult> {
     }
   }
 
-  async function pass(ms: number): Promise<void> {
+  async function advanceClock(ms: number): Promise<void> {
     const untilMs = clock.monotonic() + ms;
     while (clock.monotonic() < untilMs) {
       const nextMs = Math.min(untilMs, clock.monotonic() + MINUTE, ...faults.values());
       await clock.advance(nextMs - clock.monotonic());
-      judge.look();
+      judge.checkShownValues();
       endFaults(clock.monotonic());
     }
   }
@@ -295,7 +295,7 @@ async function play(seed: number): Promise<CampaignResult> {
   async function killWorker(): Promise<void> {
     begin("the worker is killed");
     await worker.kill();
-    await pass(pick([0, 1, 30, 600]) * SECOND);
+    await advanceClock(pick([0, 1, 30, 600]) * SECOND);
     tell("the worker starts");
     worker = await startWorker();
   }
@@ -312,7 +312,7 @@ async function play(seed: number): Promise<CampaignResult> {
   }
   changeClasses();
   let worker = await startWorker();
-  await pass(5 * MINUTE);
+  await advanceClock(5 * MINUTE);
   while (clock.monotonic() < FAULTS_MS) {
     if (chance(0.8)) startFault();
     else if (chance(0.4)) await killWorker();
@@ -322,10 +322,10 @@ async function play(seed: number): Promise<CampaignResult> {
       changeClasses();
       worker.reads.change(classes);
     }
-    await pass(below(10 * MINUTE));
+    await advanceClock(below(10 * MINUTE));
   }
   endFaults(Number.POSITIVE_INFINITY);
-  await pass(REST_MS);
+  await advanceClock(REST_MS);
   judge.end((id) => !everRefusedTags.has(id));
   await worker.kill();
   return {

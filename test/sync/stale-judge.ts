@@ -24,7 +24,7 @@ const COMMIT_MS = 3 * SECOND;
 /** Time after which a service that failed a request counts as unavailable: two polls of the token and a probe. */
 const DEAD_MS = 150 * SECOND;
 const PROBLEMS_PER_RULE_MAX = 3;
-const TROUBLE_MEMORY_MS = 30 * 60 * SECOND;
+const FAULT_EFFECT_MS = 30 * 60 * SECOND;
 
 /** Truth of the simulated service, to judge the reason of a stale value. */
 export interface ServiceTruth {
@@ -129,7 +129,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       "no-ability": () => !service.knownAbilities().includes("read:tags"),
       quarantined: () => service.wasRefused(id),
       "gateway-offline": () => service.isGatewayOffline(siteId),
-      "source-unavailable": () => nowMs - times.troubleMs < TROUBLE_MEMORY_MS,
+      "source-unavailable": () => nowMs - times.troubleMs < FAULT_EFFECT_MS,
       "not-scheduled": () => readClass === undefined || isAnswering,
     }[reason];
     const isStarting = nowMs - times.startedMs < DEAD_MS;
@@ -140,7 +140,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
     problems,
     counts: () => Object.fromEntries([...staleCounts].map(([reason, count]) => [`values stale: ${reason}`, count])),
     /** Notes that the service answers late, or with a failure. */
-    trouble(kind: "late" | "failed"): void {
+    recordFault(kind: "late" | "failed"): void {
       times.troubleMs = clock.monotonic();
       if (kind === "failed") times.failedMs = clock.monotonic();
     },
@@ -192,7 +192,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       for (const [id, value] of queue.splice(0)) retained.set(id, value);
     },
     /** Judges all values that the sink shows. */
-    look(): void {
+    checkShownValues(): void {
       if (!isWorkerUp) return;
       for (const [id, value] of emitted) checkAge(id, value);
       if (isSinkUp)

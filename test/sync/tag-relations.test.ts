@@ -2,12 +2,12 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-event-data.ts";
 import type { StoredObject, StoredTagSystems } from "#src/engine/sync/stored-documents.ts";
-import { createTrial, type ListChange, SELDOM, type TrialSync } from "./trial-sync.ts";
+import { createTrial, type ListChange, RARE_SCHEDULES, type TrialSync } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const SITE = 4;
-const schedules = { ...SELDOM, gateways: false, systems: "10 */6 * * *" } as const;
+const schedules = { ...RARE_SCHEDULES, gateways: false, systems: "10 */6 * * *" } as const;
 let trial: TrialSync;
 
 async function started(): Promise<TrialSync> {

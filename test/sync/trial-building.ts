@@ -92,13 +92,13 @@ export async function followUntilIdle(clock: VirtualClock, follower: Follower, a
   return drain(clock);
 }
 
-export function startFollower(follower: Follower, well = () => {}, more: Pick<FollowerRun, "afterOutage"> = {}) {
+export function startFollower(follower: Follower, onSuccess = () => {}, more: Pick<FollowerRun, "afterOutage"> = {}) {
   const draining = new AbortController();
   const forced = new AbortController();
   let hasEnded = false;
   let failure: unknown = null;
   const followEnd = follower
-    .follow({ draining: draining.signal, forced: forced.signal, reportSuccess: well, ...more })
+    .follow({ draining: draining.signal, forced: forced.signal, reportSuccess: onSuccess, ...more })
     .catch((error: unknown) => {
       failure = error;
     })

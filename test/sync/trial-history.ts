@@ -96,9 +96,15 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
   return Object.assign(trial, { source, quota });
 }
 
-const EVER = { from: Number.NEGATIVE_INFINITY, to: Number.POSITIVE_INFINITY };
+const ALL_TIME = { from: Number.NEGATIVE_INFINITY, to: Number.POSITIVE_INFINITY };
 
-export function loggedValuesAt(truth: LoggedPoints, id: string, resolution: Resolution, nowMs: number, range = EVER) {
+export function loggedValuesAt(
+  truth: LoggedPoints,
+  id: string,
+  resolution: Resolution,
+  nowMs: number,
+  range = ALL_TIME,
+) {
   const points = (truth.get(`${id} ${resolution}`) ?? []).filter(
     ({ atMs, knownFromMs }) => atMs >= range.from && atMs <= range.to && knownFromMs <= nowMs,
   );

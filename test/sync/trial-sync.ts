@@ -71,7 +71,7 @@ export const ALARMS_ONLY = {
 } satisfies z.input<typeof SyncConfig>;
 
 /** Schedules of a token, sites, gateways and tags listed every six hours. */
-export const SELDOM = {
+export const RARE_SCHEDULES = {
   ...ALARMS_ONLY.schedules,
   ...{ token: "0 */6 * * *", sites: "0 */6 * * *", alarms: false, resolved_sweep: false },
   ...{ gateways: "10 */6 * * *", tags: "20 */6 * * *" },

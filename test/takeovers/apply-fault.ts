@@ -40,12 +40,12 @@ function stepsOf(
       return [() => member?.way[kind](), heal];
     case "cut-in-commit":
     case "stall-in-commit":
-      return [() => inCommit(member, kind === "cut-in-commit" ? "cut" : "stall", tornAt), heal];
+      return [() => faultInCommit(member, kind === "cut-in-commit" ? "cut" : "stall", tornAt), heal];
     case "drain":
       return [() => observer.drain(member?.name ?? "", true), () => observer.drain(member?.name ?? "", false)];
     case "database-restart":
     case "database-kill":
-      return [() => endDatabase(database, kind), () => database.again()];
+      return [() => endDatabase(database, kind), () => database.startAgain()];
   }
 }
 
@@ -55,7 +55,7 @@ async function endDatabase(database: Stage["database"], kind: "database-restart"
   await database.end();
 }
 
-async function inCommit(member: Member | undefined, what: "cut" | "stall", tornAt: number): Promise<void> {
+async function faultInCommit(member: Member | undefined, what: "cut" | "stall", tornAt: number): Promise<void> {
   member?.way.inNextChange(what, tornAt);
   const untilMs = performance.now() + COMMIT_WITHIN_MS;
   while (member?.way.hasBegun() === false && performance.now() < untilMs) await sleep(5);

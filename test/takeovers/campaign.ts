@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { type AppliedFault, applyFault } from "./apply-fault.ts";
-import type { Evidence, FaultRecord, ServiceRecord, Takeover, Told, Verdict } from "./evidence.ts";
+import type { Evidence, FaultRecord, ReceivedEvent, ServiceRecord, Takeover, Verdict } from "./evidence.ts";
 import { drawFaults, type Fault, storyOf } from "./faults.ts";
 import { isDelivered, until, waitUntilHealthy } from "./fleet-health.ts";
 import { judge } from "./judge/judge.ts";
@@ -43,7 +43,7 @@ async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverR
   const faults: FaultRecord[] = [];
   const takeovers: Takeover[] = [];
   const problems: string[] = [];
-  let strikes = 0;
+  let faultRounds = 0;
   const movedSources = () => takeovers.filter(({ from, to }) => from !== null && from !== to).length;
 
   const attempt = (what: string, work: Promise<unknown>) =>
@@ -59,29 +59,29 @@ async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverR
 
   function isEnough(): boolean {
     if (signal?.aborted === true) return true;
-    return plan === undefined ? movedSources() >= (campaign.takeovers ?? 0) : strikes >= plan.length;
+    return plan === undefined ? movedSources() >= (campaign.takeovers ?? 0) : faultRounds >= plan.length;
   }
 
   while (!isEnough() && problems.length === 0) {
-    const drawn = plan?.[strikes] ?? drawFaults(random, MEMBERS);
-    strikes += 1;
+    const drawn = plan?.[faultRounds] ?? drawFaults(random, MEMBERS);
+    faultRounds += 1;
     const told = drawn.map(storyOf).join(" and ");
     story.push(`${new Date().toISOString()} ${told}`);
-    const struck: AppliedFault[] = [];
-    const strikeAll = drawn.map(async (fault) => void struck.push(await applyFault(stage, fault)));
+    const appliedFaults: AppliedFault[] = [];
+    const strikeAll = drawn.map(async (fault) => void appliedFaults.push(await applyFault(stage, fault)));
     await attempt(told, Promise.all(strikeAll));
-    const overMs = Date.now();
+    const faultsEndedMs = Date.now();
     await attempt(told, waitUntilHealthy(stage, sources));
-    const wellS = ((Date.now() - overMs) / 1_000).toFixed(1);
+    const recoveryS = ((Date.now() - faultsEndedMs) / 1_000).toFixed(1);
     takeovers.push(...(await stage.observer.newTakeovers()));
     await sleep(CALM_MS);
     const toMs = Date.now();
-    faults.push(...struck.map((each) => ({ ...each, toMs, story: told })));
-    say(`${movedSources()} takeovers after ${faults.length} faults: ${told}; well ${wellS} s after it`);
+    faults.push(...appliedFaults.map((each) => ({ ...each, toMs, story: told })));
+    say(`${movedSources()} takeovers after ${faults.length} faults: ${told}; well ${recoveryS} s after it`);
   }
 
   await attempt("at the end", settle(stage, campaign));
-  const evidence = await gather(stage, { fromMs, soonMs: campaign.soonMs, faults, takeovers });
+  const evidence = await gatherEvidence(stage, { fromMs, soonMs: campaign.soonMs, faults, takeovers });
   problems.push(...(await stopMembers(stage)));
   const verdict = judge(evidence);
   return {
@@ -118,7 +118,7 @@ async function settle(stage: Stage, { sources, restMs }: TakeoverCampaign): Prom
   await until(() => isDelivered(stage, newest), 120_000, "not everything is delivered");
 }
 
-async function gather(
+async function gatherEvidence(
   stage: Stage,
   known: Pick<Evidence, "fromMs" | "soonMs" | "faults" | "takeovers">,
 ): Promise<Evidence> {
@@ -127,7 +127,7 @@ async function gather(
   const due = new Map<string, number>();
   for (const [source, , position] of delivered)
     due.set(source, Math.min(position, due.get(source) ?? Number.POSITIVE_INFINITY));
-  const told = await receivers.ask<readonly Told[]>("record");
+  const told = await receivers.ask<readonly ReceivedEvent[]>("record");
   return {
     ...known,
     told,

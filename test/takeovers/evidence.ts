@@ -7,7 +7,7 @@ export interface Evidence {
   readonly fromMs: number;
   readonly soonMs: number;
   readonly services: readonly ServiceRecord[];
-  readonly told: readonly Told[];
+  readonly told: readonly ReceivedEvent[];
   readonly log: readonly LoggedEvent[];
   readonly due: ReadonlyMap<string, number>;
   readonly takeovers: readonly Takeover[];
@@ -26,7 +26,7 @@ export interface ServiceRecord {
 export const ENDS = ["webhook", "mqtt"] as const;
 export type End = (typeof ENDS)[number];
 
-export interface Told {
+export interface ReceivedEvent {
   readonly end: End;
   readonly atMs: number;
   readonly id: string;
@@ -90,7 +90,7 @@ export function spread(foundMs: readonly number[]): string {
   return `${at(0.5)} s, ${at(0.95)} s, ${at(1)} s of ${sorted.length}`;
 }
 
-export function some(texts: readonly string[], most = 5): string {
+export function summarizeTexts(texts: readonly string[], most = 5): string {
   const more = texts.length > most ? ` and ${texts.length - most} more` : "";
   return `${texts.slice(0, most).join("; ")}${more}`;
 }

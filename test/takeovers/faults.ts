@@ -29,7 +29,7 @@ const SECOND_MS = 1_000;
 const AHEAD_S = [-300, 300, 0];
 const CLOCK_SHARE = 0.3;
 
-const TWO_SHARE = 0.12;
+const DOUBLE_FAULT_SHARE = 0.12;
 
 export function drawFaults(random: SeededRandom, members: readonly string[]): readonly Fault[] {
   const first = drawFault(random, members);
@@ -37,7 +37,7 @@ export function drawFaults(random: SeededRandom, members: readonly string[]): re
     random,
     members.filter((member) => member !== first.member),
   );
-  const isTwo = random.chance(TWO_SHARE) && first.member !== null && second.member !== null;
+  const isTwo = random.chance(DOUBLE_FAULT_SHARE) && first.member !== null && second.member !== null;
   return isTwo ? [first, second] : [first];
 }
 

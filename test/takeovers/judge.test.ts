@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
-import type { Evidence, ServiceRecord, Told } from "./evidence.ts";
+import type { Evidence, ReceivedEvent, ServiceRecord } from "./evidence.ts";
 import { judge } from "./judge/judge.ts";
 
 const SECOND = 1_000;
@@ -10,7 +10,7 @@ const request = (atMs: number, changes: Partial<LoggedRequest> = {}): LoggedRequ
   ...changes,
 });
 
-const told = (id: string, changes: Partial<Told>): readonly Told[] =>
+const told = (id: string, changes: Partial<ReceivedEvent>): readonly ReceivedEvent[] =>
   (["webhook", "mqtt"] as const).map((end) => ({
     ...{ end, atMs: 0, id, key: `/sources/s01 ${id}`, source: "s01", type: "tag-value", digest: id, fact: null },
     ...changes,
@@ -18,7 +18,7 @@ const told = (id: string, changes: Partial<Told>): readonly Told[] =>
 
 const alarm = { of: "alarm", alarmId: "7", triggeredAtMs: 10 * SECOND } as const;
 const counted = (value: number) =>
-  ({ key: "tag", fact: { of: "value", tagId: "1", value } }) as const satisfies Partial<Told>;
+  ({ key: "tag", fact: { of: "value", tagId: "1", value } }) as const satisfies Partial<ReceivedEvent>;
 const command = (outcome: string | null) => ({ of: "command", commandId: "c1", outcome, reason: null }) as const;
 
 function quietMinute(): Evidence {
@@ -72,10 +72,10 @@ const withService =
 const withRequests = (...more: readonly LoggedRequest[]) =>
   withService(({ requests }) => ({ requests: [...requests, ...more] }));
 const withTold =
-  (...more: readonly Told[]): Change =>
+  (...more: readonly ReceivedEvent[]): Change =>
   (quiet) => ({ told: [...quiet.told, ...more] });
 const withoutTold =
-  (isMissing: (told: Told) => boolean): Change =>
+  (isMissing: (told: ReceivedEvent) => boolean): Change =>
   (quiet) => ({ told: quiet.told.filter((each) => !isMissing(each)) });
 const repeatedEpoch = { source: "s01", from: "b", to: "c", epoch: 2, atMs: 59_000, reason: "joined" };
 

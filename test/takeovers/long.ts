@@ -6,10 +6,10 @@ import { runTakeovers } from "./campaign.ts";
 const takeovers = Number(process.argv[2] ?? 500);
 const seed = Number(process.argv[3] ?? Math.floor(Math.random() * 1e6));
 const SOURCES = 30;
-const SOON_MS = 15_000;
+const POLLED_AGAIN_WITHIN_MS = 15_000;
 const COMMAND_EVERY_MS = 700;
 const REST_MS = 30_000;
-const LAST_WORDS = 6_000;
+const OUTPUT_TAIL_CHARACTERS = 6_000;
 
 if (["postgres", "mosquitto", "faketime"].some((program) => absent(program as "postgres"))) process.exit(1);
 const ending = new AbortController();
@@ -23,7 +23,7 @@ const report = await runTakeovers({
   seed,
   sources: SOURCES,
   takeovers,
-  soonMs: SOON_MS,
+  soonMs: POLLED_AGAIN_WITHIN_MS,
   commandEveryMs: COMMAND_EVERY_MS,
   commandLifeS: 30,
   sweep: "*/20 * * * * *",
@@ -41,7 +41,7 @@ for (const [name, figure] of [
 if (report.problems.length > 0) {
   process.exitCode = 1;
   console.log(`\n${report.story.join("\n")}`);
-  for (const [name, output] of report.output) console.log(`\n--- ${name}\n${output.slice(-LAST_WORDS)}`);
+  for (const [name, output] of report.output) console.log(`\n--- ${name}\n${output.slice(-OUTPUT_TAIL_CHARACTERS)}`);
   console.log("");
   for (const problem of report.problems) console.log(`! ${problem}`);
   console.log(`\nreplay: npm run fleet:long ${takeovers} ${seed}`);

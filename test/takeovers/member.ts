@@ -26,9 +26,9 @@ export async function createMember(options: {
   let before = "";
   let frozen = false;
 
-  function signal(what: "SIGSTOP" | "SIGCONT"): void {
-    if (running !== null) process.kill(running.pid, what);
-    frozen = what === "SIGSTOP";
+  function signal(signalName: "SIGSTOP" | "SIGCONT"): void {
+    if (running !== null) process.kill(running.pid, signalName);
+    frozen = signalName === "SIGSTOP";
   }
 
   async function end(how: "SIGTERM" | "SIGKILL"): Promise<number | null> {
@@ -51,7 +51,7 @@ export async function createMember(options: {
         cwd: folder,
         environment,
       });
-      await running.says("is running", START_WITHIN_MS);
+      await running.waitForOutput("is running", START_WITHIN_MS);
     },
     kill: async () => void (await end("SIGKILL")),
     stop: () => end("SIGTERM"),

@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import { connectAsync } from "mqtt";
 import { answerTo, childOptions } from "./child.ts";
-import type { Fact, Told } from "./evidence.ts";
+import type { Fact, ReceivedEvent } from "./evidence.ts";
 
 export interface ReceiversOptions {
   readonly broker: string;
@@ -11,7 +11,7 @@ export interface ReceiversOptions {
 }
 
 const { broker, prefix } = childOptions<ReceiversOptions>();
-const told: Told[] = [];
+const told: ReceivedEvent[] = [];
 
 const server = createServer((request, response) => {
   bodyOf(request).then(
@@ -53,7 +53,11 @@ interface State {
   readonly value?: number | null;
 }
 
-function take(end: Told["end"], message: { readonly topic: string; readonly id: string } | null, body: string): void {
+function take(
+  end: ReceivedEvent["end"],
+  message: { readonly topic: string; readonly id: string } | null,
+  body: string,
+): void {
   const content = body === "" ? {} : (JSON.parse(body) as Partial<CloudEvent> & State);
   const event = "specversion" in content ? (content as unknown as CloudEvent) : null;
   const isValue = message?.topic.endsWith("/value") === true;

@@ -28,7 +28,7 @@ const RAISE_SHARE = 0.04;
 const ACKNOWLEDGE_SHARE = 0.02;
 const MOST_OPEN = 4;
 
-interface Alive {
+interface RunningService {
   readonly source: string;
   readonly simulator: Simulator;
   readonly tags: readonly string[];
@@ -39,7 +39,7 @@ interface Alive {
 const { count, seed, members } = childOptions<ServicesOptions>();
 const random = seededRandom(seed);
 
-const alive: readonly Alive[] = Array.from({ length: count }, (_, n) => {
+const alive: readonly RunningService[] = Array.from({ length: count }, (_, n) => {
   const simulator = createSimulator(
     {
       sites: [SITE],
@@ -71,7 +71,7 @@ function tokenOf(member: string): string {
   return `${SERVICE_TOKEN}-${member}`;
 }
 
-function live({ simulator: { control }, open }: Alive): void {
+function live({ simulator: { control }, open }: RunningService): void {
   const nowMs = Date.now();
   for (const [id, untilMs] of open) {
     if (untilMs <= nowMs) {

@@ -1,7 +1,7 @@
 import type { CampaignResult } from "../campaign/campaign.ts";
 import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
-import { estate } from "./estate.ts";
+import { playEstate } from "./estate.ts";
 import { everything } from "./everything.ts";
 import { fleets } from "./fleets.ts";
 import { outages } from "./outages.ts";
@@ -9,7 +9,13 @@ import { outages } from "./outages.ts";
 type Scene = (seed: number, random: SeededRandom) => Promise<CampaignResult>;
 
 /** The seed chooses the scene by its last digit, so that any range of seeds plays all of them. */
-const SCENES: readonly Scene[] = [...Array.from({ length: 6 }, () => everything), estate, estate, outages, fleets];
+const SCENES: readonly Scene[] = [
+  ...Array.from({ length: 6 }, () => everything),
+  playEstate,
+  playEstate,
+  outages,
+  fleets,
+];
 
 export function campaign(seed: number): Promise<CampaignResult> {
   const scene = SCENES[seed % SCENES.length] ?? everything;

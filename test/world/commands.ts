@@ -16,7 +16,7 @@ interface Sent {
 /** Sends commands of every kind and checks every write to the service. */
 export interface Commanders {
   send(accept: (arrival: CommandMessage) => Promise<void>): Promise<void>;
-  left(request: TransportRequest): void;
+  requestSent(request: TransportRequest): void;
   readonly acknowledged: ReadonlySet<string>;
   readonly problems: readonly string[];
   readonly writes: () => number;
@@ -38,18 +38,18 @@ export function createCommanders(
   const acknowledged = new Set<string>();
   /** By tag: old values that timed commands may restore, each once. */
   const mayBePutBack = new Map<string, Set<unknown>>();
-  const putBack = (tag: string) => {
+  const restoreValue = (tag: string) => {
     const values = mayBePutBack.get(tag) ?? new Set();
     mayBePutBack.set(tag, values);
     return values;
   };
   const problems: string[] = [];
   /** Repeated ids: the first may have been refused, and the age of the second depends on two clocks. */
-  const saidAgain = new Set<string>();
+  const repeatedIds = new Set<string>();
   const history: (readonly [payload: object, changes: Partial<CommandMessage>])[] = [];
   let serial = 0;
 
-  function fresh(): readonly [payload: object, changes: Partial<CommandMessage>] {
+  function createCommand(): readonly [payload: object, changes: Partial<CommandMessage>] {
     serial += 1;
     const kind = random.pick(["good", "good", "good", "timed", "retained", "range", "unlisted", "stale"] as const);
     const inside = RANGE.min + 1 + (serial % 1_000) / 100 + serial / 1e6;
@@ -80,9 +80,9 @@ export function createCommanders(
     problems,
     writes: () => [...written.values()].reduce((sum, count) => sum + count, 0),
     async send(accept) {
-      const [payload, changes] = history.length > 0 && random.chance(0.15) ? random.pick(history) : fresh();
+      const [payload, changes] = history.length > 0 && random.chance(0.15) ? random.pick(history) : createCommand();
       const { id } = payload as { readonly id: string };
-      if (history.some(([before]) => before === payload)) saidAgain.add(id);
+      if (history.some(([before]) => before === payload)) repeatedIds.add(id);
       history.push([payload, changes]);
       const arrival = arrivalOf(JSON.stringify(payload), clock().now(), changes);
       try {
@@ -90,7 +90,7 @@ export function createCommanders(
         acknowledged.add(id);
       } catch {}
     },
-    left({ method, path, body }) {
+    requestSent({ method, path, body }) {
       if (method !== "POST" || !path.includes("/tags/write")) return;
       const { tags: writes } = JSON.parse(body ?? "{}") as {
         readonly tags: readonly { readonly tag_id: string; readonly value: number }[];
@@ -101,13 +101,13 @@ export function createCommanders(
         // A restore writes the old value, from the building or an earlier command.
         if (sent === undefined) continue;
         if (mayBePutBack.get(tag_id)?.delete(value) === true) continue;
-        if (sent.isTimed) putBack(tag_id).add(holds(tag_id));
+        if (sent.isTimed) restoreValue(tag_id).add(holds(tag_id));
         const count = (written.get(sent.id) ?? 0) + 1;
         written.set(sent.id, count);
         if (count > 1) problems.push(`${sent.id} was written ${count} times`);
         if (!sent.isLawful) problems.push(`${sent.id} was written and is not lawful`);
         if (sent.tag !== tag_id) problems.push(`${sent.id} was written to ${tag_id}, not to ${sent.tag}`);
-        const toleranceMs = saidAgain.has(sent.id) ? DIFFERENCE_MS : 0;
+        const toleranceMs = repeatedIds.has(sent.id) ? DIFFERENCE_MS : 0;
         if (clock().monotonic() > sent.untilMs + toleranceMs) problems.push(`${sent.id} was written after its life`);
       }
     },

@@ -115,7 +115,7 @@ const FAULTS: readonly Fault[] = [
 const RESTARTS = ["stop", "crash"] as const;
 
 /** One fault at a time; each listed alarm must be emitted within two poll intervals plus one takeover. */
-export async function estate(seed: number, random: SeededRandom): Promise<CampaignResult> {
+export async function playEstate(seed: number, random: SeededRandom): Promise<CampaignResult> {
   const counts: Record<string, number> = {};
   for (const { name } of [...FAULTS, ...SIZES]) counts[name] = 0;
   for (const how of RESTARTS) counts[`estate: ${how}`] = 0;
@@ -168,16 +168,16 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   let settlesMs = 0;
   const unrestMs = clock.monotonic() + UNREST_MS;
   while (clock.monotonic() < unrestMs) {
-    await quiet(settlesMs);
+    await advanceWithoutFaults(settlesMs);
     if (random.chance(0.15)) await restart();
     else await fault();
   }
-  await quiet(0);
+  await advanceWithoutFaults(0);
   const refusals = counts[LIST_REFUSED] ?? 0;
   const slowRestMs = SHUFFLED_SLOW_REST_MS * 2 ** Math.max(0, refusals - 1);
   await clock.advance(order !== "shuffled" ? REST_MS : refusals > 0 ? slowRestMs : SHUFFLED_REST_MS);
 
-  async function quiet(ms: number): Promise<void> {
+  async function advanceWithoutFaults(ms: number): Promise<void> {
     await clock.advance(ms);
     for (let left = 1 + random.below(4); left > 0; left -= 1) {
       await clock.advance(random.below(40) * SECOND);
@@ -245,9 +245,9 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
         if (emitted !== undefined && emitted <= dueMs) return [];
         // The list of resolved alarms finds alarms that ended before the second poll.
         if (emitted === undefined && !active.has(id)) return [];
-        const took = emitted === undefined ? "never" : `after ${Math.round((emitted - atMs) / SECOND)} s`;
+        const delayText = emitted === undefined ? "never" : `after ${Math.round((emitted - atMs) / SECOND)} s`;
         return [
-          `${id}, raised at ${Math.round(atMs / SECOND)} s, ${took}, at most ${Math.round((dueMs - atMs) / SECOND)} s`,
+          `${id}, raised at ${Math.round(atMs / SECOND)} s, ${delayText}, at most ${Math.round((dueMs - atMs) / SECOND)} s`,
         ];
       });
   const resolved = truth.alarms.transitions(START_MS, nowMs).filter(({ kind }) => kind === "resolved");

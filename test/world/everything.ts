@@ -42,10 +42,10 @@ const UNREST_MS = 14 * MINUTE;
 const REST_MS = 20 * MINUTE;
 const BATCH = 50;
 /** Maximum time range, in milliseconds, that a restarted server loses; less than the replay window. */
-const FORGETS_MS = 5 * MINUTE;
+const SINK_FORGETS_MS = 5 * MINUTE;
 const FILTERS = { steady: {}, moody: {}, alarms: { kinds: ["alarm-*", "command-*", "gateway-*"] } } as const;
 /** Document sets that are never damaged: without this one the worker cannot detect a restarted server. */
-const SPARED = new Set(["sink-life"]);
+const UNDAMAGED_SETS = new Set(["sink-life"]);
 
 /** All faults at once; after a time without faults, compares what the sinks received with docs/promise.md. */
 export async function everything(seed: number, random: SeededRandom): Promise<CampaignResult> {
@@ -70,7 +70,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   const watched = (direct: Transport): Transport => {
     const transport = contradictions.around(direct);
     return async (request, signal) => {
-      commanders.left(request);
+      commanders.requestSent(request);
       const reply = await transport(request, signal);
       if (request.path.includes("/tags/read"))
         noteValues(replied, reply.body, (id) => noteReading(id, stage.virtual.clock.monotonic()));
@@ -181,12 +181,12 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
       control.resolveAlarm(id);
       tell(`alarm ${id} is over`);
     },
-    mood,
-    mood,
-    mood,
+    changeSinkMood,
+    changeSinkMood,
+    changeSinkMood,
     () => {
       const end = random.pick([ends.moody, ends.alarms]);
-      tell(`${end.name} restarts and forgets ${end.restart(random.below(FORGETS_MS))} events`);
+      tell(`${end.name} restarts and forgets ${end.restart(random.below(SINK_FORGETS_MS))} events`);
     },
     async () => {
       await look();
@@ -232,7 +232,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
     tell(`alarm ${id}`);
   }
 
-  function mood(): void {
+  function changeSinkMood(): void {
     const end = random.pick([ends.moody, ends.moody, ends.alarms]);
     end.mood = random.pick(SINK_MOODS);
     tell(`${end.name} is ${end.mood}`);
@@ -291,20 +291,21 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
       passes: (event) => filter === undefined || matchesFilter(filter, event),
       deadLetters,
       damaged: damaged.events,
-      mostTwice: (end.incidents() + crashes) * BATCH + replayedMost(end, damaged.sets, committed.size),
+      repetitionsMax: (end.incidents() + crashes) * BATCH + replayedMost(end, damaged.sets, committed.size),
     };
     note("nothing is lost", nothingIsLost(deliveries));
     note("nothing is altered", nothingIsAltered(deliveries));
     note("order is kept", orderIsKept(deliveries));
     note("little is repeated", littleIsRepeated(deliveries));
-    const unwelcome = [...deadLetters].filter((id) => !isRejectedId(id));
-    if (unwelcome.length > 0) note("no dead letter without a refusal", [`${name}: ${unwelcome.join(", ")}`]);
+    const unexpectedDeadLetters = [...deadLetters].filter((id) => !isRejectedId(id));
+    if (unexpectedDeadLetters.length > 0)
+      note("no dead letter without a refusal", [`${name}: ${unexpectedDeadLetters.join(", ")}`]);
   }
   // Damaged documents of values are lost, so the worker does not know that a sink has them.
   if (![...damaged.sets].some((set) => /value|tag|site/.test(set))) {
     const values = {
       readMs,
-      promiseMs: (id: string) => promiseOf(stage, id),
+      promiseMs: (id: string) => staleAfterMs(stage, id),
       starts: workerStarts,
       endMs: clock.monotonic(),
     };
@@ -376,7 +377,7 @@ function replayedMost(end: SimulatedSink, damagedSets: ReadonlySet<string>, even
 }
 
 /** Interval of the first class that selects the tag, plus two slots at half of the quota. */
-function promiseOf({ world }: Stage, tagId: string): number {
+function staleAfterMs({ world }: Stage, tagId: string): number {
   const readClass = world.read.find(({ select: { ids } }) => ids === undefined || ids.includes(tagId));
   return (readClass?.every ?? 0) + 12 * SECOND;
 }
@@ -428,7 +429,7 @@ function flip(
       .prepare(`select ${key} as key, ${table === "event" ? "id" : "set_name"} as name, body from ${table} order by 1`)
       .all() as { readonly key: string | number; readonly name: string; readonly body: string }[];
     const found = random.pick(rows);
-    if (found === undefined || SPARED.has(found.name)) return [];
+    if (found === undefined || UNDAMAGED_SETS.has(found.name)) return [];
     const bytes = Buffer.from(found.body);
     const place = random.below(bytes.length);
     bytes[place] = (bytes[place] ?? 0) ^ (1 << random.below(7));
@@ -444,7 +445,7 @@ function flip(
 function digestOf({ virtual }: Stage, ends: Readonly<Record<string, SimulatedSink>>): string {
   const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
 
-  const told = Object.values(ends).flatMap(({ name, taken }) => [
+  const told = Object.values(ends).flatMap(({ name, everAccepted: taken }) => [
     name,
     ...taken.map(({ atMs, json }) => `${atMs} ${json}`),
   ]);

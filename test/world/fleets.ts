@@ -30,7 +30,7 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
   const { clock } = fleet;
   const running = new Map<string, VirtualMember>();
   const polledMs = new Map(SOURCES.map((source) => [source, 0]));
-  const away = new Set<string>();
+  const unavailableServices = new Set<string>();
   const cut = new Set<string>();
   const problems: { readonly rule: string; readonly text: string }[] = [];
   const story: string[] = [];
@@ -40,7 +40,7 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
 
   async function start(name: string): Promise<void> {
     const member = fleet.member(name, { random });
-    member.network.reaches = (source) => !away.has(source) && !cut.has(name);
+    member.network.reaches = (source) => !unavailableServices.has(source) && !cut.has(name);
     running.set(name, member);
     await member.start();
   }
@@ -110,24 +110,24 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
         allowedMs -= TRIAL_MS;
         return;
       case "a service is away": {
-        const gone = random.chance(0.3) ? SOURCES : [random.pick(SOURCES)];
-        for (const source of gone) away.add(source);
+        const lostSources = random.chance(0.3) ? SOURCES : [random.pick(SOURCES)];
+        for (const source of lostSources) unavailableServices.add(source);
         const before = fleet.tables.takeovers.length;
         allowedMs += lastsMs + POLL_MS;
         await pass(lastsMs);
-        away.clear();
+        unavailableServices.clear();
         await pass(POLL_MS + SECOND);
         allowedMs -= lastsMs + POLL_MS;
         // One trial per member, as one may see the outage or its end before the others, each with one balancing move. If
         // all sources are away, a source may also follow the trial of another.
-        const most = NAMES.length + (gone.length > 1 ? 1 : 0);
+        const most = NAMES.length + (lostSources.length > 1 ? 1 : 0);
         const takeovers = fleet.tables.takeovers.slice(before);
-        const trials = takeovers.filter(([source]) => gone.includes(source)).length;
+        const trials = takeovers.filter(([source]) => lostSources.includes(source)).length;
         for (const [source, moves] of Map.groupBy(takeovers, ([source]) => source)) {
-          if (moves.length <= (gone.includes(source) ? most : trials)) continue;
+          if (moves.length <= (lostSources.includes(source) ? most : trials)) continue;
           problems.push({
             rule: "no source moves back and forth",
-            text: `${moves.length} takeovers of ${source} while ${gone.join(", ")} did not answer`,
+            text: `${moves.length} takeovers of ${source} while ${lostSources.join(", ")} did not answer`,
           });
         }
         return;

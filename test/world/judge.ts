@@ -22,34 +22,34 @@ export interface Deliveries {
   readonly deadLetters: ReadonlySet<string>;
   readonly damaged: ReadonlySet<string>;
   /** Maximum number of repeated events. */
-  readonly mostTwice: number;
+  readonly repetitionsMax: number;
 }
 
-const some = (ids: readonly string[]) =>
+const listIds = (ids: readonly string[]) =>
   `${ids.length} events, as ${ids.slice(0, 3).join(", ")}${ids.length > 3 ? " …" : ""}`;
 
 /** "At least once": each committed event of a sink is delivered or a dead letter. */
 export function nothingIsLost({ committed, damaged, deadLetters, due, end, passes }: Deliveries): string[] {
-  const had = new Set(end.kept.map(({ id }) => id));
+  const deliveredIds = new Set(end.stillStored.map(({ id }) => id));
   const lost = [...committed.values()]
     .filter(({ event }) => passes(event))
     .map(({ event }) => event.id)
-    .filter((id) => due.has(id) && !had.has(id) && !deadLetters.has(id) && !damaged.has(id));
-  return lost.length === 0 ? [] : [`${end.name} never got ${some(lost)}`];
+    .filter((id) => due.has(id) && !deliveredIds.has(id) && !deadLetters.has(id) && !damaged.has(id));
+  return lost.length === 0 ? [] : [`${end.name} never got ${listIds(lost)}`];
 }
 
 /** "The same id and the same content": each delivered event was committed, is unchanged and passes the filter. */
 export function nothingIsAltered({ committed, end, passes }: Deliveries): string[] {
-  const strange = end.taken.filter(({ id }) => !committed.has(id)).map(({ id }) => id);
-  const other = end.taken.filter(({ id, json }) => committed.has(id) && committed.get(id)?.json !== json);
-  const unwanted = end.taken.filter(({ id }) => {
+  const strange = end.everAccepted.filter(({ id }) => !committed.has(id)).map(({ id }) => id);
+  const other = end.everAccepted.filter(({ id, json }) => committed.has(id) && committed.get(id)?.json !== json);
+  const unwanted = end.everAccepted.filter(({ id }) => {
     const known = committed.get(id);
     return known !== undefined && !passes(known.event);
   });
   return [
-    ...(strange.length === 0 ? [] : [`${end.name} got what was never committed: ${some(strange)}`]),
-    ...(other.length === 0 ? [] : [`${end.name} got altered: ${some(other.map(({ id }) => id))}`]),
-    ...(unwanted.length === 0 ? [] : [`${end.name} got unwanted: ${some(unwanted.map(({ id }) => id))}`]),
+    ...(strange.length === 0 ? [] : [`${end.name} got what was never committed: ${listIds(strange)}`]),
+    ...(other.length === 0 ? [] : [`${end.name} got altered: ${listIds(other.map(({ id }) => id))}`]),
+    ...(unwanted.length === 0 ? [] : [`${end.name} got unwanted: ${listIds(unwanted.map(({ id }) => id))}`]),
   ];
 }
 
@@ -58,7 +58,7 @@ export function orderIsKept({ committed, end }: Deliveries): string[] {
   const seen = new Set<string>();
   const last = new Map<string, number>();
   const wrong: string[] = [];
-  for (const { id, subject } of end.taken) {
+  for (const { id, subject } of end.everAccepted) {
     const { position, event } = committed.get(id) ?? {};
     // The result of a command may overtake values of its tag.
     const key = `${subject} ${event !== undefined && isUrgentKind(event.type)}`;
@@ -68,12 +68,12 @@ export function orderIsKept({ committed, end }: Deliveries): string[] {
     if (position < (last.get(key) ?? 0)) wrong.push(id);
     last.set(key, Math.max(position, last.get(key) ?? 0));
   }
-  return wrong.length === 0 ? [] : [`${end.name} got out of order: ${some(wrong)}`];
+  return wrong.length === 0 ? [] : [`${end.name} got out of order: ${listIds(wrong)}`];
 }
 
 /** "Never more than the window per sink and incident; without an incident there are none." */
-export function littleIsRepeated({ end, mostTwice }: Deliveries): string[] {
-  const twice = end.taken.length - new Set(end.taken.map(({ id }) => id)).size;
+export function littleIsRepeated({ end, repetitionsMax: mostTwice }: Deliveries): string[] {
+  const twice = end.everAccepted.length - new Set(end.everAccepted.map(({ id }) => id)).size;
   return twice <= mostTwice ? [] : [`${end.name} got ${twice} events again, where ${mostTwice} may be`];
 }
 
@@ -161,7 +161,7 @@ export function noOldValueIsGood(
     }
   }
 
-  for (const { atMs, json, subject } of onlyAtEnd ? end.kept : end.taken) {
+  for (const { atMs, json, subject } of onlyAtEnd ? end.stillStored : end.everAccepted) {
     if (!subject.includes("/tag/")) continue;
     const event = JSON.parse(json) as AnyEvent;
     if (event.type !== "tag-value") continue;
@@ -183,8 +183,8 @@ export function absenceIsTrue(stage: Stage, events: readonly AnyEvent[]): readon
     if (absent === 0 || !hasLog(stage, tag.id)) return [];
     const fromMs = Date.parse(firstDate);
     const toMs = Date.parse(lastDate) + DAY_MS;
-    const there = availableBuckets(stage, { tagId: tag.id, resolution, fromMs, toMs, order: null }).length;
-    const most = Math.max(0, expected - Math.max(0, there - notWanted));
+    const availableCount = availableBuckets(stage, { tagId: tag.id, resolution, fromMs, toMs, order: null }).length;
+    const most = Math.max(0, expected - Math.max(0, availableCount - notWanted));
     return absent <= most
       ? []
       : [`${tag.id} ${resolution} from ${firstDate} to ${lastDate}: ${absent} absent, at most ${most} are`];
@@ -217,7 +217,7 @@ export function unreadableIsFetchedOrNamed(
 export function pictureIsRight(
   events: readonly AnyEvent[],
   active: ReadonlySet<string>,
-  forgiven: (alarmId: string) => boolean,
+  isExcusedAlarm: (alarmId: string) => boolean,
 ): readonly string[] {
   const open = new Map<string, string>();
   for (const event of events) {
@@ -228,8 +228,12 @@ export function pictureIsRight(
     } else if (event.type === "alarm-raised" || event.type === "alarm-retriggered") open.set(alarm.id, episode);
   }
   return [
-    ...[...open.keys()].filter((id) => !active.has(id) && !forgiven(id)).map((id) => `open in the log only: ${id}`),
-    ...[...active].filter((id) => !open.has(id) && !forgiven(id)).map((id) => `active and not open in the log: ${id}`),
+    ...[...open.keys()]
+      .filter((id) => !active.has(id) && !isExcusedAlarm(id))
+      .map((id) => `open in the log only: ${id}`),
+    ...[...active]
+      .filter((id) => !open.has(id) && !isExcusedAlarm(id))
+      .map((id) => `active and not open in the log: ${id}`),
   ];
 }
 

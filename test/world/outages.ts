@@ -20,7 +20,7 @@ const REST_MS = 40 * MINUTE;
 /** Recorded sites; the first has four gateways, each of the others one. */
 const SITES = [1, 2, 3, 4, 5, 6, 7, 8] as const;
 /** Shares of requests to the receiver that fail, or that succeed and lose their response. */
-const FLAKINESS = [0, 0.02, 0.1, 0.2, 0.4] as const;
+const FAILURE_SHARES = [0, 0.02, 0.1, 0.2, 0.4] as const;
 
 interface Message {
   readonly kind: IncidentMessage["kind"];
@@ -31,8 +31,8 @@ interface Message {
 
 /** Gateways go offline and cause alarms: one message per outage, and one per alarm without an outage. */
 export async function outages(seed: number, random: SeededRandom): Promise<CampaignResult> {
-  const failing = random.pick(FLAKINESS);
-  const losing = random.pick(FLAKINESS);
+  const failing = random.pick(FAILURE_SHARES);
+  const losing = random.pick(FAILURE_SHARES);
   const messages = new Map<string, Message>();
   const requests = { failed: 0, lost: 0 };
   const siteIds = SITES.filter(() => random.chance(0.5));
@@ -115,18 +115,18 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
     for (const id of gateways) control.setGateway(id, false);
     tell(`the gateways of site ${siteId} are offline`);
     outageCount += 1;
-    const caused: string[] = [];
+    const alarmsOfOutage: string[] = [];
     for (let left = 2 + random.below(6); left > 0; left -= 1) {
       await clock.advance(random.below(20) * SECOND);
-      caused.push(control.raiseAlarm({ siteId }));
-      tell(`alarm ${caused.at(-1)} because of it`);
+      alarmsOfOutage.push(control.raiseAlarm({ siteId }));
+      tell(`alarm ${alarmsOfOutage.at(-1)} because of it`);
     }
     const others = siteIds.filter((other) => other !== siteId);
     if (others.length > 0 && random.chance(0.5)) await single(random.pick(others));
     await clock.advance((5 + random.below(15)) * MINUTE);
     for (const id of gateways) control.setGateway(id, true);
     tell(`the gateways of site ${siteId} are back`);
-    for (const id of caused) {
+    for (const id of alarmsOfOutage) {
       await clock.advance(random.below(15) * SECOND);
       control.resolveAlarm(id);
     }

@@ -40,12 +40,12 @@ export interface SimulatedSink {
   readonly name: string;
   mood: SinkMood;
   /** All accepted events in order, with repetitions. */
-  readonly taken: readonly Delivered[];
+  readonly everAccepted: readonly Delivered[];
   /** Accepted events without those lost in restarts. */
-  readonly kept: readonly Delivered[];
+  readonly stillStored: readonly Delivered[];
   incidents(): number;
   /** Restarts and loses the events of the last `latelyMs`, as a broker without persistence. Returns their number. */
-  restart(latelyMs: number): number;
+  restart(forgottenMs: number): number;
   sink(): Sink;
 }
 
@@ -80,7 +80,7 @@ export function createSimulatedSink(
     await clock().sleep(10 + random.below(200), signal);
     const { mood } = end;
     if (mood !== "well") incidents += 1;
-    const part = random.below(batch.length + 1);
+    const acceptedCount = random.below(batch.length + 1);
     switch (mood) {
       case "well":
         take(batch);
@@ -93,17 +93,17 @@ export function createSimulatedSink(
         take(batch);
         throw new Retryable("The connection was reset.");
       case "halting":
-        for (const [index, event] of batch.slice(0, part).entries()) {
+        for (const [index, event] of batch.slice(0, acceptedCount).entries()) {
           take([event]);
           accepted(index + 1);
           await clock().sleep(5, signal);
         }
         throw new Retryable("The connection was reset.");
       case "partly":
-        take(batch.slice(0, part));
-        return part === batch.length
+        take(batch.slice(0, acceptedCount));
+        return acceptedCount === batch.length
           ? EVENTS_ACCEPTED
-          : { rejected: [], retry: { from: part, error: new Retryable("Later.") } };
+          : { rejected: [], retry: { from: acceptedCount, error: new Retryable("Later.") } };
       case "picky": {
         take(batch.filter(({ id }) => !isRejectedId(id)));
         const rejected = batch.flatMap(({ id }, index) =>
@@ -127,8 +127,8 @@ export function createSimulatedSink(
   const end: SimulatedSink = {
     name,
     mood: "well",
-    taken,
-    get kept() {
+    everAccepted: taken,
+    get stillStored() {
       return kept;
     },
     incidents: () => incidents,

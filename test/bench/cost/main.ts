@@ -117,7 +117,7 @@ async function start(folder: string, scenario: Scenario, servers: Servers): Prom
     const nodeRed = trackProgram(
       runProgram(process.execPath, [nodeRedFile, "--port", String(await freePort()), ...args]),
     );
-    await nodeRed.says("Started flows");
+    await nodeRed.waitForOutput("Started flows");
     return { ...programBase, pid: nodeRed.pid };
   }
   if (program === "minimal") {
@@ -125,7 +125,7 @@ async function start(folder: string, scenario: Scenario, servers: Servers): Prom
     const file = join(import.meta.dirname, "minimal.ts");
     const all = [file, ...args, "--sources", String(sources), "--folder", folder];
     const minimal = trackProgram(runProgram(process.execPath, all));
-    await minimal.says("running");
+    await minimal.waitForOutput("running");
     return { ...programBase, pid: minimal.pid };
   }
   const worker = await startWorker(folder, workerConfig(folder, scenario, service.url, servers));

@@ -42,7 +42,7 @@ async function measureWorker(folder: string): Promise<void> {
   writeFileSync(join(folder, "simulator.yaml"), JSON.stringify({ replicate: 10, max_tags: 3000, speed: 60 }));
   const args = ["simulate", "--options", "simulator.yaml", "--port", String(port)];
   const simulator = trackProgram(runPlenum(args, { cwd: folder }));
-  await simulator.says("The simulator answers");
+  await simulator.waitForOutput("The simulator answers");
   const source = sourceConfig("", 0, {
     base_url: `http://127.0.0.1:${port}`,
     ...{ time_zone: "Europe/Helsinki", token: { file: "token.txt" }, page_size: undefined },

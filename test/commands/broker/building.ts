@@ -12,7 +12,7 @@ export const FILES = "files";
 export function openTags(simulator: Simulator) {
   const analog = [...simulator.world.tags.values()].filter((tag) => tag.kind === "analog" && !tag.cumulative);
   const limits = new Map<string, TagLimits>();
-  const quiet: string[] = [];
+  const outsideHoursTags: string[] = [];
   const operatorOnly: string[] = [];
   const open: string[] = [];
   const closedFromHour = (new Date(simulator.now()).getUTCHours() + 12) % 23;
@@ -24,7 +24,7 @@ export function openTags(simulator: Simulator) {
     const maxStep = index % 20 === 0 ? MAX_STEP : null;
     const maxPerDay = index % 11 === 3 ? 4 : 1_000;
     const isClosed = index % 25 === 7;
-    (isOperators ? operatorOnly : isQuiet ? quiet : open).push(tag.id);
+    (isOperators ? operatorOnly : isQuiet ? outsideHoursTags : open).push(tag.id);
     limits.set(tag.id, { minIntervalMs: MIN_INTERVAL_MS, maxPerDay, maxStep, isClosed });
     return {
       site_id: tag.site.id,
@@ -39,7 +39,7 @@ export function openTags(simulator: Simulator) {
       ...(isClosed ? { hours: `${hour(closedFromHour)}-${hour(closedFromHour + 1)}` } : {}),
     };
   });
-  const tags: Tags = { open, quiet, operatorOnly };
+  const tags: Tags = { open, quiet: outsideHoursTags, operatorOnly };
   return { tags, limits, allow };
 }
 

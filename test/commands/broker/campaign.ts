@@ -2,10 +2,10 @@ import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Event } from "#src/core/model/event.ts";
 import { type SeededRandom, seededRandom } from "../seeded-random.ts";
-import { calm, type Disturbance, MOMENTS, type Moment, planOf, trouble } from "./disturbances.ts";
+import { addServiceFault, calm, type Disturbance, MOMENTS, type Moment, planOf } from "./disturbances.ts";
 import { countBy, judgeRun } from "./final-judge.ts";
 import { createMessages, type Message } from "./messages.ts";
-import { FACTOR, type Stage, setStage } from "./stage.ts";
+import { createBrokerStage, FACTOR, type Stage } from "./stage.ts";
 import { eventsInFiles, finalRecords, isSettled, withRunningState } from "./state-reader.ts";
 
 interface BrokerCampaign {
@@ -14,9 +14,9 @@ interface BrokerCampaign {
   readonly say?: (line: string) => void;
 }
 
-const RECENT = 40;
-const OLD = 5_000;
-const TROUBLE = 150;
+const RECENT_MESSAGES_MAX = 40;
+const OLD_MESSAGES_MAX = 5_000;
+const FAULT_LENGTH_MESSAGES = 150;
 const STOPPED = 400;
 const ARMED = 2 * STOPPED;
 
@@ -24,7 +24,7 @@ const ARMED = 2 * STOPPED;
 export async function runBrokerCampaign(options: BrokerCampaign) {
   const startedAt = performance.now();
   const random = seededRandom(options.seed);
-  const stage = await setStage(options.seed, random);
+  const stage = await createBrokerStage(options.seed, random);
   try {
     const sent = await sendAll(stage, random, options);
     const complaint = await settle(stage, sent).then(
@@ -40,7 +40,7 @@ export async function runBrokerCampaign(options: BrokerCampaign) {
 
 interface Sent {
   readonly kinds: Map<string, number>;
-  readonly happened: Map<Disturbance, number>;
+  readonly disturbanceCounts: Map<Disturbance, number>;
   readonly messages: ReturnType<typeof createMessages>;
   duplicates: number;
   publish(message: Message): void;
@@ -52,20 +52,20 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
   const messages = createMessages({ random, tags, now: () => stage.clock.now() });
   const recent: Message[] = [];
   const old: Message[] = [];
-  let said = 0;
+  let sentCount = 0;
 
   const sent: Sent = {
     kinds: new Map(),
-    happened: new Map(),
+    disturbanceCounts: new Map(),
     messages,
     duplicates: 0,
     publish(message) {
-      said += 1;
+      sentCount += 1;
       sent.kinds.set(message.kind, (sent.kinds.get(message.kind) ?? 0) + 1);
       stage.publish(message);
     },
     async revive() {
-      await stage.revive(() => several(5 + random.below(30)));
+      await stage.revive(() => sendSeveral(5 + random.below(30)));
       for (const message of recent.slice(-10)) {
         sent.duplicates += 1;
         sent.publish(message);
@@ -76,26 +76,26 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
   function next(): Message {
     if (recent.length > 0 && random.chance(0.36)) {
       sent.duplicates += 1;
-      const again = random.pick(random.chance(0.5) ? recent : old);
-      const isSingle = again.kind === "lawful" && again.units.length === 1;
-      return isSingle && random.chance(0.1) ? messages.withSameId(again) : again;
+      const repeatedMessage = random.pick(random.chance(0.5) ? recent : old);
+      const isSingle = repeatedMessage.kind === "lawful" && repeatedMessage.units.length === 1;
+      return isSingle && random.chance(0.1) ? messages.withSameId(repeatedMessage) : repeatedMessage;
     }
-    return remembered(messages.next());
+    return rememberMessage(messages.next());
   }
 
-  function remembered(message: Message): Message {
+  function rememberMessage(message: Message): Message {
     recent.push(message);
-    if (recent.length > RECENT) recent.shift();
-    if (old.length < OLD) old.push(message);
-    else old[random.below(OLD)] = message;
+    if (recent.length > RECENT_MESSAGES_MAX) recent.shift();
+    if (old.length < OLD_MESSAGES_MAX) old.push(message);
+    else old[random.below(OLD_MESSAGES_MAX)] = message;
     return message;
   }
 
-  function several(count: number): void {
+  function sendSeveral(count: number): void {
     for (let n = 0; n < count; n += 1) sent.publish(next());
   }
 
-  async function room(): Promise<void> {
+  async function waitForRoom(): Promise<void> {
     if (!stage.isAlive()) await sent.revive();
     await stage.room();
   }
@@ -106,54 +106,54 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
   let releaseAt = Number.POSITIVE_INFINITY;
   const disturb: Readonly<Record<Disturbance, () => Promise<void> | void>> = {
     kill() {
-      armedAt = said;
-      const met = (moment: Moment) => stage.kills.filter((kill) => kill === moment).length;
-      stage.arm(MOMENTS.reduce((least, moment) => (met(moment) < met(least) ? moment : least)));
+      armedAt = sentCount;
+      const countKillsAt = (moment: Moment) => stage.kills.filter((kill) => kill === moment).length;
+      stage.arm(MOMENTS.reduce((least, moment) => (countKillsAt(moment) < countKillsAt(least) ? moment : least)));
     },
     stop: () => stage.stopWorker(),
-    "broker-ends": () => stage.restartBroker("end", () => several(20)),
-    "broker-dies": () => stage.restartBroker("kill", () => several(20)),
+    "broker-ends": () => stage.restartBroker("end", () => sendSeveral(20)),
+    "broker-dies": () => stage.restartBroker("kill", () => sendSeveral(20)),
     cut: () => stage.tap.cut(),
     async flood() {
       if (existsSync(switchFile)) {
-        plan.push({ at: said, what: "flood" });
+        plan.push({ at: sentCount, what: "flood" });
         return;
       }
-      await room();
-      for (const message of messages.flood()) sent.publish(remembered(message));
+      await waitForRoom();
+      for (const message of messages.flood()) sent.publish(rememberMessage(message));
     },
     "stop-message": () => sent.publish(messages.stop()),
     "stop-file": () => writeFileSync(switchFile, "the campaign\n"),
     faults() {
-      calmAt = said + TROUBLE;
-      trouble(simulator, random);
+      calmAt = sentCount + FAULT_LENGTH_MESSAGES;
+      addServiceFault(simulator, random);
     },
   };
 
-  function tend(): void {
-    if (stage.isArmed() && said >= armedAt + ARMED) stage.strikeNow();
-    if (said >= calmAt) {
+  function injectPlannedFaults(): void {
+    if (stage.isArmed() && sentCount >= armedAt + ARMED) stage.strikeNow();
+    if (sentCount >= calmAt) {
       calm(simulator);
       calmAt = Number.POSITIVE_INFINITY;
     }
-    if (existsSync(switchFile)) releaseAt = Math.min(releaseAt, said + STOPPED);
-    if (said >= releaseAt) {
+    if (existsSync(switchFile)) releaseAt = Math.min(releaseAt, sentCount + STOPPED);
+    if (sentCount >= releaseAt) {
       rmSync(switchFile, { force: true });
       releaseAt = Number.POSITIVE_INFINITY;
     }
   }
 
-  while (said < options.messages || plan.length > 0 || stage.isArmed()) {
-    await room();
+  while (sentCount < options.messages || plan.length > 0 || stage.isArmed()) {
+    await waitForRoom();
     sent.publish(next());
     const [coming] = plan;
-    if (coming !== undefined && said >= coming.at && !stage.isArmed()) {
+    if (coming !== undefined && sentCount >= coming.at && !stage.isArmed()) {
       plan.shift();
-      options.say?.(`${said} messages, ${stage.judge.posts} POSTs, ${coming.what}`);
+      options.say?.(`${sentCount} messages, ${stage.judge.posts} POSTs, ${coming.what}`);
       await disturb[coming.what]();
-      sent.happened.set(coming.what, (sent.happened.get(coming.what) ?? 0) + 1);
+      sent.disturbanceCounts.set(coming.what, (sent.disturbanceCounts.get(coming.what) ?? 0) + 1);
     }
-    tend();
+    injectPlannedFaults();
   }
   return sent;
 }
@@ -195,7 +195,7 @@ async function report(stage: Stage, sent: Sent, complaint: string | null, starte
       deliveries: tap.deliveries,
       connections: tap.connections,
       published: publishers.acknowledged,
-      lives,
+      workerRuns: lives,
       audit,
       results,
       waiting,
@@ -205,7 +205,8 @@ async function report(stage: Stage, sent: Sent, complaint: string | null, starte
     }),
   ];
   if (verdict.brokenAt !== null) violations.push(`the audit chain broke at ${verdict.brokenAt}`);
-  const happened = (...what: Disturbance[]) => what.reduce((sum, each) => sum + (sent.happened.get(each) ?? 0), 0);
+  const happened = (...what: Disturbance[]) =>
+    what.reduce((sum, each) => sum + (sent.disturbanceCounts.get(each) ?? 0), 0);
   return {
     messages: ledger.lastSerial(),
     kinds: byCount(sent.kinds),

@@ -38,7 +38,7 @@ export function calm(simulator: Simulator): void {
   simulator.control.setFaults([{ ...SLOW, fault: { kind: "slow", delay_ms: 30 } }]);
 }
 
-export function trouble(simulator: Simulator, random: SeededRandom): void {
+export function addServiceFault(simulator: Simulator, random: SeededRandom): void {
   const match = { endpoints: ["write" as const] };
   simulator.control.setFaults([
     { ...SLOW, fault: { kind: "slow", delay_ms: 30 } },

@@ -13,7 +13,7 @@ export interface RunRecords {
   readonly connections: readonly Connection[];
   /** By message, the last publish that had begun when the broker acknowledged it. */
   readonly published: ReadonlyMap<number, number>;
-  readonly lives: readonly WorkerRun[];
+  readonly workerRuns: readonly WorkerRun[];
   readonly audit: readonly AuditRecord[];
   readonly results: readonly Event<"command-result">[];
   /** Ids of outbox events that the file sink has not received yet. */
@@ -43,14 +43,14 @@ function* lostMessages({ connections, deliveries, ledger, published }: RunRecord
   for (const [number, connection] of connections.entries()) {
     const since = connection.subscribedAfter;
     if (since === null) continue;
-    const here = new Set<number>();
-    for (const each of deliveries) if (each.connection === connection) here.add(each.serial);
-    const last = [...here].reduce((a, b) => Math.max(a, b), 0);
+    const serialsOfConnection = new Set<number>();
+    for (const each of deliveries) if (each.connection === connection) serialsOfConnection.add(each.serial);
+    const last = [...serialsOfConnection].reduce((a, b) => Math.max(a, b), 0);
     const { life, protocol } = connection;
     const place = `connection ${number} (life ${life}, MQTT ${protocol}, granted after ${since}, heard ${last})`;
     for (const [serial, acknowledgedAt] of published) {
       const mayExpire = ledger.message(serial)?.mqtt5Properties?.messageExpiryInterval !== undefined;
-      if (serial > since && acknowledgedAt < last && !here.has(serial) && !mayExpire)
+      if (serial > since && acknowledgedAt < last && !serialsOfConnection.has(serial) && !mayExpire)
         yield `message ${serial}, acknowledged before ${acknowledgedAt + 1}, was not delivered over ${place}`;
     }
   }
@@ -73,7 +73,7 @@ function unitsOf({ ledger }: RunRecords, { serial }: Delivery): number {
 }
 
 function* unitsPerRun(records: RunRecords): Generator<string> {
-  for (const life of records.lives) {
+  for (const life of records.workerRuns) {
     const arrived = records.deliveries.filter(({ connection }) => connection.life === life.number);
     const taken = arrived.filter(({ acknowledgedAtMs }) => acknowledgedAtMs !== null);
     const sum = (all: readonly Delivery[]) => all.reduce((total, each) => total + unitsOf(records, each), 0);
@@ -110,8 +110,8 @@ function* wrongReasons({ audit, ledger }: RunRecords): Generator<string> {
     if (!isRefusal(record) || isCountedRefusal(record) || arrivals.length === 0) continue;
     const reason = String(detail.reason);
     const allowed = new Set(arrivals.flatMap((arrival) => reasonsFor(kindOf(arrival))));
-    const fits = reason === "duplicate" ? accepted.has(id) : reason === "killed" || allowed.has(reason);
-    if (!fits) yield `${id} was refused as ${reason}, not as ${[...allowed].join(" or ")}`;
+    const isAllowedReason = reason === "duplicate" ? accepted.has(id) : reason === "killed" || allowed.has(reason);
+    if (!isAllowedReason) yield `${id} was refused as ${reason}, not as ${[...allowed].join(" or ")}`;
   }
 }
 

@@ -14,7 +14,7 @@ export function createLedger() {
   const byId = new Map<string, Arrival[]>();
   const byValue = new Map<number, { readonly unit: Unit; readonly message: Message }>();
   return {
-    enter(message: Message): number {
+    addMessage(message: Message): number {
       messages.push(message);
       for (const unit of message.units) byValue.set(unit.value, { unit, message });
       return messages.length;

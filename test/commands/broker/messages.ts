@@ -119,7 +119,7 @@ export function createMessages(options: {
     return message({ ...one, tag: pick(tags.quiet), forMs: 1000 * (20 + below(20)) });
   }
 
-  function lawful(more: Partial<Unit> = {}): Message {
+  function lawfulWrite(more: Partial<Unit> = {}): Message {
     const one = unit(more);
     if (chance(0.06)) return timedWrite(one);
     if (chance(0.03)) return message({ ...one, expect: FIRST_VALUE });
@@ -146,7 +146,7 @@ export function createMessages(options: {
     return { ...lawfully, topic: TOPIC, payload, retain: false, mqtt5Properties: null, units };
   }
 
-  function unlawful(): Message {
+  function unlawfulWrite(): Message {
     const one = unit();
     const body = bodyOf(one);
     const isoIn = (ms: number) => new Date(now() + ms).toISOString();
@@ -172,7 +172,7 @@ export function createMessages(options: {
       unlisted: () => toTag(`stranger-${below(100)}`),
       "not-from-here": () => toTag(pick(tags.operatorOnly)),
       "not-restorable": () => [one, withBody({ for_s: pick([0.5, 100_000]) })],
-      malformed: () => [one, { payload: mutate(JSON.stringify(body)) }],
+      malformed: () => [one, { payload: damagedPayload(JSON.stringify(body)) }],
       misshapen: () => [one, withBody(pick(shapes))],
       oversized: () => [
         one,
@@ -185,21 +185,21 @@ export function createMessages(options: {
     return message(sender, { kind, ...change });
   }
 
-  function mutate(text: string): Buffer {
+  function damagedPayload(text: string): Buffer {
     const bytes = Buffer.from(text).subarray(1);
     for (let n = 0; n < 3; n += 1) bytes[below(bytes.length)] = below(256);
     return bytes;
   }
 
   return {
-    lawful,
+    lawful: lawfulWrite,
     next(): Message {
-      if (chance(0.25)) return unlawful();
-      return chance(0.05) ? group() : lawful();
+      if (chance(0.25)) return unlawfulWrite();
+      return chance(0.05) ? group() : lawfulWrite();
     },
     flood(): readonly Message[] {
       const tag = pick(tags.open);
-      return Array.from({ length: FLOOD }, () => lawful({ tag }));
+      return Array.from({ length: FLOOD }, () => lawfulWrite({ tag }));
     },
     withSameId({ units: [old] }: Message): Message {
       return message(unit(old === undefined ? {} : { id: old.id }));

@@ -49,7 +49,7 @@ export function createPostJudge(options: {
   let posts = 0;
 
   const present = (tag: string) => Number(simulator.truth.value(tag, simulator.now()));
-  const complain = (text: string) => violations.push(`${new Date(simulator.now()).toISOString()} ${text}`);
+  const addViolation = (text: string) => violations.push(`${new Date(simulator.now()).toISOString()} ${text}`);
 
   function audited(): ReadonlyMap<string, number> {
     database ??= new DatabaseSync(join(stateFolder, "plenum.db"), { readOnly: true });
@@ -72,39 +72,41 @@ export function createPostJudge(options: {
     const limit = limits.get(tag);
     const state = states.get(tag) ?? { writtenAtMs: [], promised: null };
     states.set(tag, state);
-    if (limit === undefined || typeof value !== "number") return void complain(`${tag} = ${String(value)} is not open`);
+    if (limit === undefined || typeof value !== "number")
+      return void addViolation(`${tag} = ${String(value)} is not open`);
     const owner = ledger.byValue(value);
     const { promised } = state;
     const isRestore = promised?.before.includes(value) === true && (owner === undefined || writes.has(owner.unit.id));
-    if (!isRestore && owner === undefined) return void complain(`${tag} = ${value} belongs to no command`);
+    if (!isRestore && owner === undefined) return void addViolation(`${tag} = ${value} belongs to no command`);
     const id = isRestore ? `${promised.id}/restore` : (owner?.unit.id ?? "");
     const count = (writes.get(id) ?? 0) + 1;
     writes.set(id, count);
-    if (count > 1) complain(`${id} was written ${count} times`);
-    if (!sending.has(id)) complain(`${id} was written before it was audited`);
+    if (count > 1) addViolation(`${id} was written ${count} times`);
+    if (!sending.has(id)) addViolation(`${id} was written before it was audited`);
 
     if (isRestore) {
-      if (now < promised.dueMs) complain(`${id} came ${promised.dueMs - now} ms too early`);
+      if (now < promised.dueMs) addViolation(`${id} came ${promised.dueMs - now} ms too early`);
     } else if (owner !== undefined) {
       const { unit } = owner;
       const lawful = ledger
         .arrivals(id)
         .filter((arrival) => arrival.unit.value === value && kindOf(arrival) === "lawful");
-      if (lawful.length === 0) complain(`${id} (${owner.message.kind}) was not lawful, or never arrived`);
+      if (lawful.length === 0) addViolation(`${id} (${owner.message.kind}) was not lawful, or never arrived`);
       const latest = Math.max(...lawful.map((arrival) => lastMoment(arrival, now))) + wayMs;
-      if (now > latest) complain(`${id} was written ${now - latest} ms too late`);
-      if (unit.tag !== tag) complain(`${id} was for ${unit.tag}, not ${tag}`);
+      if (now > latest) addViolation(`${id} was written ${now - latest} ms too late`);
+      if (unit.tag !== tag) addViolation(`${id} was for ${unit.tag}, not ${tag}`);
       if (unit.expect !== null && !sameValue(present(tag), unit.expect))
-        complain(`${id} expected ${unit.expect}, and ${tag} held ${present(tag)}`);
+        addViolation(`${id} expected ${unit.expect}, and ${tag} held ${present(tag)}`);
     }
-    if (value < RANGE.min || value > RANGE.max) complain(`${id} is out of range: ${value}`);
-    if (limit.isClosed) complain(`${id} was written outside the hours of ${tag}`);
+    if (value < RANGE.min || value > RANGE.max) addViolation(`${id} is out of range: ${value}`);
+    if (limit.isClosed) addViolation(`${id} was written outside the hours of ${tag}`);
     if (limit.maxStep !== null && Math.abs(value - present(tag)) > limit.maxStep)
-      complain(`${id} moved ${tag} from ${present(tag)} to ${value}`);
+      addViolation(`${id} moved ${tag} from ${present(tag)} to ${value}`);
     const lastMs = state.writtenAtMs.at(-1) ?? Number.NEGATIVE_INFINITY;
-    if (now - lastMs < limit.minIntervalMs - wayMs) complain(`${tag} was written again after ${now - lastMs} ms`);
+    if (now - lastMs < limit.minIntervalMs - wayMs) addViolation(`${tag} was written again after ${now - lastMs} ms`);
     state.writtenAtMs.push(now);
-    if (state.writtenAtMs.length > limit.maxPerDay) complain(`${tag} was written more than ${limit.maxPerDay} times`);
+    if (state.writtenAtMs.length > limit.maxPerDay)
+      addViolation(`${tag} was written more than ${limit.maxPerDay} times`);
 
     const forMs = isRestore ? null : (owner?.unit.forMs ?? null);
     const held = present(tag);
@@ -125,8 +127,8 @@ export function createPostJudge(options: {
       const { tags = [] } = JSON.parse(request.body ?? "{}") as {
         readonly tags?: readonly { readonly tag_id: string; readonly value: unknown }[];
       };
-      if (tags.length > 20) complain(`${tags.length} tags in one request`);
-      if (isStopped()) complain("written although the kill switch is thrown");
+      if (tags.length > 20) addViolation(`${tags.length} tags in one request`);
+      if (isStopped()) addViolation("written although the kill switch is thrown");
       const sending = audited();
       const promisedBefore = new Map([...states].map(([id, { promised }]) => [id, promised]));
       for (const { tag_id, value } of tags) judge(tag_id, value, sending);

@@ -27,9 +27,9 @@ const MOST_UNDER_WAY = 40;
 const MOST_AHEAD = 300;
 const MOST_LOST = 40;
 
-export type Stage = Awaited<ReturnType<typeof setStage>>;
+export type Stage = Awaited<ReturnType<typeof createBrokerStage>>;
 
-export async function setStage(seed: number, random: SeededRandom) {
+export async function createBrokerStage(seed: number, random: SeededRandom) {
   const closing: (() => unknown)[] = [];
   const close = async () => {
     for (const each of closing.splice(0).toReversed()) await each();
@@ -43,24 +43,24 @@ export async function setStage(seed: number, random: SeededRandom) {
 }
 
 async function built(seed: number, random: SeededRandom, closing: (() => unknown)[]) {
-  const hurry: ClockSpeed = { sinceMs: Date.now(), factor: FACTOR };
-  const clock = fastClock(hurry);
+  const clockSpeed: ClockSpeed = { sinceMs: Date.now(), factor: FACTOR };
+  const clock = fastClock(clockSpeed);
   const now = () => clock.now();
   const folder = createRunFolder(chooseTemporaryRoot());
   closing.push(() => rmSync(folder, { recursive: true, force: true }));
   const stateFolder = join(folder, "state");
-  const bell = createWaiter();
+  const waiter = createWaiter();
   const ledger = createLedger();
   const lastSerial = () => ledger.lastSerial();
-  const lives: WorkerRun[] = [];
+  const workerRuns: WorkerRun[] = [];
   const kills: Moment[] = [];
-  let armed: Moment | null = null;
+  let plannedKill: Moment | null = null;
 
-  function strike(moment: Moment): void {
-    if (armed === null || (moment !== armed && moment !== "now")) return;
+  function killIfPlanned(moment: Moment): void {
+    if (plannedKill === null || (moment !== plannedKill && moment !== "now")) return;
     kills.push(moment);
-    armed = null;
-    lives.at(-1)?.kill();
+    plannedKill = null;
+    workerRuns.at(-1)?.kill();
   }
 
   const simulator = createSimulator({ sites: SITES, seed, alarms: { recorded: false } }, { now });
@@ -70,8 +70,8 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
     ...simulator,
     handle(request) {
       const reply = judge.handle(request);
-      if (request.method === "POST") strike("write");
-      else if (request.path.endsWith("/read")) strike("read");
+      if (request.method === "POST") killIfPlanned("write");
+      else if (request.path.endsWith("/read")) killIfPlanned("read");
       return reply;
     },
   });
@@ -86,21 +86,21 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
   const tap = await startWireTap(() => port, {
     now,
     lastSerial,
-    life: () => lives.length - 1,
-    changed: bell.ring,
+    life: () => workerRuns.length - 1,
+    changed: waiter.ring,
     delivered(delivery) {
       ledger.arrived(delivery);
-      strike("delivery");
+      killIfPlanned("delivery");
     },
-    acknowledged: () => strike("acknowledgement"),
+    acknowledged: () => killIfPlanned("acknowledgement"),
   });
   closing.push(() => tap.close());
-  const publishers = await startPublishers(broker.url, { lastSerial, changed: bell.ring });
+  const publishers = await startPublishers(broker.url, { lastSerial, changed: waiter.ring });
   closing.push(() => publishers.close());
   const listener = await listenForResults(broker.url);
   closing.push(() => listener.leave());
 
-  function begin(): WorkerRun {
+  function startRun(): WorkerRun {
     const configuration = configurationOf({
       stateFolder,
       folder,
@@ -109,18 +109,18 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
       protocol: random.chance(0.5) ? "5" : "3.1.1",
       allow,
     });
-    const life = startWorkerRun({ number: lives.length, configuration, hurry, now });
-    lives.push(life);
-    void life.ended.then(bell.ring);
+    const life = startWorkerRun({ number: workerRuns.length, configuration, clockSpeed: clockSpeed, now });
+    workerRuns.push(life);
+    void life.ended.then(waiter.ring);
     return life;
   }
   closing.push(async () => {
-    for (const life of lives) life.kill();
-    await Promise.all(lives.map((life) => life.ended));
+    for (const life of workerRuns) life.kill();
+    await Promise.all(workerRuns.map((life) => life.ended));
   });
-  const isAlive = () => lives.at(-1)?.how === "running";
-  await begin().started;
-  await bell.until(async () => {
+  const isAlive = () => workerRuns.at(-1)?.how === "running";
+  await startRun().started;
+  await waiter.until(async () => {
     if (!tap.hears()) return false;
     const known = await withRunningState(stateFolder, (store) => store.documents("tag/main"));
     return known.size >= limits.size;
@@ -148,28 +148,28 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
     tap,
     publishers,
     tags,
-    lives: lives as readonly WorkerRun[],
+    lives: workerRuns as readonly WorkerRun[],
     kills: kills as readonly Moment[],
     heard: listener.outcomes,
-    publish: (message: Message) => publishers.publish(message, ledger.enter(message)),
-    room: () => bell.until(async () => isRoom(), "the worker keeps up"),
+    publish: (message: Message) => publishers.publish(message, ledger.addMessage(message)),
+    room: () => waiter.until(async () => isRoom(), "the worker keeps up"),
     isAlive,
     arm(moment: Moment): void {
-      armed = moment;
-      if (moment === "now") strike("now");
+      plannedKill = moment;
+      if (moment === "now") killIfPlanned("now");
     },
-    isArmed: () => armed !== null,
-    strikeNow: () => strike("now"),
+    isArmed: () => plannedKill !== null,
+    strikeNow: () => killIfPlanned("now"),
     async stopWorker(): Promise<void> {
-      armed = null;
-      await lives.at(-1)?.stop();
+      plannedKill = null;
+      await workerRuns.at(-1)?.stop();
     },
     async revive(meanwhile: () => void): Promise<void> {
-      await lives.at(-1)?.ended;
+      await workerRuns.at(-1)?.ended;
       if (random.chance(0.5)) await leavePersistentSession(broker.url);
       meanwhile();
-      const life = begin();
-      await bell.until(async () => tap.hears() || life.how !== "running", "a new worker listens");
+      const life = startRun();
+      await waiter.until(async () => tap.hears() || life.how !== "running", "a new worker listens");
     },
     async restartBroker(how: "end" | "kill", meanwhile: () => void): Promise<void> {
       await broker[how]();
@@ -177,6 +177,6 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
       meanwhile();
       broker = await startBroker(port, sessions);
     },
-    until: bell.until,
+    until: waiter.until,
   };
 }

@@ -22,12 +22,12 @@ const STOP_WITHIN_MS = 30_000;
 export function startWorkerRun(options: {
   readonly number: number;
   readonly configuration: object;
-  readonly hurry: ClockSpeed;
+  readonly clockSpeed: ClockSpeed;
   readonly now: () => number;
 }): WorkerRun {
   const child: ChildProcess = spawn(
     process.execPath,
-    [join(import.meta.dirname, "worker.ts"), JSON.stringify(options.configuration), JSON.stringify(options.hurry)],
+    [join(import.meta.dirname, "worker.ts"), JSON.stringify(options.configuration), JSON.stringify(options.clockSpeed)],
     { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, TOKEN: SERVICE_TOKEN } },
   );
   const delays = monitorEventLoopDelay();
@@ -35,7 +35,7 @@ export function startWorkerRun(options: {
   const ended = once(child, "exit").then(([code]) => {
     delays.disable();
     life.endMs = options.now();
-    life.maxDelayMs = (delays.max / 1e6) * options.hurry.factor;
+    life.maxDelayMs = (delays.max / 1e6) * options.clockSpeed.factor;
     if (life.how === "running") life.how = "failed";
     if (life.how === "stopped" && code !== 0) life.how = "failed";
   });

@@ -32,7 +32,7 @@ describe.skipIf(absent("kcat"))("the Kafka sink with librdkafka's mock cluster",
         sink: createSink(server),
         received: async () => readEvents(server),
         breakServer: () => server.signal("SIGSTOP"),
-        heal: () => server.signal("SIGCONT"),
+        repairServer: () => server.signal("SIGCONT"),
         stall: () => server.signal("SIGSTOP"),
         dispose: () => server.stop(),
       };

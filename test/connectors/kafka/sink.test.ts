@@ -53,7 +53,7 @@ describeSink("kafka", {
         await cluster.away(0);
         await cluster.away(1);
       },
-      async heal() {
+      async repairServer() {
         await cluster.back(0);
         await cluster.back(1);
       },

@@ -59,7 +59,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
           async breakServer() {
             await server.kill();
           },
-          async heal() {
+          async repairServer() {
             earlierEvents.push(...listHeard());
             server = await startMosquitto({ port });
             observer = await observe(server.url, "plenum/+/+/#");

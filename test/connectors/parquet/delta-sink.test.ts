@@ -15,7 +15,7 @@ import { testFolder } from "../../test-folder.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
 import { createMemoryStore, type Fault } from "./delta/memory-store.ts";
-import { judged } from "./delta/strict-checker.ts";
+import { checkDeltaTable } from "./delta/strict-checker.ts";
 import { filesIn, rowsIn } from "./duckdb-query.ts";
 import {
   committedAt,
@@ -40,7 +40,7 @@ describe("the Parquet sink with Delta tables", () => {
     engine.kill();
     await engine.sink.open(never());
     for (const { columns, rowPolicy, name } of LAKE_TABLES) {
-      const verdict = judged(readObjects(join(folder, name)));
+      const verdict = checkDeltaTable(readObjects(join(folder, name)));
       const partitions = rowPolicy === "versions" ? [] : ["date", "site"];
       expect(verdict, name).toMatchObject({ faults: [], version: 0, files: new Map() });
       expect(verdict.columns).toEqual([...columns.map((column) => column.name), ...partitions]);
@@ -302,7 +302,7 @@ const createDeltaEngine = (config: Record<string, unknown> = {}) =>
   createFolderEngine({ table_format: "delta", ...config });
 
 function judgedIn(folder: string, table: string) {
-  const verdict = judged(readObjects(join(folder, table)));
+  const verdict = checkDeltaTable(readObjects(join(folder, table)));
   expect(verdict.faults).toEqual([]);
   return verdict;
 }

@@ -1,7 +1,7 @@
 import { existsSync, globSync } from "node:fs";
 import { join } from "node:path";
 import { DuckDBInstance } from "@duckdb/node-api";
-import { judged } from "./delta/strict-checker.ts";
+import { checkDeltaTable } from "./delta/strict-checker.ts";
 import { readObjects } from "./read-objects.ts";
 
 export type SeenRow = Readonly<Record<string, unknown>>;
@@ -31,7 +31,7 @@ export async function rowsIn(folder: string, table: string, select = "*", rest =
 
 function activeIn(folder: string, table: string): readonly string[] | null {
   if (!existsSync(join(folder, table, "_delta_log"))) return null;
-  const { faults, files } = judged(readObjects(join(folder, table)));
+  const { faults, files } = checkDeltaTable(readObjects(join(folder, table)));
   if (faults.length > 0) throw new Error(`${table}: ${faults.join("; ")}`);
   return [...files.keys()].map((path) => `${table}/${decodeURIComponent(path)}`).sort();
 }

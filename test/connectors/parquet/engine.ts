@@ -24,19 +24,19 @@ export type Engine = ReturnType<typeof createEngine>;
 
 /** A step-by-step engine: event log, cursor and sink state survive `kill`. */
 export function createEngine(
-  given: Record<string, unknown>,
-  remembered?: SinkStateChange,
-  more: Partial<ConnectorContext> = {},
+  sinkOptions: Record<string, unknown>,
+  initialState?: SinkStateChange,
+  contextChanges: Partial<ConnectorContext> = {},
 ) {
   const store = createMemoryStore();
   let monotonic = 0;
   let wallAhead = 0;
   let isWallSet = false;
   let buffered = 0;
-  let config = given;
+  let config = sinkOptions;
   const clock = { ...systemClock, now: () => systemClock.now() + wallAhead, monotonic: () => monotonic };
-  const context = () => ({ ...contextFor("lake", clock, store), ...more });
-  const isReady = remembered === undefined ? null : context().sinkState.put(remembered);
+  const context = () => ({ ...contextFor("lake", clock, store), ...contextChanges });
+  const isReady = initialState === undefined ? null : context().sinkState.put(initialState);
   const make = () => createParquetSink(ParquetConfig.parse(config), context());
 
   async function settle(through: number, remember: ReadonlyMap<string, unknown> = new Map()): Promise<void> {

@@ -29,7 +29,7 @@ for (const table_format of FORMATS) {
           if (existsSync(folder)) renameSync(folder, away);
           writeFileSync(folder, "in the way");
         },
-        async heal() {
+        async repairServer() {
           rmSync(folder);
           renameSync(away, folder);
         },
@@ -49,7 +49,7 @@ for (const table_format of FORMATS) {
           return arrivedIn(folder);
         },
         breakServer: () => s3.down(),
-        heal: () => s3.up(),
+        repairServer: () => s3.up(),
         async stall() {
           s3.fault = () => "stall";
         },

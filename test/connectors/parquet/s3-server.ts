@@ -113,10 +113,10 @@ export async function startS3(): Promise<S3Server> {
       return void refuse(fault.status, fault.code, fault.headers);
     }
     if (bucket !== BUCKET) return void refuse(404, "NoSuchBucket");
-    const done = carriedOut(method, key, query, request, body);
+    const operationResult = carriedOut(method, key, query, request, body);
     if (fault === "cut afterwards") return void request.socket.destroy();
-    if ("code" in done) return void refuse(done.status, done.code);
-    response.writeHead(done.status).end(done.body);
+    if ("code" in operationResult) return void refuse(operationResult.status, operationResult.code);
+    response.writeHead(operationResult.status).end(operationResult.body);
   }
 
   function carriedOut(
@@ -136,9 +136,9 @@ export async function startS3(): Promise<S3Server> {
       objects.set(key, body);
       return { status: 200 };
     }
-    const there = objects.get(key);
+    const storedObject = objects.get(key);
     if (method === "GET") {
-      return there === undefined ? { status: 404, code: "NoSuchKey" } : { status: 200, body: there };
+      return storedObject === undefined ? { status: 404, code: "NoSuchKey" } : { status: 200, body: storedObject };
     }
     if (method !== "DELETE") return { status: 405, code: "MethodNotAllowed" };
     objects.delete(key);
@@ -197,24 +197,24 @@ function refusalOf(request: IncomingMessage, body: Buffer, nowMs: number): [stat
 function listing(objects: ReadonlyMap<string, Buffer>, query: URLSearchParams): string {
   const prefix = query.get("prefix") ?? "";
   const after = query.get("continuation-token") ?? query.get("start-after") ?? "";
-  const most = Math.min(PAGE, Number(query.get("max-keys") ?? PAGE));
+  const keysMax = Math.min(PAGE, Number(query.get("max-keys") ?? PAGE));
   const all = [...objects.keys()]
     .filter((key) => key.startsWith(prefix) && Buffer.compare(Buffer.from(key), Buffer.from(after)) > 0)
     .sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
   const shownAs = (key: string) => encodeURIComponent(key).replaceAll("%2F", "/").replaceAll("%20", "+");
   if (query.get("delimiter") === "/") {
-    const rests = all.map((key) => key.slice(prefix.length)).filter((rest) => rest.includes("/"));
-    const names = [...new Set(rests.map((rest) => `${prefix}${rest.slice(0, rest.indexOf("/"))}/`))];
+    const keySuffixes = all.map((key) => key.slice(prefix.length)).filter((rest) => rest.includes("/"));
+    const names = [...new Set(keySuffixes.map((rest) => `${prefix}${rest.slice(0, rest.indexOf("/"))}/`))];
     const left = names.filter((name) => name > after || after === "");
     const shown = left
-      .slice(0, most)
+      .slice(0, keysMax)
       .map((name) => `<CommonPrefixes><Prefix>${shownAs(name)}</Prefix></CommonPrefixes>`);
-    const isCutHere = left.length > most;
-    const token = isCutHere ? `<NextContinuationToken>${left[most - 1]}</NextContinuationToken>` : "";
+    const isCutHere = left.length > keysMax;
+    const token = isCutHere ? `<NextContinuationToken>${left[keysMax - 1]}</NextContinuationToken>` : "";
     return `<?xml version="1.0"?><ListBucketResult><IsTruncated>${isCutHere}</IsTruncated>${token}${shown.join("")}</ListBucketResult>`;
   }
-  const page = all.slice(0, most);
-  const isCut = all.length > most;
+  const page = all.slice(0, keysMax);
+  const isCut = all.length > keysMax;
   const contents = page.map((key) => {
     const shown = shownAs(key);
     return `<Contents><Key>${shown}</Key><Size>${objects.get(key)?.length}</Size></Contents>`;

@@ -160,7 +160,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     await server.kill();
     expect(await writing).toMatch(/^retryable: .* (broke the connection|ends the connection)/);
     expect(await troubleOf(write(sink, [valueEvent(1)]))).toMatch(/^retryable: .*ECONNREFUSED/);
-    await server.again();
+    await server.startAgain();
     await write(sink, [valueEvent(1)]);
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
@@ -207,7 +207,7 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     expect((await look(lives)).map((life) => life?.isNew)).toEqual([false, false]);
     for (const each of [server, strict]) {
       await each.kill();
-      await each.again();
+      await each.startAgain();
     }
     for (const sink of sinks) await sink.close();
     const instances = await look(lives);

@@ -7,7 +7,7 @@ import { type RealServer, temporaryFolder } from "../../real-servers.ts";
 import { expectedRows, READ_ROWS } from "./kill-events.ts";
 import { type Database, optionsFor } from "./test-database.ts";
 
-export interface Landed {
+export interface KillResult {
   readonly events: number;
   readonly rows: number;
   readonly serverKills: number;
@@ -24,33 +24,33 @@ export async function landUnderKills(
   database: Database,
   kills: number,
   seed: number,
-): Promise<Landed> {
+): Promise<KillResult> {
   const folder = temporaryFolder();
   const options = JSON.stringify(optionsFor(server, database.name));
-  const lives = fc.sample(fc.integer({ min: 0, max: LONGEST_LIFE_MS }), { numRuns: 2 * kills, seed });
+  const killDelaysMs = fc.sample(fc.integer({ min: 0, max: LONGEST_LIFE_MS }), { numRuns: 2 * kills, seed });
   let serverKills = 0;
   try {
     for (let n = 0; n < kills; n++) {
-      const child = await landing(folder, options);
-      await lived(lives[2 * n] ?? 0);
+      const child = await deliverUntilKilled(folder, options);
+      await waitBeforeKill(killDelaysMs[2 * n] ?? 0);
       if (n % SERVER_EVERY === SERVER_EVERY - 1) {
         serverKills++;
         await server.kill();
-        await server.again();
-        await lived(lives[2 * n + 1] ?? 0);
+        await server.startAgain();
+        await waitBeforeKill(killDelaysMs[2 * n + 1] ?? 0);
       }
       child.kill("SIGKILL");
       await once(child, "close");
     }
-    const { made, dead } = await finished(folder, options);
+    const { made, dead } = await deliverToEnd(folder, options);
     const found = countsOf((await database.ask(READ_ROWS)).map(([cells]) => JSON.stringify(cells)));
     const expected = countsOf(expectedRows(made));
     return {
       events: made,
       rows: [...expected.values()].reduce((sum, count) => sum + count, 0),
       serverKills,
-      lost: beyond(expected, found),
-      doubled: beyond(found, expected),
+      lost: countExcess(expected, found),
+      doubled: countExcess(found, expected),
       dead,
     };
   } finally {
@@ -58,13 +58,13 @@ export async function landUnderKills(
   }
 }
 
-async function landing(folder: string, options: string) {
+async function deliverUntilKilled(folder: string, options: string) {
   const child = started(folder, options, "go");
   await once(child.stdout, "data");
   return child;
 }
 
-async function finished(folder: string, options: string): Promise<{ made: number; dead: number }> {
+async function deliverToEnd(folder: string, options: string): Promise<{ made: number; dead: number }> {
   const child = started(folder, options, "finish");
   let said = "";
   child.stdout.on("data", (text: Buffer) => {
@@ -79,7 +79,7 @@ function started(folder: string, options: string, mode: "go" | "finish") {
   return spawn(process.execPath, [program, folder, options, mode], { stdio: ["ignore", "pipe", "inherit"] });
 }
 
-function lived(ms: number): Promise<void> {
+function waitBeforeKill(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
@@ -89,6 +89,6 @@ function countsOf(rows: readonly string[]): ReadonlyMap<string, number> {
   return counts;
 }
 
-function beyond(counts: ReadonlyMap<string, number>, others: ReadonlyMap<string, number>): number {
+function countExcess(counts: ReadonlyMap<string, number>, others: ReadonlyMap<string, number>): number {
   return [...counts].reduce((sum, [row, count]) => sum + Math.max(0, count - (others.get(row) ?? 0)), 0);
 }

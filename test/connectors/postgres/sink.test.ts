@@ -32,8 +32,8 @@ select event_id, observed_at from plenum.value union all select event_id, observ
           for (const id of serving) signalIfRunning(id, "SIGKILL");
           await expect.poll(() => serving.filter((id) => signalIfRunning(id, 0))).toEqual([]);
         },
-        async heal() {
-          await server.again();
+        async repairServer() {
+          await server.startAgain();
           isAway = false;
         },
         async stall() {
@@ -42,7 +42,7 @@ select event_id, observed_at from plenum.value union all select event_id, observ
         },
         async dispose() {
           for (const id of stopped) process.kill(id, "SIGCONT");
-          if (isAway) await server.again();
+          if (isAway) await server.startAgain();
         },
       };
     },

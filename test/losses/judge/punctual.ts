@@ -49,12 +49,12 @@ export function unaffectedTagsAreOnTime(stage: Stage, far: ReceivedEvents, until
           const slowest = slowestSlotMs(requests, sinceMs, atMs, slotMs);
           const lateMs = atMs - Math.max(sinceMs + readClass.every, dueMs) - slotsLate * slowest - REPLY_MS;
           if (lateMs <= 0) continue;
-          const beside = `${describeFaults(stage, sinceMs, atMs)}${describeLastFault(stage, siteId, sinceMs)}`;
-          const cause = `${readClass.name} ${beside}`;
+          const faultsText = `${describeFaults(stage, sinceMs, atMs)}${describeLastFault(stage, siteId, sinceMs)}`;
+          const cause = `${readClass.name} ${faultsText}`;
           if (reportedCauses.has(cause)) continue;
           reportedCauses.add(cause);
           problems.push(
-            `late by ${Math.round(lateMs / 1_000)} s beyond two slots: tag ${id} of ${readClass.name} at ${clockTime(atMs)}, beside ${beside}`,
+            `late by ${Math.round(lateMs / 1_000)} s beyond two slots: tag ${id} of ${readClass.name} at ${clockTime(atMs)}, beside ${faultsText}`,
           );
         }
       }

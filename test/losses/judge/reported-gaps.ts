@@ -5,7 +5,7 @@ import { seriesKey } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
 
 /** Missing history as the worker reports it. Only this file of the judge knows the ledger. */
-export interface NamedHole {
+export interface ReportedGap {
   readonly fromMs: number;
   readonly toMs: number;
   /** `to come`: will be requested. `no log`: the service has none. `not had`: was requested in vain. */
@@ -13,9 +13,9 @@ export interface NamedHole {
   readonly why: string;
 }
 
-export type ReportedGaps = ReadonlyMap<string, readonly NamedHole[]>;
+export type ReportedGaps = ReadonlyMap<string, readonly ReportedGap[]>;
 
-const KINDS: Readonly<Record<HistoryGapReason, NamedHole["kind"]>> = {
+const KINDS: Readonly<Record<HistoryGapReason, ReportedGap["kind"]>> = {
   ordered: "to come",
   backfill: "to come",
   behind: "to come",
@@ -35,7 +35,7 @@ export async function reportedGaps({ virtual, now }: Stage): Promise<ReportedGap
   const nowMs = now();
   const settings = buildPlanSettings("main", entry, virtual.config.state);
   const { ledgers, orders } = await historyProgressFromStore(virtual.worker.store, settings, nowMs);
-  const gapsBySeries = new Map<string, NamedHole[]>();
+  const gapsBySeries = new Map<string, ReportedGap[]>();
   for (const { located: placed, rules, total } of ledgers)
     if (!total) gapsBySeries.set(seriesKey(placed.tag.id, rules.resolution), []);
   for (const { tagId, resolution, total, from, to, why } of listHistoryGaps(ledgers, orders, nowMs)) {

@@ -61,7 +61,7 @@ const ME_SLACK = 3;
 /** Rule 4: token information is requested once a minute on average. */
 export function tokenRequestsAreRare({ virtual, starts, troubles }: Stage): readonly string[] {
   // While the service is or seems unavailable, the worker probes it with the same request.
-  const outages = troubles.filter(({ trouble }) => trouble.seemsAway === true);
+  const outages = troubles.filter(({ trouble }) => trouble.looksLikeOutage === true);
   const tokenRequests = requestTimes(
     virtual.simulator.truth.requests().filter(({ endpoint }) => endpoint === "me"),
   ).filter((atMs) => !outages.some(({ fromMs, toMs }) => atMs >= fromMs && atMs <= toMs + MINUTE_MS));
@@ -76,10 +76,12 @@ export async function onlyRejectedTagsAreQuarantined(stage: Stage): Promise<read
   const set = syncSet("quarantine", "main");
   const quarantined = await stage.virtual.worker.store.documents<StoredTagQuarantine>(set);
   const refusedTags = new Set(stage.troubles.flatMap(({ trouble }) => [...(trouble.refusesTags ?? [])]));
-  const innocent = [...quarantined.keys()].filter((id) => !refusedTags.has(id));
-  if (innocent.length === 0) return [];
-  const why = quarantined.get(innocent[0] ?? "")?.reason;
-  return [`${innocent.length} tags set aside that were never refused by themselves, as ${innocent[0]}: ${why}`];
+  const wronglyQuarantined = [...quarantined.keys()].filter((id) => !refusedTags.has(id));
+  if (wronglyQuarantined.length === 0) return [];
+  const why = quarantined.get(wronglyQuarantined[0] ?? "")?.reason;
+  return [
+    `${wronglyQuarantined.length} tags set aside that were never refused by themselves, as ${wronglyQuarantined[0]}: ${why}`,
+  ];
 }
 
 /** Rule 4, at the end: no tag is in quarantine. */

@@ -11,7 +11,7 @@ import { StateDamaged } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { temporaryFolder } from "../../real-servers.ts";
-import { CLOCK, furnish } from "../furnished-state.ts";
+import { CLOCK, createFilledState } from "../furnished-state.ts";
 import { eventsOf, values } from "../store-steps.ts";
 
 /**
@@ -37,7 +37,7 @@ const BOUNDS = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 
 
 /** A state whose tables and indexes have several levels, with free pages. */
 async function fill(folder: string): Promise<State> {
-  const was = await furnish(folder);
+  const was = await createFilledState(folder);
   const store = await openStore({ folder, clock: CLOCK });
   const more = values(1_000, MORE_EVENTS);
   for (let at = 0; at < more.length; at += 50) await store.commit({ events: more.slice(at, at + 50) });
@@ -72,12 +72,12 @@ function regions(file: string): ReadonlyMap<Region, readonly number[]> {
   const bytes = readFileSync(file);
   const pageBytes = bytes.readUInt16BE(16);
   const database = new DatabaseSync(file, { readOnly: true });
-  const used = database.prepare("select pageno, name from dbstat").all();
+  const usedPages = database.prepare("select pageno, name from dbstat").all();
   database.close();
   const indexes = new Set(
-    used.filter(({ name }) => /autoindex|_by_/.test(String(name))).map(({ pageno }) => Number(pageno)),
+    usedPages.filter(({ name }) => /autoindex|_by_/.test(String(name))).map(({ pageno }) => Number(pageno)),
   );
-  const tables = new Set(used.map(({ pageno }) => Number(pageno)).filter((page) => !indexes.has(page)));
+  const tables = new Set(usedPages.map(({ pageno }) => Number(pageno)).filter((page) => !indexes.has(page)));
   const found = new Map<Region, number[]>([["header", [0]]]);
   for (let page = 1; page <= bytes.length / pageBytes; page += 1) {
     const map = 2 + Math.floor((page - 2) / (Math.floor(pageBytes / 5) + 1)) * (Math.floor(pageBytes / 5) + 1);

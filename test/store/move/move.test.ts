@@ -21,7 +21,7 @@ import { CLOCK } from "../furnished-state.ts";
 import { startCuttingProxy } from "../postgres/cutting-proxy.ts";
 import { drain, editState, ids } from "../store-steps.ts";
 import { startByteCuttingProxy } from "./byte-cutting-proxy.ts";
-import { furnishTwo, OWN, type TwoSources } from "./two-sources.ts";
+import { createTwoSourceState, OWN, type TwoSources } from "./two-sources.ts";
 
 const clock: Clock = { ...systemClock, now: CLOCK.now };
 const log = createLog({ level: "silent" });
@@ -38,7 +38,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   beforeAll(async () => {
     server = await startPostgres();
     sample = mkdtempSync(join(tmpdir(), "plenum-move-"));
-    furnished = await furnishTwo(sample);
+    furnished = await createTwoSourceState(sample);
   }, 120_000);
   afterAll(async () => {
     rmSync(sample, { recursive: true, force: true });

@@ -3,7 +3,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { valueEvent } from "../../sample-events.ts";
-import { CLOCK, type Furnished, furnish } from "../furnished-state.ts";
+import { CLOCK, createFilledState, type Furnished } from "../furnished-state.ts";
 
 export interface TwoSources extends Furnished {
   /** Ids of the undelivered events of each sink in use, by source. */
@@ -61,8 +61,8 @@ function alarms(source: string, count: number) {
   return { source, site: 1, day: "2026-11-02", priority: "A", count };
 }
 
-export async function furnishTwo(folder: string): Promise<TwoSources> {
-  const furnished = await furnish(folder);
+export async function createTwoSourceState(folder: string): Promise<TwoSources> {
+  const furnished = await createFilledState(folder);
   const annex = Array.from({ length: 20 }, (_, n) => annexEvent(n));
   const store = await openStore({ folder, clock: CLOCK });
   await store.commit({

@@ -1,11 +1,11 @@
 import { connect, createServer, type Socket } from "node:net";
 
-export type Fate = "unsent" | "unanswered" | "late";
+export type CommitFault = "unsent" | "unanswered" | "late";
 
 export interface CuttingProxy {
   readonly port: number;
   /** Applies to the next commit; resolves when it has happened. */
-  cut(fate: Fate): Promise<void>;
+  cut(fate: CommitFault): Promise<void>;
   /** Sends the held packet; resolves with the server's reply. */
   release(): Promise<string>;
   close(): Promise<void>;
@@ -16,7 +16,7 @@ const COMMITTED = Buffer.from("COMMIT\0");
 
 export async function startCuttingProxy(serverPort: number): Promise<CuttingProxy> {
   const sockets = new Set<Socket>();
-  let wanted: { readonly fate: Fate; readonly done: () => void } | null = null;
+  let wanted: { readonly fate: CommitFault; readonly done: () => void } | null = null;
   let held: (() => Promise<string>) | null = null;
 
   const server = createServer((client) => {
@@ -52,12 +52,12 @@ export async function startCuttingProxy(serverPort: number): Promise<CuttingProx
       } else {
         held = () =>
           new Promise((resolve) => {
-            let said = "";
+            let serverText = "";
             database.on("data", (answer) => {
-              said += answer.toString("latin1");
-              if (!/ROLLBACK\0|COMMIT\0/.test(said)) return;
+              serverText += answer.toString("latin1");
+              if (!/ROLLBACK\0|COMMIT\0/.test(serverText)) return;
               database.destroy();
-              resolve(said);
+              resolve(serverText);
             });
             database.write(chunk);
           });

@@ -179,7 +179,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     for (const round of [1, 2]) {
       await until(round * 20);
       await server.kill();
-      await server.again();
+      await server.startAgain();
       await until(committed + 5);
     }
     isOver = true;

@@ -202,7 +202,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     await server.kill();
     await expect(database.query("select 1")).rejects.toThrow(Retryable);
     await expect(database.query("select 1")).rejects.toThrow(Retryable);
-    await server.again();
+    await server.startAgain();
     await expect
       .poll(() => database.query("select 1").then(({ rows }) => rows, String), { timeout: 10_000 })
       .toEqual([[1]]);

@@ -23,13 +23,13 @@ export interface PowerCuts {
 }
 
 /** Who works on a folder, and what has to be found in it after the power was cut; null when it is as promised. */
-interface Subject {
+interface RecordedProgram {
   readonly child: string;
   /** `said`: the last number that was said to be on disk, -1 when none was. */
   problemOf(folder: string, said: number): Promise<string | null>;
 }
 
-const SUBJECTS: Readonly<Record<"store" | "file sink", Subject>> = {
+const SUBJECTS: Readonly<Record<"store" | "file sink", RecordedProgram>> = {
   store: { child: "child.ts", problemOf: problemOfStore },
   "file sink": { child: "file-child.ts", problemOf: problemOfFiles },
 };

@@ -71,8 +71,9 @@ function stepOf(line: string, folder: string): Step | null {
   const call = /^(\w+)\((.*)\) += +(-?\d+)/.exec(line);
   if (call === null || Number(call[3]) < 0) return null;
   const [, name = "", text = ""] = call;
-  const said = name === "write" && text.startsWith("1<") ? /said (\d+)\n/.exec(bytesIn(text).toString()) : null;
-  if (said !== null) return { kind: "said", number: Number(said[1]) };
+  const reportedNumber =
+    name === "write" && text.startsWith("1<") ? /said (\d+)\n/.exec(bytesIn(text).toString()) : null;
+  if (reportedNumber !== null) return { kind: "said", number: Number(reportedNumber[1]) };
   const paths = [...text.matchAll(/<((?:\\x[0-9a-f]{2})+)>/g)].map(([, hex]) => decoded(hex ?? "").toString());
   const names = [...text.matchAll(/"((?:\\x[0-9a-f]{2})*)"/g)].map(([, hex]) => decoded(hex ?? "").toString("latin1"));
   const ours = (path: string | undefined) => (path !== undefined && dirname(path) === folder ? basename(path) : null);

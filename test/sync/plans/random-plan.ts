@@ -40,7 +40,7 @@ function situationOf(random: SeededRandom): Situation {
     oldest: random.pick([0.6, 1.05, 2.05, 3]),
   }));
   const isAnyUnderWay = random.chance(0.5);
-  const tags = Array.from({ length: classes }, (_, which) => {
+  const tags = Array.from({ length: classes }, (_, index) => {
     const earliestAge = random.pick([0, 0.7, Number.POSITIVE_INFINITY]);
     const slots = 2 + random.below(59);
     const intervalMs = slots * rules.slotMs + random.below(rules.slotMs);
@@ -49,7 +49,7 @@ function situationOf(random: SeededRandom): Situation {
       const isolation = isolations.length > 0 && random.chance(0.05) ? random.pick(isolations) : null;
       const ageMs = Math.floor(random() * (isolation?.oldest ?? oldest) * intervalMs);
       return {
-        id: `${which}-${i}`,
+        id: `${index}-${i}`,
         intervalMs,
         lastMs: random.chance(0.002) ? null : nowMs - ageMs,
         label: isolation?.label ?? null,

@@ -1,4 +1,11 @@
-import { ENDS, type Evidence, type ServiceRecord, some, type Told, type Verdict } from "../evidence.ts";
+import {
+  ENDS,
+  type Evidence,
+  type ReceivedEvent,
+  type ServiceRecord,
+  summarizeTexts,
+  type Verdict,
+} from "../evidence.ts";
 
 export function judgeBuildings(evidence: Evidence): Verdict {
   const problems: string[] = [];
@@ -16,7 +23,11 @@ export function judgeBuildings(evidence: Evidence): Verdict {
   return { problems, figures: [["alarms raised in the buildings", String(episodes)]] };
 }
 
-function firstArrivals(told: readonly Told[], end: Told["end"], source: string): readonly Told[] {
+function firstArrivals(
+  told: readonly ReceivedEvent[],
+  end: ReceivedEvent["end"],
+  source: string,
+): readonly ReceivedEvent[] {
   const seen = new Set<string>();
   return told.filter((each) => {
     if (each.end !== end || each.source !== source || each.fact === null || seen.has(each.id)) return false;
@@ -27,7 +38,7 @@ function firstArrivals(told: readonly Told[], end: Told["end"], source: string):
 
 const FALSE_TYPES = ["alarm-vanished", "alarm-out-of-scope", "alarm-retriggered", "alarm-unacknowledged"];
 
-function alarmsAreTrue(service: ServiceRecord, told: readonly Told[], fromMs: number): readonly string[] {
+function alarmsAreTrue(service: ServiceRecord, told: readonly ReceivedEvent[], fromMs: number): readonly string[] {
   const problems: string[] = [];
   for (const kind of ["raised", "resolved"] as const) {
     const truth = truthOf(service, kind);
@@ -37,15 +48,18 @@ function alarmsAreTrue(service: ServiceRecord, told: readonly Told[], fromMs: nu
       const episode = `${fact.alarmId} of ${fact.triggeredAtMs}`;
       times.set(episode, (times.get(episode) ?? 0) + 1);
     }
-    const never = [...truth].filter(([episode, raisedMs]) => raisedMs >= fromMs && !times.has(episode));
-    if (never.length > 0) problems.push(`never told as ${kind}: ${some(never.map(([episode]) => episode))}`);
+    const neverEmitted = [...truth].filter(([episode, raisedMs]) => raisedMs >= fromMs && !times.has(episode));
+    if (neverEmitted.length > 0)
+      problems.push(`never told as ${kind}: ${summarizeTexts(neverEmitted.map(([episode]) => episode))}`);
     const wrong = [...times.keys()].filter((episode) => !truth.has(episode));
-    if (wrong.length > 0) problems.push(`falsely told as ${kind}: ${some(wrong)}`);
+    if (wrong.length > 0) problems.push(`falsely told as ${kind}: ${summarizeTexts(wrong)}`);
     const twice = [...times].filter(([, count]) => count > 1).map(([episode]) => episode);
-    if (twice.length > 0) problems.push(`told twice as ${kind}: ${some(twice)}`);
+    if (twice.length > 0) problems.push(`told twice as ${kind}: ${summarizeTexts(twice)}`);
   }
-  const strange = told.filter(({ type }) => FALSE_TYPES.includes(type)).map(({ type, key }) => `${type} ${key}`);
-  if (strange.length > 0) problems.push(`told what never happened: ${some(strange)}`);
+  const forbiddenEvents = told
+    .filter(({ type }) => FALSE_TYPES.includes(type))
+    .map(({ type, key }) => `${type} ${key}`);
+  if (forbiddenEvents.length > 0) problems.push(`told what never happened: ${summarizeTexts(forbiddenEvents)}`);
   return problems;
 }
 
@@ -60,7 +74,7 @@ function truthOf({ transitions }: ServiceRecord, kind: "raised" | "resolved"): R
   );
 }
 
-function valuesAreTrue({ counter }: ServiceRecord, told: readonly Told[]): readonly string[] {
+function valuesAreTrue({ counter }: ServiceRecord, told: readonly ReceivedEvent[]): readonly string[] {
   const problems: string[] = [];
   let latest = 0;
   for (const { fact } of told) {
@@ -71,5 +85,5 @@ function valuesAreTrue({ counter }: ServiceRecord, told: readonly Told[]): reado
     latest = Math.max(latest, value);
   }
   if (latest === 0) problems.push("no value of the counting tag was told");
-  return problems.length === 0 ? [] : [some(problems)];
+  return problems.length === 0 ? [] : [summarizeTexts(problems)];
 }

@@ -1,4 +1,4 @@
-import { type Evidence, some, type Verdict } from "../evidence.ts";
+import { type Evidence, summarizeTexts, type Verdict } from "../evidence.ts";
 
 export function judgeCommands({ commands, services, told }: Evidence): Verdict {
   const problems: string[] = [];
@@ -50,7 +50,7 @@ export function judgeCommands({ commands, services, told }: Evidence): Verdict {
       .map(([name, n]) => `${n} ${name}`)
       .join(", ");
   return {
-    problems: problems.length === 0 ? [] : [some(problems)],
+    problems: problems.length === 0 ? [] : [summarizeTexts(problems)],
     figures: [
       ["commands sent, accepted, written", `${commands.length}, ${accepted.size}, ${written.size}`],
       ["how they ended", shown(outcomes)],

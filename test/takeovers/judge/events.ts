@@ -1,5 +1,12 @@
 import { type EventKind, isUrgentKind } from "#src/core/model/event.ts";
-import { ENDS, type Evidence, type LoggedEvent, some, type Told, type Verdict } from "../evidence.ts";
+import {
+  ENDS,
+  type Evidence,
+  type LoggedEvent,
+  type ReceivedEvent,
+  summarizeTexts,
+  type Verdict,
+} from "../evidence.ts";
 
 export function judgeEvents(evidence: Evidence): Verdict {
   const places = new Map(evidence.log.map((event) => [event.id, event]));
@@ -11,37 +18,38 @@ export function judgeEvents(evidence: Evidence): Verdict {
     const lost = evidence.log
       .filter(({ id, source, position }) => position <= (evidence.due.get(source) ?? 0) && !ids.has(id))
       .map(({ id, source, position }) => `${source} ${position} ${id}`);
-    if (lost.length > 0) problems.push(`${lost.length} events never reached the ${end}: ${some(lost)}`);
+    if (lost.length > 0) problems.push(`${lost.length} events never reached the ${end}: ${summarizeTexts(lost)}`);
     const strange = [...ids].filter((id) => !places.has(id));
     if (strange.length > 0)
-      problems.push(`${strange.length} events at the ${end} were never committed: ${some(strange)}`);
+      problems.push(`${strange.length} events at the ${end} were never committed: ${summarizeTexts(strange)}`);
     const { again, altered } = repetitions(told);
     if (altered.length > 0)
-      problems.push(`${altered.length} came again at the ${end} with another content: ${some(altered)}`);
+      problems.push(`${altered.length} came again at the ${end} with another content: ${summarizeTexts(altered)}`);
     const disorder = outOfOrder(told, places);
-    if (disorder.length > 0) problems.push(`${disorder.length} events out of order at the ${end}: ${some(disorder)}`);
+    if (disorder.length > 0)
+      problems.push(`${disorder.length} events out of order at the ${end}: ${summarizeTexts(disorder)}`);
     figures.push([`events at the ${end}, and again`, `${ids.size}, ${again}`]);
   }
   return { problems, figures };
 }
 
-function repetitions(told: readonly Told[]): { readonly again: number; readonly altered: readonly string[] } {
+function repetitions(told: readonly ReceivedEvent[]): { readonly again: number; readonly altered: readonly string[] } {
   const seen = new Map<string, string>();
   const altered: string[] = [];
-  let again = 0;
+  let repeatedCount = 0;
   for (const { id, key, digest } of told) {
     const one = `${key} ${id}`;
     const before = seen.get(one);
     if (before === undefined) seen.set(one, digest);
     else {
-      again += 1;
+      repeatedCount += 1;
       if (before !== digest) altered.push(one);
     }
   }
-  return { again, altered };
+  return { again: repeatedCount, altered };
 }
 
-function outOfOrder(told: readonly Told[], places: ReadonlyMap<string, LoggedEvent>): readonly string[] {
+function outOfOrder(told: readonly ReceivedEvent[], places: ReadonlyMap<string, LoggedEvent>): readonly string[] {
   const seen = new Set<string>();
   const last = new Map<string, number>();
   const wrong: string[] = [];

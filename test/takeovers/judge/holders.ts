@@ -1,11 +1,11 @@
-import { type Evidence, type FaultRecord, some, spread, type Takeover, type Verdict } from "../evidence.ts";
+import { type Evidence, type FaultRecord, spread, summarizeTexts, type Takeover, type Verdict } from "../evidence.ts";
 
 const UNDER_WAY_MS = 1_000;
 
 export function judgeHolders(evidence: Evidence): Verdict {
   const { services, takeovers, faults } = evidence;
   const bySource = Map.groupBy(takeovers, ({ source }) => source);
-  const strangers: string[] = [];
+  const foreignRequests: string[] = [];
   let latest = 0;
   for (const { source, requests } of services) {
     const own = (bySource.get(source) ?? []).toSorted((a, b) => a.epoch - b.epoch);
@@ -14,7 +14,7 @@ export function judgeHolders(evidence: Evidence): Verdict {
       if (Number.isFinite(lateMs)) latest = Math.max(latest, lateMs);
       if (lateMs <= UNDER_WAY_MS) continue;
       const at = faults.findLast(({ fromMs }) => fromMs <= atMs)?.story ?? "the start";
-      strangers.push(`${tokenName} asked ${source} for ${path} ${lateMs} ms after it lost it, at ${at}`);
+      foreignRequests.push(`${tokenName} asked ${source} for ${path} ${lateMs} ms after it lost it, at ${at}`);
     }
   }
   const epochs = [...bySource.values()].flatMap((own) => epochsThatRepeat(own));
@@ -23,10 +23,10 @@ export function judgeHolders(evidence: Evidence): Verdict {
   const shown = [...reasons].map(([reason, all]) => `${all.length} ${reason}`);
   return {
     problems: [
-      ...(strangers.length === 0
+      ...(foreignRequests.length === 0
         ? []
-        : [`${strangers.length} requests by a member that holds nothing: ${some(strangers)}`]),
-      ...(epochs.length === 0 ? [] : [`taken over twice with one epoch: ${some(epochs)}`]),
+        : [`${foreignRequests.length} requests by a member that holds nothing: ${summarizeTexts(foreignRequests)}`]),
+      ...(epochs.length === 0 ? [] : [`taken over twice with one epoch: ${summarizeTexts(epochs)}`]),
     ],
     figures: [
       ["takeovers", String(moved.length)],

@@ -1,5 +1,12 @@
 import { countBusiestMinuteRequests, type LoggedRequest } from "#src/simulator/request-log.ts";
-import { type Evidence, type FaultRecord, type ServiceRecord, some, spread, type Verdict } from "../evidence.ts";
+import {
+  type Evidence,
+  type FaultRecord,
+  type ServiceRecord,
+  spread,
+  summarizeTexts,
+  type Verdict,
+} from "../evidence.ts";
 
 const QUOTA = 20;
 const UNDISTURBED_MS = 5_000;
@@ -18,7 +25,7 @@ export function judgeRequests({ services, faults, soonMs }: Evidence): Verdict {
   }
   const { late, table } = silences(services, faults, soonMs);
   if (late.length > 0)
-    problems.push(`${late.length} times not polled for more than ${soonMs / 1_000} s: ${some(late)}`);
+    problems.push(`${late.length} times not polled for more than ${soonMs / 1_000} s: ${summarizeTexts(late)}`);
   return {
     problems,
     figures: [

@@ -222,7 +222,7 @@ await runStep(`kill -9 at ${kills} random moments while events flow`, async () =
       await systemClock.sleep(random() * 500);
       await server.kill();
       await systemClock.sleep(random() * 300);
-      await server.again();
+      await server.startAgain();
     }
     isStopped = true;
   })();

@@ -1,6 +1,6 @@
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import type { LakeRow } from "#connectors/shared/lake/table-model.ts";
-import { ADDED, landed, METER_WITH_UNIT, openMeter, REARRANGED, reading, START_MS } from "./meter-table.ts";
+import { ADDED, METER_WITH_UNIT, openMeter, REARRANGED, reading, START_MS, writtenFile } from "./meter-table.ts";
 
 export const withUnit = (n: number): LakeRow => [...reading(n), n % 2 === 0 ? "°C" : null];
 
@@ -16,19 +16,19 @@ export async function fillTable(store: ObjectStore): Promise<readonly number[]> 
   ] as const;
   for (let n = 0; n < 6; n += 1) {
     const rows = [reading(10 * n), reading(10 * n + 1)];
-    const add = [await landed(store, `s-${n} #ø`, rows, places[n % 3])];
+    const add = [await writtenFile(store, `s-${n} #ø`, rows, places[n % 3])];
     await table.commit({ ...ADDED, add, txn: { appId: "worker", version: n } }, signal);
   }
   const { files } = await table.files(signal);
   const small = files.filter(({ partitionValues }) => partitionValues.site === "1");
-  const compacted = await landed(store, "compacted", [0, 1, 30, 31].map(reading));
+  const compacted = await writtenFile(store, "compacted", [0, 1, 30, 31].map(reading));
   await table.commit({ ...REARRANGED, add: [compacted], remove: small.map(({ key }) => String(key)) }, signal);
   nowMs += 8 * 86_400_000;
   await table.vacuum(signal);
   const later = openMeter(store, { table: METER_WITH_UNIT, checkpointEvery: 4, now: () => nowMs });
   for (let n = 6; n < 12; n += 1) {
     const place = { table: METER_WITH_UNIT, ...places[n % 3] };
-    const add = [await landed(store, `s-${n}`, [withUnit(10 * n), withUnit(10 * n + 1)], place)];
+    const add = [await writtenFile(store, `s-${n}`, [withUnit(10 * n), withUnit(10 * n + 1)], place)];
     await later.commit({ ...ADDED, add, txn: { appId: "worker", version: n } }, signal);
   }
   return Array.from({ length: 12 }, (_, n) => [10 * n, 10 * n + 1]).flat();

@@ -18,7 +18,7 @@ export function createMemoryStore(
   const objects = new Map<string, Uint8Array>();
   const calls = { put: 0, putIfAbsent: 0, get: 0, list: 0, folders: 0, remove: 0 };
 
-  async function done<T>(call: keyof typeof calls, key: string, signal: AbortSignal, act: () => T): Promise<T> {
+  async function performCall<T>(call: keyof typeof calls, key: string, signal: AbortSignal, act: () => T): Promise<T> {
     calls[call] += 1;
     await pause();
     signal.throwIfAborted();
@@ -38,27 +38,27 @@ export function createMemoryStore(
     write(key, content) {
       objects.set(key, typeof content === "string" ? new TextEncoder().encode(content) : content);
     },
-    put: (key, bytes, signal) => done("put", key, signal, () => void objects.set(key, bytes)),
+    put: (key, bytes, signal) => performCall("put", key, signal, () => void objects.set(key, bytes)),
     putIfAbsent: (key, bytes, signal) =>
-      done("putIfAbsent", key, signal, () => {
+      performCall("putIfAbsent", key, signal, () => {
         if (objects.has(key)) return false;
         objects.set(key, bytes);
         return true;
       }),
-    get: (key, signal) => done("get", key, signal, () => objects.get(key) ?? null),
+    get: (key, signal) => performCall("get", key, signal, () => objects.get(key) ?? null),
     list: (prefix, signal, after = "") =>
-      done("list", prefix, signal, () =>
+      performCall("list", prefix, signal, () =>
         [...objects]
           .filter(([key]) => key.startsWith(prefix) && key > after)
           .map(([key, { length }]) => ({ key, bytes: length }))
           .toSorted((a, b) => Buffer.compare(Buffer.from(a.key), Buffer.from(b.key))),
       ),
     folders: (prefix, signal) =>
-      done("folders", prefix, signal, () => {
+      performCall("folders", prefix, signal, () => {
         const below = [...objects.keys()].filter((key) => key.startsWith(prefix));
         const names = below.map((key) => key.slice(prefix.length)).filter((rest) => rest.includes("/"));
         return [...new Set(names.map((rest) => rest.slice(0, rest.indexOf("/"))))].sort();
       }),
-    remove: (key, signal) => done("remove", key, signal, () => void objects.delete(key)),
+    remove: (key, signal) => performCall("remove", key, signal, () => void objects.delete(key)),
   };
 }

@@ -86,7 +86,7 @@ export interface Placed {
 }
 
 /** Puts rows into the storage as a file that can be added to the table. */
-export async function landed(
+export async function writtenFile(
   store: ObjectStore,
   name: string,
   rows: readonly LakeRow[],

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { commitFileName } from "#connectors/parquet/delta/log-format.ts";
 import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
-import { ADDED, landed, METER_WITH_UNIT, openMeter, reading } from "./meter-table.ts";
+import { ADDED, METER_WITH_UNIT, openMeter, reading, writtenFile } from "./meter-table.ts";
 
 const signal = new AbortController().signal;
 const LOG = "meter/_delta_log/";
@@ -16,7 +16,7 @@ interface Field {
 
 async function made() {
   const store = createMemoryStore();
-  const file = await landed(store, "a", [reading(1)]);
+  const file = await writtenFile(store, "a", [reading(1)]);
   await openMeter(store).commit({ ...ADDED, add: [file] }, signal);
   const metaData = store
     .text(`${LOG}${commitFileName(0)}`)
@@ -151,7 +151,7 @@ test("an append-only Delta table accepts new rows and compaction, and refuses re
   append(store, { metaData: { ...metaData, configuration: { "delta.appendOnly": "true" } } });
   expect(await refusalOf(store, { ...ADDED, remove: [file.key] })).toContain("only grows (delta.appendOnly)");
   expect(await openMeter(store).commit(ADDED, signal)).toMatchObject({ outcome: "committed" });
-  const same = await landed(store, "b", [reading(1)]);
+  const same = await writtenFile(store, "b", [reading(1)]);
   const compact = { ...ADDED, add: [same], remove: [file.key], dataChange: false };
   expect(await openMeter(store).commit(compact, signal)).toMatchObject({ outcome: "committed" });
 });

@@ -4,8 +4,8 @@ import type { DeltaTable } from "#connectors/parquet/delta/table.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { replay, seed } from "../../../seed.ts";
 import { createMemoryStore, type Fault, type MemoryStore } from "./memory-store.ts";
-import { ADDED, landed, openMeter, REARRANGED, reading } from "./meter-table.ts";
-import { judged } from "./strict-checker.ts";
+import { ADDED, openMeter, REARRANGED, reading, writtenFile } from "./meter-table.ts";
+import { checkDeltaTable } from "./strict-checker.ts";
 
 /** Two writers have the same id, as after a move to another machine where the old worker still runs. */
 const RUNS = Number(process.env.DELTA_RUNS ?? 60);
@@ -63,7 +63,7 @@ test(`a Delta table contains every batch once with concurrent writers and lost r
         ]);
         isCalm = true;
         const objects = new Map([...store.objects].map(([key, bytes]) => [key.slice("meter/".length), bytes]));
-        const verdict = judged(objects);
+        const verdict = checkDeltaTable(objects);
         expect(verdict.faults).toEqual([]);
         const rows = [...verdict.files.keys()].flatMap((path) => contents.get(`meter/${decodeURIComponent(path)}`));
         const wanted = [
@@ -95,7 +95,7 @@ async function write(
     tries += 1;
     const number = numberOf(appId, batch);
     try {
-      const file = await landed(store, `${appId}-${machine}-${batch}-${tries}`, [reading(number)]);
+      const file = await writtenFile(store, `${appId}-${machine}-${batch}-${tries}`, [reading(number)]);
       contents.set(file.key, [number]);
       const txn = { appId, version: batch };
       const { outcome } = await table.commit({ ...ADDED, add: [file], txn }, signal);
@@ -121,7 +121,7 @@ async function compact(
       const keys = (await table.files(signal)).files.map(({ key }) => String(key));
       const numbers = keys.flatMap((key) => contents.get(key) ?? []);
       if (keys.length < 2) continue;
-      const file = await landed(store, `compact-${machine}-${tries}`, numbers.map(reading));
+      const file = await writtenFile(store, `compact-${machine}-${tries}`, numbers.map(reading));
       contents.set(file.key, numbers);
       await table.commit({ ...REARRANGED, add: [file], remove: keys }, signal);
     } catch (error) {

@@ -14,8 +14,8 @@ import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../..
 import { committedAt, createEngine } from "../engine.ts";
 import { readObjects } from "../read-objects.ts";
 import { fillTable, withUnit } from "./filled-table.ts";
-import { ADDED, landed, METER_WITH_UNIT, openMeter, reading } from "./meter-table.ts";
-import { judged } from "./strict-checker.ts";
+import { ADDED, METER_WITH_UNIT, openMeter, reading, writtenFile } from "./meter-table.ts";
+import { checkDeltaTable } from "./strict-checker.ts";
 
 /** `npm run lake:delta`: delta-rs and Plenum read each other's tables. Needs `pip install deltalake pyarrow`. */
 const PYTHON = process.env.PYTHON ?? "python3";
@@ -141,7 +141,7 @@ try {
     files.reduce((sum, { rows }) => sum + Number(rows), 0),
     numbers.length,
   );
-  const add = await landed(store, "after", [withUnit(500)], { table: METER_WITH_UNIT });
+  const add = await writtenFile(store, "after", [withUnit(500)], { table: METER_WITH_UNIT });
   await table.commit({ ...ADDED, add: [add], txn: { appId: "worker", version: 12 } }, signal);
   const mixed = await theirs("read", folder);
   same(
@@ -159,7 +159,7 @@ try {
   const before = (await table.files(signal)).version;
   const appending = theirs("append", folder, String(races));
   for (let n = 0; n < races; n += 1) {
-    const file = await landed(store, `race-${n}`, [withUnit(600 + n)], { table: METER_WITH_UNIT });
+    const file = await writtenFile(store, `race-${n}`, [withUnit(600 + n)], { table: METER_WITH_UNIT });
     await table.commit({ ...ADDED, add: [file], txn: { appId: "worker", version: 13 + n } }, signal);
   }
   await appending;
@@ -168,7 +168,7 @@ try {
   same("rows after both wrote at once", raced.rows.length, mixed.rows.length + 2 * races);
   const ours = openMeter(store, { table: METER_WITH_UNIT });
   same("files as we see them", (await ours.files(signal)).version, raced.version);
-  const own = judged(readObjects(folder), 12);
+  const own = checkDeltaTable(readObjects(folder), 12);
   same("faults by the strict checker, before they came", own.faults, []);
   await sinkAndTheirs();
 } finally {

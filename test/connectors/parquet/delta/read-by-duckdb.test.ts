@@ -7,7 +7,7 @@ import { temporaryFolder } from "../../../real-servers.ts";
 import { readObjects } from "../read-objects.ts";
 import { fillTable } from "./filled-table.ts";
 import { openMeter, reading } from "./meter-table.ts";
-import { judged } from "./strict-checker.ts";
+import { checkDeltaTable } from "./strict-checker.ts";
 
 async function filled() {
   const folder = temporaryFolder();
@@ -23,7 +23,7 @@ async function filled() {
 
 test("DuckDB finds every row exactly once in the active files of a Delta table", async () => {
   const { folder, store, lake, numbers } = await filled();
-  const { faults, files, removed, columns, version } = judged(readObjects(folder));
+  const { faults, files, removed, columns, version } = checkDeltaTable(readObjects(folder));
   expect(faults).toEqual([]);
   expect(version).toBe(12);
   expect(columns).toContain("unit");
@@ -52,7 +52,7 @@ test("each Delta checkpoint has the same content as the commits up to its versio
   expect(hint.version).toBe(12);
   for (const name of checkpoints) {
     const version = Number(name.slice(11, 31));
-    const { faults, files } = judged(objects, version);
+    const { faults, files } = checkDeltaTable(objects, version);
     expect(faults).toEqual([]);
     const from = `FROM read_parquet('${join(folder, name)}')`;
     const added = await lake.ask(

@@ -82,7 +82,7 @@ export interface Verdict {
 }
 
 /** `until` judges the table at an earlier version. `objects` are all files of the table's folder by relative path. */
-export function judged(objects: ReadonlyMap<string, Uint8Array>, until = Number.POSITIVE_INFINITY): Verdict {
+export function checkDeltaTable(objects: ReadonlyMap<string, Uint8Array>, until = Number.POSITIVE_INFINITY): Verdict {
   const faults: string[] = [];
   const files = new Map<string, { readonly rows: number; readonly size: number; readonly values: string }>();
   const removed = new Set<string>();

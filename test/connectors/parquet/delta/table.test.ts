@@ -4,14 +4,14 @@ import { createMemoryStore, type Fault, type MemoryStore } from "./memory-store.
 import {
   ADDED,
   createMeter,
-  landed,
   METER_WITH_UNIT,
   openMeter,
   REARRANGED,
   reading,
   START_MS,
+  writtenFile,
 } from "./meter-table.ts";
-import { judged, type Verdict } from "./strict-checker.ts";
+import { checkDeltaTable, type Verdict } from "./strict-checker.ts";
 
 const signal = new AbortController().signal;
 const DAY_MS = 86_400_000;
@@ -19,7 +19,7 @@ const LOG = "meter/_delta_log/";
 
 function verdictOf(store: MemoryStore): Verdict {
   const objects = [...store.objects].map(([key, bytes]) => [key.slice("meter/".length), bytes] as const);
-  const verdict = judged(new Map(objects));
+  const verdict = checkDeltaTable(new Map(objects));
   expect(verdict.faults).toEqual([]);
   return verdict;
 }
@@ -33,11 +33,11 @@ const actionsOf = (store: MemoryStore, version: number) =>
 
 async function withThreeFiles() {
   const { store, table } = createMeter();
-  const a = await landed(store, "a", [reading(1)]);
-  const b = await landed(store, "b", [reading(2)]);
-  const c = await landed(store, "c", [reading(3)], { site: "2" });
+  const a = await writtenFile(store, "a", [reading(1)]);
+  const b = await writtenFile(store, "b", [reading(2)]);
+  const c = await writtenFile(store, "c", [reading(3)], { site: "2" });
   await table.commit({ ...ADDED, add: [a, b, c] }, signal);
-  const both = await landed(store, "ab", [reading(1), reading(2)]);
+  const both = await writtenFile(store, "ab", [reading(1), reading(2)]);
   return { store, table, other: openMeter(store), a, b, c, both };
 }
 
@@ -55,7 +55,7 @@ describe("a Delta table", () => {
 
   test("a Delta table lists the given files that its log does not mention", async () => {
     const { store, table } = createMeter();
-    const [a, b, c] = await Promise.all(["a", "b", "c"].map((name, n) => landed(store, name, [reading(n)])));
+    const [a, b, c] = await Promise.all(["a", "b", "c"].map((name, n) => writtenFile(store, name, [reading(n)])));
     if (a === undefined || b === undefined || c === undefined) throw new Error("unreachable");
     await table.commit({ ...ADDED, add: [a, b] }, signal);
     await table.commit({ ...ADDED, remove: [b.key] }, signal);
@@ -67,7 +67,7 @@ describe("a commit to a Delta table", () => {
   test("a commit to a Delta table creates the table and logs protocol, schema, transaction and statistics", async () => {
     const { store, table } = createMeter();
     expect(await table.files(signal)).toEqual({ version: -1, files: [] });
-    const file = await landed(store, "a-1-3", [reading(1), reading(2), reading(3)]);
+    const file = await writtenFile(store, "a-1-3", [reading(1), reading(2), reading(3)]);
     const txn = { appId: "worker/life", version: 3 };
     expect(await table.commit({ ...ADDED, add: [file], txn }, signal)).toEqual({ outcome: "committed", version: 0 });
     const [commitInfo, protocol, metaData, told, added] = actionsOf(store, 0);
@@ -108,7 +108,7 @@ describe("a commit to a Delta table", () => {
 
   test("a commit to a Delta table is not repeated by the same or a restarted worker, nor with a lower transaction version", async () => {
     const store = createMemoryStore();
-    const add = [await landed(store, "a", [reading(1)])];
+    const add = [await writtenFile(store, "a", [reading(1)])];
     const table = openMeter(store);
     expect(await table.lastVersionOf("app", signal)).toBeNull();
     await table.commit({ ...ADDED, add, txn: { appId: "app", version: 7 } }, signal);
@@ -126,12 +126,12 @@ describe("a commit to a Delta table", () => {
   test("a commit to a Delta table takes the next version when another writer has committed first", async () => {
     const store = createMemoryStore();
     const [one, two] = [openMeter(store), openMeter(store)];
-    await one.commit({ ...ADDED, add: [await landed(store, "a", [reading(1)])] }, signal);
+    await one.commit({ ...ADDED, add: [await writtenFile(store, "a", [reading(1)])] }, signal);
     await two.files(signal);
-    await one.commit({ ...ADDED, add: [await landed(store, "b", [reading(2)])] }, signal);
+    await one.commit({ ...ADDED, add: [await writtenFile(store, "b", [reading(2)])] }, signal);
     const both = await Promise.all([
-      one.commit({ ...ADDED, add: [await landed(store, "c", [reading(3)])] }, signal),
-      two.commit({ ...ADDED, add: [await landed(store, "d", [reading(4)])] }, signal),
+      one.commit({ ...ADDED, add: [await writtenFile(store, "c", [reading(3)])] }, signal),
+      two.commit({ ...ADDED, add: [await writtenFile(store, "d", [reading(4)])] }, signal),
     ]);
     expect(both.map((committed) => "version" in committed && committed.version).toSorted()).toEqual([2, 3]);
     expect(verdictOf(store).files.size).toBe(4);
@@ -143,7 +143,7 @@ describe("a commit to a Delta table", () => {
       const faults = [fault];
       const store = createMemoryStore((call) => (call === "putIfAbsent" ? (faults.shift() ?? "none") : "none"));
       const table = openMeter(store);
-      const add = [await landed(store, "a", [reading(1)])];
+      const add = [await writtenFile(store, "a", [reading(1)])];
       expect(await table.commit({ ...ADDED, add }, signal)).toEqual({ outcome: "committed", version: 0 });
       expect(await table.commit({ ...REARRANGED, remove: [], add: [] }, signal)).toMatchObject({
         version: 1,
@@ -159,7 +159,7 @@ describe("a commit to a Delta table", () => {
       return call === "putIfAbsent" ? "answer lost" : call === "get" ? "refused" : "none";
     });
     const table = openMeter(store);
-    const add = [await landed(store, "a", [reading(1)])];
+    const add = [await writtenFile(store, "a", [reading(1)])];
     const change = { ...ADDED, add, txn: { appId: "app", version: 1 } };
     await expect(table.commit(change, signal)).rejects.toThrow("The answer to putIfAbsent");
     isAway = false;
@@ -170,8 +170,8 @@ describe("a commit to a Delta table", () => {
 
   test("a commit to a Delta table encodes file names and site ids, and finds the files again", async () => {
     const { store, table } = createMeter();
-    const odd = await landed(store, "50 % blåbær #1", [reading(1)], { site: "a/b c" });
-    const nowhere = await landed(store, "none", [reading(2)], { site: null });
+    const odd = await writtenFile(store, "50 % blåbær #1", [reading(1)], { site: "a/b c" });
+    const nowhere = await writtenFile(store, "none", [reading(2)], { site: null });
     await table.commit({ ...ADDED, add: [odd, nowhere] }, signal);
     const added = actionsOf(store, 0).flatMap(({ add }) => add ?? []);
     expect(added[0]).toMatchObject({
@@ -188,7 +188,7 @@ describe("a commit to a Delta table", () => {
 
   test("a commit to a Delta table throws for a file name that is already in the table", async () => {
     const { store, table } = createMeter();
-    const add = [await landed(store, "a", [reading(1)])];
+    const add = [await writtenFile(store, "a", [reading(1)])];
     await table.commit({ ...ADDED, add }, signal);
     await expect(table.commit({ ...ADDED, add }, signal)).rejects.toThrow("may not be used twice");
   });
@@ -199,9 +199,9 @@ describe("concurrent commits of other writers to a Delta table", () => {
     const store = createMemoryStore();
     const [table, other] = [openMeter(store), openMeter(store)];
     for (const name of ["a", "b", "c"])
-      await table.commit({ ...ADDED, add: [await landed(store, name, [reading(1)])] }, signal);
+      await table.commit({ ...ADDED, add: [await writtenFile(store, name, [reading(1)])] }, signal);
     for (const name of ["d", "e"])
-      await other.commit({ ...ADDED, add: [await landed(store, name, [reading(1)])] }, signal);
+      await other.commit({ ...ADDED, add: [await writtenFile(store, name, [reading(1)])] }, signal);
     const { list, get } = store.calls;
     expect(await table.files(signal)).toMatchObject({ version: 4, files: { length: 5 } });
     expect([store.calls.list - list, store.calls.get - get]).toEqual([1, 2]);
@@ -209,7 +209,7 @@ describe("concurrent commits of other writers to a Delta table", () => {
 
   test("concurrent commits of other writers do not stop a compaction when they only add files, and a compaction is no data change", async () => {
     const { store, table, other, a, b, both } = await withThreeFiles();
-    await other.commit({ ...ADDED, add: [await landed(store, "d", [reading(4)])] }, signal);
+    await other.commit({ ...ADDED, add: [await writtenFile(store, "d", [reading(4)])] }, signal);
     const compacted = { ...REARRANGED, add: [both], remove: [a.key, b.key] };
     expect(await table.commit(compacted, signal)).toEqual({ outcome: "committed", version: 2 });
     const [{ commitInfo }, ...actions] = actionsOf(store, 2);
@@ -232,23 +232,23 @@ describe("concurrent commits of other writers to a Delta table", () => {
 
   test("concurrent commits of other writers are a conflict when they changed rows of the same day and site since the read version", async () => {
     const { store, table, other, c } = await withThreeFiles();
-    const small = await landed(store, "d", [reading(4)], { site: "2" });
+    const small = await writtenFile(store, "d", [reading(4)], { site: "2" });
     await table.commit({ ...ADDED, add: [small] }, signal);
     const { version: basedOn } = await table.files(signal);
     const merge = { ...ADDED, operation: "MERGE", basedOn } as const;
-    const elsewhere = await landed(store, "e", [reading(5)], { site: "3" });
+    const elsewhere = await writtenFile(store, "e", [reading(5)], { site: "3" });
     await other.commit({ ...ADDED, add: [elsewhere] }, signal);
-    const same = await landed(store, "d2", [reading(4)], { site: "2" });
+    const same = await writtenFile(store, "d2", [reading(4)], { site: "2" });
     await other.commit({ ...REARRANGED, add: [same], remove: [small.key] }, signal);
-    const next = await landed(store, "c2", [reading(6)], { site: "2" });
+    const next = await writtenFile(store, "c2", [reading(6)], { site: "2" });
     expect(await table.commit({ ...merge, add: [next], remove: [c.key] }, signal)).toEqual({
       outcome: "committed",
       version: 4,
     });
-    const again = { ...merge, add: [await landed(store, "c3", [reading(7)], { site: "2" })] };
+    const again = { ...merge, add: [await writtenFile(store, "c3", [reading(7)], { site: "2" })] };
     expect(await other.commit(again, signal)).toMatchObject({ outcome: "conflict" });
     expect(await other.commit({ ...again, basedOn: 4 }, signal)).toMatchObject({ outcome: "committed" });
-    const late = { ...merge, add: [await landed(store, "f", [reading(8)], { site: "9" })] };
+    const late = { ...merge, add: [await writtenFile(store, "f", [reading(8)], { site: "9" })] };
     await openMeter(store, { checkpointEvery: 1 }).commit({ ...ADDED, add: [] }, signal);
     expect(await openMeter(store).commit(late, signal)).toMatchObject({ outcome: "conflict" });
     verdictOf(store);
@@ -267,7 +267,7 @@ test.each([
   const path = "partitionValues" in more && more.partitionValues.site === "2" ? elsewhere : gone;
   const remove = { path, deletionTimestamp: 1, dataChange: true, ...more };
   store.write(`${LOG}${commitFileName(1)}`, `${JSON.stringify({ remove })}\n`);
-  const add = [await landed(store, "b2", [reading(2)])];
+  const add = [await writtenFile(store, "b2", [reading(2)])];
   const merge = { ...ADDED, operation: "MERGE", add, remove: [b.key], basedOn } as const;
   expect(await table.commit(merge, signal)).toMatchObject({ outcome: isConflict ? "conflict" : "committed" });
 });
@@ -277,7 +277,7 @@ describe("checkpoints of a Delta table", () => {
     const store = createMemoryStore();
     const table = openMeter(store, { checkpointEvery });
     for (let n = 0; n < versions; n += 1) {
-      const add = [await landed(store, `f${n}`, [reading(n)], { site: n % 2 === 0 ? "1" : null })];
+      const add = [await writtenFile(store, `f${n}`, [reading(n)], { site: n % 2 === 0 ? "1" : null })];
       const remove = n === 2 ? ["meter/date=2026-11-21/site=1/f0.parquet"] : [];
       await table.commit({ ...ADDED, add, remove, txn: { appId: `app ${n % 2}`, version: n } }, signal);
     }
@@ -336,9 +336,9 @@ describe("the vacuum of a Delta table", () => {
     const store = createMemoryStore();
     let nowMs = START_MS;
     const table = openMeter(store, { now: () => nowMs, checkpointEvery: 3 });
-    const a = await landed(store, "a", [reading(1)]);
-    const b = await landed(store, "b", [reading(2)]);
-    const c = await landed(store, "c", [reading(3)]);
+    const a = await writtenFile(store, "a", [reading(1)]);
+    const b = await writtenFile(store, "b", [reading(2)]);
+    const c = await writtenFile(store, "c", [reading(3)]);
     await table.commit({ ...ADDED, add: [a, b, c] }, signal);
     await table.commit({ ...ADDED, remove: [a.key] }, signal);
     nowMs += 7 * DAY_MS;
@@ -368,7 +368,7 @@ describe("the vacuum of a Delta table", () => {
     async (interval, days) => {
       const store = createMemoryStore();
       let nowMs = START_MS;
-      const a = await landed(store, "a", [reading(1)]);
+      const a = await writtenFile(store, "a", [reading(1)]);
       await openMeter(store).commit({ ...ADDED, add: [a] }, signal);
       const [commit] = actionsOf(store, 0).flatMap(({ metaData }) => metaData ?? []);
       const metaData = { ...commit, configuration: { "delta.deletedFileRetentionDuration": interval } };
@@ -384,7 +384,7 @@ describe("the vacuum of a Delta table", () => {
 
   test("the vacuum of a Delta table deletes at most the given number of files", async () => {
     const store = createMemoryStore();
-    const files = await Promise.all([1, 2, 3].map((n) => landed(store, `a-${n}`, [reading(n)])));
+    const files = await Promise.all([1, 2, 3].map((n) => writtenFile(store, `a-${n}`, [reading(n)])));
     await openMeter(store).commit({ ...ADDED, add: files }, signal);
     await openMeter(store).commit({ ...ADDED, remove: files.map(({ key }) => key) }, signal);
     const table = openMeter(store, { now: () => START_MS + 8 * DAY_MS });

@@ -6,7 +6,7 @@ import { temporaryFolder } from "../../../real-servers.ts";
 import { filesIn, rowsIn } from "../duckdb-query.ts";
 import { inS3, startS3 } from "../s3-server.ts";
 
-export interface Killed {
+export interface KillResult {
   readonly kills: number;
   readonly interrupted: number;
   readonly compacting: number;
@@ -21,12 +21,12 @@ const CHILD = join(import.meta.dirname, "child.ts");
 const EVENTS_A_KILL = 60;
 
 /** Kills a real writer process (SIGKILL) at random moments and starts another one, until the last may finish. */
-export async function killLanding(
+export async function killDuringCommits(
   where: "folder" | "s3",
   table_format: "plain" | "delta",
   kills: number,
   seed: number,
-): Promise<Killed> {
+): Promise<KillResult> {
   const random = seededRandom(seed);
   const root = temporaryFolder("plenum-lake-killed");
   const lake = join(root, "lake");
@@ -52,7 +52,7 @@ export async function killLanding(
     count(await run(root, config, wanted, null));
     s3?.dump(lake);
     const compacted = filesIn(lake).filter((file) => /\/(?:hour|day)-[^/]*$/.test(file)).length;
-    return { kills, interrupted, compacting, compacted, events: wanted, ...(await judged(lake, wanted)) };
+    return { kills, interrupted, compacting, compacted, events: wanted, ...(await countLostAndDoubled(lake, wanted)) };
   } finally {
     await s3?.close();
     rmSync(root, { recursive: true, force: true });
@@ -76,7 +76,7 @@ async function run(root: string, config: string, wanted: number, random: (() => 
   return typeof word === "string" ? word : "";
 }
 
-async function judged(lake: string, wanted: number) {
+async function countLostAndDoubled(lake: string, wanted: number) {
   const counted = { lost: 0, doubled: 0 };
   const expected = { value: 0, alarm: 0 };
   for (let n = 0; n < wanted; n++) {

@@ -1,5 +1,5 @@
 import { seed } from "../../../seed.ts";
-import { killLanding } from "./campaign.ts";
+import { killDuringCommits } from "./campaign.ts";
 
 /** `node …/long.ts [kills of each, default 200] [plain or delta] [folder or s3]`. */
 const kills = Number(process.argv[2] ?? 200);
@@ -12,7 +12,7 @@ const lakes = chosen(["plain", "delta"]).flatMap((format) =>
 let failed = 0;
 for (const [where, format] of lakes) {
   const from = performance.now();
-  const { compacting, doubled, events, interrupted, lost } = await killLanding(where, format, kills, seed);
+  const { compacting, doubled, events, interrupted, lost } = await killDuringCommits(where, format, kills, seed);
   failed += lost + doubled;
   process.stdout.write(
     `${where}, ${format}: ${kills} kills (${interrupted} in the middle of a landing, ${compacting} of a compaction) while ${events} events landed, in ${((performance.now() - from) / 1_000).toFixed(0)} s: ${lost} lost, ${doubled} doubled (PLENUM_SEED=${seed})\n`,
