@@ -114,7 +114,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
   function changePatternUse(object: ObjectTopics, change: "add" | "delete"): readonly ObjectTopics[] {
     if (object.wanted === undefined) return [];
     const affectedTags: ObjectTopics[] = [];
-    for (const pattern of [object.wanted, appendTagId(object.wanted, object.id)]) {
+    for (const pattern of listPossiblePatterns(object, object.wanted)) {
       const key = pattern.toLowerCase();
       const tagsOfPattern = tagsByPattern.get(key) ?? new Set();
       tagsByPattern.set(key, tagsOfPattern);
@@ -126,11 +126,14 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     return affectedTags;
   }
 
-  function choosePattern({ id, source, wanted = "" }: ObjectTopics): string {
-    const isFree = (pattern: string) => tagsByPattern.get(pattern.toLowerCase())?.size === 1;
-    if (isFree(wanted) && !topics.isReserved(wanted)) return wanted;
-    const patternWithId = appendTagId(wanted, id);
-    return isFree(patternWithId) ? patternWithId : appendTagId(wanted, `${source}-${id}`);
+  /** Returns the first possible pattern that fits no other tag. */
+  function choosePattern(object: ObjectTopics, wanted: string): string {
+    const possiblePatterns = listPossiblePatterns(object, wanted);
+    const isFree = (pattern: string) =>
+      [...(tagsByPattern.get(pattern.toLowerCase()) ?? [])].every((tag) => tag === object);
+    const isReserved = (pattern: string) => pattern === wanted && topics.isReserved(pattern);
+    const freePattern = possiblePatterns.find((pattern) => isFree(pattern) && !isReserved(pattern));
+    return freePattern ?? appendTagId(possiblePatterns.at(-1) ?? wanted, object.id);
   }
 
   function isKnown(event: Event): boolean {
@@ -148,14 +151,16 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     for (const event of batch) for (const object of await updateObjectOfEvent(event)) objectsToCheck.add(object);
     const affectedTags = new Set<ObjectTopics>();
     let checkedCount = 0;
+    const removedBeforePublished = new Map<ObjectTopics, string>();
     for (const object of objectsToCheck) {
       for (const other of changePatternUse(object, "delete")) affectedTags.add(other);
       if (!object.isRemoved || object.pattern === "") {
         const names = await findNames(object);
         const pattern = topics.buildPattern(object, names);
         const isNamedTag = object.kind === "tag" && (names.path !== undefined || !topics.isLayoutOfEveryKind);
-        object.wanted = isNamedTag ? pattern : undefined;
-        if (object.isRemoved) object.pattern = pattern;
+        object.wanted = isNamedTag && !object.isRemoved ? pattern : undefined;
+        if (object.isRemoved && isNamedTag) removedBeforePublished.set(object, pattern);
+        else if (object.isRemoved) object.pattern = pattern;
         else if (isNamedTag) for (const other of [object, ...changePatternUse(object, "add")]) affectedTags.add(other);
         else updateTopics(object, pattern);
       } else updateTopics(object, object.pattern);
@@ -163,7 +168,9 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
       if (checkedCount % MAX_DOCUMENTS_PER_COMMIT === 0) await yieldToEventLoop();
     }
     for (const object of affectedTags)
-      if (!object.isRemoved && object.wanted !== undefined) updateTopics(object, choosePattern(object));
+      if (!object.isRemoved && object.wanted !== undefined) updateTopics(object, choosePattern(object, object.wanted));
+    // Such a tag never had topics of its own, so it must not empty those of a tag with the same name.
+    for (const [object, pattern] of removedBeforePublished) object.pattern = choosePattern(object, pattern);
     objectsToCheck.clear();
     await storeObjectTopics();
     if (isFirstBatch) await sinkState.put(new Map([[LAYOUT_KEY, topicSettings]]));
@@ -297,6 +304,11 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
       return { stateChanges: deletions };
     },
   };
+}
+
+/** Lists the patterns of a tag in order of preference: its name, the name with its id, and also with its source. */
+function listPossiblePatterns({ id, source }: ObjectTopics, wanted: string): readonly string[] {
+  return [wanted, appendTagId(wanted, id), appendTagId(wanted, `${source}-${id}`)];
 }
 
 const buildDocumentKey = ({ id, kind, source }: Pick<ObjectTopics, "id" | "kind" | "source">) =>

@@ -202,6 +202,31 @@ describe("former topics", () => {
     expect([...retained.keys()].filter((topic) => topic.endsWith("/value"))).toHaveLength(2);
   });
 
+  test("are not used by another tag of the same name that is removed before it was published", async () => {
+    const { building, worker, retained } = await setUp({ topic: NAMED_LAYOUT });
+    await worker.write(await building.setTag("1", { displayName: "Temp" }), await building.readTag("1", 20));
+    await worker.write(
+      await building.setTag("2", { displayName: "Temp" }),
+      await building.readTag("2", 99),
+      await building.removeTag("2"),
+    );
+    expect(listOf(retained, "plenum/1/")).toEqual(["plenum/1/Temp/inventory", "plenum/1/Temp/value"]);
+    expect(retained.get("plenum/1/Temp/value")).toContain('"tag":"1"');
+  });
+
+  test("are unique although the name of a tag is what another tag gets for its id and source", async () => {
+    const { building, worker, retained, listValueTopics } = await setUp({ topic: NAMED_LAYOUT });
+    for (const [n, displayName] of ["X", "X", "X-1", "X-main-1"].entries()) {
+      const id = String(n + 1);
+      await worker.write(await building.setTag(id, { displayName }), await building.readTag(id, n));
+    }
+    expect(listValueTopics()).toHaveLength(4);
+    const publishedTags = listValueTopics().map(
+      (topic) => /"tag":"(\d)"/.exec(retained.get(`${topic}/value`) ?? "")?.[1],
+    );
+    expect(publishedTags.toSorted()).toEqual(["1", "2", "3", "4"]);
+  });
+
   test("of unknown tags in rejected commands are not stored", async () => {
     const { building, worker } = await setUp({ topic: NAMED_LAYOUT });
     const { data } = sampleEvent("command-result");
