@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { INCIDENT_EVENT_KINDS } from "#connectors/shared/receiver/config.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { ConnectorContext, Sink } from "#src/core/connector.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
@@ -29,7 +30,7 @@ async function playOutages(n: number) {
     eventsFolder: null,
     sinks: {
       chat: {
-        delivery: {},
+        delivery: { filter: { kinds: [...INCIDENT_EVENT_KINDS] } },
         sink: () => ({
           open: async () => undefined,
           write: async (batch, signal, accepted, offer) =>

@@ -218,10 +218,18 @@ describe("a backlog of incidents", () => {
 });
 
 test.each([
-  [{ slack: { token: { env: "T" }, channel: "C0123ABCD" } }, undefined, ["alarm-*", "gateway-online"]],
+  [
+    { slack: { token: { env: "T" }, channel: "C0123ABCD" } },
+    undefined,
+    ["alarm-*", "gateway-offline", "gateway-online"],
+  ],
   [{ slack: { token: { env: "T" }, channel: "C0123ABCD" } }, ["alarm-r*", "tag-*"], ALARM_KINDS],
   [{ slack: { token: { env: "T" }, channel: "C0123ABCD" } }, ["tag-value"], ["tag-value"]],
-  [{ webhook: { format: "pagerduty", key: { env: "T" } } }, undefined, ["alarm-*", "gateway-online"]],
+  [
+    { webhook: { format: "pagerduty", key: { env: "T" } } },
+    undefined,
+    ["alarm-*", "gateway-offline", "gateway-online"],
+  ],
   [{ webhook: { url: "https://hooks.example.com/x", unsigned: true } }, undefined, []],
 ])("a sink %j with the kinds %j receives, and counts in its lag, only %j", async (connector, kinds, offered) => {
   const filter = kinds === undefined ? {} : { filter: { kinds } };

@@ -122,3 +122,21 @@ test("after an outage, a new alarm names the gateway that went offline during th
   const raised = told.find((event) => event.type === "alarm-raised");
   expect(raised?.data).toMatchObject({ alarm: { id }, behindGateway: expect.stringMatching(/./) });
 });
+
+test("an alarm names the gateway that went offline 30 s after an alarm of its own", async () => {
+  const { clock, simulator, gateways } = await started([12], {
+    read: [{ name: "all", every: "15m" }],
+    schedules: { gateways: "0 0 1 1 *" },
+  });
+  const { control } = simulator;
+  control.raiseAlarm({ siteId: 12 });
+  await clock.advance(30 * SECOND);
+  control.setGateway(gateways[0]?.id ?? 0, false);
+  control.raiseAlarm({ siteId: 12 });
+  await clock.advance(MINUTE);
+  const raised = (await virtual.events()).filter(({ type }) => type === "alarm-raised");
+  expect(raised.map(({ data }) => data)).toMatchObject([
+    { behindGateway: null },
+    { behindGateway: expect.stringMatching(/./) },
+  ]);
+});

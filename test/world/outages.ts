@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { z } from "zod";
-import { RECEIVER_OPTIONS } from "#connectors/shared/receiver/config.ts";
+import { INCIDENT_EVENT_KINDS, RECEIVER_OPTIONS } from "#connectors/shared/receiver/config.ts";
 import type {
   AlarmReceiver,
   IncidentMessage,
@@ -44,7 +44,7 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
     serviceNow: ({ monotonic }) => START_MS + Math.floor(monotonic()),
     sinks: {
       people: {
-        delivery: {},
+        delivery: { filter: { kinds: [...INCIDENT_EVENT_KINDS] } },
         sink: (context) =>
           createReceiverSink(receiver(context.clock), z.strictObject(RECEIVER_OPTIONS).parse({}), context),
       },

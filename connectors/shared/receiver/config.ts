@@ -47,7 +47,7 @@ const TimeSeriesOptions = z.strictObject({
   hours: z.int().min(1).max(24).default(3).meta({ description: "Range of the time series in hours." }),
 });
 
-export const INCIDENT_EVENT_KINDS = ["alarm-*", "gateway-online"] as const;
+export const INCIDENT_EVENT_KINDS = ["alarm-*", "gateway-offline", "gateway-online"] as const;
 
 export const RECEIVER_OPTIONS = {
   fold: AlarmGroupingOptions.prefault({}),

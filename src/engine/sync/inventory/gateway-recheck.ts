@@ -6,7 +6,8 @@ import type { FollowerRun } from "../job.ts";
 import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gateways.ts";
 
 const MIN_RECHECK_MS = 300_000;
-const ALARM_RECHECK_MS = 60_000;
+/** Shorter than the interval of alarm polls, so that each poll with a new alarm can find the outage behind it. */
+const ALARM_RECHECK_MS = 20_000;
 /** Rechecks are rare while an offline gateway of the site already explains null values. */
 const EXPLAINED_RECHECK_MS = 3_600_000;
 const MAX_ALARM_WAIT_MS = 5_000;
