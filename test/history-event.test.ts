@@ -64,7 +64,7 @@ const anyFields = fc
     tag: { id: name, displayName: name, description: null, unit },
     resolution: "5m" as const,
     timeZone: zone,
-    points: TagPoints.of(list).ascending(),
+    points: TagPoints.fromMeasurements(list).sortedByTime(),
     ...rest,
   }));
 
@@ -90,7 +90,7 @@ describe("the stored text of a history event", () => {
 
   function fieldsWith(list: readonly Measurement[]): Parameters<typeof makeHistoryEvent>[0] {
     const [fields] = fc.sample(anyFields, { numRuns: 1, seed });
-    return { ...(fields as Parameters<typeof makeHistoryEvent>[0]), points: TagPoints.of(list) };
+    return { ...(fields as Parameters<typeof makeHistoryEvent>[0]), points: TagPoints.fromMeasurements(list) };
   }
 
   test.each([
@@ -160,7 +160,7 @@ function read(list: string): readonly Measurement[] {
   const points: Measurement[] = [];
   for (const reader = new PointReader(list); reader.next(); ) {
     if (!Number.isNaN(reader.timeMs)) expect(reader.timeMs).toBe(Date.parse(reader.time));
-    if (!reader.isOther) {
+    if (!reader.isNotNumber) {
       const bytes = Buffer.alloc(64);
       expect(bytes.toString("latin1", 0, reader.writeNumber(bytes, 0))).toBe(reader.value);
     }

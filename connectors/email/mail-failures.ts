@@ -19,7 +19,7 @@ interface NodemailerError {
 export function describeMailServer(host: string, port: number): ServerInfo {
   return {
     name: `The mail server at ${host}:${port}`,
-    failed: "could not be reached",
+    failureText: "could not be reached",
     addressOption: "host",
     authorityOption: "ca_file",
     secureScheme: "security: tls",

@@ -118,7 +118,7 @@ export function* encodeHistoryLines(
         break;
       }
       if (count > 0) bytes[at++] = LINE_BREAK_BYTE;
-      const value = reader.isOther ? reader.value : null;
+      const value = reader.isNotNumber ? reader.value : null;
       const isJsonLiteral = value === "true" || value === "false" || value === "null";
       const valueLinePrefix = isJsonLiteral ? prefixes[value] : prefixes.number;
       bytes.set(valueLinePrefix, at);

@@ -140,7 +140,7 @@ export function createTlsRequiredError({ name }: ServerInfo): ConfigError {
 export function describeBroker({ host, port }: HostAndPort): ServerInfo {
   return {
     name: `The Kafka broker at ${host.includes(":") ? `[${host}]` : host}:${port}`,
-    failed: "could not be reached",
+    failureText: "could not be reached",
     addressOption: "brokers",
     authorityOption: "tls.ca_file",
     secureScheme: "tls.enabled: true",

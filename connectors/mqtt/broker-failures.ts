@@ -40,7 +40,7 @@ export function mapConnectError(error: unknown, address: string, inMqtt5: boolea
 function describeBroker(address: string): ServerInfo {
   return {
     name: `The broker at ${address}`,
-    failed: "could not be reached",
+    failureText: "could not be reached",
     addressOption: "url",
     authorityOption: "tls.ca_file",
     secureScheme: "mqtts://",

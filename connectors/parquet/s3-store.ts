@@ -351,7 +351,7 @@ export function toS3Failure(response: S3Response, { bucket, ...rest }: S3Config,
 function describeS3Server(origin: string) {
   return {
     name: origin,
-    failed: "could not be reached",
+    failureText: "could not be reached",
     addressOption: "s3.endpoint",
     authorityOption: "s3.ca_file",
     secureScheme: "https://",

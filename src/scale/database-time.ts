@@ -19,8 +19,8 @@ const CLOCK_DIFFERENCE_NOTICE_MS = 30_000;
 interface DatabaseClockReading {
   readonly wallMs: number;
   readonly setByMs: number;
-  readonly sent: TimeReading;
-  readonly answered: TimeReading;
+  readonly sentAt: TimeReading;
+  readonly answeredAt: TimeReading;
 }
 
 /**
@@ -38,7 +38,7 @@ export async function openDatabaseTime(options: {
 }) {
   const { clock, database, log } = options;
   let lastReading = await readDatabaseClock();
-  let wallClockOffsetMs = lastReading.wallMs - lastReading.answered.monotonicMs;
+  let wallClockOffsetMs = lastReading.wallMs - lastReading.answeredAt.monotonicMs;
   let readCount = 0;
   let readCountAtOwnStep = Number.NEGATIVE_INFINITY;
 
@@ -48,7 +48,7 @@ export async function openDatabaseTime(options: {
       `select (extract(epoch from clock_timestamp()) * 1000)::double precision, clock_set_by_ms from ${database.table("meta")}`,
     );
     const [wallMs, setByMs] = rows[0] ?? [];
-    return { wallMs: Number(wallMs), setByMs: Number(setByMs), sent: sentAt, answered: readClocks(clock) };
+    return { wallMs: Number(wallMs), setByMs: Number(setByMs), sentAt, answeredAt: readClocks(clock) };
   }
 
   /** Stores the total clock step, unless another member stored one first, and returns the stored value. */
@@ -59,8 +59,8 @@ export async function openDatabaseTime(options: {
     return rows.length > 0 ? setByMs : (await readDatabaseClock()).setByMs;
   }
 
-  const earliestWallMs = () => lastReading.wallMs + elapsedMs(clock, lastReading.answered);
-  const latestWallMs = () => lastReading.wallMs + elapsedMs(clock, lastReading.sent);
+  const earliestWallMs = () => lastReading.wallMs + elapsedMs(clock, lastReading.answeredAt);
+  const latestWallMs = () => lastReading.wallMs + elapsedMs(clock, lastReading.sentAt);
   const earliestSteadyMs = () => earliestWallMs() - lastReading.setByMs;
   const latestSteadyMs = () => latestWallMs() - lastReading.setByMs;
 
@@ -83,8 +83,11 @@ export async function openDatabaseTime(options: {
     }
     readCount += 1;
     lastReading = { ...clockReading, setByMs };
-    const { answered, sent, wallMs } = clockReading;
-    wallClockOffsetMs = Math.min(Math.max(wallClockOffsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
+    const { answeredAt, sentAt, wallMs } = clockReading;
+    wallClockOffsetMs = Math.min(
+      Math.max(wallClockOffsetMs, wallMs - answeredAt.monotonicMs),
+      wallMs - sentAt.monotonicMs,
+    );
   }
 
   const now = () => Math.floor(wallClockOffsetMs + clock.monotonic());
@@ -96,12 +99,12 @@ export async function openDatabaseTime(options: {
     notices(): readonly string[] {
       const machineClockAheadMs = clock.now() - now();
       if (Math.abs(machineClockAheadMs) <= CLOCK_DIFFERENCE_NOTICE_MS) return [];
-      const way = machineClockAheadMs > 0 ? "ahead of" : "behind";
+      const directionText = machineClockAheadMs > 0 ? "ahead of" : "behind";
       return [
-        `The clock of this machine is ${Math.round(Math.abs(machineClockAheadMs) / 1_000)} s ${way} the database's. Plenum goes by the database's; set the clock of the machine that is wrong.`,
+        `The clock of this machine is ${Math.round(Math.abs(machineClockAheadMs) / 1_000)} s ${directionText} the database's. Plenum goes by the database's; set the clock of the machine that is wrong.`,
       ];
     },
-    look: readAndCorrectClock,
+    readAndCorrectClock,
     watch: (signal: AbortSignal) =>
       runLoop({
         clock,

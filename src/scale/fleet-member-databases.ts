@@ -60,12 +60,13 @@ export async function detectBackupRestore({ table, work }: StateDatabase): Promi
   return work(async (session) => {
     // This lock makes members start one after the other, so that only the first notices a restore.
     await session.query(`select digest from ${table("meta")} for update`);
-    const { rows: here } = await session.query(SERVER_IDENTITY_SQL, [table("source")]);
-    const serverIdentity = JSON.stringify(String(here[0]?.[0] ?? ""));
-    const { rows: stored } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [
-      SERVER_IDENTITY_KEY,
-    ]);
-    const storedIdentity = stored[0]?.[0];
+    const { rows: currentIdentityRows } = await session.query(SERVER_IDENTITY_SQL, [table("source")]);
+    const serverIdentity = JSON.stringify(String(currentIdentityRows[0]?.[0] ?? ""));
+    const { rows: storedIdentityRows } = await session.query(
+      `select body from ${table("fleet_document")} where key = $1`,
+      [SERVER_IDENTITY_KEY],
+    );
+    const storedIdentity = storedIdentityRows[0]?.[0];
     if (storedIdentity === serverIdentity) return null;
     await session.query(
       `insert into ${table("fleet_document")} (key, body) values ($1, $2)

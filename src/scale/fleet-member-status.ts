@@ -26,18 +26,18 @@ export function createMemberStatusView(options: {
   readonly clock: Clock;
   readonly startedAtMs: number;
   readonly name: string;
-  readonly place: string;
+  readonly databaseLocation: string;
   readonly pipelines: ReadonlyMap<string, Pipeline>;
   readonly configuration: () => StatusReport["configuration"];
   readonly notices: () => readonly string[];
   readonly databaseBytes: () => Promise<number>;
-  readonly elsewhere: (source: string) => Promise<SourceHolder | null>;
+  readonly findOtherHolder: (source: string) => Promise<SourceHolder | null>;
 }) {
   const { clock, pipelines } = options;
   const cache = createValueCache(clock);
   const maxAgeMs = () => pipelines.size * STATUS_CACHE_AGE_PER_SOURCE_MS;
   const joinedStore = () => joinSourceStores([...pipelines].map(([source, { store }]) => ({ source, store })));
-  const askPipelines = <T>(ask: (pipeline: Pipeline) => Promise<T>) => mapInSlices([...pipelines.values()], ask);
+  const askPipelines = <T>(query: (pipeline: Pipeline) => Promise<T>) => mapInSlices([...pipelines.values()], query);
 
   function pageApiOfSource(source: string): PageApi {
     const heldPipeline = pipelines.get(source);
@@ -67,7 +67,7 @@ export function createMemberStatusView(options: {
     async report() {
       const sourceReports = await cache("reports", maxAgeMs(), () => askPipelines(({ status: each }) => each.report()));
       const commandReports = sourceReports.flatMap((report) => report.commands ?? []);
-      const [first] = commandReports;
+      const [firstCommandReport] = commandReports;
       return {
         version: VERSION,
         member: options.name,
@@ -78,10 +78,10 @@ export function createMemberStatusView(options: {
         sources: sourceReports.flatMap(({ sources }) => sources).toSorted((a, b) => a.name.localeCompare(b.name)),
         sinks: sumSinkReports(sourceReports.flatMap((report) => report.sinks)),
         commands:
-          first === undefined
+          firstCommandReport === undefined
             ? null
             : {
-                ...first,
+                ...firstCommandReport,
                 stopped: commandReports.some(({ stopped }) => stopped),
                 writable: sumNumbers(commandReports.map(({ writable }) => writable)),
                 waiting: sumNumbers(commandReports.map(({ waiting }) => waiting)),
@@ -92,7 +92,7 @@ export function createMemberStatusView(options: {
               },
         configuration: options.configuration(),
         store: {
-          ...{ file: options.place, bytes: await options.databaseBytes() },
+          ...{ file: options.databaseLocation, bytes: await options.databaseBytes() },
           ...{ free: null, diskBytes: null, copy: null, damaged: [] },
         },
       };
@@ -118,7 +118,7 @@ export function createMemberStatusView(options: {
     get sources() {
       return [...pipelines.keys()];
     },
-    holderOf: options.elsewhere,
+    holderOf: options.findOtherHolder,
     async sinkNames() {
       return [...new Set((await askPipelines(({ answers: each }) => each.sinkNames())).flat())];
     },
@@ -211,8 +211,8 @@ function partsInWorstState<T extends { readonly state: string }>(parts: readonly
 
 function sumSinkReports(reports: readonly SinkReport[]): readonly SinkReport[] {
   return [...Map.groupBy(reports, ({ sink }) => sink).values()].flatMap((parts) =>
-    partsInWorstState(parts).map((worst) => ({
-      ...worst,
+    partsInWorstState(parts).map((worstReport) => ({
+      ...worstReport,
       depth: sumKnownNumbers(parts.map(({ depth }) => depth)),
       again: sumKnownNumbers(parts.map(({ again }) => again)),
       exact: parts.every(({ exact }) => exact),

@@ -100,7 +100,7 @@ async function buildFleetMember(
   const startedAtMs = clock.now();
   const metrics = createMetrics();
   if (options.clock === undefined) addProcessMetrics(metrics);
-  const databaseClockCheck = createClockCheck({ clock, log, metrics, whose: "The database's clock" });
+  const databaseClockCheck = createClockCheck({ clock, log, metrics, clockName: "The database's clock" });
   const scheduleTicker = createCronTicker(clock, databaseClockCheck);
   // Identifies the fleet to servers: 8 hexadecimal digits, created once.
   const newIdentityJson = JSON.stringify(randomBytes(4).toString("hex"));
@@ -113,7 +113,7 @@ async function buildFleetMember(
   const writingGuards = await openFleetWritingGuards({
     ...{ database: urgent, killSwitch, clock, log },
     stateFolder: config.state.folder,
-    approvals: approvalsFilePath(config.commands.approval ?? null, null),
+    approvalsFile: approvalsFilePath(config.commands.approval ?? null, null),
   });
   if (options.armWriting === true) await writingGuards.arm(`whoever started the member ${name}`);
   const pageSettings = createStatusPageSettings(config, readPageCredentials(config.status, environment));
@@ -148,8 +148,8 @@ async function buildFleetMember(
 
   const fleet = createFleet({
     database: { ...urgent, describe: describeDatabase },
-    ...{ name, sources: sourceNames, clock, log, metrics, hold: runHeldSource },
-    async check(source, signal) {
+    ...{ name, sources: sourceNames, clock, log, metrics, startHeldSource: runHeldSource },
+    async checkServiceHealth(source, signal) {
       const entry = config.sources[source];
       return entry === undefined || canReachService(entry, clock, environment, signal);
     },
@@ -172,7 +172,7 @@ async function buildFleetMember(
 
   const memberConfigFile = configFile && createMemberConfigFile({ configFile, config, clock, log });
   const memberStatusView = createMemberStatusView({
-    ...{ clock, startedAtMs, name, place: database.name, pipelines, elsewhere: findOtherHolder },
+    ...{ clock, startedAtMs, name, databaseLocation: database.name, pipelines, findOtherHolder },
     configuration: () => memberConfigFile?.state() ?? null,
     notices: () => [
       ...(detectedRestore === null ? [] : [detectedRestore.message]),

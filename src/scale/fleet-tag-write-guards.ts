@@ -33,11 +33,11 @@ export async function openFleetWritingGuards(options: {
   /** This machine's folder with the kill switch file and the digest of the database for which the machine is armed. */
   readonly stateFolder: string;
   /** Path of the file with this machine's write approvals; null if no second person must approve. */
-  readonly approvals: string | null;
+  readonly approvalsFile: string | null;
   readonly clock: Clock;
   readonly log: Log;
 }): Promise<FleetWritingGuards> {
-  const { approvals, clock, database, killSwitch, log, stateFolder } = options;
+  const { approvalsFile, clock, database, killSwitch, log, stateFolder } = options;
   const localKillSwitch = createKillSwitch(stateFolder);
   const armRequestDocument = await openFleetDocument<ArmRequest>({ database, key: ARM_WRITING_REQUEST_KEY, log });
   const databaseId = await openFleetDocument<string>({ database, key: DATABASE_ID_KEY, log });
@@ -68,7 +68,7 @@ export async function openFleetWritingGuards(options: {
       read() {
         const storedApprovers = approversDocument.read();
         // Members share the approvers, but each machine has its own path of the approvals file.
-        return storedApprovers && { ...storedApprovers, file: approvals ?? storedApprovers.file };
+        return storedApprovers && { ...storedApprovers, file: approvalsFile ?? storedApprovers.file };
       },
       version: approversDocument.version,
       async write(next) {

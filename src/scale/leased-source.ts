@@ -47,9 +47,9 @@ export async function runSource(options: {
   const { entry, own } = reduceConfigToSource(config, source);
   const pipelineController = new AbortController();
   const log = quietLogAfterAbort(pipelineController.signal, options.log.child({ source }));
-  const end = () => pipelineController.abort(new OrderlyStop());
-  lease.signal.addEventListener("abort", end, { once: true });
-  if (lease.signal.aborted) end();
+  const abortPipeline = () => pipelineController.abort(new OrderlyStop());
+  lease.signal.addEventListener("abort", abortPipeline, { once: true });
+  if (lease.signal.aborted) abortPipeline();
   const sourceState = await openSourceState(database, { source, as: { epoch: lease.epoch }, clock, log });
   const httpTransport = createHttpTransport(entry, openProxy(entry.proxy, clock, environment));
   const store: Store = {
@@ -68,8 +68,8 @@ export async function runSource(options: {
     try {
       await pipeline?.stop(deadlineMs);
     } finally {
-      lease.signal.removeEventListener("abort", end);
-      end();
+      lease.signal.removeEventListener("abort", abortPipeline);
+      abortPipeline();
       await pipeline?.close();
       await httpTransport.close();
       await sourceState.close();
@@ -98,22 +98,23 @@ export async function runSource(options: {
     pipelineController.signal.throwIfAborted();
     return { pipeline, stop: stopSource };
   } catch (error) {
-    end();
+    abortPipeline();
     await stopSource(FAILED_START_STOP_TIMEOUT_MS).catch(() => undefined);
     throw error;
   }
 }
 
 /** Logger that lowers warnings of a stop to `debug`, because the next holder of the source continues the work. */
-function quietLogAfterAbort(over: AbortSignal, log: Log): Log {
+function quietLogAfterAbort(abortSignal: AbortSignal, log: Log): Log {
   const quietLog = Object.create(log) as Log;
   const isExpectedStop = (first: unknown) =>
-    over.aborted || isOrderlyStop((first as { readonly err?: unknown } | null)?.err ?? first);
+    abortSignal.aborted || isOrderlyStop((first as { readonly err?: unknown } | null)?.err ?? first);
   for (const logLevel of ["warn", "error", "fatal"] as const) {
     quietLog[logLevel] = ((...line: Parameters<Log["warn"]>) =>
       log[isExpectedStop(line[0]) ? "debug" : logLevel](...line)) as Log["warn"];
   }
-  quietLog.child = ((bindings: object) => quietLogAfterAbort(over, log.child(bindings))) as unknown as Log["child"];
+  quietLog.child = ((bindings: object) =>
+    quietLogAfterAbort(abortSignal, log.child(bindings))) as unknown as Log["child"];
   return quietLog;
 }
 

@@ -38,10 +38,10 @@ export function createAccessTokens(settings: readonly AccessTokenOptions[], epoc
       const token = tokensByText.get(text);
       if (token === undefined) throw new Error("No such token.");
       tokenChangesByText.set(text, { ...tokenChangesByText.get(text), ...change });
-      const { visible_tags: tags, expires_at, ...others } = change;
+      const { visible_tags: tags, expires_at, ...otherChanges } = change;
       tokensByText.set(text, {
         ...token,
-        ...others,
+        ...otherChanges,
         ...(tags === undefined ? {} : { visibleTags: tags === null ? null : new Set(tags) }),
         ...(expires_at === undefined ? {} : { expiresAtMs: Date.parse(expires_at) }),
       });

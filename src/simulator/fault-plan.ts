@@ -177,7 +177,9 @@ export function createFaultPlan(initial: readonly FaultRule[], nowMs: number, ra
     faultsFor(describeRequest: () => FaultableRequest, atMs: number): Fault[] {
       if (activeRules.length === 0) return [];
       const request = describeRequest();
-      return activeRules.filter((one) => faultRuleApplies(one, request, atMs, random)).map(({ rule }) => rule.fault);
+      return activeRules
+        .filter((activeRule) => faultRuleApplies(activeRule, request, atMs, random))
+        .map(({ rule }) => rule.fault);
     },
   };
 }

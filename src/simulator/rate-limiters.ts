@@ -38,22 +38,22 @@ const refuseRequest = (retryAfterS: number): LimitVerdict => ({ allowed: false, 
 const roundUpToSeconds = (ms: number): number => Math.max(1, Math.ceil(ms / 1000));
 
 /** With `first-hit` the first request opens the window, as in Laravel. */
-function countInFixedWindow(limit: number, windowMs: number, opens: "first-hit" | "calendar"): RequestCounter {
+function countInFixedWindow(limit: number, windowMs: number, windowStart: "first-hit" | "calendar"): RequestCounter {
   let windowOpenedMs = Number.NEGATIVE_INFINITY;
   let requestsInWindow = 0;
   return (nowMs) => {
     if (nowMs >= windowOpenedMs + windowMs) {
-      windowOpenedMs = opens === "first-hit" ? nowMs : Math.floor(nowMs / windowMs) * windowMs;
+      windowOpenedMs = windowStart === "first-hit" ? nowMs : Math.floor(nowMs / windowMs) * windowMs;
       requestsInWindow = 0;
     }
     requestsInWindow += 1;
     if (requestsInWindow <= limit) return allowRequest(limit - requestsInWindow);
-    if (opens === "calendar") return refuseRequest(roundUpToSeconds(windowOpenedMs + windowMs - nowMs));
+    if (windowStart === "calendar") return refuseRequest(roundUpToSeconds(windowOpenedMs + windowMs - nowMs));
     return refuseRequest(Math.floor(windowOpenedMs / 1000) + windowMs / 1000 - Math.floor(nowMs / 1000));
   };
 }
 
-function countInSlidingLog(limit: number, windowMs: number, countRefusals: boolean): RequestCounter {
+function countInSlidingLog(limit: number, windowMs: number, shouldCountRefusals: boolean): RequestCounter {
   let requestTimesMs: number[] = [];
   return (nowMs) => {
     requestTimesMs = requestTimesMs.filter((atMs) => atMs > nowMs - windowMs);
@@ -61,7 +61,7 @@ function countInSlidingLog(limit: number, windowMs: number, countRefusals: boole
       requestTimesMs.push(nowMs);
       return allowRequest(limit - requestTimesMs.length);
     }
-    if (countRefusals) requestTimesMs.push(nowMs);
+    if (shouldCountRefusals) requestTimesMs.push(nowMs);
     const oldestCountedRequestMs = requestTimesMs[requestTimesMs.length - limit] ?? nowMs;
     return refuseRequest(roundUpToSeconds(oldestCountedRequestMs + windowMs - nowMs));
   };

@@ -27,7 +27,7 @@ export type RequestLog = ReturnType<typeof createRequestLog>;
 
 const MINUTE_MS = 60_000;
 
-export function createRequestLog(retained: number) {
+export function createRequestLog(maxRetainedRequests: number) {
   const loggedRequests: LoggedRequest[] = [];
   const loggedTagWrites: LoggedTagWrite[] = [];
   const requestTotalsByStatus: Record<string, number> = {};
@@ -43,7 +43,8 @@ export function createRequestLog(retained: number) {
     add(request: LoggedRequest): void {
       loggedRequests.push(request);
       // Delete many logged requests at once, because deleting one per request is slow.
-      if (loggedRequests.length > retained * 2 + 100) loggedRequests.splice(0, loggedRequests.length - retained);
+      if (loggedRequests.length > maxRetainedRequests * 2 + 100)
+        loggedRequests.splice(0, loggedRequests.length - maxRetainedRequests);
       const endpointAndStatus = `${request.endpoint ?? "unknown"} ${request.errorStatus ?? request.httpStatus}`;
       requestTotalsByStatus[endpointAndStatus] = (requestTotalsByStatus[endpointAndStatus] ?? 0) + 1;
     },

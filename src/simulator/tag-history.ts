@@ -72,14 +72,14 @@ export interface HistoryPoint {
 export type TagHistory = ReturnType<typeof createTagHistory>;
 
 export function createTagHistory(devices: Devices, buckets: HistoryBuckets, { history, seed }: SimulatorOptions) {
-  const { no_log: noLog, late_data: late, log_start_spread_days: spreadDays } = history;
-  const lateSampleDelayMs = late.minutes * 60_000;
-  const tagIdsWithoutLog = new Set(noLog.tags);
+  const { no_log: noLogOptions, late_data: lateDataOptions, log_start_spread_days: spreadDays } = history;
+  const lateSampleDelayMs = lateDataOptions.minutes * 60_000;
+  const tagIdsWithoutLog = new Set(noLogOptions.tags);
 
   function hasTagLog(tag: Tag): boolean {
     if (tagIdsWithoutLog.has(tag.id)) return false;
-    const tagLogSeedText = noLog.cluster_by_host ? `log of host ${tag.hostId}` : `log of tag ${tag.id}`;
-    return seededFraction(seed, tagLogSeedText) >= noLog.share;
+    const tagLogSeedText = noLogOptions.cluster_by_host ? `log of host ${tag.hostId}` : `log of tag ${tag.id}`;
+    return seededFraction(seed, tagLogSeedText) >= noLogOptions.share;
   }
 
   function computeTagLogStartMs(tag: Tag): number {
@@ -90,7 +90,7 @@ export function createTagHistory(devices: Devices, buckets: HistoryBuckets, { hi
   function hasTagSampleArrived(tag: Tag, atMs: number, nowMs: number): boolean {
     if (atMs > nowMs) return false;
     if (lateSampleDelayMs === 0 || atMs + lateSampleDelayMs <= nowMs) return true;
-    return seededFraction(seed, `late ${tag.id} ${atMs}`) >= late.share;
+    return seededFraction(seed, `late ${tag.id} ${atMs}`) >= lateDataOptions.share;
   }
 
   function visitLoggedTagSamples(tag: Tag, { fromMs, toMs, nowMs }: HistoryPeriod, visit: VisitTagSample): void {

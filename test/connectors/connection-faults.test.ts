@@ -162,7 +162,7 @@ test.each(actors.filter(({ name }) => name === "webhook" || name === "influxdb")
 
 const SERVER_INFO = {
   name: "https://there.example",
-  failed: "could not be asked",
+  failureText: "could not be asked",
   addressOption: "url",
   authorityOption: "ca_file",
   secureScheme: "https://",

@@ -91,7 +91,7 @@ describe("a history event of several days in the file sink", () => {
     tag: { ...TAG, displayName: '"points":[ ] \\ å' },
     resolution: "5m",
     timeZone: "Europe/Oslo",
-    points: TagPoints.of(points),
+    points: TagPoints.fromMeasurements(points),
     origin: "backfill",
     revisedAt: null,
   });

@@ -24,7 +24,7 @@ function fleet() {
       const killSwitch = createFleetKillSwitch({ database, clock, log });
       return {
         connection,
-        ...(await openFleetWritingGuards({ database, killSwitch, stateFolder, approvals, clock, log })),
+        ...(await openFleetWritingGuards({ database, killSwitch, stateFolder, approvalsFile: approvals, clock, log })),
       };
     },
   };

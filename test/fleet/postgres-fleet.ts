@@ -20,7 +20,7 @@ export const SOURCES = Array.from({ length: 9 }, (_, n) => `building${n}`);
 export type PostgresFleet = ReturnType<typeof createPostgresFleet>;
 export type TestMember = Awaited<ReturnType<PostgresFleet["member"]>>;
 
-type MemberOptions = Partial<Pick<FleetOptions, "digest" | "hold" | "timing" | "clock">>;
+type MemberOptions = Partial<Pick<FleetOptions, "digest" | "startHeldSource" | "timing" | "clock">>;
 
 let schemas = 0;
 
@@ -97,7 +97,15 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
     }
     const metrics = createMetrics();
     const fleet = createFleet({
-      ...{ database, name, sources: SOURCES, digest: "0123456789abcdef", hold, metrics, timing: TIMING },
+      ...{
+        database,
+        name,
+        sources: SOURCES,
+        digest: "0123456789abcdef",
+        startHeldSource: hold,
+        metrics,
+        timing: TIMING,
+      },
       ...{ page: () => "http://127.0.0.1:8080", clock: systemClock, log: log.child({ member: name }) },
       ...options,
     });

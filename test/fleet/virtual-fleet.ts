@@ -94,10 +94,19 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
     }
 
     const fleet = createFleet({
-      ...{ database: link.database, name, sources, digest: "0123456789abcdef", hold, clock, log, metrics },
+      ...{
+        database: link.database,
+        name,
+        sources,
+        digest: "0123456789abcdef",
+        startHeldSource: hold,
+        clock,
+        log,
+        metrics,
+      },
       page: () => `http://${name}.example:9850`,
       random: () => 1,
-      async check(source) {
+      async checkServiceHealth(source) {
         network.checks += 1;
         return network.reaches(source);
       },

@@ -97,7 +97,7 @@ async function leftMs({ quota, time }: Member): Promise<number> {
 async function lookOften({ time }: Member, passes: (ms: number) => void, times = 10): Promise<void> {
   for (let n = 0; n < times; n += 1) {
     passes(1_000);
-    await time.look();
+    await time.readAndCorrectClock();
   }
 }
 
@@ -137,12 +137,12 @@ test.each([-600_000, 600_000])(
     const { databaseMs, member, passes, setDatabaseClock } = world();
     const [holder, heir] = [await member(), await member()];
     await lookOften(holder, passes, 1);
-    await heir.time.look();
+    await heir.time.readAndCorrectClock();
     await spend(holder);
     setDatabaseClock(byMs);
     passes(1_000);
-    await heir.time.look();
-    await holder.time.look();
+    await heir.time.readAndCorrectClock();
+    await holder.time.readAndCorrectClock();
     expect(Math.abs(holder.time.now() - databaseMs())).toBeLessThanOrEqual(VAGUE_MS);
     expect(Math.abs(heir.time.now() - databaseMs())).toBeLessThanOrEqual(VAGUE_MS);
     const late = await member();
@@ -151,9 +151,9 @@ test.each([-600_000, 600_000])(
       expect(Math.abs(left - 2_000)).toBeLessThanOrEqual(3 * VAGUE_MS);
     }
     setDatabaseClock(-byMs);
-    await late.time.look();
+    await late.time.readAndCorrectClock();
     await spend(late);
-    await holder.time.look();
+    await holder.time.readAndCorrectClock();
     expect(Math.abs((await leftMs(holder)) - 3_000)).toBeLessThanOrEqual(3 * VAGUE_MS);
     expect(Math.abs(holder.time.now() - databaseMs())).toBeLessThanOrEqual(VAGUE_MS);
   },
@@ -165,9 +165,9 @@ test("a member that starts between a clock step and its discovery uses the store
   await lookOften(old, passes);
   setDatabaseClock(600_000);
   const young = await member();
-  await young.time.look();
-  await old.time.look();
-  await young.time.look();
+  await young.time.readAndCorrectClock();
+  await old.time.readAndCorrectClock();
+  await young.time.readAndCorrectClock();
   await spend(old);
   expect(Math.abs((await leftMs(young)) - 3_000)).toBeLessThanOrEqual(3 * VAGUE_MS);
 });
@@ -176,13 +176,13 @@ test("a false clock step stored by a suspended member is corrected", async () =>
   const { member, meta, passes } = world();
   const [suspended, awake] = [await member(), await member()];
   await lookOften(awake, passes);
-  await suspended.time.look();
+  await suspended.time.readAndCorrectClock();
   suspended.suspend(60_000);
-  await awake.time.look();
-  await suspended.time.look();
+  await awake.time.readAndCorrectClock();
+  await suspended.time.readAndCorrectClock();
   expect(meta.clock_set_by_ms).toBeGreaterThan(59_000);
-  await awake.time.look();
-  await suspended.time.look();
+  await awake.time.readAndCorrectClock();
+  await suspended.time.readAndCorrectClock();
   expect(Math.abs(meta.clock_set_by_ms)).toBeLessThan(1_000);
   await spend(awake);
   expect(Math.abs((await leftMs(suspended)) - 3_000)).toBeLessThanOrEqual(3 * VAGUE_MS);

@@ -37,7 +37,7 @@ async function guardsOf(documents: MemoryTables, stateFolder = folder) {
       },
     },
     stateFolder,
-    approvals: null,
+    approvalsFile: null,
     clock: createVirtualClock(0),
     log,
   });

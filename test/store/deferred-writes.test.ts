@@ -143,14 +143,14 @@ test("closing a writer commits waiting writes, leaves no timer and takes at most
       } as unknown as StateDatabase,
     });
   const writer = writerOf(async () => []);
-  void writer.soon.write("a", () => ({ text: "one" }));
+  void writer.deferredWrites.write("a", () => ({ text: "one" }));
   await writer.close();
   expect(sent.map((texts) => texts.slice(1))).toEqual([["one"]]);
   await clock.advance(10_000);
   expect([sent.length, clock.sleepers()]).toEqual([1, 0]);
 
   const silent = writerOf(() => new Promise(() => {}));
-  void silent.soon.write("a", () => ({ text: "one" }));
+  void silent.deferredWrites.write("a", () => ({ text: "one" }));
   let isClosed = false;
   void silent.close().then(() => {
     isClosed = true;

@@ -89,7 +89,7 @@ describe("time ranges derived from a history response", () => {
     (resolution, hours) => {
       const bucket = { "1h": 1, "1d": 24, "1w": 7 * 24 }[resolution];
       const why = (silence: number) => {
-        const points = TagPoints.of([point(0), point(bucket + silence)]);
+        const points = TagPoints.fromMeasurements([point(0), point(bucket + silence)]);
         const all = rangesFromPoints(points, range(0, 2 * bucket + silence), { resolution, timeZone: "UTC" });
         return all.map((each) => each.why);
       };
@@ -99,7 +99,7 @@ describe("time ranges derived from a history response", () => {
   );
 
   test("are returned for nulls before, between and after the values, and ignore points outside the request", () => {
-    const points = TagPoints.of([point(9), point(1), point(4, null), point(-1), point(12)]);
+    const points = TagPoints.fromMeasurements([point(9), point(1), point(4, null), point(-1), point(12)]);
     const responseRanges = rangesFromPoints(points, range(0, 12), RULES).map(minutes);
     expect(responseRanges).toEqual(["0 60 null", "60 65 points", "65 540 null", "540 545 points", "545 720 null"]);
     expect(rangesFromPoints(new TagPoints(), range(0, 1), RULES)).toEqual([span(0, 1, "null")]);

@@ -210,7 +210,7 @@ function addHistoryRows(event: Event<"tag-history">, common: CommonEventCells, a
     const timeMs = Number.isNaN(reader.timeMs) ? parseTimeMs(reader.time) : reader.timeMs;
     // Skip a bucket with an invalid time; the event still contains the bucket.
     if (timeMs === null) continue;
-    const value = reader.isOther ? (JSON.parse(reader.value) as TagValue) : Number(reader.value);
+    const value = reader.isNotNumber ? (JSON.parse(reader.value) as TagValue) : Number(reader.value);
     row[HISTORY_COLUMN_INDEXES.time] = timeMs;
     row[HISTORY_COLUMN_INDEXES.number] = typeof value === "number" ? value : null;
     row[HISTORY_COLUMN_INDEXES.boolean] = typeof value === "boolean" ? value : null;

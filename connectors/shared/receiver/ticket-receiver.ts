@@ -119,7 +119,7 @@ export function createWarnOncePerMessage(log: ConnectorContext["log"], fields: o
 export function mapTicketError(response: ReceiverResponse, errorText: string, origin: string, nowMs: number): Failure {
   const { status, headers } = response;
   const body = response.json === undefined ? response.body : errorText;
-  const failure = httpStatusToFailure({ status, headers, body, isCut: false }, origin, nowMs);
+  const failure = httpStatusToFailure({ status, headers, body, isTruncated: false }, origin, nowMs);
   return failure ?? new Retryable(`${origin} answered ${status}.`);
 }
 

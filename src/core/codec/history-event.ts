@@ -27,7 +27,7 @@ export function makeHistoryEvent(fields: HistoryEventFields): Event<"tag-history
   const dataBeforePoints = dropLastCharacter(JSON.stringify({ tag, resolution, timeZone }));
   const dataAfterPoints = JSON.stringify({ origin, revised: revisedAt !== null }).slice(1);
   const canPackPoints =
-    points.isPlain &&
+    points.hasOnlyUtcTimes &&
     (points.length === 0 || (points.timeMs(0) >= MIN_PACKED_MS && points.timeMs(points.length - 1) < MAX_PACKED_MS));
   const pointListJson = canPackPoints ? null : JSON.stringify(points);
   const packedPoints = pointListJson === null ? packPoints(points) : null;
@@ -39,7 +39,7 @@ export function makeHistoryEvent(fields: HistoryEventFields): Event<"tag-history
   const siteAttribute = siteId === null ? {} : { siteid: String(siteId) };
   const jsonStart = `${dropLastCharacter(JSON.stringify({ id, source, type: historyKind, subject, time, ...siteAttribute }))}${EVENT_DATA_MARKER}${dataBeforePoints}${POINTS_FIELD_MARKER}`;
   const jsonEnd = `,${dataAfterPoints}}`;
-  const eventText = packedPoints?.between(`${jsonStart}"`, `"${jsonEnd}`) ?? `${jsonStart}${pointListJson}${jsonEnd}`;
+  const eventText = packedPoints?.buildText(`${jsonStart}"`, `"${jsonEnd}`) ?? `${jsonStart}${pointListJson}${jsonEnd}`;
   return parseHistoryEvent(eventText) as Event<"tag-history">;
 }
 
@@ -103,15 +103,22 @@ function eventDataJsonParts(text: string): readonly string[] {
   const dataStartIndex = text.indexOf(EVENT_DATA_MARKER) + EVENT_DATA_MARKER.length;
   const packedPointsRange = findPackedPoints(text, dataStartIndex);
   if (packedPointsRange === null) return [text.slice(dataStartIndex, -1)];
-  const { from, end } = packedPointsRange;
-  return [text.slice(dataStartIndex, from - 1), pointsToJson(text.slice(from, end)), text.slice(end + 1, -1)];
+  const { packedStart, packedEnd } = packedPointsRange;
+  return [
+    text.slice(dataStartIndex, packedStart - 1),
+    pointsToJson(text.slice(packedStart, packedEnd)),
+    text.slice(packedEnd + 1, -1),
+  ];
 }
 
 /** Returns the range of the packed points in the event's text; null if the points are a JSON list. */
-function findPackedPoints(text: string, dataStart: number): { readonly from: number; readonly end: number } | null {
+function findPackedPoints(
+  text: string,
+  dataStart: number,
+): { readonly packedStart: number; readonly packedEnd: number } | null {
   const packedPointsStart = text.indexOf(PACKED_POINTS_MARKER, dataStart) + PACKED_POINTS_MARKER.length;
   if (packedPointsStart < PACKED_POINTS_MARKER.length) return null;
-  return { from: packedPointsStart, end: text.indexOf('"', packedPointsStart) };
+  return { packedStart: packedPointsStart, packedEnd: text.indexOf('"', packedPointsStart) };
 }
 
 export interface SplitHistoryEvent {
@@ -127,11 +134,11 @@ export function splitHistoryEvent(event: Event<"tag-history">): SplitHistoryEven
     const { points, ...fact } = event.data;
     return { fact, points: JSON.stringify(points) };
   }
-  const { from, end } = packedPointsRange;
+  const { packedStart, packedEnd } = packedPointsRange;
   const historyFact = JSON.parse(
-    `${eventText.slice(dataStartIndex, from - PACKED_POINTS_MARKER.length)}${eventText.slice(end + 1, -1)}`,
+    `${eventText.slice(dataStartIndex, packedStart - PACKED_POINTS_MARKER.length)}${eventText.slice(packedEnd + 1, -1)}`,
   ) as SplitHistoryEvent["fact"];
-  return { fact: historyFact, points: eventText.slice(from, end) };
+  return { fact: historyFact, points: eventText.slice(packedStart, packedEnd) };
 }
 
 const QUOTE_CODE = 34;
@@ -149,25 +156,25 @@ const REUSED_POINT_BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer
 const BUFFER_MARGIN_BYTES = 200_000;
 
 /** Packs the points. `quoted` is their JSON list as a JSON string. The next call overwrites the result. */
-function packPoints(points: TagPoints): { between(head: string, tail: string): string; readonly quoted: Buffer } {
+function packPoints(points: TagPoints): { buildText(head: string, tail: string): string; readonly quoted: Buffer } {
   const maxBufferBytes = points.length * MAX_QUOTED_POINT_BYTES + 4 + 2 * BUFFER_MARGIN_BYTES;
   if (REUSED_POINT_BUFFERS.quoted.length < maxBufferBytes) {
     REUSED_POINT_BUFFERS.packed = Buffer.allocUnsafeSlow(points.length * MAX_POINT_BYTES + 2 * BUFFER_MARGIN_BYTES);
     REUSED_POINT_BUFFERS.quoted = Buffer.allocUnsafeSlow(maxBufferBytes);
   }
   const { packed, quoted } = REUSED_POINT_BUFFERS;
-  const [end, quotedEnd] = packAndQuote(points, packed, quoted);
+  const [packedEnd, quotedEnd] = packAndQuote(points, packed, quoted);
   return {
     quoted: quoted.subarray(0, quotedEnd),
-    between(head, tail) {
-      const [before, after] = [Buffer.byteLength(head), Buffer.byteLength(tail)];
-      if (before > BUFFER_MARGIN_BYTES || after > BUFFER_MARGIN_BYTES)
-        return `${head}${packed.toString("latin1", BUFFER_MARGIN_BYTES, end)}${tail}`;
-      const headOffset = BUFFER_MARGIN_BYTES - before;
+    buildText(head, tail) {
+      const [headBytes, tailBytes] = [Buffer.byteLength(head), Buffer.byteLength(tail)];
+      if (headBytes > BUFFER_MARGIN_BYTES || tailBytes > BUFFER_MARGIN_BYTES)
+        return `${head}${packed.toString("latin1", BUFFER_MARGIN_BYTES, packedEnd)}${tail}`;
+      const headOffset = BUFFER_MARGIN_BYTES - headBytes;
       packed.write(head, headOffset);
-      packed.write(tail, end);
-      const isSingleByteText = before === head.length && after === tail.length;
-      return packed.toString(isSingleByteText ? "latin1" : "utf8", headOffset, end + after);
+      packed.write(tail, packedEnd);
+      const isSingleByteText = headBytes === head.length && tailBytes === tail.length;
+      return packed.toString(isSingleByteText ? "latin1" : "utf8", headOffset, packedEnd + tailBytes);
     },
   };
 }
@@ -183,7 +190,7 @@ function packAndQuote(points: TagPoints, packed: Buffer, quoted: Buffer): readon
     if (i > 0) quoted[quotedLength++] = COMMA_CODE;
     packedEnd = packedTimeWriter.write(i, packed, packedEnd);
     quotedLength = quotedTimeWriter.write(points.timeMs(i), quoted, quotedLength);
-    const valueCode = points.code(i);
+    const valueCode = points.valueCode(i);
     if (Number.isFinite(valueCode)) {
       const numberStartIndex = packedEnd;
       packedEnd = writeJsonNumber(packed, packedEnd, valueCode);
@@ -205,14 +212,14 @@ export function pointsToJson(points: string): string {
   if (points.startsWith("[")) return points;
   const pointBuffer = reservePointBuffer(points);
   const pointTimeWriter = new PointTimeWriter(POINT_JSON_START);
-  let at = 0;
-  pointBuffer[at++] = OPENING_BRACKET_CODE;
+  let writeOffset = 0;
+  pointBuffer[writeOffset++] = OPENING_BRACKET_CODE;
   for (const pointReader = new PointReader(points); pointReader.next(); ) {
-    if (at > 1) pointBuffer[at++] = COMMA_CODE;
-    at = writePointJson(pointReader, pointTimeWriter, pointBuffer, at);
+    if (writeOffset > 1) pointBuffer[writeOffset++] = COMMA_CODE;
+    writeOffset = writePointJson(pointReader, pointTimeWriter, pointBuffer, writeOffset);
   }
-  pointBuffer[at++] = CLOSING_BRACKET_CODE;
-  return pointBuffer.toString("latin1", 0, at);
+  pointBuffer[writeOffset++] = CLOSING_BRACKET_CODE;
+  return pointBuffer.toString("latin1", 0, writeOffset);
 }
 
 interface DayPoints {
@@ -232,28 +239,31 @@ export function* splitPackedPointsByDay(points: string): Generator<DayPoints> {
   }
   const pointTimeWriter = new PointTimeWriter(POINT_JSON_START);
   let pointBuffer = reservePointBuffer(points);
-  let at = 0;
+  let writeOffset = 0;
   let dayFirstPointMs = Number.NaN;
-  const toDayPoints = (): DayPoints => ({ time: isoUtc(dayFirstPointMs), text: pointBuffer.toString("latin1", 0, at) });
+  const toDayPoints = (): DayPoints => ({
+    time: isoUtc(dayFirstPointMs),
+    text: pointBuffer.toString("latin1", 0, writeOffset),
+  });
   for (; pointReader.next(); ) {
-    if (at > 0 && Math.floor(pointReader.timeMs / DAY_MS) !== Math.floor(dayFirstPointMs / DAY_MS)) {
+    if (writeOffset > 0 && Math.floor(pointReader.timeMs / DAY_MS) !== Math.floor(dayFirstPointMs / DAY_MS)) {
       yield toDayPoints();
       pointBuffer = reservePointBuffer(points);
-      at = 0;
+      writeOffset = 0;
     }
-    if (at > 0) pointBuffer[at++] = COMMA_CODE;
+    if (writeOffset > 0) pointBuffer[writeOffset++] = COMMA_CODE;
     else dayFirstPointMs = pointReader.timeMs;
-    at = writePointJson(pointReader, pointTimeWriter, pointBuffer, at);
+    writeOffset = writePointJson(pointReader, pointTimeWriter, pointBuffer, writeOffset);
   }
-  if (at > 0) yield toDayPoints();
+  if (writeOffset > 0) yield toDayPoints();
 }
 
-function writePointJson(reader: PointReader, times: PointTimeWriter, bytes: Buffer, from: number): number {
-  let at = times.write(reader.timeMs, bytes, from);
-  if (reader.isOther) at += bytes.write(reader.value, at, "latin1");
-  else at = reader.writeNumber(bytes, at);
-  bytes[at++] = CLOSING_BRACE_CODE;
-  return at;
+function writePointJson(reader: PointReader, times: PointTimeWriter, bytes: Buffer, startOffset: number): number {
+  let writeOffset = times.write(reader.timeMs, bytes, startOffset);
+  if (reader.isNotNumber) writeOffset += bytes.write(reader.value, writeOffset, "latin1");
+  else writeOffset = reader.writeNumber(bytes, writeOffset);
+  bytes[writeOffset++] = CLOSING_BRACE_CODE;
+  return writeOffset;
 }
 
 function reservePointBuffer(points: string): Buffer {
@@ -277,12 +287,12 @@ class PointTimeWriter {
   readonly #at: number;
   #day = Number.NaN;
 
-  constructor(form: string) {
-    this.#bytes = Buffer.from(form);
-    this.#at = form.indexOf("2026");
+  constructor(template: string) {
+    this.#bytes = Buffer.from(template);
+    this.#at = template.indexOf("2026");
   }
 
-  write(timeMs: number, into: Buffer, from: number): number {
+  write(timeMs: number, targetBuffer: Buffer, startOffset: number): number {
     const day = Math.floor(timeMs / DAY_MS);
     if (day !== this.#day) {
       this.#day = day;
@@ -290,61 +300,61 @@ class PointTimeWriter {
       this.#bytes.write(dateText, this.#at, "latin1");
     }
     writeTimeOfDay(this.#bytes, this.#at + DATE_TEXT_BYTES, timeMs - day * DAY_MS);
-    into.set(this.#bytes, from);
-    return from + this.#bytes.length;
+    targetBuffer.set(this.#bytes, startOffset);
+    return startOffset + this.#bytes.length;
   }
 }
 
-function writeTimeOfDay(bytes: Buffer, at: number, ms: number): void {
+function writeTimeOfDay(bytes: Buffer, offset: number, ms: number): void {
   const seconds = (ms / 1_000) | 0;
   const minutes = (seconds / 60) | 0;
   const hours = (minutes / 60) | 0;
   const milliseconds = ms - seconds * 1_000;
-  writeTwoDigits(bytes, at, hours);
-  writeTwoDigits(bytes, at + 3, minutes - hours * 60);
-  writeTwoDigits(bytes, at + 6, seconds - minutes * 60);
-  bytes[at + 9] = 48 + ((milliseconds / 100) | 0);
-  writeTwoDigits(bytes, at + 10, milliseconds % 100);
+  writeTwoDigits(bytes, offset, hours);
+  writeTwoDigits(bytes, offset + 3, minutes - hours * 60);
+  writeTwoDigits(bytes, offset + 6, seconds - minutes * 60);
+  bytes[offset + 9] = 48 + ((milliseconds / 100) | 0);
+  writeTwoDigits(bytes, offset + 10, milliseconds % 100);
 }
 
-function writeTwoDigits(bytes: Buffer, at: number, number: number): void {
+function writeTwoDigits(bytes: Buffer, offset: number, number: number): void {
   const tensDigit = (number / 10) | 0;
-  bytes[at] = 48 + tensDigit;
-  bytes[at + 1] = 48 + number - tensDigit * 10;
+  bytes[offset] = 48 + tensDigit;
+  bytes[offset + 1] = 48 + number - tensDigit * 10;
 }
 
 /** Writes a number as JSON.stringify does and returns the index after it. */
-function writeJsonNumber(bytes: Buffer, from: number, number: number): number {
+function writeJsonNumber(bytes: Buffer, startOffset: number, number: number): number {
   const absoluteNumber = Math.abs(number);
   if (absoluteNumber < 2_000_000) {
     // Writes numbers with at most three decimals from their thousandths, which is faster than String().
     const thousandths = Math.round(absoluteNumber * 1_000);
     if (thousandths / 1_000 === absoluteNumber) {
-      let at = from;
+      let at = startOffset;
       if (number < 0) bytes[at++] = 45;
       return writeNumberFromThousandths(bytes, at, thousandths);
     }
   }
-  return from + bytes.write(String(number), from, "latin1");
+  return startOffset + bytes.write(String(number), startOffset, "latin1");
 }
 
-function writeNumberFromThousandths(bytes: Buffer, from: number, thousandths: number): number {
+function writeNumberFromThousandths(bytes: Buffer, startOffset: number, thousandths: number): number {
   const integerPart = (thousandths / 1_000) | 0;
   let digitCount = 1;
-  for (let limit = 10; integerPart >= limit; limit *= 10) digitCount++;
+  for (let powerOfTen = 10; integerPart >= powerOfTen; powerOfTen *= 10) digitCount++;
   let remainingDigits = integerPart;
   for (let n = digitCount - 1; n >= 0; n--) {
-    bytes[from + n] = 48 + (remainingDigits % 10);
+    bytes[startOffset + n] = 48 + (remainingDigits % 10);
     remainingDigits = (remainingDigits / 10) | 0;
   }
-  let at = from + digitCount;
+  let writeOffset = startOffset + digitCount;
   let remainingFraction = thousandths - integerPart * 1_000;
-  if (remainingFraction === 0) return at;
-  bytes[at++] = 46;
-  for (let unit = 100; remainingFraction > 0; unit /= 10) {
-    const digit = (remainingFraction / unit) | 0;
-    bytes[at++] = 48 + digit;
-    remainingFraction -= digit * unit;
+  if (remainingFraction === 0) return writeOffset;
+  bytes[writeOffset++] = 46;
+  for (let placeValue = 100; remainingFraction > 0; placeValue /= 10) {
+    const digit = (remainingFraction / placeValue) | 0;
+    bytes[writeOffset++] = 48 + digit;
+    remainingFraction -= digit * placeValue;
   }
-  return at;
+  return writeOffset;
 }

@@ -43,14 +43,14 @@ export class PointReader {
   }
 
   /** True if the value is no number, so that `writeNumber` cannot write it. */
-  get isOther(): boolean {
+  get isNotNumber(): boolean {
     return this.#listed !== null || this.#text.charCodeAt(this.#valueAt) > DIGIT_9_CHAR_CODE;
   }
 
-  writeNumber(into: Buffer, from: number): number {
+  writeNumber(targetBuffer: Buffer, from: number): number {
     const packedText = this.#text;
     let at = from;
-    for (let n = this.#valueAt; n < this.#at; n++) into[at++] = packedText.charCodeAt(n);
+    for (let n = this.#valueAt; n < this.#at; n++) targetBuffer[at++] = packedText.charCodeAt(n);
     return at;
   }
 

@@ -16,22 +16,22 @@ export class TagPoints implements Iterable<Measurement> {
     this.#texts = null;
   }
 
-  static withRoom(count: number): TagPoints {
+  static withCapacity(count: number): TagPoints {
     return new TagPoints(new Float64Array(Math.max(MIN_POINT_CAPACITY, count)));
   }
 
-  static of(measurements: Iterable<Measurement>): TagPoints {
+  static fromMeasurements(measurements: Iterable<Measurement>): TagPoints {
     if (measurements instanceof TagPoints) return measurements;
     const points = new TagPoints();
     for (const measurement of measurements) points.add(measurement);
     return points;
   }
 
-  static joined(parts: readonly TagPoints[]): TagPoints {
+  static concatenate(parts: readonly TagPoints[]): TagPoints {
     const [onlyPart] = parts;
     if (onlyPart !== undefined && parts.length === 1) return onlyPart;
-    const points = TagPoints.withRoom(parts.reduce((sum, part) => sum + part.length, 0));
-    for (const pointsPart of parts) for (let at = 0; at < pointsPart.length; at++) points.copy(pointsPart, at);
+    const points = TagPoints.withCapacity(parts.reduce((sum, part) => sum + part.length, 0));
+    for (const pointsPart of parts) for (let at = 0; at < pointsPart.length; at++) points.pushCopy(pointsPart, at);
     return points;
   }
 
@@ -39,7 +39,7 @@ export class TagPoints implements Iterable<Measurement> {
     return this.#length;
   }
 
-  get isPlain(): boolean {
+  get hasOnlyUtcTimes(): boolean {
     return this.#texts === null;
   }
 
@@ -47,7 +47,7 @@ export class TagPoints implements Iterable<Measurement> {
     return this.#times[at] as number;
   }
 
-  code(at: number): number {
+  valueCode(at: number): number {
     return this.#codes[at] as number;
   }
 
@@ -76,16 +76,16 @@ export class TagPoints implements Iterable<Measurement> {
     this.push(timeMs, encodeTagValue(value));
   }
 
-  copy(other: TagPoints, at: number): void {
+  pushCopy(other: TagPoints, at: number): void {
     const originalTimeText = other.#texts?.get(at);
     if (originalTimeText !== undefined) {
       this.#texts ??= new Map();
       this.#texts.set(this.#length, originalTimeText);
     }
-    this.push(other.timeMs(at), other.code(at));
+    this.push(other.timeMs(at), other.valueCode(at));
   }
 
-  part(from: number, to: number): TagPoints {
+  sliceByIndex(from: number, to: number): TagPoints {
     if (from === 0 && to === this.#length) return this;
     const pointsInRange = new TagPoints(this.#times.subarray(from, to), this.#codes.subarray(from, to), to - from);
     for (const [at, text] of this.#texts ?? []) {
@@ -96,13 +96,13 @@ export class TagPoints implements Iterable<Measurement> {
     return pointsInRange;
   }
 
-  ascending(): TagPoints {
+  sortedByTime(): TagPoints {
     if (this.isAscending()) return this;
     const lastIndexByTime = new Map<number, number>();
     for (let at = 0; at < this.#length; at++) lastIndexByTime.set(this.timeMs(at), at);
     lastIndexByTime.delete(Number.NaN);
-    const sortedPoints = TagPoints.withRoom(lastIndexByTime.size);
-    for (const [, at] of [...lastIndexByTime].sort(([a], [b]) => a - b)) sortedPoints.copy(this, at);
+    const sortedPoints = TagPoints.withCapacity(lastIndexByTime.size);
+    for (const [, at] of [...lastIndexByTime].sort(([a], [b]) => a - b)) sortedPoints.pushCopy(this, at);
     return sortedPoints;
   }
 
@@ -112,14 +112,14 @@ export class TagPoints implements Iterable<Measurement> {
     return this.#length === 0 || !Number.isNaN(this.timeMs(0));
   }
 
-  withValue(): TagPoints {
+  withoutNullValues(): TagPoints {
     const points = new TagPoints();
-    for (let at = 0; at < this.#length; at++) if (!Number.isNaN(this.code(at))) points.copy(this, at);
+    for (let at = 0; at < this.#length; at++) if (!Number.isNaN(this.valueCode(at))) points.pushCopy(this, at);
     return points;
   }
 
-  between(fromMs: number, toMs: number): TagPoints {
-    return this.part(this.firstIndexFrom(fromMs), this.firstIndexFrom(toMs));
+  sliceByTime(fromMs: number, toMs: number): TagPoints {
+    return this.sliceByIndex(this.firstIndexFrom(fromMs), this.firstIndexFrom(toMs));
   }
 
   firstIndexFrom(timeMs: number): number {

@@ -44,23 +44,23 @@ export class Throttled extends ClassifiedFailure {
   /** `allowance`: the shared rate limit (429). `everything`: the complete server is in maintenance (503). */
   readonly scope: "allowance" | "everything";
   /** False when a proxy may have answered, so that the server may have executed the request. */
-  readonly isOwnWord: boolean;
+  readonly isFromServer: boolean;
   /** True when the service demanded a wait of 0 s, which is no evidence of a rate limit. */
-  readonly saysNow: boolean;
+  readonly demandsZeroWait: boolean;
   constructor(
     message: string,
     retryAfterMs: number | null,
     options: FailureOptions & {
       readonly scope?: "allowance" | "everything";
-      readonly isOwnWord?: boolean;
-      readonly saysNow?: boolean;
+      readonly isFromServer?: boolean;
+      readonly demandsZeroWait?: boolean;
     } = {},
   ) {
     super(message, options);
     this.retryAfterMs = retryAfterMs;
     this.scope = options.scope ?? "allowance";
-    this.isOwnWord = options.isOwnWord ?? true;
-    this.saysNow = options.saysNow ?? false;
+    this.isFromServer = options.isFromServer ?? true;
+    this.demandsZeroWait = options.demandsZeroWait ?? false;
   }
 }
 

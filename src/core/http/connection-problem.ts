@@ -9,7 +9,7 @@ import { VERIFIED_TLS } from "./verified-tls.ts";
 export interface ServerInfo {
   /** Name in messages, without credentials, e.g. `https://service.example` or `The broker at mqtt.example:8883`. */
   readonly name: string;
-  readonly failed: "could not be asked" | "could not be reached";
+  readonly failureText: "could not be asked" | "could not be reached";
   readonly addressOption: string;
   readonly authorityOption: string;
   readonly secureScheme: string;
@@ -78,7 +78,7 @@ const PERSISTENT_CONNECTION_HINTS: Readonly<Record<string, string>> = {
 export function connectionFailure(error: unknown, server: ServerInfo): Failure {
   const knownFailure = asFailure(error);
   if (knownFailure === error) return knownFailure;
-  const { name, failed, addressOption } = server;
+  const { name, failureText, addressOption } = server;
   const code = findErrorCode(error);
   const certificateFault = findCertificateFault(code);
   if (certificateFault !== null) {
@@ -89,25 +89,25 @@ export function connectionFailure(error: unknown, server: ServerInfo): Failure {
       hint: fillOptionNamesInHint(hint, server),
     });
   }
-  const machineFailure = findMachineFailure(code, `${name} ${failed}`);
+  const machineFailure = findMachineFailure(code, `${name} ${failureText}`);
   if (machineFailure !== null) return machineFailure;
   if (TLS_ERROR_CODE.test(code)) return tlsErrorToFailure(error, code, server);
   if (isInvalidHttpErrorCode(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
   if (wasConnectionCutInHandshake(error)) {
-    return new Retryable(`${name} ${failed}: it broke the connection before TLS was agreed on (${code}).`, {
+    return new Retryable(`${name} ${failureText}: it broke the connection before TLS was agreed on (${code}).`, {
       hint: `If that stays so, check that the port in ${addressOption} is one for ${server.secureScheme}.`,
     });
   }
   const persistentFaultHint = PERSISTENT_CONNECTION_HINTS[code];
-  return new Retryable(`${name} ${failed}: ${TRANSIENT_CONNECTION_FAULTS[code] ?? "trouble"} (${code}).`, {
+  return new Retryable(`${name} ${failureText}: ${TRANSIENT_CONNECTION_FAULTS[code] ?? "trouble"} (${code}).`, {
     ...(persistentFaultHint === undefined ? {} : { hint: fillOptionNamesInHint(persistentFaultHint, server) }),
   });
 }
 
 function tlsErrorToFailure(error: unknown, code: string, server: ServerInfo): Failure {
-  const { name, failed, addressOption: field } = server;
+  const { name, failureText, addressOption: field } = server;
   const errorDetails = `${code} ${error instanceof Error ? error.message : ""}`;
-  if (TRANSIENT_TLS_ERROR.test(errorDetails)) return new Retryable(`${name} ${failed}: TLS broke off (${code}).`);
+  if (TRANSIENT_TLS_ERROR.test(errorDetails)) return new Retryable(`${name} ${failureText}: TLS broke off (${code}).`);
   if (RESPONSE_WITHOUT_TLS_ERROR.test(errorDetails)) return tlsUnsupportedError(server, code);
   if (CLIENT_CERTIFICATE_ERROR.test(errorDetails)) {
     return new ConfigError(`${name} wants a certificate of ours, or another one (${code}).`, {
@@ -132,18 +132,18 @@ export function tlsUnsupportedError(server: ServerInfo, code: string): ConfigErr
 export interface ProxyTunnelResponse {
   readonly status: number;
   readonly schemes: string;
-  readonly saysMore: boolean;
+  readonly hasExtraBytes: boolean;
 }
 
 /** The failure's reason is never `unauthenticated` or `forbidden`: these mean that the service rejects the token. */
 export function proxyTunnelFailure(
-  { status, schemes, saysMore }: ProxyTunnelResponse,
+  { status, schemes, hasExtraBytes }: ProxyTunnelResponse,
   { name }: ServerInfo,
   authority: string,
   hasPassword: boolean,
 ): Failure | null {
   if (status >= 200 && status < 300)
-    return saysMore ? new Malformed(`${name} says more than it was asked for.`, "") : null;
+    return hasExtraBytes ? new Malformed(`${name} says more than it was asked for.`, "") : null;
   if (status === 407) {
     const proxyAllowsBasicLogin = schemes === "" || /(^|,)\s*basic\b/i.test(schemes);
     const hint = hasPassword ? "Check proxy.username and proxy.password." : "Give proxy.username and proxy.password.";
@@ -247,8 +247,8 @@ function fillOptionNamesInHint(hint: string, { addressOption, authorityOption }:
 }
 
 function findErrorCode(error: unknown): string {
-  for (let at: unknown = error; at instanceof Error; at = at.cause) {
-    const { code } = at as { code?: unknown };
+  for (let currentError: unknown = error; currentError instanceof Error; currentError = currentError.cause) {
+    const { code } = currentError as { code?: unknown };
     if (typeof code === "string") return code;
   }
   return error instanceof Error ? error.name : "unknown error";

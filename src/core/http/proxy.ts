@@ -71,7 +71,7 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
   const proxyHost = stripIpv6Brackets(url.hostname);
   const proxyInfo: ServerInfo = {
     name: `The proxy ${url.origin}`,
-    failed: "could not be reached",
+    failureText: "could not be reached",
     addressOption: "proxy.url",
     authorityOption: "proxy.ca_file",
     secureScheme: "https://",
@@ -118,7 +118,7 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
             // Prevents an unhandled error before the caller adds its own listener.
             socket.on("error", () => undefined);
             const schemes = String(headers["proxy-authenticate"] ?? "");
-            const tunnelResponse = { status: statusCode, schemes, saysMore: head.length > 0 };
+            const tunnelResponse = { status: statusCode, schemes, hasExtraBytes: head.length > 0 };
             const failure = proxyTunnelFailure(tunnelResponse, proxyInfo, targetAuthority, readProxyPassword !== null);
             if (failure === null) return resolve(socket.setNoDelay(true).setKeepAlive(true, 60_000));
             socket.destroy();

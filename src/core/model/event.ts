@@ -334,9 +334,9 @@ export function makeEvent<K extends EventKind>(fields: {
   };
 }
 
-export function toCloudEvent(event: Event, further: object = {}): Record<string, unknown> {
+export function toCloudEvent(event: Event, extraAttributes: object = {}): Record<string, unknown> {
   const { data, ...attributes } = event;
-  return { specversion: "1.0", ...attributes, ...further, datacontenttype: "application/json", data };
+  return { specversion: "1.0", ...attributes, ...extraAttributes, datacontenttype: "application/json", data };
 }
 
 const SOURCE_URI_PREFIX = "/sources/";

@@ -62,7 +62,7 @@ export function sqlErrorToFailure(error: unknown, address: PostgresAddress, word
       hint,
     });
   }
-  const timeoutFault = ["took too long and was stopped", wording.tooLong] as const;
+  const timeoutFault = ["took too long and was stopped", wording.timeoutHint] as const;
   const knownFault = code === "57014" ? timeoutFault : (TRANSIENT_FAULTS[code] ?? TRANSIENT_FAULTS[code.slice(0, 2)]);
   const [fault, hint] = knownFault ?? ["could not do it"];
   return new Retryable(`${serverInfo.name} ${fault}: ${message}.`, hint === undefined ? {} : { hint });
@@ -71,18 +71,18 @@ export function sqlErrorToFailure(error: unknown, address: PostgresAddress, word
 export interface PostgresErrorWording {
   readonly addressOption: "host" | "url";
   /** Permissions to grant, as the end of the hint "Grant the role …". */
-  readonly rights: string;
-  readonly refused: string;
-  readonly changed: string;
-  readonly tooLong: string;
+  readonly permissionsToGrant: string;
+  readonly rejectionText: string;
+  readonly changedTablesHint: string;
+  readonly timeoutHint: string;
 }
 
 const TABLE_ERROR_WORDING: PostgresErrorWording = {
   addressOption: "host",
-  rights: "usage and create on the schema, and select, insert and update on its tables",
-  refused: "refuses every row",
-  changed: "Somebody has changed the tables: put them back as they were made, or let schema name another.",
-  tooLong: "If that stays so, raise timeout, and the sink's deadline.",
+  permissionsToGrant: "usage and create on the schema, and select, insert and update on its tables",
+  rejectionText: "refuses every row",
+  changedTablesHint: "Somebody has changed the tables: put them back as they were made, or let schema name another.",
+  timeoutHint: "If that stays so, raise timeout, and the sink's deadline.",
 };
 
 type SettingsErrorAdvice = readonly [fault: string, field: string, hint: string];
@@ -93,9 +93,9 @@ function findSettingsAdvice(code: string, { user, sslmode }: PostgresAddress, wo
     [/^28P01/, "does not accept the password", "password", `Check the password of the role ${user}.`],
     [/^28/, "does not let us in", "user", `Check user and database, and allow both in its pg_hba.conf${tlsHint}.`],
     [/^(3D000|57P04)/, "has no such database", "database", "Create it, or write the name of one that is there."],
-    [/^42501/, "does not give us the right", "user", `Grant the role ${user} ${wording.rights}.`],
+    [/^42501/, "does not give us the right", "user", `Grant the role ${user} ${wording.permissionsToGrant}.`],
     [/^25006/, "only lets us read", wording.addressOption, "Write the address of the primary; this may be a replica."],
-    [/^(42|3F|0A|P0001|22|23|54)/, wording.refused, "schema", wording.changed],
+    [/^(42|3F|0A|P0001|22|23|54)/, wording.rejectionText, "schema", wording.changedTablesHint],
   ];
   const [, ...settings] = adviceByErrorCode.find(([codes]) => codes.test(code)) ?? [];
   return settings.length === 3 ? settings : null;

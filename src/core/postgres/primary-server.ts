@@ -25,7 +25,9 @@ export async function openPrimarySession(options: PrimaryServerOptions, signal: 
     }
   }
   const transientFailure = failures.find((failure) => failure instanceof Retryable);
-  const permanentFailure = failures.find((each) => !(each instanceof Retryable || each instanceof ReadOnlyServer));
+  const permanentFailure = failures.find(
+    (failure) => !(failure instanceof Retryable || failure instanceof ReadOnlyServer),
+  );
   const [firstFailure] = failures;
   if (addresses.length === 1 && firstFailure !== undefined) throw firstFailure;
   if (permanentFailure !== undefined && transientFailure === undefined) throw permanentFailure;

@@ -22,9 +22,9 @@ const MULTI_SERVER_URL = /^(postgres(?:ql)?:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/;
 
 /** Splits a URL with several servers, e.g. `postgresql://plenum@a:5432,b:5433/plenum`, into one URL per server. */
 export function serverUrls(text: string): readonly string[] {
-  const [, before, servers, behind] = MULTI_SERVER_URL.exec(text) ?? [];
+  const [, urlBeforeServers, servers, urlAfterServers] = MULTI_SERVER_URL.exec(text) ?? [];
   if (servers === undefined) return [text];
-  return servers.split(",").map((server) => `${before}${server}${behind}`);
+  return servers.split(",").map((server) => `${urlBeforeServers}${server}${urlAfterServers}`);
 }
 
 /** Parses an address from `postgresql://plenum@db.example.com:5432/buildings?sslmode=verify-full`, or joins its parts. */
@@ -60,7 +60,7 @@ function isSocketPath(host: string): boolean {
 export function describePostgresServer(address: PostgresAddress): ServerInfo {
   return {
     name: `The database server at ${formatPostgresAddress(address)}`,
-    failed: "could not be reached",
+    failureText: "could not be reached",
     addressOption: "host",
     authorityOption: "ca_file",
     secureScheme: "sslmode: verify-full",
@@ -93,10 +93,10 @@ export function postgresUrl(servers: "one" | "several") {
     const addUrlIssue = (message: string | undefined) => {
       if (message !== undefined) context.addIssue({ code: "custom", message });
     };
-    const urls = serverUrls(text).map((each) => URL.parse(each));
+    const urls = serverUrls(text).map((serverUrl) => URL.parse(serverUrl));
     const [url] = urls;
-    const isCompleteUrl = (each: URL | null) =>
-      each !== null && /^postgres(ql)?:$/.test(each.protocol) && each.hostname !== "";
+    const isCompleteUrl = (serverUrl: URL | null) =>
+      serverUrl !== null && /^postgres(ql)?:$/.test(serverUrl.protocol) && serverUrl.hostname !== "";
     if (url === undefined || url === null || !urls.every(isCompleteUrl) || (servers === "one" && urls.length > 1)) {
       addUrlIssue("Write a whole address, such as postgresql://plenum@db.example.com:5432/buildings.");
       return;

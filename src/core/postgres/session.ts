@@ -126,9 +126,9 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
     outcomes: runStatements,
     /** Sends all statements at once. Throws the first error when all are answered. */
     async queries(statements: readonly SqlQuery[]): Promise<readonly SqlResult[]> {
-      return (await runStatements(statements)).map((each) => {
-        if (each.status === "rejected") throw each.reason;
-        return each.value;
+      return (await runStatements(statements)).map((outcome) => {
+        if (outcome.status === "rejected") throw outcome.reason;
+        return outcome.value;
       });
     },
     lost: (): unknown => lostReason,

@@ -36,7 +36,9 @@ export async function runStatementsInTransaction(
   throwIfSessionLost(session);
   const outcomes = await session.outcomes([{ text: beginTransactionSql(limits) }, ...statements, ...COMMIT_STATEMENTS]);
   verifyTransactionCommitted(outcomes);
-  return outcomes.slice(1, 1 + statements.length).flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+  return outcomes
+    .slice(1, 1 + statements.length)
+    .flatMap((outcome) => (outcome.status === "fulfilled" ? [outcome.value] : []));
 }
 
 function throwIfSessionLost(session: PostgresSession): void {

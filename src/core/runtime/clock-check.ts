@@ -30,7 +30,7 @@ export interface ClockCheckOptions {
   /** Latest wall time in the stored state. A current time before `lastKnownMs` means that the clock was set back. */
   readonly lastKnownMs?: number;
   /** Name of the clock at the beginning of a message; "The wall clock" by default. */
-  readonly whose?: string;
+  readonly clockName?: string;
 }
 
 export type ClockCheck = ReturnType<typeof createClockCheck>;
@@ -43,7 +43,7 @@ export type ClockCheck = ReturnType<typeof createClockCheck>;
  * replies of one service agree with it. For one service it is unverified while that service's `Date` differs.
  */
 export function createClockCheck(options: ClockCheckOptions) {
-  const { clock, log, metrics, lastKnownMs, whose = "The wall clock" } = options;
+  const { clock, log, metrics, lastKnownMs, clockName = "The wall clock" } = options;
   const clockStepWakeup = createWakeup();
   const clockDifferences = new Map<string, ClockDifference>();
   /** Number of consecutive responses that agree with our clock, by service; negative counts differing responses. */
@@ -67,7 +67,7 @@ export function createClockCheck(options: ClockCheckOptions) {
   function recordClockStep(byMs: number): void {
     const wallTimeMs = clock.now();
     const previousClockStep = clockStep ?? { sinceMs: wallTimeMs, byMs: 0 };
-    clockStep = describeClockStep(whose, previousClockStep.sinceMs, previousClockStep.byMs + byMs);
+    clockStep = describeClockStep(clockName, previousClockStep.sinceMs, previousClockStep.byMs + byMs);
     replyCountsByService.clear();
     clockDifferences.clear();
     metrics?.clockSteps.inc({ direction: byMs > 0 ? "forward" : "back" });
@@ -102,7 +102,7 @@ export function createClockCheck(options: ClockCheckOptions) {
       if (Math.abs(agreeingReplies) < MIN_AGREEING_REPLIES) return;
       if (clocksDiffer) {
         const differentSinceMs = clockDifferences.get(service)?.sinceMs ?? clock.now();
-        clockDifferences.set(service, describeClockDifference(whose, service, differentSinceMs, aheadMs));
+        clockDifferences.set(service, describeClockDifference(clockName, service, differentSinceMs, aheadMs));
       } else {
         clockDifferences.delete(service);
         if (clockStep !== null) log.info({ service }, "the wall clock agrees with a service's again: it is trusted");

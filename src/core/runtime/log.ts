@@ -33,8 +33,10 @@ export function maskCredentials(text: string): string {
     .replace(/\b([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/@]+@/gi, "$1[redacted]@")
     .replace(
       /(\bauthorization\W{1,3})?\b(bearer|token|basic)(\s+)([\w.~+/=|-]{8,})/gi,
-      (whole, header: string | undefined, scheme: string, space: string, rest: string) =>
-        header === undefined && isOrdinaryText(scheme, rest) ? whole : `${header ?? ""}${scheme}${space}[redacted]`,
+      (matchedText, header: string | undefined, scheme: string, space: string, wordAfterScheme: string) =>
+        header === undefined && isOrdinaryText(scheme, wordAfterScheme)
+          ? matchedText
+          : `${header ?? ""}${scheme}${space}[redacted]`,
     );
 }
 
@@ -45,9 +47,12 @@ const ORDINARY_WORDS = /^[a-z]+([-/][a-z]+)*[.]?$/;
 const MAX_ORDINARY_WORD_LENGTH = 20;
 
 /** True if `rest` continues a sentence and is no secret: "the token information tells which". */
-function isOrdinaryText(scheme: string, rest: string): boolean {
-  if (scheme.toLowerCase() !== "token") return WORD_AFTER_AUTH_SCHEME.test(rest);
-  return rest.length <= MAX_ORDINARY_WORD_LENGTH && ORDINARY_WORDS.test(rest.charAt(0).toLowerCase() + rest.slice(1));
+function isOrdinaryText(scheme: string, wordAfterScheme: string): boolean {
+  if (scheme.toLowerCase() !== "token") return WORD_AFTER_AUTH_SCHEME.test(wordAfterScheme);
+  return (
+    wordAfterScheme.length <= MAX_ORDINARY_WORD_LENGTH &&
+    ORDINARY_WORDS.test(wordAfterScheme.charAt(0).toLowerCase() + wordAfterScheme.slice(1))
+  );
 }
 
 export interface LogOptions {
@@ -61,7 +66,7 @@ const SECRET_FIELDS = ["token", "password", "secret", "authorization"];
 
 /** Prevents duplicate fields of child loggers: an equal field is omitted, another value becomes e.g. `line_source`. */
 export function createLog(options: LogOptions): Log {
-  const logLevelThreshold = { least: logLevelNumber(options.level) };
+  const logLevelThreshold = { minLevel: logLevelNumber(options.level) };
   const log: Log = pino(
     {
       // pino accepts all levels, because `logMethod` compares with a threshold that can change later.
@@ -78,7 +83,7 @@ export function createLog(options: LogOptions): Log {
           return printableLogLine;
         },
         logMethod(args, method, level) {
-          if (level < logLevelThreshold.least) return;
+          if (level < logLevelThreshold.minLevel) return;
           method.apply(this, withUniqueLogFields(args as unknown[], this.bindings()) as typeof args);
         },
       },
@@ -86,18 +91,18 @@ export function createLog(options: LogOptions): Log {
     options.destination ?? pino.destination({ dest: 2, sync: true }),
   );
   const createChildLogger = log.child;
-  log.child = function createChildWithUniqueFields(this: Log, bindings: object, ...more: []) {
-    return createChildLogger.call(this, renameDuplicateLogFields(bindings, this.bindings()), ...more);
+  log.child = function createChildWithUniqueFields(this: Log, bindings: object, ...childOptions: []) {
+    return createChildLogger.call(this, renameDuplicateLogFields(bindings, this.bindings()), ...childOptions);
   } as typeof log.child;
   logThresholds.set(log, logLevelThreshold);
   return log;
 }
 
-const logThresholds = new WeakMap<Log, { least: number }>();
+const logThresholds = new WeakMap<Log, { minLevel: number }>();
 
 export function setLogLevel(log: Log, level: string): void {
   const logLevelThreshold = logThresholds.get(log);
-  if (logLevelThreshold !== undefined) logLevelThreshold.least = logLevelNumber(level);
+  if (logLevelThreshold !== undefined) logLevelThreshold.minLevel = logLevelNumber(level);
 }
 
 function logLevelNumber(level: string): number {
@@ -106,22 +111,28 @@ function logLevelNumber(level: string): number {
 
 const PINO_KEYS = ["level", "time", "msg"];
 
-function withUniqueLogFields(args: readonly unknown[], bound: Readonly<Record<string, unknown>>): unknown[] {
-  const [first, ...rest] = args;
-  if (typeof first !== "object" || first === null) return [...args];
-  const logFields: Record<string, unknown> = first instanceof Error ? { err: first } : { ...first };
-  const logMessage = rest.length > 0 ? rest : [logFields.msg ?? maskedErrorMessage(logFields.err)];
+function withUniqueLogFields(args: readonly unknown[], boundFields: Readonly<Record<string, unknown>>): unknown[] {
+  const [firstArgument, ...furtherArguments] = args;
+  if (typeof firstArgument !== "object" || firstArgument === null) return [...args];
+  const logFields: Record<string, unknown> =
+    firstArgument instanceof Error ? { err: firstArgument } : { ...firstArgument };
+  const logMessage =
+    furtherArguments.length > 0 ? furtherArguments : [logFields.msg ?? maskedErrorMessage(logFields.err)];
   if (logFields.msg === logMessage[0]) delete logFields.msg;
-  return [renameDuplicateLogFields(logFields, bound), ...logMessage];
+  return [renameDuplicateLogFields(logFields, boundFields), ...logMessage];
 }
 
-function renameDuplicateLogFields(fields: object, bound: Readonly<Record<string, unknown>>): Record<string, unknown> {
+function renameDuplicateLogFields(
+  fields: object,
+  boundFields: Readonly<Record<string, unknown>>,
+): Record<string, unknown> {
   const lineFields = new Map<string, unknown>();
-  const isTakenKey = (key: string) => PINO_KEYS.includes(key) || Object.hasOwn(bound, key) || lineFields.has(key);
+  const isTakenKey = (key: string) => PINO_KEYS.includes(key) || Object.hasOwn(boundFields, key) || lineFields.has(key);
   for (const [key, value] of Object.entries(fields)) {
-    const isBoundKey = Object.hasOwn(bound, key);
+    const isBoundKey = Object.hasOwn(boundFields, key);
     // A masked field must keep its name, because the name marks the field as a secret.
-    if (isBoundKey && (SECRET_FIELDS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key]))) continue;
+    if (isBoundKey && (SECRET_FIELDS.includes(key) || JSON.stringify(value) === JSON.stringify(boundFields[key])))
+      continue;
     let unusedKey = key;
     while (isTakenKey(unusedKey)) unusedKey = `line_${unusedKey}`;
     // pino serializes errors only in the fields `err` and `error`.

@@ -39,7 +39,7 @@ export function addEventLoopMetrics(registry: Registry): void {
     if (!(delayMs > 0)) return 0;
     return delayMs < LOOP_CHECK_INTERVAL_MS / 2 ? delayMs : delayMs + LOOP_CHECK_INTERVAL_MS / 2;
   };
-  const seconds = (nanoseconds: number) => eventLoopBlockedMs(nanoseconds / 1e6 - LOOP_CHECK_INTERVAL_MS) / 1_000;
+  const toLagSeconds = (nanoseconds: number) => eventLoopBlockedMs(nanoseconds / 1e6 - LOOP_CHECK_INTERVAL_MS) / 1_000;
   let firstDelayMs = 0;
   const restartDelayMeasurement = () => {
     loopDelays.reset();
@@ -53,15 +53,16 @@ export function addEventLoopMetrics(registry: Registry): void {
   const gauge = (name: string, help: string) =>
     new Gauge({ name: `plenum_nodejs_eventloop_lag${name}_seconds`, help, registers: [registry] });
   const eventLoopLagGauges = [
-    [gauge("_min", "Shortest stop of the event loop since the last scrape."), () => seconds(loopDelays.min)],
+    [gauge("_min", "Shortest stop of the event loop since the last scrape."), () => toLagSeconds(loopDelays.min)],
     [
       gauge("_max", "Longest stop of the event loop since the last scrape, to 25 ms."),
-      () => Math.max(seconds(loopDelays.max), eventLoopBlockedMs(firstDelayMs) / 1_000),
+      () => Math.max(toLagSeconds(loopDelays.max), eventLoopBlockedMs(firstDelayMs) / 1_000),
     ],
-    [gauge("_mean", "Mean stop of the event loop since the last scrape."), () => seconds(loopDelays.mean)],
+    [gauge("_mean", "Mean stop of the event loop since the last scrape."), () => toLagSeconds(loopDelays.mean)],
     [gauge("_stddev", "Standard deviation of the stops."), () => loopDelays.stddev / 1e9],
     ...[50, 90, 99].map(
-      (n) => [gauge(`_p${n}`, `${n}th percentile of the stops.`), () => seconds(loopDelays.percentile(n))] as const,
+      (n) =>
+        [gauge(`_p${n}`, `${n}th percentile of the stops.`), () => toLagSeconds(loopDelays.percentile(n))] as const,
     ),
   ] as const;
   const eventLoopLagGauge = new Gauge({

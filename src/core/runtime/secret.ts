@@ -128,9 +128,9 @@ function looksLikeSecret(text: string): boolean {
   return text.includes("|") || (/[A-Za-z]/.test(text) && /\d/.test(text));
 }
 
-function createMisplacedSecretError(what: string, text: string): ConfigError {
+function createMisplacedSecretError(expectedContent: string, text: string): ConfigError {
   registerSecret(text);
-  return new MissingSecret(`A secret itself seems to stand where ${what} belongs.`, {
+  return new MissingSecret(`A secret itself seems to stand where ${expectedContent} belongs.`, {
     hint: "Put the secret into a file and its path here, {file: path}; whoever has seen this configuration knows the secret.",
   });
 }

@@ -295,7 +295,7 @@ type SleepClock = Pick<Clock, "sleep">;
 
 interface SharedFullSecond {
   readonly sleepers: Set<PromiseWithResolvers<void>>;
-  readonly abandoned: AbortController;
+  readonly abandonController: AbortController;
 }
 
 const fullSecondClocks = new WeakMap<Clock, SleepClock>();
@@ -309,9 +309,9 @@ export function wholeSecondClock(clock: Clock): SleepClock {
 
 function createFullSecondSleep(clock: Clock): Clock["sleep"] {
   const sharedFullSeconds = new Map<number, SharedFullSecond>();
-  async function wakeSleepers(secondNumber: number, { sleepers, abandoned }: SharedFullSecond): Promise<void> {
+  async function wakeSleepers(secondNumber: number, { sleepers, abandonController }: SharedFullSecond): Promise<void> {
     try {
-      await clock.sleep(secondNumber * SECOND_MS - clock.monotonic(), abandoned.signal);
+      await clock.sleep(secondNumber * SECOND_MS - clock.monotonic(), abandonController.signal);
       for (const { resolve } of sleepers) resolve();
     } catch (error) {
       for (const { reject } of sleepers) reject(error);
@@ -323,7 +323,7 @@ function createFullSecondSleep(clock: Clock): Clock["sleep"] {
   function getSharedFullSecond(secondNumber: number): SharedFullSecond {
     const existingFullSecond = sharedFullSeconds.get(secondNumber);
     if (existingFullSecond !== undefined) return existingFullSecond;
-    const sharedFullSecond: SharedFullSecond = { sleepers: new Set(), abandoned: new AbortController() };
+    const sharedFullSecond: SharedFullSecond = { sleepers: new Set(), abandonController: new AbortController() };
     sharedFullSeconds.set(secondNumber, sharedFullSecond);
     void wakeSleepers(secondNumber, sharedFullSecond);
     return sharedFullSecond;
@@ -340,7 +340,7 @@ function createFullSecondSleep(clock: Clock): Clock["sleep"] {
       sleeper.reject(signal?.reason);
       if (sharedFullSecond.sleepers.size > 0) return;
       sharedFullSeconds.delete(secondNumber);
-      sharedFullSecond.abandoned.abort(ALL_SLEEPERS_LEFT);
+      sharedFullSecond.abandonController.abort(ALL_SLEEPERS_LEFT);
     };
     signal?.addEventListener("abort", removeSleeper, { once: true });
     try {

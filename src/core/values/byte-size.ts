@@ -39,13 +39,13 @@ function describeByteSizeProblem(text: string): string {
 
 export function byteSizeSchema({ min, max }: { readonly min: number; readonly max?: number }) {
   const integer = z.int().min(min);
-  const textSchema = z.string().transform((given, context) => {
-    const bytes = parseByteSize(given);
+  const textSchema = z.string().transform((sizeText, context) => {
+    const bytes = parseByteSize(sizeText);
     const addSizeIssue = (message: string) => {
       context.addIssue({ code: "custom", message });
       return z.NEVER;
     };
-    if (bytes === null) return addSizeIssue(describeByteSizeProblem(given));
+    if (bytes === null) return addSizeIssue(describeByteSizeProblem(sizeText));
     if (bytes < min) return addSizeIssue(`Write at least ${formatByteSize(min)}.`);
     if (max !== undefined && bytes > max) return addSizeIssue(`Write at most ${formatByteSize(max)}.`);
     return bytes;

@@ -28,8 +28,8 @@ const COMPLETE_DURATION_TEXT = /^\d+(\.\d+)? ?[a-zA-Z]+( ?\d+(\.\d+)? ?[a-zA-Z]+
 export function parseDuration(text: string): number | null {
   if (!COMPLETE_DURATION_TEXT.test(text)) return null;
   let totalMs = 0;
-  for (const [, number = "", word = ""] of text.matchAll(DURATION_PART)) {
-    const millisecondsPerUnit = DURATION_UNIT_MS[parseDurationUnit(word) ?? ""];
+  for (const [, number = "", unitWord = ""] of text.matchAll(DURATION_PART)) {
+    const millisecondsPerUnit = DURATION_UNIT_MS[parseDurationUnit(unitWord) ?? ""];
     if (millisecondsPerUnit === undefined) return null;
     totalMs += Number(number) * millisecondsPerUnit;
   }
@@ -45,8 +45,10 @@ function parseDurationUnit(word: string): string | undefined {
 function describeDurationProblem(text: string): string {
   const duration = text.trim();
   if (/^\d+(\.\d+)?$/.test(duration)) return `Write ${duration}s: a duration needs its unit (ms, s, m, h, d, w or y).`;
-  const iso = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/i.exec(duration);
-  const parts = ["d", "h", "m", "s"].flatMap((unit, n) => (iso?.[n + 1] === undefined ? [] : [`${iso[n + 1]}${unit}`]));
+  const isoDurationMatch = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/i.exec(duration);
+  const parts = ["d", "h", "m", "s"].flatMap((unit, n) =>
+    isoDurationMatch?.[n + 1] === undefined ? [] : [`${isoDurationMatch[n + 1]}${unit}`],
+  );
   if (parts.length > 0) return `Write ${parts.join("")}.`;
   if (/^\d+,\d+ ?[a-z]+$/i.test(duration)) return `Write ${duration.replace(",", ".")}, with a point.`;
   if (/^-/.test(duration)) return "A duration is not negative; write it as 30s, 5m, 24h or 7d.";

@@ -2,24 +2,27 @@
 export function globMatches(pattern: string, text: string): boolean {
   const patternChars = [...pattern.toLowerCase()];
   const textChars = [...text.toLowerCase()];
-  let p = 0;
-  let t = 0;
+  let patternIndex = 0;
+  let textIndex = 0;
   let lastStarIndex = -1;
   let lastStarMatchEnd = 0;
-  while (t < textChars.length) {
-    if (patternChars[p] === "*") {
-      lastStarIndex = p++;
-      lastStarMatchEnd = t;
-    } else if (p < patternChars.length && (patternChars[p] === "?" || patternChars[p] === textChars[t])) {
-      p++;
-      t++;
+  while (textIndex < textChars.length) {
+    if (patternChars[patternIndex] === "*") {
+      lastStarIndex = patternIndex++;
+      lastStarMatchEnd = textIndex;
+    } else if (
+      patternIndex < patternChars.length &&
+      (patternChars[patternIndex] === "?" || patternChars[patternIndex] === textChars[textIndex])
+    ) {
+      patternIndex++;
+      textIndex++;
     } else if (lastStarIndex >= 0) {
-      p = lastStarIndex + 1;
-      t = ++lastStarMatchEnd;
+      patternIndex = lastStarIndex + 1;
+      textIndex = ++lastStarMatchEnd;
     } else {
       return false;
     }
   }
-  while (patternChars[p] === "*") p++;
-  return p === patternChars.length;
+  while (patternChars[patternIndex] === "*") patternIndex++;
+  return patternIndex === patternChars.length;
 }

@@ -61,7 +61,8 @@ function forgetSecret(secret: string): void {
 }
 
 export function forgetAllSecrets(): void {
-  for (const all of [knownSecrets, replacedSecrets, secretByPlace, secretPartCounts]) all.clear();
+  for (const secretCollection of [knownSecrets, replacedSecrets, secretByPlace, secretPartCounts])
+    secretCollection.clear();
   secretChangeCount += 1;
 }
 
@@ -69,12 +70,12 @@ const SECRET_URL_PARTS = /^(https?:)\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
 
 /** Parts of an address to mask, e.g. of `https://me:word@hooks.example.com/T0`, without the name of the server. */
 function splitSecretUrl(secret: string): readonly string[] {
-  const [, scheme = "", user, behind] = SECRET_URL_PARTS.exec(secret) ?? [];
-  if (behind === undefined) return [secret];
-  if (user === undefined) return [behind];
+  const [, scheme = "", user, pathAndQuery] = SECRET_URL_PARTS.exec(secret) ?? [];
+  if (pathAndQuery === undefined) return [secret];
+  if (user === undefined) return [pathAndQuery];
   const userInfo = `//${user}@`;
   // A short password is masked only together with the text before it.
-  return [userInfo.length < MIN_SECRET_LENGTH ? scheme + userInfo : userInfo, user, behind];
+  return [userInfo.length < MIN_SECRET_LENGTH ? scheme + userInfo : userInfo, user, pathAndQuery];
 }
 
 function hashPrefix(characters: string, at: number): number {
@@ -98,18 +99,18 @@ export function secretsVersion(): number {
 export function maskSecrets(text: string): string {
   if (secretPartCounts.size === 0) return text;
   if (text.length < MIN_SECRET_LENGTH) return text;
-  const { characters, beginOf } = removeTextEscapes(text);
+  const { characters, originalIndexOf } = removeTextEscapes(text);
   let result = "";
   let copiedTextEnd = 0;
-  let end = 0;
+  let maskedEnd = 0;
   let prefixHash = hashPrefix(characters, 0);
   for (let at = 0; at + MIN_SECRET_LENGTH <= characters.length; at += 1) {
     const partLength = prefixHashMarks[prefixHash] === 1 ? findSecretPartLength(characters, at) : 0;
     prefixHash = hashNextPrefix(prefixHash, characters, at);
     if (partLength === 0) continue;
-    if (at >= end) result += text.slice(copiedTextEnd, beginOf(at)) + SECRET_MASK;
-    end = Math.max(end, at + partLength);
-    copiedTextEnd = beginOf(end);
+    if (at >= maskedEnd) result += text.slice(copiedTextEnd, originalIndexOf(at)) + SECRET_MASK;
+    maskedEnd = Math.max(maskedEnd, at + partLength);
+    copiedTextEnd = originalIndexOf(maskedEnd);
   }
   return result + text.slice(copiedTextEnd);
 }
@@ -124,7 +125,7 @@ function findSecretPartLength(characters: string, at: number): number {
 
 interface UnescapedText {
   readonly characters: string;
-  beginOf(i: number): number;
+  originalIndexOf(i: number): number;
 }
 
 /** Escape sequences of a secret that a server quotes: JSON (`\/`, `\u002f`), addresses (`%2F`, `%252F`). */
@@ -134,7 +135,7 @@ const POSSIBLE_ESCAPE = /[\\%\r\n\t]/;
 function removeTextEscapes(text: string): UnescapedText {
   if (!POSSIBLE_ESCAPE.test(text)) {
     const characters = toLowerCaseSameLength(text);
-    return { characters, beginOf: (i) => i };
+    return { characters, originalIndexOf: (i) => i };
   }
   const characterStartIndexes: number[] = [];
   let characters = "";
@@ -146,7 +147,7 @@ function removeTextEscapes(text: string): UnescapedText {
     characters += toLowerCaseSameLength(plainCharacter);
     characterStartIndexes.push(escapeMatch.index);
   }
-  return { characters, beginOf: (i) => characterStartIndexes[i] ?? text.length };
+  return { characters, originalIndexOf: (i) => characterStartIndexes[i] ?? text.length };
 }
 
 /** Returns lower case, unless that changes the length, so that positions in both texts stay comparable. */

@@ -21,7 +21,9 @@ function resolveTimeZoneName(zone: string): string | null {
 
 function suggestTimeZone(zone: string): string {
   const zoneNames = Intl.supportedValuesOf("timeZone");
-  const cityZone = zoneNames.find((each) => each.toLowerCase().endsWith(`/${zone.toLowerCase().replaceAll(" ", "_")}`));
+  const cityZone = zoneNames.find((zoneName) =>
+    zoneName.toLowerCase().endsWith(`/${zone.toLowerCase().replaceAll(" ", "_")}`),
+  );
   if (cityZone !== undefined) return ` Did you mean ${cityZone}?`;
   const similarZone = zone.includes("/") ? formatWordSuggestion(zone, zoneNames) : "";
   return similarZone.startsWith(" Did") ? similarZone : "";

@@ -312,7 +312,7 @@ export function createWriter(
     const failure = asFailure(error);
     log.warn({ err: error, commands: leaving.length }, "a write was not answered as hoped");
     const isWriteRefused = failure.kind === "config" || failure.kind === "rejected" || failure.kind === "no-log";
-    const isWriteThrottled = failure.kind === "throttled" && failure.isOwnWord;
+    const isWriteThrottled = failure.kind === "throttled" && failure.isFromServer;
     if (isWriteThrottled || (isWriteRefused && leaving.length === 1)) {
       // The service counted a throttled request without executing it. One id is one request, so it is not sent again.
       const reason = isWriteThrottled ? "throttled" : "refused-by-service";

@@ -246,12 +246,12 @@ function buildServiceFailure(
       const waitTimes = [...errors.map((error) => error.meta), meta].map((each) => isRecord(each) && each.retry_after);
       const retryAfterHeaderSeconds = retryAfterHeaderMs === null ? null : retryAfterHeaderMs / 1000;
       const { waitMs, saysNow } = parseThrottleWait([...waitTimes, headers["retry-after"], retryAfterHeaderSeconds]);
-      return new Throttled(message, waitMs, { saysNow });
+      return new Throttled(message, waitMs, { demandsZeroWait: saysNow });
     }
     case 503: {
       // The service's own 503 has an error with this status (interface, Errors).
       const isServiceUnavailable = errors.some((error) => error.status === 503);
-      return new Throttled(message, retryAfterHeaderMs, { scope: "everything", isOwnWord: isServiceUnavailable });
+      return new Throttled(message, retryAfterHeaderMs, { scope: "everything", isFromServer: isServiceUnavailable });
     }
     case 404:
       if (context.missing === "no-log" && areErrorsAboutTagLog(errors)) return new NoTagLog(message);

@@ -158,7 +158,7 @@ export function createRequestSender(options: RequestSenderOptions) {
       lists.pause(waitMs);
       longRequestPauses.ordered("everything", waitMs, failure.retryAfterMs !== null);
     } else {
-      limit.refused(startedMs, waitMs, failure.saysNow);
+      limit.refused(startedMs, waitMs, failure.demandsZeroWait);
       longRequestPauses.ordered(limit.scope(), waitMs);
     }
     log.warn({ endpoint, scope: failure.scope, waitMs }, "the service asks to wait");

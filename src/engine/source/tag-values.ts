@@ -32,7 +32,7 @@ export class LoggedSeries {
   isBroken = false;
   textCount = 0;
   constructor(expectedLength = 0) {
-    this.points = TagPoints.withRoom(expectedLength);
+    this.points = TagPoints.withCapacity(expectedLength);
   }
 
   static of(entries: readonly unknown[]): LoggedSeries {
@@ -68,7 +68,7 @@ export class LoggedSeries {
     if (this.isBroken || isBroken || points.length !== this.points.length) return false;
     for (let index = 0; index < points.length; index++) {
       const isSameTime = points.text(index) === this.points.text(index);
-      if (!isSameTime || !Object.is(points.code(index), this.points.code(index))) return false;
+      if (!isSameTime || !Object.is(points.valueCode(index), this.points.valueCode(index))) return false;
     }
     return unreadableMs.length === this.unreadableMs.length;
   }

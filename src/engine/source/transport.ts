@@ -46,7 +46,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
   const { origin } = url;
   const serverInfo: ServerInfo = {
     name: origin,
-    failed: "could not be asked",
+    failureText: "could not be asked",
     addressOption: "base_url",
     authorityOption: "ca_file",
     secureScheme: "https://",

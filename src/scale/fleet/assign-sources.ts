@@ -73,9 +73,9 @@ function assignToLeastLoadedMember(loads: readonly MemberLoad[], source: string)
   const capableMembers = loads.filter(({ unable }) => !unable.has(source));
   const membersReachingService = capableMembers.filter((load) => canReachService(load, source));
   const candidateMembers = membersReachingService.length > 0 ? membersReachingService : capableMembers;
-  const [least] = candidateMembers.toSorted((a, b) => a.sources.length - b.sources.length);
-  least?.sources.push(source);
-  return least !== undefined;
+  const [leastLoadedMember] = candidateMembers.toSorted((a, b) => a.sources.length - b.sources.length);
+  leastLoadedMember?.sources.push(source);
+  return leastLoadedMember !== undefined;
 }
 
 /** Moves one source to a member with at least two fewer sources; returns false without such a member. */

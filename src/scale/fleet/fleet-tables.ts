@@ -86,8 +86,11 @@ export async function readFleetRows(database: StateDatabase, sources: readonly s
          where $1::text[] is null or name = any ($1))::text`,
     [sources],
   );
-  const [members, found] = (rows[0] ?? []).map((cell) => JSON.parse(String(cell ?? "[]")));
-  return { members: sortRowsByName(members as FleetMemberRow[]), sources: sortRowsByName(found as FleetSourceRow[]) };
+  const [members, sourceRows] = (rows[0] ?? []).map((cell) => JSON.parse(String(cell ?? "[]")));
+  return {
+    members: sortRowsByName(members as FleetMemberRow[]),
+    sources: sortRowsByName(sourceRows as FleetSourceRow[]),
+  };
 }
 
 function sortRowsByName<T extends { readonly name: string }>(rows: readonly T[]): readonly T[] {
@@ -122,8 +125,8 @@ interface SharedFleetConfig {
 /** Digest of the options that all members share: 16 hexadecimal digits, independent of the order of keys. */
 export function digestSharedConfig({ sources, sinks, commands, state }: SharedFleetConfig): string {
   const { max_bytes, max_age, replay_window, plots } = state;
-  const all = { sources, sinks, commands, state: { max_bytes, max_age, replay_window, plots } };
-  return createHash("sha256").update(JSON.stringify(all, toCanonicalJson)).digest("hex").slice(0, 16);
+  const sharedOptions = { sources, sinks, commands, state: { max_bytes, max_age, replay_window, plots } };
+  return createHash("sha256").update(JSON.stringify(sharedOptions, toCanonicalJson)).digest("hex").slice(0, 16);
 }
 
 /** `JSON.stringify` replacer: sorts the keys of each object, and writes numbers that JSON does not have as text. */
@@ -154,8 +157,14 @@ export async function registerMember(
       `select name, incarnation, renewals::text, host, digest from ${memberTable} where gone is null order by name`,
     );
     const heartbeats = rows.map((row): JoinBlocker => {
-      const [other = "", its = "", renewals = "", host = "", run = ""] = row.map(String);
-      return { name: other, incarnation: its, renewals: Number(renewals), host, digest: run };
+      const [memberName = "", memberIncarnation = "", renewals = "", host = "", memberDigest = ""] = row.map(String);
+      return {
+        name: memberName,
+        incarnation: memberIncarnation,
+        renewals: Number(renewals),
+        host,
+        digest: memberDigest,
+      };
     });
     const joinBlockers = heartbeats.filter((other) => other.name === name || other.digest !== digest);
     if (joinBlockers.length > 0) return { beats: heartbeats, blockers: joinBlockers };
@@ -214,11 +223,17 @@ export async function readHeartbeats(database: StateDatabase, me: MemberSession)
 }
 
 /** Declares silent members gone, except members that have renewed since the given heartbeat. */
-export async function declareMembersGone(database: StateDatabase, silent: readonly MemberHeartbeat[]): Promise<void> {
+export async function declareMembersGone(
+  database: StateDatabase,
+  silentMembers: readonly MemberHeartbeat[],
+): Promise<void> {
   const text = `update ${database.table("member")} as it set gone = 'lost', leaving = false
     from unnest($1::text[], $2::bigint[]) as silent (incarnation, renewals)
     where it.incarnation = silent.incarnation and it.renewals = silent.renewals and it.gone is null`;
-  const values = [silent.map(({ incarnation }) => incarnation), silent.map(({ renewals }) => String(renewals))];
+  const values = [
+    silentMembers.map(({ incarnation }) => incarnation),
+    silentMembers.map(({ renewals }) => String(renewals)),
+  ];
   await database.transact([{ text, values }, database.notify(FLEET_TOPIC)]);
 }
 
@@ -280,16 +295,16 @@ export async function takeFreeSources(database: StateDatabase, me: MemberSession
 export async function releaseSources(
   database: StateDatabase,
   incarnation: string,
-  released: readonly { readonly source: string; readonly epoch: number; readonly reason: TakeoverReason }[],
+  releasedSources: readonly { readonly source: string; readonly epoch: number; readonly reason: TakeoverReason }[],
 ): Promise<void> {
   const text = `update ${database.table("source")} as it set given_by = holder, holder = null, incarnation = null,
       held_since = null, reason = given.reason
     from unnest($1::text[], $2::bigint[], $3::text[]) as given (source, epoch, reason)
     where it.name = given.source and it.epoch = given.epoch and it.incarnation = $4`;
   const arrayParameters = [
-    released.map(({ source }) => source),
-    released.map(({ epoch }) => String(epoch)),
-    released.map(({ reason }) => reason),
+    releasedSources.map(({ source }) => source),
+    releasedSources.map(({ epoch }) => String(epoch)),
+    releasedSources.map(({ reason }) => reason),
   ];
   await database.transact([{ text, values: [...arrayParameters, incarnation] }, database.notify(FLEET_TOPIC)]);
 }

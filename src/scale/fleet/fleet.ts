@@ -44,9 +44,9 @@ export interface FleetOptions {
   readonly digest: string;
   page(): string;
   /** Starts the work for a source, unless the lease ends before. If it throws, the lease is released. */
-  hold(lease: Lease): Promise<HeldSource>;
+  startHeldSource(lease: Lease): Promise<HeldSource>;
   /** Requests the health check of a service, which needs no quota. If absent, every service counts as reached. */
-  check?(source: string, signal: AbortSignal): Promise<boolean>;
+  checkServiceHealth?(source: string, signal: AbortSignal): Promise<boolean>;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics?: Pick<Metrics, "fleetMembers" | "fleetSources" | "fleetTakeovers" | "fleetRenewed">;
@@ -79,31 +79,31 @@ export function createFleet(options: FleetOptions): Fleet {
   let me: MemberSession | null = null;
   let isMemberLeaving = false;
   let failure: { readonly message: string; readonly isRejection: boolean } | null = null;
-  const ask = <T>(work: Promise<T>) => withTimeLimit(clock, fleetTiming.renewMs, work);
+  const runWithTimeLimit = <T>(work: Promise<T>) => withTimeLimit(clock, fleetTiming.renewMs, work);
   const sourceHoldings = createHoldings({
-    ...{ clock, log, handovers: handoverLog, failedStarts, trust: leaseExpiry },
-    ...{ hold: options.hold, changed: tablesChanged.wakeUp },
+    ...{ clock, log, handoverLog, failedStarts, leaseExpiry },
+    ...{ startHeldSource: options.startHeldSource, onChanged: tablesChanged.wakeUp },
     async release({ lease, incarnation }, reason) {
       const { source, epoch } = lease;
       // Report the failed start before releasing the lease; otherwise the assignment would return the source at once.
       if (reason === "could-not-start" && me !== null)
-        await ask(reportFailedStarts(database, me, failedStarts.sources()));
-      await ask(releaseSources(database, incarnation, [{ source, epoch, reason }]));
+        await runWithTimeLimit(reportFailedStarts(database, me, failedStarts.sources()));
+      await runWithTimeLimit(releaseSources(database, incarnation, [{ source, epoch, reason }]));
     },
-    reached: (source, isReached) => {
-      if (options.check !== undefined) serviceReach.noteRequest(source, isReached);
+    onReachChanged: (source, isReached) => {
+      if (options.checkServiceHealth !== undefined) serviceReach.noteRequest(source, isReached);
     },
   });
 
   const serviceReach = createServiceReachability({
-    ...{ name, sources, clock, random: options.random, changed: tablesChanged.wakeUp, due: checksDue },
+    ...{ name, sources, clock, random: options.random, onChanged: tablesChanged.wakeUp, checkDueWakeup: checksDue },
     isHeld: (source) => sourceHoldings.get(source) !== undefined,
-    check: options.check ?? (async () => true),
+    check: options.checkServiceHealth ?? (async () => true),
   });
 
   const sourceHandover = createSourceHandover({
-    ...{ ask, database, sources, failedStarts, log, handovers: handoverLog, metrics, holdings: sourceHoldings },
-    ...{ reach: serviceReach, trust: leaseExpiry, timing: fleetTiming },
+    ...{ runWithTimeLimit, database, sources, failedStarts, log, handoverLog, metrics, holdings: sourceHoldings },
+    ...{ reach: serviceReach, leaseExpiry, timing: fleetTiming },
     onDeclaredGone: renewalDue.wakeUp,
   });
 
@@ -118,10 +118,12 @@ export function createFleet(options: FleetOptions): Fleet {
 
   async function tryToJoinFleet(): Promise<readonly JoinBlocker[]> {
     const sentAt = readClocks(clock);
-    const result = await ask(registerMember(database, { name, sources, digest: options.digest, page: options.page() }));
+    const result = await runWithTimeLimit(
+      registerMember(database, { name, sources, digest: options.digest, page: options.page() }),
+    );
     if ("blockers" in result) {
       const silentMembers = heartbeatObserver.observe(result.beats);
-      if (silentMembers.length > 0) await ask(declareMembersGone(database, silentMembers));
+      if (silentMembers.length > 0) await runWithTimeLimit(declareMembersGone(database, silentMembers));
       return result.blockers;
     }
     me = result;
@@ -152,7 +154,7 @@ export function createFleet(options: FleetOptions): Fleet {
   async function renewLeaseOrJoin(signal: AbortSignal): Promise<void> {
     if (me !== null) {
       const sentAt = readClocks(clock);
-      if (await ask(renewMemberLease(database, me, options.page()))) return recordLeaseRenewal(sentAt);
+      if (await runWithTimeLimit(renewMemberLease(database, me, options.page()))) return recordLeaseRenewal(sentAt);
       if (isMemberLeaving) return;
       log.warn({ member: name }, "this member was not heard of in time, and others took over");
       me = null;
@@ -185,8 +187,8 @@ export function createFleet(options: FleetOptions): Fleet {
 
   async function observeOtherMembers(): Promise<number> {
     if (me === null) return Number.POSITIVE_INFINITY;
-    const silentMembers = heartbeatObserver.observe(await ask(readHeartbeats(database, me)));
-    if (silentMembers.length > 0) await ask(declareMembersGone(database, silentMembers));
+    const silentMembers = heartbeatObserver.observe(await runWithTimeLimit(readHeartbeats(database, me)));
+    if (silentMembers.length > 0) await runWithTimeLimit(declareMembersGone(database, silentMembers));
     return Math.min(fleetTiming.renewMs / 3, heartbeatObserver.nextMs());
   }
 
@@ -222,7 +224,8 @@ export function createFleet(options: FleetOptions): Fleet {
 
   async function handOverAllSources(deadlineMs: number): Promise<void> {
     isMemberLeaving = true;
-    const announcement = me === null ? undefined : ask(announceMemberLeaving(database, me)).catch(() => undefined);
+    const announcement =
+      me === null ? undefined : runWithTimeLimit(announceMemberLeaving(database, me)).catch(() => undefined);
     const handOverResults = sourceHoldings.all().map(({ lease: { source } }) => {
       handoverLog.note("info", "sources were handed over", { to: null, reason: "left" }, source);
       return sourceHoldings.handOver(source, "left", deadlineMs);
@@ -230,7 +233,7 @@ export function createFleet(options: FleetOptions): Fleet {
     await endsWithin(clock, deadlineMs + MEMBER_SIGN_OFF_TIMEOUT_MS, Promise.all([announcement, ...handOverResults]));
     loseAllLeases("this member stops");
     if (me === null) return;
-    const leaveRequest = ask(leaveFleet(database, me)).then(
+    const leaveRequest = runWithTimeLimit(leaveFleet(database, me)).then(
       () => {
         me = null;
       },

@@ -39,7 +39,7 @@ export interface SourceHolding {
 }
 
 interface MutableHolding extends SourceHolding {
-  readonly over: AbortController;
+  readonly leaseEndController: AbortController;
   state: SourceHolding["state"];
   started: Promise<void>;
   held: HeldSource | null;
@@ -59,31 +59,31 @@ const SOURCE_STOP_GRACE_MS = 500;
 export function createHoldings(options: {
   readonly clock: Clock;
   readonly log: Log;
-  readonly handovers: HandoverLog;
+  readonly handoverLog: HandoverLog;
   readonly failedStarts: FailedSourceStarts;
-  readonly trust: Pick<LeaseExpiryTimer, "leftMs">;
-  hold(lease: Lease): Promise<HeldSource>;
+  readonly leaseExpiry: Pick<LeaseExpiryTimer, "leftMs">;
+  startHeldSource(lease: Lease): Promise<HeldSource>;
   /** Releases a lease in the database. Errors are only logged, because the next step repairs the tables. */
   release(holding: SourceHolding, reason: TakeoverReason): Promise<void>;
-  reached(source: string, isReached: boolean | null): void;
-  changed(): void;
+  onReachChanged(source: string, isReached: boolean | null): void;
+  onChanged(): void;
 }) {
-  const { clock, failedStarts, log, trust } = options;
+  const { clock, failedStarts, log, leaseExpiry } = options;
   const holdingBySource = new Map<string, MutableHolding>();
 
   async function startSourceWork(holding: MutableHolding): Promise<void> {
-    const { lease, over } = holding;
+    const { lease, leaseEndController } = holding;
     const { source } = lease;
     try {
-      holding.held = await options.hold(lease);
+      holding.held = await options.startHeldSource(lease);
       // The ownership may have ended during the start.
       if (holdingBySource.get(source) !== holding) return await stopSourceWork(holding, 0);
       if (holding.ended !== null) return;
       holding.state = "held";
       failedStarts.succeeded(source);
-      options.changed();
+      options.onChanged();
     } catch (error) {
-      if (over.signal.aborted || holding.ended !== null) return;
+      if (leaseEndController.signal.aborted || holding.ended !== null) return;
       log.warn({ source, reason: errorText(error) }, "a source could not be started here");
       failedStarts.failed(source, error);
       void end(holding, "could-not-start", 0);
@@ -120,17 +120,17 @@ export function createHoldings(options: {
       });
     }
     holdingBySource.delete(source);
-    options.changed();
+    options.onChanged();
   }
 
-  function endLease({ lease, over }: MutableHolding, why: string): void {
-    if (!over.signal.aborted) over.abort(new LeaseEnded(lease.source, why));
+  function endLease({ lease, leaseEndController }: MutableHolding, why: string): void {
+    if (!leaseEndController.signal.aborted) leaseEndController.abort(new LeaseEnded(lease.source, why));
   }
 
   function loseLease(source: string, why: string): void {
     const sourceHolding = holdingBySource.get(source);
-    if (sourceHolding === undefined || sourceHolding.over.signal.aborted) return;
-    options.handovers.note("warn", "the leases on sources were lost", { why }, source);
+    if (sourceHolding === undefined || sourceHolding.leaseEndController.signal.aborted) return;
+    options.handoverLog.note("warn", "the leases on sources were lost", { why }, source);
     endLease(sourceHolding, why);
     void end(sourceHolding, null, LOST_LEASE_STOP_TIMEOUT_MS);
   }
@@ -140,17 +140,17 @@ export function createHoldings(options: {
       const leaseEndController = new AbortController();
       const lease: Lease = {
         ...{ source, epoch, signal: leaseEndController.signal },
-        leftMs: () => (leaseEndController.signal.aborted ? 0 : trust.leftMs()),
+        leftMs: () => (leaseEndController.signal.aborted ? 0 : leaseExpiry.leftMs()),
         fenced() {
           if (holdingBySource.get(source)?.lease === lease) loseLease(source, "somebody else holds it");
         },
         reached(isReached) {
-          if (!leaseEndController.signal.aborted) options.reached(source, isReached);
+          if (!leaseEndController.signal.aborted) options.onReachChanged(source, isReached);
         },
       };
       const sourceHolding: MutableHolding = {
         ...{ lease, incarnation, state: "starting", started: Promise.resolve(), held: null, ended: null },
-        over: leaseEndController,
+        leaseEndController,
       };
       holdingBySource.set(source, sourceHolding);
       sourceHolding.started = startSourceWork(sourceHolding);

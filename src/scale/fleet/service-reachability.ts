@@ -43,12 +43,12 @@ export function createServiceReachability(options: {
   readonly isHeld: (source: string) => boolean;
   /** Runs a health check, which needs no quota; returns false without a response. */
   readonly check: (source: string, signal: AbortSignal) => Promise<boolean>;
-  readonly changed: () => void;
-  readonly due: Wakeup;
+  readonly onChanged: () => void;
+  readonly checkDueWakeup: Wakeup;
   readonly clock: Clock;
   readonly random?: (() => number) | undefined;
 }) {
-  const { name, sources, isHeld, check, changed, due, clock, random } = options;
+  const { name, sources, isHeld, check, onChanged, checkDueWakeup, clock, random } = options;
   const serviceStates = new Map(
     sources.map((source): [string, ServiceReachState] => [
       source,
@@ -75,8 +75,9 @@ export function createServiceReachability(options: {
     service.isReached = isReached;
     // Health checks from before the failure are outdated.
     if (!isReached && isHeld(source))
-      for (const [other, each] of serviceStates) if (!isHeld(other) && each.isReached === true) each.isReached = null;
-    if (!isReached || wasReached === false || isReachResultNeeded(source)) changed();
+      for (const [otherSource, otherService] of serviceStates)
+        if (!isHeld(otherSource) && otherService.isReached === true) otherService.isReached = null;
+    if (!isReached || wasReached === false || isReachResultNeeded(source)) onChanged();
   }
 
   async function checkServiceHealth(source: string, service: ServiceReachState, signal: AbortSignal): Promise<void> {
@@ -94,10 +95,10 @@ export function createServiceReachability(options: {
     setServiceReached(source, service, false);
   }
 
-  function endTrialHandover(works: boolean): void {
+  function endTrialHandover(isWorking: boolean): void {
     trialHandover = null;
-    failedTrialHandoverCount = works ? 0 : failedTrialHandoverCount + 1;
-    if (works) followUpUntilMs = now() + FOLLOW_UP_HANDOVER_WINDOW_MS;
+    failedTrialHandoverCount = isWorking ? 0 : failedTrialHandoverCount + 1;
+    if (isWorking) followUpUntilMs = now() + FOLLOW_UP_HANDOVER_WINDOW_MS;
     else nextTrialMs = now() + backoffMs(TRIAL_HANDOVER_BACKOFF, failedTrialHandoverCount, random);
   }
 
@@ -121,14 +122,14 @@ export function createServiceReachability(options: {
         const isFirstPoll = !service.isPolled;
         service.isPolled = true;
         setServiceReached(source, service, true);
-        if (isFirstPoll && isReachResultNeeded(source)) changed();
+        if (isFirstPoll && isReachResultNeeded(source)) onChanged();
         return;
       }
       if (service.isReached === false) return;
       if (isReached === false) service.failures += 1;
       if (service.failures >= FAILURES_UNTIL_UNREACHABLE) return setServiceReached(source, service, false);
       service.checkAtMs = Math.min(service.checkAtMs, now() + HEALTH_CHECK_DELAY_MS);
-      due.wakeUp();
+      checkDueWakeup.wakeUp();
     },
     begin(source: string): void {
       const service = serviceStates.get(source);
@@ -159,7 +160,7 @@ export function createServiceReachability(options: {
         const isServiceReachUnknown = service.isReached === null && service.checkAtMs === NEVER_PLANNED_MS;
         if (isServiceReachUnknown && (isCutOff || sourcesUnreachedByHolder.has(source))) service.checkAtMs = now();
       }
-      if ([...serviceStates.values()].some(isHealthCheckDue)) due.wakeUp();
+      if ([...serviceStates.values()].some(isHealthCheckDue)) checkDueWakeup.wakeUp();
     },
     report: (): ServiceReachBySource =>
       Object.fromEntries(

@@ -33,18 +33,30 @@ export function createSourceHandover(options: {
   readonly holdings: SourceHoldings;
   readonly failedStarts: FailedSourceStarts;
   readonly reach: ServiceReachability;
-  readonly trust: Pick<LeaseExpiryTimer, "leftMs">;
+  readonly leaseExpiry: Pick<LeaseExpiryTimer, "leftMs">;
   readonly timing: FleetTiming;
   readonly log: Log;
-  readonly handovers: HandoverLog;
+  readonly handoverLog: HandoverLog;
   readonly metrics: Pick<Metrics, "fleetMembers" | "fleetTakeovers"> | undefined;
-  ask<T>(work: Promise<T>): Promise<T>;
+  runWithTimeLimit<T>(work: Promise<T>): Promise<T>;
   onDeclaredGone(): void;
 }) {
-  const { ask, database, failedStarts, handovers, holdings, log, metrics, reach, sources, timing, trust } = options;
+  const {
+    runWithTimeLimit,
+    database,
+    failedStarts,
+    handoverLog,
+    holdings,
+    log,
+    metrics,
+    reach,
+    sources,
+    timing,
+    leaseExpiry,
+  } = options;
   let latestTables: FleetTables | null = null;
   let isHandoverRunning = false;
-  let unpolled: readonly string[] = [];
+  let unpolledSources: readonly string[] = [];
 
   async function reconcileSourceHoldings(view: FleetTables, me: MemberSession): Promise<void> {
     for (const { lease, incarnation, state } of holdings.all()) {
@@ -57,31 +69,32 @@ export function createSourceHandover(options: {
     const unmanagedSources = view.sources
       .filter(({ name, incarnation }) => incarnation === me.incarnation && holdings.get(name) === undefined)
       .map(({ name, epoch }) => ({ source: name, epoch, reason: "lease-ran-out" as const }));
-    if (unmanagedSources.length > 0) await ask(releaseSources(database, me.incarnation, unmanagedSources));
+    if (unmanagedSources.length > 0) await runWithTimeLimit(releaseSources(database, me.incarnation, unmanagedSources));
     const ownMemberRow = view.members.find(({ name }) => name === me.name);
     const [unable, reached] = [failedStarts.sources(), reach.report()];
-    if (!isDeepStrictEqual(ownMemberRow?.unable, unable)) await ask(reportFailedStarts(database, me, unable));
-    if (!isDeepStrictEqual(ownMemberRow?.reach, reached)) await ask(reportReach(database, me, reached));
+    if (!isDeepStrictEqual(ownMemberRow?.unable, unable))
+      await runWithTimeLimit(reportFailedStarts(database, me, unable));
+    if (!isDeepStrictEqual(ownMemberRow?.reach, reached)) await runWithTimeLimit(reportReach(database, me, reached));
   }
 
   /** Takes the free sources assigned to this member; returns false if another transaction locked some of them. */
   async function takeAssignedSources(
-    free: readonly FleetSourceRow[],
-    shares: MemberBySource,
+    freeSources: readonly FleetSourceRow[],
+    memberBySource: MemberBySource,
     me: MemberSession,
     signal: AbortSignal,
   ): Promise<boolean> {
     const startingCount = holdings.all().filter(({ state }) => state === "starting").length;
-    const freeSourcesToTake = free
-      .filter(({ name }) => shares.get(name) === me.name && holdings.get(name) === undefined)
+    const freeSourcesToTake = freeSources
+      .filter(({ name }) => memberBySource.get(name) === me.name && holdings.get(name) === undefined)
       .slice(0, Math.max(0, MAX_STARTING_SOURCES - startingCount));
-    if (freeSourcesToTake.length === 0 || trust.leftMs() === 0) return true;
-    const takenSources = await ask(takeFreeSources(database, me, freeSourcesToTake));
+    if (freeSourcesToTake.length === 0 || leaseExpiry.leftMs() === 0) return true;
+    const takenSources = await runWithTimeLimit(takeFreeSources(database, me, freeSourcesToTake));
     // Start no taken source during a stop: the member then ends its session, which frees all its sources.
     if (signal.aborted) return true;
     for (const { source, epoch, from, reason } of takenSources) {
       log.debug({ source, epoch, from, reason }, "a source was taken");
-      handovers.note("info", "sources were taken", { from, reason }, source);
+      handoverLog.note("info", "sources were taken", { from, reason }, source);
       metrics?.fleetTakeovers.inc({ reason });
       reach.begin(source);
       holdings.begin(source, epoch, me.incarnation);
@@ -90,14 +103,19 @@ export function createSourceHandover(options: {
   }
 
   /** Hands over one source at a time and waits until it is taken, so that few sources lack a holder. */
-  function handOverSurplus(shares: MemberBySource, me: MemberSession, view: FleetTables, isDraining: boolean): void {
+  function handOverSurplus(
+    memberBySource: MemberBySource,
+    me: MemberSession,
+    view: FleetTables,
+    isDraining: boolean,
+  ): void {
     if (isHandoverRunning) return;
     const surplusSourceHolding = holdings
       .all()
       .find(
         ({ lease: { source }, state }) =>
           state !== "stopping" &&
-          shares.get(source) !== me.name &&
+          memberBySource.get(source) !== me.name &&
           (isDraining || !reach.isUnreached(source) || reach.mayHandOver(source, view)),
       );
     if (surplusSourceHolding === undefined) return;
@@ -105,7 +123,7 @@ export function createSourceHandover(options: {
     const { source } = surplusSourceHolding.lease;
     const isServiceUnreached = !isDraining && reach.isUnreached(source);
     const reason = isDraining ? "drained" : isServiceUnreached ? "unreachable" : "joined";
-    handovers.note("info", "sources were handed over", { to: shares.get(source) ?? null, reason }, source);
+    handoverLog.note("info", "sources were handed over", { to: memberBySource.get(source) ?? null, reason }, source);
     holdings
       .handOver(source, reason, isServiceUnreached ? UNREACHED_SERVICE_STOP_MS : timing.handOverMs)
       .catch((error: unknown) => log.warn({ source, reason: errorText(error) }, "a source was not handed over cleanly"))
@@ -117,12 +135,12 @@ export function createSourceHandover(options: {
   return {
     latest: () => latestTables,
     notices: (): readonly string[] =>
-      unpolled.length === 0
+      unpolledSources.length === 0
         ? []
-        : [`Nobody polls ${unpolled.join(", ")}: every member is drained, is stopping or could not start them.`],
+        : [`Nobody polls ${unpolledSources.join(", ")}: every member is drained, is stopping or could not start them.`],
     /** Returns the milliseconds until the next step at the latest. Begins nothing after the signal has aborted. */
     async step(me: MemberSession, signal: AbortSignal): Promise<number> {
-      const fleetTables = await ask(readFleetRows(database, sources));
+      const fleetTables = await runWithTimeLimit(readFleetRows(database, sources));
       latestTables = fleetTables;
       const ownMemberRow = fleetTables.members.find(({ name }) => name === me.name);
       if (ownMemberRow === undefined || ownMemberRow.incarnation !== me.incarnation || ownMemberRow.gone !== null) {
@@ -132,7 +150,7 @@ export function createSourceHandover(options: {
       reach.update(fleetTables);
       await reconcileSourceHoldings(fleetTables, me);
       const memberBySource = assignSources(listMemberCandidates(fleetTables), listSourceHolders(fleetTables));
-      unpolled = sources.filter((source) => memberBySource.get(source) === null);
+      unpolledSources = sources.filter((source) => memberBySource.get(source) === null);
       const freeSources = fleetTables.sources.filter((source) => findHolder(source, fleetTables) === null);
       const areAllTaken = await takeAssignedSources(freeSources, memberBySource, me, signal);
       if (signal.aborted) return MAX_STEP_INTERVAL_MS;

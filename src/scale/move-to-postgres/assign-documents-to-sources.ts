@@ -69,9 +69,10 @@ interface StoredIncident {
 
 /** Divides a document set among the sources; null for an unknown set. The first source gets ownerless documents. */
 export function assignDocuments(set: string, documents: readonly StoredDocument[], sources: readonly string[]) {
-  const [first = ""] = sources;
+  const [firstSource = ""] = sources;
   const configuredNames = new Set(sources);
-  const findOwnerSource: FindOwnerSource = (source) => (source != null && configuredNames.has(source) ? source : first);
+  const findOwnerSource: FindOwnerSource = (source) =>
+    source != null && configuredNames.has(source) ? source : firstSource;
   const isSinkStateSet = set.startsWith(SINK_STATE_SET_PREFIX);
   const assignDocumentToSource = isSinkStateSet ? assignSinkState(documents, findOwnerSource) : SOURCE_RULE_BY_SET[set];
   if (assignDocumentToSource === undefined) return null;
@@ -86,15 +87,15 @@ export function assignDocuments(set: string, documents: readonly StoredDocument[
 /** Assigns sink state to sources. Each source gets all incidents that group its alarms, so that its alarms end. */
 function assignSinkState(documents: readonly StoredDocument[], findOwner: FindOwnerSource): AssignDocumentToSource {
   const ownerSourcesByKey = new Map<string, Set<string>>();
-  const add = (key: string, source: string) => {
-    const all = ownerSourcesByKey.get(key) ?? new Set();
-    ownerSourcesByKey.set(key, all.add(source));
+  const addOwner = (key: string, source: string) => {
+    const ownerSources = ownerSourcesByKey.get(key) ?? new Set();
+    ownerSourcesByKey.set(key, ownerSources.add(source));
   };
   for (const { key, value } of documents) {
     const { into, kind, source } = (value ?? {}) as StoredIncident;
     const owner = findOwner(typeof kind === "string" && typeof source === "string" ? source : null);
-    add(key, owner);
-    if (typeof into === "string") add(into, owner);
+    addOwner(key, owner);
+    if (typeof into === "string") addOwner(into, owner);
   }
   return ({ key, value }, source) => (ownerSourcesByKey.get(key)?.has(source) === true ? value : undefined);
 }

@@ -105,7 +105,7 @@ async function moveStateInTransaction(
   store: Store,
   fileDatabase: Database,
   mark: MoveMark,
-  isAbsent: () => void,
+  onMarkAbsent: () => void,
 ): Promise<StateMoveResult> {
   const { clock, database, folder } = options;
   const documentReplacements = await readDocumentReplacements(store, clock);
@@ -137,7 +137,7 @@ async function moveStateInTransaction(
         { hint: "Restore the database from its backup; what lies in the folder is as old as the move." },
       );
     }
-    isAbsent();
+    onMarkAbsent();
     await refuseExistingState(session, database, folderReader.sources);
     await session.query(
       `insert into ${database.table("source")} (name) select unnest($1::text[]) on conflict (name) do nothing`,
@@ -228,9 +228,13 @@ function refuseUnmovedRows(fileDatabase: Database, written: RowSumsByTable): voi
   }
 }
 
-async function storeEndPositions(session: MoveSession, { table }: StateDatabase, reading: FolderReader): Promise<void> {
-  const { bytes, position } = reading.ends();
-  const { sources } = reading;
+async function storeEndPositions(
+  session: MoveSession,
+  { table }: StateDatabase,
+  folderReader: FolderReader,
+): Promise<void> {
+  const { bytes, position } = folderReader.ends();
+  const { sources } = folderReader;
   await session.query(
     `update ${table("source")} as known set last_position = $1::bigint, bytes = told.bytes::bigint, written = told.bytes::bigint
      from unnest($2::text[], $3::text[]) as told (source, bytes) where known.name = told.source`,
@@ -295,14 +299,17 @@ async function readDocumentReplacements(
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, unknown>>> {
   const damagedKeys = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
   const { copy } = await store.describe();
-  const arming = await store.document<ArmedWritingDocument>(ARMED_DOCUMENT_SET, ARMED_WRITING_KEY);
-  const isArmed = arming !== undefined && arming.copy === copy?.identity && arming.damaged >= damagedKeys.flat().length;
+  const armedDocument = await store.document<ArmedWritingDocument>(ARMED_DOCUMENT_SET, ARMED_WRITING_KEY);
+  const isArmed =
+    armedDocument !== undefined &&
+    armedDocument.copy === copy?.identity &&
+    armedDocument.damaged >= damagedKeys.flat().length;
   const unknownCommandOutcome = { state: "unknown", changedAt: isoUtc(clock.now()) };
   const finishedCommands = new Map<string, unknown>();
   for (const id of await store.damagedKeys(COMMAND_DOCUMENT_SET)) {
     if ((await store.document(COMMAND_DOCUMENT_SET, id)) === undefined) finishedCommands.set(id, unknownCommandOutcome);
   }
-  const armedDocumentToWrite = isArmed ? { at: arming.at, by: arming.by, damaged: 0 } : undefined;
+  const armedDocumentToWrite = isArmed ? { at: armedDocument.at, by: armedDocument.by, damaged: 0 } : undefined;
   return new Map([
     [ARMED_DOCUMENT_SET, new Map([[ARMED_WRITING_KEY, armedDocumentToWrite]])],
     [COMMAND_DOCUMENT_SET, finishedCommands],

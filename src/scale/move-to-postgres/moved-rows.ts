@@ -120,12 +120,17 @@ export async function writeStateRows(
   return new Map(rowSumEntries);
 }
 
-async function insertRows(session: MoveSession, table: MovedTableName, qualified: string, batch: readonly MovedRow[]) {
+async function insertRows(
+  session: MoveSession,
+  table: MovedTableName,
+  qualifiedTableName: string,
+  batch: readonly MovedRow[],
+) {
   const columnNames: readonly string[] = COLUMN_NAMES_BY_TABLE[table];
   const castsSql = columnNames.map((column) => `nullif(${column}, '${NULL_CELL_TEXT}')::${columnType(table, column)}`);
   const arrayParametersSql = ["source", ...columnNames].map((_, index) => `$${index + 1}::text[]`);
   await session.query(
-    `insert into ${qualified} (source, ${columnNames.join(", ")})
+    `insert into ${qualifiedTableName} (source, ${columnNames.join(", ")})
      select source, ${castsSql.join(", ")} from unnest(${arrayParametersSql.join(", ")}) as row (source, ${columnNames.join(", ")})`,
     [
       textArray(batch.map(([, source]) => source)),
@@ -157,9 +162,9 @@ export async function readTableRowSums(
 
 export function findFirstSumDifference(a: RowSumsByTable, b: RowSumsByTable) {
   for (const table of STATE_TABLE_NAMES) {
-    const [one, other] = [a.get(table), b.get(table)];
-    for (const source of new Set([...(one?.keys() ?? []), ...(other?.keys() ?? [])])) {
-      const [first, second] = [one?.get(source), other?.get(source)];
+    const [firstSums, secondSums] = [a.get(table), b.get(table)];
+    for (const source of new Set([...(firstSums?.keys() ?? []), ...(secondSums?.keys() ?? [])])) {
+      const [first, second] = [firstSums?.get(source), secondSums?.get(source)];
       if (first?.rows !== second?.rows || first?.digest !== second?.digest) return { table, source };
     }
   }

@@ -29,9 +29,9 @@ export function createDocumentStore(source: string, query: RunPostgresQuery) {
     return new Map(rows.map(([key, body]) => [String(key), String(body)]));
   }
 
-  async function readLogRecords<T>(rest: string, log: string, ...values: readonly number[]) {
+  async function readLogRecords<T>(conditionSql: string, log: string, ...values: readonly number[]) {
     const { rows } = await query(
-      `select sequence::double precision, body from record where source = $1 and log = $2 ${rest}`,
+      `select sequence::double precision, body from record where source = $1 and log = $2 ${conditionSql}`,
       [source, log, ...values.map(String)],
     );
     return rows.map(
@@ -80,10 +80,18 @@ interface MergedDocumentChange {
 /** Returns at most three statements for any number of document changes. Throws `DocumentKeyConflict`. */
 export function buildDocumentChanges(source: string, changes: readonly DocumentChange[]): readonly SqlQuery[] {
   const mergedChanges = [...mergeDocumentChanges(changes).values()];
-  const buildStatement = (name: string, text: string, selected: readonly MergedDocumentChange[], hasBodies = true) => {
-    if (selected.length === 0) return [];
-    const keyParameters = [textArray(selected.map(({ set }) => set)), textArray(selected.map(({ key }) => key))];
-    const documentBodies = hasBodies ? [textArray(selected.map(({ body }) => body ?? "null"))] : [];
+  const buildStatement = (
+    name: string,
+    text: string,
+    selectedChanges: readonly MergedDocumentChange[],
+    hasBodies = true,
+  ) => {
+    if (selectedChanges.length === 0) return [];
+    const keyParameters = [
+      textArray(selectedChanges.map(({ set }) => set)),
+      textArray(selectedChanges.map(({ key }) => key)),
+    ];
+    const documentBodies = hasBodies ? [textArray(selectedChanges.map(({ body }) => body ?? "null"))] : [];
     return [{ name, text, values: [source, ...keyParameters, ...documentBodies] }];
   };
   return [

@@ -38,9 +38,9 @@ export function createPostgresDriver(
         }
         return stepResult.value;
       }),
-    defer: (key, statement) => writer.soon.write(key, () => toPostgresQuery(statement())),
-    isBehind: writer.soon.isBehind,
-    flush: async () => writer.soon.flush(),
+    defer: (key, statement) => writer.deferredWrites.write(key, () => toPostgresQuery(statement())),
+    isBehind: writer.deferredWrites.isBehind,
+    flush: async () => writer.deferredWrites.flush(),
     changes,
   };
 }

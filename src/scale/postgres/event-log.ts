@@ -27,7 +27,7 @@ const EVENT_SEARCH_TIMEOUT_MS = 60_000;
 
 export function createEventLog(source: string, query: RunPostgresQuery, isLeaseHolder: boolean) {
   const logTail = createEventLogTail();
-  let end: number | null = null;
+  let cachedLastPosition: number | null = null;
   /** Number of cache resets, so that a query that began before a reset does not fill the cache after the reset. */
   let cacheResetCount = 0;
   /** Highest known position of an urgent event, to save queries: every sink reads urgent events before each batch. */
@@ -37,7 +37,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
 
   function forgetCachedEvents(): void {
     cacheResetCount += 1;
-    end = null;
+    cachedLastPosition = null;
     lastUrgentChangeCount += 1;
     lastUrgentPosition = Number.POSITIVE_INFINITY;
     logTail.clear();
@@ -47,11 +47,12 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     toRowObjects<Row>(await query(text, [source, ...values], withinMs));
 
   async function readLastPosition(): Promise<number> {
-    if (end !== null) return end;
+    if (cachedLastPosition !== null) return cachedLastPosition;
     const cacheResetsBeforeQuery = cacheResetCount;
     const [row] = await readRows<{ readonly last: number }>("select last_position as last from source where name = $1");
     const lastPosition = row?.last ?? 0;
-    if (isLeaseHolder && cacheResetsBeforeQuery === cacheResetCount) end = Math.max(lastPosition, end ?? 0);
+    if (isLeaseHolder && cacheResetsBeforeQuery === cacheResetCount)
+      cachedLastPosition = Math.max(lastPosition, cachedLastPosition ?? 0);
     return lastPosition;
   }
 
@@ -59,7 +60,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
     const { before = 0, newEvents = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
     const knownEventIds = listKnownEventIds(appending, new_ordinals);
     // Another process has appended events that the cache of the latest events lacks.
-    if (end !== null && end !== before) forgetCachedEvents();
+    if (cachedLastPosition !== null && cachedLastPosition !== before) forgetCachedEvents();
     if (isLeaseHolder) {
       let position = before;
       const committedAt = isoUtc(committed_ms);
@@ -73,17 +74,21 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
         lastUrgentPosition = Math.max(lastUrgentPosition, position);
       }
       logTail.committed();
-      end = before + newEvents;
+      cachedLastPosition = before + newEvents;
     }
     return { lastPosition: before + newEvents, repeated: listRepeatedIds(appending, knownEventIds) };
   }
 
-  async function readEventsAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
+  async function readEventsAfter(
+    position: number,
+    limit: number,
+    conditionSql = "true",
+  ): Promise<readonly LoggedEvent[]> {
     const rows = await readRows<StoredEventText>(
       `select position, committed_ms, body from (
          select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
            select position, committed_ms, body, ${offeredBytesSql("bytes")} as bytes from event
-           where source = $1 and position > $2 and ${which} order by position limit $3) as next) as summed
+           where source = $1 and position > $2 and ${conditionSql} order by position limit $3) as next) as summed
        where upto <= ${MAX_BATCH_BYTES} or upto = bytes order by position`,
       [String(position), String(limit)],
     );
@@ -129,10 +134,10 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
         [textArray(appending.rows.map(({ event }) => encodeKeyForPostgres(event.id)))],
       );
       const positionByEventId = new Map(storedEvents.map(({ id, position }) => [id, position]));
-      const old = appending.rows.filter(
+      const repeatedRows = appending.rows.filter(
         ({ event }) => (positionByEventId.get(encodeKeyForPostgres(event.id)) ?? before) <= before,
       );
-      const knownEventIds = new Set(old.map(({ event }) => event.id));
+      const knownEventIds = new Set(repeatedRows.map(({ event }) => event.id));
       return { lastPosition: await readLastPosition(), repeated: listRepeatedIds(appending, knownEventIds) };
     },
     removed: (events: readonly RemovedEvent[]): void => logTail.noteRemoved(events.at(-1)?.position ?? 0),

@@ -45,7 +45,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   let isPrepared = false;
 
   /** Opens a session. Reads password and CA for each session, so that a replaced password or CA needs no restart. */
-  async function connectToPrimary(signal: AbortSignal, more: PostgresListenerOptions = {}) {
+  async function connectToPrimary(signal: AbortSignal, listenerOptions: PostgresListenerOptions = {}) {
     const session = await openPrimarySession(
       {
         addresses: serverAddresses,
@@ -53,7 +53,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
         ca: config.ca_file === undefined ? undefined : readCertificateFile(config.ca_file, "ca_file"),
         connectTimeoutMs: CONNECT_TIMEOUT_MS,
         wording: STATE_DATABASE_ERROR_WORDING,
-        ...more,
+        ...listenerOptions,
       },
       signal,
     );
@@ -107,7 +107,8 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
             (session) => runTransaction(session, { statementMs: withinMs }, () => session.query(text, values)),
             withinMs + TRANSACTION_TIMEOUT_MS,
           ),
-    transact: (asked) => useSession((session) => runStatementsInTransaction(session, transactionLimits, asked)),
+    transact: (statements) =>
+      useSession((session) => runStatementsInTransaction(session, transactionLimits, statements)),
     work: (work) =>
       useSession((session) =>
         runTransaction(session, allowsLongTransaction ? LONG_TRANSACTION_LIMITS : transactionLimits, () =>
@@ -144,10 +145,11 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
 
 const STATE_DATABASE_ERROR_WORDING: PostgresErrorWording = {
   addressOption: "url",
-  rights: "create on the database, or make it the owner of the schema",
-  refused: "does not take what the state is made of",
-  changed: "Somebody has changed the tables of the state: restore a backup, or let state.postgres.schema name another.",
-  tooLong: "If that stays so, look for what else its disk is doing, and into pg_locks there.",
+  permissionsToGrant: "create on the database, or make it the owner of the schema",
+  rejectionText: "does not take what the state is made of",
+  changedTablesHint:
+    "Somebody has changed the tables of the state: restore a backup, or let state.postgres.schema name another.",
+  timeoutHint: "If that stays so, look for what else its disk is doing, and into pg_locks there.",
 };
 
 function toStateDatabaseError(error: unknown, address: PostgresAddress): Failure | FencedError | DocumentKeyConflict {

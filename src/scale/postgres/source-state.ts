@@ -32,8 +32,10 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
   let isOpen = true;
 
   async function checkForOperatorChanges(): Promise<void> {
-    const { rows: found } = await query("select operations::double precision from source where name = $1", [source]);
-    const now = Number(found[0]?.[0] ?? 0);
+    const { rows: operationRows } = await query("select operations::double precision from source where name = $1", [
+      source,
+    ]);
+    const now = Number(operationRows[0]?.[0] ?? 0);
     if (now === operationCount) return;
     operationCount = now;
     log.forget();
@@ -53,8 +55,10 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
   /** Returns a number that changes with each commit of the source's state. */
   async function readStateVersion(): Promise<number> {
     if (isLeaseHolder) return transactionWriter.commits() + operationCount;
-    const { rows: found } = await query("select xmin::text::double precision from source where name = $1", [source]);
-    return Number(found[0]?.[0] ?? 0);
+    const { rows: versionRows } = await query("select xmin::text::double precision from source where name = $1", [
+      source,
+    ]);
+    return Number(versionRows[0]?.[0] ?? 0);
   }
 
   const sql = createPostgresDriver(source, query, transactionWriter, noteChangedDocumentSets, readStateVersion);
@@ -91,8 +95,8 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
     async putDeferred(set, key, value) {
       const [put] = buildDocumentChanges(source, [{ set, put: [[key, value]] }]);
       if (put === undefined) return;
-      if (transactionWriter.soon.isBehind()) await transactionWriter.commit([put]);
-      else await transactionWriter.soon.write(`document ${set} ${key}`, () => put);
+      if (transactionWriter.deferredWrites.isBehind()) await transactionWriter.commit([put]);
+      else await transactionWriter.deferredWrites.write(`document ${set} ${key}`, () => put);
       noteChangedDocumentSets([set]);
     },
     async describe() {

@@ -43,7 +43,9 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
     return { text: "select fence($1, $2::bigint, $3, $4)", values: [source, heldEpoch, lastMark, mark], name: "fence" };
   }
 
-  async function sendFencedTransaction<T>(send: (first: readonly SqlQuery[]) => Promise<T>): Promise<T | null> {
+  async function sendFencedTransaction<T>(
+    send: (fenceStatements: readonly SqlQuery[]) => Promise<T>,
+  ): Promise<T | null> {
     if (as === "reader") throw new ConfigError("This state was opened for reading only.");
     if (fenceError !== null) throw fenceError;
     closeController.signal.throwIfAborted();
@@ -64,11 +66,11 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
     return sendResult;
   }
 
-  async function throwUnlessCommitted(mark: string, lost: CommitUnknown): Promise<void> {
+  async function throwUnlessCommitted(mark: string, lostCommit: CommitUnknown): Promise<void> {
     if (heldEpoch === null) {
-      throw new Retryable(lost.message, { hint: "It may have been done or not; look before you repeat it." });
+      throw new Retryable(lostCommit.message, { hint: "It may have been done or not; look before you repeat it." });
     }
-    log.warn({ source, err: lost }, "The reply to a commit was lost; Plenum queries whether it was committed.");
+    log.warn({ source, err: lostCommit }, "The reply to a commit was lost; Plenum queries whether it was committed.");
     const { rows } = await retryUntilDone({
       clock,
       signal: closeController.signal,
@@ -88,7 +90,8 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
     }
     lastMark = String(storedCommitMark);
     log.info({ source, committed: at === mark }, "The outcome of the commit is known.");
-    if (at !== mark) throw new Retryable(lost.message, lost.hint === undefined ? {} : { hint: lost.hint });
+    if (at !== mark)
+      throw new Retryable(lostCommit.message, lostCommit.hint === undefined ? {} : { hint: lostCommit.hint });
   }
 
   /** Runs a transaction in one packet. Returns null if it committed and the reply was lost. */
@@ -107,7 +110,7 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
     heldEpoch === null ? [database.notify(sourceTopic(source))] : [];
 
   return {
-    soon: deferredWrites,
+    deferredWrites,
     commit: commitTransaction,
     work<T>(work: (session: TransactionSession) => Promise<T>): Promise<T> {
       return runOneAtATime(async () => {

@@ -77,7 +77,12 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
     try {
       const log = (await response).find(({ id }) => id === range.id);
       if (log?.unreadable?.timesMs === null) throw new Malformed(log.unreadable.said, "");
-      putSeries(range, "fetched", null, log === undefined ? EMPTY_SAMPLES : toSamples(TagPoints.of(log.measurements)));
+      putSeries(
+        range,
+        "fetched",
+        null,
+        log === undefined ? EMPTY_SAMPLES : toSamples(TagPoints.fromMeasurements(log.measurements)),
+      );
     } catch (error) {
       if (!stopController.signal.aborted) putSeries(range, "refused", failureReason(error), samplesOfRange(range));
     }

@@ -25,7 +25,7 @@ export function* recorded(): Workload {
       for (const readings of all) {
         const lengthMs = readings.resolution === "1h" ? EVENT_MS["1h"] : EVENT_MS["5m"];
         for (let fromMs = end - 14 * DAY_MS; fromMs < end; fromMs += lengthMs) {
-          const points = readings.points.between(fromMs, fromMs + lengthMs);
+          const points = readings.points.sliceByTime(fromMs, fromMs + lengthMs);
           if (points.length > 0) yield history(readings, readings.tag, points);
         }
       }
@@ -44,7 +44,7 @@ export function* plant(tags: number, values: number): Workload {
       const points = new TagPoints();
       for (let at = 0; at < DAY_MS / BUCKET_MS; at++) {
         const pointIndex = (day * (DAY_MS / BUCKET_MS) + at + copy * 997) % readings.points.length;
-        points.push(START_MS + day * DAY_MS + at * BUCKET_MS, readings.points.code(pointIndex));
+        points.push(START_MS + day * DAY_MS + at * BUCKET_MS, readings.points.valueCode(pointIndex));
       }
       yield history({ ...readings, resolution: "5m" }, tagCopy(readings.tag, copy), points);
       madeValues += points.length;

@@ -26,7 +26,7 @@ function watchTag(resolution: Resolution = "1h") {
     log(...buckets: readonly (readonly [hour: number, value: TagValue])[]) {
       const points = buckets.map(([hour, value]) => ({ time: new Date(START + hour * HOUR).toISOString(), value }));
       const lastHour = Math.max(...buckets.map(([hour]) => hour));
-      table.logged("1", resolution, TagPoints.of(points), START + lastHour * HOUR + lengthMs + MINUTE);
+      table.logged("1", resolution, TagPoints.fromMeasurements(points), START + lastHour * HOUR + lengthMs + MINUTE);
     },
     pairs: () => row().log?.pairs,
   };
@@ -141,7 +141,9 @@ describe("replies of history in the sensor table", () => {
       one.table.logged(
         "1",
         "1h",
-        TagPoints.of(values.map((value, n) => ({ time: new Date(START + (hour + n) * HOUR).toISOString(), value }))),
+        TagPoints.fromMeasurements(
+          values.map((value, n) => ({ time: new Date(START + (hour + n) * HOUR).toISOString(), value })),
+        ),
         START + (hour + 1) * HOUR + lateMs,
       );
     reply(0, 9 * MINUTE, 1);
@@ -158,7 +160,7 @@ describe("replies of history in the sensor table", () => {
     one.read(0.5, 1);
     one.log([1, 1]);
     expect(one.row().log).toMatchObject({ resolution: "1h", replies: 2, pairs: 1 });
-    const points = TagPoints.of([{ time: new Date(START).toISOString(), value: 1 }]);
+    const points = TagPoints.fromMeasurements([{ time: new Date(START).toISOString(), value: 1 }]);
     one.table.logged("1", "5m", points, START + HOUR);
     expect(one.row().log).toMatchObject({ resolution: "5m", replies: 1, pairs: 0, sumLive: 0 });
     one.table.logged("1", "1d", points, START + 24 * HOUR);

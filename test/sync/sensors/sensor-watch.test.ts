@@ -205,7 +205,9 @@ describe("the report on silent sensors", () => {
       const time = new Date(rig.clock.now()).toISOString();
       rig.watch().read("30001", 20 + hour, rig.clock.now() + HOUR / 2);
       await rig.clock.advance(HOUR);
-      rig.watch().logged("30001", "1h", TagPoints.of([{ time, value: 1_000 * (20 + hour) }]), rig.clock.now());
+      rig
+        .watch()
+        .logged("30001", "1h", TagPoints.fromMeasurements([{ time, value: 1_000 * (20 + hour) }]), rig.clock.now());
     }
     rig.doubt.compared("main", 0);
     rig.doubt.compared("main", 0);

@@ -28,7 +28,7 @@ export function createGuardedConnector(options: AddressGuardOptions): buildConne
   const networkRules = createIpNetworkRules(options.allowNetworks);
   const isHttpsTarget = options.url.protocol === "https:";
   function checkIpAddress(address: string): ConfigError | null {
-    if (!networkRules.isOpen(address)) {
+    if (!networkRules.isPublicOrAllowed(address)) {
       return new ConfigError(`${options.url.origin} leads to ${address}, which is not a public address.`, {
         field: "url",
         hint: "If that is meant, add its network to allow_networks.",
@@ -42,13 +42,15 @@ export function createGuardedConnector(options: AddressGuardOptions): buildConne
     }
     return null;
   }
-  const guardedDnsLookup: LookupFunction = (host, wanted, done) => {
-    options.lookup(host, { ...wanted, all: true }, (error, addresses) => {
+  const guardedDnsLookup: LookupFunction = (host, lookupOptions, done) => {
+    options.lookup(host, { ...lookupOptions, all: true }, (error, addresses) => {
       const firstHostAddress = addresses?.[0];
       if (error !== null || firstHostAddress === undefined) return done(createUnknownHostError(host, error), "", 0);
-      const addressRefusal = addresses.map(({ address }) => checkIpAddress(address)).find((answer) => answer !== null);
+      const addressRefusal = addresses
+        .map(({ address }) => checkIpAddress(address))
+        .find((refusal) => refusal !== null);
       if (addressRefusal !== undefined) done(addressRefusal, "", 0);
-      else if (wanted.all === true) done(null, addresses);
+      else if (lookupOptions.all === true) done(null, addresses);
       else done(null, firstHostAddress.address, firstHostAddress.family);
     });
   };

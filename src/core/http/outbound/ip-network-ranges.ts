@@ -48,7 +48,8 @@ export function createIpNetworkRules(allowNetworks: readonly string[]) {
   return {
     isAllowed: isConfiguredAddress,
     /** True for public and allowed addresses; false for a text that is no address. */
-    isOpen: (address: string) => isIP(address) !== 0 && (isConfiguredAddress(address) || !isNonPublicAddress(address)),
+    isPublicOrAllowed: (address: string) =>
+      isIP(address) !== 0 && (isConfiguredAddress(address) || !isNonPublicAddress(address)),
   };
 }
 

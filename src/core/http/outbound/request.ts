@@ -28,7 +28,7 @@ export interface HttpResponse {
   /** Header names are in lower case. Of repeated headers, only the last is kept. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
-  readonly isCut: boolean;
+  readonly isTruncated: boolean;
 }
 
 export type HttpClient = ReturnType<typeof createHttpClient>;
@@ -44,9 +44,9 @@ export function createHttpClient(options: {
   const httpProxy = openProxy(config.proxy, clock);
   let client: Client | null = null;
   let lastRequestMs = Number.NEGATIVE_INFINITY;
-  function tcpConnector(to: URL) {
+  function tcpConnector(targetUrl: URL) {
     return createGuardedConnector({
-      url: to,
+      url: targetUrl,
       allowNetworks: config.allow_networks,
       ca: config.ca_file === undefined ? undefined : readCertificateFile(config.ca_file, "ca_file"),
       timeoutMs: Math.min(CONNECT_TIMEOUT_MS, config.timeout),
@@ -72,7 +72,7 @@ export function createHttpClient(options: {
     async exchange(
       request: HttpRequest,
       signal: AbortSignal,
-      bodyBytes: (status: number) => number,
+      maxBodyBytes: (status: number) => number,
     ): Promise<HttpResponse> {
       signal.throwIfAborted();
       client ??= new Client(url.origin, { connect: tcpConnector(url), pipelining: 1, keepAliveTimeout: KEEP_ALIVE_MS });
@@ -80,8 +80,8 @@ export function createHttpClient(options: {
       const requestTimeLimit = abortAfter(signal, config.timeout);
       try {
         const response = await client.request({ ...request, signal: requestTimeLimit.signal });
-        const { text, isCut } = await readResponseBodyStart(response.body, bodyBytes(response.statusCode));
-        return { status: response.statusCode, headers: flattenHeaders(response.headers), body: text, isCut };
+        const { text, isTruncated } = await readResponseBodyStart(response.body, maxBodyBytes(response.statusCode));
+        return { status: response.statusCode, headers: flattenHeaders(response.headers), body: text, isTruncated };
       } catch (error) {
         throw await findFailureWithoutResponse(error, signal);
       } finally {
@@ -105,7 +105,13 @@ export function createHttpClient(options: {
 
 export function describeReceiver(origin: string): ServerInfo {
   const schemes = { secureScheme: "https://", plainScheme: "http://" };
-  return { name: origin, failed: "could not be reached", addressOption: "url", authorityOption: "ca_file", ...schemes };
+  return {
+    name: origin,
+    failureText: "could not be reached",
+    addressOption: "url",
+    authorityOption: "ca_file",
+    ...schemes,
+  };
 }
 
 async function readResponseBodyStart(body: AsyncIterable<Buffer>, maxBytes: number) {
@@ -118,9 +124,9 @@ async function readResponseBodyStart(body: AsyncIterable<Buffer>, maxBytes: numb
       if (bytes > maxBytes) break;
     }
   } catch {
-    return { text: Buffer.concat(bodyChunks).subarray(0, maxBytes).toString(), isCut: true };
+    return { text: Buffer.concat(bodyChunks).subarray(0, maxBytes).toString(), isTruncated: true };
   }
-  return { text: Buffer.concat(bodyChunks).subarray(0, maxBytes).toString(), isCut: bytes > maxBytes };
+  return { text: Buffer.concat(bodyChunks).subarray(0, maxBytes).toString(), isTruncated: bytes > maxBytes };
 }
 
 function flattenHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
@@ -148,7 +154,7 @@ export interface ReceiverRequest {
   readonly allow?: readonly number[];
 }
 
-export interface ReceiverResponse extends Omit<HttpResponse, "isCut"> {
+export interface ReceiverResponse extends Omit<HttpResponse, "isTruncated"> {
   /** The parsed body; undefined when the body is not JSON or too long. */
   readonly json: unknown;
 }
@@ -178,7 +184,7 @@ export async function sendRequest(client: HttpClient, request: ReceiverRequest, 
   const failure = isAllowedStatus ? null : httpStatusToFailure(response, client.origin, clock.now());
   if (failure !== null) throw failure;
   const { status, headers } = response;
-  return { status, headers, body: response.body, json: response.isCut ? undefined : parseJson(response.body) };
+  return { status, headers, body: response.body, json: response.isTruncated ? undefined : parseJson(response.body) };
 }
 
 /** Default failure for a receiver's status; null for 2xx. After 408, 425 and 5xx the request may have been executed. */

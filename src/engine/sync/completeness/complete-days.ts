@@ -132,7 +132,7 @@ export function countEmittedPoints(
     const bucketStartMs = findBucketStart(fresh.timeMs(at));
     if (bucketStartMs === lastBucketStartMs) continue;
     lastBucketStartMs = bucketStartMs;
-    const isPointNull = Number.isNaN(fresh.code(at));
+    const isPointNull = Number.isNaN(fresh.valueCode(at));
     add(bucketStartMs, Number(!isPointNull), Number(isPointNull));
   }
   for (let at = 0; at < revised.length; at++) {

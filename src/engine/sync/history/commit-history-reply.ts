@@ -150,7 +150,7 @@ export function createHistoryReplySettlement(options: {
           ...{ source: sourceUri(source), siteId, tag, resolution, timeZone },
           subject: `${eventSubject("tag", siteId, tag.id)}/history/${resolution}`,
           time: isoUtc(points.timeMs(to - 1)),
-          points: points.part(from, to),
+          points: points.sliceByIndex(from, to),
           origin: isLiveEvent ? "live" : "backfill",
           // The time makes each revision distinct, because a value may change back and forth.
           revisedAt: revised ? isoUtc(nowMs) : null,
@@ -185,8 +185,8 @@ export function createHistoryReplySettlement(options: {
         listedSeries.push(series);
         const { ledger: previousLedger, rules } = series;
         const unreadableRanges = findUnreadableRanges(record, range, previousLedger, isRetryOfRefusedRange);
-        const allLogPoints = TagPoints.of(record.measurements);
-        const points = selectReadablePoints(allLogPoints.ascending(), unreadableRanges);
+        const allLogPoints = TagPoints.fromMeasurements(record.measurements);
+        const points = selectReadablePoints(allLogPoints.sortedByTime(), unreadableRanges);
         const learnRanges = (answered: readonly LedgerRange[]) =>
           addUnreadableRanges(previousLedger, answered, unreadableRanges, isRetryOfRefusedRange, nowMs);
         if (isFollowing && unreadableRanges === null) onLogged?.(record.id, rules.resolution, points, nowMs);

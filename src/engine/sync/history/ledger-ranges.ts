@@ -92,7 +92,7 @@ export function rangesFromPoints(points: TagPoints, range: TimeRange, rules: Buc
     if (toMs > fromMs) ranges.push({ fromMs, toMs, why });
     fromMs = Math.max(fromMs, toMs);
   };
-  const valuePoints = points.withValue().ascending().between(range.fromMs, range.toMs);
+  const valuePoints = points.withoutNullValues().sortedByTime().sliceByTime(range.fromMs, range.toMs);
   const maxValueDistanceMs = 1.2 * BUCKET_MS[rules.resolution];
   for (let i = 0; i < valuePoints.length; i++) {
     addRangeUntil(valuePoints.timeMs(i), "null");
@@ -225,15 +225,15 @@ export function findUnreadableRanges(
 export function selectReadablePoints(points: TagPoints, unreadable: UnreadableRanges | null): TagPoints {
   if (unreadable === null) return points;
   const readableRanges = subtractRanges(UNLIMITED_TIME_RANGE, unreadable.ranges);
-  return TagPoints.joined(readableRanges.map(({ fromMs, toMs }) => points.between(fromMs, toMs)));
+  return TagPoints.concatenate(readableRanges.map(({ fromMs, toMs }) => points.sliceByTime(fromMs, toMs)));
 }
 
 /** Returns all points, with null for unreadable points; returns null if the complete log is unreadable. */
 export function pointsOfTagLog({ measurements, unreadable }: TagLog): TagPoints | null {
-  const readablePoints = TagPoints.of(measurements);
+  const readablePoints = TagPoints.fromMeasurements(measurements);
   if (unreadable === undefined) return readablePoints;
   if (unreadable.timesMs === null) return null;
-  const allPoints = TagPoints.joined([readablePoints, new TagPoints()]);
+  const allPoints = TagPoints.concatenate([readablePoints, new TagPoints()]);
   for (const timeMs of unreadable.timesMs) allPoints.push(timeMs, Number.NaN);
   return allPoints;
 }

@@ -137,17 +137,20 @@ export function settleRecent(
   const revised = new TagPoints();
   // Settle only closed buckets, even if the clock was ahead when they were requested.
   let toMs = Math.min(range.toMs, Math.max(fromMs, closedUntilMs(rules, nowMs)));
-  const sorted = points.ascending();
+  const sorted = points.sortedByTime();
   const firstRetainedIndex = sorted.firstIndexFrom(parseTime(ledger.rememberedFrom));
   const start = Math.max(pointIndexByBucketEnd(sorted, fromMs, ledger), firstRetainedIndex);
-  const pointsInRange = sorted.part(Math.min(start, sorted.firstIndexFrom(fromMs)), sorted.firstIndexFrom(range.toMs));
+  const pointsInRange = sorted.sliceByIndex(
+    Math.min(start, sorted.firstIndexFrom(fromMs)),
+    sorted.firstIndexFrom(range.toMs),
+  );
   for (let index = 0; index < pointsInRange.length; index++) {
     const atMs = pointsInRange.timeMs(index);
     const bucketEndMs = bucketEnd(atMs, rules);
     // Skip a bucket that ends after the range, unless it starts the range: the watermark must advance.
     if (bucketEndMs + rules.graceMs > nowMs || (bucketEndMs > range.toMs && atMs > fromMs)) toMs = Math.min(toMs, atMs);
-    else if (!emitted.has(atMs)) fresh.copy(pointsInRange, index);
-    else if (emitted.get(atMs) !== pointsInRange.value(index)) revised.copy(pointsInRange, index);
+    else if (!emitted.has(atMs)) fresh.pushCopy(pointsInRange, index);
+    else if (emitted.get(atMs) !== pointsInRange.value(index)) revised.pushCopy(pointsInRange, index);
   }
   const isRangeComplete = range.toMs >= parseTime(ledger.watermark);
   // A request that was sent before midnight does not look back for the new day.
@@ -172,10 +175,16 @@ export function settlePastRange(
   range: TimeRange,
   learned = rangesFromPoints(points, range, ledger),
 ): SettledHistoryPoints {
-  const sorted = points.ascending();
+  const sorted = points.sortedByTime();
   const index = (atMs: number) => pointIndexByBucketEnd(sorted, atMs, ledger);
-  const newPointParts = findGaps(ledger, range).map(({ fromMs, toMs }) => sorted.part(index(fromMs), index(toMs)));
-  return { ledger: addLedgerRanges(ledger, learned), fresh: TagPoints.joined(newPointParts), revised: new TagPoints() };
+  const newPointParts = findGaps(ledger, range).map(({ fromMs, toMs }) =>
+    sorted.sliceByIndex(index(fromMs), index(toMs)),
+  );
+  return {
+    ledger: addLedgerRanges(ledger, learned),
+    fresh: TagPoints.concatenate(newPointParts),
+    revised: new TagPoints(),
+  };
 }
 
 function pointIndexByBucketEnd(all: TagPoints, atMs: number, rules: BucketRules): number {

@@ -223,7 +223,7 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
       const points = byId.get(located.tag.id);
       const [end, ...others] = endsBySeries.get(key) ?? [];
       if (seriesRange === undefined || points === undefined || end === undefined) continue;
-      if (points.ascending().between(seriesRange.fromMs, seriesRange.toMs).length > 0) truncatedEnds.push(end);
+      if (points.sortedByTime().sliceByTime(seriesRange.fromMs, seriesRange.toMs).length > 0) truncatedEnds.push(end);
       else if (!areCutsCertain) setEnds(key, [{ ...end, isInconclusive: true }, ...others]);
       else {
         setEnds(key, [...subtractRanges(end.range, [seriesRange]).map((range) => ({ ...end, range })), ...others]);
@@ -275,7 +275,12 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
         const points = pointsByTagId.get(series.located.tag.id);
         if (seriesRange === undefined || points === undefined) continue;
         if (suspiciousPointCounts.answer === 0 && points.length < pointCounts.series) continue;
-        const missingRanges = findEndGaps(points.ascending(), seriesRange, series, isLive ? REREAD_BUCKETS + 0.9 : 0.9);
+        const missingRanges = findEndGaps(
+          points.sortedByTime(),
+          seriesRange,
+          series,
+          isLive ? REREAD_BUCKETS + 0.9 : 0.9,
+        );
         const [verifiedRange] = subtractRanges(seriesRange, missingRanges);
         if (verifiedRange === undefined) ranges.delete(series.key);
         else ranges.set(series.key, verifiedRange);
