@@ -91,7 +91,7 @@ function wrapStore(
   { clock, metrics, config }: Pick<PipelineOptions, "clock" | "metrics" | "config">,
   getTicketSinkNames: Parameters<typeof addTicketsOnCommit>[1],
 ) {
-  const { store: watchedStore, trouble: commitTrouble } = watchFailedWrites(inner, clock);
+  const { store: watchedStore, oldestFailure: commitTrouble } = watchFailedWrites(inner, clock);
   const store = countCommittedEvents(watchedStore, metrics);
   const ticketedStore = addTicketsOnCommit(store, getTicketSinkNames);
   const groupCommit = createGroupCommit({

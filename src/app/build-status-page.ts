@@ -34,7 +34,7 @@ export function buildPageActions(options: {
   const { accept, clock, notReady } = options;
   const operatorWriteDefaults = { forSeconds: null, ttlSeconds: null, at: "status page" } as const;
   return {
-    notReady,
+    notReadyReason: notReady,
     write: (request) => accept(toOperatorCommand({ ...request, ...operatorWriteDefaults, receivedAtMs: clock.now() })),
   };
 }
@@ -72,7 +72,7 @@ export async function buildPagePlots(options: {
   }
   const lastRequestNumberBySource = new Map<string, number>();
   const plotNumbers: WorkerPlotNumbers = {
-    async levels() {
+    async currentLevels() {
       const sinks = await running().status.sinks();
       return new Map(
         sinks.map(({ sink, depth, again }) => [
@@ -81,7 +81,7 @@ export async function buildPagePlots(options: {
         ]),
       );
     },
-    async counts() {
+    async totalCounts() {
       const [deliveries, slots] = await Promise.all([metrics.deliveries.get(), metrics.quotaSlots.get()]);
       const counters = new Map<string, number>();
       // Set all counters to 0 first, because a metric without a sample means 0, not unknown.
@@ -93,7 +93,7 @@ export async function buildPagePlots(options: {
         counters.set(minuteSeriesNames.requests(String(labels.source), String(labels.lane)), value);
       return counters;
     },
-    async refused(note) {
+    async noteRefusedRequests(note) {
       for (const [source, activity] of running().activityBySource) {
         for (const request of activity.requests()) {
           if (request.number <= (lastRequestNumberBySource.get(source) ?? 0)) continue;

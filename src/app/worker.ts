@@ -95,7 +95,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
       expectedWaitMs,
       clock,
       report: status.report,
-      notReady,
+      notReadyReason: notReady,
       work: { sources: works },
     },
     log: options.recentLog ?? (() => []),
@@ -118,8 +118,13 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     silencesOf: () => store,
     endSilence: (...silenceArguments) => endSilence(store, ...silenceArguments),
     actions: buildPageActions({ clock, accept, notReady }),
-    readiness: createReadinessCheck({ clock, health: status.health, isRunning: () => runner.isReady(), commitTrouble }),
-    refresh: eventPipeline.refreshGauges,
+    readiness: createReadinessCheck({
+      clock,
+      health: status.health,
+      isRunning: () => runner.isReady(),
+      currentCommitFailure: commitTrouble,
+    }),
+    refreshMetrics: eventPipeline.refreshGauges,
     get stopWrites() {
       return pageSettings.areWritesEnabled
         ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now()))

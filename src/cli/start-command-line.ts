@@ -29,7 +29,7 @@ export async function runCommandLine(): Promise<never> {
       say(...formatErrorLines(error).map((line) => insertProgramName(line)));
     process.exitCode = stopController.signal.aborted ? EXIT_CODE.failure : toExitCode(error);
   }
-  // Exits even if a library has left a timer behind.
+  // Exit after 1 s even if a library still has a running timer.
   setTimeout(() => process.exit(), EXIT_TIMEOUT_MS).unref();
   // `drain` follows only a write that exceeded the buffer; an empty write ends after all others.
   for (const stream of [process.stdout, process.stderr])

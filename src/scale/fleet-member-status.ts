@@ -128,7 +128,7 @@ export function createMemberStatusView(options: {
         clock,
         store: joinedStore(),
         sources: [...pipelines.keys()],
-        readingOf: (source, id) => pipelines.get(source)?.works.get(source)?.reading(id) ?? null,
+        findReadClass: (source, id) => pipelines.get(source)?.works.get(source)?.reading(id) ?? null,
       }).list(query);
     },
     tag: async (source, id) => pageApiOfSource(source).tag(source, id),

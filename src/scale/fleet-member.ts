@@ -184,7 +184,13 @@ async function buildFleetMember(
     databaseBytes: async () => (await describeDatabase()).bytes,
   });
   const controlRoutes = operatorRoutes({
-    ...{ sources, accept: acceptCommand, clock, notReady: explainNotReady, noSource: explainMissingSource },
+    ...{
+      sources,
+      accept: acceptCommand,
+      clock,
+      notReadyReason: explainNotReady,
+      missingSourceMessage: explainMissingSource,
+    },
     work: { sources: activityBySource },
     changeLock: async (change) => (await findCommandsOfSource(change.target.source)).changeLock(change),
     expectedWaitMs: (source) => pipelines.get(source ?? singleSource ?? "")?.commands.expectedWaitMs(source) ?? 0,
@@ -202,7 +208,7 @@ async function buildFleetMember(
     clock,
     health: memberStatusView.status.health,
     isRunning: () => run.isReady(),
-    commitTrouble: () =>
+    currentCommitFailure: () =>
       [...pipelines.values()].map((each) => each.commitTrouble()).find((trouble) => trouble !== null) ?? null,
   });
   const statusServer = createStatusServer({
@@ -218,7 +224,7 @@ async function buildFleetMember(
       },
     },
     readiness: () => memberReadiness(ownReadiness, fleetStatus),
-    refresh: async () => {
+    refreshMetrics: async () => {
       await Promise.all([...pipelines.values()].map((each) => each.refreshGauges()));
     },
     // Stops tag writes of this member at once, and of others within seconds or when the database responds again.

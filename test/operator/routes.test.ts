@@ -20,7 +20,7 @@ function serve({ read = unexpected, notReady = null as string | null, work = new
     accept: async (arrival) => void accepted.push(arrival),
     clock: systemClock,
     report: unexpected,
-    notReady: () => notReady,
+    notReadyReason: () => notReady,
     configuration: () => ({ file: "/etc/plenum/plenum.yaml", config: { state: { folder: "/state" } } }),
     work: { sources: work },
     log: () => ['{"level":30,"msg":"started"}'],

@@ -35,13 +35,17 @@ test("ByteWriter and ByteReader return every written number unchanged", () => {
     fc.property(fc.array(fc.tuple(wholeNumber, fc.double())), (all) => {
       const writer = new ByteWriter();
       for (const [one, other] of all) {
-        writer.signed(one);
-        writer.unsigned(Math.abs(one));
-        writer.float(other);
+        writer.writeSigned(one);
+        writer.writeUnsigned(Math.abs(one));
+        writer.writeFloat(other);
       }
-      const reader = new ByteReader(writer.text());
+      const reader = new ByteReader(writer.toBase64());
       for (const [one, other] of all)
-        expect([reader.signed() + 0, reader.unsigned(), reader.float()]).toEqual([one + 0, Math.abs(one), other]);
+        expect([reader.readSigned() + 0, reader.readUnsigned(), reader.readFloat()]).toEqual([
+          one + 0,
+          Math.abs(one),
+          other,
+        ]);
       expect(reader.isDone).toBe(true);
     }),
   );
@@ -95,11 +99,11 @@ describe("a stored chunk of plot samples", () => {
 describe("createTagIndexes (the index of each tag in the chunks)", () => {
   test("keeps indexes over a restart and reuses an index after 33 days without a reading", () => {
     const indexes = createTagIndexes();
-    for (let n = 0; n < 150; n++) expect(indexes.use(`t${n}`, n < 10 ? 100 : 120)).toBe(n);
+    for (let n = 0; n < 150; n++) expect(indexes.assignIndex(`t${n}`, n < 10 ? 100 : 120)).toBe(n);
     const reloadedIndexes = createTagIndexes();
     for (const group of [0, 1, 2]) reloadedIndexes.load(group, indexes.pack(group), 140);
     expect([reloadedIndexes.find("t149"), reloadedIndexes.find("t3"), reloadedIndexes.groups()]).toEqual([149, 3, 3]);
-    const index = reloadedIndexes.use("new", 140);
+    const index = reloadedIndexes.assignIndex("new", 140);
     expect(index).toBeLessThan(10);
     expect(reloadedIndexes.find(`t${index}`)).toBeUndefined();
     expect(reloadedIndexes.takeChanged()).toEqual([0]);
@@ -108,7 +112,7 @@ describe("createTagIndexes (the index of each tag in the chunks)", () => {
   test("does not reuse the indexes of a group that cannot be loaded", () => {
     const indexes = createTagIndexes();
     indexes.load(0, undefined, 100);
-    expect(indexes.use("t", 100)).toBe(50);
+    expect(indexes.assignIndex("t", 100)).toBe(50);
   });
 });
 
@@ -121,8 +125,8 @@ test("createMinutes (series with one value a minute) stores the values of a day 
       const lastMinute = 1_000_000 + values.length - 1;
       const restoredMinutes = createMinuteSeries();
       restoredMinutes.load(minutes.pack(lastMinute));
-      expect(restoredMinutes.of("lag", lastMinute).slice(-values.length)).toEqual(values);
-      expect(restoredMinutes.of("lag", lastMinute + DAY_MINUTES).every((value) => value === null)).toBe(true);
+      expect(restoredMinutes.valuesOfDay("lag", lastMinute).slice(-values.length)).toEqual(values);
+      expect(restoredMinutes.valuesOfDay("lag", lastMinute + DAY_MINUTES).every((value) => value === null)).toBe(true);
     }),
     { numRuns: 50 },
   );
@@ -225,9 +229,9 @@ describe("createTagPlots", () => {
 });
 
 const NO_NUMBERS: WorkerPlotNumbers = {
-  levels: async () => new Map(),
-  counts: async () => new Map(),
-  refused: async () => {},
+  currentLevels: async () => new Map(),
+  totalCounts: async () => new Map(),
+  noteRefusedRequests: async () => {},
 };
 const SILENT = pino({ level: "silent" });
 
@@ -245,8 +249,8 @@ describe("the plotted series about the worker", () => {
     let accepted = 5;
     const numbers: WorkerPlotNumbers = {
       ...NO_NUMBERS,
-      levels: async () => new Map([[minuteSeriesNames.lag("lake"), accepted === 5 ? null : 7]]),
-      counts: async () => new Map([[minuteSeriesNames.accepted("lake"), accepted]]),
+      currentLevels: async () => new Map([[minuteSeriesNames.lag("lake"), accepted === 5 ? null : 7]]),
+      totalCounts: async () => new Map([[minuteSeriesNames.accepted("lake"), accepted]]),
     };
     const createSamplePlots = () => createPlots({ store, clock, log: SILENT, sources: ["north"], numbers });
     const plots = createSamplePlots();
@@ -256,8 +260,8 @@ describe("the plotted series about the worker", () => {
     await clock.advance(120_000);
     const lastMinute = NOW_MS / 60_000 + 2;
     const lastValues = (each: typeof plots) => [
-      each.minutes.of(minuteSeriesNames.accepted("lake"), lastMinute).slice(-4),
-      each.minutes.of(minuteSeriesNames.lag("lake"), lastMinute).slice(-4),
+      each.minutes.valuesOfDay(minuteSeriesNames.accepted("lake"), lastMinute).slice(-4),
+      each.minutes.valuesOfDay(minuteSeriesNames.lag("lake"), lastMinute).slice(-4),
     ];
     const expected = [
       [null, 0, 7, 0],
@@ -277,7 +281,7 @@ describe("the plotted series about the worker", () => {
     const countRaised = async () => {
       const raisedAlarms = createRaisedAlarmCounts("own", store);
       await raisedAlarms.load();
-      const counts = (await raisedAlarms.all()).map(({ count, day, priority }) => [day, priority, count]);
+      const counts = (await raisedAlarms.allCounts()).map(({ count, day, priority }) => [day, priority, count]);
       await raisedAlarms.write(Date.parse("2026-11-20T00:00:00Z"));
       return counts;
     };
@@ -292,13 +296,16 @@ describe("the plotted series about the worker", () => {
     const store = createMemoryStore();
     const refusals = createRefusedRequests("own", store);
     const at = (n: number) => new Date(NOW_MS + n * 60_000).toISOString();
-    for (let n = 0; n < 61; n++) refusals.note("north", { at: at(n), what: "alarms", words: "HTTP 500" });
-    expect(refusals.of("north").map((each) => each.at)).toEqual([at(60), at(0)]);
-    for (let n = 0; n < 80; n++) refusals.note("north", { at: at(n), what: "history", words: `HTTP ${n}` });
+    for (let n = 0; n < 61; n++) refusals.addRefusal("north", { at: at(n), what: "alarms", words: "HTTP 500" });
+    expect(refusals.refusalsOf("north").map((each) => each.at)).toEqual([at(60), at(0)]);
+    for (let n = 0; n < 80; n++) refusals.addRefusal("north", { at: at(n), what: "history", words: `HTTP ${n}` });
     await refusals.write();
     const reloadedRefusals = createRefusedRequests("own", store);
     await reloadedRefusals.load();
-    expect([reloadedRefusals.of("north").length, reloadedRefusals.of("north")[0]?.words]).toEqual([50, "HTTP 79"]);
-    expect(reloadedRefusals.of("south")).toEqual([]);
+    expect([reloadedRefusals.refusalsOf("north").length, reloadedRefusals.refusalsOf("north")[0]?.words]).toEqual([
+      50,
+      "HTTP 79",
+    ]);
+    expect(reloadedRefusals.refusalsOf("south")).toEqual([]);
   });
 });

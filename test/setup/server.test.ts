@@ -23,7 +23,7 @@ describe("the server of the setup page", () => {
   let fault: Error | null;
   let starts: number;
   const steps: SetupActions = {
-    async look(service) {
+    async inspect(service) {
       calls.push(service);
       if (fault !== null) throw fault;
       return building;
@@ -38,7 +38,7 @@ describe("the server of the setup page", () => {
     const onStart = () => {
       starts += 1;
     };
-    return startSetupServer({ steps, clock, machineZone: "Europe/Oslo", onStart }, port);
+    return startSetupServer({ actions: steps, clock, machineZone: "Europe/Oslo", onStart }, port);
   };
 
   beforeEach(async () => {
@@ -155,7 +155,9 @@ describe("the server of the setup page", () => {
   test("rejects a plan and a configuration before the building is inspected, and rejects an empty token", async () => {
     const key = await enterCode();
     for (const [path, body] of Object.entries({ "/api/plan": CHOICES, "/api/write": WRITE }))
-      expect((await request(path, body, key)).body.message).toBe("Nothing was looked at yet; begin with the address.");
+      expect((await request(path, body, key)).body.message).toBe(
+        "No building was inspected yet; begin with the address.",
+      );
     expect((await request("/api/look", { ...ADDRESS, token: " " }, key)).body.message).toBe(
       "The access token is missing.",
     );

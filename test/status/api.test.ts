@@ -196,7 +196,11 @@ describe("an alarm", () => {
     const plots = createPlots({
       ...building,
       ...{ sources: ["north"], log: createLog({ level: "silent" }) },
-      numbers: { levels: async () => new Map(), counts: async () => new Map(), refused: async () => {} },
+      numbers: {
+        currentLevels: async () => new Map(),
+        totalCounts: async () => new Map(),
+        noteRefusedRequests: async () => {},
+      },
     });
     const { answer, store } = await openApi({ plots }, building);
     await store.commit({ events: [alarmEvent("alarm-raised", "e0")] });

@@ -134,7 +134,12 @@ async function health(port: number): Promise<number> {
 describe("the connection limits", () => {
   function limitedServer(nearAddress: string | null = null) {
     const server = Object.assign(new EventEmitter(), { setTimeout: () => undefined });
-    limitConnections(server as unknown as Server, nearAddress, { total: 7, others: 4, perAddress: 2, near: 5 });
+    limitConnections(server as unknown as Server, nearAddress, {
+      total: 7,
+      others: 4,
+      perAddress: 2,
+      localAndProxy: 5,
+    });
     const arrive = (remoteAddress: string) => {
       let closed = false;
       const socket = Object.assign(new EventEmitter(), {

@@ -22,7 +22,7 @@ async function startReadiness(
   } = {},
 ) {
   const { store: opened, clock } = await statusBuilding();
-  const { store, trouble } = watchFailedWrites(options.store?.(opened) ?? opened, clock);
+  const { store, oldestFailure: trouble } = watchFailedWrites(options.store?.(opened) ?? opened, clock);
   await fillSource(opened, "north", { tagNames: ["Supply"] });
   const { state, sinceMs } = options.sink ?? { state: "idle", sinceMs: nowMs };
   const lake = { name: "lake", connector: "influxdb", lastError: "tokenly words", state };
@@ -39,7 +39,7 @@ async function startReadiness(
       return (await options.health?.(health)) ?? health;
     },
     isRunning: options.isRunning ?? (() => true),
-    commitTrouble: trouble,
+    currentCommitFailure: trouble,
   });
   return { store, clock, trouble, look };
 }

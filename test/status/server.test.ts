@@ -581,10 +581,10 @@ describe("access to the status server", () => {
     test("is counted for at most 1,000 addresses", () => {
       const clock = createVirtualClock(0);
       const guesses = guessCounter(clock);
-      for (let n = 0; n < 3; n += 1) guesses.wrong("stubborn");
-      for (let n = 0; n < 5_000; n += 1) guesses.wrong(`10.0.${n >> 8}.${n & 255}`);
+      for (let n = 0; n < 3; n += 1) guesses.countWrongGuess("stubborn");
+      for (let n = 0; n < 5_000; n += 1) guesses.countWrongGuess(`10.0.${n >> 8}.${n & 255}`);
       expect(guesses.countedAddresses()).toBe(1_000);
-      for (let n = 0; n < 2; n += 1) guesses.wrong("stubborn");
+      for (let n = 0; n < 2; n += 1) guesses.countWrongGuess("stubborn");
       expect(guesses.waitMs("stubborn")).toBe(30_000);
     });
   });

@@ -294,11 +294,11 @@ export function serverOptions(
     endSilence: (...which) => endSilence(store, ...which),
     status,
     answers: answersOver(store, clock, more.things, more.plots),
-    actions: { write: more.write ?? (async () => {}), notReady: () => null },
+    actions: { write: more.write ?? (async () => {}), notReadyReason: () => null },
     outbox: store.outbox,
     metrics: metrics.registry,
     readiness: more.readiness ?? (async () => ({ ready: true, reasons: [] })),
-    refresh: () => refreshMetricGauges({ status, metrics, log: createLog({ level: "silent" }) }),
+    refreshMetrics: () => refreshMetricGauges({ status, metrics, log: createLog({ level: "silent" }) }),
     stopWrites: more.stopWrites ?? null,
     log: createLog({ level: "silent" }),
   };

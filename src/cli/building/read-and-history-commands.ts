@@ -49,7 +49,7 @@ async function readTags(
   return readings;
 }
 
-/** If the service rejects several tags together, it does not say which of the tags is wrong. */
+/** Adds a hint to the error of a rejected read, because the service does not state which of the tags it rejects. */
 function addTagGroupHint(error: unknown, tagIds: readonly string[]): unknown {
   const failure = asFailure(error);
   const [firstTagId] = tagIds;

@@ -182,11 +182,11 @@ function checkTagClass(
   );
 }
 
-/** One matching field of `silent_sensors` selects a tag, so each field is compared with the building separately. */
+/** Compares each field of `silent_sensors` with the building separately, because one matching field selects a tag. */
 function checkSilentSensorOptions(buildingCheck: BuildingCheck): CheckResults {
   const { silent_sensors: silentSensorOptions } = buildingCheck.entry;
   if (silentSensorOptions === false) return [];
-  // The default units and names of may_rest are left out, because a building may have none of them.
+  // Ignore units and names of `may_rest`: a building may have none of the default ones.
   const { sites, systems, ids } = silentSensorOptions.may_rest;
   const sensorSelections = {
     exclude: { ...silentSensorOptions.exclude, classes: undefined },
@@ -200,7 +200,7 @@ function checkSilentSensorOptions(buildingCheck: BuildingCheck): CheckResults {
   );
 }
 
-/** An allowed tag that the building lacks is an error: the operator expects to write it. */
+/** Reports an entry of `commands.allow` without a matching tag as an error: the operator expects to write the tag. */
 function checkWritableTags(buildingCheck: BuildingCheck): CheckResults {
   const { name, config, building, locateOption } = buildingCheck;
   const { enabled, allow } = config.commands;

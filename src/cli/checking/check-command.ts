@@ -38,7 +38,7 @@ interface CheckCommandOptions {
   readonly allowWritableConfig?: boolean;
 }
 
-/** Defines `plenum check`, which requests no tags and sends no events, only a probe message to MQTT. */
+/** Defines `plenum check`, which reads no tag values and sends no events, only a probe message to MQTT. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--strict", "treat warnings as errors, for pipelines")

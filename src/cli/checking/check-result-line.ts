@@ -1,7 +1,7 @@
 import { asFailure, errorText, Retryable } from "../../core/errors/errors.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 
-/** Result of a check. `warning`: an option has no effect; `unavailable`: temporary failure; `wrong`: needs a change. */
+/** Result of one check. `warning`: an option has no effect; `unavailable`: temporary failure; `wrong`: needs a change. */
 export interface CheckResult {
   readonly what: string;
   readonly result: "ok" | "warning" | "unavailable" | "wrong";

@@ -36,7 +36,7 @@ export function registerRunningDemo(demo: Omit<RunningDemo, "pid">): () => void 
     try {
       rmdirSync(folder);
     } catch {
-      // The folder may contain other files.
+      // Keep the folder if it contains files of other demos.
     }
   };
 }

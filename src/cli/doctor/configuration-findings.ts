@@ -67,7 +67,7 @@ function listConfigProblems(error: unknown): readonly string[] {
   });
 }
 
-/** Returns a problem with a secret. Reading a secret masks the secret in the report. */
+/** Returns the problem with a secret, or no text. Reading the secret also registers it for masking. */
 function describeSecretProblem(reference: SecretRef, environment: ProcessEnv): readonly string[] {
   try {
     readSecret(reference, environment);

@@ -63,7 +63,7 @@ function diagnoseState({ state: { folder, found, problems } }: DoctorFindings): 
   const [firstProblem = ""] = problems;
   if (found === "damaged")
     return [
-      `The state in ${folder} is damaged: restart the worker, which sets aside what is damaged and goes on (\`plenum state check\` says more). ${firstProblem}`,
+      `The state in ${folder} is damaged: restart the worker, which quarantines the damaged data and continues (\`plenum state check\` says more). ${firstProblem}`,
     ];
   return found === "unusable" ? [`The state in ${folder} cannot be used: ${firstProblem}`] : problems;
 }
@@ -72,7 +72,7 @@ function diagnoseDisks(findings: DoctorFindings): readonly string[] {
   return findings.disks.flatMap(({ where, freeBytes, freeFiles }) => {
     if (freeBytes !== null && freeBytes < MIN_FREE_DISK_BYTES)
       return [
-        `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE_BYTES)} MiB left, so nothing new is remembered or told: free some space.`,
+        `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE_BYTES)} MiB left, so Plenum cannot store or send new events: free some space.`,
       ];
     // File systems without a limit on the number of files report 0.
     if (freeFiles !== null && freeFiles > 0 && freeFiles < 100)
@@ -87,11 +87,11 @@ function diagnoseClock({ state: { content }, reach: reachResults }: DoctorFindin
   );
   const clockProblems = serversWithClockSkew.map(
     ({ name, clockSkewMs }) =>
-      `The clock of this machine is ${Math.round(Math.abs(clockSkewMs ?? 0) / 1_000)} s ${(clockSkewMs ?? 0) > 0 ? "ahead of" : "behind"} that of ${name}, so times are in doubt and commands are refused: set it right, best by NTP.`,
+      `The clock of this machine is ${Math.round(Math.abs(clockSkewMs ?? 0) / 1_000)} s ${(clockSkewMs ?? 0) > 0 ? "ahead of" : "behind"} that of ${name}, so times are uncertain and Plenum rejects commands: correct the clock, preferably by NTP.`,
   );
   if (clockProblems.length > 0 || !isMachineClockBehind(content)) return clockProblems;
   return [
-    "The clock of this machine stands before events that it has recorded already, so one of the two times is wrong: set the clock right, best by NTP.",
+    "The clock of this machine is behind the time of the last stored event, so one of the two times is wrong: correct the clock, preferably by NTP.",
   ];
 }
 
@@ -153,7 +153,7 @@ function rankServerFailure({ what, kind }: ServerProbeResult): number {
 const SERVER_KIND_LABELS = { database: "State database", source: "Source", sink: "Sink" } as const;
 
 function failedProbeText({ what, name, kind, reason }: ServerProbeResult): string {
-  return `${SERVER_KIND_LABELS[what]} ${name} ${kind === "config" ? "refuses us" : "does not respond"}: ${reason}`;
+  return `${SERVER_KIND_LABELS[what]} ${name} ${kind === "config" ? "rejects the request" : "does not respond"}: ${reason}`;
 }
 
 function diagnoseTokenAccess({ state: { content }, reach: reachResults }: DoctorFindings): readonly string[] {

@@ -58,7 +58,7 @@ export function define(command: Command, context: CliContext): void {
       const config = context.config();
       const [source, entry] = chooseSource(config, options.source);
       await useStateStore({ config, source }, false, async (store) => {
-        // A slow worker reads the backfill request from the state later.
+        // A worker that does not respond still counts as running: it reads the backfill request from the state later.
         const isWorkerRunning = (await findWorkerOfConfig({ config, source }, context.signal)).kind !== "none";
         const settings = buildPlanSettings(source, entry, config.state);
         const backfillContext = {

@@ -259,7 +259,7 @@ function buildExportConfig({ config, entry, folder, source, stateFolder }: Expor
   };
 }
 
-/** Late data may arrive for this long after the end of a day. */
+/** A day is finalized only after this time, because the service may still log late data of the day. */
 const MAX_DATA_DELAY_MS = DAY_MS;
 
 /** Builds a `day-sealed` event for each complete UTC day of a site that ended at least a day ago. */

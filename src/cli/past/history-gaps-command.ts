@@ -71,7 +71,7 @@ export function define(command: Command, context: CliContext): void {
 function noGapsText(seriesCount: number): string {
   return seriesCount === 0
     ? "No history is followed here: no class of `history` selects it, or no tags are known yet."
-    : `No holes: all ${seriesCount} series are had up to now.`;
+    : `No gaps: all ${seriesCount} series are fetched up to now.`;
 }
 
 /** Groups tags with the same gap, unless `isListedPerTag`. `example`: first tag of a group. */

@@ -49,7 +49,7 @@ async function explainMissingReport(
   source: string,
   silentSensorOptions: object | false,
 ): Promise<string> {
-  if (silentSensorOptions === false) return "Nobody watches: silent_sensors is false in the configuration.";
+  if (silentSensorOptions === false) return "No sensor is watched: silent_sensors is false in the configuration.";
   const watchPeriod = await store.document<StoredSensorPeriod>(syncSet("sensors", source), "period");
   if (watchPeriod === undefined) return "There is no report yet: the worker has not watched for an hour.";
   const watchedHours = Math.floor(watchPeriod.watchedMs / 3_600_000);

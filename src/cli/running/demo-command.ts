@@ -126,7 +126,7 @@ function reportMemberEnd(member: DemoMember, say: PrintLines, signal: AbortSigna
     if (signal.aborted) return;
     const lastErrorLine = endReason.startsWith("SIG") ? "" : ` ${member.errorOutput().trim().split("\n").at(-1) ?? ""}`;
     say(
-      `${formatClockTime(systemClock.now())}  ${member.name} ended (${endReason}).${lastErrorLine} What it held, the others take within 15 s.`,
+      `${formatClockTime(systemClock.now())}  ${member.name} ended (${endReason}).${lastErrorLine} The other members take its sources within 15 s.`,
     );
   });
 }
@@ -165,7 +165,9 @@ async function printTakeovers(demo: FleetDemo, say: PrintLines, signal: AbortSig
     );
     seenKeys = new Set(fleetStatus.takeovers.map(takeoverKey));
     for (const { at, from, reason, source, to } of newTakeovers.toReversed())
-      say(`${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "nobody"} → ${to}  (${TAKEOVER_REASON_TEXTS[reason]})`);
+      say(
+        `${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "no member"} → ${to}  (${TAKEOVER_REASON_TEXTS[reason]})`,
+      );
   } while (await sleepFor(systemClock, POLL_INTERVAL_MS, signal));
 }
 

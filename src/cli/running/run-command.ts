@@ -145,7 +145,9 @@ function writeWorkerPointer(
   if (configFile === undefined) return;
   const stateFolder = resolve(config.state.folder);
   if (writePointerFile(configFile.file, { stateFolder, isFleet })) return;
-  log?.info("no pointer to the state could be left; while the file is wrong, commands find it only by state.folder");
+  log?.info(
+    "the pointer to the state folder could not be written; while the configuration file is wrong, commands find the state only by state.folder",
+  );
 }
 
 /** Reloads the configuration on SIGHUP, except at a terminal, where SIGHUP ends the worker. */
@@ -170,7 +172,7 @@ async function printActivity(
   try {
     await Promise.all([printNewEvents(), printReadiness(statusUrl, feed, signal)]);
   } catch (error) {
-    if (!signal.aborted) log.warn({ err: error }, "what happens cannot be told here any more");
+    if (!signal.aborted) log.warn({ err: error }, "the terminal no longer shows events, because reading them failed");
   }
 }
 

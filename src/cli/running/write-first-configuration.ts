@@ -63,7 +63,7 @@ export async function summarizeBuilding(
 
 function hideTokenVariable(error: ConfigError, baseUrl: string): Error {
   if (!error.message.includes(SETUP_TOKEN_VARIABLE)) return explainInspectionError(error, baseUrl);
-  return new ConfigError("What was given is not an access token.", {
+  return new ConfigError("This text is not an access token.", {
     reason: "unauthenticated",
     hint: "Copy the token and nothing else: one line, no spaces, no quotes.",
     cause: error,
@@ -137,7 +137,7 @@ export async function runSetupPage(context: CliContext): Promise<boolean> {
   const declineStart = () => startDecision.resolve(false);
   context.signal.addEventListener("abort", declineStart, { once: true });
   const onStart = () => startDecision.resolve(true);
-  const serverOptions = { steps: createSetupPageActions(file, statusPort), clock: systemClock, machineZone, onStart };
+  const serverOptions = { actions: createSetupPageActions(file, statusPort), clock: systemClock, machineZone, onStart };
   const server = await startSetupServer(serverOptions, statusPort);
   terminal.say(
     "",
@@ -164,7 +164,7 @@ function createSetupPageActions(file: string, port: number): SetupActions {
       ...{ tokenFile: "token", timeZone: "UTC", mqttUrl: null },
     });
   return {
-    look: ({ baseUrl, allowPlainHttp, token }, signal) =>
+    inspect: ({ baseUrl, allowPlainHttp, token }, signal) =>
       summarizeBuilding({ baseUrl, allowPlainHttp, caFile: null, token: { text: token } }, signal),
     plan: (building, choices) => draftConfiguration(planningValues("https://plan.invalid"), choices, building).plan,
     write(building, { choices, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {

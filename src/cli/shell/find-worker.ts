@@ -57,7 +57,7 @@ async function sourceOnOtherMachineError(state: Config["state"], source: string)
   const hint =
     holder === null
       ? "`plenum fleet` shows the members that there are."
-      : `Run this on its machine, with its configuration; its door is not in ${state.folder}.`;
+      : `Run this on its machine, with its configuration; its control socket is not in ${state.folder}.`;
   return new Retryable(message, { hint });
 }
 

@@ -4,7 +4,7 @@ import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { connectToWorker, findControlSocket } from "../../ui/operator/control-socket-path.ts";
 import { trustedPointers } from "./worker-pointer-file.ts";
 
-/** After this time, the complete `plenum status --probe` asks again and reports the problem. */
+/** Time limit of the fast readiness check; then the complete `plenum status --probe` runs and reports the problem. */
 const RESPONSE_TIMEOUT_MS = 4_000;
 
 /** Returns true for a ready worker in a tenth of the time that the complete `plenum status --probe` takes. */

@@ -6,7 +6,7 @@ import type { StoredAlarm, StoredJob, StoredObject } from "../../engine/sync/sto
 import { type CliContext, chooseSource } from "./command-context.ts";
 import { readStateIfAny } from "./open-worker-state.ts";
 
-// An unknown id in an option is an error, because an empty result would read as "none".
+// Checks of ids in command-line options: an unknown id is an error, because an empty result would look like "none".
 
 const LIST_COMMAND_TEXTS = {
   site: "`plenum sites` lists the sites.",
@@ -61,7 +61,7 @@ export async function refuseUnknownPriorities(
     );
 }
 
-/** The service rejects a request with an unknown tag, often without a reason and at the cost of quota. */
+/** Throws ConfigError for tags that the worker has not listed, because a request with an unknown tag wastes quota. */
 export async function refuseUnlistedTags(
   context: CliContext,
   wantedSource: string | undefined,

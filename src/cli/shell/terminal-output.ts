@@ -2,8 +2,8 @@ import { styleText } from "node:util";
 import { printableLine, toPrintableJson } from "../../core/values/printable-text.ts";
 
 /**
- * Data goes to standard output, messages to standard error. Lines are cleaned, so that names from outside cannot control
- * the terminal. Times in UTC become local times with their age, except with `--utc` and in JSON.
+ * Output of a command: data goes to standard output, messages to standard error. Lines are sanitized, so that names
+ * from outside cannot control the terminal. Times in UTC become local times with their age, except with `--utc` and in JSON.
  */
 export interface Terminal {
   readonly json: boolean;

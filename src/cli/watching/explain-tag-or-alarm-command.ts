@@ -149,7 +149,7 @@ function addLatestPollSuccess(poll: StoredJob | undefined, lastSuccessTime: stri
   return { ...poll, lastSuccess: laterOf(poll.lastSuccess), lastAttempt: laterOf(poll.lastAttempt) };
 }
 
-/** States whether a sink has received the last event of a tag or an alarm. */
+/** Delivery of the last event of a tag or an alarm to one sink. */
 export interface SinkEventProgress {
   readonly sink: string;
   /** `settled`: the event was delivered or the filter excludes it. Null if the log has no event. */
@@ -217,7 +217,7 @@ export function describeTag(explanation: TagExplanation): readonly string[] {
 
 function historySeriesLine({ key, held, hadSince }: TagExplanation["history"][number]): string {
   const { state, refusal, watermark } = held;
-  const rangeText = `  ${key}: ${hadSince === watermark ? "nothing is had yet" : `answered from ${hadSince} to ${watermark}`}`;
+  const rangeText = `  ${key}: ${hadSince === watermark ? "nothing is fetched yet" : `fetched from ${hadSince} to ${watermark}`}`;
   const retryText = refusal === null ? "" : `; asked again after ${refusal.againAt}`;
   if (state === "no-log")
     return `${rangeText}; the service says that it has no log of it (${refusal?.said})${retryText}`;
@@ -236,7 +236,7 @@ function nextRequestLines({ work, worker, missingSince }: TagExplanation): reado
   return omitMissingLines(
     dueAt !== null && `  Due by ${dueAt}, every ${everySeconds} s at the latest.`,
     ...reasons.map((reason) => `  ${reason}`),
-    dueAt !== null && "  It may go earlier, when a request has a place left.",
+    dueAt !== null && "  Plenum reads it earlier if a request has room for it.",
   );
 }
 
@@ -262,16 +262,16 @@ function describeAlarm({ source, held, told, polls, sinks, tickets, worker }: Al
   return omitMissingLines(
     `alarm ${alarm.id} ${alarm.trigger.displayName}, priority ${alarm.trigger.priority}, site ${alarm.site.displayName} of ${source}`,
     `  ${state} since ${since}; triggered at ${alarm.triggeredAt}${alarm.resolvedAt === null ? "" : `, resolved at ${alarm.resolvedAt}`}`,
-    misses > 0 && `  ${misses} complete listings in a row did not show it; evidence is looked for.`,
+    misses > 0 && `  ${misses} complete listings in a row did not show it; Plenum checks whether it has ended.`,
     returns > 0 && `  It came back ${returns} times in this episode.`,
     "",
     "Told, newest first",
-    told.length === 0 && "  Nothing that the log still has.",
+    told.length === 0 && "  The log contains no event of this alarm.",
     ...told
       .slice(0, MAX_PRINTED_ENTRIES)
       .map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
     "",
-    worker === "open" ? "Asked" : "Asked, as it was written down up to a minute later",
+    worker === "open" ? "Polls" : "Polls, as stored up to a minute later",
     ...polls.map((poll) => alarmPollLine(poll, worker)),
     "",
     "Sinks",
@@ -284,14 +284,14 @@ function alarmPollLine(poll: AlarmExplanation["polls"][number], worker: AlarmExp
   const { job, lastAttempt, lastSuccess, nextAt, problem } = poll;
   return [
     `  ${job}: last at ${lastAttempt}`,
-    lastSuccess === lastAttempt ? "" : `, last well ${lastSuccess === null ? "never" : `at ${lastSuccess}`}`,
+    lastSuccess === lastAttempt ? "" : `, last success ${lastSuccess === null ? "never" : `at ${lastSuccess}`}`,
     worker === "none" ? ", next when a worker runs" : `, next at ${nextAt ?? "no time: switched off"}`,
     problem === null ? "" : `; ${problem}`,
   ].join("");
 }
 
 function alarmTicketLine({ sink, ticket, link, isOpen, isFolded }: Ticket): string {
-  const ticketText = [ticket, link].filter((text) => text !== null).join(" ") || "told there";
+  const ticketText = [ticket, link].filter((text) => text !== null).join(" ") || "notified";
   return `  ${sink}: ${ticketText}, ${isOpen ? "open" : "closed"}${isFolded ? ", together with others" : ""}`;
 }
 

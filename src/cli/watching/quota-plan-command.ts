@@ -63,7 +63,7 @@ async function planSourceFromState(
     const { quota } = entry;
     const usualRequestsPerMinute = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
     const measurements = workerPlan && {
-      // Uses the lower of the measured rate (after refusals and other clients) and the configured rate.
+      // Plan with the lower of two rates: the configured rate, and the rate that the worker measured after refusals.
       quota: { polls: Math.min(usualRequestsPerMinute, workerPlan.quota.polls), shared: workerPlan.quota.shared },
       freshness: workerPlan.classes.map(({ name, tags, promisedSeconds, measuredSeconds }) => ({
         ...{ name, tags, promisedMs: promisedSeconds * 1_000 },

@@ -38,7 +38,7 @@ export function define(state: Command, context: CliContext): void {
       terminal.object({ ...stateReport, whole: isStateIntact(stateReport) }, stateCheckLines(stateReport));
       if (!isStateIntact(stateReport)) {
         throw new Rejected("The state is damaged.", {
-          hint: "Restart the worker: it sets aside what is damaged and goes on.",
+          hint: "Restart the worker: it quarantines the damaged data and continues.",
         });
       }
     });
@@ -90,7 +90,7 @@ function salvageReportLines({ pages, found, taken, known, delivered, damaged, de
     `${found} events were read out of ${pages} pages.`,
     `Taken: ${taken}, for every sink. The worker delivers them with their ids.`,
     `Not taken: ${delivered} that every sink had, ${known} that the log has already, ${damaged} of which too little is left.`,
-    `Not taken either: ${deadLetters} dead letters; what was known of the building (it is asked again), commands and the audit log.`,
+    `Not taken either: ${deadLetters} dead letters; the stored data of the building (the worker lists it again), commands and the audit log.`,
     ...unknownCursors.map(([sink]) => `How far ${sink} was could not be read, so nothing was left out on its account.`),
   ];
 }

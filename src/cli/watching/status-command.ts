@@ -103,7 +103,7 @@ function fleetStatusLines({ members, sources }: FleetStatus): readonly string[] 
       const memberContactText = state === "alive" && page !== "" ? `, ${page}` : `, last heard of at ${seenAt}`;
       return `Member ${name} on ${host}: ${state}, ${formatCount(count, "source")}${memberContactText}`;
     }),
-    sourcesWithoutMember.length > 0 && `! Nobody holds ${sourcesWithoutMember.join(", ")}.`,
+    sourcesWithoutMember.length > 0 && `! No member polls ${sourcesWithoutMember.join(", ")}.`,
   );
 }
 
@@ -145,7 +145,7 @@ function sourceStatusLines(source: SourceReport): readonly string[] {
     health !== null &&
       `  the service's own health check says: ${health.status}${health.time === null ? "" : `, at ${health.time}`} (asked at ${health.askedAt})`,
     history !== null &&
-      `  history: ${history.complete} of ${history.series} series complete, told until ${history.toldUntil ?? "unknown"}`,
+      `  history: ${history.complete} of ${history.series} series complete, emitted until ${history.toldUntil ?? "unknown"}`,
     quota === null && "  quota: unknown, only a running worker counts it",
     ...(quota?.buckets ?? []).map((bucket) => `  quota ${bucket.name}: ${bucket.used} of ${bucket.perMinute} used`),
     ...jobs.map(pollJobLine),

@@ -86,9 +86,15 @@ function pingWorker(stateFolder: string, signal: AbortSignal): Promise<unknown> 
   return callWorker({ stateFolder }, "/ping", { signal, withinMs: PING_TIMEOUT_MS });
 }
 
-async function pingUntilRequestEnds(stateFolder: string, ended: AbortController, signal: AbortSignal): Promise<void> {
-  while (await sleepFor(systemClock, PING_INTERVAL_MS, ended.signal, signal))
-    await pingWorker(stateFolder, AbortSignal.any([ended.signal, signal])).catch((error) => ended.abort(error));
+async function pingUntilRequestEnds(
+  stateFolder: string,
+  requestEnd: AbortController,
+  signal: AbortSignal,
+): Promise<void> {
+  while (await sleepFor(systemClock, PING_INTERVAL_MS, requestEnd.signal, signal))
+    await pingWorker(stateFolder, AbortSignal.any([requestEnd.signal, signal])).catch((error) =>
+      requestEnd.abort(error),
+    );
 }
 
 async function sendSocketRequest<T>(stateFolder: string, path: string, body: unknown, signal: AbortSignal): Promise<T> {
@@ -207,8 +213,12 @@ export async function sendCommand(socket: ControlSocket, command: CommandBody, s
   }
 }
 
-export async function sendApproval(socket: ControlSocket, second: SecondApproval, signal: AbortSignal): Promise<void> {
-  await callWorker(socket, "/seconds", { body: second, signal });
+export async function sendApproval(
+  socket: ControlSocket,
+  approval: SecondApproval,
+  signal: AbortSignal,
+): Promise<void> {
+  await callWorker(socket, "/seconds", { body: approval, signal });
 }
 
 export async function sendLockChange(

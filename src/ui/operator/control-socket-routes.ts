@@ -12,7 +12,7 @@ import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/status-report.ts";
 import { type SourcePlanRouteOptions, sourcePlanRoutes } from "./source-plan-routes.ts";
 
-/** The command line sends its requests through the worker, so that no second process spends the quota. */
+/** Functions of the worker behind the control socket, through which the command line sends its requests. */
 export interface OperatorRouteOptions {
   readonly sources: ReadonlyMap<string, Source>;
   readonly accept: AcceptCommand;
@@ -20,8 +20,8 @@ export interface OperatorRouteOptions {
   readonly changeLock: (change: WriteLockChange) => Promise<void>;
   readonly clock: Clock;
   readonly report: () => Promise<StatusReport>;
-  /** Reason why the worker serves no requests yet or any more; null while it is ready. */
-  readonly notReady: () => string | null;
+  /** Returns why the worker accepts no requests while it starts or stops; null while it is ready. */
+  readonly notReadyReason: () => string | null;
   readonly work: SourcePlanRouteOptions;
   /** Reloads the configuration file; a dry run only reports the changes. Absent if the worker has no file. */
   readonly reload?: (isDryRun: boolean) => Promise<ReloadReport>;
@@ -30,10 +30,10 @@ export interface OperatorRouteOptions {
   readonly fleetWrites?: {
     /** Returns false if the database has not stored the stop, so that only this member has stopped writing. */
     stop(by: string): Promise<boolean>;
-    /** Returns false if somebody has stopped writing again meanwhile. */
+    /** Returns false if a user stopped writing again in the meantime. */
     resume(): Promise<boolean>;
   };
-  readonly noSource?: (name: string) => Promise<string>;
+  readonly missingSourceMessage?: (name: string) => Promise<string>;
   readonly log: () => readonly string[];
 }
 
@@ -104,7 +104,7 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
   app.use(bodyLimit({ maxSize: MAX_REQUEST_BYTES, onError }));
   app.onError((error, context) => context.json(encodeFailure(error), 502));
   app.get("/ping", (context) => context.json({ result: "here" }));
-  app.get("/ready", (context) => context.json({ result: options.notReady() }));
+  app.get("/ready", (context) => context.json({ result: options.notReadyReason() }));
   app.get("/status", async (context) => context.json({ result: await options.report() }));
   app.get("/log", (context) => context.json({ result: options.log() }));
   app.get("/configuration", (context) => context.json({ result: options.configuration() }));
@@ -112,12 +112,12 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
   function addPostRoute<T>(
     path: string,
     schema: z.ZodType<T>,
-    complaint: string,
-    act: (body: T, context: Context) => Promise<Response>,
+    invalidBodyMessage: string,
+    handleBody: (body: T, context: Context) => Promise<Response>,
   ): void {
     app.post(path, async (context) => {
       const body = schema.safeParse(await context.req.json().catch(() => null));
-      return body.success ? act(body.data, context) : respondRefusal(context, 400, complaint);
+      return body.success ? handleBody(body.data, context) : respondRefusal(context, 400, invalidBodyMessage);
     });
   }
   const noFleetMessage = "This worker has no kill switch of a fleet.";
@@ -128,22 +128,22 @@ export function operatorRoutes(options: OperatorRouteOptions): Hono {
   });
   // Requests to the service, and commands, wait until the worker has started.
   app.post("*", async (context, next) => {
-    const message = options.notReady();
+    const message = options.notReadyReason();
     return message === null ? next() : context.json({ failure: "retryable", message }, 503);
   });
   addPostRoute("/sources/:name", SourceRequest, "No such question.", async (request, context) => {
     const sourceName = context.req.param("name") ?? "";
     const source = options.sources.get(sourceName);
     if (source === undefined)
-      return respondRefusal(context, 404, (await options.noSource?.(sourceName)) ?? "No such source.");
+      return respondRefusal(context, 404, (await options.missingSourceMessage?.(sourceName)) ?? "No such source.");
     return context.json({ result: await readFromSource(source, request, context.req.raw.signal) });
   });
   addPostRoute("/commands", CommandRequest, "Not a command.", async (command, context) => {
     await options.accept(toOperatorCommand({ ...command, receivedAtMs: options.clock.now() }));
     return context.json({ result: { waitMs: options.expectedWaitMs(command.source) } });
   });
-  addPostRoute("/seconds", SecondApprovalRequest, "Not a second's word.", async (second, context) => {
-    await options.accept(toOperatorApproval({ ...second, receivedAtMs: options.clock.now() }));
+  addPostRoute("/seconds", SecondApprovalRequest, "This is not a valid second approval.", async (approval, context) => {
+    await options.accept(toOperatorApproval({ ...approval, receivedAtMs: options.clock.now() }));
     return context.json({ result: {} });
   });
   addPostRoute("/locks", LockChangeRequest, "Not a lock.", async (change, context) => {

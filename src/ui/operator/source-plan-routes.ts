@@ -34,26 +34,26 @@ export interface SourcePlanRouteOptions {
 
 export function sourcePlanRoutes({ sources }: SourcePlanRouteOptions): Hono {
   const respondForSource =
-    (resultOf: (work: SourceActivity, id: string) => unknown) =>
+    (computeResult: (activity: SourceActivity, id: string) => unknown) =>
     async (context: Context): Promise<Response> => {
       const sourceActivity = sources.get(context.req.param("source") ?? "");
       if (sourceActivity === undefined) return context.json({ failure: "config", message: "No such source." }, 404);
-      return context.json({ result: await resultOf(sourceActivity, context.req.param("id") ?? "") });
+      return context.json({ result: await computeResult(sourceActivity, context.req.param("id") ?? "") });
     };
-  const lastPollTimes = (work: SourceActivity) =>
-    Object.fromEntries([...work.counts().lastPolls].map(([job, { atMs }]) => [job, isoUtc(atMs)]));
-  const tagActivityOf = (work: SourceActivity, id: string): TagActivity => {
-    const all = work.requests();
+  const lastPollTimes = (activity: SourceActivity) =>
+    Object.fromEntries([...activity.counts().lastPolls].map(([job, { atMs }]) => [job, isoUtc(atMs)]));
+  const tagActivityOf = (activity: SourceActivity, id: string): TagActivity => {
+    const requests = activity.requests();
     return {
-      live: work.tag(id),
-      requests: all.filter(({ tagIds }) => tagIds.includes(id)),
-      remembered: { requests: all.length, since: all[0]?.at ?? null },
+      live: activity.tag(id),
+      requests: requests.filter(({ tagIds }) => tagIds.includes(id)),
+      remembered: { requests: requests.length, since: requests[0]?.at ?? null },
     };
   };
   return new Hono()
     .get(
       "/:source/plan",
-      respondForSource((work) => work.plan()),
+      respondForSource((activity) => activity.plan()),
     )
     .get("/:source/polls", respondForSource(lastPollTimes))
     .get("/:source/tags/:id", respondForSource(tagActivityOf));

@@ -8,49 +8,49 @@ export const MAX_SIGNED_NUMBER = 2 ** 51;
 export class ByteWriter {
   readonly #bytes: number[] = [];
 
-  unsigned(value: number): void {
+  writeUnsigned(value: number): void {
     let remainder = value;
     for (; remainder >= 128; remainder = Math.floor(remainder / 128)) this.#bytes.push((remainder % 128) + 128);
     this.#bytes.push(remainder);
   }
 
-  signed(value: number): void {
-    this.unsigned(signedToUnsigned(value));
+  writeSigned(value: number): void {
+    this.writeUnsigned(signedToUnsigned(value));
   }
 
-  float(value: number): void {
+  writeFloat(value: number): void {
     const floatBytes = Buffer.allocUnsafe(8);
     floatBytes.writeDoubleLE(value);
     this.#bytes.push(...floatBytes);
   }
 
-  part(other: ByteWriter): void {
-    this.unsigned(other.#bytes.length);
-    for (const byte of other.#bytes) this.#bytes.push(byte);
+  writePart(partWriter: ByteWriter): void {
+    this.writeUnsigned(partWriter.#bytes.length);
+    for (const byte of partWriter.#bytes) this.#bytes.push(byte);
   }
 
-  text(): string {
+  toBase64(): string {
     return Buffer.from(this.#bytes).toString("base64");
   }
 }
 
 export class ByteReader {
   readonly #bytes: Buffer;
-  #at = 0;
+  #position = 0;
 
   constructor(text: string | Buffer) {
     this.#bytes = typeof text === "string" ? Buffer.from(text, "base64") : text;
   }
 
   get isDone(): boolean {
-    return this.#at >= this.#bytes.length;
+    return this.#position >= this.#bytes.length;
   }
 
-  unsigned(): number {
+  readUnsigned(): number {
     let value = 0;
     let byteWeight = 1;
     for (let count = 0; count < 8; count++) {
-      const byte = this.#bytes.readUInt8(this.#at++);
+      const byte = this.#bytes.readUInt8(this.#position++);
       value += (byte % 128) * byteWeight;
       if (byte < 128) return value;
       byteWeight *= 128;
@@ -58,20 +58,20 @@ export class ByteReader {
     throw new RangeError("The number is too long.");
   }
 
-  signed(): number {
-    return unsignedToSigned(this.unsigned());
+  readSigned(): number {
+    return unsignedToSigned(this.readUnsigned());
   }
 
-  float(): number {
-    this.#at += 8;
-    return this.#bytes.readDoubleLE(this.#at - 8);
+  readFloat(): number {
+    this.#position += 8;
+    return this.#bytes.readDoubleLE(this.#position - 8);
   }
 
-  part(): ByteReader {
-    const partByteLength = this.unsigned();
-    this.#at += partByteLength;
-    if (this.#at > this.#bytes.length) throw new RangeError("The part is incomplete.");
-    return new ByteReader(this.#bytes.subarray(this.#at - partByteLength, this.#at));
+  readPart(): ByteReader {
+    const partByteLength = this.readUnsigned();
+    this.#position += partByteLength;
+    if (this.#position > this.#bytes.length) throw new RangeError("The part is incomplete.");
+    return new ByteReader(this.#bytes.subarray(this.#position - partByteLength, this.#position));
   }
 }
 
@@ -86,33 +86,33 @@ function unsignedToSigned(value: number): number {
 /** Numbers with more decimals than this are stored as floats; other numbers as whole numbers, 21.3 as 213. */
 const MAX_DECIMALS = 6;
 const FLOAT_COLUMN_MARK = MAX_DECIMALS + 1;
-/** Limits scaled numbers, so that the difference of two of them is a valid signed number. */
+/** Largest absolute value of a scaled number, so that the difference of two scaled numbers is a valid signed number. */
 const MAX_SCALED_NUMBER = MAX_SIGNED_NUMBER / 4;
 
 /** Writes the number of decimals and returns a function that writes the difference to the previous value. */
 export function writeNumbers(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
   const decimals = fewestExactDecimals(values);
   let previousScaledNumber = 0;
-  writer.unsigned(decimals);
+  writer.writeUnsigned(decimals);
   return (value) => {
-    if (value === null) return writer.unsigned(0);
+    if (value === null) return writer.writeUnsigned(0);
     if (decimals === FLOAT_COLUMN_MARK) {
-      writer.unsigned(1);
-      return writer.float(value);
+      writer.writeUnsigned(1);
+      return writer.writeFloat(value);
     }
     const scaledNumber = Math.round(value * 10 ** decimals);
-    writer.unsigned(1 + signedToUnsigned(scaledNumber - previousScaledNumber));
+    writer.writeUnsigned(1 + signedToUnsigned(scaledNumber - previousScaledNumber));
     previousScaledNumber = scaledNumber;
   };
 }
 
 export function readNumbers(reader: ByteReader): () => number | null {
-  const decimals = reader.unsigned();
+  const decimals = reader.readUnsigned();
   let previousScaledNumber = 0;
   return () => {
-    const encodedValue = reader.unsigned();
+    const encodedValue = reader.readUnsigned();
     if (encodedValue === 0) return null;
-    if (decimals === FLOAT_COLUMN_MARK) return reader.float();
+    if (decimals === FLOAT_COLUMN_MARK) return reader.readFloat();
     previousScaledNumber += unsignedToSigned(encodedValue - 1);
     return previousScaledNumber / 10 ** decimals;
   };

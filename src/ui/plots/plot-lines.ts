@@ -35,15 +35,15 @@ export function plotLineOfReadings(options: {
 }): PlotLine {
   const { everyS, fromS, logged, read, toS } = options;
   const intervalS = medianInterval(read.times);
-  const all = [
+  const allPoints = [
     ...logged.flatMap(({ bucketS, samples }) => samplesToPlotPoints(samples, GAP_AFTER_BUCKET_INTERVALS * bucketS)),
     ...samplesToPlotPoints(read, Math.max(GAP_AFTER_READING_INTERVALS * intervalS, 2 * everyS)),
   ];
-  // The clock may have been set back. Of points with equal times, the last point counts.
-  const points = all
+  // Sort, because the clock may have been set back. Of several points with the same time, keep the last.
+  const points = allPoints
     .filter(({ t }) => t >= fromS && t <= toS)
     .toSorted((a, b) => a.t - b.t)
-    .filter(({ t }, n, rising) => rising[n + 1]?.t !== t);
+    .filter(({ t }, n, sortedPoints) => sortedPoints[n + 1]?.t !== t);
   if (points.length <= MAX_PLOT_POINTS) {
     const stepS = points.length > 1 ? medianInterval(points.map(({ t }) => t)) : (logged[0]?.bucketS ?? intervalS);
     const { t, value } = plotLineFromPoints(insertGapPoints(points), stepS);
@@ -65,10 +65,10 @@ export function samplesInGaps(read: Samples, logged: Samples, bucketS: number): 
   const times: number[] = [];
   const values: (number | null)[] = [];
   const sortedReadTimes = read.times.toSorted((a, b) => a - b);
-  let at = 0;
+  let readingIndex = 0;
   for (const [n, time] of logged.times.entries()) {
-    while (at < sortedReadTimes.length && (sortedReadTimes[at] ?? 0) < time) at += 1;
-    const nextReadingTime = sortedReadTimes[at];
+    while (readingIndex < sortedReadTimes.length && (sortedReadTimes[readingIndex] ?? 0) < time) readingIndex += 1;
+    const nextReadingTime = sortedReadTimes[readingIndex];
     if (nextReadingTime !== undefined && nextReadingTime < time + bucketS) continue;
     times.push(time);
     values.push(logged.values[n] ?? null);
@@ -84,9 +84,9 @@ function samplesToPlotPoints({ times, values }: Samples, validS: number): readon
 
 function groupPointsIntoSteps(points: readonly PlotPoint[], fromS: number, stepS: number): readonly PlotPoint[] {
   const pointsByStep = Map.groupBy(points, ({ t }) => fromS + Math.floor((t - fromS) / stepS) * stepS);
-  return [...pointsByStep].map(([t, all]) => {
-    const validS = Math.max(stepS, ...all.map((point) => point.validS));
-    const numbers = all.map(({ value }) => value).filter((value) => value !== null);
+  return [...pointsByStep].map(([t, stepPoints]) => {
+    const validS = Math.max(stepS, ...stepPoints.map((point) => point.validS));
+    const numbers = stepPoints.map(({ value }) => value).filter((value) => value !== null);
     if (numbers.length === 0) return { t, value: null, low: null, high: null, validS };
     return { t, value: numbers.at(-1) ?? null, low: Math.min(...numbers), high: Math.max(...numbers), validS };
   });

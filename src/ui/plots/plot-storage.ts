@@ -17,10 +17,10 @@ import {
 export type Plots = ReturnType<typeof createPlots>;
 
 export interface WorkerPlotNumbers {
-  levels(): Promise<ReadonlyMap<string, number | null>>;
+  currentLevels(): Promise<ReadonlyMap<string, number | null>>;
   /** Counts since the start of the worker; the plots store the increase of each minute. */
-  counts(): Promise<ReadonlyMap<string, number>>;
-  refused(note: RefusedRequests["note"]): Promise<void>;
+  totalCounts(): Promise<ReadonlyMap<string, number>>;
+  noteRefusedRequests(note: RefusedRequests["addRefusal"]): Promise<void>;
 }
 
 export const minuteSeriesNames = {
@@ -78,17 +78,17 @@ export function createPlots(options: {
   async function recordMinuteNumbers(): Promise<void> {
     const finishedMinute = Math.round(clock.now() / MINUTE_MS) - 1;
     if (finishedMinute === lastRecordedMinute) return;
-    const counts = await numbers.counts();
-    for (const [name, level] of await numbers.levels()) minuteSeries.set(name, finishedMinute, level);
+    const counts = await numbers.totalCounts();
+    for (const [name, level] of await numbers.currentLevels()) minuteSeries.set(name, finishedMinute, level);
     for (const [name, count] of counts) minuteSeries.set(name, finishedMinute, count - (previousCounts.get(name) ?? 0));
     previousCounts = counts;
-    await numbers.refused(refusedRequests.note);
+    await numbers.noteRefusedRequests(refusedRequests.addRefusal);
     lastRecordedMinute = finishedMinute;
   }
 
-  async function writePlots(all: boolean): Promise<void> {
+  async function writePlots(includesOpenChunks: boolean): Promise<void> {
     const nowMs = clock.now();
-    for (const plots of plotsBySource.values()) await plots.write({ nowMs, all });
+    for (const plots of plotsBySource.values()) await plots.write({ nowMs, all: includesOpenChunks });
     const packedMinutes = minuteSeries.pack(Math.floor(nowMs / MINUTE_MS));
     await store.commit({ documents: [{ set: WORKER_PLOT_SET, put: [[MINUTE_SERIES_KEY, packedMinutes]] }] });
     await raisedAlarmCounts.write(nowMs);
@@ -106,7 +106,7 @@ export function createPlots(options: {
     name: "plots",
     async start(signal) {
       await loadStoredPlots();
-      previousCounts = await numbers.counts();
+      previousCounts = await numbers.totalCounts();
       const plotStopSignal = AbortSignal.any([signal, stopController.signal]);
       const firstMinuteWaitMs = msUntilNextMinute(clock);
       let isFirst = true;

@@ -43,7 +43,7 @@ export function createTagPlots({ store, source }: { readonly store: RingDocument
     add(id: string, value: TagValue, atMs: number): void {
       const atS = Math.round(atMs / 1_000);
       const numericValue = value === null ? null : Number(value);
-      const index = tagIndexes.use(id, dayNumberOf(atMs));
+      const index = tagIndexes.assignIndex(id, dayNumberOf(atMs));
       readings.add(index, atS, numericValue);
       if (numericValue !== null) hourValues.add(index, atS, numericValue);
     },
@@ -92,7 +92,7 @@ export function createTagIndexes() {
   const freeTagIndexes: number[] = [];
   const changedIndexGroups = new Set<number>();
   return {
-    use(id: string, day: number): number {
+    assignIndex(id: string, day: number): number {
       let index = indexByTagId.get(id);
       if (index === undefined) {
         index = freeTagIndexes.pop() ?? ids.length;
@@ -140,7 +140,7 @@ type RingDocumentStore = Pick<Store, "commit" | "document" | "documents">;
 const MAX_UNWRITTEN_TIME_RANGES = 12;
 
 interface TagDataChunk<T> {
-  readonly parts: Map<number, T>;
+  readonly dataByTagIndex: Map<number, T>;
   isLoaded: boolean;
   isChanged: boolean;
 }
@@ -151,7 +151,7 @@ interface TagDataChunk<T> {
  *   key           "0 s12" "0 s13" "0 s14"       group, letter, number of the range modulo the ring's length
  */
 function createTagRing<T, Reading>(
-  form: ChunkFormat<T, Reading>,
+  format: ChunkFormat<T, Reading>,
   options: {
     readonly store: RingDocumentStore;
     readonly set: string;
@@ -165,36 +165,51 @@ function createTagRing<T, Reading>(
   const chunkKey = (group: number, begin: number) => `${group} ${letter}${(begin / stepS) % length}`;
   async function loadStoredChunk(chunk: TagDataChunk<T>, group: number, begin: number): Promise<void> {
     if (chunk.isLoaded) return;
-    const storedTagData = decodeChunk(form, begin, await store.document(set, chunkKey(group, begin)));
+    const storedTagData = decodeChunk(format, begin, await store.document(set, chunkKey(group, begin)));
     for (const [index, olderData] of storedTagData) {
-      const unstoredTagData = chunk.parts.get(index);
-      chunk.parts.set(index, unstoredTagData === undefined ? olderData : form.join(olderData, unstoredTagData));
+      const unstoredTagData = chunk.dataByTagIndex.get(index);
+      chunk.dataByTagIndex.set(
+        index,
+        unstoredTagData === undefined ? olderData : format.join(olderData, unstoredTagData),
+      );
     }
     chunk.isLoaded = true;
   }
   return {
-    add(tag: number, atS: number, reading: Reading): void {
-      const [group, index, begin] = [Math.floor(tag / TAGS_PER_GROUP), tag % TAGS_PER_GROUP, atS - (atS % stepS)];
+    add(tagNumber: number, atS: number, reading: Reading): void {
+      const [group, index, begin] = [
+        Math.floor(tagNumber / TAGS_PER_GROUP),
+        tagNumber % TAGS_PER_GROUP,
+        atS - (atS % stepS),
+      ];
       const chunksByGroup = chunksByBegin.get(begin) ?? new Map<number, TagDataChunk<T>>();
-      const chunk = chunksByGroup.get(group) ?? { parts: new Map<number, T>(), isLoaded: false, isChanged: true };
+      const chunk = chunksByGroup.get(group) ?? {
+        dataByTagIndex: new Map<number, T>(),
+        isLoaded: false,
+        isChanged: true,
+      };
       chunksByBegin.set(begin, chunksByGroup);
       chunksByGroup.set(group, chunk);
-      const tagData = chunk.parts.get(index);
-      chunk.parts.set(index, tagData === undefined ? form.first(atS, reading) : form.more(tagData, atS, reading));
+      const tagData = chunk.dataByTagIndex.get(index);
+      chunk.dataByTagIndex.set(
+        index,
+        tagData === undefined ? format.createData(atS, reading) : format.addReading(tagData, atS, reading),
+      );
       chunk.isChanged = true;
       if (chunksByBegin.size > MAX_UNWRITTEN_TIME_RANGES) chunksByBegin.delete(Math.min(...chunksByBegin.keys()));
     },
-    async read(tag: number | undefined, fromMs: number, toMs: number) {
+    async read(tagNumber: number | undefined, fromMs: number, toMs: number) {
       const foundTagData: (readonly [begin: number, value: T])[] = [];
-      if (tag === undefined) return foundTagData;
-      const [group, index] = [Math.floor(tag / TAGS_PER_GROUP), tag % TAGS_PER_GROUP];
+      if (tagNumber === undefined) return foundTagData;
+      const [group, index] = [Math.floor(tagNumber / TAGS_PER_GROUP), tagNumber % TAGS_PER_GROUP];
       for (let begin = Math.floor(fromMs / 1_000 / stepS) * stepS; begin <= toMs / 1_000; begin += stepS) {
         const chunk = chunksByBegin.get(begin)?.get(group);
-        const unwritten = chunk?.parts.get(index);
+        const unwrittenData = chunk?.dataByTagIndex.get(index);
         const storedChunkText = chunk?.isLoaded === true ? null : await store.document(set, chunkKey(group, begin));
-        const written = decodeChunk(form, begin, storedChunkText, index).get(index);
-        const merged = written && unwritten ? form.join(written, unwritten) : (unwritten ?? written);
-        if (merged !== undefined) foundTagData.push([begin, merged]);
+        const writtenData = decodeChunk(format, begin, storedChunkText, index).get(index);
+        const mergedData =
+          writtenData && unwrittenData ? format.join(writtenData, unwrittenData) : (unwrittenData ?? writtenData);
+        if (mergedData !== undefined) foundTagData.push([begin, mergedData]);
       }
       return foundTagData;
     },
@@ -210,7 +225,7 @@ function createTagRing<T, Reading>(
         for (const { begin, group, chunk } of chunkBatch) {
           await loadStoredChunk(chunk, group, begin);
           chunk.isChanged = false;
-          put.push([chunkKey(group, begin), encodeChunk(form, begin, chunk.parts)]);
+          put.push([chunkKey(group, begin), encodeChunk(format, begin, chunk.dataByTagIndex)]);
         }
         try {
           await store.commit({ documents: [{ set, put }] });

@@ -18,8 +18,8 @@ interface MutableSamples extends Samples {
 }
 
 export interface ChunkFormat<T, Reading> {
-  first(atS: number, reading: Reading): T;
-  more(data: T, atS: number, reading: Reading): T;
+  createData(atS: number, reading: Reading): T;
+  addReading(data: T, atS: number, reading: Reading): T;
   join(before: T, after: T): T;
   /** Writes the data of one tag. `begin`: start of the time range, seconds since 1970. */
   write(writer: ByteWriter, value: T, begin: number): void;
@@ -27,8 +27,8 @@ export interface ChunkFormat<T, Reading> {
 }
 
 export const SAMPLE_FORMAT: ChunkFormat<MutableSamples, number | null> = {
-  first: (atS, value) => ({ times: [atS], values: [value] }),
-  more(data, atS, value) {
+  createData: (atS, value) => ({ times: [atS], values: [value] }),
+  addReading(data, atS, value) {
     data.times.push(atS);
     data.values.push(value);
     return data;
@@ -39,32 +39,32 @@ export const SAMPLE_FORMAT: ChunkFormat<MutableSamples, number | null> = {
   }),
   write(writer, { times, values }, begin) {
     const writeNextValue = writeNumbers(writer, values);
-    writer.unsigned(times.length);
+    writer.writeUnsigned(times.length);
     for (const [n, time] of times.entries()) {
-      writer.signed(time - (times[n - 1] ?? begin));
+      writer.writeSigned(time - (times[n - 1] ?? begin));
       writeNextValue(values[n] ?? null);
     }
   },
   read(reader, begin) {
     const readNextValue = readNumbers(reader);
-    const sampleCount = reader.unsigned();
+    const sampleCount = reader.readUnsigned();
     const samples: MutableSamples = { times: [], values: [] };
     for (let n = 0; n < sampleCount; n++)
-      this.more(samples, (samples.times.at(-1) ?? begin) + reader.signed(), readNextValue());
+      this.addReading(samples, (samples.times.at(-1) ?? begin) + reader.readSigned(), readNextValue());
     return samples;
   },
 };
 
 export const HOUR_FORMAT: ChunkFormat<HourSummary, number> = {
-  first: (_atS, value) => ({ low: value, high: value, last: value }),
-  more: ({ high, low }, _atS, value) => ({ low: Math.min(low, value), high: Math.max(high, value), last: value }),
+  createData: (_atS, value) => ({ low: value, high: value, last: value }),
+  addReading: ({ high, low }, _atS, value) => ({ low: Math.min(low, value), high: Math.max(high, value), last: value }),
   join: (before, after) => ({
     low: Math.min(before.low, after.low),
     high: Math.max(before.high, after.high),
     last: after.last,
   }),
   write(writer, { high, last, low }) {
-    // More than eight digits are invisible in a plot of a month and take twice the space.
+    // Store eight digits: more are invisible in a plot of a month and take twice the space.
     const values = [last, low, high].map((value) => Number(value.toPrecision(8)));
     const writeNextValue = writeNumbers(writer, values);
     for (const value of values) writeNextValue(value);
@@ -79,36 +79,37 @@ export const HOUR_FORMAT: ChunkFormat<HourSummary, number> = {
 
 /** Writes the start of the time range, then the index and the data of each tag. */
 export function encodeChunk<T>(
-  form: Pick<ChunkFormat<T, never>, "write">,
+  format: Pick<ChunkFormat<T, never>, "write">,
   begin: number,
-  parts: ReadonlyMap<number, T>,
+  dataByTagIndex: ReadonlyMap<number, T>,
 ): string {
   const chunkWriter = new ByteWriter();
-  chunkWriter.unsigned(begin);
-  for (const [index, value] of parts) {
+  chunkWriter.writeUnsigned(begin);
+  for (const [index, value] of dataByTagIndex) {
     const tagDataWriter = new ByteWriter();
-    form.write(tagDataWriter, value, begin);
-    chunkWriter.unsigned(index);
-    chunkWriter.part(tagDataWriter);
+    format.write(tagDataWriter, value, begin);
+    chunkWriter.writeUnsigned(index);
+    chunkWriter.writePart(tagDataWriter);
   }
-  return chunkWriter.text();
+  return chunkWriter.toBase64();
 }
 
 /** Returns the data by tag index. A damaged text or a text of another time range yields less data. */
 export function decodeChunk<T>(
-  form: Pick<ChunkFormat<T, never>, "read" | "more">,
+  format: Pick<ChunkFormat<T, never>, "read" | "addReading">,
   begin: number,
   text: unknown,
-  only?: number,
+  onlyTagIndex?: number,
 ): Map<number, T> {
   const dataByTagIndex = new Map<number, T>();
   if (typeof text !== "string") return dataByTagIndex;
   try {
     const chunkReader = new ByteReader(text);
-    if (chunkReader.unsigned() !== begin) return dataByTagIndex;
+    if (chunkReader.readUnsigned() !== begin) return dataByTagIndex;
     while (!chunkReader.isDone) {
-      const [index, part] = [chunkReader.unsigned(), chunkReader.part()];
-      if (only === undefined || index === only) dataByTagIndex.set(index, form.read(part, begin));
+      const [index, tagDataReader] = [chunkReader.readUnsigned(), chunkReader.readPart()];
+      if (onlyTagIndex === undefined || index === onlyTagIndex)
+        dataByTagIndex.set(index, format.read(tagDataReader, begin));
     }
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;

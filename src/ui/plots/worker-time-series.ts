@@ -24,16 +24,18 @@ export function createMinuteSeries() {
   }
 
   /** Returns the values of the day that ends with the minute `last`, oldest first. */
-  function of(name: string, last: number): readonly (number | null)[] {
+  function valuesOfDay(name: string, lastMinute: number): readonly (number | null)[] {
     const valuesByMinute = seriesByName.get(name);
-    return Array.from({ length: DAY_MINUTES }, (_, n) => valuesByMinute?.get(last - DAY_MINUTES + 1 + n) ?? null);
+    return Array.from({ length: DAY_MINUTES }, (_, n) => valuesByMinute?.get(lastMinute - DAY_MINUTES + 1 + n) ?? null);
   }
   return {
     set,
-    of,
-    pack: (last: number): PackedMinuteSeries => ({
-      last,
-      columns: Object.fromEntries([...seriesByName.keys()].map((name) => [name, packMinuteValues(of(name, last))])),
+    valuesOfDay,
+    pack: (lastMinute: number): PackedMinuteSeries => ({
+      last: lastMinute,
+      columns: Object.fromEntries(
+        [...seriesByName.keys()].map((name) => [name, packMinuteValues(valuesOfDay(name, lastMinute))]),
+      ),
     }),
     load({ columns: packed, last }: PackedMinuteSeries): void {
       for (const [name, text] of Object.entries(packed))
@@ -47,7 +49,7 @@ function packMinuteValues(values: readonly (number | null)[]): string {
   const writer = new ByteWriter();
   const writeNextValue = writeNumbers(writer, values);
   for (const value of values) writeNextValue(value);
-  return writer.text();
+  return writer.toBase64();
 }
 
 function unpackMinuteValues(text: string): readonly (number | null)[] {
@@ -103,7 +105,7 @@ export function createRaisedAlarmCounts(
     async load(): Promise<void> {
       storedAlarmCounts = (await store.document<StoredAlarmCounts>(set, RAISED_ALARMS_KEY)) ?? storedAlarmCounts;
     },
-    all: async () => (await currentAlarmCounts()).alarms,
+    allCounts: async () => (await currentAlarmCounts()).alarms,
     async write(nowMs: number): Promise<void> {
       const nextCounts = await currentAlarmCounts();
       if (nextCounts === storedAlarmCounts) return;
@@ -151,19 +153,19 @@ export function createRefusedRequests(set: string, store: Pick<Store, "commit" |
     async load(): Promise<void> {
       refusalsBySource = (await store.document<typeof refusalsBySource>(set, REFUSED_REQUESTS_KEY)) ?? {};
     },
-    note(source: string, refused: RefusedRequest): void {
+    addRefusal(source: string, refusal: RefusedRequest): void {
       const previousRefusals = refusalsBySource[source] ?? [];
       const isRepeatedRefusal = previousRefusals.some(
         ({ at, what, words }) =>
-          what === refused.what &&
-          words === refused.words &&
-          Math.abs(Date.parse(refused.at) - Date.parse(at)) < REPEATED_REFUSAL_MS,
+          what === refusal.what &&
+          words === refusal.words &&
+          Math.abs(Date.parse(refusal.at) - Date.parse(at)) < REPEATED_REFUSAL_MS,
       );
       if (isRepeatedRefusal) return;
-      refusalsBySource = { ...refusalsBySource, [source]: [refused, ...previousRefusals].slice(0, MAX_REFUSALS) };
+      refusalsBySource = { ...refusalsBySource, [source]: [refusal, ...previousRefusals].slice(0, MAX_REFUSALS) };
       isChanged = true;
     },
-    of: (source: string) => refusalsBySource[source] ?? [],
+    refusalsOf: (source: string) => refusalsBySource[source] ?? [],
     async write(): Promise<void> {
       if (!isChanged) return;
       await store.commit({ documents: [{ set, put: [[REFUSED_REQUESTS_KEY, refusalsBySource]] }] });

@@ -34,22 +34,22 @@ export async function inspectBuilding(
   onProgress: (text: string) => void = () => undefined,
 ): Promise<BuildingSummary> {
   const token = await source.me(signal);
-  const may = (ability: string) => token.abilities.includes(ability);
+  const hasAbility = (ability: string) => token.abilities.includes(ability);
   if (token.sites.length === 0)
     throw new ConfigError(`The token "${token.name}" sees no site, so there is nothing to follow.`, {
       hint: "Make one in your user profile at the service that is scoped to the sites you want.",
     });
-  if (!may("read:alarms") && !may("read:tags"))
+  if (!hasAbility("read:alarms") && !hasAbility("read:tags"))
     throw new ConfigError(
       `The token "${token.name}" may read neither alarms nor tags; it may: ${token.abilities.join(", ") || "nothing"}.`,
       { hint: "Make one in your user profile at the service with read:alarms and read:tags." },
     );
   onProgress("Looking at alarms");
-  const alarms = may("read:alarms") ? await readFirstPage(source.alarms({ status: "active" }, signal)) : null;
+  const alarms = hasAbility("read:alarms") ? await readFirstPage(source.alarms({ status: "active" }, signal)) : null;
   const siteIds = token.sites.map(({ id }) => id);
-  const tagsBySite = may("read:tags") ? await listTagsBySite(source, siteIds, signal, onProgress) : new Map();
+  const tagsBySite = hasAbility("read:tags") ? await listTagsBySite(source, siteIds, signal, onProgress) : new Map();
   const systems: System[] = [];
-  for (const siteId of may("read:systems")
+  for (const siteId of hasAbility("read:systems")
     ? siteIds.slice(0, Math.min(SYSTEM_LIST_REQUESTS, MAX_LIST_REQUESTS - tagsBySite.size))
     : [])
     try {
@@ -128,13 +128,14 @@ export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Buildi
   const siteTagLists = [...tagsBySite.values()];
   const tagCountByUnit = new Map<string, number>();
   for (const { total, listed } of siteTagLists) {
-    const scaling = (total / listed.length) * (token.sites.length / siteTagLists.length);
-    for (const { unit } of listed) tagCountByUnit.set(unit ?? "", (tagCountByUnit.get(unit ?? "") ?? 0) + scaling);
+    const estimateFactor = (total / listed.length) * (token.sites.length / siteTagLists.length);
+    for (const { unit } of listed)
+      tagCountByUnit.set(unit ?? "", (tagCountByUnit.get(unit ?? "") ?? 0) + estimateFactor);
   }
   const units: readonly UnitTagCount[] = [...tagCountByUnit]
     .map(([unit, count]) => ({ unit, tags: Math.max(1, Math.round(count)) }))
     .toSorted((a, b) => b.tags - a.tags);
-  const tags = units.reduce((sum, each) => sum + each.tags, 0);
+  const tags = units.reduce((sum, unitCount) => sum + unitCount.tags, 0);
   const listedTagCount = siteTagLists.reduce((sum, site) => sum + site.listed.length, 0);
   return {
     token,
@@ -166,9 +167,9 @@ export function tagsForPlan({ units, sites }: BuildingSummary): readonly SiteTag
 }
 
 export function sourceName({ sites }: Pick<BuildingSummary, "sites">): string {
-  const [only, ...others] = sites;
-  if (only === undefined || others.length > 0) return "buildings";
-  const asciiName = only.displayName
+  const [onlySite, ...otherSites] = sites;
+  if (onlySite === undefined || otherSites.length > 0) return "buildings";
+  const asciiName = onlySite.displayName
     .replaceAll(/[øØ]/g, "o")
     .replaceAll(/[æÆ]/g, "ae")
     .normalize("NFKD")

@@ -42,20 +42,23 @@ export function buildingSummaryLines(building: BuildingSummary, nowMs: number): 
 }
 
 export function buildingWarnings({ isEstimate, listed, tags, token, sites }: BuildingSummary): readonly PageMessage[] {
-  const may = (ability: string) => token.abilities.includes(ability);
+  const hasAbility = (ability: string) => token.abilities.includes(ability);
   const count = sites.length;
   const possibleWarnings: readonly (readonly [applies: boolean, PageMessage])[] = [
     [
       isEstimate,
       message("{listed} tags were looked at; units and numbers of the others are assumed to be alike.", { listed }),
     ],
-    [!may("read:tags"), message("The token may not read tags (read:tags): alarms are followed, and no value is read.")],
     [
-      !may("read:alarms"),
+      !hasAbility("read:tags"),
+      message("The token may not read tags (read:tags): alarms are followed, and no value is read."),
+    ],
+    [
+      !hasAbility("read:alarms"),
       message("The token may not read alarms (read:alarms): values are read, and no alarm is followed."),
     ],
     [
-      may("read:tags") && tags === 0,
+      hasAbility("read:tags") && tags === 0,
       count === 1
         ? message(
             "There is no tag in this site: a user who has permission for components only sees tags through the views.",
@@ -65,7 +68,10 @@ export function buildingWarnings({ isEstimate, listed, tags, token, sites }: Bui
             { count },
           ),
     ],
-    [may("write:tags"), message("The token may write tags. Writing stays off; a token without write:tags is safer.")],
+    [
+      hasAbility("write:tags"),
+      message("The token may write tags. Writing stays off; a token without write:tags is safer."),
+    ],
   ];
   return possibleWarnings.filter(([applies]) => applies).map(([, warning]) => warning);
 }

@@ -21,31 +21,33 @@ export interface ConfigurationValues {
 
 export const STATUS_PORT = 9850;
 
-/** `quotaLine` states the share of the quota that the choices use; null without a plan. */
+/** Builds the text of `plenum.yaml`. `quotaLine`: share of the quota that the choices use; null without a plan. */
 export function buildPlenumYaml(
-  frame: ConfigurationValues,
+  configValues: ConfigurationValues,
   choices: SetupChoices,
   building: BuildingSummary,
   quotaLine: string | null,
 ): string {
   const yamlLines = [
-    ...yamlHeaderLines(frame, building),
-    ...(frame.stateFolder === "state" ? [] : ["state:", `  folder: ${yamlScalar(frame.stateFolder)}`]),
-    ...(frame.statusPort === STATUS_PORT ? [] : [`status: { port: ${frame.statusPort} } # ${STATUS_PORT} was taken`]),
+    ...yamlHeaderLines(configValues, building),
+    ...(configValues.stateFolder === "state" ? [] : ["state:", `  folder: ${yamlScalar(configValues.stateFolder)}`]),
+    ...(configValues.statusPort === STATUS_PORT
+      ? []
+      : [`status: { port: ${configValues.statusPort} } # ${STATUS_PORT} was taken`]),
     "sources:",
-    `  ${frame.name}:`,
+    `  ${configValues.name}:`,
     ...[
-      `base_url: ${yamlScalar(frame.baseUrl)}`,
-      ...(frame.allowPlainHttp ? ["allow_plain_http: true"] : []),
-      `token: { file: ${yamlScalar(frame.tokenFile)} }`,
-      ...(frame.caFile === null ? [] : [`ca_file: ${yamlScalar(frame.caFile)}`]),
-      `time_zone: ${frame.timeZone}`,
+      `base_url: ${yamlScalar(configValues.baseUrl)}`,
+      ...(configValues.allowPlainHttp ? ["allow_plain_http: true"] : []),
+      `token: { file: ${yamlScalar(configValues.tokenFile)} }`,
+      ...(configValues.caFile === null ? [] : [`ca_file: ${yamlScalar(configValues.caFile)}`]),
+      `time_zone: ${configValues.timeZone}`,
       ...(choices.polite === 1 ? [] : [`quota: { polite: ${choices.polite} }`]),
       ...disabledScheduleLines(building),
       ...readClassLines(choices, building, quotaLine),
       ...historyConfigLines(choices, building),
     ].map((line) => `    ${line}`),
-    ...sinkConfigLines(frame),
+    ...sinkConfigLines(configValues),
     ...(building.token.abilities.includes("write:tags")
       ? ["# The token may write tags. Nothing is written unless `commands` opens it; a smaller token is safer."]
       : []),
@@ -57,10 +59,10 @@ function yamlHeaderLines({ baseUrl, date }: ConfigurationValues, building: Build
   const { token, sites } = building;
   const siteNames = sites.slice(0, 3).map(({ displayName }) => displayName);
   const otherSiteCount = sites.length - siteNames.length;
-  const end = token.expiresAt === null ? "never expires" : `expires ${token.expiresAt.slice(0, 10)}`;
+  const expiryText = token.expiresAt === null ? "never expires" : `expires ${token.expiresAt.slice(0, 10)}`;
   return [
     `# Made for ${baseUrl} on ${date}; plenum check says whether it fits, plenum plan what it costs.`,
-    `# ${printableLine(`Token "${token.name}" of ${token.user.name}, ${end}.`)}`,
+    `# ${printableLine(`Token "${token.name}" of ${token.user.name}, ${expiryText}.`)}`,
     `# ${printableLine(`It sees ${siteNames.join(", ")}${otherSiteCount === 0 ? "" : ` and ${otherSiteCount} more sites`}:`)}`,
     `# ${printableLine(`${tagCountText(building)}.`)}`,
     "# Every option and its default: config/example.yaml.",
@@ -73,37 +75,41 @@ function disabledScheduleLines({ token }: BuildingSummary): readonly string[] {
     (list) => !token.abilities.includes(`read:${list}`),
   );
   if (forbiddenLists.length === 0) return [];
-  const off = forbiddenLists.flatMap((list) => (list === "alarms" ? [list, "resolved_sweep"] : [list]));
+  const disabledSchedules = forbiddenLists.flatMap((list) => (list === "alarms" ? [list, "resolved_sweep"] : [list]));
   return [
     `# The token may not read ${forbiddenLists.join(", ")}.`,
-    `schedules: { ${off.map((list) => `${list}: false`).join(", ")} }`,
+    `schedules: { ${disabledSchedules.map((list) => `${list}: false`).join(", ")} }`,
   ];
 }
 
 const READ_CLASS_NAMES = { readings: "readings", meters: "meters", rest: "the rest" } as const;
 
 function readClassLines(choices: SetupChoices, building: BuildingSummary, quotaLine: string | null): readonly string[] {
-  const all = unitGroups(building);
-  const chosenGroups = all.filter(({ group }) => choices.every[group] !== null);
+  const allGroups = unitGroups(building);
+  const chosenGroups = allGroups.filter(({ group }) => choices.every[group] !== null);
   if (chosenGroups.length === 0) return [];
   return [
     "# How old values may become; a tag belongs to the first class that selects it.",
     ...(quotaLine === null ? [] : [`# ${quotaLine}`]),
     "read:",
-    ...chosenGroups.flatMap((each) => [
-      `  - name: ${all.length === 1 ? "everything" : READ_CLASS_NAMES[each.group]} # ${englishText(tagCountMessage({ ...building, tags: each.tags }))}`,
-      ...unitSelectionLines(each, all, choices),
-      `    every: ${formatDuration(choices.every[each.group] ?? 0)}`,
+    ...chosenGroups.flatMap((group) => [
+      `  - name: ${allGroups.length === 1 ? "everything" : READ_CLASS_NAMES[group.group]} # ${englishText(tagCountMessage({ ...building, tags: group.tags }))}`,
+      ...unitSelectionLines(group, allGroups, choices),
+      `    every: ${formatDuration(choices.every[group.group] ?? 0)}`,
     ]),
   ];
 }
 
 /** The last group selects all remaining tags, so that tags with new units are read as well. */
-function unitSelectionLines(group: UnitGroup, all: readonly UnitGroup[], choices: SetupChoices): readonly string[] {
+function unitSelectionLines(
+  group: UnitGroup,
+  allGroups: readonly UnitGroup[],
+  choices: SetupChoices,
+): readonly string[] {
   const quotedUnitList = (groups: readonly UnitGroup[]) =>
     groups.flatMap(({ units }) => units.map(({ unit }) => quoteYamlText(unit))).join(", ");
-  if (all.at(-1) !== group) return [`    select: { units: [${quotedUnitList([group])}] }`];
-  const unreadGroups = all.filter((each) => choices.every[each.group] === null);
+  if (allGroups.at(-1) !== group) return [`    select: { units: [${quotedUnitList([group])}] }`];
+  const unreadGroups = allGroups.filter((otherGroup) => choices.every[otherGroup.group] === null);
   return unreadGroups.length === 0 ? [] : [`    select: { exclude: { units: [${quotedUnitList(unreadGroups)}] } }`];
 }
 
@@ -136,7 +142,7 @@ function yamlScalar(text: string): string {
   return UNQUOTED_YAML_TEXT.test(text) && !YAML_KEYWORDS.test(text) ? text : quoteYamlText(text);
 }
 
-/** `$${` keeps `${` from being replaced by an environment variable. */
+/** Quotes a text for YAML, and writes `$${` for `${`, so that no environment variable is inserted. */
 function quoteYamlText(text: string): string {
   return toPrintableJson(JSON.stringify(text)).replaceAll("${", () => "$${");
 }

@@ -4,10 +4,10 @@ import { message, type PageMessage } from "./building-summary-texts.ts";
 
 export type ServiceAddress = ReturnType<typeof parseServiceAddress>;
 
-/** Accepts an address without https://. Throws ConfigError for a password in the address, and for http:// unless allowed. */
-export function parseServiceAddress(written: string, allowPlainHttp: boolean) {
+/** Parses the address of the service. Throws ConfigError for a password in it, and for http:// unless allowed. */
+export function parseServiceAddress(typedAddress: string, allowPlainHttp: boolean) {
   const notes: PageMessage[] = [];
-  const address = written.trim();
+  const address = typedAddress.trim();
   const hasUrlScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(address);
   const scheme = isLoopbackHost(address.replace(/[:/].*$/, "")) ? "http" : "https";
   if (!hasUrlScheme) notes.push(message("The address says no {scheme}://; that is assumed.", { scheme }));
@@ -22,11 +22,12 @@ export function parseServiceAddress(written: string, allowPlainHttp: boolean) {
     });
   if (url.search !== "" || url.hash !== "") notes.push(message("What follows ? or # in the address is left out."));
   const path = url.pathname.replace(/\/+$/, "");
-  const [end = ""] = /\/api(\/v\d+(\/.*)?)?$/.exec(path) ?? [];
-  if (end !== "") notes.push(message("{end} at the end of the address is left out; it is added by itself.", { end }));
+  const [apiSuffix = ""] = /\/api(\/v\d+(\/.*)?)?$/.exec(path) ?? [];
+  if (apiSuffix !== "")
+    notes.push(message("{end} at the end of the address is left out; it is added by itself.", { end: apiSuffix }));
   if (url.protocol === "http:" && !allowPlainHttp && !isLoopbackHost(url.hostname))
     throw new ConfigError(`With http:// everybody on the way to ${url.host} could read the token.`, {
       hint: "Use https://, or add --allow-plain-http in a test network.",
     });
-  return { baseUrl: `${url.origin}${path.slice(0, path.length - end.length)}`, notes };
+  return { baseUrl: `${url.origin}${path.slice(0, path.length - apiSuffix.length)}`, notes };
 }

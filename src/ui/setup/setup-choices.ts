@@ -32,12 +32,13 @@ export interface UnitGroup {
 
 const MAX_UNITS_PER_CLASS = 24;
 
-/** `rest` contains tags without a unit and tags with rare units. */
+/** Groups the units of a building into readings, meters and `rest` (no unit, and units beyond 24 per group). */
 export function unitGroups({ units }: Pick<BuildingSummary, "units">): readonly UnitGroup[] {
   const groups: Record<TagGroup, UnitTagCount[]> = { readings: [], meters: [], rest: [] };
-  for (const each of units) {
-    const group = each.unit === "" ? groups.rest : groups[METER_UNITS.test(each.unit) ? "meters" : "readings"];
-    (group.length < MAX_UNITS_PER_CLASS ? group : groups.rest).push(each);
+  for (const unitCount of units) {
+    const group =
+      unitCount.unit === "" ? groups.rest : groups[METER_UNITS.test(unitCount.unit) ? "meters" : "readings"];
+    (group.length < MAX_UNITS_PER_CLASS ? group : groups.rest).push(unitCount);
   }
   return (["readings", "meters", "rest"] as const)
     .map((group) => ({ group, units: groups[group], tags: groups[group].reduce((sum, { tags }) => sum + tags, 0) }))
@@ -59,7 +60,7 @@ const TARGET_QUOTA_SHARE = 0.8;
 export function proposeChoices(
   building: Pick<BuildingSummary, "units" | "token">,
   history: SetupChoices["history"],
-  planOf: (choices: SetupChoices) => PlanReport,
+  computePlan: (choices: SetupChoices) => PlanReport,
 ): SetupChoices {
   const presentGroups = new Set(unitGroups(building).map(({ group }) => group));
   const intervalOfStepMs = (step: number) => INTERVALS_MS[step] ?? DAY_MS;
@@ -79,7 +80,7 @@ export function proposeChoices(
   let highStep = INTERVALS_MS.length - 1;
   while (lowStep < highStep) {
     const middleStep = Math.floor((lowStep + highStep) / 2);
-    if (planOf(choicesForIntervalStep(middleStep)).load <= TARGET_QUOTA_SHARE) highStep = middleStep;
+    if (computePlan(choicesForIntervalStep(middleStep)).load <= TARGET_QUOTA_SHARE) highStep = middleStep;
     else lowStep = middleStep + 1;
   }
   return choicesForIntervalStep(lowStep);
@@ -95,11 +96,11 @@ export function planForBuilding(
   config: Config,
   building: BuildingSummary,
   nowMs: number,
-  settingsOf: (name: string, entry: Config["sources"][string], state: Config["state"]) => PlanSettings,
+  buildPlanSettings: (name: string, entry: Config["sources"][string], state: Config["state"]) => PlanSettings,
 ): PlanReport {
   const [[name, entry] = []] = Object.entries(config.sources);
   if (name === undefined || entry === undefined) throw new Error("a configuration without a source");
-  const planSettings = settingsOf(name, entry, config.state);
+  const planSettings = buildPlanSettings(name, entry, config.state);
   return reportPlan(
     planFactsFromTags(planSettings, { sites: building.sites.length, tags: tagsForPlan(building) }, nowMs),
   );
@@ -109,7 +110,7 @@ export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport):
   if (classes.length === 0) return message("No tag is read; alarms are followed.");
   const count = Number(quota.perMinute.toFixed(1));
   const usedQuotaLanes = lanes.filter(({ lane }) => lane === "live" || lane === "history");
-  const share = percentText(fits ? usedQuotaLanes.reduce((sum, each) => sum + each.share, 0) : load);
+  const share = percentText(fits ? usedQuotaLanes.reduce((sum, lane) => sum + lane.share, 0) : load);
   return fits
     ? message("These intervals take {share} of the quota ({count} requests a minute).", { share, count })
     : message(

@@ -13,7 +13,13 @@ import { asFailure, ConfigError, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { maskCredentials } from "../../core/runtime/log.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import { guessCounter, isSameSecret, knownHosts, sameOriginOnly, securityHeaders } from "../status/access-control.ts";
+import {
+  allowKnownHosts,
+  guessCounter,
+  isSameSecret,
+  sameOriginOnly,
+  securityHeaders,
+} from "../status/access-control.ts";
 import { limitConnections, listen, REQUEST_TIMEOUTS } from "../status/connection-limits.ts";
 import type { BuildingSummary } from "./building-inspection.ts";
 import { buildingWarnings, guessTimeZone, tagCountMessage, tokenMessage } from "./building-summary-texts.ts";
@@ -31,14 +37,14 @@ import { INTERVALS_MS, planMessages, proposeChoices, quotaMessage, SetupChoices,
  * | `POST /api/start` | 202: this server ends and the worker begins |
  */
 export interface SetupServerOptions {
-  readonly steps: SetupActions;
+  readonly actions: SetupActions;
   readonly clock: Pick<Clock, "now" | "monotonic">;
   readonly machineZone: string;
   readonly onStart: () => void;
 }
 
 export interface SetupActions {
-  look(service: ServiceAccess, signal: AbortSignal): Promise<BuildingSummary>;
+  inspect(service: ServiceAccess, signal: AbortSignal): Promise<BuildingSummary>;
   plan(building: BuildingSummary, choices: SetupChoices): PlanReport;
   write(building: BuildingSummary, request: ConfigWriteRequest & ServiceAccess): WrittenSetupFiles;
 }
@@ -86,17 +92,17 @@ const SETUP_PAGE_FILES: readonly (readonly [path: string, file: string, type: st
 
 class InvalidRequestError extends Error {}
 
-function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions, entryCode: SetupEntryCode): Hono {
-  let inspected: { readonly building: BuildingSummary; readonly service: ServiceAccess } | null = null;
+function setupRoutes({ actions, clock, machineZone, onStart }: SetupServerOptions, entryCode: SetupEntryCode): Hono {
+  let inspection: { readonly building: BuildingSummary; readonly service: ServiceAccess } | null = null;
   let inspectionResponse: object | null = null;
-  let written: WrittenSetupFiles | null = null;
+  let writtenFiles: WrittenSetupFiles | null = null;
   const lastInspection = () => {
-    if (inspected === null) throw new ConfigError("Nothing was looked at yet; begin with the address.");
-    return inspected;
+    if (inspection === null) throw new ConfigError("No building was inspected yet; begin with the address.");
+    return inspection;
   };
   const app = new Hono();
   app.use(securityHeaders);
-  app.use(knownHosts(LOOPBACK_HOST));
+  app.use(allowKnownHosts(LOOPBACK_HOST));
   app.onError((error, context) => {
     const [problem] = error instanceof ConfigurationError ? error.problems : [];
     const message = maskCredentials(problem?.message ?? errorText(error));
@@ -123,18 +129,18 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
       ? next()
       : context.json({ message: "Enter the code from the terminal." }, 401),
   );
-  app.get("/api/setup", ({ json }) => json({ looked: inspectionResponse, written }));
+  app.get("/api/setup", ({ json }) => json({ looked: inspectionResponse, written: writtenFiles }));
   app.post("/api/look", async (context) => {
     const request = await parseJsonBody(context, InspectionRequest);
     const { baseUrl, notes } = parseServiceAddress(request.address, request.allowPlainHttp);
     const service = { baseUrl, allowPlainHttp: request.allowPlainHttp, token: request.token.trim() };
     if (service.token === "") throw new ConfigError("The access token is missing.");
-    const building = await steps.look(service, context.req.raw.signal);
+    const building = await actions.inspect(service, context.req.raw.signal);
     const choices = proposeChoices(building, { resolution: "1h", backfillDays: 7 }, (choices) =>
-      steps.plan(building, choices),
+      actions.plan(building, choices),
     );
     const { units, sites, systems, alarms } = building;
-    inspected = { building, service };
+    inspection = { building, service };
     inspectionResponse = {
       ...{ baseUrl, notes, units, sites, systems, alarms, choices },
       token: tokenMessage(building, clock.now()),
@@ -142,24 +148,24 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
       doubts: buildingWarnings(building),
       zone: guessTimeZone(building, machineZone),
       steps: INTERVALS_MS,
-      groups: unitGroups(building).map((each) => ({ ...each, units: each.units.map(({ unit }) => unit) })),
-      plan: planResponse(steps.plan(building, choices)),
+      groups: unitGroups(building).map((tagGroup) => ({ ...tagGroup, units: tagGroup.units.map(({ unit }) => unit) })),
+      plan: planResponse(actions.plan(building, choices)),
     };
     return context.json(inspectionResponse);
   });
   app.post("/api/plan", async (context) => {
     const choices = await parseJsonBody(context, SetupChoices);
-    return context.json(planResponse(steps.plan(lastInspection().building, choices)));
+    return context.json(planResponse(actions.plan(lastInspection().building, choices)));
   });
   app.post("/api/write", async (context) => {
     const request = await parseJsonBody(context, ConfigWriteRequest);
-    if (written !== null) throw new ConfigError(`${written.file} is written already.`);
+    if (writtenFiles !== null) throw new ConfigError(`${writtenFiles.file} is written already.`);
     const { building, service } = lastInspection();
-    written = steps.write(building, { ...request, ...service });
-    return context.json(written);
+    writtenFiles = actions.write(building, { ...request, ...service });
+    return context.json(writtenFiles);
   });
   app.post("/api/start", (context) => {
-    if (written === null) return context.json({ message: "There is no configuration yet." }, 409);
+    if (writtenFiles === null) return context.json({ message: "There is no configuration yet." }, 409);
     onStart();
     return context.json({}, 202);
   });
@@ -202,10 +208,10 @@ function createSetupEntryCode(clock: Pick<Clock, "monotonic">) {
         isCodeUsed = true;
         return key;
       }
-      codeGuesses.wrong(LOOPBACK_HOST);
+      codeGuesses.countWrongGuess(LOOPBACK_HOST);
       return null;
     },
-    isKey: (given: string | undefined) => isCodeUsed && given !== undefined && isSameSecret(given, key),
+    isKey: (givenKey: string | undefined) => isCodeUsed && givenKey !== undefined && isSameSecret(givenKey, key),
   };
 }
 

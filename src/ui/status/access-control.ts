@@ -41,7 +41,7 @@ export function readPageCredentials(config: StatusConfig, environment?: ProcessE
 
 /** Returns the role of a visitor; null for wrong credentials. Compares in constant time. */
 function authorizedRole(authorization: string, { operator, viewer, scraper }: PageCredentials): VisitorRole | null {
-  const [, scheme = "", given = ""] = /^(Basic|Bearer) +([\x21-\x7e]+)$/i.exec(authorization) ?? [];
+  const [, scheme = "", credential = ""] = /^(Basic|Bearer) +([\x21-\x7e]+)$/i.exec(authorization) ?? [];
   const basicAuthHeader = (user: string, password: Secret) =>
     `basic ${Buffer.from(`${user}:${password.reveal()}`).toString("base64")}`;
   const expectedHeaders: readonly (readonly [VisitorRole, string | null])[] = [
@@ -50,7 +50,7 @@ function authorizedRole(authorization: string, { operator, viewer, scraper }: Pa
     ["scraper", scraper && `bearer ${scraper.reveal()}`],
   ];
   const matchingHeaders = expectedHeaders.filter(
-    ([, text]) => isSameSecret(`${scheme.toLowerCase()} ${given}`, text ?? "") && text !== null,
+    ([, text]) => isSameSecret(`${scheme.toLowerCase()} ${credential}`, text ?? "") && text !== null,
   );
   return matchingHeaders[0]?.[0] ?? null;
 }
@@ -61,7 +61,7 @@ export function isSameSecret(given: string, expected: string): boolean {
 }
 
 const FREE_PASSWORD_GUESSES = 5;
-/** A wrong password is forgotten after this time, so an address may try 5 at once, then two a minute. */
+/** A wrong password stops counting after this time, so an address may try 5 passwords at once, then 2 a minute. */
 const GUESS_FORGET_MS = 30_000;
 /** Limits the counted guesses, so that an attack of hours does not delay the address for hours. */
 const MAX_COUNTED_GUESSES = 10;
@@ -76,27 +76,27 @@ export function guessCounter(clock: Pick<Clock, "monotonic">) {
   /** By address: monotonic time at which its wrong passwords are forgotten. */
   const forgottenAtMs = new Map<string, number>();
   function removeExpiredGuesses(nowMs: number): void {
-    for (const [owner, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(owner);
+    for (const [guesser, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(guesser);
     if (forgottenAtMs.size < MAX_GUESSING_ADDRESSES) return;
     const [leastGuessed] = [...forgottenAtMs].toSorted(([, a], [, b]) => a - b);
     if (leastGuessed !== undefined) forgottenAtMs.delete(leastGuessed[0]);
   }
 
-  function waitMs(owner: string): number {
-    const guessTimeLeftMs = (forgottenAtMs.get(owner) ?? 0) - clock.monotonic();
+  function waitMs(guesser: string): number {
+    const guessTimeLeftMs = (forgottenAtMs.get(guesser) ?? 0) - clock.monotonic();
     return Math.max(0, guessTimeLeftMs - (FREE_PASSWORD_GUESSES - 1) * GUESS_FORGET_MS);
   }
   return {
     /** Milliseconds until the address may send another password. */
     waitMs,
     /** Milliseconds by which to delay the check of a password: 0, then 1,000 to 4,000. */
-    delayMs: (owner: string) =>
-      Math.min(MAX_GUESS_DELAY_MS, Math.ceil(waitMs(owner) / GUESS_FORGET_MS) * GUESS_DELAY_STEP_MS),
-    wrong(owner: string): void {
+    delayMs: (guesser: string) =>
+      Math.min(MAX_GUESS_DELAY_MS, Math.ceil(waitMs(guesser) / GUESS_FORGET_MS) * GUESS_DELAY_STEP_MS),
+    countWrongGuess(guesser: string): void {
       const nowMs = clock.monotonic();
-      if (!forgottenAtMs.has(owner) && forgottenAtMs.size >= MAX_GUESSING_ADDRESSES) removeExpiredGuesses(nowMs);
-      const nextForgottenAtMs = Math.max(nowMs, forgottenAtMs.get(owner) ?? 0) + GUESS_FORGET_MS;
-      forgottenAtMs.set(owner, Math.min(nextForgottenAtMs, nowMs + MAX_COUNTED_GUESSES * GUESS_FORGET_MS));
+      if (!forgottenAtMs.has(guesser) && forgottenAtMs.size >= MAX_GUESSING_ADDRESSES) removeExpiredGuesses(nowMs);
+      const nextForgottenAtMs = Math.max(nowMs, forgottenAtMs.get(guesser) ?? 0) + GUESS_FORGET_MS;
+      forgottenAtMs.set(guesser, Math.min(nextForgottenAtMs, nowMs + MAX_COUNTED_GUESSES * GUESS_FORGET_MS));
     },
     countedAddresses: () => forgottenAtMs.size,
   };
@@ -114,12 +114,12 @@ export function roleOfRequest(context: Context): VisitorRole | null {
   return roleByRequest.get(context) ?? null;
 }
 
-/** Emergency stop of writing: the only change that needs no password when none is configured. */
+/** Path that stops all tag writes: the only change that needs no password when none is configured. */
 export const STOP_WRITES_PATH = "/api/writes/stop";
 
 /** Checks who may use the page; without a configured password, everybody may look and stop writing. */
 export function guardPage(options: PageGuardOptions): MiddlewareHandler {
-  const checkHostName = knownHosts(options.config.host);
+  const checkHostName = allowKnownHosts(options.config.host);
   const checkPassword = createPasswordCheck(options);
   return every(
     (context, next) =>
@@ -166,10 +166,10 @@ function createPasswordCheck({ clock, config }: PageGuardOptions): (credentials:
     const authorization = context.req.header("authorization");
     if (authorization === undefined) return respondUnauthorized(context);
     const address = visitorAddress(context, config.trusted_proxy?.address);
-    const guessOwner = context.req.path === STOP_WRITES_PATH ? `${address}, stop` : address;
+    const guesser = context.req.path === STOP_WRITES_PATH ? `${address}, stop` : address;
     const passwordProof = createHmac("sha256", key).update(authorization).digest("hex");
     const hasPasswordProof = isSameSecret(getCookie(context, PASSWORD_COOKIE_NAME) ?? "", passwordProof);
-    const delayMs = hasPasswordProof ? 0 : passwordGuesses.delayMs(guessOwner);
+    const delayMs = hasPasswordProof ? 0 : passwordGuesses.delayMs(guesser);
     if (delayMs > 0) {
       const connection = socketOfRequest(context);
       if (delayedConnections.has(connection)) {
@@ -183,7 +183,7 @@ function createPasswordCheck({ clock, config }: PageGuardOptions): (credentials:
     }
     const role = authorizedRole(authorization, credentials);
     if (role === null) {
-      passwordGuesses.wrong(guessOwner);
+      passwordGuesses.countWrongGuess(guesser);
       return respondUnauthorized(context);
     }
     const cookieOptions = { path: "/", httpOnly: true, sameSite: "Strict", secure: config.behind_tls_proxy } as const;
@@ -200,8 +200,8 @@ function respondUnauthorized(context: Context): Response {
 }
 
 /** Admits requests to our own host names, so that a page elsewhere cannot read this one by DNS rebinding. */
-export function knownHosts(own: string): MiddlewareHandler {
-  const knownHostNames = new Set(["localhost", "127.0.0.1", "[::1]", own.includes(":") ? `[${own}]` : own]);
+export function allowKnownHosts(ownHost: string): MiddlewareHandler {
+  const knownHostNames = new Set(["localhost", "127.0.0.1", "[::1]", ownHost.includes(":") ? `[${ownHost}]` : ownHost]);
   return async (context, next) => {
     const hostName = (context.req.header("host") ?? "").replace(/:\d+$/, "").toLowerCase();
     return knownHostNames.has(hostName) ? next() : context.text("Unknown host name.\n", 403);
@@ -249,11 +249,16 @@ export function visitorName(context: Context, config: Pick<StatusConfig, "truste
 }
 
 /** Returns the address that the proxy puts last in the header, because clients can forge the earlier ones. */
-function visitorAddress(context: Context, proxy: string | undefined): string {
+function visitorAddress(context: Context, proxyAddress: string | undefined): string {
   const forwarded = context.req.header("x-forwarded-for")?.split(",").at(-1)?.trim() ?? "";
-  return clientOfAddress((isFromProxy(context, proxy) && forwarded) || (socketOfRequest(context).remoteAddress ?? ""));
+  return clientOfAddress(
+    (isFromProxy(context, proxyAddress) && forwarded) || (socketOfRequest(context).remoteAddress ?? ""),
+  );
 }
 
-function isFromProxy(context: Context, proxy: string | undefined): boolean {
-  return proxy !== undefined && normalizeIp(socketOfRequest(context).remoteAddress ?? "") === normalizeIp(proxy);
+function isFromProxy(context: Context, proxyAddress: string | undefined): boolean {
+  return (
+    proxyAddress !== undefined &&
+    normalizeIp(socketOfRequest(context).remoteAddress ?? "") === normalizeIp(proxyAddress)
+  );
 }

@@ -70,8 +70,11 @@ function compareAlarmUrgency({ alarm: a }: { readonly alarm: Alarm }, { alarm: b
   return a.trigger.priority.localeCompare(b.trigger.priority) || Date.parse(b.triggeredAt) - Date.parse(a.triggeredAt);
 }
 
-export function filterAlarmRows(all: readonly AlarmRow[], { limit, priority, site, source }: AlarmsQuery): AlarmList {
-  const alarmsInScope = all.filter(
+export function filterAlarmRows(
+  allRows: readonly AlarmRow[],
+  { limit, priority, site, source }: AlarmsQuery,
+): AlarmList {
+  const alarmsInScope = allRows.filter(
     (row) => (source ?? row.source) === row.source && (site ?? row.alarm.site.id) === row.alarm.site.id,
   );
   const priorities: Record<string, number> = {};
@@ -84,9 +87,9 @@ export function filterAlarmRows(all: readonly AlarmRow[], { limit, priority, sit
 export async function activeAlarms(cache: CachedDocuments, source: string, matches: (alarm: Alarm) => boolean) {
   const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_DATA_AGE_MS);
   return [...alarms.values()]
-    .filter((each) => mayAlarmBeActive(each) && matches(each.alarm))
+    .filter((storedAlarm) => mayAlarmBeActive(storedAlarm) && matches(storedAlarm.alarm))
     .sort(compareAlarmUrgency)
-    .map((each) => storedAlarmSummary(source, each));
+    .map((storedAlarm) => storedAlarmSummary(source, storedAlarm));
 }
 
 function storedAlarmSummary(source: string, stored: StoredAlarm): AlarmSummary {
@@ -143,10 +146,12 @@ async function findAlarmEvents(
   const events = await cache.computed(`alarm ${source} ${id} ${site}`, ALARM_EVENTS_CACHE_MS, () =>
     store.outbox.latest(MAX_ALARM_EVENTS, ALARM_EVENT_KINDS, {
       source: sourceUri(source),
-      subjects: [...sites].map((each) => eventSubject("alarm", Number(each), id)),
+      subjects: [...sites].map((siteId) => eventSubject("alarm", Number(siteId), id)),
     }),
   );
-  return events.filter((each): each is AlarmEvent => (each.event.data as AlarmFact).alarm.id === id);
+  return events.filter(
+    (loggedEvent): loggedEvent is AlarmEvent => (loggedEvent.event.data as AlarmFact).alarm.id === id,
+  );
 }
 
 const ALARM_END_STATES: ReadonlyMap<EventKind, string> = new Map([
@@ -164,11 +169,15 @@ function loggedAlarmSummary(source: string, newestFirst: readonly AlarmEvent[]):
   return alarmEndState === undefined ? summary : { ...summary, endedAt: summary.endedAt ?? lastEvent.event.time };
 }
 
-function listEpisodes(source: string, newestFirst: readonly AlarmEvent[], last: AlarmSummary): readonly AlarmSummary[] {
+function listEpisodes(
+  source: string,
+  newestFirst: readonly AlarmEvent[],
+  latestEpisode: AlarmSummary,
+): readonly AlarmSummary[] {
   const earlierSummaries = [...Map.groupBy(newestFirst, ({ event }) => event.data.episode)]
-    .filter(([episode]) => episode !== last.episode)
+    .filter(([episode]) => episode !== latestEpisode.episode)
     .flatMap(([, events]) => loggedAlarmSummary(source, events) ?? []);
-  return [last, ...earlierSummaries].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
+  return [latestEpisode, ...earlierSummaries].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
 }
 
 /** Lists the steps of an alarm; steps that the event log no longer contains come from the alarm itself. */
@@ -214,7 +223,7 @@ function acknowledgementText({ acknowledgedBy, acknowledgedMessage }: Alarm): st
 
 /** Finds the tag that an alarm names; null if no tag or several tags have this name. */
 async function tagNamedByAlarm({ tags }: Pick<ResponseContext, "tags">, source: string, alarm: Alarm) {
-  const matchingTag = findTag(alarm, await tags.ofSite(source, alarm.site.id));
+  const matchingTag = findTag(alarm, await tags.tagsOfSite(source, alarm.site.id));
   return matchingTag && { source, id: matchingTag.tag.id, displayName: matchingTag.name };
 }
 
@@ -241,7 +250,7 @@ async function alarmDeliveryBySink(
         deadLetter === undefined
           ? sinkDeliveryState(newestFirst.length > 0, lastEvent, sinkPosition)
           : { state: "dead letter", words: `Rejected permanently: ${deadLetter.reason}` };
-      const ticket = tickets?.find((each) => each.sink === sink);
+      const ticket = tickets?.find((sinkTicket) => sinkTicket.sink === sink);
       return {
         sink,
         connector: live.sinks().find(({ name }) => name === sink)?.connector ?? null,
@@ -254,11 +263,12 @@ async function alarmDeliveryBySink(
 }
 
 /** `last`: newest event that the sink's filter passes. `position`: last event that the sink has received. */
-function sinkDeliveryState(isLogged: boolean, last: LoggedEvent | undefined, position: number | undefined) {
+function sinkDeliveryState(isLogged: boolean, lastEvent: LoggedEvent | undefined, position: number | undefined) {
   if (!isLogged || position === undefined)
     return { state: "unknown", words: "The event log no longer contains the events of this alarm." };
-  if (last === undefined) return { state: "not for this sink", words: "The filter of this sink excludes this alarm." };
-  return position >= last.position
+  if (lastEvent === undefined)
+    return { state: "not for this sink", words: "The filter of this sink excludes this alarm." };
+  return position >= lastEvent.position
     ? { state: "delivered", words: "The sink has received all events of this alarm." }
     : { state: "waiting", words: "The sink has not received the latest event of this alarm yet." };
 }

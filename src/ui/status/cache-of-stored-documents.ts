@@ -29,7 +29,7 @@ export function createCachedDocuments(store: Pick<Store, "documents" | "version"
   return {
     computed,
     computedFrom,
-    /** Changes of this worker are visible within a second, unless the set is too large. */
+    /** Returns a set of documents. Writes of this worker appear within 1 s; in a set of 30,000 documents within 30 s. */
     documents: <T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>> =>
       computedFrom(set, set, maxAgeMs, async () => {
         const documents = await store.documents<T>(set);
@@ -39,7 +39,7 @@ export function createCachedDocuments(store: Pick<Store, "documents" | "version"
   };
 }
 
-/** Reading a document takes 4 µs, so that 30,000 documents are read at most once in 30 s. */
+/** Returns 1 ms per document as cache time: 30,000 documents, which take 0.12 s to read, are read at most every 30 s. */
 export function minCacheAgeMs(documents: number): number {
   return documents;
 }

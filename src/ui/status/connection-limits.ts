@@ -21,10 +21,10 @@ export interface ConnectionLimits {
   /** Most connections of one IPv4 address, or of one IPv6 network of 64 bits. */
   readonly perAddress: number;
   /** Most connections of this machine, and of the proxy, which sends the requests of many clients. */
-  readonly near: number;
+  readonly localAndProxy: number;
 }
 
-const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = { total: 200, others: 150, perAddress: 32, near: 150 };
+const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = { total: 200, others: 150, perAddress: 32, localAndProxy: 150 };
 
 /** Connections whose password is checked after a delay. A new connection may replace them. */
 export const delayedConnections = new WeakSet<object>();
@@ -47,10 +47,10 @@ function isSendingResponse({ exchange }: OpenConnection): boolean {
 /** Limits open connections. `nearAddress`: address of the proxy. */
 export function limitConnections(
   server: Server,
-  nearAddress: string | null = null,
+  proxyAddress: string | null = null,
   limits: ConnectionLimits = DEFAULT_CONNECTION_LIMITS,
 ): void {
-  const proxyClient = nearAddress === null ? null : clientOfAddress(nearAddress);
+  const proxyClient = proxyAddress === null ? null : clientOfAddress(proxyAddress);
   const openConnections = new Map<Socket, OpenConnection>();
   server.setTimeout(IDLE_CONNECTION_TIMEOUT_MS);
   function closeConnection(socket: Socket): void {
@@ -59,11 +59,12 @@ export function limitConnections(
   }
 
   /** Closes the oldest idle connection of a full group; false if none is idle. */
-  function makeConnectionRoom(most: number, isMember: (connection: OpenConnection) => boolean): boolean {
+  function makeConnectionRoom(maxConnections: number, isMember: (connection: OpenConnection) => boolean): boolean {
     const members = [...openConnections.values()].filter(isMember);
-    if (members.length < most) return true;
+    if (members.length < maxConnections) return true;
     const oldestIdle =
-      members.find((each) => !isPreparingResponse(each) && !isSendingResponse(each)) ?? members.find(isSendingResponse);
+      members.find((connection) => !isPreparingResponse(connection) && !isSendingResponse(connection)) ??
+      members.find(isSendingResponse);
     if (oldestIdle !== undefined) closeConnection(oldestIdle.socket);
     return oldestIdle !== undefined;
   }
@@ -72,8 +73,11 @@ export function limitConnections(
     const owner = clientOfAddress(socket.remoteAddress ?? "");
     const isLocalOrProxy = owner === LOOPBACK_CLIENT || owner === proxyClient;
     const hasConnectionRoom =
-      makeConnectionRoom(isLocalOrProxy ? limits.near : limits.perAddress, (each) => each.owner === owner) &&
-      (isLocalOrProxy || makeConnectionRoom(limits.others, (each) => !each.isLocalOrProxy)) &&
+      makeConnectionRoom(
+        isLocalOrProxy ? limits.localAndProxy : limits.perAddress,
+        (connection) => connection.owner === owner,
+      ) &&
+      (isLocalOrProxy || makeConnectionRoom(limits.others, (connection) => !connection.isLocalOrProxy)) &&
       makeConnectionRoom(limits.total, () => true);
     if (!hasConnectionRoom) return void socket.destroy();
     openConnections.set(socket, { socket, owner, isLocalOrProxy, exchange: null });

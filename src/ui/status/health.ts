@@ -31,13 +31,13 @@ export function createReadinessCheck(options: {
   readonly health: Status["health"];
   /** False before all services have started, and while the worker stops. */
   readonly isRunning: () => boolean;
-  readonly commitTrouble: () => CommitFailure | null;
+  readonly currentCommitFailure: () => CommitFailure | null;
 }): () => Promise<Readiness> {
-  const { clock, isRunning, commitTrouble } = options;
+  const { clock, isRunning, currentCommitFailure } = options;
   // `/readyz` needs no password, so anybody may request it often.
   const readinessCache = createValueCache(clock);
   async function checkReadiness(): Promise<Readiness> {
-    const commitFailure = commitTrouble();
+    const commitFailure = currentCommitFailure();
     const message = `Nothing could be written to the state since ${commitFailure?.since}; the log says why.`;
     const failedCommits: NotReadyReason[] =
       commitFailure === null ? [] : [{ reason: "commit-failed", subject: "state", message }];
@@ -72,7 +72,7 @@ function notReadyReasonsOf({ sources, sinks, disk, now }: StatusHealth): readonl
   ];
 }
 
-/** During the first inventory, polls that never succeeded are not late. */
+/** Returns the progress of the first inventory, during which polls that never succeeded are not late. */
 function firstInventoryNotes({ name, firstInventory }: SourceHealth): readonly string[] {
   const message = firstInventory?.message ?? null;
   return message === null ? [] : [`${name}: ${message}`];
@@ -83,7 +83,7 @@ function latePollReasons({ name, jobs, unavailable }: SourceHealth): readonly No
     .filter(({ late }) => late)
     .map((job) => {
       const lastPollText = job.lastSuccess === null ? "there was none yet" : `the last was at ${job.lastSuccess}`;
-      const isPollRefused = unavailable.some((each) => each.job === job.name);
+      const isPollRefused = unavailable.some((unavailability) => unavailability.job === job.name);
       return {
         reason: "poll-late",
         subject: `source/${name}/${job.name}`,
@@ -112,7 +112,10 @@ export async function refreshMetricGauges(options: {
   try {
     healthAndSinks = await Promise.all([status.health(), status.sinks()]);
   } catch (error) {
-    log.warn({ err: error }, "the status could not be read for a scrape; what it does not know is left out");
+    log.warn(
+      { err: error },
+      "the status could not be read for a metrics scrape; metrics with unknown values are left out",
+    );
   }
   metrics.outboxDepth.reset();
   metrics.outboxDepthExact.reset();
@@ -154,14 +157,14 @@ function setSourceGauges(metrics: Metrics, { name: source, alarms, counts, jobs,
     else metrics.pollSuccess.set({ source, job }, Date.parse(lastSuccess) / 1_000);
   }
   if (counts === null || !(alarms.state === "whole" || alarms.state === "part")) return;
-  const zeroAlarmCounts = alarms.state === "whole" ? ALARM_PRIORITIES.map((each) => [each, 0] as const) : [];
+  const zeroAlarmCounts = alarms.state === "whole" ? ALARM_PRIORITIES.map((priority) => [priority, 0] as const) : [];
   for (const id of counts.siteIds) {
     for (const [priority, count] of new Map([...zeroAlarmCounts, ...(counts.activeAlarms.get(id) ?? [])]))
       metrics.alarmsActive.set({ source, site: String(id), priority }, count);
   }
 }
 
-/** Each metric family is declared once, followed by its samples of all texts. */
+/** Joins metric texts so that each metric family is declared once, followed by its samples from all texts. */
 export function joinMetricTexts(texts: readonly string[]): string {
   const metricFamilies = new Map<string, { readonly head: string[]; readonly samples: string[] }>();
   for (const text of texts) {

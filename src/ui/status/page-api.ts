@@ -46,7 +46,7 @@ export interface PageApi {
 
 export function createPageApi(options: PageApiOptions & { readonly status: Pick<Status, "sinks"> }): PageApi {
   const { clock, live, plots, sinksAndFilters, sources, status, store } = options;
-  const tags = createTagIndex({ store, clock, sources, readingOf: live.reading });
+  const tags = createTagIndex({ store, clock, sources, findReadClass: live.reading });
   const listCommands = createCommandLister(store);
   const fetchedHistory = createFetchedHistory(clock, live.fetchHistory);
   const context: ResponseContext = { ...options, cache: createCachedDocuments(store, clock), tags, listCommands };
@@ -78,7 +78,7 @@ export function createPageApi(options: PageApiOptions & { readonly status: Pick<
 export function pageResponseRoutes(responses: PageApi, status: Pick<Status, "alarms" | "silences">): Hono {
   const app = new Hono();
 
-  function get<T extends object>(
+  function addGetRoute<T extends object>(
     path: string,
     schema: z.ZodType<T>,
     respond: (query: T, context: Context) => Promise<unknown>,
@@ -97,24 +97,24 @@ export function pageResponseRoutes(responses: PageApi, status: Pick<Status, "ala
         : context.json(response);
     });
   }
-  get("/alarms", queries.AlarmsQuery, async (query) => filterAlarmRows(await status.alarms(), query));
-  get("/silences", queries.ScopeQuery, status.silences);
-  get("/tags", queries.TagsQuery, responses.tags);
-  get("/tag", queries.TagQuery, async ({ id, source }, context) => {
+  addGetRoute("/alarms", queries.AlarmsQuery, async (query) => filterAlarmRows(await status.alarms(), query));
+  addGetRoute("/silences", queries.ScopeQuery, status.silences);
+  addGetRoute("/tags", queries.TagsQuery, responses.tags);
+  addGetRoute("/tag", queries.TagQuery, async ({ id, source }, context) => {
     const tag = await responses.tag(source, id);
     const closed = refusalForPost(roleOfRequest(context), "/api/write");
     return tag?.writable == null || closed === null ? tag : { ...tag, writable: { ...tag.writable, closed } };
   });
-  get("/alarm", queries.AlarmQuery, responses.alarm);
-  get("/site", queries.SiteQuery, ({ id, source }) => responses.site(source, id));
+  addGetRoute("/alarm", queries.AlarmQuery, responses.alarm);
+  addGetRoute("/site", queries.SiteQuery, ({ id, source }) => responses.site(source, id));
   // A viewer must not spend the quota.
-  get("/plot", queries.PlotQuery, (query, context) =>
+  addGetRoute("/plot", queries.PlotQuery, (query, context) =>
     responses.plot({ ...query, fetch: query.fetch && roleOfRequest(context) !== "viewer" }),
   );
-  get("/sink", queries.NameQuery, ({ name }) => responses.sink(name));
-  get("/source", queries.NameQuery, ({ name }) => responses.source(name));
-  get("/alarm-days", queries.ScopeQuery, responses.alarmDays);
-  get("/commands", queries.CommandsQuery, responses.commands);
+  addGetRoute("/sink", queries.NameQuery, ({ name }) => responses.sink(name));
+  addGetRoute("/source", queries.NameQuery, ({ name }) => responses.source(name));
+  addGetRoute("/alarm-days", queries.ScopeQuery, responses.alarmDays);
+  addGetRoute("/commands", queries.CommandsQuery, responses.commands);
   return app;
 }
 
@@ -133,7 +133,7 @@ export interface PageActionRouteOptions {
 export interface PageActions {
   /** Resolves when the write is in the journal of commands, or rejected and recorded. */
   write(request: TagWriteRequest): Promise<void>;
-  notReady(): string | null;
+  notReadyReason(): string | null;
 }
 
 export interface TagWriteRequest {
@@ -172,28 +172,34 @@ const UNRECORDED_WRITE_MESSAGE =
 /** Changes that an operator makes on the page. `guardPage` rejects everybody else. */
 export function pageActionRoutes({ actions, answers, config, log, outbox }: PageActionRouteOptions): Hono {
   const app = new Hono();
-  function post<T>(path: string, schema: z.ZodType<T>, act: (body: T, context: Context) => Promise<Response>): void {
+  function addPostRoute<T>(
+    path: string,
+    schema: z.ZodType<T>,
+    handleBody: (body: T, context: Context) => Promise<Response>,
+  ): void {
     app.post(path, acceptJsonFromOwnPage(MAX_REQUEST_BYTES, "The request is too long."), async (context) => {
       const body = schema.safeParse(await context.req.json().catch(() => null));
-      return body.success ? act(body.data, context) : context.json({ message: validationMessage(body.error) }, 400);
+      return body.success
+        ? handleBody(body.data, context)
+        : context.json({ message: validationMessage(body.error) }, 400);
     });
   }
 
   /** Body {source, tag, value, expect?}: checked as in `plenum write`. Response {id}, or {message} with status 4xx. */
-  post("/write", TagWriteBody, async ({ expect = null, source, tag: tagId, value }, context) => {
+  addPostRoute("/write", TagWriteBody, async ({ expect = null, source, tag: tagId, value }, context) => {
     if (!answers.sources.includes(source)) return respondUnknownSource(context, answers, source);
-    const notReadyReason = actions.notReady();
+    const notReadyReason = actions.notReadyReason();
     if (notReadyReason !== null) return context.json({ message: notReadyReason }, 503);
     const id = `page-${randomUUID()}`;
     await actions.write({ id, source, tagId, value, expect, user: proxyUserName(context, config) });
     const commandRows = await answers.commands({ source, tag: tagId, limit: MAX_LATEST_COMMANDS });
-    const row = commandRows.find((each) => each.id === id);
+    const row = commandRows.find((command) => command.id === id);
     if (row !== undefined && ACCEPTED_STATES.has(row.state)) return context.json({ id }, 202);
     return context.json({ id, message: row?.words ?? UNRECORDED_WRITE_MESSAGE }, 409);
   });
 
   /** Body {name, ids?: string[]}: sends dead letters of a sink again. Response {again: number}. */
-  post("/sink/retry", DeadLetterRetryBody, async ({ ids, name }, context) => {
+  addPostRoute("/sink/retry", DeadLetterRetryBody, async ({ ids, name }, context) => {
     if (!(await answers.sinkNames()).includes(name)) return context.json({ message: "There is no such sink." }, 404);
     const resentCount = await outbox.resendDeadLetters(name, ids?.map(Number) ?? "all");
     log.info({ sink: name, count: resentCount, by: visitorName(context, config) }, "dead letters are sent again");

@@ -13,12 +13,12 @@ const MAX_LISTED_NAMES = 5;
 
 type WarningTexts = readonly string[];
 
-function warningIf<T>(value: T | null | undefined | false, text: (value: T) => string): WarningTexts {
-  return value === null || value === undefined || value === false ? [] : [text(value)];
+function warningIf<T>(value: T | null | undefined | false, formatWarning: (value: T) => string): WarningTexts {
+  return value === null || value === undefined || value === false ? [] : [formatWarning(value)];
 }
 
-function warningIfAny<T>(items: readonly T[], text: (items: readonly T[]) => string): WarningTexts {
-  return items.length === 0 ? [] : [text(items)];
+function warningIfAny<T>(items: readonly T[], formatWarning: (items: readonly T[]) => string): WarningTexts {
+  return items.length === 0 ? [] : [formatWarning(items)];
 }
 
 function joinFirstNames(words: readonly string[], total = words.length): string {
@@ -108,7 +108,7 @@ function availabilityWarnings({ name, health, jobs, lostSites, unavailable }: So
       `${name} is unavailable since ${serviceOutage.since}: ${serviceOutage.reason} The data below is from before the failure.${healthCheckText}`,
     ];
   }
-  const otherJobs = jobs.filter((job) => !unavailable.some((each) => each.job === job.name));
+  const otherJobs = jobs.filter((job) => !unavailable.some((unavailability) => unavailability.job === job.name));
   return [
     ...unavailable.map(({ job, since, reason }) => `${name}, ${job}: unavailable since ${since}: ${reason}`),
     ...lostSites.map(({ siteId, since, reason }) => `${name}, site ${siteId}, since ${since}: ${reason}`),
@@ -153,7 +153,7 @@ function quotaAndClockWarnings(source: SourceReport, copy: StateReport["copy"]):
     ...warningIf(plan !== null && !plan.fits && plan, ({ classes, load }) => {
       const stretchedReadClasses = classes.filter(({ stretch }) => stretch > 1);
       const longestStretch = Math.max(1, ...stretchedReadClasses.map(({ stretch }) => stretch));
-      return `Values of ${name} (${stretchedReadClasses.map((each) => each.name).join(", ")}) become up to ${longestStretch.toFixed(1)} times older than configured, because the intervals need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
+      return `Values of ${name} (${stretchedReadClasses.map((readClass) => readClass.name).join(", ")}) become up to ${longestStretch.toFixed(1)} times older than configured, because the intervals need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
     }),
     ...warningIf(
       historyStarvesSince,
@@ -195,7 +195,9 @@ function valueWarnings({ name, suddenChanges, leftOut, typeDoubts }: SourceRepor
 function historyAndQuarantineWarnings({ name, history, setAside }: SourceReport): WarningTexts {
   return [
     ...warningIf(history !== null && history.unreadableCount > 0 && history, ({ unreadable, unreadableCount }) => {
-      const seriesTexts = unreadable.map((each) => `${each.series} (since ${each.since}: ${each.said})`);
+      const seriesTexts = unreadable.map(
+        (unreadableSeries) => `${unreadableSeries.series} (since ${unreadableSeries.since}: ${unreadableSeries.said})`,
+      );
       return `History of ${name} was answered and cannot be read, and is requested again: ${joinFirstNames(seriesTexts, unreadableCount)}. \`plenum gaps\` names every bucket.`;
     }),
     ...warningIfAny(setAside, (tags) => {

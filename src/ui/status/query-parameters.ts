@@ -22,8 +22,8 @@ const wholeNumberText = (name: string, least: number, most: number) =>
     .regex(/^\d{1,15}$/, `${name} is a whole number.`)
     .transform(Number)
     .refine((number) => number >= least && number <= most, `${name} is a number from ${least} to ${most}.`);
-const enumParameter = <const T extends readonly string[]>(name: string, words: T) =>
-  z.enum(words, { error: `${name} is one of: ${words.join(", ")}.` });
+const enumParameter = <const T extends readonly string[]>(name: string, allowedValues: T) =>
+  z.enum(allowedValues, { error: `${name} is one of: ${allowedValues.join(", ")}.` });
 
 const source = requiredText("source");
 const site = wholeNumberText("site", 0, Number.MAX_SAFE_INTEGER);

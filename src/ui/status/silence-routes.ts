@@ -30,8 +30,8 @@ export interface SilenceRow extends AppliedSilence {
   readonly isActive: boolean;
 }
 
-export function isSilenceActive({ from, to }: Silence, at: string): boolean {
-  return from <= at && to > at;
+export function isSilenceActive({ from, to }: Silence, nowIso: string): boolean {
+  return from <= nowIso && to > nowIso;
 }
 
 /** Returns the silence that covers the alarm longest; null if none covers it. */
@@ -46,16 +46,16 @@ export async function silenceRows(
   cache: CachedDocuments,
   sources: readonly string[],
   silences: readonly Silence[],
-  at: string,
+  nowIso: string,
   scope: ScopeQuery,
 ): Promise<readonly SilenceRow[]> {
   const rows: SilenceRow[] = [];
   for (const silence of silences) {
-    // The worker removes an ended silence within seconds.
-    if (silence.to <= at || !(await maySilenceConcernSite(cache, sources, silence, scope))) continue;
+    // Skip a silence that has ended; the worker removes it within seconds.
+    if (silence.to <= nowIso || !(await maySilenceConcernSite(cache, sources, silence, scope))) continue;
     const { id, from, to, reason, madeBy } = silence;
     const alarms = silencedAlarms(silence, await silenceTargetNames(cache, sources, silence));
-    rows.push({ id, from, to, reason, madeBy, alarms, isActive: isSilenceActive(silence, at) });
+    rows.push({ id, from, to, reason, madeBy, alarms, isActive: isSilenceActive(silence, nowIso) });
   }
   return rows;
 }
@@ -69,8 +69,8 @@ async function maySilenceConcernSite(
   if (source !== undefined && silence.source !== null && silence.source !== source) return false;
   if (site === undefined) return true;
   if (silence.alarm === null) return silence.site === null || silence.site === site;
-  for (const each of source === undefined ? sources : [source]) {
-    const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", each), WATCHED_DATA_AGE_MS);
+  for (const sourceName of source === undefined ? sources : [source]) {
+    const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", sourceName), WATCHED_DATA_AGE_MS);
     if (alarms.get(silence.alarm)?.alarm.site.id === site) return true;
   }
   return false;

@@ -107,5 +107,5 @@ export async function sinkResponse(
 export function lastDayColumns(plots: Pick<Plots, "minutes"> | null, nowMs: number, name: string): PlotColumns {
   const lastMinute = Math.floor(nowMs / MINUTE_MS) - 1;
   const t = Array.from({ length: 1_440 }, (_, n) => (lastMinute - 1_439 + n) * 60);
-  return { t, value: plots?.minutes.of(name, lastMinute) ?? t.map(() => null) };
+  return { t, value: plots?.minutes.valuesOfDay(name, lastMinute) ?? t.map(() => null) };
 }

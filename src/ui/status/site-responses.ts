@@ -19,7 +19,11 @@ const DAY_COUNT = 30;
 const DAY_MS = 86_400_000;
 
 export async function alarmDays({ cache, clock, plots }: ResponseContext, scope: ScopeQuery): Promise<AlarmDayCounts> {
-  const raisedAlarms = await cache.computed("raised", SLOW_DATA_AGE_MS, async () => (await plots?.raised.all()) ?? []);
+  const raisedAlarms = await cache.computed(
+    "raised",
+    SLOW_DATA_AGE_MS,
+    async () => (await plots?.raised.allCounts()) ?? [],
+  );
   const nowMs = clock.now();
   const days = Array.from({ length: DAY_COUNT }, (_, n) => isoUtc(nowMs - (DAY_COUNT - 1 - n) * DAY_MS).slice(0, 10));
   const countsByPriority = new Map<string, number[]>();
@@ -39,16 +43,19 @@ export async function siteResponse(context: ResponseContext, source: string, id:
   const { cache, store, tags } = context;
   const site = await store.document<StoredObject<Site>>(documentSet("site", source), String(id));
   if (site === undefined) return null;
-  const listed = async <T extends { readonly displayName: string }>(name: "gateway" | "system", maxAgeMs: number) => {
-    const all = await cache.documents<StoredObject<T>>(documentSet(name, source), maxAgeMs);
-    return [...all.values()]
-      .filter((each) => each.siteId === id && each.missingSince === null)
+  const listSiteObjects = async <T extends { readonly displayName: string }>(
+    name: "gateway" | "system",
+    maxAgeMs: number,
+  ) => {
+    const storedObjects = await cache.documents<StoredObject<T>>(documentSet(name, source), maxAgeMs);
+    return [...storedObjects.values()]
+      .filter((storedObject) => storedObject.siteId === id && storedObject.missingSince === null)
       .map(({ value }) => value)
       .sort((a, b) => a.displayName.localeCompare(b.displayName, "en", { numeric: true }));
   };
   const [gateways, systems, tagCounts] = await Promise.all([
-    listed<Gateway>("gateway", WATCHED_DATA_AGE_MS),
-    listed<System>("system", SLOW_DATA_AGE_MS),
+    listSiteObjects<Gateway>("gateway", WATCHED_DATA_AGE_MS),
+    listSiteObjects<System>("system", SLOW_DATA_AGE_MS),
     countTagsBySystem(context, source, id),
   ]);
   return {
@@ -72,7 +79,7 @@ async function countTagsBySystem({ cache, tags }: ResponseContext, source: strin
   const systemsOfTags = await cache.documents<StoredTagSystems>(syncSet("tag-system", source), SLOW_DATA_AGE_MS);
   if (systemsOfTags.size === 0) return null;
   const tagCountBySystem = new Map<string, number>();
-  for (const { tag } of await tags.ofSite(source, site)) {
+  for (const { tag } of await tags.tagsOfSite(source, site)) {
     for (const system of systemsOfTags.get(tag.id)?.systemIds ?? [])
       tagCountBySystem.set(system, (tagCountBySystem.get(system) ?? 0) + 1);
   }

@@ -66,7 +66,7 @@ export function sourceResponse(
     t: laneColumns[0]?.[1].t ?? [],
     lanes: Object.fromEntries(laneValues) as Readonly<Record<(typeof QUOTA_LANES)[number], readonly (number | null)[]>>,
     allowed,
-    refused: plots?.refused.of(source) ?? [],
+    refused: plots?.refused.refusalsOf(source) ?? [],
   };
 }
 
@@ -126,14 +126,14 @@ async function readSourcePolls(
   }
   const stored = tokens.get("token");
   const token = stored && { name: stored.info.name, expiresAt: stored.info.expiresAt, checkedAt: stored.checkedAt };
-  const reliabilityOf = (job: string, held: number) =>
+  const computeReliability = (job: string, held: number) =>
     countReliabilityOf(
-      jobs.find((each) => each.name === job),
+      jobs.find((jobReport) => jobReport.name === job),
       held,
       dueTimes.get(job) === "off",
-      !unavailable.some((each) => each.job === null || each.job === job),
+      !unavailable.some((unavailability) => unavailability.job === null || unavailability.job === job),
     );
-  return { jobs, lostSites, reliabilityOf, token: token ?? null, unavailable };
+  return { jobs, lostSites, reliabilityOf: computeReliability, token: token ?? null, unavailable };
 }
 
 /** State of a source for the status page. Null means unknown, not 0. */
@@ -148,19 +148,20 @@ export async function sourceReport(
   const { name, origin } = source;
   const readWatchedSet = <T>(set: string) => cache.documents<T>(set, WATCHED_DATA_AGE_MS);
   const readSlowSet = <T>(set: string) => cache.documents<T>(set, SLOW_DATA_AGE_MS);
-  const [sites, tags, tagsSeen, gateways, alarms, values, health, history, setAside, leftOut] = await Promise.all([
-    readWatchedSet<StoredObject<Site>>(documentSet("site", name)),
-    readSlowSet<StoredObject<Tag>>(documentSet("tag", name)),
-    readWatchedSet<StoredTagListTimes>(syncSet("tag-seen", name)),
-    readWatchedSet<StoredObject<Gateway>>(documentSet("gateway", name)),
-    readWatchedSet<StoredAlarm>(documentSet("alarm", name)),
-    readWatchedSet<StoredValue>(documentSet("value", name)),
-    readWatchedSet<StoredServiceHealth>(syncSet("health", name)),
-    readSlowSet<StoredLedger>(documentSet("history", name)),
-    readWatchedSet<StoredTagQuarantine>(syncSet("quarantine", name)),
-    readWatchedSet<StoredLeftOut>(syncSet("left-out", name)),
-  ]);
-  const { newest, oldest, bad, doubted } = summarizeValues(values);
+  const [sites, tags, tagsSeen, gateways, alarms, values, health, history, quarantinedTags, leftOut] =
+    await Promise.all([
+      readWatchedSet<StoredObject<Site>>(documentSet("site", name)),
+      readSlowSet<StoredObject<Tag>>(documentSet("tag", name)),
+      readWatchedSet<StoredTagListTimes>(syncSet("tag-seen", name)),
+      readWatchedSet<StoredObject<Gateway>>(documentSet("gateway", name)),
+      readWatchedSet<StoredAlarm>(documentSet("alarm", name)),
+      readWatchedSet<StoredValue>(documentSet("value", name)),
+      readWatchedSet<StoredServiceHealth>(syncSet("health", name)),
+      readSlowSet<StoredLedger>(documentSet("history", name)),
+      readWatchedSet<StoredTagQuarantine>(syncSet("quarantine", name)),
+      readWatchedSet<StoredLeftOut>(syncSet("left-out", name)),
+    ]);
+  const { newest, oldest, bad, doubted: uncertainTags } = summarizeValues(values);
   const sourceCounts = (await live?.counts?.()) ?? null;
   const newestValueTime = sourceCounts === null ? newest : undefined;
   const sourcePolls = await readSourcePolls(cache, source, time, sourceCounts, newestValueTime);
@@ -175,12 +176,13 @@ export async function sourceReport(
   };
   const tagCountBySite = countTagsBySite(tags);
   const siteReports = [...sites.values()].map(({ value: { id, displayName } }) => {
-    const own = presentGateways.filter(({ siteId }) => siteId === id);
+    const siteGateways = presentGateways.filter(({ siteId }) => siteId === id);
     const alarmCountByPriority = countBy(
       activeAlarms.filter(({ alarm }) => alarm.site.id === id),
       ({ alarm }) => alarm.trigger.priority,
     );
-    const countOnlineGateways = (online: boolean | null) => own.filter(({ value }) => value.online === online).length;
+    const countOnlineGateways = (online: boolean | null) =>
+      siteGateways.filter(({ value }) => value.online === online).length;
     const areAlarmsKnown =
       readings.alarms.state === "whole" || (readings.alarms.state === "part" && alarmCountByPriority.size > 0);
     return {
@@ -190,7 +192,7 @@ export async function sourceReport(
       tags: lastKnownCount(readings.tags) === null && !tagsSeen.has(String(id)) ? null : (tagCountBySite.get(id) ?? 0),
       gateways: {
         online: ["whole", "part"].includes(readings.gateways.state) ? countOnlineGateways(true) : null,
-        all: lastKnownCount(readings.gateways) === null ? null : own.length,
+        all: lastKnownCount(readings.gateways) === null ? null : siteGateways.length,
         unclear: countOnlineGateways(null),
       },
       alarms: areAlarmsKnown ? Object.fromEntries(alarmCountByPriority) : null,
@@ -213,12 +215,12 @@ export async function sourceReport(
     historyStarvesSince: live?.historyStarvesSince?.() ?? null,
     /** Milliseconds by which this machine's clock is ahead of the service's clock. */
     clockSkewMs: live?.clockSkewMs ?? null,
-    setAside: [...setAside].map(([id, { until, reason }]) => {
+    setAside: [...quarantinedTags].map(([id, { until, reason }]) => {
       const displayName = tags.get(id)?.value.displayName ?? id;
       return { id, displayName, until, reason };
     }),
     leftOut: [...leftOut].filter(([id]) => tags.has(id)).map(([id, entry]) => ({ id, ...entry })),
-    typeDoubts: doubted.flatMap(([id, doubt]) => {
+    typeDoubts: uncertainTags.flatMap(([id, doubt]) => {
       const tag = tags.get(id)?.value;
       return tag ? [{ id, displayName: tag.displayName, unit: tag.unit, doubt }] : [];
     }),
@@ -245,8 +247,7 @@ const countTagsBySite = memoizeByObject((tags: ReadonlyMap<string, StoredObject<
 
 const MAX_UNREADABLE_SERIES = 20;
 
-/** A history series is a tag at one resolution, such as `10001 5m`. */
-
+/** Summarizes the history of a source by series; a series is a tag at one resolution, such as `10001 5m`. */
 const historyReport = memoizeByObject((ledgers: ReadonlyMap<string, StoredLedger>) => {
   const storedSeries = [...ledgers.values()];
   if (storedSeries.length === 0) return null;

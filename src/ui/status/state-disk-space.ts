@@ -43,7 +43,7 @@ export interface CommitFailure {
   readonly problem: string;
 }
 
-/** Failures are kept by kind of write: on a nearly full disk a small write may succeed where an event fails. */
+/** Records the latest write failure per kind of write, because on a nearly full disk small writes may still succeed. */
 export function watchFailedWrites(store: Store, clock: Clock) {
   const failureByWriteKind = new Map<"commit" | "settle" | "slot", CommitFailure>();
   async function recordWriteFailure<T>(kind: "commit" | "settle" | "slot", write: () => Promise<T>): Promise<T> {
@@ -62,7 +62,7 @@ export function watchFailedWrites(store: Store, clock: Clock) {
   }
   const { outbox, quotaStore } = store;
   return {
-    trouble: () => [...failureByWriteKind.values()].toSorted((a, b) => (a.since < b.since ? -1 : 1))[0] ?? null,
+    oldestFailure: () => [...failureByWriteKind.values()].toSorted((a, b) => (a.since < b.since ? -1 : 1))[0] ?? null,
     store: {
       ...store,
       commit: (change) => recordWriteFailure("commit", () => store.commit(change)),
@@ -73,9 +73,9 @@ export function watchFailedWrites(store: Store, clock: Clock) {
   };
 }
 
-export function failedCommitWarnings(trouble: CommitFailure | null): readonly string[] {
-  if (trouble === null) return [];
+export function failedCommitWarnings(failure: CommitFailure | null): readonly string[] {
+  if (failure === null) return [];
   return [
-    `Nothing could be written to the state since ${trouble.since}, so nothing new is stored or sent: ${trouble.problem}`,
+    `Nothing could be written to the state since ${failure.since}, so nothing new is stored or sent: ${failure.problem}`,
   ];
 }

@@ -77,12 +77,12 @@ function compressPageFile(file: string) {
   };
 }
 
-function bestContentEncoding(accepted: string): ContentEncoding {
-  const acceptedEncodings = accepted
+function bestContentEncoding(acceptHeader: string): ContentEncoding {
+  const acceptedEncodings = acceptHeader
     .toLowerCase()
     .split(",")
-    .filter((each) => !/;\s*q=0(\.0*)?\s*$/.test(each))
-    .map((each) => each.split(";")[0]?.trim());
+    .filter((encoding) => !/;\s*q=0(\.0*)?\s*$/.test(encoding))
+    .map((encoding) => encoding.split(";")[0]?.trim());
   return acceptedEncodings.includes("br") ? "br" : acceptedEncodings.includes("gzip") ? "gzip" : "identity";
 }
 
@@ -114,7 +114,7 @@ export interface StatusServerOptions extends PageGuardOptions, SilenceRouteOptio
   readonly outbox: Pick<Outbox, "latest" | "resendDeadLetters">;
   readonly metrics: Pick<Registry, "contentType" | "metrics">;
   readonly readiness: () => Promise<Readiness>;
-  readonly refresh: () => Promise<void>;
+  readonly refreshMetrics: () => Promise<void>;
   readonly log: Log;
   /** Sets the kill switch for writing, which only the command line releases; null if writing is switched off. */
   readonly stopWrites: ((by: string) => Promise<void> | void) | null;
@@ -125,7 +125,7 @@ export interface StatusServer extends WorkerService {
   url(): string;
 }
 
-/** Values and history are left out: they come by the hundred a minute and have views of their own. */
+/** Kinds of events on the page, without values and history, which arrive by the hundred per minute. */
 const LISTED_EVENT_KINDS = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
 const MAX_LISTED_EVENTS = 50;
 
@@ -150,7 +150,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   app.use("/api/*", compress());
   app.use("/metrics", compress());
   app.get("/metrics", async (context) => {
-    await options.refresh();
+    await options.refreshMetrics();
     return context.body(await metrics.metrics(), 200, { "content-type": metrics.contentType });
   });
   app.get("/api/status", async (context) =>

@@ -44,7 +44,7 @@ const WAITING_STATE: HistoryFetchState = { state: "asked", why: "The request wai
 
 class QuotaWaitTimeout extends Error {}
 
-/** History that a plot requested with spare quota. It is only displayed; a restart deletes it. */
+/** Requests missing history for plots with spare quota, and caches it in memory; no sink receives it. */
 export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
   const cachedSeriesByKey = new Map<string, CachedSeries>();
   const stopController = new AbortController();
@@ -149,7 +149,7 @@ const PLOT_SPANS = {
   "30d": { hours: 720, log: "1h", byHour: true, maxAgeMs: 60_000 },
 } as const;
 
-/** Limits a search of the event log: this number of events takes 0.1 s. */
+/** Most events that a plot searches in the event log; searching them takes 0.1 s. */
 const MAX_SEARCHED_EVENTS = 75_000;
 const MAX_HISTORY_EVENTS = 2_000;
 const LOGGED_SAMPLES_CACHE_MS = 60_000;
@@ -159,18 +159,24 @@ const HOUR_SECONDS = 3_600;
 /** GET /api/plot?source&tag&span; with &fetch=1, gaps are requested from the service. */
 export async function plotResponse(
   context: ResponseContext,
-  fetched: ReturnType<typeof createFetchedHistory>,
+  fetchedHistory: ReturnType<typeof createFetchedHistory>,
   row: TagRow,
   { fetch, span }: Pick<PlotQuery, "fetch" | "span">,
 ) {
   const { source, tag } = row;
-  const { hours, log, maxAgeMs } = PLOT_SPANS[span];
+  const { hours, log: logResolution, maxAgeMs } = PLOT_SPANS[span];
   const toMs = context.clock.now();
-  const plotRange = { source, id: tag.id, fromMs: toMs - hours * HOUR_SECONDS * 1_000, toMs, resolution: log };
-  const history = fetch ? fetched.request(plotRange) : fetched.state(plotRange);
-  const cacheName = `plot ${source} ${tag.id} ${span} ${fetched.version(plotRange)}`;
+  const plotRange = {
+    source,
+    id: tag.id,
+    fromMs: toMs - hours * HOUR_SECONDS * 1_000,
+    toMs,
+    resolution: logResolution,
+  };
+  const history = fetch ? fetchedHistory.request(plotRange) : fetchedHistory.state(plotRange);
+  const cacheName = `plot ${source} ${tag.id} ${span} ${fetchedHistory.version(plotRange)}`;
   const { line, origin } = await context.cache.computed(cacheName, maxAgeMs, () =>
-    computePlotLine(context, row, span, fetched.samples(plotRange), plotRange.fromMs, toMs),
+    computePlotLine(context, row, span, fetchedHistory.samples(plotRange), plotRange.fromMs, toMs),
   );
   const { stepS: stepSeconds, ...columns } = line;
   return { from: isoUtc(plotRange.fromMs), to: isoUtc(toMs), unit: tag.unit, stepSeconds, origin, history, ...columns };
@@ -180,7 +186,7 @@ async function computePlotLine(
   context: ResponseContext,
   row: TagRow,
   span: PlotQuery["span"],
-  fetched: Samples,
+  fetchedSamples: Samples,
   fromMs: number,
   toMs: number,
 ) {
@@ -193,15 +199,15 @@ async function computePlotLine(
     const readHours = (await tagPlots?.hours(tag.id, fromMs, toMs)) ?? [];
     const hoursByBegin = new Map(readHours);
     // Emitted history begins with the finest resolution, which takes precedence.
-    for (const [begin, hour] of [...emittedHistory, fetched].flatMap(summarizeHours))
+    for (const [begin, hour] of [...emittedHistory, fetchedSamples].flatMap(summarizeHours))
       if (!hoursByBegin.has(begin) && begin * 1_000 >= fromMs) hoursByBegin.set(begin, hour);
-    const hours = [...hoursByBegin].sort(([one], [other]) => one - other);
+    const hours = [...hoursByBegin].sort(([firstBegin], [secondBegin]) => firstBegin - secondBegin);
     return { line: plotLineOfHours(hours), origin: plotOrigin(readHours.length, hours.length - readHours.length) };
   }
   const [fine = EMPTY_SAMPLES, coarse = EMPTY_SAMPLES] = emittedHistory;
   const bucketS = BUCKET_MS[PLOT_SPANS[span].log] / 1_000;
   const readSamples = (await tagPlots?.samples(tag.id, fromMs, toMs)) ?? EMPTY_SAMPLES;
-  const finerSamples = samplesInGaps(readSamples, mergeSamples(fine, fetched), bucketS);
+  const finerSamples = samplesInGaps(readSamples, mergeSamples(fine, fetchedSamples), bucketS);
   const logged = [
     { samples: finerSamples, bucketS },
     { samples: samplesInGaps(mergeSamples(readSamples, finerSamples), coarse, HOUR_SECONDS), bucketS: HOUR_SECONDS },

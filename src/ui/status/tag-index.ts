@@ -38,19 +38,19 @@ export interface TagIndexOptions {
   readonly store: Pick<Store, "document" | "documents" | "version">;
   readonly clock: Pick<Clock, "monotonic" | "now">;
   readonly sources: readonly string[];
-  readonly readingOf: (source: string, id: string) => TagReadClass | null;
+  readonly findReadClass: (source: string, id: string) => TagReadClass | null;
 }
 
 const MAX_CACHED_SELECTIONS = 20;
 
 interface RankedTag extends IndexedTag {
-  readonly text: string;
-  byName: number;
-  bySite: number;
+  readonly searchText: string;
+  nameRank: number;
+  siteRank: number;
 }
 
 interface TagValueState {
-  readonly named: RankedTag;
+  readonly rankedTag: RankedTag;
   readonly value: StoredValue | undefined;
 }
 
@@ -66,7 +66,7 @@ interface TagSnapshot {
 }
 
 /** Searches and sorts all listed tags. The selection may be some seconds old; returned values are current. */
-export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOptions) {
+export function createTagIndex({ store, clock, sources, findReadClass }: TagIndexOptions) {
   let cachedRankedTags: { readonly versions: string; readonly tags: readonly RankedTag[] } | null = null;
   let lastSnapshot: Promise<TagSnapshot> | null = null;
   async function currentTagSnapshot(): Promise<TagSnapshot> {
@@ -85,8 +85,8 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     const valuesBySource = new Map<string, ReadonlyMap<string, StoredValue>>();
     for (const source of sources)
       valuesBySource.set(source, await store.documents<StoredValue>(documentSet("value", source)));
-    const tags = rankedTags.map((each): TagValueState => {
-      return { named: each, value: valuesBySource.get(each.source)?.get(each.tag.id) };
+    const tags = rankedTags.map((rankedTag): TagValueState => {
+      return { rankedTag, value: valuesBySource.get(rankedTag.source)?.get(rankedTag.tag.id) };
     });
     return { atMs: clock.monotonic(), tags, selections: new Map() };
   }
@@ -98,13 +98,13 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     const tags: RankedTag[] = [];
     for (const source of sources) {
       const sites = await store.documents<StoredObject<Site>>(documentSet("site", source));
-      const listed = await store.documents<StoredObject<Tag>>(documentSet("tag", source));
-      for (const { value: tag, siteId, missingSince } of listed.values()) {
+      const listedTags = await store.documents<StoredObject<Tag>>(documentSet("tag", source));
+      for (const { value: tag, siteId, missingSince } of listedTags.values()) {
         if (missingSince !== null) continue;
         const site = siteId === null ? null : (sites.get(String(siteId))?.value.displayName ?? null);
         const { alias, description, displayName, id, path } = tag;
         const tagSearchText = [id, displayName, alias, path, description].join(" ").toLowerCase();
-        tags.push({ source, siteId, site, tag, text: tagSearchText, byName: 0, bySite: 0 });
+        tags.push({ source, siteId, site, tag, searchText: tagSearchText, nameRank: 0, siteRank: 0 });
       }
     }
     rankTags(tags);
@@ -120,13 +120,18 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     if (cachedSelection !== undefined) return cachedSelection;
     const searchText = query.search?.trim().toLowerCase() ?? "";
     const matchingTags = tags.filter(
-      ({ named }) =>
-        (source === undefined || named.source === source) &&
-        (site === undefined || named.siteId === site) &&
-        (searchText === "" || named.text.includes(searchText)),
+      ({ rankedTag }) =>
+        (source === undefined || rankedTag.source === source) &&
+        (site === undefined || rankedTag.siteId === site) &&
+        (searchText === "" || rankedTag.searchText.includes(searchText)),
     );
-    const count = (choice: TagsQuery["show"]) => matchingTags.filter(TAG_FILTERS[choice]).length;
-    const counts = { all: matchingTags.length, bad: count("bad"), stale: count("stale"), unread: count("unread") };
+    const countMatching = (choice: TagsQuery["show"]) => matchingTags.filter(TAG_FILTERS[choice]).length;
+    const counts = {
+      all: matchingTags.length,
+      bad: countMatching("bad"),
+      stale: countMatching("stale"),
+      unread: countMatching("unread"),
+    };
     const tagSelection = { counts, tags: matchingTags.filter(TAG_FILTERS[show]).sort(compareTagsBy(sort)) };
     if (selections.size >= MAX_CACHED_SELECTIONS) selections.clear();
     selections.set(key, tagSelection);
@@ -141,26 +146,30 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
       quality: value?.quality ?? null,
       staleReason: value?.staleReason ?? null,
       time: value === undefined ? null : readingTimeOf(value),
-      class: readingOf(source, tag.id)?.className ?? null,
+      class: findReadClass(source, tag.id)?.className ?? null,
     };
   }
   return {
     async list(query: TagsQuery): Promise<TagListResponse> {
       const { counts, tags } = await selectTags(query);
       const pageTags = tags.slice(query.offset, query.offset + query.limit);
-      return { total: tags.length, counts, rows: await Promise.all(pageTags.map(({ named }) => readTagRow(named))) };
+      return {
+        total: tags.length,
+        counts,
+        rows: await Promise.all(pageTags.map(({ rankedTag }) => readTagRow(rankedTag))),
+      };
     },
     counts: async (scope: ScopeQuery) => (await selectTags({ ...scope, show: "all", sort: "name" })).counts,
     async row(source: string, id: string): Promise<TagRow | null> {
-      const listed = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
-      if (listed === undefined) return null;
-      const { siteId, value: tag } = listed;
+      const storedTag = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
+      if (storedTag === undefined) return null;
+      const { siteId, value: tag } = storedTag;
       const site = await store.document<StoredObject<Site>>(documentSet("site", source), String(siteId));
       return readTagRow({ source, siteId, site: site?.value.displayName ?? null, tag });
     },
-    async ofSite(source: string, site: number) {
+    async tagsOfSite(source: string, site: number) {
       const { tags } = await selectTags({ source, site, show: "all", sort: "name" });
-      return tags.map(({ named: { siteId, tag } }) => ({ siteId, name: tag.displayName, tag }));
+      return tags.map(({ rankedTag: { siteId, tag } }) => ({ siteId, name: tag.displayName, tag }));
     },
   };
 }
@@ -177,15 +186,15 @@ function rankTags(tags: readonly RankedTag[]): void {
   const { compare } = new Intl.Collator("en", { numeric: true });
   const compareById = (a: RankedTag, b: RankedTag) => compare(a.tag.id, b.tag.id) || compare(a.source, b.source);
   const sortedByName = tags.toSorted((a, b) => compare(a.tag.displayName, b.tag.displayName) || compareById(a, b));
-  for (const [n, tag] of sortedByName.entries()) tag.byName = n;
-  const sortedBySite = sortedByName.toSorted((a, b) => compare(a.site ?? "", b.site ?? "") || a.byName - b.byName);
-  for (const [n, tag] of sortedBySite.entries()) tag.bySite = n;
+  for (const [n, tag] of sortedByName.entries()) tag.nameRank = n;
+  const sortedBySite = sortedByName.toSorted((a, b) => compare(a.site ?? "", b.site ?? "") || a.nameRank - b.nameRank);
+  for (const [n, tag] of sortedBySite.entries()) tag.siteRank = n;
 }
 
 /** Numbers by which tags are sorted; tags without a value always come last. */
 const TAG_SORT_KEYS: Readonly<Record<string, (tag: TagValueState) => number | null>> = {
-  name: ({ named }) => named.byName,
-  site: ({ named }) => named.bySite,
+  name: ({ rankedTag }) => rankedTag.nameRank,
+  site: ({ rankedTag }) => rankedTag.siteRank,
   age: ({ value }) => (value === undefined ? null : -Date.parse(readingTimeOf(value))),
   value: ({ value }) => (value === undefined || value.value === null ? null : Number(value.value)),
 };
@@ -195,7 +204,7 @@ function compareTagsBy(sort: TagsQuery["sort"]): (a: TagValueState, b: TagValueS
   const sortKeyOf = TAG_SORT_KEYS[sort.replace("-", "")] ?? (() => null);
   return (a, b) => {
     const [x, y] = [sortKeyOf(a), sortKeyOf(b)];
-    const nameOrder = a.named.byName - b.named.byName;
+    const nameOrder = a.rankedTag.nameRank - b.rankedTag.nameRank;
     if (x === null || y === null) return Number(x === null) - Number(y === null) || nameOrder;
     return sortSign * (x - y) || nameOrder;
   };

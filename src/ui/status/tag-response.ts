@@ -88,7 +88,7 @@ async function nextTagReading({ store, live }: ResponseContext, source: string, 
 /** Finds active alarms whose name fits this tag and no other tag of the site. */
 async function tagAlarms({ cache, tags }: ResponseContext, { siteId, source, tag }: TagRow) {
   if (siteId === null) return [];
-  const nearbyTags = await tags.ofSite(source, siteId);
+  const nearbyTags = await tags.tagsOfSite(source, siteId);
   return activeAlarms(
     cache,
     source,

@@ -37,7 +37,7 @@ export function usePolledAlarms(site, priority, everyMs) {
   return { ...alarms, more: limit === MAX_ALARMS ? null : () => setLimit(Math.min(MAX_ALARMS, limit + ADDED_ALARMS)) };
 }
 
-const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
+const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 const alarmKey = ({ source, alarm }) => `${source} ${alarm.id}`;
 
 /** Lists active alarms. `site` ({ source, id }) and `priority` restrict the list; null does not. */
@@ -53,7 +53,7 @@ export function ActiveAlarms({ alarms, sources, site = null, priority, choose, s
   const priorityNames = Object.keys(priorities).toSorted();
   const priorityOptions = [
     [null, html`${t("all")} <b>${valueText(all)}</b>`],
-    ...priorityNames.map((each) => [each, html`${each} <b>${valueText(priorities[each])}</b>`]),
+    ...priorityNames.map((name) => [name, html`${name} <b>${valueText(priorities[name])}</b>`]),
   ];
   return html`<${Panel} kind="alarms" title=${t("Active alarms")} note=${areAlarmsComplete ? valueText(all) : ""} extra=${html`<${RenewOrder} order=${heldOrder} />`}>
     ${(priorityNames.length > 1 || priority !== null) && html`<div class="filters"><${ChoiceButtons} label=${t("priority")} options=${priorityOptions} chosen=${priority} choose=${choose} /></div>`}
@@ -106,10 +106,10 @@ function TicketLink({ sink, ticket, link, isOpen, isFolded }) {
 export function AlarmSummaryList({ alarms, none }) {
   if (alarms.length === 0) return html`<p class="quiet">${none}</p>`;
   return html`<ul class="briefs">${alarms.map(
-    (each) => html`<li key=${`${each.id} ${each.episode}`}>
-      ${priorityMark(each.priority)}
-      <a href=${alarmAddress(each.source, each.id, each.episode)}>${each.name}</a>
-      <span class="of">${t(each.state)} · ${at(each.raisedAt, nowMs())}${each.endedAt === null ? "" : ` – ${at(each.endedAt, nowMs())}`}</span>
+    (alarm) => html`<li key=${`${alarm.id} ${alarm.episode}`}>
+      ${priorityMark(alarm.priority)}
+      <a href=${alarmAddress(alarm.source, alarm.id, alarm.episode)}>${alarm.name}</a>
+      <span class="of">${t(alarm.state)} · ${at(alarm.raisedAt, nowMs())}${alarm.endedAt === null ? "" : ` – ${at(alarm.endedAt, nowMs())}`}</span>
     </li>`,
   )}</ul>`;
 }
@@ -131,7 +131,7 @@ const shortDayText = (day) => shortDate(Date.parse(`${day}T12:00:00Z`));
 
 function AlarmDayBars({ bars: { days, byPriority } }) {
   const priorities = Object.keys(byPriority).toSorted();
-  const daySums = days.map((_, n) => sum(priorities.map((each) => byPriority[each][n])));
+  const daySums = days.map((_, n) => sum(priorities.map((priority) => byPriority[priority][n])));
   const all = sum(daySums);
   if (all === 0) return html`<p class="quiet">${t("No alarm was raised.")}</p>`;
   const maxDaySum = Math.max(...daySums);
@@ -142,16 +142,16 @@ function AlarmDayBars({ bars: { days, byPriority } }) {
   });
   return html`<div class="bars" role="img" aria-label=${barsSummary}>
       ${days.map((day, n) => {
-        const dayPriorities = priorities.filter((each) => byPriority[each][n] > 0);
-        const countTexts = dayPriorities.map((each) => `${each} ${valueText(byPriority[each][n])}`);
+        const dayPriorities = priorities.filter((priority) => byPriority[priority][n] > 0);
+        const countTexts = dayPriorities.map((priority) => `${priority} ${valueText(byPriority[priority][n])}`);
         return html`<i key=${day} class="day" title=${[shortDayText(day), ...countTexts].join(" · ")}>${dayPriorities.map(
-          (each) =>
-            html`<i class=${`p${each}`} style=${{ height: `${(100 * byPriority[each][n]) / maxDaySum}%` }}></i>`,
+          (priority) =>
+            html`<i class=${`p${priority}`} style=${{ height: `${(100 * byPriority[priority][n]) / maxDaySum}%` }}></i>`,
         )}</i>`;
       })}
     </div>
     <p class="of ends"><span>${shortDayText(days[0])}</span><span>${barsSummary}</span><span>${shortDayText(days.at(-1))}</span></p>
-    ${priorities.length > 1 && html`<p class="of key">${priorities.map((each) => html`<span><i class=${`p${each}`}></i> ${t("priority {name}", { name: each })}</span>`)}</p>`}`;
+    ${priorities.length > 1 && html`<p class="of key">${priorities.map((name) => html`<span><i class=${`p${name}`}></i> ${t("priority {name}", { name })}</span>`)}</p>`}`;
 }
 
 const SILENCE_DURATIONS = [

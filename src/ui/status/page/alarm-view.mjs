@@ -55,7 +55,7 @@ export function View({ parts: [source = "", id = "", episode = ""], query }) {
     <div class="halves">
       <${AlarmDelivery} sinks=${sinks} />
       <${Panel} level="h3" title=${t("Earlier alarms of this kind")}>
-        <${AlarmSummaryList} alarms=${episodes.filter((each) => each.episode !== brief.episode)} none=${t("No earlier alarm is known.")} /><//>
+        <${AlarmSummaryList} alarms=${episodes.filter((alarm) => alarm.episode !== brief.episode)} none=${t("No earlier alarm is known.")} /><//>
     </div>`;
 }
 
@@ -74,9 +74,11 @@ function AlarmTimeline({ life, isOver }) {
     ? t("lasted {time}", { time: durationText(timelineMs / 1000) })
     : html`${t("for")} <${CurrentTimeText} say=${(now) => durationText((now - beginMs) / 1000)} />`;
   return html`<${Panel} kind="life" level="h3" title=${t("Timeline")} note=${durationLabel}>
-    <div class="line" aria-hidden="true">${stepPhases.map((each, n) => {
+    <div class="line" aria-hidden="true">${stepPhases.map((stepPhase, n) => {
       const phaseShare = ((stepTimes[n + 1] ?? endMs) - stepTimes[n]) / timelineMs;
-      return phaseShare > 0 && html`<i class=${each} style=${{ flexGrow: String(Math.max(phaseShare, 0.01)) }}></i>`;
+      return (
+        phaseShare > 0 && html`<i class=${stepPhase} style=${{ flexGrow: String(Math.max(phaseShare, 0.01)) }}></i>`
+      );
     })}</div>
     <ol>${life.map(
       ({ at, what, words }, n) => html`<li key=${`${at} ${what}`}><i class=${stepPhases[n]}></i> <${At} time=${at} />

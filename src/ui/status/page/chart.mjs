@@ -121,7 +121,7 @@ function plotOptionsFor(uPlot, box, { from, to, series, bands, marks, levels, fl
 }
 
 function valueAxisWidth(plot, labels, rem) {
-  const longestLabel = labels.reduce((most, each) => (each.length > most.length ? each : most), "");
+  const longestLabel = labels.reduce((longest, label) => (label.length > longest.length ? label : longest), "");
   if (longestLabel === "") return 2.75 * rem;
   plot.ctx.font = plot.axes[1].font[0];
   const labelWidthPx = plot.ctx.measureText(longestLabel).width / devicePixelRatio;
@@ -214,7 +214,7 @@ function PlotCanvas({ data, from, to, series, bands = [], marks = [], levels = [
   </div>`;
 }
 
-/** A canvas has to be drawn again when the colour scheme of the browser changes. */
+/** True for the dark colour scheme; the plot must be drawn again when the scheme changes. */
 function useDarkScheme() {
   const [isDark, setDark] = useState(() => matchMedia("(prefers-color-scheme: dark)").matches);
   useEffect(() => {
@@ -252,7 +252,7 @@ export function TagPlot({ source, id, query, marks = [], isBoolean = false, name
     setFetching(false);
     amendViewQuery({ span: wanted });
   };
-  const timeSpanOptions = Object.entries(TIME_SPAN_LABELS).map(([each, words]) => [each, t(words)]);
+  const timeSpanOptions = Object.entries(TIME_SPAN_LABELS).map(([span, words]) => [span, t(words)]);
   return html`<${Panel} kind="curve" level="h3" title=${t("Curve")} extra=${html`<${ChoiceButtons} label=${t("time shown")} options=${timeSpanOptions} chosen=${timeSpan} choose=${chooseTimeSpan} />`}>
     <${StaleWarning} answer=${response} />
     ${plot === null && html`<div class="canvas waiting"></div>`}
@@ -284,7 +284,7 @@ function ValueCurve({ plot, marks, isBoolean, name }) {
 }
 
 function plotSummary({ value, low, high, stepSeconds, origin, unit }) {
-  const points = value.filter((each) => each !== null).length;
+  const points = value.filter((pointValue) => pointValue !== null).length;
   if (points === 0) return t(ORIGIN_LABELS.none);
   const lowestValue = (low ?? value).reduce((a, b) => (b === null ? a : Math.min(a, b)), Infinity);
   const highestValue = (high ?? value).reduce((a, b) => (b === null ? a : Math.max(a, b)), -Infinity);

@@ -20,8 +20,8 @@ function preferredLanguage() {
     // The browser stores nothing.
   }
   if (storedLanguage !== null && storedLanguage in LANGUAGE_NAMES) return storedLanguage;
-  for (const each of navigator.languages) {
-    const name = each.slice(0, 2).toLowerCase();
+  for (const browserLanguage of navigator.languages) {
+    const name = browserLanguage.slice(0, 2).toLowerCase();
     if (["nb", "nn", "no"].includes(name)) return "nb";
     if (name === "en") return "en";
   }
@@ -58,7 +58,7 @@ export function t(text, values = {}) {
 
 const cachedFormats = new Map();
 
-/** Creating a format costs more than using it a thousand times. */
+/** Caches number and time formats, because creating one costs more than using it a thousand times. */
 function cachedFormat(type, options) {
   const key = `${region} ${JSON.stringify(options)}`;
   if (!cachedFormats.has(key)) cachedFormats.set(key, new Intl[type](region, options));

@@ -62,7 +62,7 @@ function OverviewTile({ name, value, mood = "", children }) {
   </div>`;
 }
 
-const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
+const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 
 function sumListReadings(sources, name) {
   const readings = sources.map((source) => [source, source.readings[name]]);
@@ -149,7 +149,10 @@ function ServiceTile({ sources }) {
 function requestUseText(sources) {
   if (sources.some((source) => source.quota === null)) return t("quota unknown");
   const quotaBuckets = sources.flatMap((source) => source.quota.buckets);
-  const [used, allowed] = [sum(quotaBuckets.map((each) => each.used)), sum(quotaBuckets.map((each) => each.perMinute))];
+  const [used, allowed] = [
+    sum(quotaBuckets.map((bucket) => bucket.used)),
+    sum(quotaBuckets.map((bucket) => bucket.perMinute)),
+  ];
   return allowed === 0 ? t("no tag request yet") : t("{used} of {allowed} requests used", { used, allowed });
 }
 
@@ -166,7 +169,7 @@ function SinksTile({ sinks }) {
     mood=${workingSinkCount < sinks.length ? "warn" : ""}>${lagText}<//>`;
 }
 
-/** The page can only stop writing; the command line resumes it. */
+/** Tile with the state of tag writing. The page can only stop writing; the command line resumes it. */
 function WritingTile({ commands }) {
   if (commands === null) return null;
   const [value, mood, words] = !commands.enabled

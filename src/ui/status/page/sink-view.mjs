@@ -24,7 +24,7 @@ export function View({ parts: [name = ""], report }) {
   const response = usePolledData(`/api/sink?${new URLSearchParams({ name })}`, null, SINK_POLL_MS);
   const sink = response.data;
   if (sink === null || response.missing) return html`<${NotFound} answer=${response} what="sink" />`;
-  const sinkReport = report.sinks.find((each) => each.sink === name);
+  const sinkReport = report.sinks.find((candidate) => candidate.sink === name);
   return html`
     <${ViewTitle} name=${name} above=${[[t("Sink"), null]]}>
       <p><b class=${`state ${sink.state}`}>${t(sink.state)}</b> <span class="of">${sink.connector ?? ""}</span>

@@ -38,7 +38,7 @@ function PauseCountdown({ untilMs, words }) {
   return html`<p class="warn"><${CurrentTimeText} say=${say} /></p>`;
 }
 
-/** A job can become late while the worker does not respond. */
+/** Table rows of a job. Computes lateness here, because a job can become late while the worker does not respond. */
 function JobRows({ job }) {
   const isJobLate = job.late || (job.dueBy !== null && Date.parse(job.dueBy) < nowMs());
   return html`<tr class=${job.problem === null ? "" : "bad"}>
@@ -139,13 +139,13 @@ function ReadClassTable({ classes }) {
     [t("requests a minute"), "n minor"],
   ];
   const rows = classes.map(
-    (each) => html`<tr>
-      <td>${each.name}</td>
-      <td class="n">${valueText(each.tags)}</td>
-      <td class="n">${intervalText(each.targetSeconds)}</td>
-      <td class=${`n ${each.stretch > 1 ? "warn" : ""}`}>${intervalText(each.promisedSeconds)}</td>
-      <td class=${`n ${each.olderThanTarget ? "warn" : ""}`}>${each.measuredSeconds === null ? "–" : intervalText(each.measuredSeconds)}</td>
-      <td class="n minor">${decimalText(each.requestsPerMinute)}</td>
+    (readClass) => html`<tr>
+      <td>${readClass.name}</td>
+      <td class="n">${valueText(readClass.tags)}</td>
+      <td class="n">${intervalText(readClass.targetSeconds)}</td>
+      <td class=${`n ${readClass.stretch > 1 ? "warn" : ""}`}>${intervalText(readClass.promisedSeconds)}</td>
+      <td class=${`n ${readClass.olderThanTarget ? "warn" : ""}`}>${readClass.measuredSeconds === null ? "–" : intervalText(readClass.measuredSeconds)}</td>
+      <td class="n minor">${decimalText(readClass.requestsPerMinute)}</td>
     </tr>`,
   );
   return html`<${Table} rows=${rows} head=${tableHead} none="" />`;

@@ -17,7 +17,7 @@ const QUOTA_LANE_COLOURS = [
 
 export function View({ parts: [name = ""], report }) {
   const response = usePolledData(`/api/source?${new URLSearchParams({ name })}`, null, SOURCE_POLL_MS);
-  const source = report.sources.find((each) => each.name === name);
+  const source = report.sources.find((candidate) => candidate.name === name);
   if (response.data === null || response.missing || source === undefined)
     return html`<${NotFound} answer=${source === undefined ? { ...response, missing: true } : response} what="source" />`;
   const { refused } = response.data;

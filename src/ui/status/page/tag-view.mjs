@@ -130,7 +130,7 @@ function WriteForm({ tag, limits, done }) {
     done();
   };
   if (confirmed !== null) {
-    const valueWithUnit = (each) => `${valueText(each)} ${unit}`.trim();
+    const valueWithUnit = (value) => `${valueText(value)} ${unit}`.trim();
     const newValueText = valueWithUnit(confirmed.value);
     return html`<div class="confirm" role="group" aria-label=${t("confirm")}>
       <p>${t("Write {value} to {name}? The current value is {now}.", { value: newValueText, name: tag.tag.displayName, now: valueWithUnit(confirmed.expect) })}</p>

@@ -96,10 +96,10 @@ function SiteFilter({ sites, source, site, amend }) {
     const { source: chosenSource = null, id = null } = sites[Number(event.target.value)] ?? {};
     amend({ source: chosenSource, site: id, page: null });
   };
-  const currentSiteIndex = sites.findIndex((each) => each.source === source && String(each.id) === site);
+  const currentSiteIndex = sites.findIndex((candidate) => candidate.source === source && String(candidate.id) === site);
   return html`<select aria-label=${t("site")} onChange=${chooseSite} value=${String(currentSiteIndex)}>
     <option value="-1">${t("all sites")}</option>
-    ${sites.map((each, n) => html`<option value=${String(n)}>${each.displayName}</option>`)}
+    ${sites.map((option, n) => html`<option value=${String(n)}>${option.displayName}</option>`)}
   </select>`;
 }
 

@@ -19,7 +19,7 @@ export function setWorkerClock(iso, atMs) {
 /** Returns the wait until the next multiple of `everyMs`, so that all polls are sent together. */
 export const msUntilNextInterval = (everyMs) => everyMs - (Date.now() % everyMs);
 
-/** Updates are drawn together with the ages, because each drawing is expensive. */
+/** Updates of the page that wait for the next redraw; one redraw for all is cheaper than one for each. */
 const queuedUpdates = [];
 let openRequestCount = 0;
 
