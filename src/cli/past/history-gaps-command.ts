@@ -37,7 +37,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--source <name>", "which source, when there are several")
     .addHelpText(
       "after",
-      "\nTags with the same hole share a line; --json names every tag.\n\nExample:\n  plenum gaps 10001",
+      "\nTags with the same gap share a line; --json names every tag.\n\nExample:\n  plenum gaps 10001",
     )
     .action(async (tagIds: string[], options: { readonly source?: string }) => {
       const terminal = context.terminal();

@@ -11,7 +11,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--site <id>", "only this site", parseInteger)
     .addHelpText(
       "after",
-      "\nThe worker asks for nothing more for it: it watches what it reads, and says so every week.\n\nExample:\n  plenum silent-sensors --site 3",
+      "\nThe worker sends no extra requests: it watches the values that it reads, and reports once a week.\n\nExample:\n  plenum silent-sensors --site 3",
     )
     .action(async (options: { readonly source?: string; readonly site?: number }) => {
       const terminal = context.terminal();
