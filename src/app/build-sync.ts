@@ -107,7 +107,7 @@ export async function buildSourceSync(options: {
     onRead: onTagValueRead,
   });
   // Live reads and history also run without read classes, because a reload may add a class.
-  const sourceService = sourceSync.service([liveReads, historyPull], liveReads.watchStaleValues);
+  const sourceService = sourceSync.service([liveReads, historyPull], liveReads);
   const createRequestPlanReport = async () => {
     const { buckets } = source.quota();
     const readQuotaBucket = buckets.find((quotaBucket) => quotaBucket.name.includes("read")) ?? buckets[0];

@@ -75,3 +75,45 @@ test("a site that the token loses is offline since the loss, until the token see
   const offline = (await statusEvents(virtual)).find(({ data }) => data.status === "offline");
   expect(loss?.data).toMatchObject({ since: offline?.data.since });
 });
+
+test("a site is degraded while the token lacks read:tags, also over a restart", async () => {
+  const virtual = await startWorker();
+  const abilities = ["read:alarms", "read:gateways", "read:hosts", "read:systems"];
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities });
+  await virtual.clock.advance(70 * MINUTE);
+  await virtual.restart("crash");
+  await virtual.clock.advance(5 * MINUTE);
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities: [...abilities, "read:tags"] });
+  await virtual.clock.advance(70 * MINUTE);
+  const reason = "The token may not read values: it lacks read:tags.";
+  expect((await statuses(virtual)).slice(FIRST_STATUSES.length)).toEqual([
+    `1 degraded ${reason}`,
+    `6 degraded ${reason}`,
+    "1 online null",
+    "6 online null",
+  ]);
+});
+
+test("a site is degraded while the service fails each request for values and answers all others", async () => {
+  const virtual = await startWorker();
+  virtual.simulator.control.setFaults([{ match: { endpoints: ["read"] }, fault: { kind: "error", status: 500 } }]);
+  await virtual.clock.advance(20 * MINUTE);
+  virtual.simulator.control.setFaults([]);
+  await virtual.clock.advance(20 * MINUTE);
+  const reason = "The service does not return values of the site.";
+  expect((await statuses(virtual)).slice(FIRST_STATUSES.length).toSorted()).toEqual([
+    `1 degraded ${reason}`,
+    "1 online null",
+    `6 degraded ${reason}`,
+    "6 online null",
+  ]);
+});
+
+test("a renamed site is emitted again with its new name", async () => {
+  const virtual = await startWorker();
+  const site = virtual.simulator.world.sites.get(1);
+  Object.assign(site ?? {}, { displayName: "New name" });
+  await virtual.clock.advance(10 * MINUTE);
+  const last = (await statusEvents(virtual)).at(-1);
+  expect(last?.data).toMatchObject({ status: "online", site: { id: 1, displayName: "New name" } });
+});

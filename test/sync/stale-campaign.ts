@@ -184,7 +184,7 @@ async function play(seed: number): Promise<CampaignResult> {
       ...{ source, store: sync.store, clock, log, classes, scope: sync.scope, isServiceDown: sync.isServiceDown },
       offlineGatewayOf: (siteId) => (offlineSites.has(siteId) ? "7" : null),
     });
-    const service = sync.service([reads], reads.watchStaleValues);
+    const service = sync.service([reads], reads);
     judge.workerStarted();
     await service.start(new AbortController().signal);
     return {

@@ -199,7 +199,7 @@ export interface SiteStatusFact {
   readonly site: Site;
   /**
    * `offline`: the service is unavailable, the token does not see the site, or all gateways of the site are offline.
-   * `degraded`: some gateways are offline. Else `online`.
+   * `degraded`: some gateways are offline, or no value of the site can be read. Else `online`.
    */
   readonly status: SiteStatus;
   /** Reason of the status, for people; null while the site is online. */

@@ -7,6 +7,7 @@ import {
   type SiteStatus,
   sourceUri,
 } from "../../core/model/event.ts";
+import type { StaleReason } from "../../core/model/tag-event-data.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import {
@@ -14,6 +15,7 @@ import {
   createWakeup,
   rejectOnAbort,
   runLoop,
+  type Wakeup,
   yieldUnlessAborted,
 } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -99,6 +101,15 @@ function describeLostSite(id: string, name: string | undefined): string {
   return `The token does not see site ${id}${name === undefined ? "" : ` (${name})`} any more, so nothing of it is read. Have its user given the site again at the service, or leave the site out with inventory.sites.`;
 }
 
+/** Tells whether values of each site can be read. */
+export interface ValueReadability {
+  /** Runs until its signal aborts, also during an outage. */
+  readonly watchStaleValues: (signal: AbortSignal) => Promise<void>;
+  /** Visible sites of which every known value is stale, with the reason; null before the values are known. */
+  readonly unreadableSites: () => ReadonlyMap<number, StaleReason> | null;
+  readonly unreadableSitesChanged: Wakeup;
+}
+
 interface SiteCondition {
   readonly status: SiteStatus;
   readonly reason: string | null;
@@ -107,6 +118,10 @@ interface SiteCondition {
 
 const SITE_STATUSES_PER_COMMIT = 250;
 const NAMED_GATEWAYS_MAX = 3;
+const UNREADABLE_VALUES = {
+  "no-ability": "The token may not read values: it lacks read:tags.",
+  unanswered: "The service does not return values of the site.",
+} as const;
 
 /** Emits `site-status-changed` for each known site, and after each change of its status, until the signal aborts. */
 export function watchSiteStatuses(
@@ -116,13 +131,14 @@ export function watchSiteStatuses(
     readonly scope: Pick<TokenScope, "sees" | "lost" | "changes">;
     /** Returns true when the gateways of a new site are listed, or cannot be listed. */
     readonly areGatewaysKnown: () => boolean;
+    readonly values: Pick<ValueReadability, "unreadableSites" | "unreadableSitesChanged">;
     readonly clock: Clock;
     readonly random?: (() => number) | undefined;
     readonly log: Pick<Log, "warn">;
   },
   signal: AbortSignal,
 ): Promise<void> {
-  const { source, syncState, scope, clock, log } = options;
+  const { source, syncState, scope, values, clock, log } = options;
   const statusSet = syncSet("site-status", source);
   const siteSet = documentSet("site", source);
   const gatewaySet = documentSet("gateway", source);
@@ -143,7 +159,19 @@ export function watchSiteStatuses(
     const since = lost[String(siteId)];
     if (!scope.sees(siteId))
       return { status: "offline", reason: "The token does not see the site.", ...(since && { since }) } as const;
-    return judgeGateways(gateways);
+    const gatewayCondition = judgeGateways(gateways);
+    const reason = values.unreadableSites()?.get(siteId);
+    if (reason === undefined || gatewayCondition.status === "offline") return gatewayCondition;
+    return {
+      status: "degraded",
+      reason: UNREADABLE_VALUES[reason === "no-ability" ? "no-ability" : "unanswered"],
+    } as const;
+  }
+
+  /** After an outage or a restart, a site keeps its status until its values are read or known to be unreadable. */
+  function isStatusUnsettled(siteId: number, before: StoredSiteStatus | undefined, condition: SiteCondition): boolean {
+    if (before?.status === "degraded" && condition.status === "online") return values.unreadableSites() === null;
+    return before?.status === "offline" && values.unreadableSites()?.get(siteId) === "source-unavailable";
   }
 
   function* findStatusChanges(): Generator<readonly [string, StoredSiteStatus, Event]> {
@@ -160,7 +188,9 @@ export function watchSiteStatuses(
       const before = stored.get(id);
       const gateways = gatewaysBySite.get(site.id)?.map(({ value }) => value) ?? [];
       const condition = outage ?? judgeSite(site.id, gateways, lost);
-      if (before?.status === condition.status && before.reason === condition.reason) continue;
+      const isSameName = before?.name === undefined || before.name === site.displayName;
+      if (before?.status === condition.status && before.reason === condition.reason && isSameName) continue;
+      if (condition !== outage && isStatusUnsettled(site.id, before, condition)) continue;
       const isNew = before === undefined;
       if (isNew && (missingSince !== null || (outage === null && gateways.length === 0 && !areGatewaysKnown))) continue;
       yield buildStatusChange(site, condition, before);
@@ -178,7 +208,7 @@ export function watchSiteStatuses(
     const eventFields = { source: sourceUri(source), subject: eventSubject("site", null, id), siteId: site.id, time };
     const data = { site, status, reason, since };
     const event = makeEvent({ type: "site-status-changed", ...eventFields, data, facts: [status, since, time] });
-    return [id, { status, reason, since }, event] as const;
+    return [id, { status, reason, since, name: site.displayName }, event] as const;
   }
 
   function findRemovedSites(): readonly string[] {
@@ -190,7 +220,7 @@ export function watchSiteStatuses(
     clock,
     signal,
     ...(options.random && { random: options.random }),
-    wakeup: combineWakeups(causeChanged, scope.changes),
+    wakeup: combineWakeups(causeChanged, scope.changes, values.unreadableSitesChanged),
     async turn() {
       const removed = findRemovedSites();
       if (removed.length > 0) await syncState.commit({ documents: [{ set: statusSet, remove: removed }] });

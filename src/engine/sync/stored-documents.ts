@@ -91,7 +91,8 @@ export interface AlarmSweep {
 }
 
 /** Last emitted status of a site (set `site-status`), keyed by site id. */
-export type StoredSiteStatus = Omit<SiteStatusFact, "site">;
+/** `name`: the site's name in the last event, so that a renamed site is emitted again. */
+export type StoredSiteStatus = Omit<SiteStatusFact, "site"> & { readonly name?: string };
 
 export interface StoredUnavailability {
   readonly since: string;

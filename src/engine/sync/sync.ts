@@ -4,7 +4,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { isOrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { serialRunner } from "../../core/runtime/waiting.ts";
+import { createWakeup, serialRunner } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store, type StoreChange } from "../store/store.ts";
 import { createAlarmPoll } from "./alarms/poll.ts";
@@ -29,7 +29,7 @@ import { createJobScheduler, type JobScheduler } from "./job-scheduler.ts";
 import type { PollContext } from "./poll-context.ts";
 import { createServiceAvailability } from "./service-availability.ts";
 import { createServiceOutage } from "./service-outage.ts";
-import { watchLostSites, watchSiteStatuses } from "./site-availability.ts";
+import { type ValueReadability, watchLostSites, watchSiteStatuses } from "./site-availability.ts";
 import { type StoredAlarm, type StoredJob, type StoredObject, type StoredToken, syncSet } from "./stored-documents.ts";
 import { createSyncState, storeWithSyncState } from "./sync-state.ts";
 import { createTokenPoll } from "./token-poll.ts";
@@ -168,11 +168,7 @@ export async function openSync(options: SyncOptions) {
     isServiceDown: outage.isOn,
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,
-    /** `watchStaleValues` runs until its signal aborts, also during an outage. */
-    service(
-      followers: readonly Follower[],
-      watchStaleValues: (signal: AbortSignal) => Promise<void> = async () => {},
-    ): WorkerService {
+    service(followers: readonly Follower[], values: ValueReadability = NO_VALUES): WorkerService {
       jobScheduler = createJobScheduler({
         ...{ source: source.name, clock, log, metrics, random, outage, availability, scope },
         jobs: createJobs(),
@@ -180,11 +176,14 @@ export async function openSync(options: SyncOptions) {
         ticker: options.ticker,
         spreadMs: config.spread,
         watches: [
-          watchStaleValues,
+          values.watchStaleValues,
           (signal) =>
             watchLostSites({ source: source.name, random, availability, outage, scope, syncState, clock, log }, signal),
           (signal) =>
-            watchSiteStatuses({ source: source.name, random, scope, syncState, areGatewaysKnown, clock, log }, signal),
+            watchSiteStatuses(
+              { source: source.name, random, scope, syncState, areGatewaysKnown, values, clock, log },
+              signal,
+            ),
         ],
         succeeded: (job) => void lastPollTimes.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() }),
         storedState: getStoredJobState,
@@ -208,6 +207,12 @@ export async function openSync(options: SyncOptions) {
     },
   };
 }
+
+const NO_VALUES: ValueReadability = {
+  watchStaleValues: async () => undefined,
+  unreadableSites: () => new Map(),
+  unreadableSitesChanged: createWakeup(),
+};
 
 function createGatewayListSchedule({ schedules }: SyncConfig): ((afterMs: number) => number) | null {
   return schedules.gateways === false ? null : cronMatcher(schedules.gateways);

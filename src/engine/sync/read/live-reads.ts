@@ -274,6 +274,8 @@ export function createLiveReads(options: LiveReadOptions) {
     lastRead: readCommit.lastRead,
     /** Emits stale values until the signal aborts, also while no tag can be read. */
     watchStaleValues: staleValues.run,
+    unreadableSites: staleValues.unreadableSites,
+    unreadableSitesChanged: staleValues.unreadableSitesChanged,
     leftOut: leftOut.getAll,
     suddenChanges: readCommit.suddenChanges,
     showFreshness: scheduleRefresh.showFreshnessIfDue,

@@ -51,6 +51,8 @@ const LATE_SLOTS_MAX = 2;
 /** Maximum time of a stored value in the future. Beyond it the age is unknown, so the value is stale at the start. */
 const CLOCK_CORRECTION_MAX_MS = 60_000;
 const STALE_VALUES_PER_COMMIT = 250;
+/** Reasons of stale values for which the site itself counts as not readable. */
+const UNREADABLE_REASONS: ReadonlySet<StaleReason> = new Set(["no-ability", "source-unavailable"]);
 const STALE_REASONS = Object.keys({
   "source-unavailable": 1,
   "out-of-scope": 1,
@@ -84,6 +86,9 @@ export function createStaleValues(options: StaleValueOptions) {
   /** `count`: changes of the read classes until now. `appliedCount`: changes that the selected tags already include. */
   const classChanges = { count: 1, appliedCount: 0 };
   const dueTimesChanged = createWakeup();
+  /** Sites that are read, but of which every known value is stale: the reason by site id. Null before the first tags. */
+  let unreadableSites: ReadonlyMap<number, StaleReason> | null = null;
+  const unreadableSitesChanged = createWakeup();
 
   function dueMsOf(id: string, readMs: number, slotMs = options.slotMs()): number {
     const tag = schedule.tagState(id);
@@ -184,6 +189,7 @@ export function createStaleValues(options: StaleValueOptions) {
       );
       const outcomes = await Promise.allSettled(batches.map((batchIds) => commitBatch(batchIds)));
       setStaleMetrics();
+      setUnreadableSites(findUnreadableSites());
       const failedOutcome = outcomes.find((outcome) => outcome.status === "rejected");
       if (failedOutcome !== undefined) throw failedOutcome.reason;
     }
@@ -198,6 +204,20 @@ export function createStaleValues(options: StaleValueOptions) {
     for (const reason of STALE_REASONS) metrics.tagsStale.set({ source, reason }, counts.get(reason) ?? 0);
   }
 
+  const siteIdOf = (id: string) => (schedule.watchedTag(id) ?? unscheduledTags.get(id))?.siteId ?? Number.NaN;
+
+  function findUnreadableSites(): ReadonlyMap<number, StaleReason> {
+    const sites = new Map<number, StaleReason>();
+    for (const [id, reason] of staleReasons) if (UNREADABLE_REASONS.has(reason)) sites.set(siteIdOf(id), reason);
+    if (sites.size > 0) for (const id of trackedValues.keys()) sites.delete(siteIdOf(id));
+    return sites;
+  }
+
+  function setUnreadableSites(sites: ReadonlyMap<number, StaleReason>): void {
+    unreadableSites = sites;
+    unreadableSitesChanged.wakeUp();
+  }
+
   function rebuildBuckets(): void {
     areBucketsComplete = true;
     dueBuckets.clear();
@@ -208,6 +228,8 @@ export function createStaleValues(options: StaleValueOptions) {
   }
 
   return {
+    unreadableSites: () => unreadableSites,
+    unreadableSitesChanged,
     /** Takes over the tags after the schedule. `tags`: all tags of the inventory, also those that no class selects. */
     setTags(tags: readonly SiteTag[], stored: StoredTagReads): void {
       const nextTrackedValues: typeof trackedValues = new Map();
@@ -237,6 +259,7 @@ export function createStaleValues(options: StaleValueOptions) {
       areBucketsComplete = false;
       isTagAccessChecked = false;
       setStaleMetrics();
+      setUnreadableSites(findUnreadableSites());
     },
     /** Selects the tags again, also while nothing is read. */
     classesChanged(): void {
@@ -255,6 +278,8 @@ export function createStaleValues(options: StaleValueOptions) {
       if (reason !== undefined) {
         staleReasons.delete(id);
         metrics.tagsStale.dec({ source, reason });
+        if (unreadableSites?.has(siteIdOf(id)))
+          setUnreadableSites(new Map([...unreadableSites].filter(([siteId]) => siteId !== siteIdOf(id))));
       }
       const tracked = trackedValues.get(id);
       if (!isUsable(quality)) {
