@@ -5,11 +5,11 @@ import { findErrorInSuccessResponse, isWrongPathError, parseErrorText } from "./
 import type { InfluxConfig } from "./config.ts";
 import type { InfluxClient } from "./http-client.ts";
 
-export function createBucketClient(config: InfluxConfig, writePath: string, exchange: InfluxClient) {
+export function createBucketClient(config: InfluxConfig, writePath: string, httpClient: InfluxClient) {
   const database = config.database ?? "";
 
   async function runQuery(statement: string, signal: AbortSignal): Promise<string> {
-    const { body } = await exchange.post(`/query?q=${encodeURIComponent(statement)}`, "", signal);
+    const { body } = await httpClient.post(`/query?q=${encodeURIComponent(statement)}`, "", signal);
     // InfluxDB 1.x responds 200 to a failed statement.
     if (!/"error"/.test(body)) return body;
     throw new ConfigError(`The server refused ${statement}: ${body.slice(0, 300)}`, { field: "database" });
@@ -37,7 +37,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, exch
     /** Returns true if the bucket is missing. Rejects for every other error. */
     async isMissing(signal: AbortSignal): Promise<boolean> {
       try {
-        const failure = findErrorInSuccessResponse(await exchange.post(writePath, "", signal), config);
+        const failure = findErrorInSuccessResponse(await httpClient.post(writePath, "", signal), config);
         if (failure !== null) throw failure;
         return false;
       } catch (error) {
@@ -62,7 +62,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, exch
 
   async function readBucketRetentionMs(signal: AbortSignal): Promise<number | null> {
     const bucketQuery = new URLSearchParams({ name: config.bucket ?? "", ...(config.org ? { org: config.org } : {}) });
-    const { body } = await exchange.get(`/api/v2/buckets?${bucketQuery.toString()}`, signal);
+    const { body } = await httpClient.get(`/api/v2/buckets?${bucketQuery.toString()}`, signal);
     const { buckets } = JSON.parse(body) as { buckets?: { name?: unknown; retentionRules?: unknown }[] };
     const bucket = buckets?.find(({ name }) => name === config.bucket);
     if (!Array.isArray(bucket?.retentionRules)) return null;
@@ -76,7 +76,7 @@ function parseFirstRows(body: string): readonly Record<string, unknown>[] {
     results?: { series?: { columns: string[]; values?: unknown[][] }[] }[];
   };
   return (results[0]?.series ?? []).flatMap(({ columns, values = [] }) =>
-    values.map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]]))),
+    values.map((row) => Object.fromEntries(columns.map((name, columnIndex) => [name, row[columnIndex]]))),
   );
 }
 
@@ -93,13 +93,13 @@ const MAX_METRICS_RESPONSE_BYTES = 4 * 1024 ** 2;
 
 /** Detects a restart by the start time in the metrics of the server. Returns null if the metrics are not available. */
 export async function detectInfluxRestart(
-  exchange: Pick<InfluxClient, "get">,
+  httpClient: Pick<InfluxClient, "get">,
   storedInstance: string | null,
   signal: AbortSignal,
 ): Promise<ServerInstance | null> {
   let body: string;
   try {
-    body = (await exchange.get("/metrics", signal, MAX_METRICS_RESPONSE_BYTES)).body;
+    body = (await httpClient.get("/metrics", signal, MAX_METRICS_RESPONSE_BYTES)).body;
   } catch (error) {
     if (error instanceof HttpError) return null;
     throw error;

@@ -29,7 +29,7 @@ export function findErrorInSuccessResponse({ status, body }: InfluxHttpResponse,
   return errorText === null ? null : new Retryable(`${summary}, and refused it all the same: ${errorText}`);
 }
 
-const LINES_STORED_OUTCOME: WriteOutcome = { kind: "stored", tooOld: null };
+const LINES_STORED_OUTCOME: WriteOutcome = { kind: "stored", droppedPoints: null };
 
 export function classifyWriteError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): WriteOutcome {
   const { statusCode: status, body = "" } = error instanceof HttpError ? error : {};
@@ -101,8 +101,8 @@ const POINTS_TOO_OLD_PATTERN = /points (beyond|outside) retention policy/i;
 function classifyErrorText(reason: string, lines: number): WriteOutcome {
   const droppedCount = /\bdropped=(\d+)/.exec(reason)?.[1];
   if (POINTS_TOO_OLD_PATTERN.test(reason))
-    return { kind: "stored", tooOld: { points: droppedCount === undefined ? 1 : Number(droppedCount), reason } };
-  return { kind: "poison", reason, all: droppedCount !== undefined && Number(droppedCount) >= lines };
+    return { kind: "stored", droppedPoints: { points: droppedCount === undefined ? 1 : Number(droppedCount), reason } };
+  return { kind: "poison", reason, refusesAllLines: droppedCount !== undefined && Number(droppedCount) >= lines };
 }
 
 export function parseErrorText(body: string): string | null {

@@ -75,9 +75,13 @@ export const InfluxConfig = z
   .superRefine((config, context) => {
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const usesInfluxV2Api = config.api === "v2";
-    const [store, misnamed] = usesInfluxV2Api ? (["bucket", "database"] as const) : (["database", "bucket"] as const);
-    if (config[store] === undefined) reportIssue(store, `With \`api: ${config.api}\` a ${store} is needed.`);
-    if (config[misnamed] !== undefined) reportIssue(misnamed, `With \`api: ${config.api}\` it is called ${store}.`);
+    const [locationOption, optionOfOtherApi] = usesInfluxV2Api
+      ? (["bucket", "database"] as const)
+      : (["database", "bucket"] as const);
+    if (config[locationOption] === undefined)
+      reportIssue(locationOption, `With \`api: ${config.api}\` a ${locationOption} is needed.`);
+    if (config[optionOfOtherApi] !== undefined)
+      reportIssue(optionOfOtherApi, `With \`api: ${config.api}\` it is called ${locationOption}.`);
     for (const option of ["retention_policy", "create_database"] as const) {
       if (usesInfluxV2Api && config[option]) reportIssue(option, "This is for `api: v1` only.");
     }

@@ -55,7 +55,8 @@ function cleanTagValue(text: string): string | null {
 }
 
 /** Removes line breaks: VictoriaMetrics ends a point at a line break, even inside quotes. */
-const toOneLine = (text: string, max: number): string => text.slice(0, max).toWellFormed().replace(LINE_BREAKS, " ");
+const toOneLine = (text: string, maxLength: number): string =>
+  text.slice(0, maxLength).toWellFormed().replace(LINE_BREAKS, " ");
 
 export function buildValueFields(name: string, value: TagValue): InfluxPointData["fields"] {
   if (typeof value === "number") return { [name]: value };
@@ -73,7 +74,7 @@ export function parseTimeMs(text: string): number {
 export interface EncodedInfluxLines {
   readonly text: string | Buffer;
   readonly count?: number;
-  readonly free?: () => void;
+  readonly releaseBuffer?: () => void;
 }
 
 const reusableBuffers: Buffer[] = [];
@@ -85,12 +86,12 @@ const MAX_VALUE_AND_TIME_BYTES = 64;
 /** Encodes history values. For speed, the part of a line before value and time is encoded once per type of value. */
 export function* encodeHistoryLines(
   event: Event<"tag-history">,
-  lineAtZero: (parts: Omit<InfluxPointData, "timeMs">) => string,
+  formatLineAtTimeZero: (parts: Omit<InfluxPointData, "timeMs">) => string,
 ): Generator<EncodedInfluxLines> {
   const { fact, points } = splitHistoryEvent(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
-  const linePrefix = (value: TagValue) => {
-    const line = lineAtZero({
+  const encodeLinePrefix = (value: TagValue) => {
+    const line = formatLineAtTimeZero({
       measurement: "tag_history",
       tags: { tag_id: tag.id, alias: tag.alias, unit: tag.unit, resolution, time_zone: timeZone },
       fields: { ...buildValueFields("value", value), good: value !== null, origin, revised },
@@ -99,15 +100,20 @@ export function* encodeHistoryLines(
     const placeholderValueAndTime = `${typeof value === "number" ? "0 " : ""}0${ZERO_NANOSECONDS}`;
     return Buffer.from(line.slice(0, line.length - placeholderValueAndTime.length));
   };
-  const prefixes = { number: linePrefix(0), true: linePrefix(true), false: linePrefix(false), null: linePrefix(null) };
+  const prefixes = {
+    number: encodeLinePrefix(0),
+    true: encodeLinePrefix(true),
+    false: encodeLinePrefix(false),
+    null: encodeLinePrefix(null),
+  };
   const maxLineBytes = Math.max(...Object.values(prefixes).map(({ length }) => length)) + MAX_VALUE_AND_TIME_BYTES;
   const reader = new PointReader(points);
   let timeError: unknown = null;
   for (let hasMorePoints = true; hasMorePoints && timeError === null; ) {
     const bytes = takeReusableBuffer(maxLineBytes);
-    let at = 0;
+    let offset = 0;
     let count = 0;
-    while (at + maxLineBytes <= bytes.length) {
+    while (offset + maxLineBytes <= bytes.length) {
       hasMorePoints = reader.next();
       if (!hasMorePoints) break;
       let { timeMs } = reader;
@@ -117,20 +123,20 @@ export function* encodeHistoryLines(
         timeError = error;
         break;
       }
-      if (count > 0) bytes[at++] = LINE_BREAK_BYTE;
+      if (count > 0) bytes[offset++] = LINE_BREAK_BYTE;
       const value = reader.isNotNumber ? reader.value : null;
       const isJsonLiteral = value === "true" || value === "false" || value === "null";
       const valueLinePrefix = isJsonLiteral ? prefixes[value] : prefixes.number;
-      bytes.set(valueLinePrefix, at);
-      at += valueLinePrefix.length;
+      bytes.set(valueLinePrefix, offset);
+      offset += valueLinePrefix.length;
       if (!isJsonLiteral) {
-        at = value === null ? reader.writeNumber(bytes, at) : writeAscii(value, bytes, at);
-        bytes[at++] = SPACE_BYTE;
+        offset = value === null ? reader.writeNumber(bytes, offset) : writeAscii(value, bytes, offset);
+        bytes[offset++] = SPACE_BYTE;
       }
-      at = writeTimestamp(timeMs, bytes, at);
+      offset = writeTimestamp(timeMs, bytes, offset);
       count++;
     }
-    if (count > 0) yield { text: bytes.subarray(0, at), count, free: () => releaseReusableBuffer(bytes) };
+    if (count > 0) yield { text: bytes.subarray(0, offset), count, releaseBuffer: () => releaseReusableBuffer(bytes) };
     else releaseReusableBuffer(bytes);
   }
   if (timeError !== null) throw timeError;
@@ -150,24 +156,24 @@ const LINE_BREAK_BYTE = 10;
 const SPACE_BYTE = 32;
 
 /** Writes 13 digits of milliseconds (2001 to 2286) as nanoseconds; returns the next position. */
-function writeTimestamp(timeMs: number, into: Buffer, at: number): number {
-  if (!(timeMs >= 1e12 && timeMs < 1e13)) return writeAscii(`${timeMs}${ZERO_NANOSECONDS}`, into, at);
+function writeTimestamp(timeMs: number, buffer: Buffer, offset: number): number {
+  if (!(timeMs >= 1e12 && timeMs < 1e13)) return writeAscii(`${timeMs}${ZERO_NANOSECONDS}`, buffer, offset);
   const millionsOfMs = Math.floor(timeMs / 1e6);
-  writeDigits(millionsOfMs, 7, into, at);
-  writeDigits(timeMs - millionsOfMs * 1e6, 6, into, at + 7);
-  return writeAscii(ZERO_NANOSECONDS, into, at + 13);
+  writeDigits(millionsOfMs, 7, buffer, offset);
+  writeDigits(timeMs - millionsOfMs * 1e6, 6, buffer, offset + 7);
+  return writeAscii(ZERO_NANOSECONDS, buffer, offset + 13);
 }
 
-function writeDigits(number: number, digits: number, into: Buffer, at: number): void {
+function writeDigits(number: number, digits: number, buffer: Buffer, offset: number): void {
   let remainingNumber = number | 0;
   for (let n = digits - 1; n >= 0; n--) {
     const quotient = (remainingNumber / 10) | 0;
-    into[at + n] = 48 + remainingNumber - quotient * 10;
+    buffer[offset + n] = 48 + remainingNumber - quotient * 10;
     remainingNumber = quotient;
   }
 }
 
-function writeAscii(text: string, into: Buffer, at: number): number {
-  for (let n = 0; n < text.length; n++) into[at + n] = text.charCodeAt(n);
-  return at + text.length;
+function writeAscii(text: string, buffer: Buffer, offset: number): number {
+  for (let n = 0; n < text.length; n++) buffer[offset + n] = text.charCodeAt(n);
+  return offset + text.length;
 }

@@ -18,8 +18,8 @@ const NAME_LOOKUP_RETRY_MS = 1_000;
 interface CachedObjectName {
   readonly text: string | null;
   /** Points of events that were committed before this time get no name. */
-  readonly fromMs?: number;
-  readonly mayCome?: boolean;
+  readonly validFromMs?: number;
+  readonly mayBeListedLater?: boolean;
 }
 
 interface EventOrigin {
@@ -62,12 +62,12 @@ export function createNameLookup(
     kind: ObjectNameTag,
     source: string,
     id: string,
-    find: () => Promise<CachedObjectName>,
+    findName: () => Promise<CachedObjectName>,
   ): Promise<CachedObjectName | null> {
     const nameCacheKey = buildNameCacheKey(kind, source, id);
-    const cachedObjectName = nameCache.get(nameCacheKey) ?? (await find());
+    const cachedObjectName = nameCache.get(nameCacheKey) ?? (await findName());
     nameCache.set(nameCacheKey, cachedObjectName);
-    if (cachedObjectName.mayCome !== true || (await hasGivenUpWaiting(kind, source))) return cachedObjectName;
+    if (cachedObjectName.mayBeListedLater !== true || (await hasGivenUpWaiting(kind, source))) return cachedObjectName;
     const nameWaitKey = buildNameWaitKey(kind, source);
     const nameWaitStartMs = nameWaitStartByKey.get(nameWaitKey) ?? clock.monotonic();
     nameWaitStartByKey.set(nameWaitKey, nameWaitStartMs);
@@ -82,23 +82,23 @@ export function createNameLookup(
 
   async function findSiteName(source: string, id: string): Promise<CachedObjectName> {
     const siteName = (await building.findObject("site", source, id))?.displayName ?? null;
-    if (siteName === null) return { text: siteName, mayCome: true };
+    if (siteName === null) return { text: siteName, mayBeListedLater: true };
     if (!(await hasGivenUpWaiting("site_name", source))) return { text: siteName };
     const siteFirstListedMs = Date.parse((await building.firstListed("site", source, id)) ?? "");
-    return { text: siteName, fromMs: siteFirstListedMs + NAME_CACHE_MAX_AGE_MS };
+    return { text: siteName, validFromMs: siteFirstListedMs + NAME_CACHE_MAX_AGE_MS };
   }
 
   async function findSystemCodes(source: string, site: string | null, tag: string): Promise<CachedObjectName> {
     const systemCodes = joinSystemCodes(await building.systemsOf(source, tag));
     const mayBeListedLater = systemCodes === null && site !== null && !(await building.hasListedSystems(source, site));
-    return { text: systemCodes, mayCome: mayBeListedLater };
+    return { text: systemCodes, mayBeListedLater };
   }
 
   async function findNames({ source, site, tag }: EventOrigin, event: Event, committedMs: number): Promise<boolean> {
     if (site !== null && nameTags.includes("site_name")) {
       const siteName = await lookUpObjectName("site_name", source, site, () => findSiteName(source, site));
       if (siteName === null) return false;
-      if (siteName.fromMs !== undefined && committedMs < siteName.fromMs) eventsWithoutSiteName.add(event);
+      if (siteName.validFromMs !== undefined && committedMs < siteName.validFromMs) eventsWithoutSiteName.add(event);
     }
     if (tag === null) return true;
     if (tag.name === null && nameTags.includes("name")) {

@@ -46,7 +46,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     return httpClient;
   }
 
-  const createBucketClientFor = (connected: InfluxClient) => createBucketClient(config, writePath, connected);
+  const createBucketClientFor = (httpClient: InfluxClient) => createBucketClient(config, writePath, httpClient);
 
   async function send(lines: readonly EventLines[], client: InfluxClient, signal: AbortSignal): Promise<WriteOutcome> {
     const count = countLines(lines);
@@ -54,7 +54,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       (response) => classifyWriteResponse(response, config, count),
       (error: unknown) => classifySendError(error, count, signal),
     );
-    if (outcome.kind === "stored" && outcome.tooOld !== null) reportDroppedPoints(outcome.tooOld);
+    if (outcome.kind === "stored" && outcome.droppedPoints !== null) reportDroppedPoints(outcome.droppedPoints);
     return outcome;
   }
 
@@ -73,11 +73,11 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   }
 
   function* encodeBatchLines(batch: readonly Event[], unreadable: Map<number, string>): Generator<EventLines> {
-    for (const [owner, event] of batch.entries()) {
+    for (const [eventIndex, event] of batch.entries()) {
       try {
-        for (const eventLines of encodeEventLines(event, pointSettings)) yield { owner, ...eventLines };
+        for (const eventLines of encodeEventLines(event, pointSettings)) yield { eventIndex, ...eventLines };
       } catch (error) {
-        unreadable.set(owner, error instanceof Error ? error.message : String(error));
+        unreadable.set(eventIndex, error instanceof Error ? error.message : String(error));
       }
     }
   }

@@ -2,7 +2,8 @@ import { buildReceipt, type Receipt } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import type { EncodedInfluxLines } from "./line-protocol.ts";
 
-export type EventLines = EncodedInfluxLines & { readonly owner: number };
+/** Lines of one event, with the index of the event in its batch. */
+export type EventLines = EncodedInfluxLines & { readonly eventIndex: number };
 
 export const countLines = (lines: readonly EventLines[]): number =>
   lines.reduce((sum, { count = 1 }) => sum + count, 0);
@@ -13,10 +14,10 @@ export interface PointsBeyondRetention {
 }
 
 export type WriteOutcome =
-  | { readonly kind: "stored"; readonly tooOld: PointsBeyondRetention | null }
+  | { readonly kind: "stored"; readonly droppedPoints: PointsBeyondRetention | null }
   | { readonly kind: "too-large" }
   /** The server refuses at least one line for good; if `all` is true, the server refuses every line. */
-  | { readonly kind: "poison"; readonly reason: string; readonly all: boolean }
+  | { readonly kind: "poison"; readonly reason: string; readonly refusesAllLines: boolean }
   | { readonly kind: "failed"; readonly error: unknown };
 
 /** Maximum lines of a request. Above 5,000 lines the throughput of servers stops growing. */
@@ -37,7 +38,7 @@ export async function storeLines(
   for (const request of groupIntoRequests(lines)) {
     const pendingRequestParts = [request];
     for (let chunk = pendingRequestParts.pop(); chunk !== undefined; chunk = pendingRequestParts.pop()) {
-      const firstEventIndex = chunk[0]?.owner ?? 0;
+      const firstEventIndex = chunk[0]?.eventIndex ?? 0;
       if (requestCount >= MAX_REQUESTS_PER_WRITE && firstEventIndex > 0) {
         const error = new Retryable("More faulty points than one write can sort out; the rest follows.");
         return buildReceipt(rejectReasons, { from: firstEventIndex, error });
@@ -48,14 +49,14 @@ export async function storeLines(
         return buildReceipt(rejectReasons, { from: firstEventIndex, error: outcome.error });
       if (outcome.kind === "stored") continue;
       const [left, right] = outcome.kind === "too-large" ? halveProtocolLines(chunk) : halveAtEventBoundary(chunk);
-      if (right.length > 0 && !(outcome.kind === "poison" && outcome.all)) {
+      if (right.length > 0 && !(outcome.kind === "poison" && outcome.refusesAllLines)) {
         pendingRequestParts.push(right, left);
         continue;
       }
       const reason = outcome.kind === "poison" ? outcome.reason : "A single point is larger than the server takes.";
-      for (const { owner } of chunk) if (!rejectReasons.has(owner)) rejectReasons.set(owner, reason);
+      for (const { eventIndex } of chunk) if (!rejectReasons.has(eventIndex)) rejectReasons.set(eventIndex, reason);
     }
-    for (const { free } of request) free?.();
+    for (const { releaseBuffer } of request) releaseBuffer?.();
   }
   return buildReceipt(rejectReasons);
 }
@@ -80,30 +81,37 @@ function* groupIntoRequests(lines: Iterable<EventLines>): Generator<readonly Eve
 
 type ProtocolLineHalves = readonly [left: readonly EventLines[], right: readonly EventLines[]];
 
-function halveProtocolLines(part: readonly EventLines[]): ProtocolLineHalves {
-  const [singleLine] = part;
-  if (singleLine !== undefined && part.length === 1 && (singleLine.count ?? 1) > 1) return halveEventLines(singleLine);
-  const middleIndex = Math.ceil(part.length / 2);
-  return [part.slice(0, middleIndex), part.slice(middleIndex)];
+function halveProtocolLines(protocolLines: readonly EventLines[]): ProtocolLineHalves {
+  const [singleLine] = protocolLines;
+  if (singleLine !== undefined && protocolLines.length === 1 && (singleLine.count ?? 1) > 1)
+    return halveEventLines(singleLine);
+  const middleIndex = Math.ceil(protocolLines.length / 2);
+  return [protocolLines.slice(0, middleIndex), protocolLines.slice(middleIndex)];
 }
 
-function halveEventLines({ owner, text, count = 1 }: EventLines): ProtocolLineHalves {
-  const half = Math.ceil(count / 2);
-  let end = -1;
-  for (let n = 0; n < half; n++) end = text.indexOf("\n", end + 1);
+function halveEventLines({ eventIndex, text, count = 1 }: EventLines): ProtocolLineHalves {
+  const firstHalfCount = Math.ceil(count / 2);
+  let splitPosition = -1;
+  for (let n = 0; n < firstHalfCount; n++) splitPosition = text.indexOf("\n", splitPosition + 1);
   const slice = (from: number, to?: number) =>
     typeof text === "string" ? text.slice(from, to) : text.subarray(from, to);
-  return [[{ owner, text: slice(0, end), count: half }], [{ owner, text: slice(end + 1), count: count - half }]];
+  return [
+    [{ eventIndex, text: slice(0, splitPosition), count: firstHalfCount }],
+    [{ eventIndex, text: slice(splitPosition + 1), count: count - firstHalfCount }],
+  ];
 }
 
 /** Splits between two events, close to the middle; the right half is empty for a single event. */
-function halveAtEventBoundary(part: readonly EventLines[]): ProtocolLineHalves {
-  const middleIndex = Math.floor(part.length / 2);
-  const isEventBoundary = (at: number) => at > 0 && at < part.length && part[at]?.owner !== part[at - 1]?.owner;
-  for (let indexOffset = 0; indexOffset <= part.length; indexOffset += 1) {
+function halveAtEventBoundary(protocolLines: readonly EventLines[]): ProtocolLineHalves {
+  const middleIndex = Math.floor(protocolLines.length / 2);
+  const isEventBoundary = (index: number) =>
+    index > 0 &&
+    index < protocolLines.length &&
+    protocolLines[index]?.eventIndex !== protocolLines[index - 1]?.eventIndex;
+  for (let indexOffset = 0; indexOffset <= protocolLines.length; indexOffset += 1) {
     for (const at of [middleIndex - indexOffset, middleIndex + indexOffset]) {
-      if (isEventBoundary(at)) return [part.slice(0, at), part.slice(at)];
+      if (isEventBoundary(at)) return [protocolLines.slice(0, at), protocolLines.slice(at)];
     }
   }
-  return [part, []];
+  return [protocolLines, []];
 }

@@ -12,7 +12,7 @@ import type { HostAndPort, KafkaConfig } from "./config.ts";
 interface KafkaRequestVersion<Arguments extends unknown[], Response> {
   readonly key: number;
   readonly version: number;
-  async(connection: kafka.Connection, ...values: Arguments): Promise<Response>;
+  async(connection: kafka.Connection, ...requestArguments: Arguments): Promise<Response>;
 }
 
 /** Returns the library's versions of a request, newest first, e.g. `metadata` from 12 down to 1. */
@@ -27,7 +27,7 @@ export interface BrokerConnection {
   /** Sends the newest supported version of a request. Also returns responses that contain errors. */
   request<Arguments extends unknown[], Response>(
     versions: readonly KafkaRequestVersion<Arguments, Response>[],
-    ...values: Arguments
+    ...requestArguments: Arguments
   ): Promise<Response>;
 }
 
@@ -150,7 +150,7 @@ export function createBrokerConnections(config: KafkaConfig, clock: Clock) {
 }
 
 async function connectAndReadVersions(connection: kafka.Connection, address: HostAndPort): Promise<BrokerConnection> {
-  // Keep the cause: pending requests learn only that the connection closed. Without a listener the process would end.
+  // Store the error, because pending requests fail only with "connection closed". An unhandled error event ends the process.
   let connectionError: Error | null = null;
   connection.on("error", (error) => {
     connectionError ??= error;
@@ -229,19 +229,19 @@ const authenticateByScram: kafka.SASLCustomAuthenticator = (
   _token,
   done,
 ) => {
-  const authenticateCatchingErrors = (...[to, bytes, responded]: Parameters<typeof authenticate>) =>
-    authenticate(to, bytes, (error, response) => {
+  const authenticateCatchingErrors = (...[connection, requestBytes, onResponse]: Parameters<typeof authenticate>) =>
+    authenticate(connection, requestBytes, (error, response) => {
       try {
-        responded?.(error, response);
-      } catch (thrown) {
-        done(thrown instanceof Error ? thrown : new Error(String(thrown)));
+        onResponse?.(error, response);
+      } catch (handlerError) {
+        done(handlerError instanceof Error ? handlerError : new Error(String(handlerError)));
       }
     });
   const { async, key, version } = authenticate;
   const scramHashAlgorithm = mechanism === "SCRAM-SHA-256" ? "SHA-256" : "SHA-512";
   const api = Object.assign(authenticateCatchingErrors, { async, key, version });
-  const { authenticate: scram, defaultCrypto } = kafka.saslScramSha;
-  scram(api, connection, scramHashAlgorithm, username ?? "", password ?? "", defaultCrypto, done);
+  const { authenticate: authenticateWithScram, defaultCrypto } = kafka.saslScramSha;
+  authenticateWithScram(api, connection, scramHashAlgorithm, username ?? "", password ?? "", defaultCrypto, done);
 };
 
 async function requestSaslMechanisms(

@@ -37,7 +37,7 @@ export const LEADER_NOT_AVAILABLE_CODE = 5;
 export type KafkaCluster = ReturnType<typeof createKafkaCluster>;
 
 export function createKafkaCluster(config: KafkaConfig, connections: BrokerConnections, clock: Clock) {
-  const topicCache = new Map<string, { readonly topic: TopicMetadata; readonly atMs: number }>();
+  const topicCache = new Map<string, { readonly topic: TopicMetadata; readonly cachedAtMs: number }>();
   const firstRequestMsByTopic = new Map<string, number>();
   let knownBrokers: readonly HostAndPort[] = [];
 
@@ -52,21 +52,23 @@ export function createKafkaCluster(config: KafkaConfig, connections: BrokerConne
     }
   }
 
-  async function requestMetadata(names: readonly string[] | null, create: boolean, operations: boolean) {
+  async function requestMetadata(names: readonly string[] | null, createMissing: boolean, includePermissions: boolean) {
     const response = await requestAnyBroker((broker) =>
-      broker.request(METADATA_REQUEST_VERSIONS, names === null ? null : [...names], create, operations),
+      broker.request(METADATA_REQUEST_VERSIONS, names === null ? null : [...names], createMissing, includePermissions),
     );
     const brokerAddressById = new Map(response.brokers.map(({ nodeId, host, port }) => [nodeId, { host, port }]));
     knownBrokers = [...brokerAddressById.values()];
     return response.topics.map(
-      ({ name, errorCode, partitions, topicAuthorizedOperations: allowed }): TopicMetadata => ({
+      ({ name, errorCode, partitions, topicAuthorizedOperations: allowedOperations }): TopicMetadata => ({
         name: name ?? "",
         code: errorCode,
         leaders: partitions
           .toSorted((a, b) => a.partitionIndex - b.partitionIndex)
           .map(({ leaderId }) => brokerAddressById.get(leaderId) ?? null),
         mayWrite:
-          allowed === undefined || allowed === UNKNOWN_PERMISSIONS ? null : (allowed & WRITE_PERMISSION_BIT) !== 0,
+          allowedOperations === undefined || allowedOperations === UNKNOWN_PERMISSIONS
+            ? null
+            : (allowedOperations & WRITE_PERMISSION_BIT) !== 0,
       }),
     );
   }
@@ -81,15 +83,18 @@ export function createKafkaCluster(config: KafkaConfig, connections: BrokerConne
   }
 
   return {
-    async topics(names: readonly string[]): Promise<ReadonlyMap<string, TopicMetadata>> {
+    async readTopics(names: readonly string[]): Promise<ReadonlyMap<string, TopicMetadata>> {
       const now = clock.monotonic();
       const uncachedTopics = names.filter(
-        (name) => now - (topicCache.get(name)?.atMs ?? Number.NEGATIVE_INFINITY) >= TOPIC_METADATA_MAX_AGE_MS,
+        (name) => now - (topicCache.get(name)?.cachedAtMs ?? Number.NEGATIVE_INFINITY) >= TOPIC_METADATA_MAX_AGE_MS,
       );
       if (uncachedTopics.length > 0) {
         for (const topic of await requestMetadata(uncachedTopics, config.create_topics, false)) {
           const code = isTopicBeingCreated(topic) ? LEADER_NOT_AVAILABLE_CODE : topic.code;
-          topicCache.set(topic.name, { topic: { ...topic, code }, atMs: code === 0 ? now : Number.NEGATIVE_INFINITY });
+          topicCache.set(topic.name, {
+            topic: { ...topic, code },
+            cachedAtMs: code === 0 ? now : Number.NEGATIVE_INFINITY,
+          });
         }
       }
       const missingTopicMetadata = { code: UNKNOWN_TOPIC_ERROR_CODE, leaders: [], mayWrite: null };

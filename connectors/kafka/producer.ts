@@ -65,7 +65,7 @@ export function createKafkaProducer(config: KafkaConfig, connections: BrokerConn
   async function sendRecords(records: readonly KafkaRecord[]): Promise<readonly RecordOutcome[]> {
     const outcomes: RecordOutcome[] = records.map(() => ({ is: "open" }));
     await ensureProducerId();
-    const topicResponses = await cluster.topics([...new Set(records.map(({ topic }) => topic))]);
+    const topicResponses = await cluster.readTopics([...new Set(records.map(({ topic }) => topic))]);
     const queues = queueRecordsByPartition(records, topicResponses, config.max_message_bytes, outcomes);
     let needsNewId = false;
     let hasFailed = false;

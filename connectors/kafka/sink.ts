@@ -17,11 +17,11 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
   /** Keys of acknowledged events that follow a failed event. When offered again, these events are not sent again. */
   let keysToSkip = new Set<string>();
 
-  async function deliverBatch(batch: readonly Event[], offered: BatchInfo | undefined) {
-    const deliveryKeys = batch.map(({ id }, n) => `${offered?.positions[n] ?? ""} ${id}`);
-    const wasAcknowledged = (n: number) => offered?.isRedelivery !== true && keysToSkip.has(deliveryKeys[n] ?? "");
+  async function deliverBatch(batch: readonly Event[], batchInfo: BatchInfo | undefined) {
+    const deliveryKeys = batch.map(({ id }, n) => `${batchInfo?.positions[n] ?? ""} ${id}`);
+    const wasAcknowledged = (n: number) => batchInfo?.isRedelivery !== true && keysToSkip.has(deliveryKeys[n] ?? "");
     const records = batch.map((event, n) =>
-      buildKafkaRecord(event, topicTemplate.buildTopic(event), offered?.sequences?.[n]),
+      buildKafkaRecord(event, topicTemplate.buildTopic(event), batchInfo?.sequences?.[n]),
     );
     const outcomes = records.map(
       (record, n): RecordOutcome => (wasAcknowledged(n) ? { is: "acknowledged" } : checkRecordTimeAndSize(record)),
@@ -29,7 +29,8 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     const unsentRecordIndexes = outcomes.flatMap(({ is }, n) => (is === "open" ? [n] : []));
     if (unsentRecordIndexes.length > 0) {
       const sendOutcomes = await producer.send(unsentRecordIndexes.map((n) => records[n] as KafkaRecord));
-      for (const [nth, n] of unsentRecordIndexes.entries()) outcomes[n] = sendOutcomes[nth] ?? { is: "open" };
+      for (const [outcomeIndex, recordIndex] of unsentRecordIndexes.entries())
+        outcomes[recordIndex] = sendOutcomes[outcomeIndex] ?? { is: "open" };
     }
     const receipt = summarizeOutcomes(outcomes);
     const retryFromIndex = receipt.retry?.from ?? batch.length;
@@ -80,8 +81,8 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
   };
 
   /** Throws if Plenum may write to none of the topics and cannot create any. */
-  function checkTopicPermissions(described: readonly TopicMetadata[]): void {
-    const matchingTopics = described.filter(({ name }) => topicTemplate.matches(name));
+  function checkTopicPermissions(visibleTopics: readonly TopicMetadata[]): void {
+    const matchingTopics = visibleTopics.filter(({ name }) => topicTemplate.matches(name));
     const existingTopics = matchingTopics.filter(({ code }) => code === 0);
     if (existingTopics.some(({ mayWrite }) => mayWrite !== false)) {
       const missingTopics = matchingTopics.flatMap(({ name, code }) => (code === 0 ? [] : [name]));

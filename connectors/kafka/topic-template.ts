@@ -13,10 +13,10 @@ const MAX_PLACEHOLDER_LENGTH = 64;
 const HASHED_VALUE_PREFIX_LENGTH = 31;
 const TOPIC_PLACEHOLDER_PATTERN = /\{([^{}]*)\}/g;
 
-const longestTextLength = (texts: readonly string[]) => Math.max(...texts.map(({ length }) => length));
+const maxTextLength = (texts: readonly string[]) => Math.max(...texts.map(({ length }) => length));
 const MAX_LENGTH_BY_PLACEHOLDER: Readonly<Record<TopicPlaceholder, number>> = {
-  noun: longestTextLength(TOPIC_SUBJECT_NOUNS),
-  kind: longestTextLength(EVENT_KINDS),
+  noun: maxTextLength(TOPIC_SUBJECT_NOUNS),
+  kind: maxTextLength(EVENT_KINDS),
   source: MAX_PLACEHOLDER_LENGTH,
   site: MAX_PLACEHOLDER_LENGTH,
 };
@@ -76,9 +76,9 @@ const READ_VALUE_BY_PLACEHOLDER: Readonly<Record<TopicPlaceholder, (event: Event
 
 /** Returns alarm for `site/1/alarm/500001`, site for `site/1`, worker for `audit`. */
 export function findSubjectNoun(subject: string): TopicSubjectNoun {
-  const [first = "", , third] = subject.split("/");
-  const subjectNoun = first === "site" && third !== undefined ? third : first;
-  return TOPIC_SUBJECT_NOUNS.find((known) => known === subjectNoun) ?? "worker";
+  const [firstSegment = "", , thirdSegment] = subject.split("/");
+  const subjectNoun = firstSegment === "site" && thirdSegment !== undefined ? thirdSegment : firstSegment;
+  return TOPIC_SUBJECT_NOUNS.find((noun) => noun === subjectNoun) ?? "worker";
 }
 
 export function encodeTopicValue(text: string): string {

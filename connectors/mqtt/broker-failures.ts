@@ -20,16 +20,16 @@ export class BrokerHungUp extends Retryable {}
 const NOT_MQTT_ERROR_PATTERN =
   /^(Invalid|Malformed|Cannot parse|Packet too short|Packet must not|Unknown property|Not supported)/;
 
-export function mapConnectError(error: unknown, address: string, inMqtt5: boolean): Failure {
+export function mapConnectError(error: unknown, address: string, usesMqtt5: boolean): Failure {
   const code = readErrorCode(error);
   const isOtherProtocol = code === undefined && error instanceof Error && NOT_MQTT_ERROR_PATTERN.test(error.message);
   if (isOtherProtocol || endedWithoutResponse(error)) {
-    const how = isOtherProtocol ? "What it answered is no MQTT" : `It broke the connection (${code})`;
+    const problemText = isOtherProtocol ? "What it answered is no MQTT" : `It broke the connection (${code})`;
     const hint = "If that stays so, check the port in url.";
-    return new BrokerHungUp(`The broker at ${address} could not be reached. ${how}.`, { hint, cause: error });
+    return new BrokerHungUp(`The broker at ${address} could not be reached. ${problemText}.`, { hint, cause: error });
   }
   if (typeof code !== "number") return connectionFailure(error, describeBroker(address));
-  if (code === 1 && inMqtt5) return createMqtt311OnlyError(address);
+  if (code === 1 && usesMqtt5) return createMqtt311OnlyError(address);
   const refusal = CONNECT_REFUSALS[code];
   if (refusal === undefined)
     return new Retryable(`The broker at ${address} refused the connection (reason ${code}).`, { cause: error });
@@ -186,10 +186,10 @@ function doesBrokerRespond(probeOptions: IClientOptions, signal: AbortSignal): P
   return new Promise((resolve) => {
     const settings = { ...probeOptions, connectTimeout: PROBE_TIMEOUT_MS, reconnectPeriod: 0, resubscribe: false };
     const probeClient = new MqttClient(() => openBrokerSocket(settings, NO_PACKET_LISTENER), settings);
-    const finishProbe = (answered: boolean) => {
+    const finishProbe = (hasResponded: boolean) => {
       signal.removeEventListener("abort", onAbort);
-      probeClient.end(!answered);
-      resolve(answered);
+      probeClient.end(!hasResponded);
+      resolve(hasResponded);
     };
     const onAbort = () => finishProbe(false);
     signal.addEventListener("abort", onAbort, { once: true });

@@ -52,8 +52,8 @@ export async function openBrokerLink(
   const client = new MqttClient(
     () =>
       openBrokerSocket(settings, {
-        acknowledged: (id, reason) => packetListener.acknowledged(id, reason),
-        arrived: () => packetListener.arrived(),
+        onAcknowledged: (id, reason) => packetListener.onAcknowledged(id, reason),
+        onDataReceived: () => packetListener.onDataReceived(),
       }),
     settings,
   );
@@ -156,7 +156,7 @@ function createBrokerLink(
     const message = pendingMessages.take(id);
     if (message === undefined) return;
     lastAcknowledgedMs = clock.monotonic();
-    acknowledgementFlush.acknowledged();
+    acknowledgementFlush.noteAcknowledged();
     message.done(reason < 128 ? null : mapPublishRejection(reason, message.topic));
   }
 
@@ -181,7 +181,7 @@ function createBrokerLink(
     const payloadCharacters = message.payload.length;
     pendingMessages.add({ id, done, topic: message.topic, sentMs: clock.monotonic(), payloadCharacters });
     publisher.put(message, id);
-    acknowledgementFlush.sent();
+    acknowledgementFlush.noteSent();
     if (!isDeadlineWatched) void watchDeadline();
   }
 
@@ -245,22 +245,22 @@ function createBrokerLink(
     /** True if the broker still had the session of the last link; null if it keeps no sessions (MQTT 5). */
     sessionPresent: connack.properties?.sessionExpiryInterval === 0 ? null : connack.sessionPresent,
     /** Aborts, with the reason, when the connection is lost or ended. */
-    lost: connectionLost.signal,
+    lossSignal: connectionLost.signal,
     /** Time of the last acknowledgement, monotonic; minus infinity before the first. */
-    answeredMs: () => lastAcknowledgedMs,
-    abandon: rejectPendingMessages,
+    lastAcknowledgedMs: () => lastAcknowledgedMs,
+    rejectPending: rejectPendingMessages,
     publish,
     send,
 
-    async subscribe(filters: readonly string[], retained?: "with what is retained"): Promise<void> {
+    async subscribe(filters: readonly string[], retained?: "include retained messages"): Promise<void> {
       for (const filter of filters)
         await awaitBeforeDeadline(subscribeToFilter(client, filter, retained === undefined ? 2 : 0));
     },
 
     /** Publishes a last message, if any, and disconnects without a will, within 2 s. */
-    async end(last?: MqttMessage): Promise<void> {
+    async end(lastMessage?: MqttMessage): Promise<void> {
       rejectPendingMessages(new Retryable("The connection is being closed."));
-      if (last !== undefined) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, publish(last));
+      if (lastMessage !== undefined) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, publish(lastMessage));
       const connectionClosed = new Promise<void>((resolve) => {
         connectionLost.signal.addEventListener("abort", () => resolve(), { once: true });
       });
@@ -272,7 +272,10 @@ function createBrokerLink(
       client.stream.destroy();
     },
   };
-  return { link, listener: { acknowledged: handleAcknowledgement, arrived: acknowledgementFlush.arrived } };
+  return {
+    link,
+    listener: { onAcknowledged: handleAcknowledgement, onDataReceived: acknowledgementFlush.noteDataReceived },
+  };
 }
 
 /** `rh: 2`: the broker sends no retained messages. `rap`: retained messages keep their flag. */

@@ -27,9 +27,9 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
   });
 
   return {
-    async open(into, signal) {
+    async open(accept, signal) {
       if (!config.commands.enabled) return;
-      acceptCommand = into;
+      acceptCommand = accept;
       try {
         await connection.open(signal);
       } catch (error) {
@@ -47,14 +47,14 @@ function parseCommandMessage(
   topics: Topics,
   { clock, name }: ConnectorContext,
 ): CommandMessage | null {
-  const parsed = topics.parseCommand(packet.topic);
+  const commandTarget = topics.parseCommand(packet.topic);
   // An empty message is no command: such a message only deletes a retained message.
-  if (parsed === null || packet.payload.length === 0) return null;
+  if (commandTarget === null || packet.payload.length === 0) return null;
   const { properties = {} } = packet;
   return {
     via: name,
     topic: packet.topic,
-    ...parsed,
+    ...commandTarget,
     payload: typeof packet.payload === "string" ? Buffer.from(packet.payload) : packet.payload,
     retained: packet.retain,
     duplicate: packet.dup,

@@ -33,7 +33,7 @@ export function createConnection(
   let reconnectLoop: Promise<void> | null = null;
 
   const getUtcTime = () => isoUtc(clock.now());
-  const getUsableLink = () => (session === null || session.link.lost.aborted ? null : session.link);
+  const getUsableLink = () => (session === null || session.link.lossSignal.aborted ? null : session.link);
   const buildStatus = (body: WorkerStatusMessage) => buildStatusMessage(statusTopic, body);
 
   async function connect(): Promise<void> {
@@ -86,11 +86,11 @@ export function createConnection(
 
   /** Opens a link to the broker, or waits until the next status message is due or the link is lost. */
   async function reconnectOrPublishStatus(): Promise<void> {
-    if (session === null || session.link.lost.aborted) return connectIfNotConnected();
+    if (session === null || session.link.lossSignal.aborted) return connectIfNotConnected();
     const { link, since } = session;
-    const isStatusDue = await sleepFor(clock, STATUS_INTERVAL_MS, closeController.signal, link.lost);
+    const isStatusDue = await sleepFor(clock, STATUS_INTERVAL_MS, closeController.signal, link.lossSignal);
     if (closeController.signal.aborted) return;
-    if (!isStatusDue) throw link.lost.reason;
+    if (!isStatusDue) throw link.lossSignal.reason;
     await publishOnlineStatus(link, since);
   }
 
@@ -110,8 +110,8 @@ export function createConnection(
     async close(): Promise<void> {
       closeController.abort(new Retryable("The connection is closed."));
       await Promise.allSettled([connectAttempt, reconnectLoop]);
-      const stopped = buildStatus({ status: "offline", reason: "stopped", since: null, time: getUtcTime() });
-      await getUsableLink()?.end(stopped);
+      const stoppedMessage = buildStatus({ status: "offline", reason: "stopped", since: null, time: getUtcTime() });
+      await getUsableLink()?.end(stoppedMessage);
     },
   };
 }
@@ -140,7 +140,7 @@ export async function rejectPendingOnAbort<T>(
   signal: AbortSignal,
   work: () => Promise<T>,
 ): Promise<T> {
-  const rejectPending = () => link.abandon(signal.reason);
+  const rejectPending = () => link.rejectPending(signal.reason);
   signal.addEventListener("abort", rejectPending, { once: true });
   try {
     return await work();

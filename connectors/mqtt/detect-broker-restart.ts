@@ -71,9 +71,9 @@ export async function readBrokerUptime(
     const timeoutEnd = new AbortController();
     const giveUp = () => uptimeReport.resolve(null);
     const timeout = sleepFor(context.clock, UPTIME_TIMEOUT_MS, timeoutEnd.signal).then(giveUp);
-    link.lost.addEventListener("abort", giveUp, { once: true });
+    link.lossSignal.addEventListener("abort", giveUp, { once: true });
     try {
-      await link.subscribe([UPTIME_TOPIC], "with what is retained");
+      await link.subscribe([UPTIME_TOPIC], "include retained messages");
       return await rejectOnAbort(uptimeReport.promise, signal);
     } finally {
       timeoutEnd.abort(WAIT_ENDED_EARLY);

@@ -109,10 +109,10 @@ function buildStateMessages(
       payload: "",
     }));
 
-  function buildReplies(plain: MqttMessage, correlation: string | null, replyTo: string | null): MqttMessage[] {
-    const message = { ...plain, ...(correlation === null ? {} : { correlation }) };
-    if (replyTo === null || !topics.mayReply(replyTo)) return [message];
-    return [message, { ...message, topic: replyTo, bestEffort: true }];
+  function buildReplies(reply: MqttMessage, correlation: string | null, replyTo: string | null): MqttMessage[] {
+    const correlatedReply = { ...reply, ...(correlation === null ? {} : { correlation }) };
+    if (replyTo === null || !topics.mayReply(replyTo)) return [correlatedReply];
+    return [correlatedReply, { ...correlatedReply, topic: replyTo, bestEffort: true }];
   }
 
   function buildInventoryMessages({ type, data }: InventoryEvent): readonly MqttMessage[] {

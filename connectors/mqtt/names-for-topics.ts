@@ -18,10 +18,10 @@ interface PublishedObject {
 }
 
 /** Looks up the names of sites, gateways and systems that the topic layout contains. */
-export function createNameLookup(topics: Pick<Topics, "uses">, building: BuildingView) {
-  const usesSiteName = topics.uses("{site_name}");
-  const usesGateway = topics.uses("{gateway}");
-  const usesSystem = topics.uses("{system}");
+export function createNameLookup(topics: Pick<Topics, "usesPlaceholder">, building: BuildingView) {
+  const usesSiteName = topics.usesPlaceholder("{site_name}");
+  const usesGateway = topics.usesPlaceholder("{gateway}");
+  const usesSystem = topics.usesPlaceholder("{system}");
   const siteNames = new Map<string, string | undefined>();
   /** Gateway names, only for sites with a single gateway: the service does not report which gateway a tag has. */
   let gatewayNames: ReadonlyMap<string, string> | null = null;
@@ -37,10 +37,12 @@ export function createNameLookup(topics: Pick<Topics, "uses">, building: Buildin
     if (!usesGateway) return undefined;
     if (gatewayNames === null) {
       const gateways = (await building.inventory("gateway")).filter(({ isThere }) => isThere);
-      const gatewaysBySite = Map.groupBy(gateways, ({ siteId, source: ofSource }) => `${ofSource} ${siteId}`);
+      const gatewaysBySite = Map.groupBy(gateways, ({ siteId, source: gatewaySource }) => `${gatewaySource} ${siteId}`);
       gatewayNames = new Map(
-        [...gatewaysBySite].flatMap(([key, [only, ...others]]) =>
-          only === undefined || others.length > 0 ? [] : [[key, only.value.displayName] as const],
+        [...gatewaysBySite].flatMap(([key, [firstGateway, ...otherGateways]]) =>
+          firstGateway === undefined || otherGateways.length > 0
+            ? []
+            : [[key, firstGateway.value.displayName] as const],
         ),
       );
     }
@@ -50,8 +52,8 @@ export function createNameLookup(topics: Pick<Topics, "uses">, building: Buildin
   /** Returns the code of the first system that lists a tag, or the name of a system without a code. */
   async function findSystemName({ id, kind, source }: PublishedObject): Promise<string | undefined> {
     if (!usesSystem || kind !== "tag") return undefined;
-    const [first] = (await building.systemsOf(source, id)).toSorted((a, b) => Number(a.id) - Number(b.id));
-    return first === undefined || first.code.trim() !== "" ? first?.code : first.displayName;
+    const [firstSystem] = (await building.systemsOf(source, id)).toSorted((a, b) => Number(a.id) - Number(b.id));
+    return firstSystem === undefined || firstSystem.code.trim() !== "" ? firstSystem?.code : firstSystem.displayName;
   }
 
   return {

@@ -80,58 +80,58 @@ function countLengthBytes(length: number): number {
  *     32 A3 01 │ 00 12 plenum/1/tag/7/value │ 00 2A │ 44 properties │ payload
  *     type and length      topic              id       MQTT 5 only
  */
-export function writePublish(into: Buffer, at: number, message: MqttMessage, id: number, version: 4 | 5): number {
-  into[at] = PUBLISH_QOS_1_BYTE | (message.retain ? RETAIN_FLAG : 0);
+export function writePublish(buffer: Buffer, offset: number, message: MqttMessage, id: number, version: 4 | 5): number {
+  buffer[offset] = PUBLISH_QOS_1_BYTE | (message.retain ? RETAIN_FLAG : 0);
   // Reserve two bytes for the length, as for 128 to 16,383 bytes. For any other length the packet is moved.
-  const contentStart = at + 1 + 2;
-  let end = writeText(into, contentStart, message.topic);
-  end = into.writeUInt16BE(id, end);
-  if (version === 5) end = writeProperties(into, end, message);
-  end += into.write(message.payload, end);
-  return writeLength(into, at + 1, contentStart, end);
+  const contentStart = offset + 1 + 2;
+  let end = writeText(buffer, contentStart, message.topic);
+  end = buffer.writeUInt16BE(id, end);
+  if (version === 5) end = writeProperties(buffer, end, message);
+  end += buffer.write(message.payload, end);
+  return writeLength(buffer, offset + 1, contentStart, end);
 }
 
-function writeProperties(into: Buffer, at: number, message: MqttMessage): number {
+function writeProperties(buffer: Buffer, offset: number, message: MqttMessage): number {
   const { contentType, correlation, expirySeconds, properties } = message;
-  const propertiesStart = at + 1;
-  into[propertiesStart] = PROPERTY_IDS.payloadFormat;
-  into[propertiesStart + 1] = 1;
-  into[propertiesStart + 2] = PROPERTY_IDS.contentType;
-  let end = writeText(into, propertiesStart + 3, contentType);
+  const propertiesStart = offset + 1;
+  buffer[propertiesStart] = PROPERTY_IDS.payloadFormat;
+  buffer[propertiesStart + 1] = 1;
+  buffer[propertiesStart + 2] = PROPERTY_IDS.contentType;
+  let end = writeText(buffer, propertiesStart + 3, contentType);
   for (const propertyName in properties) {
-    into[end] = PROPERTY_IDS.user;
-    end = writeText(into, end + 1, propertyName);
-    end = writeText(into, end, properties[propertyName] ?? "");
+    buffer[end] = PROPERTY_IDS.user;
+    end = writeText(buffer, end + 1, propertyName);
+    end = writeText(buffer, end, properties[propertyName] ?? "");
   }
   if (expirySeconds !== undefined) {
-    into[end] = PROPERTY_IDS.expiry;
-    end = into.writeUInt32BE(expirySeconds, end + 1);
+    buffer[end] = PROPERTY_IDS.expiry;
+    end = buffer.writeUInt32BE(expirySeconds, end + 1);
   }
   if (correlation !== undefined) {
-    into[end] = PROPERTY_IDS.correlation;
-    const bytes = into.write(correlation, end + 3, "base64");
-    into.writeUInt16BE(bytes, end + 1);
+    buffer[end] = PROPERTY_IDS.correlation;
+    const bytes = buffer.write(correlation, end + 3, "base64");
+    buffer.writeUInt16BE(bytes, end + 1);
     end += 3 + bytes;
   }
-  return writeLength(into, at, propertiesStart, end);
+  return writeLength(buffer, offset, propertiesStart, end);
 }
 
 /** Writes a text after its length (section 1.5.4); returns the end. */
-function writeText(into: Buffer, at: number, text: string): number {
-  const bytes = into.write(text, at + 2);
-  into.writeUInt16BE(bytes, at);
-  return at + 2 + bytes;
+function writeText(buffer: Buffer, offset: number, text: string): number {
+  const bytes = buffer.write(text, offset + 2);
+  buffer.writeUInt16BE(bytes, offset);
+  return offset + 2 + bytes;
 }
 
 /** Writes the length of a range before it and moves the range where needed; returns the new end. */
-function writeLength(into: Buffer, at: number, contentStart: number, end: number): number {
+function writeLength(buffer: Buffer, offset: number, contentStart: number, end: number): number {
   const contentBytes = end - contentStart;
-  const movedStart = at + countLengthBytes(contentBytes);
-  if (movedStart !== contentStart) into.copyWithin(movedStart, contentStart, end);
-  let position = at;
+  const movedStart = offset + countLengthBytes(contentBytes);
+  if (movedStart !== contentStart) buffer.copyWithin(movedStart, contentStart, end);
+  let position = offset;
   let quotient = contentBytes;
-  for (; quotient >= LENGTH_BYTE_BASE; quotient >>>= 7) into[position++] = (quotient & 0x7f) | 0x80;
-  into[position] = quotient;
+  for (; quotient >= LENGTH_BYTE_BASE; quotient >>>= 7) buffer[position++] = (quotient & 0x7f) | 0x80;
+  buffer[position] = quotient;
   return movedStart + contentBytes;
 }
 
@@ -191,7 +191,7 @@ const PACKET_ID_BYTES = 2;
  *
  *     40 02 00 2A        message 42 is accepted          40 03 00 2A 87        message 42 is rejected, reason 135
  */
-export function createAcknowledgementReader(acknowledged: OnAcknowledged): (chunk: Buffer) => Buffer | null {
+export function createAcknowledgementReader(onAcknowledged: OnAcknowledged): (chunk: Buffer) => Buffer | null {
   /** Start of a packet with an incomplete header, or of an incomplete acknowledgement. */
   let incompletePacket: Buffer | null = null;
   /** Remaining bytes of a packet for the library; infinite after an invalid header, which the library reports. */
@@ -201,27 +201,28 @@ export function createAcknowledgementReader(acknowledged: OnAcknowledged): (chun
     const bytes = incompletePacket === null ? chunk : Buffer.concat([incompletePacket, chunk]);
     incompletePacket = null;
     const libraryChunks: Buffer[] = [];
-    for (let at = 0; at < bytes.length; ) {
+    for (let offset = 0; offset < bytes.length; ) {
       if (remainingLibraryBytes === 0) {
-        const header = parsePacketHeader(bytes, at);
-        const isAcknowledgement = bytes[at] === PUBACK_TYPE_BYTE && header !== null && isValidAcknowledgement(header);
-        if (header === null || (isAcknowledgement && at + header.size > bytes.length)) {
-          incompletePacket = Buffer.from(bytes.subarray(at));
+        const header = parsePacketHeader(bytes, offset);
+        const isAcknowledgement =
+          bytes[offset] === PUBACK_TYPE_BYTE && header !== null && isValidAcknowledgement(header);
+        if (header === null || (isAcknowledgement && offset + header.size > bytes.length)) {
+          incompletePacket = Buffer.from(bytes.subarray(offset));
           break;
         }
         if (isAcknowledgement) {
-          const packetIdPosition = at + header.size - header.length;
+          const packetIdPosition = offset + header.size - header.length;
           const reason = header.length > PACKET_ID_BYTES ? (bytes[packetIdPosition + PACKET_ID_BYTES] ?? 0) : 0;
-          acknowledged(bytes.readUInt16BE(packetIdPosition), reason);
-          at += header.size;
+          onAcknowledged(bytes.readUInt16BE(packetIdPosition), reason);
+          offset += header.size;
           continue;
         }
         remainingLibraryBytes = header.size;
       }
-      const end = Math.min(at + remainingLibraryBytes, bytes.length);
-      libraryChunks.push(bytes.subarray(at, end));
-      remainingLibraryBytes -= end - at;
-      at = end;
+      const end = Math.min(offset + remainingLibraryBytes, bytes.length);
+      libraryChunks.push(bytes.subarray(offset, end));
+      remainingLibraryBytes -= end - offset;
+      offset = end;
     }
     return libraryChunks.length > 1 ? Buffer.concat(libraryChunks) : (libraryChunks[0] ?? null);
   };
@@ -237,10 +238,10 @@ interface PacketHeader {
 }
 
 /** Parses a packet header. Returns null for an incomplete header and infinite sizes for an invalid header. */
-function parsePacketHeader(bytes: Buffer, at: number): PacketHeader | null {
+function parsePacketHeader(bytes: Buffer, offset: number): PacketHeader | null {
   let contentLength = 0;
   for (let n = 0; n < MAX_LENGTH_BYTES; n += 1) {
-    const byte = bytes[at + 1 + n];
+    const byte = bytes[offset + 1 + n];
     if (byte === undefined) return null;
     contentLength += (byte & 0x7f) * 128 ** n;
     if (byte < 0x80) return { length: contentLength, size: 2 + n + contentLength };
@@ -249,28 +250,28 @@ function parsePacketHeader(bytes: Buffer, at: number): PacketHeader | null {
 }
 
 export interface PacketListener {
-  readonly acknowledged: OnAcknowledged;
-  readonly arrived: () => void;
+  readonly onAcknowledged: OnAcknowledged;
+  readonly onDataReceived: () => void;
 }
 
-export const NO_PACKET_LISTENER: PacketListener = { acknowledged: () => undefined, arrived: () => undefined };
+export const NO_PACKET_LISTENER: PacketListener = { onAcknowledged: () => undefined, onDataReceived: () => undefined };
 
 /** Opens a socket. The library reads all packets except acknowledgements. Ignores HTTP proxy variables. */
 export function openBrokerSocket(options: IClientOptions, listener: PacketListener): Socket {
   const address = { host: String(options.host), port: Number(options.port) };
   const socket = options.protocol === "mqtts" ? connectByTls(options, address) : connectPlain(address);
-  const readAcknowledgements = createAcknowledgementReader(listener.acknowledged);
+  const readAcknowledgements = createAcknowledgementReader(listener.onAcknowledged);
   // Without this, TCP delays a small packet, such as a ping, until the broker confirms the previous packet.
   socket.setNoDelay(true);
-  const pipe = <T extends Writable>(library: T): T => {
+  const pipe = <T extends Writable>(libraryStream: T): T => {
     socket.on("data", (chunk: Buffer) => {
       const otherBytes = readAcknowledgements(chunk);
-      listener.arrived();
-      if (otherBytes !== null && !library.write(otherBytes)) socket.pause();
+      listener.onDataReceived();
+      if (otherBytes !== null && !libraryStream.write(otherBytes)) socket.pause();
     });
-    library.on("drain", () => socket.resume());
-    socket.once("end", () => library.end());
-    return library;
+    libraryStream.on("drain", () => socket.resume());
+    socket.once("end", () => libraryStream.end());
+    return libraryStream;
   };
   return Object.assign(socket, { pipe });
 }

@@ -62,7 +62,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
   const aspectsByKind = new Map<RetainedKind, readonly string[]>();
   const objectsToMove = new Set<ObjectTopics>();
   const removedObjects = new Set<ObjectTopics>();
-  const usesTagName = topics.uses("{tag_name}");
+  const usesTagName = topics.usesPlaceholder("{tag_name}");
   /** Objects whose topics may be outdated, because a name or the topic layout may have changed. */
   const objectsToCheck = new Set<ObjectTopics>();
   const objectsToStore = new Set<ObjectTopics>();
@@ -153,7 +153,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
     let checkedCount = 0;
     const removedBeforePublished = new Map<ObjectTopics, string>();
     for (const object of objectsToCheck) {
-      for (const other of changePatternUse(object, "delete")) affectedTags.add(other);
+      for (const affectedTag of changePatternUse(object, "delete")) affectedTags.add(affectedTag);
       if (!object.isRemoved || object.pattern === "") {
         const names = await findNames(object);
         const pattern = topics.buildPattern(object, names);
@@ -161,7 +161,8 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
         object.wanted = isNamedTag && !object.isRemoved ? pattern : undefined;
         if (object.isRemoved && isNamedTag) removedBeforePublished.set(object, pattern);
         else if (object.isRemoved) object.pattern = pattern;
-        else if (isNamedTag) for (const other of [object, ...changePatternUse(object, "add")]) affectedTags.add(other);
+        else if (isNamedTag)
+          for (const affectedTag of [object, ...changePatternUse(object, "add")]) affectedTags.add(affectedTag);
         else updateTopics(object, pattern);
       } else updateTopics(object, object.pattern);
       checkedCount += 1;
@@ -208,8 +209,8 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
   }
 
   function listObjectsOfSite(source: string, site: string | null): readonly ObjectTopics[] {
-    return [...objectsByKind.values()].flatMap((bySource) =>
-      [...(bySource.get(source)?.values() ?? [])].filter((object) => object.site === site && !object.isRemoved),
+    return [...objectsByKind.values()].flatMap((objectsBySource) =>
+      [...(objectsBySource.get(source)?.values() ?? [])].filter((object) => object.site === site && !object.isRemoved),
     );
   }
 
@@ -255,7 +256,10 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
   /** Returns true if an object uses this topic now, so that the topic must not be emptied. */
   function isInUse(object: ObjectTopics, pattern: string, aspect: string): boolean {
     const patternUsers = [object, ...(tagsByPattern.get(pattern.toLowerCase()) ?? [])];
-    return patternUsers.some((user) => !user.isRemoved && user.pattern === pattern && user.aspects.includes(aspect));
+    return patternUsers.some(
+      (patternUser) =>
+        !patternUser.isRemoved && patternUser.pattern === pattern && patternUser.aspects.includes(aspect),
+    );
   }
 
   async function buildMove(object: ObjectTopics): Promise<TopicMove> {

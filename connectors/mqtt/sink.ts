@@ -20,8 +20,8 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
   const connection = createConnection(config, context, {
     clientId,
     statusTopic: topics.status,
-    onSession(present) {
-      if (present === false) sessionLost = true;
+    onSession(isSessionPresent) {
+      if (isSessionPresent === false) sessionLost = true;
     },
   });
   const publishedTopics = createPublishedTopics(config, context, topics);
@@ -43,7 +43,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
   return {
     maxBatch: 100,
     toleratesRepeats: true,
-    progressMs: () => connection.link()?.answeredMs() ?? Number.NEGATIVE_INFINITY,
+    progressMs: () => connection.link()?.lastAcknowledgedMs() ?? Number.NEGATIVE_INFINITY,
     open: (signal) => connection.open(signal),
     close: () => connection.close(),
     probe: (signal) => testConnection(config, context, { clientId: `${clientId}-probe`, topic: topics.check }, signal),
@@ -105,17 +105,17 @@ export async function deliverBatch<Item>(
   const reasonByIndex = new Map<number, string>();
   let retry: { readonly from: number; readonly error: unknown } | undefined;
   let inFlightCount = 0;
-  let inFlightWaiter: { readonly most: number; readonly resolve: () => void } | null = null;
+  let inFlightWaiter: { readonly maxCount: number; readonly resolve: () => void } | null = null;
 
-  const waitUntilInFlightAtMost = (most: number) =>
+  const waitUntilInFlightAtMost = (maxCount: number) =>
     new Promise<void>((resolve) => {
-      if (inFlightCount <= most) resolve();
-      else inFlightWaiter = { most, resolve };
+      if (inFlightCount <= maxCount) resolve();
+      else inFlightWaiter = { maxCount, resolve };
     });
 
   function settleMessage(): void {
     inFlightCount -= 1;
-    if (inFlightWaiter === null || inFlightCount > inFlightWaiter.most) return;
+    if (inFlightWaiter === null || inFlightCount > inFlightWaiter.maxCount) return;
     inFlightWaiter.resolve();
     inFlightWaiter = null;
   }

@@ -78,7 +78,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
     buildTopic: (parts: TopicParts, names?: TopicNames) => formatTopic(buildPattern(parts, names), parts.aspect),
     buildPattern,
     /** Returns true if the topics of objects contain this placeholder, e.g. `{site_name}`. */
-    uses: (placeholder: string) => layout.includes(placeholder),
+    usesPlaceholder: (placeholder: string) => layout.includes(placeholder),
     /** False if tags may have equal topics, because the layout contains names instead of ids. */
     isLayoutOfEveryKind,
     /** Returns true if the topic pattern of a named tag could equal the topic pattern of another object. */
@@ -87,12 +87,12 @@ export function createTopics(prefix: string, template: string, source?: string) 
     /** Returns the source and tag in a command topic; null for another topic. */
     parseCommand(topic: string): Pick<CommandMessage, "source" | "tagId" | "purpose"> | null {
       if (!topic.startsWith(commandTopicPrefix)) return null;
-      const [level = "", ...rest] = topic.slice(commandTopicPrefix.length).split("/");
+      const [level = "", ...targetLevels] = topic.slice(commandTopicPrefix.length).split("/");
       const commandTarget = { source: decodeSegment(level), tagId: null };
-      if (rest.length === 1 && rest[0] === "second") return { ...commandTarget, purpose: "second" };
-      const [tag = "", word = tag] = rest;
-      if (word !== "set" || rest.length > 2) return null;
-      return rest.length === 1 ? commandTarget : { ...commandTarget, tagId: decodeSegment(tag) };
+      if (targetLevels.length === 1 && targetLevels[0] === "second") return { ...commandTarget, purpose: "second" };
+      const [tag = "", verbLevel = tag] = targetLevels;
+      if (verbLevel !== "set" || targetLevels.length > 2) return null;
+      return targetLevels.length === 1 ? commandTarget : { ...commandTarget, tagId: decodeSegment(tag) };
     },
 
     /** Returns true if a response may be published to a topic: none of Plenum's own, except `<prefix>/reply/…`. */

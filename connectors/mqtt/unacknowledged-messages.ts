@@ -64,12 +64,13 @@ export function createUnacknowledgedQueue<Sent extends { readonly id: number }>(
 
     size: () => messageCount,
 
-    slots: () => slots.length,
+    slotCount: () => slots.length,
   };
 }
 
 /**
- * Mosquitto (`set_tcp_nodelay false`) holds acknowledgements up to 40 ms until TCP confirms the last packet. A ping confirms it:
+ * Pings the broker when acknowledgements are late. Mosquitto (`set_tcp_nodelay false`) delays acknowledgements up to
+ * 40 ms, until TCP confirms its last packet. A ping makes TCP confirm the packet:
  *
  *     20 messages ►   ◄ PUBACK   PINGREQ ►   ◄ 19 × PUBACK, PINGRESP
  */
@@ -87,14 +88,16 @@ export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () =>
   }
 
   return {
-    sent(): void {
+    /** Records that Plenum has sent a message. */
+    noteSent(): void {
       hasSentSinceArrival = true;
       hasNewActivity = true;
     },
-    acknowledged(): void {
+    noteAcknowledged(): void {
       hasNewActivity = true;
     },
-    arrived(): void {
+    /** Records that data has arrived from the broker. */
+    noteDataReceived(): void {
       hasSentSinceArrival = false;
       if (isPingCheckPlanned || !isWaiting()) return;
       isPingCheckPlanned = true;

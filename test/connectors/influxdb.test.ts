@@ -365,32 +365,36 @@ describe("long history in reused line buffers of the InfluxDB sink", () => {
 
 describe("the receipt of the InfluxDB sink after a failure", () => {
   const failedVerdict: WriteOutcome = { kind: "failed", error: new Error("away") };
-  const poison: WriteOutcome = { kind: "poison", reason: "bad", all: false };
+  const poison: WriteOutcome = { kind: "poison", reason: "bad", refusesAllLines: false };
 
   test("settles all events before a failure and keeps all events after the failure", async () => {
     let requests = 0;
     const receipt = await storeLines(oneEach(12_000), async () => {
       requests += 1;
-      return requests === 3 ? failedVerdict : { kind: "stored", tooOld: null };
+      return requests === 3 ? failedVerdict : { kind: "stored", droppedPoints: null };
     });
     expect(receipt).toEqual({ rejected: [], retry: { from: 10_000, error: new Error("away") } });
   });
 
   test("does not reject an event that is offered again", async () => {
-    const sixLines = [0, 0, 1, 1, 2, 2].map((owner) => ({ owner, text: `${owner}` }));
+    const sixLines = [0, 0, 1, 1, 2, 2].map((eventIndex) => ({ eventIndex, text: `${eventIndex}` }));
     const receipt = await storeLines(sixLines, async (part) => {
-      const owners = new Set(part.map(({ owner }) => owner));
-      if (owners.size > 1) return poison;
-      return owners.has(1) ? failedVerdict : owners.has(0) ? poison : { kind: "stored", tooOld: null };
+      const eventIndexes = new Set(part.map(({ eventIndex }) => eventIndex));
+      if (eventIndexes.size > 1) return poison;
+      return eventIndexes.has(1)
+        ? failedVerdict
+        : eventIndexes.has(0)
+          ? poison
+          : { kind: "stored", droppedPoints: null };
     });
     expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }], retry: { from: 1, error: new Error("away") } });
   });
 
   test("keeps an event with an invalid point in one request and a failed second request", async () => {
-    const manyLines = Array.from({ length: 6_000 }, (_, n) => ({ owner: n === 0 ? 0 : 1, text: `${n}` }));
+    const manyLines = Array.from({ length: 6_000 }, (_, n) => ({ eventIndex: n === 0 ? 0 : 1, text: `${n}` }));
     const receipt = await storeLines(manyLines, async (part) => {
       if (part.length === 1_000) return failedVerdict;
-      return part.some(({ owner }) => owner === 1) ? poison : { kind: "stored", tooOld: null };
+      return part.some(({ eventIndex }) => eventIndex === 1) ? poison : { kind: "stored", droppedPoints: null };
     });
     expect(receipt).toEqual({ rejected: [], retry: { from: 1, error: new Error("away") } });
   });
@@ -399,7 +403,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
     let requests = 0;
     const receipt = await storeLines(oneEach(3_000), async () => {
       requests += 1;
-      return { kind: "poison", reason: "partial write: dropped=3000", all: true };
+      return { kind: "poison", reason: "partial write: dropped=3000", refusesAllLines: true };
     });
     expect(requests).toBe(1);
     expect(receipt.rejected).toHaveLength(3_000);
@@ -425,20 +429,23 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
   });
 
   test("rejects a single event with many invalid points once", async () => {
-    const manyLines = Array.from({ length: 11_000 }, (_, n) => ({ owner: 0, text: `${n}` }));
+    const manyLines = Array.from({ length: 11_000 }, (_, n) => ({ eventIndex: 0, text: `${n}` }));
     const receipt = await storeLines(manyLines, async (part) =>
-      part.some(({ text }) => text === "7000") ? poison : { kind: "stored", tooOld: null },
+      part.some(({ text }) => text === "7000") ? poison : { kind: "stored", droppedPoints: null },
     );
     expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }] });
   });
 
   test("rejects a single point that is too large and stores the other points", async () => {
     const storedTexts: string[] = [];
-    const threeLines = [0, 1, 2].map((owner) => ({ owner, text: owner === 1 ? "x".repeat(100) : `${owner}` }));
+    const threeLines = [0, 1, 2].map((eventIndex) => ({
+      eventIndex,
+      text: eventIndex === 1 ? "x".repeat(100) : `${eventIndex}`,
+    }));
     const receipt = await storeLines(threeLines, async (part) => {
       if (part.reduce((sum, { text }) => sum + text.length, 0) > 50) return { kind: "too-large" };
       storedTexts.push(...part.map(({ text }) => String(text)));
-      return { kind: "stored", tooOld: null };
+      return { kind: "stored", droppedPoints: null };
     });
     expect(receipt.rejected.map(({ index }) => index)).toEqual([1]);
     expect(storedTexts).toEqual(["0", "2"]);
@@ -446,7 +453,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
 });
 
 function oneEach(count: number): readonly EventLines[] {
-  return Array.from({ length: count }, (_, owner) => ({ owner, text: `line ${owner}` }));
+  return Array.from({ length: count }, (_, eventIndex) => ({ eventIndex, text: `line ${eventIndex}` }));
 }
 
 function storing(stub: StubServer, refuse: (points: readonly ParsedPoint[]) => StubAnswer | null) {

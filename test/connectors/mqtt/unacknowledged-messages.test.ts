@@ -58,7 +58,7 @@ test("the table of messages in flight stays small while one message remains unac
     expect(flight.take(65_000)?.id).toBe(65_000);
   }
   expect(flight.oldest()).toBe(firstMessage);
-  expect(flight.slots()).toBeLessThan(200);
+  expect(flight.slotCount()).toBeLessThan(200);
 });
 
 test("packet ids of acknowledged messages are reused after the id 65,535", () => {
@@ -70,5 +70,5 @@ test("packet ids of acknowledged messages are reused after the id 65,535", () =>
     if (n >= 20) flight.take(((n - 20) % 65_535) + 1);
   }
   expect(flight.size()).toBe(20);
-  expect(flight.slots()).toBeLessThan(200);
+  expect(flight.slotCount()).toBeLessThan(200);
 });
