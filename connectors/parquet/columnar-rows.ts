@@ -8,7 +8,7 @@ type RowComparator = (a: number, b: number) => number;
 interface ColumnStore {
   readonly characters: number;
   add(cell: Cell, row: number): void;
-  cell(row: number): Cell;
+  getCell(row: number): Cell;
   createComparator(): RowComparator;
 }
 
@@ -45,8 +45,8 @@ export function createColumnarRows(table: LakeTable) {
       }
       length += rows;
     },
-    cell: (index: number, row: number): Cell => columnStoreAt(index).cell(row),
-    cellReader: (index: number): ((row: number) => Cell) => columnStoreAt(index).cell,
+    getCell: (index: number, row: number): Cell => columnStoreAt(index).getCell(row),
+    createCellReader: (index: number): ((row: number) => Cell) => columnStoreAt(index).getCell,
     /** Returns a comparator of rows by these columns, null first. Rows added later cannot be compared. */
     createComparator(names: readonly string[]): RowComparator {
       const columnComparators = names.map((name) => columnStoreAt(findColumnIndex(table, name)).createComparator());
@@ -94,18 +94,18 @@ async function mergeSortedRuns(rows: Uint32Array<ArrayBuffer>, compare: RowCompa
     if (n === 0 || compare(rows[n - 1] ?? 0, rows[n] ?? 0) > 0) runStarts.push(n);
     if (n % ROWS_BETWEEN_YIELDS === 0) await yieldIfBusy();
   }
-  let [sorted, spare] = [rows, new Uint32Array(length)];
+  let [sorted, target] = [rows, new Uint32Array(length)];
   while (runStarts.length > 1) {
     for (let run = 0; run < runStarts.length; run += 2) {
       const [from = 0, middle = length, end = length] = runStarts.slice(run, run + 3);
       let [left, right] = [from, middle];
       for (let to = from; to < end; to++) {
         const takesLeftRun = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
-        spare[to] = sorted[takesLeftRun ? left++ : right++] ?? 0;
+        target[to] = sorted[takesLeftRun ? left++ : right++] ?? 0;
         if (to % ROWS_BETWEEN_YIELDS === 0) await yieldIfBusy();
       }
     }
-    [sorted, spare] = [spare, sorted];
+    [sorted, target] = [target, sorted];
     runStarts = runStarts.filter((_, run) => run % 2 === 0);
   }
   return sorted;
@@ -123,24 +123,24 @@ function createColumnStore({ name, type }: Column): ColumnStore {
 
 /** Stores numbers, with NaN for null, and booleans as 0 or 1. */
 function createNumberColumnStore(isBoolean: boolean): ColumnStore {
-  let all = new Float64Array(INITIAL_ROW_CAPACITY);
+  let numbers = new Float64Array(INITIAL_ROW_CAPACITY);
   return {
     characters: 0,
     add(cell, row) {
-      if (row === all.length) {
+      if (row === numbers.length) {
         const largerArray = new Float64Array(2 * row);
-        largerArray.set(all);
-        all = largerArray;
+        largerArray.set(numbers);
+        numbers = largerArray;
       }
-      all[row] = typeof cell === "number" || typeof cell === "boolean" ? Number(cell) : Number.NaN;
+      numbers[row] = typeof cell === "number" || typeof cell === "boolean" ? Number(cell) : Number.NaN;
     },
-    cell(row) {
-      const value = all[row];
+    getCell(row) {
+      const value = numbers[row];
       if (value === undefined || Number.isNaN(value)) return null;
       return isBoolean ? value === 1 : value;
     },
     createComparator: () => (a, b) => {
-      const [x = Number.NaN, y = Number.NaN] = [all[a], all[b]];
+      const [x = Number.NaN, y = Number.NaN] = [numbers[a], numbers[b]];
       if (x < y) return -1;
       if (x > y) return 1;
       return Number(Number.isNaN(y)) - Number(Number.isNaN(x));
@@ -177,7 +177,7 @@ function createTextColumnStore(isUnique: boolean): ColumnStore {
       }
       textCodeByRow[row] = typeof cell === "string" ? encodeDictionaryText(cell) : NULL_TEXT_CODE;
     },
-    cell: readDictionaryText,
+    getCell: readDictionaryText,
     createComparator() {
       if (isUnique) return (a, b) => compareTexts(readDictionaryText(a), readDictionaryText(b));
       const rankByTextCode = new Int32Array(texts.length);

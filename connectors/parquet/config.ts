@@ -110,11 +110,11 @@ export const normalizeKeyPrefix = ({ prefix }: Pick<S3Config, "prefix">): string
   prefix === "" ? "" : `${prefix.replace(/^\/+|\/+$/g, "")}/`;
 
 /** Returns the option by which two sinks share tables, or null. Sinks with the same events would add each row twice. */
-export function findSharedTables(one: ParquetConfig, other: ParquetConfig): StoreSharedBySinks | null {
-  const tableLocation = describeLakeLocation(other);
-  if (tableLocation === null || describeLakeLocation(one) !== tableLocation) return null;
-  const isLakeInFolder = other.folder !== undefined;
-  const areBothDeltaTables = one.table_format === "delta" && other.table_format === "delta";
+export function findSharedTables(firstConfig: ParquetConfig, otherConfig: ParquetConfig): StoreSharedBySinks | null {
+  const tableLocation = describeLakeLocation(otherConfig);
+  if (tableLocation === null || describeLakeLocation(firstConfig) !== tableLocation) return null;
+  const isLakeInFolder = otherConfig.folder !== undefined;
+  const areBothDeltaTables = firstConfig.table_format === "delta" && otherConfig.table_format === "delta";
   return {
     path: isLakeInFolder ? ["folder"] : ["s3", "prefix"],
     consequence: `write the same tables: give one of them another ${isLakeInFolder ? "folder" : "s3.prefix"}`,

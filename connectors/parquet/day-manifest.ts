@@ -42,32 +42,40 @@ interface ManifestContext {
 }
 
 /** Compacts the files of a complete day and writes its manifest. Safe to repeat after a crash. */
-export async function finalizeDay(day: CompleteDay, tools: ManifestContext): Promise<void> {
+export async function finalizeDay(day: CompleteDay, manifestContext: ManifestContext): Promise<void> {
   for (const table of LAKE_TABLES) {
     if (table.rowPolicy === "append") {
-      await tools.format.compact(dayPartition(table, day.day, day.site), tools.signal);
+      await manifestContext.format.mergeFiles(dayPartition(table, day.day, day.site), manifestContext.signal);
     }
   }
-  const sealed_at = isoUtc(tools.clock.now());
-  const previousManifest = await readDayManifest(day, tools);
+  const sealed_at = isoUtc(manifestContext.clock.now());
+  const previousManifest = await readDayManifest(day, manifestContext);
   const { account, revision } = day;
   const previousRevisions = previousManifest === null ? [] : listEarlierRevisions(revision, previousManifest);
-  await writeDayManifest(day, { complete: true, revision, sealed_at, account, before: previousRevisions }, tools);
+  await writeDayManifest(
+    day,
+    { complete: true, revision, sealed_at, account, before: previousRevisions },
+    manifestContext,
+  );
 }
 
 /** Updates the manifest of a merged day. Creates a manifest only for a day without a future `day-sealed` event. */
-export async function updateManifestAfterMerge(day: SiteDay, hasLedger: boolean, tools: ManifestContext) {
-  const previousManifest = await readDayManifest(day, tools);
+export async function updateManifestAfterMerge(day: SiteDay, hasLedger: boolean, manifestContext: ManifestContext) {
+  const previousManifest = await readDayManifest(day, manifestContext);
   if (previousManifest !== null && previousManifest.revision > 0) {
-    await writeDayManifest(day, { ...previousManifest, complete: true }, tools);
-  } else if (!hasLedger && !(await hasHistoryFiles(day, tools))) {
-    await writeDayManifest(day, { complete: false, revision: 0, sealed_at: null, account: null, before: [] }, tools);
+    await writeDayManifest(day, { ...previousManifest, complete: true }, manifestContext);
+  } else if (!hasLedger && !(await hasHistoryFiles(day, manifestContext))) {
+    await writeDayManifest(
+      day,
+      { complete: false, revision: 0, sealed_at: null, account: null, before: [] },
+      manifestContext,
+    );
   }
 }
 
 async function hasHistoryFiles({ day, site }: SiteDay, { format, signal }: ManifestContext): Promise<boolean> {
   for (const table of [HISTORY_TABLE, TOTAL_TABLE]) {
-    if ((await format.filesOf(dayPartition(table, day, site), signal)).length > 0) return true;
+    if ((await format.listFiles(dayPartition(table, day, site), signal)).length > 0) return true;
   }
   return false;
 }
@@ -75,26 +83,26 @@ async function hasHistoryFiles({ day, site }: SiteDay, { format, signal }: Manif
 async function writeDayManifest(
   { day, site }: SiteDay,
   accountFields: Pick<DayManifest, "complete" | "revision" | "sealed_at" | "account" | "before">,
-  tools: ManifestContext,
+  manifestContext: ManifestContext,
 ): Promise<void> {
   const tables: Record<string, DayManifest["tables"][string]> = {};
   for (const table of LAKE_TABLES.filter(hasDayPartitions)) {
-    const files = await listManifestFiles(dayPartition(table, day, site), tools);
+    const files = await listManifestFiles(dayPartition(table, day, site), manifestContext);
     if (files.length > 0) tables[table.name] = { rows: files.reduce((sum, { rows }) => sum + rows, 0), files };
   }
   const { account, before, complete, revision, sealed_at } = accountFields;
-  const written_at = isoUtc(tools.clock.now());
+  const written_at = isoUtc(manifestContext.clock.now());
   const manifest: DayManifest = { site, date: day, complete, revision, sealed_at, account, written_at, tables, before };
   const bytes = Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`);
-  await tools.store.put(buildManifestKey(day, site), bytes, tools.signal);
+  await manifestContext.store.put(buildManifestKey(day, site), bytes, manifestContext.signal);
 }
 
 async function listManifestFiles(partition: LakePartition, { format, signal }: ManifestContext) {
   const files: ManifestFile[] = [];
-  for (const { key } of await format.filesOf(partition, signal)) {
-    const bytes = await format.read(key, signal);
+  for (const { key } of await format.listFiles(partition, signal)) {
+    const bytes = await format.readFile(key, signal);
     if (bytes === null) continue;
-    const rows = readRowCount(bytes, `${format.where}/${key}`);
+    const rows = readRowCount(bytes, `${format.location}/${key}`);
     const sha256 = createHash("sha256").update(bytes).digest("hex");
     files.push({ name: key, rows, bytes: bytes.length, sha256 });
   }
@@ -104,7 +112,9 @@ async function listManifestFiles(partition: LakePartition, { format, signal }: M
 function listEarlierRevisions(revision: number, previous: DayManifest): DayManifest["before"] {
   const rows = Object.fromEntries(Object.entries(previous.tables).map(([name, table]) => [name, table.rows]));
   const newestRevision = { revision: previous.revision, sealed_at: previous.sealed_at ?? previous.written_at, rows };
-  return [newestRevision, ...previous.before].filter((each) => each.revision > 0 && each.revision < revision);
+  return [newestRevision, ...previous.before].filter(
+    (earlierRevision) => earlierRevision.revision > 0 && earlierRevision.revision < revision,
+  );
 }
 
 /** Returns null without a readable manifest; the new manifest then has no earlier revisions. */

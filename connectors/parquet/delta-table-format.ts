@@ -37,8 +37,8 @@ const DAY_MS = 24 * HOUR_MS;
 const MIN_CLOCK_STEP_MS = 2_000;
 
 /**
- * Table format in which the Delta log says which files belong to a table. Each table is committed separately. After a
- * crash between two tables the staged commit is repeated, and each table's log says whether the rows are there:
+ * Table format in which the Delta log lists the files of a table. Each table is committed separately. After a
+ * crash between two tables the staged commit is repeated. The log of each table shows whether its rows are already committed:
  *   staged commit 101–200   value: txn 200 in its log → skipped      alarm: txn 100 → committed now
  */
 export function createDeltaTableFormat(
@@ -66,43 +66,43 @@ export function createDeltaTableFormat(
     return deltaTable;
   }
 
-  async function isCommitDone(table: LakeTable, { positions }: LakeCommit, signal: AbortSignal): Promise<boolean> {
-    if (positions === null || !positions.isRepeated) return false;
-    const lastWriterPosition = await getDeltaTable(table).lastVersionOf(positions.writerId, signal);
-    return lastWriterPosition !== null && lastWriterPosition >= positions.through;
+  async function isCommitDone(table: LakeTable, { writerPosition }: LakeCommit, signal: AbortSignal): Promise<boolean> {
+    if (writerPosition === null || !writerPosition.isRepeated) return false;
+    const lastWriterPosition = await getDeltaTable(table).readLastTxnVersion(writerPosition.writerId, signal);
+    return lastWriterPosition !== null && lastWriterPosition >= writerPosition.through;
   }
 
   async function appendBatches(
     table: LakeTable,
     batches: readonly PartitionBatch[],
-    work: LakeCommit,
+    lakeCommit: LakeCommit,
     signal: AbortSignal,
   ) {
-    const { uploaded, name, positions } = work;
+    const { uploaded, name, writerPosition } = lakeCommit;
     const buildBatchKey = ({ partition }: PartitionBatch, digest: string) =>
       chooseUnusedFileKey(buildFileKey(partition, name), digest, uploaded);
-    const add: AddedTableFile[] = [];
+    const addedFiles: AddedTableFile[] = [];
     for (const { key, bytes, batch, rows } of await putBatchFiles(batches, buildBatchKey, store, uploaded, signal)) {
-      add.push(await describeAddedFile(key, bytes, batch.partition, { columns: batch.columns, rows }));
+      addedFiles.push(await describeAddedFile(key, bytes, batch.partition, { columns: batch.columns, rows }));
     }
-    const tableChange = { ...EMPTY_TABLE_CHANGE, add, txn: buildDeltaTransaction(positions) };
+    const tableChange = { ...EMPTY_TABLE_CHANGE, add: addedFiles, txn: buildDeltaTransaction(writerPosition) };
     const { outcome } = await getDeltaTable(table).commit(tableChange, signal);
-    return outcome === "committed" ? add.map(({ key }) => key) : [];
+    return outcome === "committed" ? addedFiles.map(({ key }) => key) : [];
   }
 
   async function replaceRows(
     table: LakeTable,
-    changes: readonly PartitionUpdates[],
-    work: LakeCommit,
+    updatedPartitions: readonly PartitionUpdates[],
+    lakeCommit: LakeCommit,
     signal: AbortSignal,
   ) {
-    const { uploaded, name, positions } = work;
+    const { uploaded, name, writerPosition } = lakeCommit;
     for (let attempt = 0; attempt < MAX_COMMIT_ATTEMPTS; attempt++) {
-      const { version, files } = await getDeltaTable(table).files(signal);
-      const add: AddedTableFile[] = [];
-      const remove: string[] = [];
-      for (const partitionUpdates of changes) {
-        const { from, partition } = partitionUpdates;
+      const { version, files } = await getDeltaTable(table).readActiveFiles(signal);
+      const addedFiles: AddedTableFile[] = [];
+      const removedKeys: string[] = [];
+      for (const partitionUpdates of updatedPartitions) {
+        const { formerPartition, partition } = partitionUpdates;
         const storedFileKeys = findPartitionFiles(partition, files).map(({ key }) => key);
         const replacementFile = await encodeReplacementFile(partitionUpdates, storedFileKeys, tableFormat, signal);
         if (replacementFile === null) continue;
@@ -111,147 +111,174 @@ export function createDeltaTableFormat(
         const key = chooseUnusedFileKey(buildFileKey(partition, name), contentDigest, uploaded);
         if (!uploaded.has(key)) await store.put(key, bytes, signal);
         uploaded.set(key, contentDigest);
-        add.push(await describeAddedFile(key, bytes.length, partition, replacementFile));
-        remove.push(...storedFileKeys);
-        if (from !== undefined) remove.push(...findPartitionFiles(from, files).map((file) => file.key));
+        addedFiles.push(await describeAddedFile(key, bytes.length, partition, replacementFile));
+        removedKeys.push(...storedFileKeys);
+        if (formerPartition !== undefined)
+          removedKeys.push(...findPartitionFiles(formerPartition, files).map((file) => file.key));
       }
-      if (add.length === 0) return [];
-      const txn = buildDeltaTransaction(positions);
-      const tableChange = { add, remove, txn, operation: "MERGE", dataChange: true } as const;
+      if (addedFiles.length === 0) return [];
+      const txn = buildDeltaTransaction(writerPosition);
+      const tableChange = { add: addedFiles, remove: removedKeys, txn, operation: "MERGE", dataChange: true } as const;
       const { outcome } = await getDeltaTable(table).commit({ ...tableChange, basedOn: version }, signal);
       if (outcome === "done-before") return [];
-      const keys = add.map(({ key }) => key);
+      const keys = addedFiles.map(({ key }) => key);
       if (outcome === "committed") return keys;
-      await tableFormat.discard(keys, signal);
+      await tableFormat.discardFiles(keys, signal);
       for (const key of keys) uploaded.delete(key);
     }
     throw new Retryable(
-      `The Delta table ${store.where}/${buildTableFolder(table)} is changed by others faster than we can.`,
+      `The Delta table ${store.location}/${buildTableFolder(table)} is changed by others faster than we can.`,
     );
   }
 
-  function findPartitionFiles({ table, dayAndSite: of }: LakePartition, files: readonly ActiveDeltaFile[]) {
-    const wanted = Object.entries(toPartitionValues(of));
-    const all = files.filter(({ partitionValues }) => wanted.every(([name, value]) => partitionValues[name] === value));
-    const filesInFolder = all.flatMap(({ bytes, key }) => (key === null ? [] : { bytes, key }));
-    if (filesInFolder.length === all.length) return filesInFolder.toSorted((a, b) => (a.key < b.key ? -1 : 1));
+  function findPartitionFiles({ table, dayAndSite }: LakePartition, files: readonly ActiveDeltaFile[]) {
+    const wantedValues = Object.entries(toPartitionValues(dayAndSite));
+    const partitionFiles = files.filter(({ partitionValues }) =>
+      wantedValues.every(([name, value]) => partitionValues[name] === value),
+    );
+    const filesInFolder = partitionFiles.flatMap(({ bytes, key }) => (key === null ? [] : { bytes, key }));
+    if (filesInFolder.length === partitionFiles.length)
+      return filesInFolder.toSorted((a, b) => (a.key < b.key ? -1 : 1));
     throw new ConfigError(
-      `The Delta table ${store.where}/${buildTableFolder(table)} has a file that lies outside of its folder, and cannot be read from here.`,
+      `The Delta table ${store.location}/${buildTableFolder(table)} has a file that lies outside of its folder, and cannot be read from here.`,
       { hint: "Somebody else put it there: write its rows into the table instead of the file's address." },
     );
   }
 
   /** Replaces files in one commit, so readers always see each row once. Returns false after a conflict. */
-  async function replaceDeltaTableFiles(table: LakeTable, all: readonly CompactedFile[], signal: AbortSignal) {
-    const newFileKeys = all.map(({ kind, partition }) => buildFileKey(partition, `${kind}-${randomHexText()}`));
+  async function replaceDeltaTableFiles(
+    table: LakeTable,
+    compactedFiles: readonly CompactedFile[],
+    signal: AbortSignal,
+  ) {
+    const newFileKeys = compactedFiles.map(({ kind, partition }) =>
+      buildFileKey(partition, `${kind}-${randomHexText()}`),
+    );
     await sinkState.put(encodeSinkStateChange({ compactions: newFileKeys.map((result) => ({ result, sources: [] })) }));
-    const add: AddedTableFile[] = [];
-    for (const [n, { bytes, content, partition, rows }] of all.entries()) {
+    const addedFiles: AddedTableFile[] = [];
+    for (const [n, { bytes, content, partition, rows }] of compactedFiles.entries()) {
       const key = newFileKeys[n] ?? "";
       await store.put(key, bytes, signal);
-      if ("columns" in content) add.push(await describeAddedFile(key, bytes.length, partition, content));
+      if ("columns" in content) addedFiles.push(await describeAddedFile(key, bytes.length, partition, content));
       else {
         const stats = buildFileStatistics(table, content.bounds);
-        add.push({ key, bytes: bytes.length, rows, partitionValues: toPartitionValues(partition.dayAndSite), stats });
+        addedFiles.push({
+          key,
+          bytes: bytes.length,
+          rows,
+          partitionValues: toPartitionValues(partition.dayAndSite),
+          stats,
+        });
       }
     }
-    const dataChange = all.some(({ rows, sourceRows }) => rows !== sourceRows);
+    const dataChange = compactedFiles.some(({ rows, sourceRows }) => rows !== sourceRows);
     const operation = dataChange ? "MERGE" : "OPTIMIZE";
-    const remove = all.flatMap(({ sources }) => sources);
-    const tableChange = { ...EMPTY_TABLE_CHANGE, add, remove, operation, dataChange } as const;
+    const removedKeys = compactedFiles.flatMap(({ sources }) => sources);
+    const tableChange = { ...EMPTY_TABLE_CHANGE, add: addedFiles, remove: removedKeys, operation, dataChange } as const;
     const { outcome } = await getDeltaTable(table).commit(tableChange, signal);
-    if (outcome === "conflict") await tableFormat.discard(newFileKeys, signal);
+    if (outcome === "conflict") await tableFormat.discardFiles(newFileKeys, signal);
     await sinkState.put(encodeSinkStateChange({ compactions: [] }));
     return outcome !== "conflict";
   }
 
   const tableFormat: LakeTableFormat = {
     name: "delta",
-    where: store.where,
-    async read(key, signal) {
+    location: store.location,
+    async readFile(key, signal) {
       const bytes = await store.get(key, signal);
       if (bytes !== null) return bytes;
-      throw new ConfigError(`${store.where}/${key} is a file of its Delta table and is not there.`, {
+      throw new ConfigError(`${store.location}/${key} is a file of its Delta table and is not there.`, {
         hint: "Put it back; or take it out of the table (DELETE, or FSCK REPAIR TABLE), and its rows with it.",
       });
     },
     async createTable(table, signal) {
-      const { version } = await getDeltaTable(table).files(signal);
+      const { version } = await getDeltaTable(table).readActiveFiles(signal);
       const objects = version < 0 ? await store.list(buildTableFolder(table), signal) : [];
       const file = objects.find(({ key }) => key.endsWith(".parquet"));
       if (file !== undefined) {
-        throw new ConfigError(`${store.where}/${file.key} is there, and no Delta log that it belongs to.`, {
+        throw new ConfigError(`${store.location}/${file.key} is there, and no Delta log that it belongs to.`, {
           hint: "Choose a new folder or prefix for table_format: delta.",
         });
       }
       await getDeltaTable(table).createIfMissing(signal);
     },
-    fileNameOf: (commit) => `${commit}-${processId}`,
-    possibleKeysOf: ({ changes, batches }, name) =>
-      [...batches, ...changes].map(({ partition }) => buildFileKey(partition, name)),
-    async commit(work, signal) {
+    buildFileName: (commit) => `${commit}-${processId}`,
+    listPossibleKeys: ({ updatedPartitions, batches }, name) =>
+      [...batches, ...updatedPartitions].map(({ partition }) => buildFileKey(partition, name)),
+    async commit(lakeCommit, signal) {
       const keys: string[] = [];
-      for (const [table, batches] of Map.groupBy(work.batches, ({ partition }) => partition.table)) {
-        if (!(await isCommitDone(table, work, signal)))
-          keys.push(...(await appendBatches(table, batches, work, signal)));
+      for (const [table, batches] of Map.groupBy(lakeCommit.batches, ({ partition }) => partition.table)) {
+        if (!(await isCommitDone(table, lakeCommit, signal)))
+          keys.push(...(await appendBatches(table, batches, lakeCommit, signal)));
       }
-      for (const [table, changes] of Map.groupBy(work.changes, ({ partition }) => partition.table)) {
-        if (!(await isCommitDone(table, work, signal))) keys.push(...(await replaceRows(table, changes, work, signal)));
+      for (const [table, updatedPartitions] of Map.groupBy(
+        lakeCommit.updatedPartitions,
+        ({ partition }) => partition.table,
+      )) {
+        if (!(await isCommitDone(table, lakeCommit, signal)))
+          keys.push(...(await replaceRows(table, updatedPartitions, lakeCommit, signal)));
       }
       return keys;
     },
-    async discard(keys, signal) {
+    async discardFiles(keys, signal) {
       for (const table of LAKE_TABLES) {
         const tableKeys = keys.filter((key) => key.startsWith(buildTableFolder(table)));
         if (tableKeys.length === 0) continue;
-        for (const key of await getDeltaTable(table).unreferenced(tableKeys, signal)) await store.remove(key, signal);
+        for (const key of await getDeltaTable(table).findUnreferencedKeys(tableKeys, signal))
+          await store.remove(key, signal);
       }
     },
-    async filesOf(partition, signal) {
-      const { files } = await getDeltaTable(partition.table).files(signal);
+    async listFiles(partition, signal) {
+      const { files } = await getDeltaTable(partition.table).readActiveFiles(signal);
       return findPartitionFiles(partition, files);
     },
-    async *partitions(table, signal) {
-      const { files } = await getDeltaTable(table).files(signal());
+    async *listPartitions(table, signal) {
+      const { files } = await getDeltaTable(table).readActiveFiles(signal());
       const partitions = files.flatMap(({ partitionValues: { date, site } }) =>
         typeof date === "string" ? dayPartition(table, date, site ?? null) : [],
       );
       yield* new Map(partitions.map((partition) => [partition.folder, partition])).values();
     },
-    async compact(partition, signal) {
+    async mergeFiles(partition, signal) {
       await mergePartitionFiles(tableFormat, partition, signal, async (merged) => {
         if (await replaceDeltaTableFiles(partition.table, [merged], signal)) return;
-        throw new Retryable(`Somebody else changed ${store.where}/${partition.folder} while it was compacted.`);
+        throw new Retryable(`Somebody else changed ${store.location}/${partition.folder} while it was compacted.`);
       });
     },
     /** Joins partitions in one commit. After a conflict, the partitions wait for an hour. */
-    async join(table, partitions, signal) {
-      const all: CompactedFile[] = [];
+    async joinFiles(table, partitions, signal) {
+      const compactedFiles: CompactedFile[] = [];
       for (const partition of partitions) {
         const joinedFile = await joinSmallFiles(tableFormat, partition, signal);
-        if (joinedFile !== null) all.push(joinedFile);
+        if (joinedFile !== null) compactedFiles.push(joinedFile);
       }
-      if (all.length > 0) await replaceDeltaTableFiles(table, all, signal);
+      if (compactedFiles.length > 0) await replaceDeltaTableFiles(table, compactedFiles, signal);
     },
     async finishCompaction(compactions, signal) {
       const newFileKeys = compactions.map(({ result }) => result);
-      await tableFormat.discard(newFileKeys, signal);
+      await tableFormat.discardFiles(newFileKeys, signal);
       await sinkState.put(encodeSinkStateChange({ compactions: [] }));
     },
     /** Moves alarms without a time, which earlier versions put under 1970-01-01. */
     async repairFiles(signal) {
       const table = ALARM_EPISODE_TABLE;
-      const { files } = await getDeltaTable(table).files(signal);
-      const old = files.filter(({ partitionValues }) => partitionValues.date === UNIX_EPOCH_DAY);
+      const { files } = await getDeltaTable(table).readActiveFiles(signal);
+      const epochDayFiles = files.filter(({ partitionValues }) => partitionValues.date === UNIX_EPOCH_DAY);
       const movedRowUpdates: PartitionUpdates[] = [];
-      for (const site of new Set(old.map(({ partitionValues }) => partitionValues.site ?? null))) {
+      for (const site of new Set(epochDayFiles.map(({ partitionValues }) => partitionValues.site ?? null))) {
         const oldPartition = dayPartition(table, UNIX_EPOCH_DAY, site);
         const keys = findPartitionFiles(oldPartition, files).map(({ key }) => key);
         const updates = await readTableRows(table, keys, tableFormat, signal);
-        movedRowUpdates.push({ partition: dayPartition(table, null, site), updates, from: oldPartition });
+        movedRowUpdates.push({ partition: dayPartition(table, null, site), updates, formerPartition: oldPartition });
       }
       const name = `moved-${randomHexText()}`;
-      const movedRowsCommit = { batches: [], changes: movedRowUpdates, name, positions: null, uploaded: new Map() };
+      const movedRowsCommit = {
+        batches: [],
+        updatedPartitions: movedRowUpdates,
+        name,
+        writerPosition: null,
+        uploaded: new Map(),
+      };
       if (movedRowUpdates.length > 0) await replaceRows(table, movedRowUpdates, movedRowsCommit, signal);
     },
     /** Vacuums some files of one table per call, so that no other work waits for long. */
@@ -280,20 +307,23 @@ function chooseUnusedFileKey(key: string, digest: string, uploaded: UploadedFile
 async function describeAddedFile(
   key: string,
   bytes: number,
-  { dayAndSite: of, table }: LakePartition,
+  { dayAndSite, table }: LakePartition,
   { columns, rows }: Pick<EncodedParquetRows, "columns" | "rows">,
 ): Promise<AddedTableFile> {
-  const stats = await computeFileStatistics(table, rows.length, (column, n) => columns.cell(column, rows[n] ?? 0));
-  return { key, bytes, rows: rows.length, partitionValues: toPartitionValues(of), stats };
+  const stats = await computeFileStatistics(table, rows.length, (column, n) => columns.getCell(column, rows[n] ?? 0));
+  return { key, bytes, rows: rows.length, partitionValues: toPartitionValues(dayAndSite), stats };
 }
 
-function toPartitionValues(of: LakePartition["dayAndSite"]): Readonly<Record<string, string | null>> {
-  if (of === null) return {};
-  return { date: of.day, site: of.site === null || of.site === "" ? null : of.site.toWellFormed() };
+function toPartitionValues(dayAndSite: LakePartition["dayAndSite"]): Readonly<Record<string, string | null>> {
+  if (dayAndSite === null) return {};
+  return {
+    date: dayAndSite.day,
+    site: dayAndSite.site === null || dayAndSite.site === "" ? null : dayAndSite.site.toWellFormed(),
+  };
 }
 
-const buildDeltaTransaction = (positions: LakeCommit["positions"]) =>
-  positions === null ? null : { appId: positions.writerId, version: positions.through };
+const buildDeltaTransaction = (writerPosition: LakeCommit["writerPosition"]) =>
+  writerPosition === null ? null : { appId: writerPosition.writerId, version: writerPosition.through };
 
 /** Schedules the daily vacuum. Tombstones have wall times: after a clock step, the vacuum waits for an hour. */
 export function createVacuumSchedule(clock: Clock) {

@@ -30,9 +30,14 @@ export function createFolderStore(
 
   async function prepareFolder(path: string): Promise<void> {
     if (preparedFolders.has(path)) return;
-    const firstCreated = await mkdir(path, { recursive: true, mode: folderMode });
-    if (firstCreated !== undefined) {
-      for (let made = path; made.length >= firstCreated.length; made = dirname(made)) await syncFolder(dirname(made));
+    const firstCreatedFolder = await mkdir(path, { recursive: true, mode: folderMode });
+    if (firstCreatedFolder !== undefined) {
+      for (
+        let createdFolder = path;
+        createdFolder.length >= firstCreatedFolder.length;
+        createdFolder = dirname(createdFolder)
+      )
+        await syncFolder(dirname(createdFolder));
     } else await removeAbandonedDrafts(path);
     preparedFolders.add(path);
   }
@@ -55,11 +60,11 @@ export function createFolderStore(
     return draftPath;
   }
 
-  async function publishDraft<T>(key: string, bytes: Uint8Array, named: (draft: string) => Promise<T>): Promise<T> {
+  async function publishDraft<T>(key: string, bytes: Uint8Array, publish: (draft: string) => Promise<T>): Promise<T> {
     try {
       const draftPath = await writeDraftFile(key, bytes);
       try {
-        return await named(draftPath);
+        return await publish(draftPath);
       } finally {
         await rm(draftPath, { force: true });
         await syncFolder(dirname(draftPath));
@@ -82,7 +87,7 @@ export function createFolderStore(
   }
 
   return {
-    where: rootFolder,
+    location: rootFolder,
     /** Monotonic time at which a file was last written, read, listed or removed. */
     progressMs: () => lastOperationMs,
     put: (key, bytes, signal) =>
@@ -100,15 +105,17 @@ export function createFolderStore(
         }),
       ),
     get: (key, signal) => runTimed(signal, () => readFile(toPath(key), { signal }).catch(returnIfMissing(null))),
-    list: (prefix, signal, after) =>
+    list: (prefix, signal, afterKey) =>
       runTimed(signal, async () => {
-        const top = join(rootFolder, prefix.slice(0, prefix.lastIndexOf("/") + 1));
+        const listedFolder = join(rootFolder, prefix.slice(0, prefix.lastIndexOf("/") + 1));
         const foundFiles: StoredLakeFile[] = [];
-        for (const file of await readdir(top, { recursive: true, withFileTypes: true }).catch(returnIfMissing([]))) {
+        for (const file of await readdir(listedFolder, { recursive: true, withFileTypes: true }).catch(
+          returnIfMissing([]),
+        )) {
           const path = join(file.parentPath, file.name);
           const key = relative(rootFolder, path).split(sep).join("/");
           if (!file.isFile() || DRAFT_FILE_PATTERN.test(file.name) || !key.startsWith(prefix)) continue;
-          if (after !== undefined && compareInUtf8Order(key, after) <= 0) continue;
+          if (afterKey !== undefined && compareInUtf8Order(key, afterKey) <= 0) continue;
           const { size } = (await stat(path).catch(() => null)) ?? {};
           if (size !== undefined) foundFiles.push({ key, bytes: size });
         }

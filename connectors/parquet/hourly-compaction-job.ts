@@ -30,20 +30,21 @@ export function createHourlyCompaction(
 ) {
   const uncompacted = new Map(state.uncompacted);
   const startMs = clock.monotonic();
-  const wallMs = clock.now();
+  const startWallMs = clock.now();
   /** Monotonic time of the last commit of each day, converted from wall time for days of an earlier process. */
   const committedMsByDay = new Map(
-    [...uncompacted].map(([key, { lastMs }]) => [key, startMs - elapsedSinceMs(lastMs, wallMs)] as const),
+    [...uncompacted].map(([key, { lastMs }]) => [key, startMs - elapsedSinceMs(lastMs, startWallMs)] as const),
   );
-  let passStartMs = startMs - (state.compactedAtMs === null ? HOUR_MS : elapsedSinceMs(state.compactedAtMs, wallMs));
-  let passWallMs = wallMs;
+  let passStartMs =
+    startMs - (state.compactedAtMs === null ? HOUR_MS : elapsedSinceMs(state.compactedAtMs, startWallMs));
+  let passWallMs = startWallMs;
   let pendingSteps: CompactionStep[] | null = null;
   let partitionSearch = state.compactedAtMs === null ? findAllPartitions() : null;
   let searchSignal: AbortSignal = AbortSignal.abort();
 
   async function* findAllPartitions(): AsyncGenerator<LakePartition> {
     for (const table of LAKE_TABLES) {
-      if (table.rowPolicy === "append") yield* format.partitions(table, () => searchSignal);
+      if (table.rowPolicy === "append") yield* format.listPartitions(table, () => searchSignal);
     }
   }
 
@@ -60,9 +61,9 @@ export function createHourlyCompaction(
     return true;
   }
 
-  function noteUncompactedRows({ dayAndSite: of, table }: LakePartition, lastMs: number, monotonicMs: number) {
-    if (of === null || of.day === null) return null;
-    const { day, site } = of;
+  function noteUncompactedRows({ dayAndSite, table }: LakePartition, lastMs: number, monotonicMs: number) {
+    if (dayAndSite === null || dayAndSite.day === null) return null;
+    const { day, site } = dayAndSite;
     const key = buildSiteDayKey({ day, site });
     const storedDay = uncompacted.get(key);
     const tables = [...new Set([...(storedDay?.tables ?? []), table.name])];
@@ -92,7 +93,9 @@ export function createHourlyCompaction(
         }
       }
     }
-    const joinGroups = [...partitionsByTable.values()].flatMap((all) => splitIntoGroups(all, PARTITIONS_PER_JOIN));
+    const joinGroups = [...partitionsByTable.values()].flatMap((partitions) =>
+      splitIntoGroups(partitions, PARTITIONS_PER_JOIN),
+    );
     return [...joinGroups.map((join) => ({ join })), ...dayMergeSteps];
   }
 
@@ -100,7 +103,7 @@ export function createHourlyCompaction(
     const day = uncompacted.get(key);
     // A day that got new rows since the pass began waits for the next pass.
     if (day === undefined || !isDayMergeDue(key, day)) return new Map();
-    for (const partition of listPartitionsOfDay(day)) await format.compact(partition, signal);
+    for (const partition of listPartitionsOfDay(day)) await format.mergeFiles(partition, signal);
     await onMerged(day, signal);
     uncompacted.delete(key);
     committedMsByDay.delete(key);
@@ -134,7 +137,7 @@ export function createHourlyCompaction(
       }
       if ("mergeKey" in nextCompactionStep) return mergeDayFiles(nextCompactionStep.mergeKey, signal);
       const [partition] = nextCompactionStep.join;
-      if (partition !== undefined) await format.join(partition.table, nextCompactionStep.join, signal);
+      if (partition !== undefined) await format.joinFiles(partition.table, nextCompactionStep.join, signal);
       return new Map();
     },
   };
@@ -146,5 +149,5 @@ const elapsedSinceMs = (thenMs: number, nowMs: number): number => (nowMs < thenM
 const listPartitionsOfDay = ({ day, site, tables }: UncompactedDay): readonly LakePartition[] =>
   LAKE_TABLES.filter(({ name }) => tables.includes(name)).map((table) => dayPartition(table, day, site));
 
-const splitIntoGroups = <T>(all: readonly T[], size: number): readonly T[][] =>
-  Array.from({ length: Math.ceil(all.length / size) }, (_, n) => all.slice(n * size, n * size + size));
+const splitIntoGroups = <T>(items: readonly T[], size: number): readonly T[][] =>
+  Array.from({ length: Math.ceil(items.length / size) }, (_, n) => items.slice(n * size, n * size + size));

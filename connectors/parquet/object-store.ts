@@ -1,7 +1,7 @@
 /** Folder, or bucket of an S3-compatible storage. Keys are relative to `where`, with slashes. */
 export interface ObjectStore {
   /** Location for messages, without secrets, such as `/srv/lake` or `s3://bucket/prefix`. */
-  readonly where: string;
+  readonly location: string;
   /** Writes or replaces an object atomically and durably. */
   put(key: string, bytes: Uint8Array, signal: AbortSignal): Promise<void>;
   /** Writes an object unless the key exists. Only one of two concurrent calls for a key returns true. */

@@ -90,7 +90,7 @@ function compressParquetPage(bytes: Uint8Array): Uint8Array {
 
 function toParquetCellValues(columns: ColumnarRows, index: number, rows: Uint32Array): unknown[] {
   const { name, type } = columns.table.columns[index] as Column;
-  const readCell = columns.cellReader(index);
+  const readCell = columns.createCellReader(index);
   const values: unknown[] = new Array(rows.length);
   for (let n = 0; n < rows.length; n++) {
     const cell = readCell(rows[n] ?? 0);
@@ -107,16 +107,22 @@ export async function concatenateParquet(
   files: readonly { readonly bytes: Uint8Array; readonly name: string }[],
 ): Promise<{ readonly bytes: Uint8Array; readonly rows: number; readonly bounds: readonly ColumnBounds[] } | null> {
   const { file, writer } = createParquetFileWriter(table);
-  const parsers = { stringFromBytes: (text: Uint8Array) => text, timestampFromMicroseconds: (at: bigint) => at };
+  const parsers = {
+    stringFromBytes: (text: Uint8Array) => text,
+    timestampFromMicroseconds: (micros: bigint) => micros,
+  };
   for (const { bytes, name } of files) {
     const fileBuffer = toArrayBuffer(bytes);
     const fileMetadata = parseParquetMetadata(fileBuffer, name, parsers);
     if (!canConcatenateFile(table, fileMetadata)) return null;
     for (const rowGroup of fileMetadata.row_groups) {
       const [start, end] = pageByteRange(rowGroup);
-      const by = BigInt(writer.offset - start);
+      const offsetShift = BigInt(writer.offset - start);
       writer.appendBytes(new Uint8Array(fileBuffer, start, end - start));
-      file.row_groups.push({ ...rowGroup, columns: rowGroup.columns.map((column) => shiftChunkOffsets(column, by)) });
+      file.row_groups.push({
+        ...rowGroup,
+        columns: rowGroup.columns.map((column) => shiftChunkOffsets(column, offsetShift)),
+      });
       file.num_rows += rowGroup.num_rows;
       await yieldIfBusy();
     }
@@ -172,12 +178,15 @@ function decodeColumnBound(type: ColumnType, value: unknown): Cell {
   return typeof value === "number" && Number.isFinite(value) ? value : null;
 }
 
-function canConcatenateFile({ columns: ours }: LakeTable, { created_by, row_groups, schema }: FileMetaData): boolean {
+function canConcatenateFile(
+  { columns: expectedColumns }: LakeTable,
+  { created_by, row_groups, schema }: FileMetaData,
+): boolean {
   const [, ...elements] = schema;
   return (
     created_by === "plenum" &&
-    elements.length === ours.length &&
-    ours.every(({ name, type }, n) => elements[n]?.name === name && hasColumnType(elements[n], type)) &&
+    elements.length === expectedColumns.length &&
+    expectedColumns.every(({ name, type }, n) => elements[n]?.name === name && hasColumnType(elements[n], type)) &&
     row_groups.every(({ columns }) =>
       columns.every(
         ({ meta_data, column_index_offset, offset_index_offset }) =>
@@ -189,19 +198,20 @@ function canConcatenateFile({ columns: ours }: LakeTable, { created_by, row_grou
 
 function pageByteRange({ columns }: RowGroup): readonly [start: number, end: number] {
   const columnChunks = columns.flatMap(({ meta_data }) => meta_data ?? []);
-  const chunkStarts = columnChunks.map((each) => Number(each.dictionary_page_offset ?? each.data_page_offset));
-  const chunkEnds = columnChunks.map((each, n) => (chunkStarts[n] ?? 0) + Number(each.total_compressed_size));
+  const chunkStarts = columnChunks.map((chunk) => Number(chunk.dictionary_page_offset ?? chunk.data_page_offset));
+  const chunkEnds = columnChunks.map((chunk, n) => (chunkStarts[n] ?? 0) + Number(chunk.total_compressed_size));
   return [Math.min(...chunkStarts), Math.max(...chunkEnds)];
 }
 
-function shiftChunkOffsets(column: ColumnChunk, by: bigint): ColumnChunk {
+function shiftChunkOffsets(column: ColumnChunk, offsetShift: bigint): ColumnChunk {
   const { meta_data } = column;
   if (meta_data === undefined) return column;
   const { data_page_offset, dictionary_page_offset: dictionary } = meta_data;
-  const fileMetadata = { ...meta_data, data_page_offset: data_page_offset + by };
+  const fileMetadata = { ...meta_data, data_page_offset: data_page_offset + offsetShift };
   return {
     ...column,
-    meta_data: dictionary === undefined ? fileMetadata : { ...fileMetadata, dictionary_page_offset: dictionary + by },
+    meta_data:
+      dictionary === undefined ? fileMetadata : { ...fileMetadata, dictionary_page_offset: dictionary + offsetShift },
   };
 }
 
@@ -214,7 +224,7 @@ export async function readParquetRows(bytes: Uint8Array, columns: ColumnarRows, 
   const fileMetadata = parseParquetMetadata(fileBuffer, name);
   const columnsInFile: string[] = [];
   for (const encodedColumn of table.columns) {
-    const schemaElement = fileMetadata.schema.find((each) => each.name === encodedColumn.name);
+    const schemaElement = fileMetadata.schema.find((element) => element.name === encodedColumn.name);
     if (schemaElement === undefined) continue;
     if (!hasColumnType(schemaElement, encodedColumn.type)) throw columnTypeError(name, encodedColumn);
     columnsInFile.push(encodedColumn.name);
@@ -241,26 +251,29 @@ export async function readParquetRows(bytes: Uint8Array, columns: ColumnarRows, 
     return cellsByColumn;
   }
 
-  let to = 0;
+  let groupEnd = 0;
   for (const { num_rows } of fileMetadata.row_groups) {
     const rows = Number(num_rows);
-    const from = to;
-    to += rows;
-    const all = rows > LARGE_ROW_GROUP_ROWS ? null : await readParquetColumns(columnsInFile, from, to);
+    const groupStart = groupEnd;
+    groupEnd += rows;
+    const cellsByColumn =
+      rows > LARGE_ROW_GROUP_ROWS ? null : await readParquetColumns(columnsInFile, groupStart, groupEnd);
     await columns.addAll(rows, async (index) => {
       const encodedColumn = table.columns[index]?.name ?? "";
       if (!columnsInFile.includes(encodedColumn)) return null;
       await yieldIfBusy();
-      return (all ?? (await readParquetColumns([encodedColumn], from, to))).get(encodedColumn) ?? null;
+      return (
+        (cellsByColumn ?? (await readParquetColumns([encodedColumn], groupStart, groupEnd))).get(encodedColumn) ?? null
+      );
     });
     await yieldIfBusy();
   }
 }
 
-function insertParquetPage(before: ColumnCells, page: ColumnCells, at: number): ColumnCells {
-  const all = Array.isArray(before) ? before : Array.from(before);
-  for (let n = 0; n < page.length; n++) all[at + n] = page[n];
-  return all;
+function insertParquetPage(earlierCells: ColumnCells, page: ColumnCells, position: number): ColumnCells {
+  const cells = Array.isArray(earlierCells) ? earlierCells : Array.from(earlierCells);
+  for (let n = 0; n < page.length; n++) cells[position + n] = page[n];
+  return cells;
 }
 
 export const readRowCount = (bytes: Uint8Array, name: string): number =>

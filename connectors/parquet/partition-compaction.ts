@@ -13,7 +13,7 @@ import type { LakeTableFormat } from "./table-format.ts";
 
 /** Limit of rows in a merged file and in memory (35 MB); a larger day keeps several files. */
 const MAX_MERGED_FILE_ROWS = 300_000;
-/** Number of hourly files of a partition that are joined into one. */
+/** Number of `hour-` files in a partition at which these files are joined again into one. */
 const REJOIN_FILE_COUNT = 8;
 const MAX_JOINED_FILE_BYTES = 32_000_000;
 const MAX_SMALL_FILE_BYTES = 8_000_000;
@@ -44,29 +44,29 @@ export async function mergePartitionFiles(
   let firstFile: { readonly bytes: Uint8Array; readonly key: string; readonly rows: number } | null = null;
 
   async function appendFileRows(key: string, bytes: Uint8Array): Promise<void> {
-    await readParquetRows(bytes, columns, `${format.where}/${key}`);
+    await readParquetRows(bytes, columns, `${format.location}/${key}`);
     sources.push(key);
   }
 
   async function writeMergedFile(): Promise<void> {
-    const [all, group] = [columns, sources];
+    const [bufferedRows, sourceKeys] = [columns, sources];
     columns = createColumnarRows(partition.table);
     sources = [];
     firstFile = null;
-    if (group.length < 2) return;
-    const rows = await sortDistinctRows(all);
-    const bytes = await encodeParquet(all, rows);
-    const content = { bytes, columns: all, rows };
-    const rowCounts = { rows: rows.length, sourceRows: all.length };
-    await replace({ partition, kind: "day", sources: group, bytes, ...rowCounts, content });
+    if (sourceKeys.length < 2) return;
+    const rows = await sortDistinctRows(bufferedRows);
+    const bytes = await encodeParquet(bufferedRows, rows);
+    const content = { bytes, columns: bufferedRows, rows };
+    const rowCounts = { rows: rows.length, sourceRows: bufferedRows.length };
+    await replace({ partition, kind: "day", sources: sourceKeys, bytes, ...rowCounts, content });
   }
 
   // Merge small files first, so that full files stay unchanged.
-  for (const { key } of (await format.filesOf(partition, signal)).toSorted((a, b) => a.bytes - b.bytes)) {
+  for (const { key } of (await format.listFiles(partition, signal)).toSorted((a, b) => a.bytes - b.bytes)) {
     signal.throwIfAborted();
-    const bytes = await format.read(key, signal);
+    const bytes = await format.readFile(key, signal);
     if (bytes === null) continue;
-    const rows = readRowCount(bytes, `${format.where}/${key}`);
+    const rows = readRowCount(bytes, `${format.location}/${key}`);
     const bufferedRowCount: number = columns.length + (firstFile?.rows ?? 0);
     if (bufferedRowCount + rows > maxRows) await writeMergedFile();
     if (firstFile !== null) {
@@ -85,7 +85,7 @@ export async function joinSmallFiles(
   partition: LakePartition,
   signal: AbortSignal,
 ): Promise<CompactedFile | null> {
-  const files = await format.filesOf(partition, signal);
+  const files = await format.listFiles(partition, signal);
   const smallFiles = files.filter(({ bytes, key }) => bytes <= MAX_SMALL_FILE_BYTES && !MERGED_FILE_NAME.test(key));
   const isRejoiningJoinedFiles = smallFiles.filter(({ key }) => JOINED_FILE_NAME.test(key)).length >= REJOIN_FILE_COUNT;
   const selectedFiles = smallFiles.filter(({ key }) => isRejoiningJoinedFiles || !JOINED_FILE_NAME.test(key));
@@ -95,11 +95,11 @@ export async function joinSmallFiles(
     signal.throwIfAborted();
     joinedBytes += bytes;
     if (joinedBytes > MAX_JOINED_FILE_BYTES && loadedFiles.length > 1) break;
-    const content = await format.read(key, signal);
+    const content = await format.readFile(key, signal);
     if (content !== null) loadedFiles.push({ bytes: content, key });
   }
   if (loadedFiles.length < 2) return null;
-  const namedFiles = loadedFiles.map(({ bytes, key }) => ({ bytes, name: `${format.where}/${key}` }));
+  const namedFiles = loadedFiles.map(({ bytes, key }) => ({ bytes, name: `${format.location}/${key}` }));
   const result = await concatenateParquet(partition.table, namedFiles);
   if (result === null) return null;
   const { bounds, bytes, rows } = result;

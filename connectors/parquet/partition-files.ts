@@ -42,7 +42,7 @@ export async function putBatchFiles(
     for (const batch of batches) {
       if (uploadErrors.length > 0) break;
       signal.throwIfAborted();
-      const rows = await batch.sorted();
+      const rows = await batch.sortRowIndexes();
       const bytes = await encodeParquet(batch.columns, rows);
       const contentDigest = computeContentDigest(bytes);
       const key = keyFor(batch, contentDigest);
@@ -89,17 +89,17 @@ export async function encodeReplacementFile(
 export async function readTableRows(
   table: LakeTable,
   keys: readonly string[],
-  { read, where }: LakeFileReader,
+  { readFile, location }: LakeFileReader,
   signal: AbortSignal,
 ) {
   const columns = createColumnarRows(table);
   for (const key of keys) {
-    const bytes = await read(key, signal);
-    if (bytes !== null) await readParquetRows(bytes, columns, `${where}/${key}`);
+    const bytes = await readFile(key, signal);
+    if (bytes !== null) await readParquetRows(bytes, columns, `${location}/${key}`);
   }
   const rows: LakeRow[] = [];
   for (let row = 0; row < columns.length; row++) {
-    rows.push(table.columns.map((_, index) => columns.cell(index, row)));
+    rows.push(table.columns.map((_, index) => columns.getCell(index, row)));
     if (row % ROWS_BETWEEN_YIELDS === 0) await yieldIfBusy();
   }
   return rows;

@@ -42,17 +42,17 @@ export function createPlainTableFormat(
   }
 
   async function replacePartitionRows(change: PartitionUpdates, signal: AbortSignal): Promise<void> {
-    const { from, partition } = change;
+    const { formerPartition, partition } = change;
     const key = buildUndividedFileKey(partition);
     const replacementFile = await encodeReplacementFile(change, [key], tableFormat, signal);
     if (replacementFile !== null) await store.put(key, replacementFile.bytes, signal);
-    if (from !== undefined) await store.remove(buildUndividedFileKey(from), signal);
+    if (formerPartition !== undefined) await store.remove(buildUndividedFileKey(formerPartition), signal);
   }
 
   const tableFormat: LakeTableFormat = {
     name: "plain",
-    where: store.where,
-    read: (key, signal) => store.get(key, signal),
+    location: store.location,
+    readFile: (key, signal) => store.get(key, signal),
     /** Adds an empty file to the newest partition, or to today's: views need at least one file with every column. */
     async createTable(table, signal) {
       const emptyParquetFile = await encodeParquet(createColumnarRows(table), new Uint32Array());
@@ -83,26 +83,26 @@ export function createPlainTableFormat(
           if (oldPartition === null) continue;
           const updates = await readTableRows(table, [key], tableFormat, signal);
           const partition = dayPartition(table, null, oldPartition.dayAndSite?.site ?? null);
-          await replacePartitionRows({ partition, updates, from: oldPartition }, signal);
+          await replacePartitionRows({ partition, updates, formerPartition: oldPartition }, signal);
         }
       }
     },
-    fileNameOf: (commit) => commit,
-    possibleKeysOf: ({ batches }, name) => batches.map(({ partition }) => buildFileKey(partition, name)),
-    async commit({ batches, changes, name, uploaded }, signal) {
+    buildFileName: (commit) => commit,
+    listPossibleKeys: ({ batches }, name) => batches.map(({ partition }) => buildFileKey(partition, name)),
+    async commit({ batches, updatedPartitions, name, uploaded }, signal) {
       const buildBatchKey = ({ partition }: PartitionBatch) => buildFileKey(partition, name);
       const files = await putBatchFiles(batches, buildBatchKey, store, uploaded, signal);
-      for (const partitionUpdates of changes) await replacePartitionRows(partitionUpdates, signal);
+      for (const partitionUpdates of updatedPartitions) await replacePartitionRows(partitionUpdates, signal);
       return files.map(({ key }) => key);
     },
-    async discard(keys, signal) {
+    async discardFiles(keys, signal) {
       for (const key of keys) await store.remove(key, signal);
     },
-    async filesOf({ folder }, signal) {
+    async listFiles({ folder }, signal) {
       const files = await store.list(folder, signal);
       return files.filter(({ key }) => key.endsWith(".parquet") && !key.endsWith(`/${EMPTY_PARQUET_FILE_NAME}`));
     },
-    async *partitions(table, signal) {
+    async *listPartitions(table, signal) {
       for (const date of await store.folders(buildTableFolder(table), signal())) {
         for (const site of await store.folders(`${buildTableFolder(table)}${date}/`, signal())) {
           const partition = parsePartitionFolders(table, date, site);
@@ -110,9 +110,9 @@ export function createPlainTableFormat(
         }
       }
     },
-    compact: (partition, signal) =>
+    mergeFiles: (partition, signal) =>
       mergePartitionFiles(tableFormat, partition, signal, (file) => replaceSourceFiles(file, signal), maxRows),
-    async join(_table, partitions, signal) {
+    async joinFiles(_table, partitions, signal) {
       for (const partition of partitions) {
         const joinedParquetFile = await joinSmallFiles(tableFormat, partition, signal);
         if (joinedParquetFile !== null) await replaceSourceFiles(joinedParquetFile, signal);

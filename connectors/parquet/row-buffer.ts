@@ -10,14 +10,14 @@ export class UnmappableEventError extends Error {}
 export interface PartitionBatch {
   readonly partition: LakePartition;
   readonly columns: ColumnarRows;
-  sorted(): Promise<Uint32Array>;
+  sortRowIndexes(): Promise<Uint32Array>;
 }
 
 export interface PartitionUpdates {
   readonly partition: LakePartition;
   readonly updates: readonly LakeRow[];
   /** Former partition of the rows in `updates`; the former partition must be emptied. */
-  readonly from?: LakePartition;
+  readonly formerPartition?: LakePartition;
 }
 
 export type RowBuffer = ReturnType<typeof createRowBuffer>;
@@ -76,7 +76,7 @@ export function createRowBuffer() {
     },
     batches: (): readonly PartitionBatch[] =>
       [...rowBufferByTable.values()].flatMap((tableBuffer) => tableBuffer.batches()),
-    changes: (): readonly PartitionUpdates[] => [...updatesByFolder.values()],
+    updatedPartitions: (): readonly PartitionUpdates[] => [...updatesByFolder.values()],
   };
 }
 
@@ -106,7 +106,7 @@ function createTableRowBuffer(table: LakeTable) {
       return Array.from(partitions.values(), ({ partition, rows }) => ({
         partition,
         columns,
-        sorted: () => sortRows(rows),
+        sortRowIndexes: () => sortRows(rows),
       }));
     },
   };

@@ -87,10 +87,10 @@ export function createS3Store(config: S3Config, clock: Clock) {
       region: config.region,
       datetime: new Date(clock.now()).toISOString().replace(/[:-]|\.\d{3}/g, ""),
     });
-    const { headers: all } = await requestSigner.sign();
+    const { headers: signedHeaders } = await requestSigner.sign();
     // Use the signed form: the signer encodes characters that URLSearchParams does not, such as `*`.
     const queryString = requestSigner.encodedSearch === "" ? "" : `?${requestSigner.encodedSearch}`;
-    return { origin: url.origin, path: `${url.pathname}${queryString}`, headers: Object.fromEntries(all) };
+    return { origin: url.origin, path: `${url.pathname}${queryString}`, headers: Object.fromEntries(signedHeaders) };
   }
 
   async function sendS3Request(request: S3Request, signal: AbortSignal): Promise<S3Response> {
@@ -102,7 +102,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     let response: S3Response & { readonly isCut: boolean };
     try {
       agent ??= new Agent({ connect: createS3Connector(), connections: MAX_S3_CONNECTIONS, pipelining: 1 });
-      const raw = await agent.request({
+      const rawResponse = await agent.request({
         origin,
         path,
         method,
@@ -110,8 +110,12 @@ export function createS3Store(config: S3Config, clock: Clock) {
         body: body ?? null,
         signal: requestTimeout.signal,
       });
-      const maxBodyBytes = (isSuccessStatus(raw.statusCode) ? maxBytes : undefined) ?? MAX_S3_ERROR_BYTES;
-      response = { status: raw.statusCode, headers: raw.headers, ...(await readResponseStart(raw, maxBodyBytes)) };
+      const maxBodyBytes = (isSuccessStatus(rawResponse.statusCode) ? maxBytes : undefined) ?? MAX_S3_ERROR_BYTES;
+      response = {
+        status: rawResponse.statusCode,
+        headers: rawResponse.headers,
+        ...(await readResponseStart(rawResponse, maxBodyBytes)),
+      };
     } catch (error) {
       throw signal.aborted ? signal.reason : connectionFailure(error, describeS3Server(endpoint.origin));
     } finally {
@@ -165,7 +169,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
   }
 
   const store: ObjectStore = {
-    where: `s3://${config.bucket}/${prefix}`.replace(/\/$/, ""),
+    location: `s3://${config.bucket}/${prefix}`.replace(/\/$/, ""),
     async put(key, body, signal) {
       await sendS3Request({ method: "PUT", key, body }, signal);
     },
@@ -185,16 +189,17 @@ export function createS3Store(config: S3Config, clock: Clock) {
       }
       return null;
     },
-    async list(start, signal, after) {
-      const all: StoredLakeFile[] = [];
+    async list(prefixInLake, signal, after) {
+      const listedFiles: StoredLakeFile[] = [];
       const options: Record<string, string> = after === undefined ? {} : { "start-after": prefix + after };
-      for await (const { objects } of listPages(start, options, signal)) all.push(...objects);
-      return all;
+      for await (const { objects } of listPages(prefixInLake, options, signal)) listedFiles.push(...objects);
+      return listedFiles;
     },
-    async folders(start, signal) {
-      const all: string[] = [];
-      for await (const { folders } of listPages(start, { delimiter: "/" }, signal)) all.push(...folders);
-      return all.map((folder) => folder.slice(start.length, -1));
+    async folders(prefixInLake, signal) {
+      const listedFolders: string[] = [];
+      for await (const { folders } of listPages(prefixInLake, { delimiter: "/" }, signal))
+        listedFolders.push(...folders);
+      return listedFolders.map((folder) => folder.slice(prefixInLake.length, -1));
     },
     async remove(key, signal) {
       await sendS3Request({ method: "DELETE", key, allow: [404] }, signal);
@@ -234,9 +239,9 @@ async function readResponseStart({ body, headers }: Dispatcher.ResponseData, max
 
 /** Percent-encodes every character of a key except letters, digits, `-._~` and slashes. */
 function encodeS3Key(key: string): string {
-  const one = (text: string) =>
+  const encodeSegment = (text: string) =>
     encodeURIComponent(text).replace(/[!'()*]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`);
-  return key.split("/").map(one).join("/");
+  return key.split("/").map(encodeSegment).join("/");
 }
 
 function parseS3Listing(xml: string, prefixLength: number) {
@@ -287,11 +292,11 @@ const S3_STORAGE_FULL_CODES = [
 ];
 
 /** Maps an S3 error to a failure, by the storage's error code first: the status alone is ambiguous. */
-export function toS3Failure(response: S3Response, { bucket, ...rest }: S3Config, nowMs: number): Failure {
+export function toS3Failure(response: S3Response, { bucket, ...endpointConfig }: S3Config, nowMs: number): Failure {
   const { status } = response;
   const responseBodyText = Buffer.from(response.bytes.subarray(0, 4_096)).toString();
   const errorCode = /<Code>([A-Za-z0-9.]{1,64})<\/Code>/.exec(responseBodyText)?.[1] ?? "";
-  const { origin } = new URL(resolveS3Endpoint(rest));
+  const { origin } = new URL(resolveS3Endpoint(endpointConfig));
   const errorPrefix = `${origin} answered ${status}${errorCode === "" ? "" : ` (${errorCode})`}`;
 
   if (["RequestTimeTooSkewed", "RequestExpired"].includes(errorCode)) {

@@ -69,24 +69,26 @@ export async function loadSinkState(
   store: ObjectStore,
   signal: AbortSignal,
 ): Promise<ParquetSinkState> {
-  const all = await sinkState.all<unknown>();
-  const listStateEntries = (prefix: string) => [...all].filter(([key]) => key.startsWith(prefix));
-  const stagedCommits = (all.get(STAGED_COMMITS_KEY) ?? []) as readonly StagedCommit[];
+  const storedEntries = await sinkState.all<unknown>();
+  const listStateEntries = (prefix: string) => [...storedEntries].filter(([key]) => key.startsWith(prefix));
+  const stagedCommits = (storedEntries.get(STAGED_COMMITS_KEY) ?? []) as readonly StagedCommit[];
   const restOfSinkState = {
     completeDays: listStateEntries(COMPLETE_DAY_KEY_PREFIX)
       .map(([, day]) => day as CompleteDay)
       .sort((a, b) => (a.day < b.day ? -1 : 1)),
     // Earlier versions stored a single compaction.
-    compactions: [(all.get(COMPACTIONS_STATE_KEY) ?? []) as StoredCompaction | readonly StoredCompaction[]].flat(),
+    compactions: [
+      (storedEntries.get(COMPACTIONS_STATE_KEY) ?? []) as StoredCompaction | readonly StoredCompaction[],
+    ].flat(),
     uncompacted: new Map(
       listStateEntries(UNCOMPACTED_DAY_KEY_PREFIX).map(([key, day]) => [
         key.slice(UNCOMPACTED_DAY_KEY_PREFIX.length),
         day as UncompactedDay,
       ]),
     ),
-    compactedAtMs: (all.get(COMPACTION_TIME_STATE_KEY) ?? null) as number | null,
+    compactedAtMs: (storedEntries.get(COMPACTION_TIME_STATE_KEY) ?? null) as number | null,
   };
-  const writerPosition = all.get(WRITER_STATE_KEY) as LakeWriterPosition | undefined;
+  const writerPosition = storedEntries.get(WRITER_STATE_KEY) as LakeWriterPosition | undefined;
   if (writerPosition !== undefined) {
     const committedPosition = await readCommittedPosition(writerPosition.id, store, signal);
     if (committedPosition <= Math.max(writerPosition.through, stagedCommits.at(-1)?.through ?? 0)) {
@@ -135,8 +137,8 @@ export const isCompacting = async (sinkState: Pick<ConnectorContext["sinkState"]
   ((await sinkState.get(COMPACTIONS_STATE_KEY)) ?? null) !== null;
 
 /** Combines days; a later revision of a day replaces an earlier revision. */
-export function combineCompleteDays(completeDays: readonly CompleteDay[], more: readonly CompleteDay[]) {
-  return [...new Map([...completeDays, ...more].map((day) => [buildSiteDayKey(day), day])).values()];
+export function combineCompleteDays(completeDays: readonly CompleteDay[], newDays: readonly CompleteDay[]) {
+  return [...new Map([...completeDays, ...newDays].map((day) => [buildSiteDayKey(day), day])).values()];
 }
 
 export const buildSiteDayKey = ({ day, site }: SiteDay): string => `${day} ${site ?? ""}`;

@@ -60,8 +60,8 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     const savedState = await loadSinkState(context, store, signal);
     if (savedState.compactions.length > 0) await format.finishCompaction(savedState.compactions, signal);
     completeDays = savedState.completeDays;
-    hourlyCompaction ??= createHourlyCompaction(savedState, format, clock, (day, until) =>
-      updateManifestAfterMerge(day, context.readsHistory === true, { store, format, clock, signal: until }),
+    hourlyCompaction ??= createHourlyCompaction(savedState, format, clock, (day, signal) =>
+      updateManifestAfterMerge(day, context.readsHistory === true, { store, format, clock, signal: signal }),
     );
     const { max_age: maxAgeMs, max_rows: maxRows } = config;
     commits = createStagedCommits({ state: savedState, store, format, sinkState, clock, uploaded, maxRows, maxAgeMs });
@@ -180,12 +180,15 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   };
 }
 
-async function collectEventRejections(batch: readonly Event[], take: (event: Event, index: number) => Promise<void>) {
+async function collectEventRejections(
+  batch: readonly Event[],
+  addEvent: (event: Event, index: number) => Promise<void>,
+) {
   const rejections: EventRejection[] = [];
   for (const [index, event] of batch.entries()) {
     try {
       await yieldIfBusy();
-      await take(event, index);
+      await addEvent(event, index);
     } catch (error) {
       if (!(error instanceof UnmappableEventError)) throw error;
       rejections.push({ index, reason: error.message });
@@ -198,13 +201,13 @@ function openLakeStore({ folder, mode, s3 }: ParquetConfig, clock: Clock) {
   if (s3 !== undefined) {
     const store = createS3Store(s3, clock);
     const { close, progressMs, probe } = store;
-    return { store, serverId: computeTextHash(`${resolveS3Endpoint(s3)} ${store.where}`), progressMs, probe, close };
+    return { store, serverId: computeTextHash(`${resolveS3Endpoint(s3)} ${store.location}`), progressMs, probe, close };
   }
   if (folder === undefined) throw new Error("The configuration names neither a folder nor S3.");
   const store = createFolderStore(folder, Number.parseInt(mode, 8), clock);
   return {
     store,
-    serverId: computeTextHash(store.where),
+    serverId: computeTextHash(store.location),
     progressMs: store.progressMs,
     probe: () => checkFolderWritable(folder, "Free some space"),
     close: async () => undefined,

@@ -63,19 +63,23 @@ export function createStagedCommits(options: {
   }
 
   async function commitRowBuffer(staged: StagedCommit, signal: AbortSignal): Promise<void> {
-    const { from, keys: before, through: last } = staged;
-    const name = format.fileNameOf(buildStagedFileName(writerId, from, last));
-    const rows = { batches: buffer.batches(), changes: buffer.changes() };
-    const keys = [...new Set([...before, ...format.possibleKeysOf(rows, name)])];
-    const laterStagedCommits = interrupted.filter((each) => each !== staged);
+    const { from, keys: earlierKeys, through: throughPosition } = staged;
+    const name = format.buildFileName(buildStagedFileName(writerId, from, throughPosition));
+    const rows = { batches: buffer.batches(), updatedPartitions: buffer.updatedPartitions() };
+    const keys = [...new Set([...earlierKeys, ...format.listPossibleKeys(rows, name)])];
+    const laterStagedCommits = interrupted.filter((interruptedCommit) => interruptedCommit !== staged);
     const stagedCommits = [...unsettledCommits, { ...staged, keys }, ...laterStagedCommits];
     await sinkState.put(encodeSinkStateChange({ stagedCommits }));
     // Store the last log position of the commit in the lake before the first file.
-    await store.put(buildWriterPositionKey(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
-    const positions = { writerId, through: last, isRepeated: interrupted.includes(staged) };
-    const committedFileKeys = new Set(await format.commit({ ...rows, name, positions, uploaded }, signal));
+    await store.put(
+      buildWriterPositionKey(writerId),
+      Buffer.from(`${JSON.stringify({ through: throughPosition })}\n`),
+      signal,
+    );
+    const writerPosition = { writerId, through: throughPosition, isRepeated: interrupted.includes(staged) };
+    const committedFileKeys = new Set(await format.commit({ ...rows, name, writerPosition, uploaded }, signal));
     const unusedFileKeys = keys.filter((key) => !committedFileKeys.has(key));
-    if (unusedFileKeys.length > 0) await format.discard(unusedFileKeys, signal);
+    if (unusedFileKeys.length > 0) await format.discardFiles(unusedFileKeys, signal);
     unsettledCommits = [...unsettledCommits, { ...staged, keys }];
     for (const { partition } of rows.batches) partitions.set(partition.folder, partition);
     interrupted = laterStagedCommits;
@@ -132,14 +136,14 @@ export function createIdempotentRowInserts(format: LakeTableFormat) {
     const cachedRowKeys = rowKeysByFolder.get(folder);
     if (cachedRowKeys !== undefined) return cachedRowKeys;
     const rowKeys = new Set<string>();
-    for (const { key } of await format.filesOf(partition, signal)) {
-      const bytes = await format.read(key, signal);
+    for (const { key } of await format.listFiles(partition, signal)) {
+      const bytes = await format.readFile(key, signal);
       if (bytes === null) continue;
       const columns = createColumnarRows({
         ...table,
         columns: table.columns.filter(({ name }) => table.key.includes(name)),
       });
-      await readParquetRows(bytes, columns, `${format.where}/${key}`);
+      await readParquetRows(bytes, columns, `${format.location}/${key}`);
       for (let row = 0; row < columns.length; row++) rowKeys.add(buildRowKey(columns, row));
     }
     const cachedRowKeyCount = [...rowKeysByFolder.values()].reduce((sum, { size }) => sum + size, rowKeys.size);
@@ -155,19 +159,28 @@ export function createIdempotentRowInserts(format: LakeTableFormat) {
       const partitionBatches: PartitionBatch[] = [];
       for (const batch of buffer.batches()) {
         const existingRowKeys = await readPartitionRowKeys(batch.partition, signal);
-        const rows = (await batch.sorted()).filter((row) => {
+        const rows = (await batch.sortRowIndexes()).filter((row) => {
           const key = buildRowKey(batch.columns, row);
           const isNewRow = !existingRowKeys.has(key);
           existingRowKeys.add(key);
           return isNewRow;
         });
-        if (rows.length > 0) partitionBatches.push({ ...batch, sorted: async () => rows });
+        if (rows.length > 0) partitionBatches.push({ ...batch, sortRowIndexes: async () => rows });
       }
-      const changes = buffer.changes();
-      await format.commit({ batches: partitionBatches, changes, name, positions: null, uploaded: new Map() }, signal);
+      const updatedPartitions = buffer.updatedPartitions();
+      await format.commit(
+        {
+          batches: partitionBatches,
+          updatedPartitions: updatedPartitions,
+          name,
+          writerPosition: null,
+          uploaded: new Map(),
+        },
+        signal,
+      );
     },
   };
 }
 
-const buildRowKey = ({ table, cell }: ColumnarRows, row: number): string =>
+const buildRowKey = ({ table, getCell: cell }: ColumnarRows, row: number): string =>
   JSON.stringify(table.key.map((name) => cell(findColumnIndex(table, name), row)));

@@ -5,9 +5,9 @@ import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
 import type { StoredCompaction } from "./sink-state.ts";
 
 export interface LakeFileReader {
-  readonly where: string;
+  readonly location: string;
   /** Reads a file; null if the file was removed meanwhile, which a Delta log forbids. */
-  read(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
+  readFile(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
 }
 
 /** Decides which files belong to a table: files in the folder (plain-table-format.ts) or in the log (delta-table-format.ts). */
@@ -16,19 +16,19 @@ export interface LakeTableFormat extends LakeFileReader {
   /** Throws ConfigError if the table's folder has files of another program. */
   createTable(table: LakeTable, signal: AbortSignal): Promise<void>;
   /** File name of a commit, without the ending. */
-  fileNameOf(commit: string): string;
+  buildFileName(commit: string): string;
   /** Lists the keys that a commit may put; stored before the commit, so that a restart finds the files. */
-  possibleKeysOf(rows: RowsToCommit, name: string): readonly string[];
+  listPossibleKeys(rows: RowsToCommit, name: string): readonly string[];
   /** Writes rows; returns the keys of the files that now belong to the lake. */
-  commit(work: LakeCommit, signal: AbortSignal): Promise<readonly string[]>;
-  discard(keys: readonly string[], signal: AbortSignal): Promise<void>;
+  commit(lakeCommit: LakeCommit, signal: AbortSignal): Promise<readonly string[]>;
+  discardFiles(keys: readonly string[], signal: AbortSignal): Promise<void>;
   /** Lists the files of a partition, ascending by key. */
-  filesOf(partition: LakePartition, signal: AbortSignal): Promise<readonly StoredLakeFile[]>;
+  listFiles(partition: LakePartition, signal: AbortSignal): Promise<readonly StoredLakeFile[]>;
   /** Yields the partitions of a divided table; calls `signal` for each step, because the caller may pause. */
-  partitions(table: LakeTable, signal: () => AbortSignal): AsyncGenerator<LakePartition>;
+  listPartitions(table: LakeTable, signal: () => AbortSignal): AsyncGenerator<LakePartition>;
   /** Merges the files of a partition into a sorted file without duplicate rows. */
-  compact(partition: LakePartition, signal: AbortSignal): Promise<void>;
-  join(table: LakeTable, partitions: readonly LakePartition[], signal: AbortSignal): Promise<void>;
+  mergeFiles(partition: LakePartition, signal: AbortSignal): Promise<void>;
+  joinFiles(table: LakeTable, partitions: readonly LakePartition[], signal: AbortSignal): Promise<void>;
   /** Completes or undoes compactions that a crash interrupted. */
   finishCompaction(compactions: readonly StoredCompaction[], signal: AbortSignal): Promise<void>;
   /** Repairs files at the start: moves rows of earlier versions, creates removed tables. */
@@ -39,13 +39,13 @@ export interface LakeTableFormat extends LakeFileReader {
 
 export interface RowsToCommit {
   readonly batches: readonly PartitionBatch[];
-  readonly changes: readonly PartitionUpdates[];
+  readonly updatedPartitions: readonly PartitionUpdates[];
 }
 
 export interface LakeCommit extends RowsToCommit {
   readonly name: string;
   /** Writer and last log position; null for redelivered events and events without a log position. */
-  readonly positions: {
+  readonly writerPosition: {
     readonly writerId: string;
     readonly through: number;
     /** True for a repeated commit: any part of the commit may already be in the lake. */

@@ -46,9 +46,9 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
   let lastCell: Cell = null;
   let lastCellOffset = 0;
 
-  function reserveBufferBytes(more: number): void {
-    if (offset + more <= bytes.length) return;
-    const largerBuffer = Buffer.allocUnsafe(Math.max(nextBufferBytes, 2 * bytes.length, offset + more));
+  function reserveBufferBytes(additionalBytes: number): void {
+    if (offset + additionalBytes <= bytes.length) return;
+    const largerBuffer = Buffer.allocUnsafe(Math.max(nextBufferBytes, 2 * bytes.length, offset + additionalBytes));
     bytes.copy(largerBuffer, 0, 0, offset);
     bytes = largerBuffer;
   }
@@ -116,7 +116,7 @@ export function createColumnWriter(name: string, type: ColumnType, isAlwaysList 
   }
 }
 
-type CellEncoder = (cell: Exclude<Cell, null>, into: Buffer, offset: number, name: string) => number;
+type CellEncoder = (cell: Exclude<Cell, null>, buffer: Buffer, offset: number, name: string) => number;
 
 const CELL_WRITER_BY_COLUMN_TYPE: Readonly<Record<ColumnType, CellEncoder>> = {
   text: (cell, into, offset) => writeTextCell(toPostgresText(String(cell)), into, offset),

@@ -31,7 +31,7 @@ export async function prepareTables(session: PostgresSession, requirements: Tabl
   const missingTableParts = findMissing(tables, await readCatalog(session, requirements), target);
   if (!hasMissingTableParts(missingTableParts)) return false;
   if (!requirements.create) throw createMissingTablesError(missingTableParts, target);
-  const extension = target.timescale ? await findTimescaleSchema(session) : null;
+  const timescaleSchema = target.timescale ? await findTimescaleSchema(session) : null;
   await runTransaction(session, { statementMs: requirements.timeoutMs }, async () => {
     await lockTables(session, target);
     const databaseCatalog = await readCatalog(session, requirements);
@@ -43,7 +43,9 @@ export async function prepareTables(session: PostgresSession, requirements: Tabl
         ...(databaseCatalog.hasSchema ? [] : [buildCreateSchemaSql(target)]),
         buildCreateVersionTableSql(target),
         ...newTables.map((table) => buildCreateTableSql(table, target)),
-        ...(extension === null ? [] : hypertables.map((table) => buildCreateHypertableSql(table, target, extension))),
+        ...(timescaleSchema === null
+          ? []
+          : hypertables.map((table) => buildCreateHypertableSql(table, target, timescaleSchema))),
         ...columns.map(({ table, column }) => buildAddColumnSql(table, column, target)),
       ].join(";\n"),
     );
@@ -70,11 +72,15 @@ export async function checkTablePrivileges(session: PostgresSession, requirement
   if (hasMissingTableParts(missingTableParts)) {
     if (!requirements.create) throw createMissingTablesError(missingTableParts, target);
     if (target.timescale) await findTimescaleSchema(session);
-    const [right, of] = databaseCatalog.hasSchema
+    const [privilegeSql, objectName] = databaseCatalog.hasSchema
       ? [`has_schema_privilege($1, 'create')`, `the schema ${target.schema}`]
       : [`has_database_privilege(current_database(), 'create')`, "the database"];
-    const { rows } = await session.query(`select ${right}`, databaseCatalog.hasSchema ? [target.schema] : undefined);
-    if (rows[0]?.[0] !== true) throw createPrivilegeError(`create tables in ${of}`, `grant create on ${of}`);
+    const { rows } = await session.query(
+      `select ${privilegeSql}`,
+      databaseCatalog.hasSchema ? [target.schema] : undefined,
+    );
+    if (rows[0]?.[0] !== true)
+      throw createPrivilegeError(`create tables in ${objectName}`, `grant create on ${objectName}`);
   }
   for (const { name } of tables.filter((table) => databaseCatalog.tables.has(table.name))) {
     const { rows } = await session.query(
@@ -83,8 +89,8 @@ export async function checkTablePrivileges(session: PostgresSession, requirement
       [target.schema, name],
     );
     if (rows[0]?.[0] === true) continue;
-    const all = `all tables in schema ${target.schema}`;
-    throw createPrivilegeError(`write into ${target.schema}.${name}`, `grant select, insert, update on ${all}`);
+    const allTables = `all tables in schema ${target.schema}`;
+    throw createPrivilegeError(`write into ${target.schema}.${name}`, `grant select, insert, update on ${allTables}`);
   }
 }
 
@@ -104,16 +110,16 @@ function createMissingTablesError({ tables, columns }: MissingTableParts, { sche
     ...tables.map(({ name }) => `the table ${name}`),
     ...columns.map(({ table, column }) => `the column ${table.name}.${column.name}`),
   ];
-  const [first = "", ...others] = names;
-  const otherMissingText = others.length === 0 ? "" : ` and ${others.length} more`;
-  return new ConfigError(`The schema ${schema} lacks ${first}${otherMissingText}.`, {
+  const [firstName = "", ...otherNames] = names;
+  const otherMissingText = otherNames.length === 0 ? "" : ` and ${otherNames.length} more`;
+  return new ConfigError(`The schema ${schema} lacks ${firstName}${otherMissingText}.`, {
     field: "create",
     hint: "Set create: true, once with a role that may create them if that of the worker may not.",
   });
 }
 
-function createPrivilegeError(what: string, hint: string): ConfigError {
-  return new ConfigError(`The role may not ${what}.`, {
+function createPrivilegeError(action: string, hint: string): ConfigError {
+  return new ConfigError(`The role may not ${action}.`, {
     reason: "forbidden",
     field: "user",
     hint: `Have its owner run: ${hint} to that role.`,
@@ -156,7 +162,7 @@ where n.nspname = $1`,
   const createdColumns = new Set<string>();
   if (relations.delete(VERSION_TABLE.name)) {
     const versionResult = await session.query(`select unnest(columns) from ${qualifiedName(target, VERSION_TABLE)}`);
-    for (const [stamp] of versionResult.rows) createdColumns.add(String(stamp));
+    for (const [createdColumn] of versionResult.rows) createdColumns.add(String(createdColumn));
   }
   return { hasSchema: rows.length > 0, tables: relations, createdColumns };
 }

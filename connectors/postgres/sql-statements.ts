@@ -115,7 +115,7 @@ function buildColumnCommentSql(table: LakeTable, column: Column, target: TableSe
   return `comment on column ${qualifiedName(target, table)}.${quoteSqlName(column.name)} is ${quoteSqlText(column.about)}`;
 }
 
-export function buildCreateHypertableSql(table: LakeTable, target: TableSettings, functions: string): string {
+export function buildCreateHypertableSql(table: LakeTable, target: TableSettings, timescaleSchema: string): string {
   const [relation, time] = [quoteSqlText(qualifiedName(target, table)), quoteSqlText(table.time)];
-  return `select ${quoteSqlName(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
+  return `select ${quoteSqlName(timescaleSchema)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
 }

@@ -25,7 +25,7 @@ export interface BatchContext {
   recheckTables(): Promise<boolean>;
 }
 
-/** Maximum attempts in one search for refused events: bisection finds one event among 5,000 in 14 attempts. */
+/** Maximum statement groups tried in one search for refused events. Bisection finds one event among 5,000 in 14. */
 const MAX_REFUSED_EVENT_SEARCH_PARTS = 200;
 
 /** Writes a batch in one transaction. If the server refuses a value, a second transaction rejects the event. */
@@ -52,34 +52,38 @@ export async function writeBatch(batch: readonly CommittedEvent[], context: Batc
 
 interface IndexedEvent {
   readonly index: number;
-  readonly offered: CommittedEvent;
+  readonly committedEvent: CommittedEvent;
 }
 
 function mapEventsToRows(batch: readonly CommittedEvent[]) {
-  const all = batch.map((offered, index) => ({ index, offered }));
+  const indexedEvents = batch.map((committedEvent, index) => ({ index, committedEvent }));
   const rejections: EventRejection[] = [];
   try {
-    return { events: all, rejected: rejections, tableRows: buildTableRows(batch) };
+    return { events: indexedEvents, rejected: rejections, tableRows: buildTableRows(batch) };
   } catch {
-    const events = all.filter(({ index, offered }) => {
+    const events = indexedEvents.filter(({ index, committedEvent }) => {
       try {
-        buildTableRows([offered]);
+        buildTableRows([committedEvent]);
         return true;
       } catch (error) {
         rejections.push({ index, reason: describePostgresRejection(error) });
         return false;
       }
     });
-    return { events, rejected: rejections, tableRows: buildTableRows(events.map(({ offered }) => offered)) };
+    return {
+      events,
+      rejected: rejections,
+      tableRows: buildTableRows(events.map(({ committedEvent }) => committedEvent)),
+    };
   }
 }
 
 async function storeTableRows({ rows, updates }: InsertsAndRowUpdates, context: BatchContext): Promise<void> {
   const { session, target } = context;
-  await session.queries(rows.map((each) => buildInsertQuery(each, context)));
+  await session.queries(rows.map((insertRows) => buildInsertQuery(insertRows, context)));
   if (updates.size > 0) await lockTables(session, target);
-  for (const [table, offered] of updates) {
-    const changedRows = await findChangedRows(session, table, offered, target);
+  for (const [table, rowUpdates] of updates) {
+    const changedRows = await findChangedRows(session, table, rowUpdates, target);
     if (changedRows !== null) await session.queries([buildInsertQuery(changedRows, context)]);
   }
 }
@@ -108,7 +112,7 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: BatchCo
     triedParts++;
     await session.query("savepoint part");
     try {
-      await storeTableRows(buildTableRows(part.map(({ offered }) => offered)), context);
+      await storeTableRows(buildTableRows(part.map(({ committedEvent }) => committedEvent)), context);
       await session.query("release part");
     } catch (error) {
       if (!isRowError(error)) throw error;
@@ -134,7 +138,7 @@ interface InsertsAndRowUpdates {
 /** Rows in a statement. A history event with 8,000 points makes two statements. */
 const MAX_INSERT_STATEMENT_ROWS = 5_000;
 
-function buildTableRows(offered: Iterable<CommittedEvent>): InsertsAndRowUpdates {
+function buildTableRows(committedEvents: Iterable<CommittedEvent>): InsertsAndRowUpdates {
   const rows: InsertRows[] = [];
   const updates = new Map<LakeTable, LakeRow[]>();
   const tableWriterByTable = new Map<LakeTable, ReturnType<typeof createTableWriter>>();
@@ -153,7 +157,7 @@ function buildTableRows(offered: Iterable<CommittedEvent>): InsertsAndRowUpdates
     if (writer.length() === MAX_INSERT_STATEMENT_ROWS) rows.push(writer.take());
   }
 
-  for (const offeredEvent of offered) emitEventRows(offeredEvent, add);
+  for (const committedEvent of committedEvents) emitEventRows(committedEvent, add);
   for (const writer of tableWriterByTable.values()) if (writer.length() > 0) rows.push(writer.take());
   return { rows, updates };
 }

@@ -92,7 +92,7 @@ test("a tag has its names as cells, and a Parquet file without these columns is 
   oldRows.add(oldTable.columns.map(({ name }) => cells?.[name] ?? null));
   const rows = createColumnarRows(TAG_TABLE);
   await readParquetRows(await encodeParquet(oldRows, Uint32Array.of(0)), rows, "tag.parquet");
-  const row = TAG_TABLE.columns.map((_, index) => rows.cell(index, 0));
+  const row = TAG_TABLE.columns.map((_, index) => rows.getCell(index, 0));
   expect(cellsOf({ table: TAG_TABLE, row })).toEqual({ ...cells, alias: null, path: null, unit_code: null });
   const [unchanged] = rowsOf(sampleEvent("tag-added"), "2026-11-22T00:00:00.000Z");
   const [changed] = rowsOf(sampleWith("tag-added", { tag: named }), "2026-11-22T00:00:00.000Z");

@@ -119,7 +119,7 @@ export interface DeltaLogListing {
 }
 
 export function parseDeltaLogListing(names: readonly string[]): DeltaLogListing {
-  const parseVersions = (form: RegExp) => names.flatMap((name) => form.exec(name)?.[1] ?? []).map(Number);
+  const parseVersions = (pattern: RegExp) => names.flatMap((name) => pattern.exec(name)?.[1] ?? []).map(Number);
   const checkpoints = new Map<number, readonly string[]>();
   const partsByCheckpoint = Map.groupBy(names, (name) =>
     CHECKPOINT_PART_FILE_PATTERN.exec(name)

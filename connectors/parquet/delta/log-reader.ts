@@ -13,7 +13,7 @@ import { applyDeltaActions, createEmptySnapshot, type DeltaSnapshot, parseCheckp
 
 export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   const deltaLogFolder = `${prefix}_delta_log/`;
-  const buildDisplayPath = (file: string) => `${store.where}/${deltaLogFolder}${file}`;
+  const buildDisplayPath = (file: string) => `${store.location}/${deltaLogFolder}${file}`;
 
   async function listDeltaLogFiles(signal: AbortSignal, fromVersion: number | null): Promise<DeltaLogListing> {
     // The bare version number sorts before the names of all files of that version.
@@ -78,7 +78,7 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
     const reason = logListing.hasV2Checkpoint
       ? "begins with a checkpoint of the second form, which needs reader version 3; we read version 1"
       : "has a hole: a version is missing in it";
-    throw new ConfigError(`The log ${store.where}/${deltaLogFolder} ${reason}.`, {
+    throw new ConfigError(`The log ${store.location}/${deltaLogFolder} ${reason}.`, {
       hint: "Look who else writes into this table; nothing was written, and the events wait.",
     });
   }
@@ -93,7 +93,7 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
       const listing = await listDeltaLogFiles(signal, snapshot.version);
       const isListed = listing.commits.has(snapshot.version) || listing.checkpoints.has(snapshot.version);
       if (!isListed || !(await applyCommits(snapshot, listing, signal, false))) return loadDeltaSnapshot(signal, false);
-      snapshot.checkpoint = Math.max(snapshot.checkpoint, findMaxVersion(listing.checkpoints.keys()));
+      snapshot.checkpointVersion = Math.max(snapshot.checkpointVersion, findMaxVersion(listing.checkpoints.keys()));
       return snapshot;
     },
   };

@@ -51,13 +51,13 @@ export function buildDeltaMetaData(table: LakeTable, columns: readonly Partition
   };
 }
 
-export function checkDeltaProtocol(protocol: DeltaProtocol, where: string): void {
+export function checkDeltaProtocol(protocol: DeltaProtocol, tableLocation: string): void {
   const { minReaderVersion: reader, minWriterVersion: writer } = protocol;
   if (reader <= WRITTEN_DELTA_PROTOCOL.minReaderVersion && writer <= WRITTEN_DELTA_PROTOCOL.minWriterVersion) return;
   const tableFeatures = [...new Set([...(protocol.readerFeatures ?? []), ...(protocol.writerFeatures ?? [])])];
   const featureList = tableFeatures.length === 0 ? "" : ` (${tableFeatures.join(", ")})`;
   throw new ConfigError(
-    `The Delta table ${where} was raised to reader version ${reader} and writer version ${writer}${featureList}; we write reader version 1 and writer version 2.`,
+    `The Delta table ${tableLocation} was raised to reader version ${reader} and writer version ${writer}${featureList}; we write reader version 1 and writer version 2.`,
     { hint: "Take the features off it (ALTER TABLE … DROP FEATURE), or have us write into another folder." },
   );
 }
@@ -66,58 +66,71 @@ export function checkDeltaProtocol(protocol: DeltaProtocol, where: string): void
 export function addMissingColumns(
   current: DeltaMetaData,
   table: LakeTable,
-  divisions: readonly PartitionColumn[],
-  where: string,
+  partitionColumns: readonly PartitionColumn[],
+  tableLocation: string,
 ) {
-  const schema = parseDeltaLogOrFail(`The schema of the Delta table ${where}`, () =>
+  const schema = parseDeltaLogOrFail(`The schema of the Delta table ${tableLocation}`, () =>
     DeltaTableSchema.parse(JSON.parse(current.schemaString)),
   );
   if (current.format.provider !== "parquet") {
-    throw schemaError(where, `keeps its files as ${current.format.provider}, not as parquet`);
+    throw schemaError(tableLocation, `keeps its files as ${current.format.provider}, not as parquet`);
   }
-  if (new Set<string>(divisions).symmetricDifference(new Set(current.partitionColumns)).size > 0) {
+  if (new Set<string>(partitionColumns).symmetricDifference(new Set(current.partitionColumns)).size > 0) {
     throw schemaError(
-      where,
-      `is divided by ${joinColumnNames(current.partitionColumns)}, and we write it divided by ${joinColumnNames(divisions)}`,
+      tableLocation,
+      `is divided by ${joinColumnNames(current.partitionColumns)}, and we write it divided by ${joinColumnNames(partitionColumns)}`,
     );
   }
-  const plenumFields = buildDeltaFields(table, divisions);
-  for (const field of schema.fields) checkDeltaSchemaField(field, plenumFields, where);
+  const plenumFields = buildDeltaFields(table, partitionColumns);
+  for (const field of schema.fields) checkDeltaSchemaField(field, plenumFields, tableLocation);
   const missingFields = plenumFields.filter(({ name }) => !schema.fields.some((field) => field.name === name));
   if (missingFields.length === 0) return current;
   return { ...current, schemaString: JSON.stringify({ ...schema, fields: [...schema.fields, ...missingFields] }) };
 }
 
-function checkDeltaSchemaField(field: DeltaSchemaField, ours: readonly DeltaSchemaField[], where: string): void {
+function checkDeltaSchemaField(
+  field: DeltaSchemaField,
+  plenumFields: readonly DeltaSchemaField[],
+  tableLocation: string,
+): void {
   // Compare without case: names that differ only in case would be two columns of the same name.
-  const plenumField = ours.find(({ name }) => name.toLowerCase() === field.name.toLowerCase());
+  const plenumField = plenumFields.find(({ name }) => name.toLowerCase() === field.name.toLowerCase());
   if (plenumField !== undefined && plenumField.name !== field.name) {
-    throw schemaError(where, `has a column ${field.name}, and ours is written ${plenumField.name}`);
+    throw schemaError(tableLocation, `has a column ${field.name}, and ours is written ${plenumField.name}`);
   }
   if (plenumField !== undefined && plenumField.type !== field.type) {
     const fieldType = typeof field.type === "string" ? field.type : JSON.stringify(field.type);
     throw schemaError(
-      where,
+      tableLocation,
       `has ${fieldType} in its column ${field.name}, where we write ${String(plenumField.type)}`,
     );
   }
   if (!field.nullable) {
-    throw schemaError(where, `has a column ${field.name} that must not be null, and ours may be or do not have it`);
+    throw schemaError(
+      tableLocation,
+      `has a column ${field.name} that must not be null, and ours may be or do not have it`,
+    );
   }
   if (field.metadata?.["delta.invariants"] !== undefined) {
-    throw schemaError(where, `has a condition on its column ${field.name} (delta.invariants) that we cannot check`);
+    throw schemaError(
+      tableLocation,
+      `has a condition on its column ${field.name} (delta.invariants) that we cannot check`,
+    );
   }
 }
 
-export function checkAppendOnlyTable(metaData: DeltaMetaData, isRemoval: boolean, where: string): void {
+export function checkAppendOnlyTable(metaData: DeltaMetaData, isRemoval: boolean, tableLocation: string): void {
   if (!isRemoval || metaData.configuration?.["delta.appendOnly"] !== "true") return;
-  throw new ConfigError(`The Delta table ${where} only grows (delta.appendOnly), and its rows have to be replaced.`, {
-    hint: "Set the table's property delta.appendOnly to false.",
-  });
+  throw new ConfigError(
+    `The Delta table ${tableLocation} only grows (delta.appendOnly), and its rows have to be replaced.`,
+    {
+      hint: "Set the table's property delta.appendOnly to false.",
+    },
+  );
 }
 
-function schemaError(where: string, how: string): ConfigError {
-  return new ConfigError(`The Delta table ${where} ${how}: somebody else changed or made it.`, {
+function schemaError(tableLocation: string, problem: string): ConfigError {
+  return new ConfigError(`The Delta table ${tableLocation} ${problem}: somebody else changed or made it.`, {
     hint: "Change it back, or have us write into another folder; nothing was written, and the events wait.",
   });
 }

@@ -18,7 +18,7 @@ export type PartitionValues = Readonly<Record<string, string | null>>;
 /** State of a Delta table at a version. Files and tombstones have decoded paths as keys. */
 export interface DeltaSnapshot {
   version: number;
-  checkpoint: number;
+  checkpointVersion: number;
   protocol: DeltaProtocol | null;
   metaData: DeltaMetaData | null;
   readonly files: Map<string, AddFileAction>;
@@ -33,7 +33,7 @@ export interface DeltaSnapshot {
 export function createEmptySnapshot(): DeltaSnapshot {
   return {
     version: -1,
-    checkpoint: -1,
+    checkpointVersion: -1,
     protocol: null,
     metaData: null,
     files: new Map(),
@@ -179,7 +179,10 @@ function toCheckpointValue(kind: DeltaActionKind, action: DeltaLogAction): Recor
   const isInt64Column = (name: string) =>
     CHECKPOINT_ACTION_COLUMNS[kind].some((node) => node.name === name && node.type === "INT64");
   return Object.fromEntries(
-    Object.entries(value).map(([name, of]) => [name, isInt64Column(name) && typeof of === "number" ? BigInt(of) : of]),
+    Object.entries(value).map(([name, member]) => [
+      name,
+      isInt64Column(name) && typeof member === "number" ? BigInt(member) : member,
+    ]),
   );
 }
 
@@ -212,5 +215,5 @@ function bigintsToNumbers(value: unknown): unknown {
   if (typeof value === "bigint") return Number(value);
   if (Array.isArray(value)) return value.map(bigintsToNumbers);
   if (typeof value !== "object" || value === null || value instanceof Date) return value;
-  return Object.fromEntries(Object.entries(value).map(([name, of]) => [name, bigintsToNumbers(of)]));
+  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, bigintsToNumbers(member)]));
 }

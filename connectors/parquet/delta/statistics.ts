@@ -25,11 +25,11 @@ const SURROGATE = /[\ud800-\udfff]/;
 export async function computeFileStatistics(
   table: LakeTable,
   rows: number,
-  cell: (index: number, row: number) => Cell,
+  getCell: (index: number, row: number) => Cell,
 ) {
   const columnBounds: ColumnBounds[] = [];
   for (const [index, { type }] of table.columns.slice(0, MAX_COLUMNS_WITH_STATISTICS).entries()) {
-    columnBounds.push(await computeColumnBounds(type, rows, (row) => cell(index, row)));
+    columnBounds.push(await computeColumnBounds(type, rows, (row) => getCell(index, row)));
   }
   return buildFileStatistics(table, columnBounds);
 }
@@ -49,7 +49,11 @@ export function buildFileStatistics(table: LakeTable, bounds: readonly ColumnBou
 }
 
 /** Counts nulls and finds minimum and maximum of a column. Booleans get no bounds, because none would skip a file. */
-async function computeColumnBounds(type: ColumnType, rows: number, cell: (row: number) => Cell): Promise<ColumnBounds> {
+async function computeColumnBounds(
+  type: ColumnType,
+  rows: number,
+  getCell: (row: number) => Cell,
+): Promise<ColumnBounds> {
   let nulls = 0;
   let min: ColumnBound | null = null;
   let max: ColumnBound | null = null;
@@ -57,9 +61,9 @@ async function computeColumnBounds(type: ColumnType, rows: number, cell: (row: n
   let canHaveBounds = type !== "boolean";
   for (let row = 0; row < rows; row += 1) {
     if (row % CELLS_BETWEEN_YIELDS === CELLS_BETWEEN_YIELDS - 1) await yieldToEventLoop();
-    const raw = cell(row);
+    const rawCell = getCell(row);
     // A lone surrogate becomes U+FFFD in the file, and is not valid JSON.
-    const value = typeof raw === "string" ? raw.toWellFormed() : raw;
+    const value = typeof rawCell === "string" ? rawCell.toWellFormed() : rawCell;
     if (value === null) nulls += 1;
     else if (typeof value === "boolean" || (typeof value === "number" && !Number.isFinite(value))) {
       canHaveBounds = false;

@@ -52,26 +52,30 @@ export interface DeltaTableLocation {
   readonly table: LakeTable;
   readonly prefix: string;
   readonly partitionColumns: readonly PartitionColumn[];
-  readonly where: string;
+  readonly location: string;
 }
 
 /** Returns null if the change can be written, otherwise why not: already done, or a conflict. */
-export function precheckCommit(change: DeltaTableChange, before: DeltaSnapshot, prefix: string): CommitOutcome | null {
+export function precheckCommit(
+  change: DeltaTableChange,
+  snapshot: DeltaSnapshot,
+  prefix: string,
+): CommitOutcome | null {
   const { add, remove, txn, basedOn } = change;
-  const lastTxnVersion = txn === null ? undefined : before.txns.get(txn.appId)?.version;
+  const lastTxnVersion = txn === null ? undefined : snapshot.txns.get(txn.appId)?.version;
   if (lastTxnVersion !== undefined && txn !== null && lastTxnVersion >= txn.version) return { outcome: "done-before" };
-  const removedFiles = remove.map((key) => before.files.get(pathInTableFolder(key, prefix)));
+  const removedFiles = remove.map((key) => snapshot.files.get(pathInTableFolder(key, prefix)));
   if (removedFiles.includes(undefined)) {
     return { outcome: "conflict", reason: "Somebody else took a file away that was to be replaced." };
   }
   for (const { key } of add) {
-    if (before.files.has(pathInTableFolder(key, prefix))) {
+    if (snapshot.files.has(pathInTableFolder(key, prefix))) {
       throw new Error(`The file ${key} is in the table already, and its name may not be used twice.`);
     }
   }
   if (basedOn === null) return null;
   const partitions = [...add, ...removedFiles.flatMap((file) => file ?? [])];
-  if (partitions.some(({ partitionValues }) => lastChangeVersion(before, partitionKey(partitionValues)) > basedOn)) {
+  if (partitions.some(({ partitionValues }) => lastChangeVersion(snapshot, partitionKey(partitionValues)) > basedOn)) {
     return { outcome: "conflict", reason: "Somebody else changed rows of the same day and site meanwhile." };
   }
   return null;
@@ -80,8 +84,8 @@ export function precheckCommit(change: DeltaTableChange, before: DeltaSnapshot, 
 /** Builds the actions of a commit. Throws ConfigError if the table does not accept the actions. */
 export function buildCommitActions(
   { add, basedOn, dataChange, operation, remove, txn }: DeltaTableChange,
-  before: DeltaSnapshot,
-  { table, prefix, partitionColumns, where }: DeltaTableLocation,
+  snapshot: DeltaSnapshot,
+  { table, prefix, partitionColumns, location }: DeltaTableLocation,
   id: string,
   nowMs: number,
 ): readonly DeltaLogAction[] {
@@ -89,23 +93,23 @@ export function buildCommitActions(
     timestamp: nowMs,
     operation,
     operationParameters: {},
-    ...(before.version >= 0 && { readVersion: before.version }),
+    ...(snapshot.version >= 0 && { readVersion: snapshot.version }),
     isBlindAppend: remove.length === 0 && basedOn === null,
     engineInfo: `Plenum/${VERSION}`,
     txnId: id,
   };
   const commitActions: DeltaLogAction[] = [{ commitInfo }];
-  if (before.metaData === null) {
+  if (snapshot.metaData === null) {
     commitActions.push({ protocol: WRITTEN_DELTA_PROTOCOL });
     commitActions.push({ metaData: buildDeltaMetaData(table, partitionColumns, randomUUID(), nowMs) });
   } else {
-    const metaData = addMissingColumns(before.metaData, table, partitionColumns, where);
-    checkAppendOnlyTable(metaData, dataChange && remove.length > 0, where);
-    if (metaData !== before.metaData) commitActions.push({ metaData });
+    const metaData = addMissingColumns(snapshot.metaData, table, partitionColumns, location);
+    checkAppendOnlyTable(metaData, dataChange && remove.length > 0, location);
+    if (metaData !== snapshot.metaData) commitActions.push({ metaData });
   }
   if (txn !== null) commitActions.push({ txn: { ...txn, lastUpdated: nowMs } });
   for (const key of remove) {
-    const removedTableFile = before.files.get(pathInTableFolder(key, prefix));
+    const removedTableFile = snapshot.files.get(pathInTableFolder(key, prefix));
     if (removedTableFile === undefined) throw new Error(`The file ${key} is not in the table.`);
     const { path, partitionValues, size } = removedTableFile;
     const removal = { path, deletionTimestamp: nowMs, dataChange, extendedFileMetadata: true, partitionValues, size };

@@ -73,8 +73,8 @@ const MAX_COMMIT_ATTEMPTS = 100;
 export function openDeltaTable(options: DeltaTableOptions) {
   const { store, table, prefix, partitionColumns, clock } = options;
   const { checkpointEvery = COMMITS_PER_CHECKPOINT, retentionMs = REMOVED_FILE_RETENTION_MS } = options;
-  const tablePath = `${store.where}/${prefix}`;
-  const tableLocation = { table, prefix, partitionColumns, where: tablePath };
+  const tablePath = `${store.location}/${prefix}`;
+  const tableLocation = { table, prefix, partitionColumns, location: tablePath };
   const log = createDeltaLogReader(store, prefix);
   let snapshot = createEmptySnapshot();
 
@@ -105,7 +105,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
 
   /** Writes a checkpoint every 100 commits. Failures are only logged, because the commit is done. */
   async function writeCheckpointWhenDue(signal: AbortSignal): Promise<void> {
-    if (snapshot.version - Math.max(0, snapshot.checkpoint) < checkpointEvery) return;
+    if (snapshot.version - Math.max(0, snapshot.checkpointVersion) < checkpointEvery) return;
     try {
       const fullSnapshot = await log.readAll(signal);
       if (fullSnapshot.protocol === null) return;
@@ -117,17 +117,17 @@ export function openDeltaTable(options: DeltaTableOptions) {
       await store.put(`${log.folder}${checkpointFileName(version)}`, bytes, signal);
       const checkpointInfo = JSON.stringify({ version, size, sizeInBytes: bytes.length, numOfAddFiles: files.size });
       await store.put(`${log.folder}${LAST_CHECKPOINT_FILE_NAME}`, new TextEncoder().encode(checkpointInfo), signal);
-      snapshot.checkpoint = version;
+      snapshot.checkpointVersion = version;
     } catch (error) {
       options.log.warn({ err: error }, "A checkpoint of a Delta table could not be written; the table is whole.");
     }
   }
 
-  async function removeExpiredFiles({ metaData, tombstones }: DeltaSnapshot, signal: AbortSignal, atMost?: number) {
+  async function removeExpiredFiles({ metaData, tombstones }: DeltaSnapshot, signal: AbortSignal, maxFiles?: number) {
     const expiredBeforeMs = clock.now() - resolveFileRetentionMs(metaData, retentionMs);
     let removedFileCount = 0;
     for (const [path, remove] of tombstones) {
-      if (removedFileCount === atMost) break;
+      if (removedFileCount === maxFiles) break;
       if ((remove.deletionTimestamp ?? Number.POSITIVE_INFINITY) >= expiredBeforeMs) continue;
       const key = decodeStorageKey(remove.path, prefix);
       if (key !== null) {
@@ -142,7 +142,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
   async function commitTableChange(
     change: DeltaTableChange,
     signal: AbortSignal,
-    isWanted: (actions: readonly DeltaLogAction[]) => boolean = () => true,
+    isChangeNeeded: (actions: readonly DeltaLogAction[]) => boolean = () => true,
   ): Promise<CommitOutcome> {
     const id = randomUUID();
     for (let attempt = 0; attempt < MAX_COMMIT_ATTEMPTS; attempt += 1) {
@@ -151,7 +151,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
       if (precheckOutcome !== null) return precheckOutcome;
       const version = currentSnapshot.version + 1;
       const commitActions = buildCommitActions(change, currentSnapshot, tableLocation, id, clock.now());
-      if (!isWanted(commitActions)) return { outcome: "done-before" };
+      if (!isChangeNeeded(commitActions)) return { outcome: "done-before" };
       if (await putDeltaCommit(version, commitActions, id, signal)) {
         applyDeltaActions(snapshot, version, commitActions, false);
         await writeCheckpointWhenDue(signal);
@@ -162,7 +162,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
   }
 
   return {
-    async files(signal: AbortSignal) {
+    async readActiveFiles(signal: AbortSignal) {
       const { version, files } = await readSnapshot(signal);
       const activeTableFiles = [...files.values()].map((add) => ({
         key: decodeStorageKey(add.path, prefix),
@@ -172,7 +172,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
       }));
       return { version, files: activeTableFiles };
     },
-    async lastVersionOf(appId: string, signal: AbortSignal): Promise<number | null> {
+    async readLastTxnVersion(appId: string, signal: AbortSignal): Promise<number | null> {
       return (await readSnapshot(signal)).txns.get(appId)?.version ?? null;
     },
     async createIfMissing(signal: AbortSignal): Promise<void> {
@@ -181,7 +181,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     /** Commits a change whose added files exist. After an error, repeat the call with the same `txn`. */
     commit: (change: DeltaTableChange, signal: AbortSignal) => commitTableChange(change, signal),
     /** Returns the keys that the log does not mention, such as files put before a crash and never committed. */
-    async unreferenced(keys: readonly string[], signal: AbortSignal): Promise<readonly string[]> {
+    async findUnreferencedKeys(keys: readonly string[], signal: AbortSignal): Promise<readonly string[]> {
       const { files, tombstones } = await readSnapshot(signal);
       return keys.filter((key) => {
         const path = pathInTableFolder(key, prefix);
@@ -189,8 +189,8 @@ export function openDeltaTable(options: DeltaTableOptions) {
       });
     },
     /** Removes up to `atMost` expired files. Call again while the result is `atMost`. */
-    vacuum: async (signal: AbortSignal, atMost?: number) =>
-      removeExpiredFiles(await readSnapshot(signal), signal, atMost),
+    vacuum: async (signal: AbortSignal, maxFiles?: number) =>
+      removeExpiredFiles(await readSnapshot(signal), signal, maxFiles),
   };
 }
 

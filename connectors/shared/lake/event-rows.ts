@@ -38,7 +38,7 @@ type CommonEventCells = Readonly<Record<"source" | "site_id" | "event_id" | "pos
 export type AddLakeRow = (table: LakeTable, row: LakeRow) => void;
 
 /** Maps an event to rows. A snapshot event repeats the stored state, so it adds no row to an append-only table. */
-export function emitEventRows({ event, position, committedAt }: CommittedEvent, add: AddLakeRow): void {
+export function emitEventRows({ event, position, committedAt }: CommittedEvent, addRow: AddLakeRow): void {
   const observedMs = parseTimeMs(event.time);
   if (observedMs === null) throw new Error(`The time of ${event.id} is no moment: ${event.time}.`);
   const commonCells: CommonEventCells = {
@@ -51,19 +51,19 @@ export function emitEventRows({ event, position, committedAt }: CommittedEvent, 
   const typedEvent = event as AnyEvent;
   const isSnapshot = event.snapshot === true;
   if (typedEvent.type === "tag-history") {
-    if (!isSnapshot) addHistoryRows(typedEvent, commonCells, add);
+    if (!isSnapshot) addHistoryRows(typedEvent, commonCells, addRow);
   } else if (typedEvent.type === "tag-value") {
     // A stale value is no reading: the table of values must contain readings only.
     if (isSnapshot) return;
-    if (typedEvent.data.quality !== "stale") addTagValueRow(typedEvent, observedMs, commonCells, add);
+    if (typedEvent.data.quality !== "stale") addTagValueRow(typedEvent, observedMs, commonCells, addRow);
     else
-      add(
+      addRow(
         WORKER_EVENT_TABLE,
         buildLakeRow(WORKER_EVENT_TABLE, { ...commonCells, ...workerEventCells(typedEvent, observedMs) }),
       );
   } else {
     for (const [table, cells] of buildTableCells(typedEvent, observedMs)) {
-      if (!isSnapshot || table.rowPolicy !== "append") add(table, buildLakeRow(table, { ...commonCells, ...cells }));
+      if (!isSnapshot || table.rowPolicy !== "append") addRow(table, buildLakeRow(table, { ...commonCells, ...cells }));
     }
   }
 }
@@ -71,12 +71,16 @@ export function emitEventRows({ event, position, committedAt }: CommittedEvent, 
 type TableRowCells = readonly [table: LakeTable, cells: RowCells];
 type NonTimeSeriesEvent = Exclude<AnyEvent, Event<"tag-history"> | Event<"tag-value">>;
 
-function buildTableCells(event: NonTimeSeriesEvent, seenMs: number): readonly TableRowCells[] {
+function buildTableCells(event: NonTimeSeriesEvent, observedMs: number): readonly TableRowCells[] {
   const isRemovalEvent = event.type.endsWith("-removed");
-  const validityCells = { valid_from: seenMs, valid_to: isRemovalEvent ? seenMs : null, is_current: !isRemovalEvent };
+  const validityCells = {
+    valid_from: observedMs,
+    valid_to: isRemovalEvent ? observedMs : null,
+    is_current: !isRemovalEvent,
+  };
   switch (event.type) {
     case "tag-total":
-      return [[TOTAL_TABLE, periodTotalCells(event.data, seenMs)]];
+      return [[TOTAL_TABLE, periodTotalCells(event.data, observedMs)]];
     case "alarm-raised":
     case "alarm-resolved":
     case "alarm-acknowledged":
@@ -87,19 +91,19 @@ function buildTableCells(event: NonTimeSeriesEvent, seenMs: number): readonly Ta
     case "alarm-vanished":
     case "alarm-out-of-scope":
       return [
-        [ALARM_TABLE, alarmCells(event, seenMs)],
-        [ALARM_EPISODE_TABLE, alarmEpisodeCells(event, seenMs)],
+        [ALARM_TABLE, alarmCells(event, observedMs)],
+        [ALARM_EPISODE_TABLE, alarmEpisodeCells(event, observedMs)],
       ];
     case "command-accepted":
     case "command-result":
     case "command-not-restored":
-      return [[COMMAND_TABLE, { time: seenMs, event: event.type, ...commandCells(event) }]];
+      return [[COMMAND_TABLE, { time: observedMs, event: event.type, ...commandCells(event) }]];
     case "gateway-online":
     case "gateway-offline":
-      return [[GATEWAY_STATE_TABLE, gatewayStateCells(event, seenMs)]];
+      return [[GATEWAY_STATE_TABLE, gatewayStateCells(event, observedMs)]];
     case "gateway-added":
       return [
-        [GATEWAY_STATE_TABLE, firstGatewayStateCells(event.data, seenMs)],
+        [GATEWAY_STATE_TABLE, firstGatewayStateCells(event.data, observedMs)],
         [GATEWAY_TABLE, { ...gatewayCells(event.data), ...validityCells }],
       ];
     case "gateway-changed":
@@ -119,22 +123,22 @@ function buildTableCells(event: NonTimeSeriesEvent, seenMs: number): readonly Ta
       return [[TAG_TABLE, { ...tagCells(event.data.tag), ...validityCells }]];
     case "tag-systems-changed":
       return tagSystemCells(event.data).map((cells) => {
-        const valid_to = cells.is_current === true ? null : seenMs;
-        return [TAG_SYSTEM_TABLE, { tag_id: event.data.tag.id, ...cells, valid_from: seenMs, valid_to }];
+        const valid_to = cells.is_current === true ? null : observedMs;
+        return [TAG_SYSTEM_TABLE, { tag_id: event.data.tag.id, ...cells, valid_from: observedMs, valid_to }];
       });
     case "host-added":
     case "host-changed":
     case "host-removed":
       return [[HOST_TABLE, { ...hostCells(event.data), ...validityCells }]];
     case "delivery-gap":
-      return [[DELIVERY_GAP_TABLE, deliveryGapCells(event.data, seenMs)]];
+      return [[DELIVERY_GAP_TABLE, deliveryGapCells(event.data, observedMs)]];
     default:
-      return [[WORKER_EVENT_TABLE, workerEventCells(event, seenMs)]];
+      return [[WORKER_EVENT_TABLE, workerEventCells(event, observedMs)]];
   }
 }
 
-function workerEventCells({ type, subject, data }: Event, seenMs: number): RowCells {
-  return { event: type, subject, time: seenMs, data: JSON.stringify(data) };
+function workerEventCells({ type, subject, data }: Event, observedMs: number): RowCells {
+  return { event: type, subject, time: observedMs, data: JSON.stringify(data) };
 }
 
 function buildLakeRow(table: LakeTable, cells: RowCells): Cell[] {
@@ -162,13 +166,18 @@ function typedValueCells(name: string, value: TagValue): RowCells {
 }
 
 /** Adds a row without an object of cells by name, which would double the work: most events are values. */
-function addTagValueRow(event: Event<"tag-value">, seenMs: number, common: CommonEventCells, add: AddLakeRow): void {
+function addTagValueRow(
+  event: Event<"tag-value">,
+  observedMs: number,
+  commonCells: CommonEventCells,
+  addRow: AddLakeRow,
+): void {
   const { tag, value, quality, time, latencyMs, behindGateway } = event.data;
-  add(TAG_VALUE_TABLE, [
-    common.source,
-    common.site_id,
+  addRow(TAG_VALUE_TABLE, [
+    commonCells.source,
+    commonCells.site_id,
     tag.id,
-    time === event.time ? seenMs : parseTimeMs(time),
+    time === event.time ? observedMs : parseTimeMs(time),
     typeof value === "number" ? value : null,
     typeof value === "boolean" ? value : null,
     quality,
@@ -176,9 +185,9 @@ function addTagValueRow(event: Event<"tag-value">, seenMs: number, common: Commo
     toUcumCode(tag.unit),
     latencyMs,
     behindGateway,
-    common.observed_at,
-    common.event_id,
-    common.position,
+    commonCells.observed_at,
+    commonCells.event_id,
+    commonCells.position,
   ]);
 }
 
@@ -190,11 +199,11 @@ const HISTORY_COLUMN_INDEXES = {
 };
 
 /** Adds a row for each point. Refills one row array, because points differ in only four cells. */
-function addHistoryRows(event: Event<"tag-history">, common: CommonEventCells, add: AddLakeRow): void {
+function addHistoryRows(event: Event<"tag-history">, commonCells: CommonEventCells, addRow: AddLakeRow): void {
   const { fact, points } = splitHistoryEvent(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
   const row = buildLakeRow(HISTORY_TABLE, {
-    ...common,
+    ...commonCells,
     tag_id: tag.id,
     resolution,
     time_zone: timeZone,
@@ -204,7 +213,7 @@ function addHistoryRows(event: Event<"tag-history">, common: CommonEventCells, a
     unit: tag.unit,
     unit_ucum: toUcumCode(tag.unit),
     origin,
-    revision: revised ? common.observed_at : 0,
+    revision: revised ? commonCells.observed_at : 0,
   });
   for (const reader = new PointReader(points); reader.next(); ) {
     const timeMs = Number.isNaN(reader.timeMs) ? parseTimeMs(reader.time) : reader.timeMs;
@@ -215,18 +224,18 @@ function addHistoryRows(event: Event<"tag-history">, common: CommonEventCells, a
     row[HISTORY_COLUMN_INDEXES.number] = typeof value === "number" ? value : null;
     row[HISTORY_COLUMN_INDEXES.boolean] = typeof value === "boolean" ? value : null;
     row[HISTORY_COLUMN_INDEXES.quality] = value === null ? "bad" : "good";
-    add(HISTORY_TABLE, row);
+    addRow(HISTORY_TABLE, row);
   }
 }
 
-function periodTotalCells(fact: EventData["tag-total"], seenMs: number): RowCells {
+function periodTotalCells(fact: EventData["tag-total"], observedMs: number): RowCells {
   const { tag, resolution, timeZone, from, to, total, reset } = fact;
   return {
     tag_id: tag.id,
     resolution,
     time_zone: timeZone,
-    from_time: parseTimeMs(from) ?? seenMs,
-    to_time: parseTimeMs(to) ?? seenMs,
+    from_time: parseTimeMs(from) ?? observedMs,
+    to_time: parseTimeMs(to) ?? observedMs,
     total,
     is_reset: reset,
     unit: tag.unit,
@@ -260,14 +269,14 @@ function alarmTriggerCells(alarm: Alarm): RowCells {
   };
 }
 
-function alarmCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
+function alarmCells({ type, data }: AlarmEvent, observedMs: number): RowCells {
   const { alarm, episode, late, behindGateway } = data;
   const lastActiveEvent = alarm.lastActiveEvent;
   return {
     ...alarmTriggerCells(alarm),
     episode,
     event: type,
-    time: seenMs,
+    time: observedMs,
     status: alarm.status,
     recovering_until: parseTimeMs(alarm.recoveringUntil),
     late,
@@ -279,10 +288,10 @@ function alarmCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
   };
 }
 
-function alarmEpisodeCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
+function alarmEpisodeCells({ type, data }: AlarmEvent, observedMs: number): RowCells {
   const { alarm, episode } = data;
   const alarmState = alarmStateAfterEvent(type, alarm);
-  const alarmEndMs = alarmState === "resolved" ? (parseTimeMs(alarm.resolvedAt) ?? seenMs) : seenMs;
+  const alarmEndMs = alarmState === "resolved" ? (parseTimeMs(alarm.resolvedAt) ?? observedMs) : observedMs;
   return {
     ...alarmTriggerCells(alarm),
     episode,
@@ -334,25 +343,25 @@ function commandCells(event: CommandEvent): RowCells {
 
 type GatewayStateEvent = Event<"gateway-online"> | Event<"gateway-offline">;
 
-function gatewayStateCells({ type, data }: GatewayStateEvent, seenMs: number): RowCells {
+function gatewayStateCells({ type, data }: GatewayStateEvent, observedMs: number): RowCells {
   const { gateway, hosts, wholeSite } = data;
   return {
     gateway_id: gateway.id,
-    time: seenMs,
+    time: observedMs,
     online: type === "gateway-online",
     whole_site: wholeSite,
     hosts: JSON.stringify(hosts.map(({ id, displayName }) => ({ id, name: displayName }))),
   };
 }
 
-function firstGatewayStateCells({ gateway }: EventData["gateway-added"], seenMs: number): RowCells {
-  return { gateway_id: gateway.id, time: seenMs, online: gateway.online, whole_site: null, hosts: null };
+function firstGatewayStateCells({ gateway }: EventData["gateway-added"], observedMs: number): RowCells {
+  return { gateway_id: gateway.id, time: observedMs, online: gateway.online, whole_site: null, hosts: null };
 }
 
-function deliveryGapCells(fact: EventData["delivery-gap"], seenMs: number): RowCells {
+function deliveryGapCells(fact: EventData["delivery-gap"], observedMs: number): RowCells {
   const { sink, reason, firstTime, lastTime, count } = fact;
-  const [first, last] = [parseTimeMs(firstTime) ?? seenMs, parseTimeMs(lastTime) ?? seenMs];
-  return { sink, reason, first_time: first, last_time: last, count, time: seenMs };
+  const [firstMs, lastMs] = [parseTimeMs(firstTime) ?? observedMs, parseTimeMs(lastTime) ?? observedMs];
+  return { sink, reason, first_time: firstMs, last_time: lastMs, count, time: observedMs };
 }
 
 export const formatUtcDay = (timeMs: number): string => isoUtc(timeMs).slice(0, 10);

@@ -31,10 +31,10 @@ export function systemCells({ system }: EventData["system-added"]): RowCells {
 
 /** Returns a row for each current system of the tag and for each system that the tag left. */
 export function tagSystemCells({ systems, before }: EventData["tag-systems-changed"]): readonly RowCells[] {
-  const now = new Set(systems.map(({ id }) => id));
-  const formerSystemIds = before.filter((id) => !now.has(id));
+  const currentSystemIds = new Set(systems.map(({ id }) => id));
+  const formerSystemIds = before.filter((id) => !currentSystemIds.has(id));
   return [
-    ...[...now].map((id) => ({ system_id: id, is_current: true })),
+    ...[...currentSystemIds].map((id) => ({ system_id: id, is_current: true })),
     ...formerSystemIds.map((id) => ({ system_id: id, is_current: false })),
   ];
 }

@@ -48,43 +48,44 @@ export function findColumnIndex(table: LakeTable, column: string): number {
  *   stored  4711 Supply °C  from 08:00  current      update  4711 Supply K  from 09:00  current
  *   →       4711 Supply °C  from 08:00 to 09:00,     4711 Supply K  from 09:00  current
  */
-export function applyRowUpdates(table: LakeTable, stored: readonly LakeRow[], updates: readonly LakeRow[]) {
+export function applyRowUpdates(table: LakeTable, storedRows: readonly LakeRow[], updates: readonly LakeRow[]) {
   if (table.rowPolicy === "append") throw new Error(`Rows of ${table.name} do not change.`);
   const isVersionTable = table.rowPolicy === "versions";
   const getObjectKey = createObjectKeyBuilder(table);
   const compareRows = createRowAgeComparator(table);
   const isCurrentColumnIndex = isVersionTable ? findColumnIndex(table, "is_current") : -1;
-  const rows = [...stored];
+  const rows = [...storedRows];
   /** Newest row of each object, and the index of the row with its current state. */
-  const latestRowByObject = new Map<string, { newest: LakeRow; at: number | null }>();
-  stored.forEach((row, index) => {
+  const latestRowByObject = new Map<string, { newest: LakeRow; currentRowIndex: number | null }>();
+  storedRows.forEach((row, index) => {
     const latestRow = latestRowByObject.get(getObjectKey(row));
     const newestRow = latestRow === undefined || compareRows(row, latestRow.newest) > 0 ? row : latestRow.newest;
-    const at = !isVersionTable || row[isCurrentColumnIndex] === true ? index : (latestRow?.at ?? null);
-    latestRowByObject.set(getObjectKey(row), { newest: newestRow, at });
+    const currentRowIndex =
+      !isVersionTable || row[isCurrentColumnIndex] === true ? index : (latestRow?.currentRowIndex ?? null);
+    latestRowByObject.set(getObjectKey(row), { newest: newestRow, currentRowIndex: currentRowIndex });
   });
 
   let isChanged = false;
   for (const row of updates.toSorted(compareRows)) {
     const latestRow = latestRowByObject.get(getObjectKey(row));
     if (latestRow !== undefined && compareRows(row, latestRow.newest) <= 0) continue;
-    const at = latestRow?.at ?? rows.length;
-    const currentRow = rows[at];
+    const currentRowIndex = latestRow?.currentRowIndex ?? rows.length;
+    const currentRow = rows[currentRowIndex];
     const startsNewState = !isVersionTable || row[isCurrentColumnIndex] === true;
     let next = row;
     if (isVersionTable) {
       if (currentRow === undefined ? !startsNewState : startsNewState && hasSameState(table, currentRow, row)) continue;
       if (currentRow !== undefined) {
         next = delayObjectStateStart(table, currentRow, row);
-        rows[at] = endObjectState(table, currentRow, next, startsNewState);
+        rows[currentRowIndex] = endObjectState(table, currentRow, next, startsNewState);
       }
     }
-    const index = isVersionTable ? rows.length : at;
+    const index = isVersionTable ? rows.length : currentRowIndex;
     if (startsNewState) rows[index] = next;
-    latestRowByObject.set(getObjectKey(row), { newest: row, at: startsNewState ? index : null });
+    latestRowByObject.set(getObjectKey(row), { newest: row, currentRowIndex: startsNewState ? index : null });
     isChanged = true;
   }
-  return isChanged ? rows : stored;
+  return isChanged ? rows : storedRows;
 }
 
 function createObjectKeyBuilder(table: LakeTable): (row: LakeRow) => string {
@@ -106,21 +107,29 @@ const hasSameState = (table: LakeTable, a: LakeRow, b: LakeRow): boolean =>
   table.columns.every(({ name }, index) => BOOKKEEPING_COLUMN_NAMES.includes(name) || a[index] === b[index]);
 
 /** Lets a state start at least 1 ms after the state before, even if a clock was set back. */
-function delayObjectStateStart(table: LakeTable, before: LakeRow, row: LakeRow): LakeRow {
+function delayObjectStateStart(table: LakeTable, previousRow: LakeRow, row: LakeRow): LakeRow {
   const validFromIndex = findColumnIndex(table, "valid_from");
-  return replaceCell(row, validFromIndex, Math.max(Number(row[validFromIndex]), Number(before[validFromIndex]) + 1));
+  return replaceCell(
+    row,
+    validFromIndex,
+    Math.max(Number(row[validFromIndex]), Number(previousRow[validFromIndex]) + 1),
+  );
 }
 
 /** Ends a state. If no state follows, the row takes time and id of the ending event, to ignore older events. */
-function endObjectState(table: LakeTable, row: LakeRow, by: LakeRow, isFollowed: boolean): LakeRow {
-  const to = replaceCell(row, findColumnIndex(table, "valid_to"), by[findColumnIndex(table, "valid_from")] ?? null);
-  const endedRow = replaceCell(to, findColumnIndex(table, "is_current"), false);
+function endObjectState(table: LakeTable, row: LakeRow, endingRow: LakeRow, isFollowed: boolean): LakeRow {
+  const rowWithEnd = replaceCell(
+    row,
+    findColumnIndex(table, "valid_to"),
+    endingRow[findColumnIndex(table, "valid_from")] ?? null,
+  );
+  const endedRow = replaceCell(rowWithEnd, findColumnIndex(table, "is_current"), false);
   if (isFollowed) return endedRow;
-  return EVENT_COLUMN_NAMES.reduce((traced, name) => {
+  return EVENT_COLUMN_NAMES.reduce((updatedRow, name) => {
     const index = findColumnIndex(table, name);
-    return replaceCell(traced, index, by[index] ?? null);
+    return replaceCell(updatedRow, index, endingRow[index] ?? null);
   }, endedRow);
 }
 
 const replaceCell = (row: LakeRow, index: number, cell: Cell): LakeRow =>
-  row.map((each, at) => (at === index ? cell : each));
+  row.map((oldCell, cellIndex) => (cellIndex === index ? cell : oldCell));

@@ -25,7 +25,7 @@ test("compaction merges a large day into several files, and completes after an i
   onTestFinished(() => store.close());
   const format = createPlainTableFormat(store, { sinkState: context.sinkState, clock: systemClock }, 12);
   s3.fault = ({ method, key }) => (method === "PUT" && key.startsWith(`${folder}day-`) ? "cut afterwards" : null);
-  await expect(format.compact(partition, never())).rejects.toThrow();
+  await expect(format.mergeFiles(partition, never())).rejects.toThrow();
   s3.fault = () => null;
   // Readers see the rows of the new file twice.
   expect((await seen()).map(({ rows, ids }) => [rows, ids])).toEqual([[36, 24]]);
@@ -34,7 +34,7 @@ test("compaction merges a large day into several files, and completes after an i
   await format.finishCompaction(compactions, never());
   expect(await seen()).toEqual([{ rows: 24, ids: 24 }]);
   expect((await loadSinkState(context, store, never())).compactions).toEqual([]);
-  await format.compact(partition, never());
+  await format.mergeFiles(partition, never());
   expect(await seen()).toEqual([{ rows: 24, ids: 24 }]);
   expect(keysIn(folder)).toEqual([expect.stringContaining("/day-"), expect.stringContaining("/day-")]);
 

@@ -208,7 +208,7 @@ describe("the vacuum of Delta tables", () => {
     const format = createDeltaTableFormat(store, contextFor("lake", clock));
     const partition = dayPartition(TAG_VALUE_TABLE, "2026-11-02", "1");
     for (const n of [1, 2]) await commitEvent(format, n);
-    await format.compact(partition, never());
+    await format.mergeFiles(partition, never());
     const lying = () => readObjects(folder).size;
     const before = lying();
     await look(HOUR_MS);
@@ -216,7 +216,7 @@ describe("the vacuum of Delta tables", () => {
     expect(lying()).toBe(before);
     await look(25 * HOUR_MS);
     expect(lying()).toBe(before - 2);
-    expect(await format.filesOf(partition, never())).toHaveLength(1);
+    expect(await format.listFiles(partition, never())).toHaveLength(1);
 
     async function look(afterMs: number) {
       clock.suspend(afterMs);
@@ -260,7 +260,7 @@ describe("the commits of the Delta format", () => {
     const partition = dayPartition(TAG_VALUE_TABLE, "2026-11-02", "1");
     const format = openFormat();
     for (const n of [1, 2]) await commitEvent(format, n);
-    await expect(format.compact(partition, never())).rejects.toThrow(Retryable);
+    await expect(format.mergeFiles(partition, never())).rejects.toThrow(Retryable);
     const [compaction] = (await sinkState.get<readonly StoredCompaction[]>("compaction")) ?? [];
     expect(files()).toHaveLength(3);
     expect(files()).toContain(compaction?.result);
@@ -269,8 +269,8 @@ describe("the commits of the Delta format", () => {
     await restarted.finishCompaction([{ result: compaction?.result ?? "", sources: [] }], never());
     expect(files()).toHaveLength(2);
     expect((await sinkState.all()).get("compaction")).toBeUndefined();
-    await restarted.compact(partition, never());
-    expect(await restarted.filesOf(partition, never())).toHaveLength(1);
+    await restarted.mergeFiles(partition, never());
+    expect(await restarted.listFiles(partition, never())).toHaveLength(1);
   });
 
   test("a replacement is repeated when another writer changed the same rows before the commit", async () => {
@@ -285,7 +285,7 @@ describe("the commits of the Delta format", () => {
     await commitEvent(format, 1, sampleEvent("tag-added"));
     const [firstFile = ""] = files();
     await commitEvent(format, 2, renamedTag("VS1-GT12"));
-    const activeKeys = (await format.filesOf(buildUndividedPartition(TAG_TABLE), never())).map(({ key }) => key);
+    const activeKeys = (await format.listFiles(buildUndividedPartition(TAG_TABLE), never())).map(({ key }) => key);
     expect(activeKeys).toHaveLength(1);
     expect(files().filter((key) => key !== firstFile)).toEqual(activeKeys);
   });
@@ -294,8 +294,8 @@ describe("the commits of the Delta format", () => {
 async function commitEvent(format: LakeTableFormat, n: number, event: Event = valueEvent(n)): Promise<void> {
   const buffer = createRowBuffer();
   buffer.add(event, n, committedAt(n));
-  const rows = { batches: buffer.batches(), changes: buffer.changes() };
-  await format.commit({ ...rows, name: `n-${n}`, positions: null, uploaded: new Map() }, never());
+  const rows = { batches: buffer.batches(), updatedPartitions: buffer.updatedPartitions() };
+  await format.commit({ ...rows, name: `n-${n}`, writerPosition: null, uploaded: new Map() }, never());
 }
 
 const createDeltaEngine = (config: Record<string, unknown> = {}) =>

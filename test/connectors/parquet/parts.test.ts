@@ -38,7 +38,7 @@ describe("the columns of buffered rows", () => {
     const rows = Array.from({ length: 1_000 }, (_, n) => reading(n));
     expect(rows.map((row) => columns.add(row))).toEqual([...Array(1_000).keys()]);
     expect(columns.length).toBe(1_000);
-    expect(rows.map((_, row) => METER.columns.map((__, index) => columns.cell(index, row)))).toEqual(rows);
+    expect(rows.map((_, row) => METER.columns.map((__, index) => columns.getCell(index, row)))).toEqual(rows);
   });
 
   test("the columns of buffered rows count the characters of each distinct text once, and of each event id every time", () => {
@@ -92,7 +92,7 @@ describe("a Parquet file", () => {
   }
 
   async function readAs(table: LakeTable, bytes: Uint8Array): Promise<readonly LakeRow[]> {
-    return readTableRows(table, ["x.parquet"], { where: "lake", read: async () => bytes }, never());
+    return readTableRows(table, ["x.parquet"], { location: "lake", readFile: async () => bytes }, never());
   }
 
   test.each([0, 1, 9_999, 10_000, 20_001])(

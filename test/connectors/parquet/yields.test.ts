@@ -48,7 +48,7 @@ test("reading, sorting and writing files yields to the event loop", async () => 
   expect(await turnsDuring(encode)).toBeGreaterThanOrEqual(parts);
   const decodingTurns = await turnsDuring(() => readParquetRows(bytes, createColumnarRows(TAG_VALUE_TABLE), "x"));
   expect(decodingTurns).toBeGreaterThanOrEqual(parts);
-  const read = () => readTableRows(TAG_VALUE_TABLE, ["x"], { where: "lake", read: async () => bytes }, never());
+  const read = () => readTableRows(TAG_VALUE_TABLE, ["x"], { location: "lake", readFile: async () => bytes }, never());
   expect(await turnsDuring(read), "with copied rows").toBeGreaterThanOrEqual(decodingTurns + ROWS / 1_000 - 1);
   expect(await turnsDuring(() => sortDistinctRows(columns))).toBeGreaterThanOrEqual(ROWS / 1_000);
   const descending = allRows(ROWS).toReversed();
@@ -68,7 +68,7 @@ test("a file joined from several files has the rows and statistics of all its so
   await readParquetRows(joined?.bytes ?? new Uint8Array(), read, "x");
   expect(read.length).toBe(8);
   const place = TAG_VALUE_TABLE.columns.findIndex(({ name }) => name === "time");
-  expect([...Array(8).keys()].map((row) => read.cell(place, row))).toEqual([0, 1, 2, 0, 1, 2, 3, 4]);
+  expect([...Array(8).keys()].map((row) => read.getCell(place, row))).toEqual([0, 1, 2, 0, 1, 2, 3, 4]);
   expect(joined?.bounds[place]).toEqual({ min: 0, max: 4, nulls: 0 });
   const value = TAG_VALUE_TABLE.columns.findIndex(({ name }) => name === "value_number");
   expect(joined?.bounds[value]).toEqual({ min: null, max: null, nulls: 8 });

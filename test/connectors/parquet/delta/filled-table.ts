@@ -19,7 +19,7 @@ export async function fillTable(store: ObjectStore): Promise<readonly number[]> 
     const add = [await writtenFile(store, `s-${n} #ø`, rows, places[n % 3])];
     await table.commit({ ...ADDED, add, txn: { appId: "worker", version: n } }, signal);
   }
-  const { files } = await table.files(signal);
+  const { files } = await table.readActiveFiles(signal);
   const small = files.filter(({ partitionValues }) => partitionValues.site === "1");
   const compacted = await writtenFile(store, "compacted", [0, 1, 30, 31].map(reading));
   await table.commit({ ...REARRANGED, add: [compacted], remove: small.map(({ key }) => String(key)) }, signal);

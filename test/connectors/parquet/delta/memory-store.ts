@@ -31,7 +31,7 @@ export function createMemoryStore(
   }
 
   return {
-    where: "memory:",
+    location: "memory:",
     objects,
     calls,
     text: (key) => new TextDecoder().decode(objects.get(key)),

@@ -141,7 +141,7 @@ test.each([
     const { store } = await made();
     append(store, { protocol });
     expect(await refusalOf(store)).toContain(words);
-    await expect(openMeter(store).files(signal)).rejects.toThrow(ConfigError);
+    await expect(openMeter(store).readActiveFiles(signal)).rejects.toThrow(ConfigError);
     await expect(openMeter(store).vacuum(signal)).rejects.toThrow(ConfigError);
   },
 );
@@ -162,7 +162,7 @@ describe("an incomplete log of a Delta table", () => {
     async (missing) => {
       const { store } = await made();
       const earlierReader = openMeter(store);
-      await earlierReader.files(signal);
+      await earlierReader.readActiveFiles(signal);
       for (const _ of [1, 2, 3, 4]) await openMeter(store).commit(ADDED, signal);
       await store.remove(`${LOG}${commitFileName(missing)}`, signal);
       const problem = "The log memory:/meter/_delta_log/ has a hole: a version is missing in it.";
@@ -216,7 +216,7 @@ test("unknown actions and fields of a Delta log are ignored and kept for other w
     { add: { ...add, stats: null, tags: { a: "b" }, deletionVector: null, baseRowId: null } },
     { somethingNew: { x: 1 } },
   );
-  const { files, version } = await openMeter(store).files(signal);
+  const { files, version } = await openMeter(store).readActiveFiles(signal);
   expect(version).toBe(1);
   const values = { date: "2026-11-21", site: null };
   expect(files[1]).toEqual({ key: "meter/x.parquet", bytes: 1, rows: null, partitionValues: values });

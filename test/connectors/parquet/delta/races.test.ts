@@ -72,7 +72,7 @@ test(`a Delta table contains every batch once with concurrent writers and lost r
         ];
         expect(rows.toSorted()).toEqual(wanted);
         expect(new Set(verdict.txns).size, "each (appId, version) stands once").toBe(verdict.txns.length);
-        const { files, version } = await openMeter(store).files(signal);
+        const { files, version } = await openMeter(store).readActiveFiles(signal);
         expect(version).toBe(verdict.version);
         expect(files.map(({ key }) => key).toSorted()).toEqual(
           [...verdict.files.keys()].map((path) => `meter/${decodeURIComponent(path)}`).toSorted(),
@@ -118,7 +118,7 @@ async function compact(
   const { table } = open();
   for (let tries = 0; tries < times; tries += 1) {
     try {
-      const keys = (await table.files(signal)).files.map(({ key }) => String(key));
+      const keys = (await table.readActiveFiles(signal)).files.map(({ key }) => String(key));
       const numbers = keys.flatMap((key) => contents.get(key) ?? []);
       if (keys.length < 2) continue;
       const file = await writtenFile(store, `compact-${machine}-${tries}`, numbers.map(reading));

@@ -135,7 +135,7 @@ try {
   const { deleted } = await theirs<{ readonly deleted: number }>("change", folder);
   same("rows that they took away", deleted, 1);
   const table = openMeter(store, { table: METER_WITH_UNIT, checkpointEvery: 4 });
-  const { files } = await table.files(signal);
+  const { files } = await table.readActiveFiles(signal);
   same(
     "rows that we count after their changes",
     files.reduce((sum, { rows }) => sum + Number(rows), 0),
@@ -156,7 +156,7 @@ try {
   );
 
   const races = 20;
-  const before = (await table.files(signal)).version;
+  const before = (await table.readActiveFiles(signal)).version;
   const appending = theirs("append", folder, String(races));
   for (let n = 0; n < races; n += 1) {
     const file = await writtenFile(store, `race-${n}`, [withUnit(600 + n)], { table: METER_WITH_UNIT });
@@ -167,7 +167,7 @@ try {
   same("versions after both wrote at once", raced.version, before + 2 * races);
   same("rows after both wrote at once", raced.rows.length, mixed.rows.length + 2 * races);
   const ours = openMeter(store, { table: METER_WITH_UNIT });
-  same("files as we see them", (await ours.files(signal)).version, raced.version);
+  same("files as we see them", (await ours.readActiveFiles(signal)).version, raced.version);
   const own = checkDeltaTable(readObjects(folder), 12);
   same("faults by the strict checker, before they came", own.faults, []);
   await sinkAndTheirs();

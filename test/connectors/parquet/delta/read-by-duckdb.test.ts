@@ -27,7 +27,7 @@ test("DuckDB finds every row exactly once in the active files of a Delta table",
   expect(faults).toEqual([]);
   expect(version).toBe(12);
   expect(columns).toContain("unit");
-  const { files: ours } = await openMeter(store).files(new AbortController().signal);
+  const { files: ours } = await openMeter(store).readActiveFiles(new AbortController().signal);
   expect(ours).toHaveLength(files.size);
   for (const path of removed) expect(readObjects(folder).has(decodeURIComponent(path))).toBe(false);
   const paths = [...files.keys()].map((path) => `'${join(folder, decodeURIComponent(path))}'`);
@@ -82,13 +82,13 @@ test.each(["zstd", "gzip", "uncompressed"])(
   async (codec) => {
     const { folder, store, lake } = await filled();
     const signal = new AbortController().signal;
-    const wanted = await openMeter(store).files(signal);
+    const wanted = await openMeter(store).readActiveFiles(signal);
     const name = join(folder, "_delta_log", "00000000000000000012.checkpoint.parquet");
     await lake.run(`COPY (FROM read_parquet('${name}')) TO '${name}.other' (FORMAT parquet, COMPRESSION ${codec})`);
     renameSync(`${name}.other`, name);
     for (let version = 0; version <= 12; version += 1) {
       await store.remove(`meter/_delta_log/${String(version).padStart(20, "0")}.json`, signal);
     }
-    expect(await openMeter(store).files(signal)).toEqual(wanted);
+    expect(await openMeter(store).readActiveFiles(signal)).toEqual(wanted);
   },
 );

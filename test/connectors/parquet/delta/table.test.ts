@@ -59,14 +59,14 @@ describe("a Delta table", () => {
     if (a === undefined || b === undefined || c === undefined) throw new Error("unreachable");
     await table.commit({ ...ADDED, add: [a, b] }, signal);
     await table.commit({ ...ADDED, remove: [b.key] }, signal);
-    expect(await openMeter(store).unreferenced([a.key, b.key, c.key], signal)).toEqual([c.key]);
+    expect(await openMeter(store).findUnreferencedKeys([a.key, b.key, c.key], signal)).toEqual([c.key]);
   });
 });
 
 describe("a commit to a Delta table", () => {
   test("a commit to a Delta table creates the table and logs protocol, schema, transaction and statistics", async () => {
     const { store, table } = createMeter();
-    expect(await table.files(signal)).toEqual({ version: -1, files: [] });
+    expect(await table.readActiveFiles(signal)).toEqual({ version: -1, files: [] });
     const file = await writtenFile(store, "a-1-3", [reading(1), reading(2), reading(3)]);
     const txn = { appId: "worker/life", version: 3 };
     expect(await table.commit({ ...ADDED, add: [file], txn }, signal)).toEqual({ outcome: "committed", version: 0 });
@@ -99,7 +99,7 @@ describe("a commit to a Delta table", () => {
       maxValues: { meter_id: "meter 2", time: "2026-11-21T10:00:03.123Z", value: 0.75, position: 3 },
       nullCount: { meter_id: 0, time: 0, value: 0, is_open: 0, position: 0, data: 3 },
     });
-    expect(await table.files(signal)).toEqual({
+    expect(await table.readActiveFiles(signal)).toEqual({
       version: 0,
       files: [{ key: file.key, bytes: file.bytes, rows: 3, partitionValues: file.partitionValues }],
     });
@@ -110,16 +110,16 @@ describe("a commit to a Delta table", () => {
     const store = createMemoryStore();
     const add = [await writtenFile(store, "a", [reading(1)])];
     const table = openMeter(store);
-    expect(await table.lastVersionOf("app", signal)).toBeNull();
+    expect(await table.readLastTxnVersion("app", signal)).toBeNull();
     await table.commit({ ...ADDED, add, txn: { appId: "app", version: 7 } }, signal);
     for (const again of [table, openMeter(store)]) {
-      expect(await again.lastVersionOf("app", signal)).toBe(7);
+      expect(await again.readLastTxnVersion("app", signal)).toBe(7);
       for (const version of [7, 6]) {
         const committed = await again.commit({ ...ADDED, add, txn: { appId: "app", version } }, signal);
         expect(committed).toEqual({ outcome: "done-before" });
       }
     }
-    expect(await table.lastVersionOf("another", signal)).toBeNull();
+    expect(await table.readLastTxnVersion("another", signal)).toBeNull();
     expect(verdictOf(store)).toMatchObject({ version: 0, txns: ["app 7"] });
   });
 
@@ -127,7 +127,7 @@ describe("a commit to a Delta table", () => {
     const store = createMemoryStore();
     const [one, two] = [openMeter(store), openMeter(store)];
     await one.commit({ ...ADDED, add: [await writtenFile(store, "a", [reading(1)])] }, signal);
-    await two.files(signal);
+    await two.readActiveFiles(signal);
     await one.commit({ ...ADDED, add: [await writtenFile(store, "b", [reading(2)])] }, signal);
     const both = await Promise.all([
       one.commit({ ...ADDED, add: [await writtenFile(store, "c", [reading(3)])] }, signal),
@@ -179,10 +179,10 @@ describe("a commit to a Delta table", () => {
       partitionValues: { date: "2026-11-21", site: "a/b c" },
     });
     expect(added[1].partitionValues.site).toBeNull();
-    const { files } = await openMeter(store).files(signal);
+    const { files } = await openMeter(store).readActiveFiles(signal);
     expect(files.map(({ key }) => key)).toEqual([odd.key, nowhere.key]);
     await table.commit({ ...ADDED, remove: [odd.key] }, signal);
-    expect((await table.files(signal)).files.map(({ key }) => key)).toEqual([nowhere.key]);
+    expect((await table.readActiveFiles(signal)).files.map(({ key }) => key)).toEqual([nowhere.key]);
     verdictOf(store);
   });
 
@@ -203,7 +203,7 @@ describe("concurrent commits of other writers to a Delta table", () => {
     for (const name of ["d", "e"])
       await other.commit({ ...ADDED, add: [await writtenFile(store, name, [reading(1)])] }, signal);
     const { list, get } = store.calls;
-    expect(await table.files(signal)).toMatchObject({ version: 4, files: { length: 5 } });
+    expect(await table.readActiveFiles(signal)).toMatchObject({ version: 4, files: { length: 5 } });
     expect([store.calls.list - list, store.calls.get - get]).toEqual([1, 2]);
   });
 
@@ -221,7 +221,7 @@ describe("concurrent commits of other writers to a Delta table", () => {
 
   test("concurrent commits of other writers are a conflict when they removed a file that should be replaced", async () => {
     const { store, table, other, a, b, both } = await withThreeFiles();
-    await table.files(signal);
+    await table.readActiveFiles(signal);
     await other.commit({ ...ADDED, remove: [b.key] }, signal);
     expect(await table.commit({ ...REARRANGED, add: [both], remove: [a.key, b.key] }, signal)).toMatchObject({
       outcome: "conflict",
@@ -234,7 +234,7 @@ describe("concurrent commits of other writers to a Delta table", () => {
     const { store, table, other, c } = await withThreeFiles();
     const small = await writtenFile(store, "d", [reading(4)], { site: "2" });
     await table.commit({ ...ADDED, add: [small] }, signal);
-    const { version: basedOn } = await table.files(signal);
+    const { version: basedOn } = await table.readActiveFiles(signal);
     const merge = { ...ADDED, operation: "MERGE", basedOn } as const;
     const elsewhere = await writtenFile(store, "e", [reading(5)], { site: "3" });
     await other.commit({ ...ADDED, add: [elsewhere] }, signal);
@@ -262,7 +262,7 @@ test.each([
   ["a removal by a compaction", { dataChange: false }, false],
 ])("a merge conflicts only with a data removal in its day and site: %s", async (_, more, isConflict) => {
   const { store, table, b } = await withThreeFiles();
-  const { version: basedOn } = await table.files(signal);
+  const { version: basedOn } = await table.readActiveFiles(signal);
   const [gone, elsewhere] = ["date=2026-11-21/site=1/a.parquet", "date=2026-11-21/site=2/c.parquet"];
   const path = "partitionValues" in more && more.partitionValues.site === "2" ? elsewhere : gone;
   const remove = { path, deletionTimestamp: 1, dataChange: true, ...more };
@@ -294,18 +294,18 @@ describe("checkpoints of a Delta table", () => {
       sizeInBytes: store.objects.get(`${LOG}${checkpointFileName(6)}`)?.length,
       numOfAddFiles: 6,
     });
-    const wanted = await table.files(signal);
+    const wanted = await table.readActiveFiles(signal);
     expect(wanted.files).toHaveLength(7);
     for (let version = 0; version < 6; version += 1) await store.remove(`${LOG}${commitFileName(version)}`, signal);
     for (const key of [`${LOG}${checkpointFileName(3)}`, "none"]) await store.remove(key, signal);
     for (const hint of [null, "no JSON", JSON.stringify({ version: 3 }), JSON.stringify({ version: 99 })]) {
       if (hint !== null) store.write(`${LOG}_last_checkpoint`, hint);
       const reader = openMeter(store);
-      expect(await reader.files(signal)).toEqual(wanted);
-      expect(await reader.lastVersionOf("app 0", signal)).toBe(6);
-      expect(await reader.lastVersionOf("app 1", signal)).toBe(7);
+      expect(await reader.readActiveFiles(signal)).toEqual(wanted);
+      expect(await reader.readLastTxnVersion("app 0", signal)).toBe(6);
+      expect(await reader.readLastTxnVersion("app 1", signal)).toBe(7);
     }
-    expect(await table.files(signal)).toEqual(wanted);
+    expect(await table.readActiveFiles(signal)).toEqual(wanted);
   });
 
   test("a checkpoint that cannot be written is logged, and the commit remains valid", async () => {
@@ -325,9 +325,9 @@ describe("checkpoints of a Delta table", () => {
     await store.remove(`${LOG}${checkpointFileName(4)}`, signal);
     store.write(part(1), whole);
     for (const version of [0, 1, 2, 3]) await store.remove(`${LOG}${commitFileName(version)}`, signal);
-    await expect(openMeter(store).files(signal)).rejects.toThrow("has a hole");
+    await expect(openMeter(store).readActiveFiles(signal)).rejects.toThrow("has a hole");
     store.write(part(2), whole);
-    expect((await openMeter(store).files(signal)).files).toHaveLength(4);
+    expect((await openMeter(store).readActiveFiles(signal)).files).toHaveLength(4);
   });
 });
 
