@@ -12,7 +12,10 @@ const AlertLabelName = z
   .regex(/^[a-zA-Z_][a-zA-Z0-9_]*$/, "A label name consists of letters, digits and `_`, no digit first.")
   .max(100)
   .refine((name) => !name.startsWith("__"), "Names that begin with __ are kept for Prometheus itself.")
-  .refine((name) => !RESERVED_ALERT_LABELS.some((own) => own === name), "Alerts have a label of this name already.");
+  .refine(
+    (name) => !RESERVED_ALERT_LABELS.some((reservedLabel) => reservedLabel === name),
+    "Alerts have a label of this name already.",
+  );
 
 export const AlertmanagerConfig = z
   .strictObject({

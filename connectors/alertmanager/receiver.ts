@@ -21,14 +21,19 @@ const REPEAT_ENDED_ALERT_MS = 5 * 60_000;
 export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): AlarmReceiver {
   const { clock } = context;
   const url = new URL(config.url);
-  const prefix = url.pathname.replace(/\/+$/, "");
+  const pathPrefix = url.pathname.replace(/\/+$/, "");
   const client = createHttpClient({ url, config, clock });
   const readExtraHeaders = secretHeaderReader(config.headers, clock);
   const readAuthorization = createAuthorizationReader(config, clock);
 
   function requestAlertmanager(method: "GET" | "POST", path: string, signal: AbortSignal, json?: unknown) {
     const headers = { ...readExtraHeaders(), ...readAuthorization() };
-    return sendRequest(client, { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json }, clock, signal);
+    return sendRequest(
+      client,
+      { method, path: `${pathPrefix}/api/v2/${path}${url.search}`, headers, json },
+      clock,
+      signal,
+    );
   }
 
   /** Sends one alert per request: with one invalid alert among several, Alertmanager answers 400 to all. */
@@ -48,9 +53,9 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   }
 
   return {
-    opensAgain: "same",
-    repeatMs: config.repeat,
-    repeatClosedMs: REPEAT_ENDED_ALERT_MS,
+    repeatedOpenEffect: "same",
+    resendIntervalMs: config.repeat,
+    resendAfterCloseMs: REPEAT_ENDED_ALERT_MS,
     // An address can be a secret, so only its hash is stored.
     serverId: createHash("sha256").update(url.href).digest("hex"),
     progressMs: client.progressMs,

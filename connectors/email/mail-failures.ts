@@ -33,10 +33,10 @@ export function mapMailError(error: unknown, server: ServerInfo): Failure {
   if (knownFailure === error) return knownFailure;
   const { code = "", originalCode, command = "", responseCode = 0, timeoutType } = error as NodemailerError;
   const serverText = formatMailServerText(error as NodemailerError);
-  const throttle = (message: string, retryMs: number) =>
+  const createThrottled = (message: string, retryMs: number) =>
     new Throttled(`${server.name} ${message}.${serverText}`, retryMs, { scope: "allowance" });
-  if (responseCode === 421) return throttle("closes the connection", CLOSED_CONNECTION_RETRY_MS);
-  if (responseCode >= 400 && responseCode < 500) return throttle("takes the mail later", GREYLISTING_RETRY_MS);
+  if (responseCode === 421) return createThrottled("closes the connection", CLOSED_CONNECTION_RETRY_MS);
+  if (responseCode >= 400 && responseCode < 500) return createThrottled("takes the mail later", GREYLISTING_RETRY_MS);
   if (code === "EAUTH" || [530, 534, 535, 538].includes(responseCode)) {
     const hint = "Check user and password, and whether it takes any at this port.";
     return new ConfigError(`${server.name} does not accept who we are.${serverText}`, {

@@ -46,15 +46,15 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   }
 
   /** Limits the total time of an SMTP action. A server that sends single bytes would never reach the socket timeout. */
-  async function runWithTimeLimit<T>(signal: AbortSignal, act: (limit: AbortSignal) => Promise<T>): Promise<T> {
+  async function runWithTimeLimit<T>(signal: AbortSignal, runAction: (limit: AbortSignal) => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     lastMailBeganMs = clock.monotonic();
     const limitSignal = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
-    const { promise: aborted, reject } = Promise.withResolvers<never>();
+    const { promise: abortPromise, reject } = Promise.withResolvers<never>();
     const rejectOnAbort = () => reject(limitSignal.reason);
     limitSignal.addEventListener("abort", rejectOnAbort, { once: true });
     try {
-      return await Promise.race([act(limitSignal), aborted]);
+      return await Promise.race([runAction(limitSignal), abortPromise]);
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       throw limitSignal.aborted ? connectionFailure(limitSignal.reason, serverInfo) : mapMailError(error, serverInfo);
@@ -84,11 +84,12 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   const isMailConfiguredForChange = ({ change, priority }: IncidentMessage) =>
     config.tell.some(
       ({ changes, priorities }) =>
-        changes.some((each) => each === change) && (priorities.length === 0 || priorities.includes(priority)),
+        changes.some((configuredChange) => configuredChange === change) &&
+        (priorities.length === 0 || priorities.includes(priority)),
     );
 
   return {
-    opensAgain: "another",
+    repeatedOpenEffect: "another",
     serverId: hash("sha256", JSON.stringify([config.host, port, config.to, config.cc])),
     progressMs: () => lastMailBeganMs,
 

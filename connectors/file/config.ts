@@ -67,16 +67,18 @@ export type FileConfig = z.infer<typeof FileConfig>;
 export const mebibytesToBytes = (mebibytes: number): number => Math.round(mebibytes * 1024 ** 2);
 
 /** Detects two sinks that write the same files: in one folder or, with `path`, in nested folders. */
-export function findSharedFolder(one: FileConfig, other: FileConfig): StoreSharedBySinks | null {
-  const hasDailyFiles = one.path === undefined;
-  if (one.name !== other.name || hasDailyFiles !== (other.path === undefined)) return null;
-  const [here, there] = [resolveFolderLinks(one.folder), resolveFolderLinks(other.folder)];
-  const isFolderShared = hasDailyFiles ? here === there : isPathWithin(here, there) || isPathWithin(there, here);
+export function findSharedFolder(firstConfig: FileConfig, otherConfig: FileConfig): StoreSharedBySinks | null {
+  const hasDailyFiles = firstConfig.path === undefined;
+  if (firstConfig.name !== otherConfig.name || hasDailyFiles !== (otherConfig.path === undefined)) return null;
+  const [firstFolder, otherFolder] = [resolveFolderLinks(firstConfig.folder), resolveFolderLinks(otherConfig.folder)];
+  const isFolderShared = hasDailyFiles
+    ? firstFolder === otherFolder
+    : isPathWithin(firstFolder, otherFolder) || isPathWithin(otherFolder, firstFolder);
   if (!isFolderShared) return null;
   return { path: ["folder"], consequence: "write the same files: give one of them another folder or another name" };
 }
 
-function isPathWithin(outer: string, path: string): boolean {
-  const way = relative(outer, path);
-  return way.split(sep)[0] !== ".." && !isAbsolute(way);
+function isPathWithin(parentPath: string, path: string): boolean {
+  const relativePath = relative(parentPath, path);
+  return relativePath.split(sep)[0] !== ".." && !isAbsolute(relativePath);
 }

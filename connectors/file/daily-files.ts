@@ -53,7 +53,7 @@ export function createDailyFileWriter(config: FileConfig, { clock, log }: Connec
       if (isCompressed) continue;
       const path = join(folder, fileName);
       // After a crash, both the file and its compressed copy may exist.
-      if (files.some((other) => other.fileName === `${fileName}.gz`)) await unlink(path);
+      if (files.some((listedFile) => listedFile.fileName === `${fileName}.gz`)) await unlink(path);
       else await finalizeFile(path, `${path}.gz`, fileMode, signal);
     }
   }
@@ -116,10 +116,10 @@ interface DailyEventFile {
   readonly isCompressed: boolean;
 }
 
-export function parseDailyFileName(name: string, fileName: string, withCompressed = false): DailyEventFile | null {
+export function parseDailyFileName(name: string, fileName: string, includesCompressed = false): DailyEventFile | null {
   const fileNameParts = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl(\.gz)?$/.exec(fileName) ?? [];
   const [, prefix, day, number, gzipSuffix] = fileNameParts;
-  if (prefix !== name || day === undefined || (gzipSuffix !== undefined && !withCompressed)) return null;
+  if (prefix !== name || day === undefined || (gzipSuffix !== undefined && !includesCompressed)) return null;
   return { fileName, day, number: Number(number), isCompressed: gzipSuffix !== undefined };
 }
 
@@ -134,10 +134,10 @@ export function nameNextDailyFile(name: string, today: string, latest: DailyEven
 }
 
 export function chooseFilesToRemove<T extends DailyEventFile & { readonly bytes: number }>(
-  closed: readonly T[],
+  closedFiles: readonly T[],
   limits: { readonly keepFiles: number; readonly maxTotalBytes: number; readonly reserveBytes: number },
 ): readonly T[] {
-  const files = closed.toSorted(compareFilesByAge);
+  const files = closedFiles.toSorted(compareFilesByAge);
   let totalBytes = files.reduce((sum, { bytes }) => sum + bytes, limits.reserveBytes);
   let fileCount = files.length + 1;
   return files.filter((file) => {

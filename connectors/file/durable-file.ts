@@ -37,7 +37,7 @@ export async function openFileAppender(path: string, mode: number, maxLines: num
           bytes += text.length;
         } catch (error) {
           // If the truncation fails too, the next open removes the incomplete line.
-          await fileHandle.truncate(bytes).catch((second: unknown) => second);
+          await fileHandle.truncate(bytes).catch((truncateError: unknown) => truncateError);
           throw error;
         }
       },
@@ -76,14 +76,14 @@ async function findFirstZeroByte(handle: FileHandle, from: number, size: number)
   return null;
 }
 
-async function findStartOfLastLines(lineCount: number, handle: FileHandle, before: number): Promise<number> {
+async function findStartOfLastLines(lineCount: number, handle: FileHandle, endOffset: number): Promise<number> {
   let remainingLines = lineCount;
-  for (let end = before; end > 0; ) {
+  for (let end = endOffset; end > 0; ) {
     const start = Math.max(0, end - READ_CHUNK_BYTES);
     const bytes = await readFileBytes(handle, start, end);
-    for (let at = bytes.length - 1; at >= 0; at -= 1) {
-      if (bytes[at] !== NEWLINE_BYTE) continue;
-      if (remainingLines === 0) return start + at + 1;
+    for (let byteIndex = bytes.length - 1; byteIndex >= 0; byteIndex -= 1) {
+      if (bytes[byteIndex] !== NEWLINE_BYTE) continue;
+      if (remainingLines === 0) return start + byteIndex + 1;
       remainingLines -= 1;
     }
     end = start;

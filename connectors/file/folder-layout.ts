@@ -12,7 +12,9 @@ export function findPathTemplateError(template: string): string | null {
   if (pathLevels.some((level) => !/^([A-Za-z0-9_=.-]|\{[a-z]+\})+$/.test(level) || /^\.+$/.test(level)))
     return "Write folders with `/` between them, of letters, digits, `_`, `=`, `.`, `-` and {kind}, {site}, {date}.";
   const placeholderNames = [...template.matchAll(/\{([a-z]+)\}/g)].map(([, name]) => name);
-  const unknownPlaceholder = placeholderNames.find((name) => !PATH_PLACEHOLDERS.some((known) => known === name));
+  const unknownPlaceholder = placeholderNames.find(
+    (name) => !PATH_PLACEHOLDERS.some((placeholder) => placeholder === name),
+  );
   if (unknownPlaceholder !== undefined) return `There is no {${unknownPlaceholder}}; use {kind}, {site} and {date}.`;
   return placeholderNames.includes("date") ? null : "Put {date} into it, so that a day can be read by itself.";
 }

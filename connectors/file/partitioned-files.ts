@@ -74,17 +74,17 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
     const pathStem = buildPathStem(ms);
     const newFile = { stem: pathStem, path: `${pathStem}${UNFINISHED_SUFFIX}`, beganMs: clock.monotonic(), bytes: 0 };
     await openCachedAppender(newFile.path);
-    for (let at = eventFolder; ; at = dirname(at)) {
-      await syncFolder(at);
-      if (at === rootFolder) break;
+    for (let folderToSync = eventFolder; ; folderToSync = dirname(folderToSync)) {
+      await syncFolder(folderToSync);
+      if (folderToSync === rootFolder) break;
     }
     unfinishedFileByFolder.set(folder, newFile);
     return newFile;
   }
 
-  async function finishEventFile(folder: string, part: UnfinishedFile, signal: AbortSignal): Promise<void> {
-    await closeFile(part.path);
-    await finalizeFile(part.path, gzip ? `${part.stem}.gz` : part.stem, fileMode, signal);
+  async function finishEventFile(folder: string, unfinishedFile: UnfinishedFile, signal: AbortSignal): Promise<void> {
+    await closeFile(unfinishedFile.path);
+    await finalizeFile(unfinishedFile.path, gzip ? `${unfinishedFile.stem}.gz` : unfinishedFile.stem, fileMode, signal);
     unfinishedFileByFolder.delete(folder);
   }
 
@@ -159,8 +159,8 @@ export function createPartitionedFileWriter(config: FileConfig, template: string
         }
       } catch (error) {
         for (const { part, bytes } of writtenFiles) {
-          await closeFile(part.path).catch((second: unknown) => second);
-          await truncate(part.path, bytes).catch((second: unknown) => second);
+          await closeFile(part.path).catch((closeError: unknown) => closeError);
+          await truncate(part.path, bytes).catch((truncateError: unknown) => truncateError);
         }
         throw error;
       }
@@ -201,5 +201,7 @@ function fileExists(path: string): Promise<boolean> {
 }
 
 async function isFileNameTaken(stem: string): Promise<boolean> {
-  return (await Promise.all(["", ".gz", UNFINISHED_SUFFIX].map((end) => fileExists(`${stem}${end}`)))).includes(true);
+  return (await Promise.all(["", ".gz", UNFINISHED_SUFFIX].map((suffix) => fileExists(`${stem}${suffix}`)))).includes(
+    true,
+  );
 }

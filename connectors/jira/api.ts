@@ -70,15 +70,21 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
   }
 
   /** Reads all pages of a list. Jira Cloud names the list after its content; Data Center names it `values`. */
-  async function readAll<T>(path: string, name: string, item: z.ZodType<T>, signal: AbortSignal): Promise<T[]> {
+  async function readAllPages<T>(
+    path: string,
+    listName: string,
+    item: z.ZodType<T>,
+    signal: AbortSignal,
+  ): Promise<T[]> {
     const Page = z.object({ values: z.array(item).optional(), total: z.number().optional() }).catchall(z.unknown());
     const records: T[] = [];
     for (let page = 0; page < MAX_JIRA_PAGES; page += 1) {
       const pagePath = `${path}?startAt=${records.length}&maxResults=${JIRA_PAGE_SIZE}`;
       const response = await requestJira({ method: "GET", path: pagePath, allow: [400, 404] }, signal);
       if (response.status >= 400) throw createMayNotCreateError(formatJiraErrorText(response));
-      const { values, total, ...rest } = parseJiraResponse(response, Page, origin);
-      const pageItems = values ?? parseJiraResponse({ ...response, json: rest[name] }, z.array(item), origin);
+      const { values, total, ...otherMembers } = parseJiraResponse(response, Page, origin);
+      const pageItems =
+        values ?? parseJiraResponse({ ...response, json: otherMembers[listName] }, z.array(item), origin);
       records.push(...pageItems);
       if (pageItems.length === 0 || (total !== undefined && records.length >= total)) break;
     }
@@ -95,7 +101,7 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
     createProjectError("lets us create nothing in the project", "Create issues", errorText);
 
   async function readTypeId(signal: AbortSignal): Promise<string> {
-    const issueTypes = await readAll(`/issue/createmeta/${project}/issuetypes`, "issueTypes", IssueType, signal);
+    const issueTypes = await readAllPages(`/issue/createmeta/${project}/issuetypes`, "issueTypes", IssueType, signal);
     if (issueTypes.length === 0) throw createMayNotCreateError("");
     const issueType = issueTypes.find(({ name }) => name.toLowerCase() === config.issue_type.toLowerCase());
     if (issueType !== undefined) return issueType.id;
@@ -116,7 +122,7 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
       await requestJson({ method: "GET", path: "/myself" }, z.object({ displayName: z.string() }), signal);
       await checkProjectIsVisible(signal);
       const path = `/issue/createmeta/${project}/issuetypes/${encodeURIComponent(await readTypeId(signal))}`;
-      checkIssueFields(config, await readAll(path, "fields", IssueField, signal));
+      checkIssueFields(config, await readAllPages(path, "fields", IssueField, signal));
     },
   };
 }

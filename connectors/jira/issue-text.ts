@@ -11,7 +11,7 @@ type IssueDescriptionContent = Pick<IncidentText, "status" | "fields" | "list" |
 
 interface TextFormat {
   render(body: IssueDescriptionContent): unknown;
-  sentence(text: string): unknown;
+  renderParagraph(text: string): unknown;
 }
 
 export const formatSummary = ({ text }: IncidentMessage): string => cutText(text.title, MAX_ISSUE_SUMMARY_LENGTH);
@@ -58,7 +58,7 @@ export const ADF_FORMAT: TextFormat = {
     ];
     return buildAdfDocument(adfBlockNodes.filter((part) => part !== null));
   },
-  sentence: (sentence) => buildAdfDocument([buildParagraph([buildAdfTextNode(sentence)])]),
+  renderParagraph: (sentence) => buildAdfDocument([buildParagraph([buildAdfTextNode(sentence)])]),
 };
 
 const buildAdfDocument = (content: readonly AdfNode[]) => ({ version: 1, type: "doc", content });
@@ -75,8 +75,11 @@ function buildAdfTextNode(text: string, ...marks: readonly AdfMark[]): AdfNode {
 }
 
 function buildAdfLineNodes(lines: string): readonly AdfNode[] {
-  const [first = "", ...others] = lines.split("\n");
-  return [buildAdfTextNode(`: ${first}`), ...others.flatMap((line) => [{ type: "hardBreak" }, buildAdfTextNode(line)])];
+  const [firstLine = "", ...otherLines] = lines.split("\n");
+  return [
+    buildAdfTextNode(`: ${firstLine}`),
+    ...otherLines.flatMap((line) => [{ type: "hardBreak" }, buildAdfTextNode(line)]),
+  ];
 }
 
 /** Wiki text of Jira Data Center. Characters that could be markup are written as numeric entities. */
@@ -92,21 +95,23 @@ export const WIKI_FORMAT: TextFormat = {
       ...(href === null ? [] : ["", `[${escapeWikiMarkup(linkText)}|${encodeLinkAddress(href)}]`]),
     ].join("\n");
   },
-  sentence: escapeWikiMarkup,
+  renderParagraph: escapeWikiMarkup,
 };
 
 /** Escapes wiki markup: `[~ola]` becomes `&#91;&#126;ola&#93;`. Keeps `-` and `_` in words such as VS1-GT11. */
 function escapeWikiMarkup(text: string): string {
   return text.replaceAll(
     /[!-+:-@[-^`{-~]|(?<![0-9A-Za-z])[-_]|[-_](?![0-9A-Za-z])/g,
-    (sign) => `&#${sign.charCodeAt(0)};`,
+    (character) => `&#${character.charCodeAt(0)};`,
   );
 }
 
 const disableNoformatMarkup = (text: string): string => text.replaceAll(/[{[]/g, "$& ");
 
 function encodeLinkAddress(href: string): string {
-  return href.replaceAll(/[^\w:/?#&=%.~+-]/g, (sign) => encodeURIComponent(sign).replace(/^[^%]$/, percentEncodeSign));
+  return href.replaceAll(/[^\w:/?#&=%.~+-]/g, (character) =>
+    encodeURIComponent(character).replace(/^[^%]$/, percentEncodeSign),
+  );
 }
 
-const percentEncodeSign = (sign: string): string => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`;
+const percentEncodeSign = (character: string): string => `%${character.charCodeAt(0).toString(16).toUpperCase()}`;

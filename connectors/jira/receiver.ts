@@ -134,7 +134,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       return issuesOldestFirst.map((issue) => ({ ...toTicket(issue), isDone: isIssueDone(issue) }));
     },
 
-    addNote: (id, note, signal) => addComment(id, format.sentence(note), signal),
+    addNote: (id, note, signal) => addComment(id, format.renderParagraph(note), signal),
   };
 
   return {
@@ -173,8 +173,8 @@ function chooseIssueTransition(
   names: readonly string[],
   resolution: string | undefined,
 ): TransitionBody | null {
-  const isTransitionNamed = ({ name, to }: Transition, wanted: string) =>
-    [name, to.name].some((known) => known.toLowerCase() === wanted.toLowerCase());
+  const isTransitionNamed = ({ name, to }: Transition, wantedName: string) =>
+    [name, to.name].some((transitionName) => transitionName.toLowerCase() === wantedName.toLowerCase());
   const candidateTransitions =
     names.length > 0
       ? names.flatMap((name) => transitions.filter((transition) => isTransitionNamed(transition, name)))
@@ -184,12 +184,16 @@ function chooseIssueTransition(
   return transitionBodies.find((body) => body !== null) ?? null;
 }
 
-function buildTransitionBody({ id, fields = {} }: Transition, wanted: string | undefined): TransitionBody | null {
-  const { resolution, ...others } = fields;
-  if (Object.values(others).some((field) => field.required === true && field.hasDefaultValue !== true)) return null;
+function buildTransitionBody(
+  { id, fields = {} }: Transition,
+  wantedResolution: string | undefined,
+): TransitionBody | null {
+  const { resolution, ...otherFields } = fields;
+  if (Object.values(otherFields).some((field) => field.required === true && field.hasDefaultValue !== true))
+    return null;
   const transition = { id };
   if (resolution === undefined) return { transition };
-  if (wanted !== undefined) return { transition, fields: { resolution: { name: wanted } } };
+  if (wantedResolution !== undefined) return { transition, fields: { resolution: { name: wantedResolution } } };
   if (resolution.required !== true) return { transition };
   const defaultResolutionId = resolution.allowedValues?.[0]?.id;
   return defaultResolutionId === undefined ? null : { transition, fields: { resolution: { id: defaultResolutionId } } };

@@ -74,11 +74,11 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
 
     async update(id, { incident, noteLabels, reference, reopens }, signal) {
       const { reopen_state } = config;
-      const incidentStaysResolved = reopens && reopen_state === undefined;
-      if (incidentStaysResolved)
+      const staysResolved = reopens && reopen_state === undefined;
+      if (staysResolved)
         warnOnce("an alarm is back and its incident stays resolved, because there is no reopen_state", reference);
       const fields = {
-        ...(incidentStaysResolved ? {} : buildDescriptionFields(incident)),
+        ...(staysResolved ? {} : buildDescriptionFields(incident)),
         work_notes: noteLabels === null ? undefined : formatWorkNote(incident, noteLabels),
         state: reopens ? reopen_state : undefined,
       };

@@ -89,9 +89,10 @@ function checkBotToken(token: Secret): string {
   return tokenText;
 }
 
-function mapUnreadableResponse(response: ReceiverResponse, who: string): Retryable {
-  if (isIncompleteJson(response)) return new Retryable(`${who} with more than can be read, or not to the end.`);
-  return new Retryable(`${who} with something that is not Slack's.`, {
+function mapUnreadableResponse(response: ReceiverResponse, responseSummary: string): Retryable {
+  if (isIncompleteJson(response))
+    return new Retryable(`${responseSummary} with more than can be read, or not to the end.`);
+  return new Retryable(`${responseSummary} with something that is not Slack's.`, {
     hint: "If that stays so, check `base_url`, and what stands in between: a gateway, or a page that asks to log in.",
   });
 }
@@ -148,12 +149,13 @@ export async function listMarkedMessages(
     error,
   });
   for (let page = 0; page < MAX_MESSAGE_PAGES; page += 1) {
-    const [limit = "1", ...smaller] = pageSizes;
+    const [limit = "1", ...smallerPageSizes] = pageSizes;
     const messagePageQuery = { ...query, include_all_metadata: "true", limit, ...(cursor === "" ? {} : { cursor }) };
-    const handledErrorsOfPage = smaller.length === 0 ? handledErrors : [...handledErrors, RESPONSE_TOO_LONG_CODE];
+    const handledErrorsOfPage =
+      smallerPageSizes.length === 0 ? handledErrors : [...handledErrors, RESPONSE_TOO_LONG_CODE];
     const response = await api.get(method, messagePageQuery, signal, handledErrorsOfPage);
     if (response.error === RESPONSE_TOO_LONG_CODE) {
-      pageSizes = smaller;
+      pageSizes = smallerPageSizes;
       continue;
     }
     if (response.error !== null) return buildResult(true, response.error);
@@ -261,12 +263,12 @@ const SLACK_SERVER_ERROR_CODES = ["fatal_error", "internal_error", "request_time
 
 /** Maps an error response, which has HTTP status 200. An unknown code rejects the message. */
 function mapErrorResponse(
-  what: string,
+  requestDescription: string,
   { error, needed, response_metadata: { messages } }: SlackErrorBody,
   waitMs: number | null,
 ): Failure {
   const code = cleanText(error, 80);
-  const message = `${what}: ${code}`;
+  const message = `${requestDescription}: ${code}`;
   const findErrorHint = (kind: keyof typeof SLACK_HINTS) =>
     Object.hasOwn(SLACK_HINTS[kind], code) ? SLACK_HINTS[kind][code] : undefined;
   for (const reason of ["unauthenticated", "forbidden"] as const) {
@@ -285,4 +287,4 @@ function mapErrorResponse(
 
 export const isChannelError = (error: unknown): boolean => error instanceof ConfigError && error.field === "channel";
 
-const cleanText = (text: string, most: number): string => printableLine(text).trim().slice(0, most);
+const cleanText = (text: string, maxLength: number): string => printableLine(text).trim().slice(0, maxLength);

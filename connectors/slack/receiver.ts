@@ -170,8 +170,8 @@ const MAX_PERMALINK_LENGTH = 2_000;
 
 /** Slack's rate limits (https://docs.slack.dev/apis/web-api/rate-limits): `chat.update` and histories have tier 3. */
 const SLACK_RATE_LIMITS: NonNullable<AlarmReceiver["rates"]> = [
-  { count: 1, inMs: 1_000, of: ["open", "update", "close"] },
-  { count: 50, inMs: 60_000, of: ["update", "close", "find"] },
+  { count: 1, inMs: 1_000, limitedCalls: ["open", "update", "close"] },
+  { count: 50, inMs: 60_000, limitedCalls: ["update", "close", "find"] },
 ];
 
 const MESSAGE_ID_NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
@@ -184,7 +184,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   /** Posts a message with the request key `client_msg_id`, which Slack may ignore. */
   async function postMessage(
     target: object,
-    seed: string,
+    idSeed: string,
     buildContent: (sizes: TextLengths) => SlackMessage,
     signal: AbortSignal,
     handledErrors: readonly string[] = [],
@@ -193,7 +193,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       const content = { ...withoutNameLinks(buildContent(sizes)), ...id, unfurl_links: false, unfurl_media: false };
       return api.post("chat.postMessage", { ...target, ...content }, signal, [...handledErrors, ...moreErrors]);
     }
-    const clientMessageId = { client_msg_id: createNamedUuid(seed) };
+    const clientMessageId = { client_msg_id: createNamedUuid(idSeed) };
     const response = await send(FULL_TEXT_LENGTHS, clientMessageId, [...TOO_LARGE_ERRORS, ...DELETED_DUPLICATE_ERRORS]);
     if (hasError(response, DELETED_DUPLICATE_ERRORS)) return send(FULL_TEXT_LENGTHS, {}, []);
     return hasError(response, TOO_LARGE_ERRORS) ? send(SHORT_TEXT_LENGTHS, clientMessageId, []) : response;
@@ -293,7 +293,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   }
 
   return {
-    opensAgain: "findable",
+    repeatedOpenEffect: "findable",
     rates: SLACK_RATE_LIMITS,
     serverId: hash("sha256", JSON.stringify([config.base_url, config.channel])),
     progressMs: api.progressMs,

@@ -83,7 +83,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
       (await send(incident, operation, reference, signal)) === "gone" ? "gone" : reference;
 
   return {
-    opensAgain: format.opensAgain,
+    repeatedOpenEffect: format.repeatedOpenEffect,
     ...(format.rates === undefined ? {} : { rates: format.rates }),
 
     /** Hash of the address, which may be secret; hash of the configuration if the address cannot be read. */

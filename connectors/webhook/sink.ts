@@ -32,11 +32,11 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
 
   async function postEvent(event: Event, sequence: EventNumber | null, signal: AbortSignal): Promise<void> {
     secrets ??= readSecrets();
-    const { keys, headers: extra } = secrets;
+    const { keys, headers: extraHeaders } = secrets;
     const payload = buildWebhookPayload(event, config.format, sequence);
     const seconds = Math.floor(clock.now() / 1_000);
     const requestHeaders = buildWebhookHeaders(event, payload, { seconds, keys, sequence });
-    const headers = { "user-agent": USER_AGENT, ...extra, ...requestHeaders };
+    const headers = { "user-agent": USER_AGENT, ...extraHeaders, ...requestHeaders };
     const request = { method: "POST", path: url.pathname + url.search, headers, body: payload.body } as const;
     const maxBytes = (status: number) => (status === 400 ? MAX_ERROR_REASON_BYTES : MAX_RESPONSE_BYTES);
     const response = await client.exchange(request, signal, maxBytes);

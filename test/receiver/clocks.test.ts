@@ -107,7 +107,7 @@ describe("a wall clock that is set back by a day", () => {
   });
 
   test.each([false, true])("does not stop the repetition of incidents (worker restarted: %s)", async (isRestarted) => {
-    const sinkTest = createSinkTest(createNoticeBoard("same", { repeatMs: MINUTE }));
+    const sinkTest = createSinkTest(createNoticeBoard("same", { resendIntervalMs: MINUTE }));
     await sinkTest.offer(sampleAlarm(1).raised());
     sinkTest.clock.stepWall(-24 * HOUR);
     if (isRestarted) sinkTest.restart();
@@ -123,7 +123,7 @@ describe("a wall clock that is set back by a day", () => {
     sinkTest.board.find = async (told, sinceMs, signal) => {
       if (isSearched && find !== undefined) return find(told, sinceMs, signal);
       isSearched = true;
-      return { againInMs: MINUTE };
+      return { retryInMs: MINUTE };
     };
     sinkTest.board.failCall = failAfterCall(new Error("The answer was lost."));
     await expect(sinkTest.offer(sampleAlarm(1).raised())).rejects.toThrow("lost");

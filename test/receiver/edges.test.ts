@@ -115,7 +115,7 @@ describe("a failed incident", () => {
     let findCount = 0;
     sinkTest.board.find = async () => {
       findCount += 1;
-      return { againInMs: 5 * MINUTE };
+      return { retryInMs: 5 * MINUTE };
     };
     sinkTest.board.failCall = failAfterCall(new Retryable("The answer was lost."));
     await expect(sinkTest.offer(sampleAlarm(1).raised())).rejects.toThrow("lost");

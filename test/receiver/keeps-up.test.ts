@@ -169,7 +169,7 @@ describe("a backlog of incidents", () => {
 
   test("is sent before repetitions of known incidents", async () => {
     const rates = [{ count: 1, inMs: SECOND_MS }];
-    const sinkRun = await startSinkRun(() => null, createNoticeBoard("same", { rates, repeatMs: MINUTE_MS }));
+    const sinkRun = await startSinkRun(() => null, createNoticeBoard("same", { rates, resendIntervalMs: MINUTE_MS }));
     await sinkRun.commit(...raisedEvents(100, "A"));
     await sinkRun.clock.advance(5 * MINUTE_MS);
     const callsBefore = sinkRun.times.length;

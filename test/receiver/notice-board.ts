@@ -25,7 +25,10 @@ export const failAfterCall = (error: Error) => (isDone: boolean) => {
   if (isDone) throw error;
 };
 
-export function createNoticeBoard(opensAgain: AlarmReceiver["opensAgain"], more: Partial<AlarmReceiver> = {}) {
+export function createNoticeBoard(
+  repeatedOpenEffect: AlarmReceiver["repeatedOpenEffect"],
+  more: Partial<AlarmReceiver> = {},
+) {
   const notes: BoardNote[] = [];
   let finds = 0;
 
@@ -43,7 +46,7 @@ export function createNoticeBoard(opensAgain: AlarmReceiver["opensAgain"], more:
 
   const at = ({ ref }: IncidentReference) => notes.find(({ id }) => id === ref);
   const board: NoticeBoard = {
-    opensAgain,
+    repeatedOpenEffect,
     notes,
     said: [],
     failCall: () => undefined,
@@ -51,7 +54,7 @@ export function createNoticeBoard(opensAgain: AlarmReceiver["opensAgain"], more:
     finds: () => finds,
     async open(told) {
       const reference = changeNote("open", told, () => {
-        const sameNote = opensAgain === "same" ? notes.find(({ key }) => key === told.key) : undefined;
+        const sameNote = repeatedOpenEffect === "same" ? notes.find(({ key }) => key === told.key) : undefined;
         if (sameNote !== undefined) {
           sameNote.isOpen = true;
           return sameNote;
@@ -75,7 +78,7 @@ export function createNoticeBoard(opensAgain: AlarmReceiver["opensAgain"], more:
         if (note !== undefined) note.isOpen = false;
         return note;
       }),
-    ...(opensAgain === "findable"
+    ...(repeatedOpenEffect === "findable"
       ? {
           async find(told) {
             finds += 1;

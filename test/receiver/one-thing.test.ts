@@ -4,7 +4,7 @@ import { ConfigError, Rejected, Retryable, Throttled } from "#src/core/errors/er
 import { createNoticeBoard, failAfterCall } from "./notice-board.ts";
 import { createSinkTest, START, sampleAlarm } from "./trial.ts";
 
-const KINDS: readonly AlarmReceiver["opensAgain"][] = ["same", "findable", "another"];
+const KINDS: readonly AlarmReceiver["repeatedOpenEffect"][] = ["same", "findable", "another"];
 
 describe("one incident per alarm", () => {
   test("sends one message for several events of the same alarm", async () => {
@@ -153,7 +153,7 @@ describe("a crash between a request to the receiver and the commit of the sink",
     sinkTest.board.find = (told, sinceMs, signal) => {
       passedValues.push((sinceMs - START) / 1_000);
       const leftMs = sinceMs + 60_000 - sinkTest.clock.now();
-      if (leftMs > 0) return Promise.resolve({ againInMs: leftMs });
+      if (leftMs > 0) return Promise.resolve({ retryInMs: leftMs });
       return find?.(told, sinceMs, signal) ?? Promise.resolve(null);
     };
     for (const isDone of [false, true]) {
@@ -239,7 +239,9 @@ test("counts a redelivered return of an alarm only once", async () => {
 
 describe("a receiver that forgets incidents", () => {
   test("gets open incidents repeatedly, and closed incidents for a while", async () => {
-    const sinkTest = createSinkTest(createNoticeBoard("same", { repeatMs: 60_000, repeatClosedMs: 300_000 }));
+    const sinkTest = createSinkTest(
+      createNoticeBoard("same", { resendIntervalMs: 60_000, resendAfterCloseMs: 300_000 }),
+    );
     const alarm = sampleAlarm(1);
     await sinkTest.offer(alarm.raised());
     await sinkTest.passTime(10 * 60_000);

@@ -106,9 +106,9 @@ describe("alertmanager: sent alerts", () => {
     expect(server.things()).toMatchObject([{ isOpen: false }]);
     await receiver.update(alarmMessage(), reference, never());
     expect(server.things()).toMatchObject([{ isOpen: true }]);
-    expect(receiver.opensAgain).toBe("same");
-    expect(receiver.repeatMs).toBe(30_000);
-    expect(receiver.repeatClosedMs).toBe(300_000);
+    expect(receiver.repeatedOpenEffect).toBe("same");
+    expect(receiver.resendIntervalMs).toBe(30_000);
+    expect(receiver.resendAfterCloseMs).toBe(300_000);
   });
 
   test("names gateways and storms in labels, so routes can select them", async () => {

@@ -207,7 +207,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
     await openIncident(gatewayMessage(2));
     const sinceMs = clock.now();
     clock.set(new Date(sinceMs + settledMs - 10_000).toISOString());
-    expect(await find(sinceMs)).toEqual({ againInMs: 10_000 });
+    expect(await find(sinceMs)).toEqual({ retryInMs: 10_000 });
     clock.set(new Date(sinceMs + settledMs).toISOString());
     expect(await find(sinceMs)).toBeNull();
     expect(await find(sinceMs + 3_600_000)).toBeNull();

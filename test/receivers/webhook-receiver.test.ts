@@ -38,7 +38,7 @@ test("the webhook format pagerduty does not send changes that would reopen an al
 describe("the webhook format slack", () => {
   test("sends a message for the beginning, the unknown state and the end", async () => {
     const { server, receiver } = await startServer(startSlackWebhookStub);
-    expect(receiver.opensAgain).toBe("another");
+    expect(receiver.repeatedOpenEffect).toBe("another");
     const reference = await receiver.open(alarmMessage(), never());
     await receiver.update(alarmMessage({ change: "acknowledged" }), reference, never());
     await receiver.update(alarmMessage({ change: "vanished", status: "unknown" }), reference, never());

@@ -72,7 +72,7 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
     }
     const place = (key: string): IncidentReference => ({ ref: key, ticket: null, link: null });
     return {
-      opensAgain: "findable",
+      repeatedOpenEffect: "findable",
       open: (told, signal) =>
         request(signal, () => {
           const known = messages.get(told.key);

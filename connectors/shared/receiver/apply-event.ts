@@ -29,13 +29,13 @@ export interface DeliveryContext {
   /** Time of the commit, UTC; empty for an event outside the log. */
   readonly committedAt: string;
   readonly nowMs: number;
-  readonly again: boolean;
+  readonly isRedelivery: boolean;
 }
 
 /** Applies an event to the ledger of incidents; returns the keys of the changed incidents. Repeating is harmless. */
 export function applyEvent(update: LedgerUpdate, event: Event, context: DeliveryContext): readonly string[] {
   const { ledger } = update;
-  const { again, nowMs, position } = context;
+  const { isRedelivery, nowMs, position } = context;
   const typedEvent = event as AnyEvent;
   const source = eventSourceName(event);
   if (source === null) return [];
@@ -45,7 +45,7 @@ export function applyEvent(update: LedgerUpdate, event: Event, context: Delivery
   }
   if (typedEvent.type === "gateway-offline" && typedEvent.data.wholeSite) {
     const { id } = typedEvent.data.gateway;
-    if (again && !update.isGatewayOffline(source, id)) return [];
+    if (isRedelivery && !update.isGatewayOffline(source, id)) return [];
     return listChangedKeys(ledger, () => applyGatewayLoss(update, source, id, Number(event.siteid), position));
   }
   if (!isAlarmEvent(typedEvent)) return [];
@@ -61,7 +61,8 @@ export function applyEvent(update: LedgerUpdate, event: Event, context: Delivery
   ledger.set(key, alarmLeavesGroup ? { ...nextIncident, into: null, metMs: nowMs } : nextIncident);
   if (storedIncident === undefined || alarmLeavesGroup) {
     const { behindGateway } = typedEvent.data;
-    const isExplainedByGateway = behindGateway !== null && (!again || update.isGatewayOffline(source, behindGateway));
+    const isExplainedByGateway =
+      behindGateway !== null && (!isRedelivery || update.isGatewayOffline(source, behindGateway));
     addAlarmToGroup(update, key, isExplainedByGateway ? behindGateway : null);
   }
   const groupKey = ledger.get(key)?.into ?? null;
@@ -69,9 +70,9 @@ export function applyEvent(update: LedgerUpdate, event: Event, context: Delivery
   return keyAndGroupKey(key, ledger.get(key) ?? nextIncident);
 }
 
-function listChangedKeys(ledger: IncidentLedger, change: () => void): readonly string[] {
+function listChangedKeys(ledger: IncidentLedger, applyChange: () => void): readonly string[] {
   const previousLedger = new Map(ledger);
-  change();
+  applyChange();
   return [...ledger].filter(([key, stored]) => previousLedger.get(key) !== stored).map(([key]) => key);
 }
 
@@ -97,7 +98,7 @@ function computeNextIncident(
   if (stored === undefined) {
     if (incidentChange !== "raised" && incidentChange !== "retriggered") return null;
     if (event.type === "alarm-raised" && event.data.initial && !initial && event.snapshot !== true) return null;
-    if (context.again && !isActive(source, event.data)) return null;
+    if (context.isRedelivery && !isActive(source, event.data)) return null;
     return createStoredIncident("alarm", source, episode, {
       ...nextIncidentFacts,
       ...{ change: incidentChange, site: alarm.site, status: readAlarmStatus(alarm), startedAt: alarm.triggeredAt },
@@ -117,9 +118,11 @@ function computeNextIncident(
 
 /** Returns the time at which the wait `hold` begins: when the worker got the alarm, or when an older alarm began. */
 function findHoldStartMs(event: AlarmEvent, { committedAt, nowMs }: DeliveryContext): number {
-  const metMs = Math.min(nowMs, parseTimeMsOr(committedAt, nowMs));
+  const receivedMs = Math.min(nowMs, parseTimeMsOr(committedAt, nowMs));
   const alarmExistedBefore = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
-  return alarmExistedBefore ? Math.min(metMs, parseTimeMsOr(event.data.alarm.triggeredAt, metMs)) : metMs;
+  return alarmExistedBefore
+    ? Math.min(receivedMs, parseTimeMsOr(event.data.alarm.triggeredAt, receivedMs))
+    : receivedMs;
 }
 
 function computeIncidentStatus(stored: StoredIncident, change: IncidentChangeKind, alarm: Alarm): IncidentStatus {

@@ -35,9 +35,11 @@ export function createIncidentQueue() {
   }
 
   return {
-    change: (key: string) => void changedIncidentKeys.add(key),
+    /** Marks an incident as changed, so that the sink evaluates it. */
+    markChanged: (key: string) => void changedIncidentKeys.add(key),
 
-    take(nowMs: number, max: number): readonly string[] {
+    /** Removes and returns up to `max` incidents that changed or whose scheduled time has come. */
+    takeDueKeys(nowMs: number, max: number): readonly string[] {
       const takenIncidentKeys = [...changedIncidentKeys.values().take(max)];
       for (const key of takenIncidentKeys) changedIncidentKeys.delete(key);
       while (takenIncidentKeys.length < max && nextDueTimeMs() <= nowMs) {
@@ -48,7 +50,8 @@ export function createIncidentQueue() {
       return takenIncidentKeys;
     },
 
-    ready(key: string, priority: string): void {
+    /** Marks an incident as ready to send, ordered by priority. */
+    markReady(key: string, priority: string): void {
       dueMsByIncidentKey.delete(key);
       if (priorityByIncidentKey.get(key) === priority) return;
       removeReadyIncident(key);
@@ -57,7 +60,7 @@ export function createIncidentQueue() {
     },
 
     /** Postpones an incident to a time; infinite: until the incident changes. */
-    later(key: string, atMs: number): void {
+    postpone(key: string, atMs: number): void {
       removeReadyIncident(key);
       dueMsByIncidentKey.delete(key);
       if (atMs === Number.POSITIVE_INFINITY) return;
@@ -71,14 +74,14 @@ export function createIncidentQueue() {
       schedule.splice(insertIndex, 0, { atMs, key });
     },
 
-    first(): string | undefined {
+    firstReadyKey(): string | undefined {
       const [priority = ""] = [...readyKeysByPriority.keys()].sort();
       return readyKeysByPriority.get(priority)?.values().next().value;
     },
 
-    size: () => priorityByIncidentKey.size,
-    sizeOf: (priority: string) => readyKeysByPriority.get(priority)?.size ?? 0,
-    nextMs: () => (changedIncidentKeys.size > 0 ? Number.NEGATIVE_INFINITY : nextDueTimeMs()),
+    readyCount: () => priorityByIncidentKey.size,
+    readyCountOfPriority: (priority: string) => readyKeysByPriority.get(priority)?.size ?? 0,
+    nextEvaluationMs: () => (changedIncidentKeys.size > 0 ? Number.NEGATIVE_INFINITY : nextDueTimeMs()),
   };
 }
 
@@ -88,13 +91,13 @@ const INCIDENT_RETENTION_MS = 30 * 86_400_000;
 const MAX_INCIDENT_RECHECK_MS = 3_600_000;
 
 interface IncidentAction {
-  readonly act: "send" | "repeat" | "look" | "forget";
+  readonly action: "send" | "repeat" | "look" | "forget";
   readonly atMs: number;
 }
 
 /** Creates a function that returns the next action for an incident; null until an event changes the incident. */
 export function createIncidentPlanner(
-  { repeatMs, repeatClosedMs = 0 }: Pick<AlarmReceiver, "repeatMs" | "repeatClosedMs">,
+  { resendIntervalMs, resendAfterCloseMs = 0 }: Pick<AlarmReceiver, "resendIntervalMs" | "resendAfterCloseMs">,
   timing: NotificationTiming,
   notifier: IncidentNotifier,
   retries: IncidentRetries,
@@ -104,7 +107,7 @@ export function createIncidentPlanner(
 ): (key: string, stored: StoredIncident) => IncidentAction | null {
   function planSending(key: string, stored: StoredIncident, fromMs: number): IncidentAction | null {
     const nowMs = monotonicMs();
-    const planSendAt = (atMs: number): IncidentAction => ({ act: "send", atMs: Math.max(atMs, fromMs) });
+    const planSendAt = (atMs: number): IncidentAction => ({ action: "send", atMs: Math.max(atMs, fromMs) });
     if (stored.told !== null) {
       if (!notifier.needsSending(stored)) return null;
       const isGroup = stored.kind === "gateway" || stored.kind === "storm";
@@ -114,15 +117,15 @@ export function createIncidentPlanner(
     if (stored.into !== null) return null;
     const delayMs = timing.delayMs(stored, () => findMembers(readLedger(), key));
     if (delayMs === 0) return planSendAt(nowMs);
-    if (isResolved(stored)) return { act: "forget", atMs: nowMs };
-    return { act: "look", atMs: nowMs + Math.min(delayMs, MAX_INCIDENT_RECHECK_MS) };
+    if (isResolved(stored)) return { action: "forget", atMs: nowMs };
+    return { action: "look", atMs: nowMs + Math.min(delayMs, MAX_INCIDENT_RECHECK_MS) };
   }
 
   function planRepeat({ told, status, changedMs }: StoredIncident, fromMs: number): IncidentAction | null {
-    if (repeatMs === undefined || told === null) return null;
-    const repeatAtMs = told.atMs + repeatMs;
-    if (status === "resolved" && Math.max(repeatAtMs, monotonicMs()) - changedMs >= repeatClosedMs) return null;
-    return { act: "repeat", atMs: Math.max(repeatAtMs, fromMs) };
+    if (resendIntervalMs === undefined || told === null) return null;
+    const repeatAtMs = told.atMs + resendIntervalMs;
+    if (status === "resolved" && Math.max(repeatAtMs, monotonicMs()) - changedMs >= resendAfterCloseMs) return null;
+    return { action: "repeat", atMs: Math.max(repeatAtMs, fromMs) };
   }
 
   return (key, stored) => {
@@ -130,10 +133,10 @@ export function createIncidentPlanner(
     const forgetAtMs = isIncidentActive ? Number.POSITIVE_INFINITY : stored.changedMs + INCIDENT_RETENTION_MS + 1;
     const isStillRejected =
       stored.refused !== undefined && !resendKeys.has(key) && stored.refused === notifier.digestOf(stored);
-    const fromMs = Math.max(retries.againMs(key) ?? 0, stored.openingMs === null ? 0 : (stored.lookAtMs ?? 0));
+    const fromMs = Math.max(retries.retryAtMs(key) ?? 0, stored.openingMs === null ? 0 : (stored.lookAtMs ?? 0));
     const sendingPlan = isStillRejected ? null : (planSending(key, stored, fromMs) ?? planRepeat(stored, fromMs));
     if (sendingPlan !== null && sendingPlan.atMs <= forgetAtMs) return sendingPlan;
-    return isIncidentActive ? null : { act: "forget", atMs: forgetAtMs };
+    return isIncidentActive ? null : { action: "forget", atMs: forgetAtMs };
   };
 }
 
@@ -148,7 +151,7 @@ export function createNotificationTiming(
   { hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">,
   clock: Pick<Clock, "now">,
   monotonicMs: () => number,
-  zoneOf: (source: string) => string,
+  getTimeZone: (source: string) => string,
 ) {
   let silences: readonly SilenceView[] = [];
   let silencesDigest = "[]";
@@ -187,13 +190,13 @@ export function createNotificationTiming(
         const alarmEndMs = parseTimeMsOr(endedAt, now);
         const alarmStartedMs = parseTimeMsOr(startedAt, metMs);
         const alarmStartMs = alarmStartedMs <= alarmEndMs ? alarmStartedMs : Math.min(metMs, alarmEndMs);
-        const fromMs = findNotificationStartMs(priority, alarmStartMs, zoneOf(source));
+        const fromMs = findNotificationStartMs(priority, alarmStartMs, getTimeZone(source));
         const endedWhileWaiting =
           alarmEndMs < fromMs || (areSilenced(alarms, alarmStartMs) && areSilenced(alarms, alarmEndMs));
         return endedWhileWaiting ? Number.POSITIVE_INFINITY : 0;
       }
       // Quiet hours may have begun during `hold`.
-      const waitForQuietHoursMs = findNotificationStartMs(priority, now - hold, zoneOf(source)) - now;
+      const waitForQuietHoursMs = findNotificationStartMs(priority, now - hold, getTimeZone(source)) - now;
       const waitMs = Math.max(0, waitForQuietHoursMs, holdFromMs + hold - monotonicMs());
       return waitMs === 0 && areSilenced(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
     },
@@ -220,9 +223,9 @@ export function createNotificationTiming(
   }
 }
 
-export function parseTimeMsOr(time: string | null, otherMs: number): number {
+export function parseTimeMsOr(time: string | null, fallbackMs: number): number {
   const ms = time === null ? Number.NaN : Date.parse(time);
-  return Number.isNaN(ms) ? otherMs : ms;
+  return Number.isNaN(ms) ? fallbackMs : ms;
 }
 
 function findQuietHoursEnd({ days, from, to }: QuietHours, atMs: number, zone: string): number | null {

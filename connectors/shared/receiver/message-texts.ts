@@ -75,8 +75,8 @@ const MESSAGE_PHRASE_NAMES = Object.keys(ENGLISH_MESSAGE_PHRASES) as [MessagePhr
 
 export const CustomMessagePhrases = z
   .partialRecord(z.enum(MESSAGE_PHRASE_NAMES), z.string().min(1).max(200))
-  .superRefine((words, context) => {
-    for (const [name, text] of Object.entries(words)) {
+  .superRefine((phrases, context) => {
+    for (const [name, text] of Object.entries(phrases)) {
       const placeholders = listPlaceholders(ENGLISH_MESSAGE_PHRASES[name as MessagePhraseName]);
       const unknownPlaceholder = listPlaceholders(text).find((placeholder) => !placeholders.includes(placeholder));
       if (unknownPlaceholder === undefined) continue;
@@ -88,17 +88,17 @@ export const CustomMessagePhrases = z
 
 export function chooseMessagePhrases(
   language: MessageLanguage,
-  own: Readonly<Partial<Record<MessagePhraseName, string>>>,
+  customPhrases: Readonly<Partial<Record<MessagePhraseName, string>>>,
 ): MessagePhrases {
-  return { ...PHRASES_BY_LANGUAGE[language], ...own };
+  return { ...PHRASES_BY_LANGUAGE[language], ...customPhrases };
 }
 
 export const fillPlaceholders = (text: string, values: Readonly<Record<string, string | number>>): string =>
-  text.replaceAll(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
+  text.replaceAll(/\{(\w+)\}/g, (placeholder, name: string) => String(values[name] ?? placeholder));
 
 const listPlaceholders = (text: string) => [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? "");
 
-export function buildIncidentText(incident: Incident, words: MessagePhrases, timeZone: string): IncidentText {
+export function buildIncidentText(incident: Incident, phrases: MessagePhrases, timeZone: string): IncidentText {
   const formatLocalTime = (time: string) => formatTimeInZone(time, timeZone);
   const { alarm, gateway, members } = incident;
   const labelledFields: IncidentText["fields"][number][] = [];
@@ -107,61 +107,71 @@ export function buildIncidentText(incident: Incident, words: MessagePhrases, tim
     const cleanedText = lines.filter((line) => line !== "").join("\n");
     if (cleanedText !== "") labelledFields.push({ label: toOneLine(label), text: cleanedText });
   };
-  if (incident.site !== null) addTextField(words.site, incident.site.displayName);
-  addTextField(words.priority, incident.priority);
-  addTextField(words.since, formatLocalTime(incident.startedAt));
+  if (incident.site !== null) addTextField(phrases.site, incident.site.displayName);
+  addTextField(phrases.priority, incident.priority);
+  addTextField(phrases.since, formatLocalTime(incident.startedAt));
   if (incident.status === "resolved" && incident.endedAt !== null) {
-    addTextField(words.ended, formatLocalTime(incident.endedAt));
-    addTextField(words.lasted, formatDuration(incident.startedAt, incident.endedAt));
+    addTextField(phrases.ended, formatLocalTime(incident.endedAt));
+    addTextField(phrases.lasted, formatDuration(incident.startedAt, incident.endedAt));
   }
   if (alarm !== null) {
-    if (alarm.description !== formatAlarmTitle(alarm)) addTextField(words.description, alarm.description);
+    if (alarm.description !== formatAlarmTitle(alarm)) addTextField(phrases.description, alarm.description);
     const { description } = alarm.trigger;
     // The service often repeats the description after the name of the trigger.
-    if (description !== null && !alarm.description.includes(description)) addTextField(words.description, description);
+    if (description !== null && !alarm.description.includes(description))
+      addTextField(phrases.description, description);
     const { lastActiveEvent } = alarm;
     const value = lastActiveEvent?.textlistValue ?? lastActiveEvent?.value;
     if (lastActiveEvent !== null && value !== null && value !== undefined)
-      addTextField(words.value, `${lastActiveEvent.triggeredOn}: ${value}`);
+      addTextField(phrases.value, `${lastActiveEvent.triggeredOn}: ${value}`);
     if (alarm.acknowledged) {
-      addTextField(words.acknowledgedBy, alarm.acknowledgedBy ?? "?");
-      addTextField(words.message, alarm.acknowledgedMessage);
+      addTextField(phrases.acknowledgedBy, alarm.acknowledgedBy ?? "?");
+      addTextField(phrases.message, alarm.acknowledgedMessage);
     }
-    if (gateway !== null) addTextField(words.gateway, gateway.displayName);
+    if (gateway !== null) addTextField(phrases.gateway, gateway.displayName);
   }
-  if (incident.change === "vanished") addTextField(words.unknown, words.vanished);
-  if (incident.change === "out-of-scope") addTextField(words.unknown, words.outOfScope);
+  if (incident.change === "vanished") addTextField(phrases.unknown, phrases.vanished);
+  if (incident.change === "out-of-scope") addTextField(phrases.unknown, phrases.outOfScope);
   const hiddenMemberCount = members.total - members.shown.length;
   return {
-    title: formatIncidentTitle(incident, words),
-    status: toOneLine(words[incident.status]),
+    title: formatIncidentTitle(incident, phrases),
+    status: toOneLine(phrases[incident.status]),
     fields: labelledFields,
     list: [
-      ...members.shown.map((member) => formatMemberLine(member, words, formatLocalTime)),
-      ...(hiddenMemberCount > 0 ? [toOneLine(fillPlaceholders(words.more, { count: hiddenMemberCount }))] : []),
+      ...members.shown.map((member) => formatMemberLine(member, phrases, formatLocalTime)),
+      ...(hiddenMemberCount > 0 ? [toOneLine(fillPlaceholders(phrases.more, { count: hiddenMemberCount }))] : []),
     ],
     curves: [],
-    linkText: toOneLine(words.openPage),
+    linkText: toOneLine(phrases.openPage),
   };
 }
 
-function formatIncidentTitle(incident: Incident, words: MessagePhrases): string {
+function formatIncidentTitle(incident: Incident, phrases: MessagePhrases): string {
   const { alarm, gateway, members, site } = incident;
-  if (incident.kind === "test") return toOneLine(words.testTitle);
+  if (incident.kind === "test") return toOneLine(phrases.testTitle);
   const { active, total } = members;
   if (incident.kind === "gateway")
-    return toOneLine(fillPlaceholders(words.gatewayOffline, { gateway: gateway?.displayName ?? "?", active, total }));
+    return toOneLine(fillPlaceholders(phrases.gatewayOffline, { gateway: gateway?.displayName ?? "?", active, total }));
   if (alarm === null)
-    return toOneLine(fillPlaceholders(words.storm, { site: site?.displayName ?? words.severalSites, active, total }));
+    return toOneLine(
+      fillPlaceholders(phrases.storm, { site: site?.displayName ?? phrases.severalSites, active, total }),
+    );
   return toOneLine(`${formatAlarmTitle(alarm)}, ${alarm.site.displayName}`);
 }
 
 const formatAlarmTitle = (alarm: NonNullable<Incident["alarm"]>): string =>
   toOneLine(alarm.trigger.displayName || alarm.description || alarm.id);
 
-function formatMemberLine(member: IncidentGroupMember, words: MessagePhrases, at: (time: string) => string): string {
-  const timeSpan = member.endedAt === null ? at(member.startedAt) : `${at(member.startedAt)} – ${at(member.endedAt)}`;
-  return toOneLine(`${member.priority} ${member.title} (${words[member.status]}, ${timeSpan})`);
+function formatMemberLine(
+  member: IncidentGroupMember,
+  phrases: MessagePhrases,
+  formatTime: (time: string) => string,
+): string {
+  const timeSpan =
+    member.endedAt === null
+      ? formatTime(member.startedAt)
+      : `${formatTime(member.startedAt)} – ${formatTime(member.endedAt)}`;
+  return toOneLine(`${member.priority} ${member.title} (${phrases[member.status]}, ${timeSpan})`);
 }
 
 export function formatTimeInZone(time: string, timeZone: string): string {
@@ -201,7 +211,7 @@ export function toOneLine(text: string): string {
 
 export function listTextsWithFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
   return text.curves
-    .map((_, gone) => text.curves.slice(0, text.curves.length - gone))
+    .map((_, droppedCount) => text.curves.slice(0, text.curves.length - droppedCount))
     .filter((curves) => curves.length > 1)
     .concat([[]])
     .map((curves) => ({ ...text, curves }));
@@ -213,18 +223,18 @@ const MIN_SHORTENED_TEXT_LENGTH = 30;
 /** Drops time series line by line until the message fits, then halves all texts: 4,000, 2,000, 1,000, … 31, 0. */
 export function shortenUntilFits<T>(
   text: IncidentText,
-  longest: number,
+  maxLength: number,
   render: (text: IncidentText) => T,
-  fits: (rendered: T) => boolean,
+  isShortEnough: (rendered: T) => boolean,
 ): T {
   for (const textWithFewerTimeSeries of listTextsWithFewerTimeSeries(text)) {
-    const renderedMessage = render(shortenTexts(textWithFewerTimeSeries, longest));
-    if (fits(renderedMessage)) return renderedMessage;
+    const renderedMessage = render(shortenTexts(textWithFewerTimeSeries, maxLength));
+    if (isShortEnough(renderedMessage)) return renderedMessage;
   }
   const textWithoutTimeSeries = { ...text, curves: [] };
-  for (let length = longest / 2; length > MIN_SHORTENED_TEXT_LENGTH; length /= 2) {
+  for (let length = maxLength / 2; length > MIN_SHORTENED_TEXT_LENGTH; length /= 2) {
     const renderedMessage = render(shortenTexts(textWithoutTimeSeries, Math.floor(length)));
-    if (fits(renderedMessage)) return renderedMessage;
+    if (isShortEnough(renderedMessage)) return renderedMessage;
   }
   return render(shortenTexts(textWithoutTimeSeries, 0));
 }
@@ -245,23 +255,24 @@ function shortenTexts(text: IncidentText, length: number): IncidentText {
 let graphemeSegmenter: Intl.Segmenter | undefined;
 
 /** Shortens a text to a number of UTF-16 units, between visible characters, and adds … if shortened. */
-export const cutText = (text: string, most: number): string => shortenToSize(text, most, (part) => part.length);
+export const cutText = (text: string, maxLength: number): string =>
+  shortenToSize(text, maxLength, (part) => part.length);
 
-export const cutTextToBytes = (text: string, most: number): string =>
-  shortenToSize(text, most, (part) => Buffer.byteLength(part));
+export const cutTextToBytes = (text: string, maxBytes: number): string =>
+  shortenToSize(text, maxBytes, (part) => Buffer.byteLength(part));
 
 export const escapeHtml = (text: string): string =>
   text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-function shortenToSize(text: string, most: number, sizeOf: (part: string) => number): string {
-  if (sizeOf(text) <= most) return text;
-  const maxSize = most - sizeOf("…");
+function shortenToSize(text: string, maxTextSize: number, measureSize: (part: string) => number): string {
+  if (measureSize(text) <= maxTextSize) return text;
+  const maxSize = maxTextSize - measureSize("…");
   let shortenedText = "";
   let size = 0;
   graphemeSegmenter ??= new Intl.Segmenter(undefined, { granularity: "grapheme" });
   // Segment only the part that can remain; a text may have megabytes.
-  for (const { segment } of graphemeSegmenter.segment(text.slice(0, most + 64))) {
-    size += sizeOf(segment);
+  for (const { segment } of graphemeSegmenter.segment(text.slice(0, maxTextSize + 64))) {
+    size += measureSize(segment);
     if (size > maxSize) break;
     shortenedText += segment;
   }
@@ -274,18 +285,23 @@ const MAX_CACHED_INCIDENT_TEXTS = 1_000;
 /** Caches of texts by building view, which all sinks of a worker share. */
 const textCacheByBuildingView = new WeakMap<object, Map<string, IncidentText>>();
 
-export function getCachedIncidentText(owner: object, incident: Incident, words: MessagePhrases, timeZone: string) {
-  const texts = textCacheByBuildingView.get(owner) ?? new Map<string, IncidentText>();
-  textCacheByBuildingView.set(owner, texts);
+export function getCachedIncidentText(
+  buildingView: object,
+  incident: Incident,
+  phrases: MessagePhrases,
+  timeZone: string,
+) {
+  const texts = textCacheByBuildingView.get(buildingView) ?? new Map<string, IncidentText>();
+  textCacheByBuildingView.set(buildingView, texts);
   const { change, kind, status, site, priority, startedAt, endedAt, alarm, gateway, members } = incident;
   const unknownStatusReason = change === "vanished" || change === "out-of-scope" ? change : null;
   const key = JSON.stringify([
-    ...[words, timeZone, kind, status, unknownStatusReason, site, priority],
+    ...[phrases, timeZone, kind, status, unknownStatusReason, site, priority],
     ...[startedAt, endedAt, alarm, gateway, members],
   ]);
   const cachedIncidentText = texts.get(key);
   if (cachedIncidentText !== undefined) return cachedIncidentText;
-  const text = buildIncidentText(incident, words, timeZone);
+  const text = buildIncidentText(incident, phrases, timeZone);
   texts.set(key, text);
   const [oldest] = texts.keys();
   if (texts.size > MAX_CACHED_INCIDENT_TEXTS && oldest !== undefined) texts.delete(oldest);

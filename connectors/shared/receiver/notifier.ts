@@ -47,11 +47,11 @@ export function createIncidentRetries(nowMs: () => number, random: () => number 
 
   return {
     waitMs,
-    againMs: (key: string) => retryByKey.get(key)?.atMs,
+    retryAtMs: (key: string) => retryByKey.get(key)?.atMs,
     isDown: isReceiverDown,
-    earliest: findEarliestRetryKey,
+    earliestRetryKey: findEarliestRetryKey,
 
-    failed(key: string, failure: Failure): void {
+    recordFailure(key: string, failure: Failure): void {
       lastFailure = failure;
       failedCalls += 1;
       if (failure.kind === "throttled" && (failure.scope === "allowance" || failure.retryAfterMs !== null)) {
@@ -69,7 +69,7 @@ export function createIncidentRetries(nowMs: () => number, random: () => number 
     },
 
     /** Resets all back-offs after a success. Returns the incidents that failed only because the receiver was down. */
-    delivered(): readonly string[] {
+    recordSuccess(): readonly string[] {
       const releasedIncidentKeys = isReceiverDown() ? [...failedIncidentKeys] : [];
       for (const key of releasedIncidentKeys) retryByKey.delete(key);
       failedIncidentKeys.clear();
@@ -81,11 +81,11 @@ export function createIncidentRetries(nowMs: () => number, random: () => number 
       return releasedIncidentKeys;
     },
 
-    forget: (key: string) => void retryByKey.delete(key),
-    size: () => retryByKey.size,
+    clearRetry: (key: string) => void retryByKey.delete(key),
+    pendingRetryCount: () => retryByKey.size,
 
     /** Returns the last failure and the next retry; undefined after a success or without a pending retry. */
-    failing(): FailedRequest | undefined {
+    describeFailure(): FailedRequest | undefined {
       if (lastFailure === null || (retryByKey.size === 0 && waitMs() === 0)) return undefined;
       const nextRetryInMs = (retryByKey.get(findEarliestRetryKey() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
       return { error: lastFailure, attempts: failedCalls, retryInMs: Math.max(0, waitMs() || nextRetryInMs) };
@@ -101,7 +101,8 @@ type RateLimitedCalls = ReturnType<typeof createRateLimitedCalls>;
 /** `onDelivered` runs after each successful call that sends something. */
 export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock, onDelivered: () => void) {
   const rateLimiters = rates.map((rate) => ({ rate, times: [] as number[] }));
-  const findRateLimiters = (kind: ReceiverCall) => rateLimiters.filter(({ rate }) => rate.of?.includes(kind) ?? true);
+  const findRateLimiters = (kind: ReceiverCall) =>
+    rateLimiters.filter(({ rate }) => rate.limitedCalls?.includes(kind) ?? true);
   const receiverErrors = new WeakSet<object>();
 
   function waitMs(kind: ReceiverCall): number {
@@ -135,7 +136,7 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
   return {
     waitMs,
     /** Returns true for an error of the receiver, as opposed to an error of the stored state. */
-    threw: (error: unknown) => typeof error === "object" && error !== null && receiverErrors.has(error),
+    isReceiverError: (error: unknown) => typeof error === "object" && error !== null && receiverErrors.has(error),
     async call<T>(kind: ReceiverCall, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
       try {
         return await callWithinRateLimits(kind, signal, work);
@@ -162,18 +163,18 @@ export function createIncidentNotifier(
   monotonicMs: () => number,
   store: (stored: StoredIncident) => Promise<StoredIncident>,
 ) {
-  const messageDigestOf = (stored: StoredIncident) => computeMessageDigest(buildMessage(stored));
+  const computeStoredDigest = (stored: StoredIncident) => computeMessageDigest(buildMessage(stored));
 
   function storeSentIncident(
     stored: StoredIncident,
-    place: IncidentReference,
+    reference: IncidentReference,
     isClosed: boolean,
     digestToStore?: string,
   ) {
     const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = stored;
     const { retriggers, status } = stored;
-    const digest = digestToStore ?? messageDigestOf(stored);
-    const sentState = { place, status, retriggers, digest, isClosed, atMs: monotonicMs() };
+    const digest = digestToStore ?? computeStoredDigest(stored);
+    const sentState = { place: reference, status, retriggers, digest, isClosed, atMs: monotonicMs() };
     return store({ ...rest, openingMs: null, told: sentState });
   }
 
@@ -182,10 +183,11 @@ export function createIncidentNotifier(
     let mayExistAtReceiver = openingMs !== null;
     if (openingMs !== null && receiver.find !== undefined) {
       const message = buildMessage(incident);
-      const found = await call("find", signal, async () => receiver.find?.(message, openingMs, signal));
-      if (found && "againInMs" in found) return store({ ...incident, lookAtMs: monotonicMs() + found.againInMs });
+      const searchResult = await call("find", signal, async () => receiver.find?.(message, openingMs, signal));
+      if (searchResult && "retryInMs" in searchResult)
+        return store({ ...incident, lookAtMs: monotonicMs() + searchResult.retryInMs });
       // The content of a found incident may be outdated, so the digest stays empty.
-      if (found) return storeSentIncident(incident, found, false, "");
+      if (searchResult) return storeSentIncident(incident, searchResult, false, "");
       mayExistAtReceiver = false;
     }
     // Store the time before each opening: a later search begins at this time.
@@ -211,7 +213,8 @@ export function createIncidentNotifier(
     if (told === null) return openIncidentAtReceiver(stored, signal);
     const hasEnded = isResolved(stored);
     const mayBeClosed = told.isClosed || told.isInDoubt === true;
-    if (mayBeClosed && !hasEnded && receiver.opensAgain !== "findable") return openIncidentAtReceiver(stored, signal);
+    if (mayBeClosed && !hasEnded && receiver.repeatedOpenEffect !== "findable")
+      return openIncidentAtReceiver(stored, signal);
     const message = buildMessage(stored);
     if (told.isClosed !== hasEnded) await store({ ...stored, told: { ...told, isInDoubt: true } });
     const kind = hasEnded ? "close" : "update";
@@ -226,19 +229,19 @@ export function createIncidentNotifier(
     const { openingMs, told } = stored;
     if (told === null || told.isInDoubt === true) return true;
     if (isResolved(stored)) return !told.isClosed || openingMs !== null;
-    return told.isClosed || told.digest !== messageDigestOf(stored);
+    return told.isClosed || told.digest !== computeStoredDigest(stored);
   }
 
   const waitsForIncidentSearch = ({ lookAtMs, openingMs }: StoredIncident) =>
     openingMs !== null && lookAtMs !== undefined && monotonicMs() < lookAtMs;
 
   return {
-    digestOf: messageDigestOf,
+    digestOf: computeStoredDigest,
     needsSending: needsIncidentMessage,
 
     /** Sends an incident; throws the error of the receiver. `again`: sends although nothing changed. */
-    async send(stored: StoredIncident, again: boolean, signal: AbortSignal): Promise<void> {
-      if (again && stored.told !== null) return void (await sendNextMessage(stored, signal));
+    async send(stored: StoredIncident, resendsUnchanged: boolean, signal: AbortSignal): Promise<void> {
+      if (resendsUnchanged && stored.told !== null) return void (await sendNextMessage(stored, signal));
       let current = stored;
       for (let step = 0; step < 3 && needsIncidentMessage(current) && !waitsForIncidentSearch(current); step += 1)
         current = await sendNextMessage(current, signal);
@@ -272,9 +275,9 @@ export async function runTestAlarm(
   });
   const buildTestMessage = (step: string, state: Partial<StoredIncident>) =>
     buildMessageOf({ ...incident, ...state, changeId: `${incident.changeId}.${step}` });
-  const reportTestStep = (done: string, reference: IncidentReference | "gone") => {
-    if (reference === "gone") report(`${done}: it is not there any more`);
-    else report([done, reference.ticket, reference.link].filter((text) => text !== null).join(" "));
+  const reportTestStep = (completedStep: string, reference: IncidentReference | "gone") => {
+    if (reference === "gone") report(`${completedStep}: it is not there any more`);
+    else report([completedStep, reference.ticket, reference.link].filter((text) => text !== null).join(" "));
   };
 
   const openedReference = await receiver.open(buildTestMessage("opened", {}), signal);

@@ -81,7 +81,7 @@ export interface IncidentReference {
 }
 
 interface IncidentSearchDelay {
-  readonly againInMs: number;
+  readonly retryInMs: number;
 }
 
 export type ReceiverCall = "open" | "update" | "close" | "find";
@@ -90,7 +90,8 @@ export type ReceiverCall = "open" | "update" | "close" | "find";
 export interface RateLimit {
   readonly count: number;
   readonly inMs: number;
-  readonly of?: readonly ReceiverCall[];
+  /** Kinds of calls that the limit counts; absent for all kinds. */
+  readonly limitedCalls?: readonly ReceiverCall[];
 }
 
 /** Updates or closes an incident. Returns `gone` if the incident no longer exists or a person closed it. */
@@ -103,8 +104,8 @@ type ChangeIncident = (
 /** Receiver of alarms. A call that throws `Retryable`, or `Throttled` with scope `everything`, may have succeeded. */
 export interface AlarmReceiver {
   /** Effect of opening a key twice: the `same` incident, a duplicate that `find` finds, or `another` incident. */
-  readonly opensAgain: "same" | "findable" | "another";
-  /** Returns data that identifies the incident besides its key, such as labels. Stored before the opening. */
+  readonly repeatedOpenEffect: "same" | "findable" | "another";
+  /** Returns data that identifies the incident in addition to its key, such as labels. Stored before the opening. */
   identify?(incident: IncidentMessage): unknown;
   open(incident: IncidentMessage, signal: AbortSignal, identity?: unknown): Promise<IncidentReference>;
   /** Updates an incident without paging again. Never reopens an incident that a person closed. */
@@ -118,8 +119,10 @@ export interface AlarmReceiver {
   ): Promise<IncidentReference | IncidentSearchDelay | null>;
   /** Documented rate limits, which the sink obeys in addition to Retry-After. */
   readonly rates?: readonly RateLimit[];
-  readonly repeatMs?: number;
-  readonly repeatClosedMs?: number;
+  /** Interval for sending an unchanged incident again, for receivers that expire alerts; absent for never. */
+  readonly resendIntervalMs?: number;
+  /** Time after the end of an alarm for which the ended incident is sent again. */
+  readonly resendAfterCloseMs?: number;
   probe(signal: AbortSignal): Promise<void>;
   readonly serverId?: string;
   progressMs?(): number;

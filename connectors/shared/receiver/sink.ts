@@ -81,7 +81,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   const incidentQueue = createIncidentQueue();
   const incidentRetries = createIncidentRetries(monotonicMs, context.random);
   const rateLimitedCalls = createRateLimitedCalls(receiver.rates ?? [], clock, () => {
-    for (const key of incidentRetries.delivered()) incidentQueue.change(key);
+    for (const key of incidentRetries.recordSuccess()) incidentQueue.markChanged(key);
   });
   let ledger: IncidentLedger | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
@@ -135,16 +135,19 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   }
 
   /** Evaluates all loaded incidents once: phrases, time zone or rules may have changed. */
-  function scheduleAllIncidents(all: IncidentLedger, nowMs: number): void {
+  function scheduleAllIncidents(fullLedger: IncidentLedger, nowMs: number): void {
     let openCount = 0;
-    for (const [key, stored] of all) {
+    for (const [key, stored] of fullLedger) {
       updateIncidentKeySets(key, stored);
       const { told } = stored;
       const isOpenAtReceiver = told !== null && !told.isClosed && told.isInDoubt !== true && !isResolved(stored);
       if (isOpenAtReceiver) {
-        incidentQueue.later(key, nowMs + Math.floor(openCount / MAX_TEXTS_COMPARED_PER_TICK) * SINK_TICK_INTERVAL_MS);
+        incidentQueue.postpone(
+          key,
+          nowMs + Math.floor(openCount / MAX_TEXTS_COMPARED_PER_TICK) * SINK_TICK_INTERVAL_MS,
+        );
         openCount += 1;
-      } else incidentQueue.change(key);
+      } else incidentQueue.markChanged(key);
     }
   }
 
@@ -154,14 +157,14 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   }
 
   function updateIncidentKeySets(key: string, stored: StoredIncident | undefined): void {
-    const addOrDeleteIncidentKey = (set: Set<string>, isIn: boolean) => (isIn ? set.add(key) : set.delete(key));
+    const addOrDeleteIncidentKey = (set: Set<string>, isMember: boolean) => (isMember ? set.add(key) : set.delete(key));
     addOrDeleteIncidentKey(openGatewayGroupKeys, stored?.kind === "gateway" && !isResolved(stored));
     addOrDeleteIncidentKey(unopenedIncidentKeys, stored !== undefined && stored.told === null && stored.into === null);
   }
 
   async function evaluateChangedIncidents(signal: AbortSignal): Promise<void> {
     for (;;) {
-      const keys = incidentQueue.take(monotonicMs(), MAX_INCIDENTS_PER_EVALUATION);
+      const keys = incidentQueue.takeDueKeys(monotonicMs(), MAX_INCIDENTS_PER_EVALUATION);
       if (keys.length === 0) return;
       const expiredIncidentKeys: string[] = [];
       for (const key of keys) {
@@ -169,9 +172,10 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
         updateIncidentKeySets(key, storedIncident);
         const plan = storedIncident === undefined ? null : planIncident(key, storedIncident);
         if (storedIncident === undefined || plan === null) unscheduleIncident(key);
-        else if (plan.atMs > monotonicMs() || plan.act === "look") incidentQueue.later(key, plan.atMs);
-        else if (plan.act === "forget") expiredIncidentKeys.push(key);
-        else incidentQueue.ready(key, plan.act === "repeat" ? REPEATED_MESSAGE_PRIORITY : storedIncident.priority);
+        else if (plan.atMs > monotonicMs() || plan.action === "look") incidentQueue.postpone(key, plan.atMs);
+        else if (plan.action === "forget") expiredIncidentKeys.push(key);
+        else
+          incidentQueue.markReady(key, plan.action === "repeat" ? REPEATED_MESSAGE_PRIORITY : storedIncident.priority);
       }
       await deleteExpiredIncidents(expiredIncidentKeys);
       if (keys.length === MAX_INCIDENTS_PER_EVALUATION) await yieldToEventLoop();
@@ -180,14 +184,14 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   }
 
   function unscheduleIncident(key: string): void {
-    incidentQueue.later(key, Number.POSITIVE_INFINITY);
-    incidentRetries.forget(key);
+    incidentQueue.postpone(key, Number.POSITIVE_INFINITY);
+    incidentRetries.clearRetry(key);
     incidentKeysToResend.delete(key);
   }
 
   async function deleteExpiredIncidents(keys: readonly string[]): Promise<void> {
     if (keys.length === 0) return;
-    for (const key of keys) incidentQueue.change(key);
+    for (const key of keys) incidentQueue.markChanged(key);
     await sinkState.put(new Map(keys.map((key) => [key, null])));
     for (const key of keys) {
       ledger?.delete(key);
@@ -202,7 +206,8 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     do {
       await evaluateChangedIncidents(signal);
       if (incidentRetries.waitMs() > 0) break;
-      const key = incidentQueue.first() ?? (incidentRetries.isDown() ? incidentRetries.earliest() : undefined);
+      const key =
+        incidentQueue.firstReadyKey() ?? (incidentRetries.isDown() ? incidentRetries.earliestRetryKey() : undefined);
       const storedIncident = key === undefined ? undefined : ledger?.get(key);
       if (key === undefined || storedIncident === undefined || triedIncidentKeys.has(key)) break;
       const waitMs = rateLimitedCalls.waitMs(chooseReceiverCall(storedIncident));
@@ -222,62 +227,68 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   /** Sends one incident. Records failures of the receiver and throws other errors. */
   async function sendIncident(key: string, stored: StoredIncident, signal: AbortSignal): Promise<void> {
     const plan = planIncident(key, stored);
-    incidentQueue.later(key, Number.POSITIVE_INFINITY);
+    incidentQueue.postpone(key, Number.POSITIVE_INFINITY);
     try {
-      if (plan?.act === "send" || plan?.act === "repeat")
-        await notifier.send(await addTimeSeries(stored), plan.act === "repeat", signal);
-      incidentRetries.forget(key);
+      if (plan?.action === "send" || plan?.action === "repeat")
+        await notifier.send(await addTimeSeries(stored), plan.action === "repeat", signal);
+      incidentRetries.clearRetry(key);
       incidentKeysToResend.delete(key);
     } catch (error) {
-      if (!rateLimitedCalls.threw(error) && error !== signal.reason) throw error;
+      if (!rateLimitedCalls.isReceiverError(error) && error !== signal.reason) throw error;
       if (signal.aborted && !isPastDeadline(signal)) throw error;
       const failure = asFailure(isPastDeadline(signal) ? signal.reason : error);
       if (failure instanceof ConfigError || failure instanceof LocalFailure) throw error;
       if (failure instanceof Rejected) await recordMessageRejection(key, stored, failure);
-      else incidentRetries.failed(key, failure);
+      else incidentRetries.recordFailure(key, failure);
     } finally {
-      incidentQueue.change(key);
+      incidentQueue.markChanged(key);
     }
   }
 
   async function recordMessageRejection(key: string, stored: StoredIncident, failure: Rejected): Promise<void> {
     log.warn({ incident: key, alarm: stored.alarm?.id, err: failure }, "The receiver refuses a message.");
     incidentKeysToResend.delete(key);
-    incidentRetries.forget(key);
-    const now = ledger?.get(key) ?? stored;
-    await storeIncident({ ...now, refused: notifier.digestOf(now) });
-    rejections.push({ key, position: now.through, reason: errorText(failure) });
+    incidentRetries.clearRetry(key);
+    const currentIncident = ledger?.get(key) ?? stored;
+    await storeIncident({ ...currentIncident, refused: notifier.digestOf(currentIncident) });
+    rejections.push({ key, position: currentIncident.through, reason: errorText(failure) });
   }
 
   function reportNextTick(): { readonly tickInMs: number; readonly failing?: FailedRequest } {
     const nowMs = monotonicMs();
-    const hasIncidentToSend = incidentQueue.size() > 0 || incidentRetries.isDown();
+    const hasIncidentToSend = incidentQueue.readyCount() > 0 || incidentRetries.isDown();
     const sendingBlockedForMs = Math.max(incidentRetries.waitMs(), nextCallMs - clock.monotonic());
-    const nextWorkInMs = hasIncidentToSend ? sendingBlockedForMs : incidentQueue.nextMs() - nowMs;
-    const failedRequest = incidentRetries.failing();
+    const nextWorkInMs = hasIncidentToSend ? sendingBlockedForMs : incidentQueue.nextEvaluationMs() - nowMs;
+    const failedRequest = incidentRetries.describeFailure();
     const tickInMs = Math.max(0, Math.min(SINK_TICK_INTERVAL_MS, nextWorkInMs));
     return failedRequest === undefined ? { tickInMs } : { tickInMs, failing: failedRequest };
   }
 
   async function writeEvents(batch: readonly Event[], signal: AbortSignal, offer: BatchInfo | undefined) {
     if (!batch.some(({ type }) => isIncidentEventKind(type))) return EVENTS_ACCEPTED;
-    const { positions = batch.map((_, index) => index + 1), isRedelivery: again = false } = offer ?? {};
+    const { positions = batch.map((_, index) => index + 1), isRedelivery = false } = offer ?? {};
     // Work on a copy: a failed store must leave the ledger unchanged.
     const nextLedger = new Map(await loadIncidentLedger());
     const previousLedger = new Map(nextLedger);
-    const update = createLedgerUpdate(nextLedger, again ? await readAlarmAndGatewayStates(batch) : {});
+    const update = createLedgerUpdate(nextLedger, isRedelivery ? await readAlarmAndGatewayStates(batch) : {});
     if (batch.some((event) => mayJoinGatewayGroup(event))) await loadGatewayNames();
     await updateSilences();
     const nowMs = monotonicMs();
     const indexByKey = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
-      const at = { position: positions[index] ?? 0, committedAt: offer?.committedAt[index] ?? "", nowMs, again };
-      for (const key of applyEvent(update, event, at)) if (!indexByKey.has(key)) indexByKey.set(key, index);
+      const deliveryContext = {
+        position: positions[index] ?? 0,
+        committedAt: offer?.committedAt[index] ?? "",
+        nowMs,
+        isRedelivery,
+      };
+      for (const key of applyEvent(update, event, deliveryContext))
+        if (!indexByKey.has(key)) indexByKey.set(key, index);
     }
     // Store first, so that nothing is sent that a crash would lose.
     await storeIncidentLedger(nextLedger, previousLedger);
     for (const key of indexByKey.keys()) {
-      incidentQueue.change(key);
+      incidentQueue.markChanged(key);
       if (ledger?.get(key)?.refused !== undefined) incidentKeysToResend.add(key);
     }
     if (isBacklogBatch(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_INTERVAL_MS };
@@ -301,14 +312,14 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     return offer?.isRedelivery === false && clock.now() - newestCommitMs > MIN_BACKLOG_AGE_MS;
   }
 
-  async function storeIncidentLedger(next: IncidentLedger, before: IncidentLedger): Promise<void> {
-    const changedIncidents = [...next].filter(([key, stored]) => before.get(key) !== stored);
+  async function storeIncidentLedger(nextLedger: IncidentLedger, previousLedger: IncidentLedger): Promise<void> {
+    const changedIncidents = [...nextLedger].filter(([key, stored]) => previousLedger.get(key) !== stored);
     await sinkState.put(new Map(changedIncidents));
-    ledger = next;
+    ledger = nextLedger;
     for (const [key, { into }] of changedIncidents) {
-      incidentQueue.change(key);
-      const previousGroupKey = before.get(key)?.into ?? null;
-      for (const group of [into, previousGroupKey]) if (group !== null) incidentQueue.change(group);
+      incidentQueue.markChanged(key);
+      const previousGroupKey = previousLedger.get(key)?.into ?? null;
+      for (const group of [into, previousGroupKey]) if (group !== null) incidentQueue.markChanged(group);
     }
   }
 
@@ -316,8 +327,8 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   async function readAlarmAndGatewayStates(batch: readonly Event[]): Promise<Partial<LedgerUpdate>> {
     const activeAlarmEpisodes = new Set<string>();
     for (const { source, id } of listAlarmIds(batch)) {
-      const now = await building.findAlarm(source, id);
-      if (now?.state === "active") activeAlarmEpisodes.add(`${source} ${now.episode}`);
+      const alarmView = await building.findAlarm(source, id);
+      if (alarmView?.state === "active") activeAlarmEpisodes.add(`${source} ${alarmView.episode}`);
     }
     const offlineGateways = await findOfflineGateways();
     return {
@@ -333,27 +344,31 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   }
 
   /** Closes groups of gateways that are online although no event reported it. */
-  async function endGroupsOfOnlineGateways(all: IncidentLedger): Promise<void> {
+  async function endGroupsOfOnlineGateways(fullLedger: IncidentLedger): Promise<void> {
     if (openGatewayGroupKeys.size === 0 || clock.monotonic() - gatewaysCheckedMs < GATEWAY_CHECK_INTERVAL_MS) return;
     gatewaysCheckedMs = clock.monotonic();
     const offlineGateways = await findOfflineGateways();
     const isGatewayBack = ({ source, gateway }: StoredIncident) =>
       gateway !== null && !offlineGateways.has(`${source} ${gateway.id}`);
-    const returnedGatewayGroups = [...openGatewayGroupKeys].flatMap((key) => all.get(key) ?? []).filter(isGatewayBack);
+    const returnedGatewayGroups = [...openGatewayGroupKeys]
+      .flatMap((key) => fullLedger.get(key) ?? [])
+      .filter(isGatewayBack);
     if (returnedGatewayGroups.length === 0) return;
-    const update = createLedgerUpdate(new Map(all));
-    const at = { position: Number.POSITIVE_INFINITY, time: isoUtc(clock.now()), nowMs: monotonicMs() };
+    const update = createLedgerUpdate(new Map(fullLedger));
+    const reconnection = { position: Number.POSITIVE_INFINITY, time: isoUtc(clock.now()), nowMs: monotonicMs() };
     for (const { source, gateway, changeId } of returnedGatewayGroups)
-      applyGatewayReturn(update, source, gateway?.id ?? "", { ...at, changeId });
-    await storeIncidentLedger(update.ledger, all);
+      applyGatewayReturn(update, source, gateway?.id ?? "", { ...reconnection, changeId });
+    await storeIncidentLedger(update.ledger, fullLedger);
   }
 
-  async function endGroupsOfReturnedGateways(all: IncidentLedger): Promise<void> {
-    const returnedGatewayGroupKeys = [...openGatewayGroupKeys].filter((key) => all.get(key)?.settling !== undefined);
+  async function endGroupsOfReturnedGateways(fullLedger: IncidentLedger): Promise<void> {
+    const returnedGatewayGroupKeys = [...openGatewayGroupKeys].filter(
+      (key) => fullLedger.get(key)?.settling !== undefined,
+    );
     if (returnedGatewayGroupKeys.length === 0) return;
-    const update = createLedgerUpdate(new Map(all));
+    const update = createLedgerUpdate(new Map(fullLedger));
     endSettledGatewayGroups(update, returnedGatewayGroupKeys, monotonicMs());
-    await storeIncidentLedger(update.ledger, all);
+    await storeIncidentLedger(update.ledger, fullLedger);
   }
 
   /** Evaluates unsent incidents again when a silence changed or the clock was set. */
@@ -362,7 +377,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     const newWallClockOffsetMs = clock.now() - clock.monotonic();
     if (!silencesChanged && Math.abs(newWallClockOffsetMs - wallClockOffsetMs) < MIN_CLOCK_CHANGE_MS) return;
     wallClockOffsetMs = newWallClockOffsetMs;
-    for (const key of unopenedIncidentKeys) incidentQueue.change(key);
+    for (const key of unopenedIncidentKeys) incidentQueue.markChanged(key);
   }
 
   return {
@@ -381,7 +396,9 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     },
 
     pendingRequests: () =>
-      incidentQueue.size() - incidentQueue.sizeOf(REPEATED_MESSAGE_PRIORITY) + incidentRetries.size(),
+      incidentQueue.readyCount() -
+      incidentQueue.readyCountOfPriority(REPEATED_MESSAGE_PRIORITY) +
+      incidentRetries.pendingRetryCount(),
 
     async tick(signal) {
       await updateSilences();

@@ -24,12 +24,16 @@ export interface StoredIncident {
   readonly startedAt: string;
   readonly endedAt: string | null;
   readonly retriggers: number;
+  /** Key of the group (gateway outage or storm) that the alarm belongs to; null for none. */
   readonly into: string | null;
+  /** Time at which the sink received the first event of the incident. */
   readonly metMs: number;
   readonly changedMs: number;
+  /** Time at which the wait of the option `hold` begins. */
   readonly holdFromMs: number;
   /** Set if alarms are active after their gateway came back: deadline for their end; time and event of the return. */
   readonly settling?: { readonly untilMs: number; readonly time: string; readonly changeId: string };
+  /** Log position of the last applied event. */
   readonly through: number;
   /** Wall time of a request to open the incident, while its result is unknown. */
   readonly openingMs: number | null;
@@ -37,6 +41,7 @@ export interface StoredIncident {
   readonly openingAs?: unknown;
   /** Time of the next search for an opening whose result is unknown. */
   readonly lookAtMs?: number;
+  /** State that was last sent to the receiver; null before the first message. */
   readonly told: SentIncidentState | null;
   /** Lines of the sent time series, and how often the alarm had come back when these lines were made. */
   readonly curves?: { readonly retriggers: number; readonly lines: readonly string[] };
@@ -45,6 +50,7 @@ export interface StoredIncident {
 }
 
 export interface SentIncidentState {
+  /** Reference of the incident at the receiver, such as the ticket. */
   readonly place: IncidentReference;
   readonly status: IncidentStatus;
   readonly retriggers: number;

@@ -46,14 +46,14 @@ export function createTicketReceiver(
   system: TicketSystem,
   config: Pick<ReceiverConfig, "language" | "words">,
   { clock, log }: Pick<ConnectorContext, "clock" | "log">,
-): Pick<AlarmReceiver, "opensAgain" | "open" | "update" | "close" | "find"> {
+): Pick<AlarmReceiver, "repeatedOpenEffect" | "open" | "update" | "close" | "find"> {
   const phrases = chooseMessagePhrases(config.language, config.words);
   /** Ticket reference. `over`: the last message reported the end of the alarm; a later message reports its return. */
   const TicketReference = z.object({ id: z.string().regex(system.idPattern), over: z.boolean() });
   const toReference = ({ id, ticket, link }: Ticket): IncidentReference => ({ ref: { id, over: false }, ticket, link });
 
   return {
-    opensAgain: "findable",
+    repeatedOpenEffect: "findable",
 
     open: async (incident, signal) => toReference(await system.create(incident, signal)),
 
@@ -85,7 +85,7 @@ export function createTicketReceiver(
       if (oldestTicket === undefined) {
         // A clock that was set back must not extend the wait.
         const remainingSearchLagMs = system.searchLagMs - Math.abs(clock.now() - sinceMs);
-        return remainingSearchLagMs <= 0 ? null : { againInMs: Math.min(remainingSearchLagMs, TICKET_SEARCH_RETRY_MS) };
+        return remainingSearchLagMs <= 0 ? null : { retryInMs: Math.min(remainingSearchLagMs, TICKET_SEARCH_RETRY_MS) };
       }
       const duplicateTickets = others.filter(({ isDone }) => !isDone);
       if (duplicateTickets.length > 0)

@@ -17,7 +17,7 @@ const HOUR_MS = 3_600_000;
 /** Adds time series when an alarm is opened or comes back. Every later edit shows the same stored series. */
 export function createTimeSeriesText(
   { dossier }: Pick<ReceiverConfig, "dossier">,
-  words: MessagePhrases,
+  phrases: MessagePhrases,
   { clock, log, building }: Pick<ConnectorContext, "clock" | "log" | "building">,
 ): (stored: StoredIncident) => Promise<StoredIncident> {
   return async (stored) => {
@@ -29,10 +29,10 @@ export function createTimeSeriesText(
     try {
       const tagSeries = await building.timeSeries(source, alarm, timeRange);
       const lines = tagSeries
-        .map((curve) => formatTimeSeriesLine(curve, timeRange, words))
+        .map((curve) => formatTimeSeriesLine(curve, timeRange, phrases))
         .filter((line) => line !== null);
       const time = formatTimeInZone(isoUtc(toMs), building.timeZone(source));
-      const timeSeriesHeading = fillPlaceholders(words.valuesUntil, { time });
+      const timeSeriesHeading = fillPlaceholders(phrases.valuesUntil, { time });
       return { ...stored, curves: { retriggers, lines: lines.length === 0 ? [] : [timeSeriesHeading, ...lines] } };
     } catch (error) {
       log.debug({ err: error }, "how the values of an alarm went could not be read; it is told without");
@@ -60,7 +60,7 @@ const SPARKLINE_GAP_CHARACTER = "\u00a0";
 export function formatTimeSeriesLine(
   { points, tag }: TimeSeries,
   timeRange: TimeRange,
-  words: MessagePhrases,
+  phrases: MessagePhrases,
 ): string | null {
   const knownPoints = keepKnownSeriesPoints(points);
   const lastSeriesPoint = knownPoints.at(-1);
@@ -74,7 +74,7 @@ export function formatTimeSeriesLine(
     [tagName, drawSparkline(points, timeRange), formatValueRange(knownPoints), tagUnit]
       .filter((part) => part !== "")
       .join(" "),
-    fillPlaceholders(words.last, { value: formatTagValue(lastSeriesPoint.value) }),
+    fillPlaceholders(phrases.last, { value: formatTagValue(lastSeriesPoint.value) }),
     ...(duration === "0 s" ? [] : [duration]),
   ].join(", ");
 }
@@ -134,10 +134,10 @@ function createSparklineScale(knownPoints: readonly KnownSeriesPoint[]): (value:
 function formatValueRange(knownPoints: readonly KnownSeriesPoint[]): string {
   if (areBooleanPoints(knownPoints)) return "";
   const pointValues = knownPoints.map(({ value }) => Number(value));
-  const [least, most] = [Math.min(...pointValues), Math.max(...pointValues)].map(formatNumber) as [string, string];
-  if (least === most) return least;
+  const [lowest, highest] = [Math.min(...pointValues), Math.max(...pointValues)].map(formatNumber) as [string, string];
+  if (lowest === highest) return lowest;
   // Separate negative numbers by spaces: `-5.2–-3.1` is hard to read.
-  return least.startsWith("-") || most.startsWith("-") ? `${least} – ${most}` : `${least}–${most}`;
+  return lowest.startsWith("-") || highest.startsWith("-") ? `${lowest} – ${highest}` : `${lowest}–${highest}`;
 }
 
 const areBooleanPoints = (knownPoints: readonly KnownSeriesPoint[]): boolean =>

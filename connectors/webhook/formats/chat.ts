@@ -26,14 +26,17 @@ const MAX_CHAT_TEXT_LENGTH = 2_000;
 function createPostOnlyFormat(
   format: Pick<ReceiverFormat, "findFailure" | "rates">,
   buildMessage: (incident: IncidentMessage) => unknown,
-  { query = {}, ...more }: { readonly query?: Readonly<Record<string, string>> } & Pick<FormatRequest, "allow"> = {},
+  {
+    query = {},
+    ...otherOptions
+  }: { readonly query?: Readonly<Record<string, string>> } & Pick<FormatRequest, "allow"> = {},
 ): ReceiverFormat {
   return {
     ...format,
-    opensAgain: "another",
+    repeatedOpenEffect: "another",
     buildRequest: (incident, operation, { url }) =>
       needsChatMessage(incident, operation)
-        ? { method: "POST", path: buildRequestPath(url, "", query), json: buildMessage(incident), ...more }
+        ? { method: "POST", path: buildRequestPath(url, "", query), json: buildMessage(incident), ...otherOptions }
         : null,
   };
 }
@@ -61,20 +64,20 @@ export const slack = createPostOnlyFormat(
   {
     // Slack allows "1 per second" in a channel: https://docs.slack.dev/apis/web-api/rate-limits (incoming webhooks).
     rates: [{ count: 1, inMs: 1_000 }],
-    findFailure(response, who) {
+    findFailure(response, receiverName) {
       const code = response.body.trim();
       return response.status < 300 && code === "ok"
         ? null
-        : (mapSlackError(code, who) ?? createUnconfirmedFailure(response, who));
+        : (mapSlackError(code, receiverName) ?? createUnconfirmedFailure(response, receiverName));
     },
   },
   buildSlackMessage,
   { allow: [410] },
 );
 
-function mapSlackError(code: string, who: string): Failure | null {
+function mapSlackError(code: string, receiverName: string): Failure | null {
   const hint = SLACK_HINTS[code];
-  const message = `${who} answered: ${code}.`;
+  const message = `${receiverName} answered: ${code}.`;
   if (hint !== undefined) return new ConfigError(message, { field: "url", hint });
   if (code === "ratelimited" || code === "rate_limited") return new Throttled(message, null, { scope: "allowance" });
   return /^[a-z_]{1,60}$/.test(code) ? new Rejected(message) : null;
@@ -115,8 +118,8 @@ export function buildSlackMessage({ link, text }: IncidentMessage) {
   };
 }
 
-function toSlackPlainText(text: string, most: number): SlackPlainText {
-  return { type: "plain_text", text: cutText(text, most), emoji: false };
+function toSlackPlainText(text: string, maxLength: number): SlackPlainText {
+  return { type: "plain_text", text: cutText(text, maxLength), emoji: false };
 }
 
 const MATTERMOST_MAX_TEXT = 16_383;
@@ -146,7 +149,7 @@ const DISCORD_MAX_TOTAL_LENGTH = 6_000;
 const DISCORD_UNKNOWN_MESSAGE_CODE = 10_008;
 
 export const discord: ReceiverFormat = {
-  opensAgain: "another",
+  repeatedOpenEffect: "another",
   // Discord's X-RateLimit headers allow a webhook five requests in two seconds. Its documentation gives no number.
   rates: [{ count: 5, inMs: 2_000 }],
 
@@ -163,12 +166,12 @@ export const discord: ReceiverFormat = {
     return id === null ? null : { method: "PATCH", path: buildRequestPath(url, `/messages/${id}`), json, allow: [404] };
   },
 
-  findFailure(response, who) {
+  findFailure(response, receiverName) {
     if (response.status === 404) {
       const hint = "Make a new webhook for the channel and put its address into the secret.";
-      return new ConfigError(`${who} answered 404: there is no such webhook.`, { field: "url", hint });
+      return new ConfigError(`${receiverName} answered 404: there is no such webhook.`, { field: "url", hint });
     }
-    return isDiscordId(jsonMember(response.json, "id")) ? null : createUnconfirmedFailure(response, who);
+    return isDiscordId(jsonMember(response.json, "id")) ? null : createUnconfirmedFailure(response, receiverName);
   },
 
   parseReference: ({ json }) => ({ ...NO_REFERENCE, ref: { id: jsonMember(json, "id") } }),
@@ -231,7 +234,7 @@ export const googlechat = createPostOnlyFormat(
 
 /** Builds a Google Chat card, which cannot mention people. The texts of a card are HTML. */
 function buildGoogleChatCard({ key, link }: IncidentMessage, text: IncidentText): unknown {
-  const paragraph = (words: string) => ({ textParagraph: { text: words } });
+  const paragraph = (paragraphText: string) => ({ textParagraph: { text: paragraphText } });
   const buildButton = (url: string) => ({
     buttonList: { buttons: [{ text: text.linkText, onClick: { openLink: { url } } }] },
   });
@@ -261,20 +264,20 @@ export const teams = createPostOnlyFormat(
       { count: 4, inMs: 1_000 },
       { count: 60, inMs: 30_000 },
     ],
-    findFailure(response, who) {
+    findFailure(response, receiverName) {
       // Connectors, which Teams had before flows, answer 200 with the error in the body.
       const [, code] = /HTTP error (\d{3})/i.exec(response.body) ?? [];
-      const message = `${who} answered ${response.status} with HTTP error ${code} in it`;
+      const message = `${receiverName} answered ${response.status} with HTTP error ${code} in it`;
       if (code === "429" || code === "503")
         return new Throttled(`${message}: it asks us to wait.`, null, { scope: "allowance" });
       if (code === "403" || code === "404" || code === "410") {
         const hint = "Make a flow in Workflows for the channel and put its address into the secret.";
         return new ConfigError(`${message}.`, { field: "url", hint });
       }
-      if (code !== undefined) return createUnconfirmedFailure(response, who);
+      if (code !== undefined) return createUnconfirmedFailure(response, receiverName);
       const isAccepted = response.status === 202 || ["", "1"].includes(response.body.trim());
       const hint = "A flow that was made from the template answers 202.";
-      return isAccepted ? null : createUnconfirmedFailure(response, who, hint);
+      return isAccepted ? null : createUnconfirmedFailure(response, receiverName, hint);
     },
   },
   (incident) => fitTextToBytes(incident, TEAMS_MAX_BYTES, (text) => buildAdaptiveCard(incident, text)),
@@ -315,7 +318,7 @@ const NTFY_MAX_TITLE_BYTES = 400;
 
 /** Format for ntfy. From ntfy 2.16, one notification per incident is updated; older servers show each message. */
 export const ntfy: ReceiverFormat = {
-  opensAgain: "same",
+  repeatedOpenEffect: "same",
   // 60 requests at once, then one in five seconds: https://docs.ntfy.sh/publish/#limitations.
   rates: [{ count: 60, inMs: 300_000 }],
 

@@ -23,12 +23,12 @@ export interface RequestContext {
 export type FormatRequest = Omit<ReceiverRequest, "text">;
 
 export interface ReceiverFormat {
-  readonly opensAgain: Exclude<AlarmReceiver["opensAgain"], "findable">;
+  readonly repeatedOpenEffect: Exclude<AlarmReceiver["repeatedOpenEffect"], "findable">;
   readonly rates?: AlarmReceiver["rates"];
   /** Returns null if the change needs no request, or if a request would reopen an alert that a person closed. */
   buildRequest(incident: IncidentMessage, operation: IncidentOperation, context: RequestContext): FormatRequest | null;
   /** Checks a response of 2xx or of an allowed status; null for success. `who` names the receiver. */
-  findFailure(response: ReceiverResponse, who: string): Failure | null;
+  findFailure(response: ReceiverResponse, receiverName: string): Failure | null;
   parseReference?(response: ReceiverResponse): IncidentReference;
   isGone?(response: ReceiverResponse): boolean;
   /** Returns a harmless request that proves access; otherwise only the connection is tested. */
@@ -54,31 +54,38 @@ export function needsChatMessage(incident: IncidentMessage, operation: IncidentO
 }
 
 /** Joins paths: `/v2/alerts` and `/KEY/close` become `/v2/alerts/KEY/close`. */
-export function buildRequestPath(url: URL, under = "", query: Readonly<Record<string, string>> = {}): string {
+export function buildRequestPath(url: URL, pathSuffix = "", query: Readonly<Record<string, string>> = {}): string {
   const queryParams = new URLSearchParams(url.search);
   for (const [name, value] of Object.entries(query)) queryParams.set(name, value);
-  const path = under === "" ? url.pathname : url.pathname.replace(/\/$/, "") + under;
+  const path = pathSuffix === "" ? url.pathname : url.pathname.replace(/\/$/, "") + pathSuffix;
   // Keep the spelling of the configured query: the receiver may verify a signature of the URL.
   const queryText = Object.keys(query).length === 0 ? url.search : `?${queryParams}`;
   return path + queryText;
 }
 
 /** Creates the failure for a response without a confirmation. An HTML page (proxy, maintenance) is retryable. */
-export function createUnconfirmedFailure(response: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
+export function createUnconfirmedFailure(
+  response: ReceiverResponse,
+  receiverName: string,
+  hint?: string,
+): Rejected | Retryable {
   const { status } = response;
   const bodyText = printableLine(response.body).trim();
   if (status < 300 && isHtmlPage(bodyText)) {
     const htmlPageHint = "If that stays so, check whether url leads to the receiver, and not to a page for signing in.";
-    const message = `${who} answered ${status} with a page, and does not say that it took it.`;
+    const message = `${receiverName} answered ${status} with a page, and does not say that it took it.`;
     return new Retryable(message, { hint: hint ?? htmlPageHint });
   }
   const quotedBody = bodyText === "" || isHtmlPage(bodyText) ? "" : ` It said: ${bodyText.slice(0, 200)}`;
-  const message = `${who} answered ${status}, but does not say that it took it.${quotedBody}`;
+  const message = `${receiverName} answered ${status}, but does not say that it took it.${quotedBody}`;
   return new Rejected(message, hint === undefined ? {} : { hint });
 }
 
-export function failUnlessConfirmed(confirms: (response: ReceiverResponse) => boolean): ReceiverFormat["findFailure"] {
-  return (response, who) => (confirms(response) ? null : createUnconfirmedFailure(response, who));
+export function failUnlessConfirmed(
+  isConfirmation: (response: ReceiverResponse) => boolean,
+): ReceiverFormat["findFailure"] {
+  return (response, receiverName) =>
+    isConfirmation(response) ? null : createUnconfirmedFailure(response, receiverName);
 }
 
 export function jsonMember(json: unknown, name: string): unknown {
@@ -99,8 +106,8 @@ export function chooseByPriority(priority: string, names: readonly [a: string, b
 const ZERO_WIDTH_SPACE = "\u200b";
 
 /** Cleans a name to one line. Returns `otherwise` for a name without visible characters. */
-export function cleanDisplayName(name: string | undefined, otherwise: string, most: number): string {
-  return cutText(printableLine(name ?? "").trim() || otherwise, most);
+export function cleanDisplayName(name: string | undefined, fallbackName: string, maxLength: number): string {
+  return cutText(printableLine(name ?? "").trim() || fallbackName, maxLength);
 }
 
 /** Puts the status before the title, because a phone shows only the beginning of a message. */
@@ -115,13 +122,13 @@ export function formatBody(text: IncidentText, escapeText: (text: string) => str
   ].join("\n");
 }
 
-export function collectFieldTexts(text: IncidentText, most: number): Record<string, string> {
+export function collectFieldTexts(text: IncidentText, maxLength: number): Record<string, string> {
   const textByFieldLabel = new Map<string, string>();
   for (const field of text.fields) {
     const previousText = textByFieldLabel.get(field.label);
     textByFieldLabel.set(field.label, previousText === undefined ? field.text : `${previousText}\n${field.text}`);
   }
-  return Object.fromEntries([...textByFieldLabel].map(([label, text]) => [label, cutText(text, most)]));
+  return Object.fromEntries([...textByFieldLabel].map(([label, text]) => [label, cutText(text, maxLength)]));
 }
 
 /** Escapes Markdown of chats. A zero-width space splits `<!channel>`, which Mattermost reads even after a backslash. */
@@ -136,6 +143,6 @@ export function escapeMarkdown(text: string): string {
   );
 }
 
-export function formatMarkdownLink(words: string, address: string): string {
-  return `[${escapeMarkdown(words)}](${address.replaceAll("(", "%28").replaceAll(")", "%29")})`;
+export function formatMarkdownLink(linkText: string, address: string): string {
+  return `[${escapeMarkdown(linkText)}](${address.replaceAll("(", "%28").replaceAll(")", "%29")})`;
 }

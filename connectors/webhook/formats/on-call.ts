@@ -32,7 +32,7 @@ function createAlertPerKeyFormat(
   ) => Pick<FormatRequest, "json" | "headers" | "allow"> | null,
 ): ReceiverFormat {
   return {
-    opensAgain: "same",
+    repeatedOpenEffect: "same",
     findFailure,
     buildRequest(incident, operation, context) {
       const message = buildMessage(incident, chooseAlertAction(incident, operation), context);
@@ -43,8 +43,8 @@ function createAlertPerKeyFormat(
 
 const formatIncidentText = ({ text }: IncidentMessage): string => `${formatHeading(text)}\n${formatBody(text)}`;
 
-const formatSiteName = ({ site, source }: IncidentMessage, most: number): string =>
-  cleanDisplayName(site?.displayName, source, most);
+const formatSiteName = ({ site, source }: IncidentMessage, maxLength: number): string =>
+  cleanDisplayName(site?.displayName, source, maxLength);
 
 function collectSiteAndAlarmIds({ alarm, site }: IncidentMessage): { readonly [name: string]: string | undefined } {
   return { site_id: site?.id.toString(), alarm_id: alarm?.id };
@@ -56,14 +56,14 @@ const PAGERDUTY_MAX_DETAIL = 4_000;
 const PAGERDUTY_MAX_LINE = 500;
 
 export const pagerduty = createAlertPerKeyFormat(
-  (response, who) => {
+  (response, receiverName) => {
     if (response.status === 400 && /routing[ _]key/i.test(response.body)) {
-      const message = `${who} answered 400: it does not know the routing key.`;
+      const message = `${receiverName} answered 400: it does not know the routing key.`;
       const hint = "Use the integration key of an integration of the kind Events API v2.";
       return new ConfigError(message, { reason: "unauthenticated", field: "key", hint });
     }
     const isAccepted = response.status !== 400 && jsonMember(response.json, "status") === "success";
-    return isAccepted ? null : createUnconfirmedFailure(response, who);
+    return isAccepted ? null : createUnconfirmedFailure(response, receiverName);
   },
   (incident, action, { key }) =>
     action === null
@@ -111,7 +111,7 @@ const JSM_MAX_DETAIL = 1_000;
 
 /** Jira Service Management and Opsgenie: one alert for each `alias`. */
 export const jsm: ReceiverFormat = {
-  opensAgain: "same",
+  repeatedOpenEffect: "same",
 
   buildRequest(incident, operation, { url, key }) {
     const action = chooseAlertAction(incident, operation);
@@ -129,14 +129,14 @@ export const jsm: ReceiverFormat = {
     return { method: "PUT", path: alertPath("description"), headers, json: { description: fullText }, allow: [422] };
   },
 
-  findFailure(response, who) {
+  findFailure(response, receiverName) {
     if (response.status === 422 && /key format/i.test(response.body)) {
-      const message = `${who} answered 422: the key is not one of its keys.`;
+      const message = `${receiverName} answered 422: the key is not one of its keys.`;
       const hint = "Use the key of an integration of the kind API.";
       return new ConfigError(message, { reason: "unauthenticated", field: "key", hint });
     }
     const isAccepted = response.status < 300 && typeof jsonMember(response.json, "requestId") === "string";
-    return isAccepted ? null : createUnconfirmedFailure(response, who);
+    return isAccepted ? null : createUnconfirmedFailure(response, receiverName);
   },
 };
 
@@ -196,12 +196,12 @@ const SERVICENOW_MAX_NAME = 100;
 const SERVICENOW_MAX_DESCRIPTION = 4_000;
 
 export const servicenowEvent = createAlertPerKeyFormat(
-  (response, who) => {
+  (response, receiverName) => {
     const isAccepted = response.json !== undefined && jsonMember(response.json, "error") === undefined;
     if (isAccepted || response.body.trim() === "") return null;
     // A hibernating instance of ServiceNow answers 200 with an HTML page.
     const hint = "If it is an instance of a developer, it may be asleep; wake it up in a browser.";
-    return createUnconfirmedFailure(response, who, hint);
+    return createUnconfirmedFailure(response, receiverName, hint);
   },
   (incident, action) =>
     action === "trigger" || action === "resolve"
@@ -243,7 +243,7 @@ export const incidentio = createAlertPerKeyFormat(
       headers: { authorization: `Bearer ${requireHeaderText(context.key, "Authorization")}` },
       json: {
         title: cutText(text.title, INCIDENTIO_MAX_TITLE),
-        description: formatBody(text, (each) => escapeMarkdown(cutText(each, INCIDENTIO_MAX_TEXT))),
+        description: formatBody(text, (fieldText) => escapeMarkdown(cutText(fieldText, INCIDENTIO_MAX_TEXT))),
         deduplication_key: key,
         status: action === "resolve" ? "resolved" : "firing",
         metadata: {

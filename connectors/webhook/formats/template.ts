@@ -19,8 +19,8 @@ const listTemplateFields = (text: string): readonly string[] =>
 
 const removeTemplateFields = (text: string): string => text.replaceAll(TEMPLATE_FIELD_PATTERN, "");
 
-function fillFields(text: string, value: (name: string) => string): string {
-  return text.replaceAll(TEMPLATE_FIELD_PATTERN, (_, name: string) => value(name.trim()));
+function fillFields(text: string, readField: (name: string) => string): string {
+  return text.replaceAll(TEMPLATE_FIELD_PATTERN, (_, name: string) => readField(name.trim()));
 }
 
 /** Returns `site.id` for `{{site.id}}`; null for a text with anything else. */
@@ -179,8 +179,8 @@ function collectRequestTexts(request: TemplateRequest): readonly TextWithConfigP
 function collectJsonTexts(value: unknown, path: readonly PropertyKey[]): readonly TextWithConfigPath[] {
   if (typeof value === "string") return [{ path, text: value }];
   if (typeof value !== "object" || value === null) return [];
-  if (Array.isArray(value)) return value.flatMap((each, index) => collectJsonTexts(each, [...path, index]));
-  return Object.entries(value).flatMap(([key, each]) => collectJsonTexts(each, [...path, key]));
+  if (Array.isArray(value)) return value.flatMap((item, index) => collectJsonTexts(item, [...path, index]));
+  return Object.entries(value).flatMap(([key, member]) => collectJsonTexts(member, [...path, key]));
 }
 
 const GONE_HTTP_STATUSES: readonly number[] = [404, 409, 410];
@@ -189,7 +189,7 @@ export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {
   const { body: expectedBody, status: statuses } = template.success;
 
   return {
-    opensAgain: "another",
+    repeatedOpenEffect: "another",
 
     buildRequest(incident, operation, { url, reference }) {
       const request = template[operation];
@@ -204,13 +204,13 @@ export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {
       };
     },
 
-    findFailure(response, who) {
+    findFailure(response, receiverName) {
       const { json, status } = response;
       if (!(statuses?.includes(status) ?? (status >= 200 && status < 300)))
-        return createUnconfirmedFailure(response, who);
+        return createUnconfirmedFailure(response, receiverName);
       if (expectedBody === undefined || readResponseValue(json, expectedBody.path) === expectedBody.equals) return null;
       const hint = `Its answer should have ${JSON.stringify(expectedBody.equals)} at ${expectedBody.path}.`;
-      return createUnconfirmedFailure(response, who, hint);
+      return createUnconfirmedFailure(response, receiverName, hint);
     },
 
     parseReference: ({ json }) => parseIncidentReference(template, json),
@@ -224,15 +224,15 @@ function pathContainsIncidentId({ path }: TemplateRequest, operation: IncidentOp
   return operation !== "open" && listTemplateFields(path).some((name) => name.startsWith("place.") || name === "key");
 }
 
-function appendRequestPath(url: URL, requested: string): string {
-  const [, under, query = ""] = /^([^?]*)\??(.*)$/s.exec(requested) ?? [];
-  const path = buildRequestPath(url, under);
+function appendRequestPath(url: URL, requestPath: string): string {
+  const [, pathSuffix, query = ""] = /^([^?]*)\??(.*)$/s.exec(requestPath) ?? [];
+  const path = buildRequestPath(url, pathSuffix);
   return query === "" ? path : `${path}${url.search === "" ? "?" : "&"}${query}`;
 }
 
-function fillRequestPath({ path }: TemplateRequest, value: FieldReader): string {
+function fillRequestPath({ path }: TemplateRequest, readField: FieldReader): string {
   return fillFields(path, (name) => {
-    const fieldText = toText(value(name)).toWellFormed();
+    const fieldText = toText(readField(name)).toWellFormed();
     // Only `.` and `..` remain special after percent-encoding.
     if (/^\.{1,2}$/.test(fieldText))
       throw new Rejected(`The value of {{${name}}} would change the path of the address.`);
@@ -241,11 +241,11 @@ function fillRequestPath({ path }: TemplateRequest, value: FieldReader): string 
 }
 
 /** Fills fields in headers. Node.js sends each character as one byte, so UTF-8 bytes are passed as latin1. */
-function fillRequestHeaders({ headers }: TemplateRequest, value: FieldReader): Record<string, string> {
+function fillRequestHeaders({ headers }: TemplateRequest, readField: FieldReader): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).flatMap(([header, text]) => {
       if (typeof text !== "string") return [];
-      const filledHeaderText = fillFields(text, (name) => toText(value(name)));
+      const filledHeaderText = fillFields(text, (name) => toText(readField(name)));
       if (/\p{Cc}/u.test(filledHeaderText))
         throw new Rejected(`The header ${header} would have control characters in it, which a name brought along.`);
       return [[header.toLowerCase(), Buffer.from(filledHeaderText).toString("latin1")] as const];
@@ -254,14 +254,14 @@ function fillRequestHeaders({ headers }: TemplateRequest, value: FieldReader): R
 }
 
 /** Fills fields in JSON values. A text that is one field becomes the field's value, such as a number. */
-function fillJsonBody(tree: unknown, value: FieldReader): unknown {
+function fillJsonBody(tree: unknown, readField: FieldReader): unknown {
   if (typeof tree === "string") {
     const singleField = parseSingleField(tree);
-    return singleField === null ? fillFields(tree, (name) => toText(value(name))) : value(singleField);
+    return singleField === null ? fillFields(tree, (name) => toText(readField(name))) : readField(singleField);
   }
-  if (Array.isArray(tree)) return tree.map((each) => fillJsonBody(each, value));
+  if (Array.isArray(tree)) return tree.map((item) => fillJsonBody(item, readField));
   if (typeof tree !== "object" || tree === null) return tree;
-  return Object.fromEntries(Object.entries(tree).map(([key, each]) => [key, fillJsonBody(each, value)]));
+  return Object.fromEntries(Object.entries(tree).map(([key, member]) => [key, fillJsonBody(member, readField)]));
 }
 
 /** Reads the reference from the response to the opening. A missing id is a ConfigError. */
