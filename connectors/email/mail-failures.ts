@@ -66,7 +66,7 @@ export function mapMailError(error: unknown, server: ServerInfo): Failure {
 
 function mapPermanentMailError(command: string, code: string, serverText: string, server: ServerInfo): Failure {
   if (code === "ETLS") {
-    const hint = "Check the port, or ask whoever runs it to offer STARTTLS; security: tls is for ports such as 465.";
+    const hint = "Check the port, or ask its administrator to offer STARTTLS; security: tls is for ports such as 465.";
     return new ConfigError(`${server.name} does not change to TLS.${serverText}`, { field: "security", hint });
   }
   const isMailTooLarge = /^ It said: 552|\b5\.3\.4\b/.test(serverText);
@@ -78,7 +78,7 @@ function mapPermanentMailError(command: string, code: string, serverText: string
   if (command === "DATA" || command === "MAIL FROM") {
     return new Rejected(`${server.name} does not take this mail.${serverText}`);
   }
-  const hint = "Ask whoever runs it to let this machine send mail.";
+  const hint = "Ask its administrator to let this machine send mail.";
   return new ConfigError(`${server.name} does not talk to us.${serverText}`, { field: "host", hint });
 }
 

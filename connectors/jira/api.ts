@@ -192,7 +192,7 @@ function checkIssueFields(config: JiraConfig, fields: readonly z.infer<typeof Is
   );
   if (missingFields.length > 0) {
     const names = missingFields.map(({ fieldId, name }) => `${printableLine(name)} (${printableLine(fieldId)})`);
-    const message = `The project ${config.project} asks for fields that nobody fills: ${cutText(names.join(", "), 300)}.`;
+    const message = `The project ${config.project} requires fields that have no value: ${cutText(names.join(", "), 300)}.`;
     const hint = "Give each a value under `fields`, or make it optional in Jira.";
     throw new ConfigError(message, { reason: "validation", field: "fields", hint });
   }

@@ -47,7 +47,7 @@ const TOPIC_ERROR_BY_NAME: Readonly<Record<string, TopicErrorDescription>> = {
     "forbidden",
   ],
   INVALID_TOPIC_EXCEPTION: ["is refused by the brokers as a name", "Choose another template in topic.", "settings"],
-  POLICY_VIOLATION: ["goes against a policy of the brokers", "Ask whoever runs them.", "settings"],
+  POLICY_VIOLATION: ["goes against a policy of the brokers", "Ask their administrator.", "settings"],
   INVALID_REPLICATION_FACTOR: [
     "cannot be created: there are too few brokers for its replicas",
     "Create it by hand, or change default.replication.factor.",

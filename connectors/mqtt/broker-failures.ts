@@ -78,7 +78,7 @@ const CONNECT_REFUSALS: Readonly<Record<number, ConnectRefusal>> = {
   133: CLIENT_ID_REFUSED,
   134: PASSWORD_REFUSED,
   135: ACCESS_REFUSED,
-  138: ["has banned us", "Ask whoever runs it.", "forbidden"],
+  138: ["has banned us", "Ask its administrator.", "forbidden"],
   140: ["wants another way of authentication", "Only user name and password, or a certificate, are supported."],
   144: ["does not accept our status topic", "Choose another prefix."],
   154: ["does not keep messages", "Allow retained messages there, or use another broker."],

@@ -56,7 +56,7 @@ function parseLakeSchemas(bytes: Uint8Array, location: string): LakeSchemas {
     return JSON.parse(Buffer.from(bytes).toString()) as LakeSchemas;
   } catch (cause) {
     throw new ConfigError(`${location}/${TABLE_SCHEMAS_KEY} is no JSON.`, {
-      hint: "Somebody else has written it: remove it, and it is written anew.",
+      hint: "Another program has written it: remove it, and Plenum writes it again.",
       cause,
     });
   }

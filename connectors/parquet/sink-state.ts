@@ -96,7 +96,7 @@ export async function loadSinkState(
     }
     log.warn(
       { remembered: writerPosition.through, landed: committedPosition },
-      "the lake has more than this state remembers, so the state is an older copy; what is told again lies there twice, with the same event_id",
+      "the lake has more commits than this state, so the state is an older copy; events that are sent again are in the lake twice, with the same event_id",
     );
   }
   const writerId = randomBytes(6).toString("hex");

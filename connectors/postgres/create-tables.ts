@@ -230,7 +230,7 @@ function checkTableColumns(table: LakeTable, existing: CatalogTable, target: Tab
     if (expectedColumn === undefined) {
       if (!isNotNull || hasDefault) continue;
       throw tableError(
-        `The table ${name} has a column ${columnName} that has to be filled, and nobody does.`,
+        `The table ${name} has a column ${columnName} that is not null and has no default, and Plenum does not fill it.`,
         `${alterColumnHint} drop not null; or give it a default.`,
       );
     }

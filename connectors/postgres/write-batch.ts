@@ -42,7 +42,8 @@ export async function writeBatch(batch: readonly CommittedEvent[], context: Batc
   } catch (error) {
     const isDataError = isRowError(error);
     if (!isDataError && !isTableError(error)) throw error;
-    if (await context.recheckTables()) throw new Retryable("Tables were gone from the database; they were made anew.");
+    if (await context.recheckTables())
+      throw new Retryable("Tables were missing in the database; Plenum created them again.");
     if (!isDataError) throw error;
   }
   const searchResult = await runTransaction(session, options, () => storeByBisection(events, context));

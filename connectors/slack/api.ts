@@ -212,7 +212,7 @@ type SlackErrorBody = Pick<z.infer<typeof SlackResponseBody>, "error" | "needed"
 const NO_ERROR_DETAILS = { needed: null, response_metadata: { messages: [] } };
 
 const NEW_TOKEN_HINT = "Put the bot token of an installed app (xoxb-…) where `token` says.";
-const ASK_ADMINISTRATOR_HINT = "Ask whoever administers the Slack workspace.";
+const ASK_ADMINISTRATOR_HINT = "Ask the administrator of the Slack workspace.";
 const ALLOW_POSTING_HINT = "Let the bot post there (channel settings, posting permissions), or set another `channel`.";
 const ARCHIVED_CHANNEL_HINT = "Unarchive the channel, or set another `channel`.";
 

@@ -59,5 +59,5 @@ function mapStreamError(error: NodeJS.ErrnoException): Error {
 
 function createClosedPipeError(cause?: Error): ConfigError {
   const hint = "Start Plenum again with a reader behind the pipe, or use the file sink.";
-  return new ConfigError("Nobody reads standard output any more.", { hint, cause });
+  return new ConfigError("The reader of standard output is gone.", { hint, cause });
 }

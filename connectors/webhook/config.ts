@@ -67,7 +67,7 @@ function checkAlarmOptions(config: WebhookOptions, format: FormatName | "templat
   if (typeof url === "string" && formatRequirements.address === "secret")
     reportIssue(
       "url",
-      `Whoever has this address can post to ${format}, so it must not stand here: write {file: path} or {env: NAME}.`,
+      `Everyone who knows this address can post to ${format}, so keep it out of the configuration: write {file: path} or {env: NAME}.`,
     );
   if (secrets.length > 0) reportIssue("secrets", `Nothing is signed with the format ${format}; take it away.`);
   if (unsigned) reportIssue("unsigned", `Nothing is signed with the format ${format}; take it away.`);

@@ -101,7 +101,7 @@ export async function openDatabaseTime(options: {
       if (Math.abs(machineClockAheadMs) <= CLOCK_DIFFERENCE_NOTICE_MS) return [];
       const directionText = machineClockAheadMs > 0 ? "ahead of" : "behind";
       return [
-        `The clock of this machine is ${Math.round(Math.abs(machineClockAheadMs) / 1_000)} s ${directionText} the database's. Plenum goes by the database's; set the clock of the machine that is wrong.`,
+        `The clock of this machine is ${Math.round(Math.abs(machineClockAheadMs) / 1_000)} s ${directionText} the database's. Plenum uses the database's clock; set the clock of the machine that is wrong.`,
       ];
     },
     readAndCorrectClock,

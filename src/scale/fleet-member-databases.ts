@@ -92,7 +92,7 @@ export async function detectBackupRestore({ table, work }: StateDatabase): Promi
         : `it lies back ${secondsText(Math.max(0, Number(seconds)))}: a member was heard of last at ${lastHeardAt}`;
     return {
       lastHeardAt: lastHeardAt === null ? null : String(lastHeardAt),
-      message: `The database is not the one that the members used last (a backup was restored, or another server took over), and ${backupAgeText}. Receivers may get once more what they have, with the same ids, and are counted anew.`,
+      message: `The database is not the one that the members used last (a backup was restored, or another server took over), and ${backupAgeText}. Receivers may get events again, with the same ids, and their sequence numbers start again.`,
     };
   });
 }

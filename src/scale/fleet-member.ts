@@ -115,7 +115,7 @@ async function buildFleetMember(
     stateFolder: config.state.folder,
     approvalsFile: approvalsFilePath(config.commands.approval ?? null, null),
   });
-  if (options.armWriting === true) await writingGuards.arm(`whoever started the member ${name}`);
+  if (options.armWriting === true) await writingGuards.arm(`the person who started the member ${name}`);
   const pageSettings = createStatusPageSettings(config, readPageCredentials(config.status, environment));
   const statusCache = createValueCache(clock);
   const describeDatabase = () => statusCache("database", MAX_DATABASE_INFO_AGE_MS, () => urgent.describe());

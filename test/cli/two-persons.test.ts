@@ -23,7 +23,7 @@ test("plenum writes approval lists each change, plenum writes approve approves t
   const commands = { ...WRITING, approval };
   cli.configure({ commands });
   const checkOutput = await cli.plenum("check");
-  expect([checkOutput.code, checkOutput.stdout]).toEqual([78, expect.stringContaining("nobody has approved it yet")]);
+  expect([checkOutput.code, checkOutput.stdout]).toEqual([78, expect.stringContaining("it is not approved yet")]);
   const worker = await cli.run();
   await knowsTags(cli);
   expect(await cli.json("write", "10169", "75")).toMatchObject({ reason: "not-armed" });

@@ -59,7 +59,7 @@ describe("writing under the two-person rule", () => {
     await rig.restart(config);
     expect(await attempt()).toBe(UNAPPROVED);
     expect((await rig.results())[0]?.message).toBe(
-      "What may be written is not approved as it stands: nobody has approved it yet (plenum writes approval).",
+      "What may be written is not approved as it stands: it is not approved yet (plenum writes approval).",
     );
     expect(rig.posts).toEqual([]);
     expect(rig.commands.notices()).toHaveLength(1);

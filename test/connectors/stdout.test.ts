@@ -94,7 +94,7 @@ describe("the stdout sink", () => {
     });
     sinkProcess.stdout.once("data", () => sinkProcess.stdout.destroy());
     const code = await new Promise((resolve) => sinkProcess.once("close", resolve));
-    expect(errorOutput.trim()).toBe("config: Nobody reads standard output any more.");
+    expect(errorOutput.trim()).toBe("config: The reader of standard output is gone.");
     expect(code).toBe(0);
   });
 });

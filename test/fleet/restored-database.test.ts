@@ -34,7 +34,7 @@ test("a restored database is reported once with its age, and the sequence of eve
   expect(await detect()).toEqual({
     lastHeardAt: AT,
     message:
-      "The database is not the one that the members used last (a backup was restored, or another server took over), and it lies back 2 h: a member was heard of last at 2026-11-02T06:00:00.000Z. Receivers may get once more what they have, with the same ids, and are counted anew.",
+      "The database is not the one that the members used last (a backup was restored, or another server took over), and it lies back 2 h: a member was heard of last at 2026-11-02T06:00:00.000Z. Receivers may get events again, with the same ids, and their sequence numbers start again.",
   });
   expect(state.resets).toBe(1);
   expect(await detect()).toBeNull();

@@ -177,7 +177,7 @@ describe("a source of the fleet", () => {
     expect(a.fleet.notices()).toEqual([
       "The source one could not be started here, and is left to other members: no way to it from here",
       "The source two could not be started here, and is left to other members: no way to it from here",
-      "Nobody polls one, two: every member is drained, is stopping or could not start them.",
+      "No member polls one, two: every member is drained, is stopping or could not start them.",
     ]);
     expect(tables.members.get("a")?.unable).toBe('["one","two"]');
     expect([...tables.sources.values()].map(({ holder, reason }) => [holder, reason])).toEqual([

@@ -96,7 +96,7 @@ describe("members of a fleet", () => {
     expect(again.holding()).toEqual([]);
     expect(again.fleet.notices()).toEqual([
       notice,
-      `Nobody polls ${SOURCES.join(", ")}: every member is drained, is stopping or could not start them.`,
+      `No member polls ${SOURCES.join(", ")}: every member is drained, is stopping or could not start them.`,
     ]);
     await setDraining(b.link.database, "a", false);
     await clock.advance(100);

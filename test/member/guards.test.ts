@@ -72,11 +72,11 @@ describe("a machine of a fleet", () => {
     const first = createMemoryTables();
     const second = createMemoryTables();
     await armWritingHere(second.connect().database, newFolder(), { by: "its own operator", at: AT });
-    await (await guardsOf(first)).guards.arm("whoever started the member");
+    await (await guardsOf(first)).guards.arm("the person who started the member");
     const refusals = async () =>
       Promise.all([first, second].map(async (each) => (await guardsOf(each)).guards.unarmedHere() === null));
     expect(await refusals()).toEqual([true, false]);
-    await (await guardsOf(second)).guards.arm("whoever started the member");
+    await (await guardsOf(second)).guards.arm("the person who started the member");
     expect(await refusals()).toEqual([false, true]);
   });
 

@@ -28,7 +28,7 @@ describe.each(FORMAT_NAMES)("the webhook format %s", (format) => {
   });
 
   test("rejects a plain address if the address is the secret", () => {
-    const message = `url: Whoever has this address can post to ${format}, so it must not stand here: write {file: path} or {env: NAME}.`;
+    const message = `url: Everyone who knows this address can post to ${format}, so keep it out of the configuration: write {file: path} or {env: NAME}.`;
     const errors = listErrors({ ...smallestConfig(format), url: PLAIN_ADDRESS });
     expect(errors).toEqual(address === "secret" ? [message] : []);
   });

@@ -273,7 +273,7 @@ describe("the status page at a reload", () => {
     });
     expect(changes).toContainEqual({
       ...{ path: "status.password", before: null, after: "secret", effect: "alone" },
-      how: "at once; whoever is logged in is asked again",
+      how: "at once; logged-in users must log in again",
     });
     expect((await fetch(url)).status).toBe(401);
     const headers = { authorization: `Basic ${Buffer.from("plenum:a long enough one").toString("base64")}` };

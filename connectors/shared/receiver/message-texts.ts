@@ -26,7 +26,7 @@ const ENGLISH_MESSAGE_PHRASES = {
   severalSites: "several sites",
   more: "and {count} more",
   vanished: "The service does not show the alarm any more and does not say that it is over.",
-  outOfScope: "The site is out of sight, so nobody knows whether the alarm is over.",
+  outOfScope: "The token no longer sees the site, so it is unknown whether the alarm is over.",
   openPage: "Open in Plenum",
   testTitle: "Test alarm from Plenum; no building is concerned",
 };

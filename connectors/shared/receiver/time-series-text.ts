@@ -35,7 +35,7 @@ export function createTimeSeriesText(
       const timeSeriesHeading = fillPlaceholders(phrases.valuesUntil, { time });
       return { ...stored, curves: { retriggers, lines: lines.length === 0 ? [] : [timeSeriesHeading, ...lines] } };
     } catch (error) {
-      log.debug({ err: error }, "how the values of an alarm went could not be read; it is told without");
+      log.debug({ err: error }, "the time series of an alarm could not be read; its message is sent without them");
       return stored;
     }
   };

@@ -33,7 +33,7 @@ const SOURCE_RESTART_REASON = "sources are connected at a start";
 const COMMANDS_RESTART_REASON = "what may be written names sources, and those are others only from the next start on";
 const STATUS_RESTART_REASON = "the passwords belong to an address that changes only at a start";
 
-const PASSWORD_CHANGE_EFFECT = "at once; whoever is logged in is asked again";
+const PASSWORD_CHANGE_EFFECT = "at once; logged-in users must log in again";
 
 /** When an option that needs no restart takes effect, by option path. The longest matching path counts. */
 const EFFECT_BY_RELOADABLE_OPTION: Readonly<Record<string, string>> = {
@@ -116,7 +116,7 @@ function describeChangeEffect(path: readonly string[], before: Config, after: Co
   const [section, name = ""] = path;
   if (section === "sinks") return describeSinkChangeEffect(before.sinks[name], after.sinks[name]);
   const effectText = findTextOfLongestPath(EFFECT_BY_RELOADABLE_OPTION, path);
-  if (effectText === undefined) throw new Error(`Nobody has said how a change of ${path.join(".")} takes effect.`);
+  if (effectText === undefined) throw new Error(`There is no text for how a change of ${path.join(".")} takes effect.`);
   return effectText;
 }
 

@@ -33,7 +33,7 @@ function findNearbySection(
   if (childSectionName !== undefined) return `under \`${childSectionName}\``;
   for (const levelsUp of [1, 2]) {
     if (path.length < levelsUp) return null;
-    if (allowedKeys(schema, path.slice(0, -levelsUp)).includes(key)) return `beside \`${String(path.at(-levelsUp))}\``;
+    if (allowedKeys(schema, path.slice(0, -levelsUp)).includes(key)) return `next to \`${String(path.at(-levelsUp))}\``;
   }
   return null;
 }

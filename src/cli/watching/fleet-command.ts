@@ -72,7 +72,7 @@ function printFleetStatus(context: CliContext, status: FleetStatus, takeovers: n
   terminal.text([""]);
   terminal.rows(status.sources, {
     source: "source",
-    "held by": ({ holder }) => holder ?? "nobody",
+    "held by": ({ holder }) => holder ?? "none",
     since: "since",
     because: "reason",
   });

@@ -110,7 +110,7 @@ export async function loadApprovalInputs(config: Config): Promise<WriteApprovalI
 }
 
 function showWritingApproval(context: CliContext, state: WriteApprovalState): void {
-  const approverNames = state.approvedBy.length === 0 ? "nobody" : state.approvedBy.join(", ");
+  const approverNames = state.approvedBy.length === 0 ? "no person" : state.approvedBy.join(", ");
   const approvalText = state.refusing ?? "What may be written is approved as it stands.";
   context.terminal().object(state, [...state.changes, `Approved by ${approverNames} in ${state.file}.`, approvalText]);
 }

@@ -112,7 +112,7 @@ function tlsErrorToFailure(error: unknown, code: string, server: ServerInfo): Fa
   if (CLIENT_CERTIFICATE_ERROR.test(errorDetails)) {
     return new ConfigError(`${name} wants a certificate of ours, or another one (${code}).`, {
       field,
-      hint: "Ask whoever runs it which certificate it takes.",
+      hint: "Ask its administrator which certificate it accepts.",
     });
   }
   return new ConfigError(`${name} does not speak TLS as it should (${code}).`, {
@@ -156,12 +156,12 @@ export function proxyTunnelFailure(
   }
   if (status >= 500 || status === 408 || status === 429) {
     return new Retryable(`${name} could not connect us to ${authority} (${status}).`, {
-      hint: "If that stays so, ask whoever runs the proxy.",
+      hint: "If that stays so, ask the administrator of the proxy.",
     });
   }
   return new ConfigError(`${name} refuses to connect us to ${authority} (${status}).`, {
     field: "proxy",
-    hint: "Ask whoever runs the proxy to allow CONNECT there, and check proxy.url.",
+    hint: "Ask the administrator of the proxy to allow CONNECT there, and check proxy.url.",
   });
 }
 

@@ -131,7 +131,7 @@ function looksLikeSecret(text: string): boolean {
 function createMisplacedSecretError(expectedContent: string, text: string): ConfigError {
   registerSecret(text);
   return new MissingSecret(`A secret itself seems to stand where ${expectedContent} belongs.`, {
-    hint: "Put the secret into a file and its path here, {file: path}; whoever has seen this configuration knows the secret.",
+    hint: "Put the secret into a file and its path here, {file: path}; everyone who has seen this configuration knows the secret.",
   });
 }
 

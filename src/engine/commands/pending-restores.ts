@@ -179,7 +179,7 @@ export function supersede({ command, before }: Restore): { readonly command: Com
 
 export function formatUnrestoredValue(lost: UnrestoredValue): string {
   const { commandId, dueAt, inForce, message, since, tagId, wanted } = lost;
-  const tagStateText = inForce === null ? "holds nobody knows what" : `still holds ${inForce}`;
+  const tagStateText = inForce === null ? "holds an unknown value" : `still holds ${inForce}`;
   return (
     `Tag ${tagId} ${tagStateText}, written by ${commandId} at ${since} for a time: ` +
     `${wanted} should hold again since ${dueAt}, and was not put back. ${message} Set it right by hand.`

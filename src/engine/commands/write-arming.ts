@@ -58,7 +58,7 @@ export async function openWriteArming(options: {
     log.info({ by }, "writing is armed in this state");
   }
 
-  if (atStart && armed === null) await arm("whoever started the worker");
+  if (atStart && armed === null) await arm("the person who started the worker");
 
   return {
     refusing(): WriteRefusal | null {

@@ -83,7 +83,7 @@ export function createSinkRunner(options: SinkRunnerOptions) {
         return ENDED_SINK_CHECK_INTERVAL_MS;
       },
       fault(error, inMs) {
-        const message = "The delivery to a sink failed by a fault of its own; it begins anew.";
+        const message = "The delivery to a sink failed because of an internal error; it starts again.";
         if (sinkDelivery !== null) log.error({ sink: name, err: error }, message);
         sinkStatusTracker.showTrouble("retrying", error, 1, inMs);
         sinkDelivery = null;

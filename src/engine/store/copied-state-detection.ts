@@ -52,7 +52,7 @@ export function detectCopy(
 const STORE_SESSION_KEY = "session";
 
 export const LOST_WAL_MESSAGE =
-  "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink counts anew. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
+  "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink restarts its sequence numbers. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
 
 /** Detects a killed worker whose write-ahead log is gone, and returns the time. Needs a transaction. */
 export function detectLostWal(

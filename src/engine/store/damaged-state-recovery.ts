@@ -167,7 +167,7 @@ function restoreQuotaRows(database: Database, { quota, holds }: ReturnType<typeo
 }
 
 export function formatRecovery(aside: string, { taken, damaged, deadLetters, marks, others }: RecoveryReport): string {
-  return `It was set aside as ${aside}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log begin anew. Check the disk and the memory of this machine.`;
+  return `It was set aside as ${aside}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log start empty. Check the disk and the memory of this machine.`;
 }
 
 function countScannedRows(

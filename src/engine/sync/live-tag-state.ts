@@ -54,7 +54,7 @@ export function describeLiveTag(live: LiveReads, id: string, clock: Clock) {
     isTagQuarantined && "It was refused alone twice, so it is left out and asked alone at that time.",
     knownTag.isolation !== null && describeIsolation(knownTag.isolation),
     countedMs !== null &&
-      "The clock was set back since it was read, so nobody knows when that was; it counts from the start.",
+      "The clock was set back after it was read, so the time of the reading is unknown; its age counts from the start of the worker.",
     isTagUnread && "It was not read since it is known; it takes the next place.",
     knownTag.underWay && "It is on its way now.",
   ].filter((reason) => reason !== false);

@@ -54,7 +54,9 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
     /** Commits a job's result. During an outage, only the poll that ends it (`returning`) may commit. */
     async commit(job: string, change: StoreChange, returning = false): Promise<void> {
       if (!returning && unavailableBySubject().has(SERVICE_SUBJECT))
-        throw new Retryable("The service went away meanwhile; nothing is told before it is back.");
+        throw new Retryable(
+          "The service became unavailable meanwhile; Plenum emits nothing until it is available again.",
+        );
       const returnChanges = [...(returning ? [buildReturn(SERVICE_SUBJECT)] : []), buildReturn(featureSubject(job))];
       await syncState.commit({
         ...change,

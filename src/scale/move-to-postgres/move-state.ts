@@ -58,7 +58,7 @@ export async function moveStateFolder(options: MoveOptions): Promise<StateMoveRe
   const { clock, database, folder, log } = options;
   if (!existsSync(stateFilePath(folder))) {
     throw new ConfigError(`There is no state in ${folder}.`, {
-      hint: "Name the folder that the worker has used (state.folder). A fleet that begins anew needs none.",
+      hint: "Name the folder that the worker has used (state.folder). A new fleet needs none.",
     });
   }
   const moveMarkRead = readMoveMark(folder);

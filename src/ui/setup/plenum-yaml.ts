@@ -117,7 +117,7 @@ function historyConfigLines({ history }: SetupChoices, { tags }: BuildingSummary
   if (history === null || tags === 0) return [];
   const historyIntervalMs = historyPollMs(tags);
   return [
-    "# What the service has logged; followed from now on, and fetched backwards beside live work.",
+    "# What the service has logged: new values are followed, and old ones are fetched backwards alongside live work.",
     "history:",
     "  - name: log",
     `    resolution: ${history.resolution}`,

@@ -92,7 +92,7 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
     [
       "a column renamed",
       "alter table plenum.alarm rename column description to beschreibung",
-      'config: The table plenum.alarm has a column beschreibung that has to be filled, and nobody does. Run: alter table "plenum"."alarm" alter column "beschreibung" drop not null; or give it a default.',
+      'config: The table plenum.alarm has a column beschreibung that is not null and has no default, and Plenum does not fill it. Run: alter table "plenum"."alarm" alter column "beschreibung" drop not null; or give it a default.',
     ],
     [
       "a column of another type",

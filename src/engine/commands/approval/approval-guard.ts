@@ -58,7 +58,7 @@ export function createWriteApprovalGuard(options: {
       if (isDeepStrictEqual(next.rules, rules) && isDeepStrictEqual(next.config, config)) return;
       ({ config, rules } = next);
       lastApprovalRefusal = buildUnapprovedRefusal(
-        "What may be written has just been changed, and nobody has looked yet whether it is approved.",
+        "What may be written has just changed, and Plenum has not checked yet whether it is approved.",
       );
     },
   };

@@ -59,7 +59,7 @@ export function checkRuleApproval(facts: {
 }): WriteRefusal | null {
   const { rules, approvals, configured, pinned, nowMs } = facts;
   if (configured === null && pinned === null) return null;
-  if (approvals === null) return buildRefusal("nobody has approved it yet");
+  if (approvals === null) return buildRefusal("it is not approved yet");
   if (Date.parse(approvals.at) > nowMs + MAX_CLOCK_LEAD_MS) return buildRefusal("the approval lies in the future");
   if (pinned !== null && Date.parse(approvals.at) < Date.parse(pinned.at))
     return buildRefusal("it is older than the last approval");
