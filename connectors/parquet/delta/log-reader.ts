@@ -61,7 +61,7 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
     for (const file of listing.checkpoints.get(version) ?? []) {
       applyDeltaActions(snapshot, version, await readLogFile(file, parseCheckpoint, signal), keepStats);
     }
-    Object.assign(snapshot, { version, checkpoint: version, unknownChangesUntil: version });
+    Object.assign(snapshot, { version, checkpointVersion: version, unknownChangesUntil: version });
     return (await applyCommits(snapshot, listing, signal, keepStats)) ? snapshot : null;
   }
 

@@ -137,7 +137,9 @@ export function createSourceHandover(options: {
     notices: (): readonly string[] =>
       unpolledSources.length === 0
         ? []
-        : [`No member polls ${unpolledSources.join(", ")}: every member is drained, is stopping or could not start them.`],
+        : [
+            `No member polls ${unpolledSources.join(", ")}: every member is drained, is stopping or could not start them.`,
+          ],
     /** Returns the milliseconds until the next step at the latest. Begins nothing after the signal has aborted. */
     async step(me: MemberSession, signal: AbortSignal): Promise<number> {
       const fleetTables = await runWithTimeLimit(readFleetRows(database, sources));

@@ -90,7 +90,9 @@ export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialR
     }
     const brokenList = readings.find((reading) => reading.brokenBy !== null);
     if (brokenList !== undefined)
-      return incompleteJobOutcome(`${brokenList.brokenBy} Plenum reports the alarms that the list showed before the failure.`);
+      return incompleteJobOutcome(
+        `${brokenList.brokenBy} Plenum reports the alarms that the list showed before the failure.`,
+      );
     const unreadableRecords = readings.flatMap((reading) => reading.unreadable);
     const sweepRemarks = [...remarks, ...describeUnreadableRecords(unreadableRecords, "resolved")];
     if (sweepRemarks.length > 0) return { kind: "ok", remark: sweepRemarks.join(" ") };
