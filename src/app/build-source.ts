@@ -27,25 +27,26 @@ export function buildSource(
     readonly clock: Clock;
     readonly log: Log;
     readonly metrics: Metrics;
-  } & OptionalFields<Pick<SourceOptions, "environment" | "transport" | "clockDoubt" | "leaving">> &
-    OptionalFields<Pick<QuotaOptions, "longestWayMs">>,
+  } & OptionalFields<Pick<SourceOptions, "environment" | "transport" | "clockDoubt" | "checkBeforeRequest">> &
+    OptionalFields<Pick<QuotaOptions, "maxTransitMs">>,
 ): BuiltSource {
-  const { name, entry, store, clock, metrics, environment, transport, clockDoubt, leaving, longestWayMs } = options;
+  const { name, entry, store, clock, metrics, environment, transport, clockDoubt, checkBeforeRequest, maxTransitMs } =
+    options;
   const log = options.log.child({ source: name });
   const { requests_per_minute, polite, reserve_for_writes, separate_endpoints } = entry.quota;
   const requestQuota = createQuota({
     ...{ source: name, clock, store: store.quotaStore, log, metrics },
     ...{ perMinute: requests_per_minute, polite, reserve: reserve_for_writes },
     sharing: separate_endpoints ? "separate" : "auto",
-    ...(leaving === undefined && { mark: createMonotonicClockReader(clock) }),
-    ...(longestWayMs !== undefined && { longestWayMs }),
-    onForeign: (quotaUse) => log.warn({ use: quotaUse }, "another program seems to spend the same quota"),
+    ...(checkBeforeRequest === undefined && { readClock: createMonotonicClockReader(clock) }),
+    ...(maxTransitMs !== undefined && { maxTransitMs }),
+    onOtherClient: (quotaUse) => log.warn({ use: quotaUse }, "another program seems to spend the same quota"),
   });
   const sourceClient = createSource({
     ...{ name, config: entry, limiter: requestQuota, clock, metrics, log },
     ...(environment && { environment }),
     ...(clockDoubt && { clockDoubt }),
-    ...(leaving && { leaving }),
+    ...(checkBeforeRequest && { checkBeforeRequest }),
     ...(transport && { transport }),
   });
   return { name, entry, quota: requestQuota, ...traceRequests(sourceClient, clock) };

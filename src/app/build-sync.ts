@@ -7,7 +7,7 @@ import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
 import { readSecretFileStamp } from "../core/runtime/secret.ts";
 import { type BackPressure, maxHistoryResponseBytes } from "../engine/delivery/back-pressure.ts";
-import { serviceClock } from "../engine/source/clock-skew.ts";
+import { createServiceClock } from "../engine/source/clock-skew.ts";
 import type { StateConfig } from "../engine/store/state-config.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { CronTicker } from "../engine/sync/cron-schedule.ts";
@@ -91,7 +91,7 @@ export async function buildSourceSync(options: {
   const historyDemand = createHistoryDemand();
   const historyPull = createHistoryPull({
     ...{ source, store, log, metrics, scope, historyDemand },
-    clock: serviceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
+    clock: createServiceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
     ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
     mayFetchPast: backPressure.mayFetchPast,
     onLogged: sensorWatchService.logged,
@@ -160,7 +160,7 @@ export async function buildSourceSync(options: {
       entry = next;
       settings = buildPlanSettings(name, entry, state);
       const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = entry.quota;
-      if (!isDeepStrictEqual(previousConfig.quota, entry.quota)) built.quota.change({ perMinute, polite, reserve });
+      if (!isDeepStrictEqual(previousConfig.quota, entry.quota)) built.quota.setShare({ perMinute, polite, reserve });
       if (!isDeepStrictEqual(previousConfig.read, entry.read)) liveReads.change(entry.read);
       if (!isDeepStrictEqual(previousConfig.history, entry.history) || settings.valuesMax !== valuesMax)
         historyPull.change({ classes: entry.history, valuesMax: settings.valuesMax });

@@ -28,7 +28,7 @@ function serviceWith(
       if (all instanceof Error) throw all;
       const items = all.slice(from, from + PAGE_SIZE);
       const more = from + PAGE_SIZE < total;
-      yield { items, number: from / PAGE_SIZE + 1, lastPage: Math.ceil(total / PAGE_SIZE), total, more };
+      yield { items, number: from / PAGE_SIZE + 1, lastPage: Math.ceil(total / PAGE_SIZE), total, hasMore: more };
     }
   }
   const forbidden = new ConfigError("systems: 403, Forbidden.", { reason: "forbidden" });
@@ -104,7 +104,7 @@ test("inspectBuilding lists the systems of at most three sites within a limit of
     const { source } = serviceWith(sites, () => tagsOf({ "°C": 1 }));
     async function* systems({ siteId }: { readonly siteId: number }): AsyncGenerator<ListPage<System>> {
       listedSites.push(siteId);
-      yield { items: [systemsOf(siteId)], number: 1, lastPage: 1, total: 1, more: false };
+      yield { items: [systemsOf(siteId)], number: 1, lastPage: 1, total: 1, hasMore: false };
     }
     return { ...source, systems } as unknown as Source;
   };

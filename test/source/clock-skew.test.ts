@@ -2,7 +2,7 @@ import { pino } from "pino";
 import { describe, expect, it, vi } from "vitest";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { createClockSkew, serviceClock } from "#src/engine/source/clock-skew.ts";
+import { createClockSkew, createServiceClock } from "#src/engine/source/clock-skew.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const START_MS = Date.UTC(2026, 0, 1);
@@ -21,7 +21,7 @@ describe("createClockSkew", () => {
   it.each([-600_000, -400, 0, 31_000, 600_000])("measures a difference of %i ms to half a second", (skewMs) => {
     const { skew, clock } = trialSkew();
     skew.observe(new Date(START_MS - skewMs).toUTCString(), clock.monotonic() - 100);
-    expect(Math.abs((skew.ms() ?? Number.NaN) - skewMs)).toBeLessThanOrEqual(1_000);
+    expect(Math.abs((skew.skewMs() ?? Number.NaN) - skewMs)).toBeLessThanOrEqual(1_000);
   });
 
   it("ignores a missing, an invalid, a late and a single odd Date header", () => {
@@ -29,10 +29,10 @@ describe("createClockSkew", () => {
     skew.observe(undefined, clock.monotonic());
     skew.observe("yesterday", clock.monotonic());
     skew.observe("Thu, 01 Jan 2015 00:00:00 GMT", clock.monotonic() - 30_000);
-    expect(skew.ms()).toBeNull();
+    expect(skew.skewMs()).toBeNull();
     for (let i = 0; i < 5; i++) observe(0);
     skew.observe("Thu, 01 Jan 2015 00:00:00 GMT", clock.monotonic());
-    expect(Math.abs(skew.ms() ?? 1e9)).toBeLessThanOrEqual(1_000);
+    expect(Math.abs(skew.skewMs() ?? 1e9)).toBeLessThanOrEqual(1_000);
   });
 
   it("logs a difference of more than 30 s once when it begins and once when it ends", () => {
@@ -50,9 +50,9 @@ describe("createClockSkew", () => {
     const truth = () => new Date(START_MS + clock.monotonic()).toUTCString();
     for (let i = 0; i < 15; i++) skew.observe(truth(), clock.monotonic());
     clock.stepWall(-3_600_000);
-    expect(skew.ms()).toBeNull();
+    expect(skew.skewMs()).toBeNull();
     skew.observe(truth(), clock.monotonic());
-    expect(Math.abs((skew.ms() ?? 0) + 3_600_000)).toBeLessThanOrEqual(1_000);
+    expect(Math.abs((skew.skewMs() ?? 0) + 3_600_000)).toBeLessThanOrEqual(1_000);
     expect(compared).toHaveBeenCalledTimes(16);
   });
 });
@@ -61,7 +61,7 @@ it("serviceClock returns the local time unless it differs by more than 30 s or w
   const clock = createVirtualClock(START_MS);
   const clockCheck = createClockCheck({ clock, log: pino({ level: "silent" }) });
   let skewMs: number | null = null;
-  const service = serviceClock(clock, () => skewMs, clockCheck);
+  const service = createServiceClock(clock, () => skewMs, clockCheck);
   expect(service.now()).toBe(START_MS);
   skewMs = 30_000;
   expect(service.now()).toBe(START_MS);

@@ -130,7 +130,7 @@ describe("the rate limit of lists (trap 32)", () => {
       if (retryAfter === null) answered++;
       else {
         refusals++;
-        pace.refused(startedMs, (Math.max(1, retryAfter) + 1) * 1000);
+        pace.noteRefusal(startedMs, (Math.max(1, retryAfter) + 1) * 1000);
       }
     };
     let running = true;
@@ -148,7 +148,7 @@ describe("the rate limit of lists (trap 32)", () => {
 
   it("does not reduce the rate for a day after one early refusal", async () => {
     const { ask, clock, pace, starts } = limited();
-    ask(33, "urgent", () => starts.length === 3 && pace.refused(clock.monotonic(), 5_000));
+    ask(33, "urgent", () => starts.length === 3 && pace.noteRefusal(clock.monotonic(), 5_000));
     await clock.run(180_000);
     expect(starts).toHaveLength(33);
   });
@@ -157,11 +157,11 @@ describe("the rate limit of lists (trap 32)", () => {
     const { clock, pace } = limited();
     for (const atMs of [0, 5_000, 30_000]) {
       await clock.run(atMs);
-      pace.refused(atMs, 1_000);
+      pace.noteRefusal(atMs, 1_000);
     }
     expect(pace.rate()).toEqual({ perMinute: 15, configured: 30 });
     await clock.run(60_001);
-    pace.refused(60_001, 1_000);
+    pace.noteRefusal(60_001, 1_000);
     expect(pace.rate().perMinute).toBe(7);
   });
 
@@ -169,11 +169,11 @@ describe("the rate limit of lists (trap 32)", () => {
     const { clock, pace } = limited();
     for (const atMs of [0, 10_000, 20_000, 70_000, 80_000]) {
       await clock.run(atMs);
-      pace.refused(atMs, 2_000, true);
+      pace.noteRefusal(atMs, 2_000, true);
       expect(pace.rate().perMinute).toBe(30);
     }
     await clock.run(135_000);
-    pace.refused(135_000, 2_000, true);
+    pace.noteRefusal(135_000, 2_000, true);
     expect(pace.rate().perMinute).toBe(15);
   });
 
@@ -208,7 +208,7 @@ describe("the rate limit of lists (trap 32)", () => {
     pace.permitTrial(false);
     await clock.run(180_000);
     expect(starts).toEqual([60_000]);
-    pace.release();
+    pace.endPause();
     await clock.run(240_000);
     expect(starts).toEqual([60_000, 180_000, 180_000]);
   });

@@ -14,10 +14,10 @@ function meaning(parsed: ReturnType<typeof parseJson>): unknown {
   const lists = records.map((record) => {
     if (!isRecord(record)) return null;
     const { measurements } = record;
-    const series = Array.isArray(measurements) ? LoggedSeries.of(measurements) : measurements;
+    const series = Array.isArray(measurements) ? LoggedSeries.fromEntries(measurements) : measurements;
     if (!(series instanceof LoggedSeries)) return measurements;
     const points = [...series.points].map(({ time, value }) => [time, Object.is(value, -0) ? "-0" : value]);
-    const { isBroken, firstFault: said, textCount: texts, unreadableMs } = series;
+    const { isBroken, firstFault: said, textValueCount: texts, unreadableTimesMs: unreadableMs } = series;
     return { points: isBroken ? "broken" : points, said, ...(isBroken ? {} : { texts, unreadableMs }) };
   });
   const without = (key: string, value: unknown) => (key === "measurements" ? undefined : value);
@@ -69,7 +69,7 @@ test("parseLogged yields to the event loop while it parses 250,000 measurements 
   }
   expect(turns).toBeGreaterThan(50);
   const [log] = ((await parsed) as unknown as { value: { data: [{ measurements: LoggedSeries }] } }).value.data;
-  expect([log.measurements.points.length, log.measurements.textCount]).toEqual([250_000, 250_000]);
+  expect([log.measurements.points.length, log.measurements.textValueCount]).toEqual([250_000, 250_000]);
   expect(log.measurements.points.value(249_999)).toBe(249_999 / 4);
 });
 

@@ -84,7 +84,7 @@ describe("links.next (traps 8 and 9)", () => {
     });
     const pages = await allPages(trial.source.alarms({ status: "all" }, never()));
     expect(pages.map((page) => page.items[0]?.id)).toEqual(["a0", "a1", "a2"]);
-    expect(pages.map(({ number, total, more }) => `${number} ${total} ${more}`)).toEqual([
+    expect(pages.map(({ number, total, hasMore: more }) => `${number} ${total} ${more}`)).toEqual([
       "1 3 true",
       "2 3 true",
       "3 3 false",
@@ -133,8 +133,8 @@ describe("endless lists (trap 10)", () => {
         name: "alarms",
         filters: {},
         pageSize: 500,
-        read: createRecordParsers(() => {}).alarm(undefined),
-        async ask() {
+        parseRecord: createRecordParsers(() => {}).alarm(undefined),
+        async requestPage() {
           page++;
           nowMs += queuedMs + ownMs;
           const meta = { current_page: page, per_page: 500 };

@@ -13,80 +13,87 @@ const HOUR_MS = 60 * MINUTE_MS;
 describe("the slowdown after refusals", () => {
   const LIMIT = 20;
   const terms = (changes: object = {}) => ({
-    ...{ marginMs: 0, perWindow: LIMIT, throttled: false, spaced: false, stranger: false },
+    ...{ marginMs: 0, perWindow: LIMIT, isSlowed: false, limitsSpacing: false, suggestsOtherClient: false },
     ...changes,
   });
-  const oneLess = (marginMs: number) => terms({ marginMs, perWindow: LIMIT - 1, throttled: true });
+  const oneLess = (marginMs: number) => terms({ marginMs, perWindow: LIMIT - 1, isSlowed: true });
 
   test("takes one slot and adds a margin for an hour after the first refusal, and nothing before it", () => {
     const caution = createRefusalSlowdown(LIMIT);
-    expect(caution.terms(0)).toEqual(terms());
-    caution.refused(1_000, 19, true);
-    expect(caution.terms(1_000)).toEqual(oneLess(250));
-    expect(caution.terms(HOUR_MS + 999)).toEqual(oneLess(250));
-    expect(caution.terms(HOUR_MS + 1_000)).toEqual(terms());
+    expect(caution.currentTerms(0)).toEqual(terms());
+    caution.noteRefusal(1_000, 19, true);
+    expect(caution.currentTerms(1_000)).toEqual(oneLess(250));
+    expect(caution.currentTerms(HOUR_MS + 999)).toEqual(oneLess(250));
+    expect(caution.currentTerms(HOUR_MS + 1_000)).toEqual(terms());
   });
 
   test("doubles the margin up to 4 s for a day after a further refusal", () => {
     const caution = createRefusalSlowdown(LIMIT);
     const margins = [0, 1, 2, 3, 4, 5].map((n) => {
-      caution.refused(n * 30 * MINUTE_MS, 19, true);
-      return caution.terms(n * 30 * MINUTE_MS).marginMs;
+      caution.noteRefusal(n * 30 * MINUTE_MS, 19, true);
+      return caution.currentTerms(n * 30 * MINUTE_MS).marginMs;
     });
     expect(margins).toEqual([250, 500, 1_000, 2_000, 4_000, 4_000]);
     const last = 150 * MINUTE_MS;
-    expect(caution.terms(last + 24 * HOUR_MS - 1).throttled).toBe(true);
-    expect(caution.terms(last + 24 * HOUR_MS)).toEqual(terms());
-    caution.refused(last + 25 * HOUR_MS, 19, true);
-    expect(caution.terms(last + 25 * HOUR_MS)).toEqual(oneLess(250));
+    expect(caution.currentTerms(last + 24 * HOUR_MS - 1).isSlowed).toBe(true);
+    expect(caution.currentTerms(last + 24 * HOUR_MS)).toEqual(terms());
+    caution.noteRefusal(last + 25 * HOUR_MS, 19, true);
+    expect(caution.currentTerms(last + 25 * HOUR_MS)).toEqual(oneLess(250));
   });
 
   test("shrinks the margin by a fifth in three hours without a refusal", () => {
     const caution = createRefusalSlowdown(LIMIT);
-    caution.refused(0, 19, true);
-    caution.refused(30 * MINUTE_MS, 19, true);
-    const marginAfter = (hours: number) => caution.terms(30 * MINUTE_MS + hours * HOUR_MS).marginMs;
+    caution.noteRefusal(0, 19, true);
+    caution.noteRefusal(30 * MINUTE_MS, 19, true);
+    const marginAfter = (hours: number) => caution.currentTerms(30 * MINUTE_MS + hours * HOUR_MS).marginMs;
     expect([marginAfter(2.999), marginAfter(3), marginAfter(5.999), marginAfter(6)]).toEqual([500, 400, 400, 320]);
-    caution.refused(30 * MINUTE_MS + 8 * HOUR_MS, 19, true);
+    caution.noteRefusal(30 * MINUTE_MS + 8 * HOUR_MS, 19, true);
     expect(marginAfter(8)).toBe(640);
     expect([marginAfter(10.999), marginAfter(11)]).toEqual([640, 512]);
   });
 
   test("spaces the requests of all lanes when a refusal came with two or more slots unused", () => {
-    const spaced = terms({ marginMs: 4_000, perWindow: LIMIT - 1, throttled: true, spaced: true });
+    const spaced = terms({ marginMs: 4_000, perWindow: LIMIT - 1, isSlowed: true, limitsSpacing: true });
     const taught = (used: number, known: boolean) => {
       const caution = createRefusalSlowdown(LIMIT);
-      caution.refused(0, used, known);
-      return caution.terms(0);
+      caution.noteRefusal(0, used, known);
+      return caution.currentTerms(0);
     };
     expect(taught(18, true)).toEqual(spaced);
     expect(taught(19, true)).toEqual(oneLess(250));
     expect(taught(18, false)).toEqual(oneLess(250));
     const again = createRefusalSlowdown(LIMIT);
-    again.refused(0, 18, true);
-    again.refused(30 * MINUTE_MS, 19, true);
-    expect(again.terms(30 * MINUTE_MS + 23 * HOUR_MS)).toEqual(spaced);
+    again.noteRefusal(0, 18, true);
+    again.noteRefusal(30 * MINUTE_MS, 19, true);
+    expect(again.currentTerms(30 * MINUTE_MS + 23 * HOUR_MS)).toEqual(spaced);
   });
 
   test("cuts the rate by a third for each refusal within half an hour, and recovers", () => {
     const caution = createRefusalSlowdown(LIMIT);
-    caution.refused(0, 19, true);
-    caution.refused(30 * MINUTE_MS - 1, 19, true);
+    caution.noteRefusal(0, 19, true);
+    caution.noteRefusal(30 * MINUTE_MS - 1, 19, true);
     const at = 30 * MINUTE_MS - 1;
     const cut = (19 * 2) / 3;
-    expect(caution.terms(at)).toEqual(terms({ marginMs: 250, perWindow: cut, throttled: true, stranger: true }));
-    expect(caution.terms(at + 10 * MINUTE_MS - 1).perWindow).toBe(cut);
-    expect(caution.terms(at + 10 * MINUTE_MS).perWindow).toBe(cut + 1);
-    caution.refused(at + 15 * MINUTE_MS, 19, true);
-    expect(caution.terms(at + 15 * MINUTE_MS).perWindow).toBeCloseTo(((cut + 1) * 2) / 3, 9);
-    for (let n = 0; n < 20; n += 1) caution.refused(at + 16 * MINUTE_MS, 19, true);
-    expect(caution.terms(at + 16 * MINUTE_MS).perWindow).toBe(2);
-    expect(caution.terms(at + 16 * MINUTE_MS + 180 * MINUTE_MS)).toEqual(terms());
+    expect(caution.currentTerms(at)).toEqual(
+      terms({ marginMs: 250, perWindow: cut, isSlowed: true, suggestsOtherClient: true }),
+    );
+    expect(caution.currentTerms(at + 10 * MINUTE_MS - 1).perWindow).toBe(cut);
+    expect(caution.currentTerms(at + 10 * MINUTE_MS).perWindow).toBe(cut + 1);
+    caution.noteRefusal(at + 15 * MINUTE_MS, 19, true);
+    expect(caution.currentTerms(at + 15 * MINUTE_MS).perWindow).toBeCloseTo(((cut + 1) * 2) / 3, 9);
+    for (let n = 0; n < 20; n += 1) caution.noteRefusal(at + 16 * MINUTE_MS, 19, true);
+    expect(caution.currentTerms(at + 16 * MINUTE_MS).perWindow).toBe(2);
+    expect(caution.currentTerms(at + 16 * MINUTE_MS + 180 * MINUTE_MS)).toEqual(terms());
   });
 });
 
 describe("the slots of sent requests", () => {
-  const slot = (sentAt: number, countedBy = sentAt) => ({ id: sentAt, endpoint: "read" as const, sentAt, countedBy });
+  const slot = (sentAtMs: number, countedByMs = sentAtMs) => ({
+    id: sentAtMs,
+    endpoint: "read" as const,
+    sentAtMs,
+    countedByMs,
+  });
   const spentAt = (...times: readonly number[]) => {
     const spent = createSpentRequestSlots(MINUTE_MS);
     for (const time of times) spent.add(slot(time));
@@ -95,12 +102,12 @@ describe("the slots of sent requests", () => {
 
   test("frees a slot one window after it was counted", () => {
     const spent = spentAt(0, 1_000, 2_000);
-    expect([59_999, 60_000, 61_000, 62_000].map((now) => spent.used(now))).toEqual([3, 2, 1, 0]);
-    expect(spent.freeAt(3_000, 4)).toBe(3_000);
-    expect(spent.freeAt(3_000, 3)).toBe(60_000);
-    expect(spent.freeAt(3_000, 1)).toBe(62_000);
-    expect(spent.freeAt(60_000, 3)).toBe(60_000);
-    expect(spent.freeAt(3_000, 0)).toBe(Number.POSITIVE_INFINITY);
+    expect([59_999, 60_000, 61_000, 62_000].map((now) => spent.countAt(now))).toEqual([3, 2, 1, 0]);
+    expect(spent.slotFreeAtMs(3_000, 4)).toBe(3_000);
+    expect(spent.slotFreeAtMs(3_000, 3)).toBe(60_000);
+    expect(spent.slotFreeAtMs(3_000, 1)).toBe(62_000);
+    expect(spent.slotFreeAtMs(60_000, 3)).toBe(60_000);
+    expect(spent.slotFreeAtMs(3_000, 0)).toBe(Number.POSITIVE_INFINITY);
   });
 
   test("frees the slot of a request that was never sent, and drops slots after two windows", () => {
@@ -112,20 +119,20 @@ describe("the slots of sent requests", () => {
     spent.add(slot(119_999));
     expect(spent.slots()).toHaveLength(2);
     spent.add(slot(120_000));
-    expect(spent.slots().map(({ sentAt }) => sentAt)).toEqual([119_999, 120_000]);
+    expect(spent.slots().map(({ sentAtMs: sentAt }) => sentAt)).toEqual([119_999, 120_000]);
   });
 
   test("subtracts its own requests in any usual window from the service's count", () => {
-    expect(spentAt(0, 1_000).unexplained(2, 2_000)).toBe(0);
-    expect(spentAt(0, 1_000).unexplained(3, 2_000)).toBe(1);
-    expect(spentAt().unexplained(4, 0)).toBe(4);
+    expect(spentAt(0, 1_000).countUnexplained(2, 2_000)).toBe(0);
+    expect(spentAt(0, 1_000).countUnexplained(3, 2_000)).toBe(1);
+    expect(spentAt().countUnexplained(4, 0)).toBe(4);
     const before = spentAt(...Array.from({ length: 10 }, () => 0));
-    expect(before.used(60_000)).toBe(0);
-    expect(before.unexplained(10, 60_000)).toBe(0);
-    expect(before.unexplained(11, 60_000)).toBe(1);
-    expect(before.unexplained(6, 90_000)).toBe(1);
-    expect(before.unexplained(5, 90_000)).toBe(0);
-    expect(before.unexplained(1, 120_000)).toBe(1);
+    expect(before.countAt(60_000)).toBe(0);
+    expect(before.countUnexplained(10, 60_000)).toBe(0);
+    expect(before.countUnexplained(11, 60_000)).toBe(1);
+    expect(before.countUnexplained(6, 90_000)).toBe(1);
+    expect(before.countUnexplained(5, 90_000)).toBe(0);
+    expect(before.countUnexplained(1, 120_000)).toBe(1);
   });
 });
 
@@ -138,28 +145,28 @@ describe("the detection of another client", () => {
   test("reports another client after repeated excess counts over two windows", () => {
     const { told, foreign } = watch();
     const at = 2 * MINUTE_MS;
-    foreign.excess(0, 0, 1);
-    foreign.excess(at - 1, at - 1, 1);
-    foreign.excess(at - 1, at - 1, 1);
+    foreign.noteExcess(0, 0, 1);
+    foreign.noteExcess(at - 1, at - 1, 1);
+    foreign.noteExcess(at - 1, at - 1, 1);
     expect(told).toEqual([]);
-    foreign.excess(at, at, 1);
+    foreign.noteExcess(at, at, 1);
     expect(told).toEqual([{ evidence: "remaining", perWindow: 1, sinceMs: at }]);
-    foreign.excess(at, at, 5);
-    expect(foreign.use(at)).toEqual({ ...told[0], perWindow: 5 });
+    foreign.noteExcess(at, at, 5);
+    expect(foreign.currentUse(at)).toEqual({ ...told[0], perWindow: 5 });
     expect(told).toHaveLength(1);
-    foreign.excess(at + 1, at + 1, 0);
-    expect([foreign.occupied(at + 59_999), foreign.occupied(at + 60_000)]).toEqual([5, 0]);
+    foreign.noteExcess(at + 1, at + 1, 0);
+    expect([foreign.slotsUsedByOthers(at + 59_999), foreign.slotsUsedByOthers(at + 60_000)]).toEqual([5, 0]);
   });
 
   test("reports another client immediately after unexplained refusals, for half an hour", () => {
     const { told, foreign } = watch();
-    expect(foreign.use(0)).toBeNull();
-    foreign.refusals(1_000, 5_000);
+    expect(foreign.currentUse(0)).toBeNull();
+    foreign.noteRefusals(1_000, 5_000);
     expect(told).toEqual([{ evidence: "refusals", perWindow: null, sinceMs: 5_000 }]);
-    expect(foreign.use(1_000)).toEqual(told[0]);
-    expect(foreign.use(1_000 + HOUR_MS / 2 - 1)).toEqual(told[0]);
-    expect(foreign.use(1_000 + HOUR_MS / 2)).toBeNull();
-    foreign.refusals(24 * HOUR_MS, 6_000);
+    expect(foreign.currentUse(1_000)).toEqual(told[0]);
+    expect(foreign.currentUse(1_000 + HOUR_MS / 2 - 1)).toEqual(told[0]);
+    expect(foreign.currentUse(1_000 + HOUR_MS / 2)).toBeNull();
+    foreign.noteRefusals(24 * HOUR_MS, 6_000);
     expect(told).toHaveLength(2);
   });
 });

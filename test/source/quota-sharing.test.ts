@@ -35,7 +35,8 @@ function separateAfterMs(
   for (const { endpoint, sentMs, answeredMs, ok, remaining } of answers.toSorted(
     (a, b) => a.answeredMs - b.answeredMs,
   )) {
-    if (ok && remaining !== null && evidence.separate(endpoint, 20 - remaining, sentMs, answeredMs)) return answeredMs;
+    if (ok && remaining !== null && evidence.areCountsSeparate(endpoint, 20 - remaining, sentMs, answeredMs))
+      return answeredMs;
   }
   return null;
 }

@@ -135,7 +135,7 @@ describe("pauses after a refusal", () => {
 
   test("continued refusals report another client once (trap 30)", async () => {
     const told: string[] = [];
-    const rig = createRig({ onForeign: ({ evidence }) => told.push(evidence) });
+    const rig = createRig({ onOtherClient: ({ evidence }) => told.push(evidence) });
     const refuse = async () => {
       const request = rig.ask("live", "refused", { fails: new Throttled("refused", 2_000) });
       const outcome = expect(request).rejects.toThrow("refused");
@@ -144,13 +144,13 @@ describe("pauses after a refusal", () => {
       await outcome;
     };
     await refuse();
-    expect(rig.quota.foreign()).toBeNull();
+    expect(rig.quota.otherClientUse()).toBeNull();
     await rig.clock.advance(60_000);
     await refuse();
     await rig.clock.advance(60_000);
     await refuse();
     expect(told).toEqual(["refusals"]);
-    expect(rig.quota.foreign()?.evidence).toBe("refusals");
+    expect(rig.quota.otherClientUse()?.evidence).toBe("refusals");
   });
 });
 
@@ -409,7 +409,7 @@ describe("the stored quota after restarts (trap 29)", () => {
     await first.clock.run(60_000);
     expect(first.left[0]?.at).toBe(0);
     expect(first.left.length).toBeLessThanOrEqual(17);
-    const waits = createRig({ store: createVolatileMemory(), withoutRecord: "wait" });
+    const waits = createRig({ store: createVolatileMemory(), whenNoStoredSlots: "wait" });
     void waits.ask("write");
     expect(await sentUntil(waits, 60_000)).toBe(0);
     expect(await sentUntil(waits, 64_000)).toBe(1);
@@ -465,9 +465,9 @@ describe("requests that choose their content when a slot is free", () => {
   test("a lane gets its own slot after nine slots went to other lanes", async () => {
     const rig = createRig();
     const offers: boolean[] = [];
-    const choose = ({ isOwnSlot }: { readonly isOwnSlot: boolean }) => {
-      offers.push(isOwnSlot);
-      return isOwnSlot ? null : 1_000;
+    const choose = ({ isLaneOverdue }: { readonly isLaneOverdue: boolean }) => {
+      offers.push(isLaneOverdue);
+      return isLaneOverdue ? null : 1_000;
     };
     void rig.ask("history", "history", { choose });
     asked(rig, 12, "live");
@@ -515,7 +515,7 @@ describe("a changed share of the quota", () => {
     const rig = createRig();
     asked(rig, 20);
     await rig.clock.run(10_000);
-    rig.quota.change({ perMinute: 10, polite: 1, reserve: 0 });
+    rig.quota.setShare({ perMinute: 10, polite: 1, reserve: 0 });
     asked(rig, 15);
     expect(await sentUntil(rig, 59_000)).toBe(20);
     expect(await sentUntil(rig, 119_000)).toBe(30);
@@ -526,7 +526,7 @@ describe("a changed share of the quota", () => {
     const rig = createRig({ perMinute: 10 });
     asked(rig, 30);
     expect(await sentUntil(rig, 30_000)).toBe(10);
-    rig.quota.change({ perMinute: 100, polite: 1, reserve: 0 });
+    rig.quota.setShare({ perMinute: 100, polite: 1, reserve: 0 });
     expect(await sentUntil(rig, 31_000)).toBe(20);
     expect(await sentUntil(rig, 180_000)).toBe(30);
     expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
@@ -538,7 +538,7 @@ describe("a changed share of the quota", () => {
       const first = rig.ask("live");
       await rig.clock.run(1_000);
       await first;
-      rig.quota.change({ perMinute: 20, polite: 1, reserve: 5 });
+      rig.quota.setShare({ perMinute: 20, polite: 1, reserve: 5 });
       asked(rig, 25);
       expect(await sentUntil(rig, 30_000)).toBe(sharing === "separate" ? 20 : 15);
       void rig.ask("write", "write", { endpoint: "write" });

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { decodeReply, type ReplyContext } from "#src/engine/source/reply.ts";
 import { CALLS, failureOf, GOOD, never, reply, TOKEN, trialSource } from "./trial-source.ts";
 
-const READING: ReplyContext = { endpoint: "tags/read", missing: "rejected", nowMs: 0 };
+const READING: ReplyContext = { endpoint: "tags/read", meaningOf404: "rejected", nowMs: 0 };
 
 function outcome(status: number, body: unknown, headers = {}, reading: Partial<ReplyContext> = {}): unknown {
   try {
@@ -137,7 +137,7 @@ describe("an HTTP error status without errors in the body", () => {
   });
 
   it("404 means a missing log only if the service's own error says so", () => {
-    const history = { missing: "no-log" } as const;
+    const history = { meaningOf404: "no-log" } as const;
     expect(outcome(404, "<html>404</html>", {}, history)).toMatchObject({ kind: "malformed" });
     expect(outcome(404, { message: "The route could not be found." }, {}, history)).toMatchObject({ kind: "config" });
     const hidden = { errors: [{ status: 404, message: "The requested resource could not be found." }] };

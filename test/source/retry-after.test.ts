@@ -7,7 +7,7 @@ function wait(body: unknown, header?: string): unknown {
   const headers: Record<string, string> = header === undefined ? {} : { "retry-after": header };
   const nowMs = Date.parse("2026-06-01T12:00:00Z");
   try {
-    return decodeReply(reply(429, body, headers), { endpoint: "tags/read", missing: "rejected", nowMs });
+    return decodeReply(reply(429, body, headers), { endpoint: "tags/read", meaningOf404: "rejected", nowMs });
   } catch (error) {
     return (error as { retryAfterMs?: unknown }).retryAfterMs;
   }
@@ -48,7 +48,7 @@ describe("wait after a 429 (trap 4): the stated seconds and one more for roundin
   });
 
   it("the stated wait applies to a 429 inside HTTP 200 as well", () => {
-    const decode = () => decodeReply(reply(200, inErrors(3)), { endpoint: "x", missing: "settings", nowMs: 0 });
+    const decode = () => decodeReply(reply(200, inErrors(3)), { endpoint: "x", meaningOf404: "settings", nowMs: 0 });
     expect(decode).toThrow(expect.objectContaining({ kind: "throttled", retryAfterMs: 4000 }));
   });
 });

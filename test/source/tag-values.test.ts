@@ -41,7 +41,7 @@ describe("values of a read response", () => {
 
   it("tags without a value are counted and returned with the reason", async () => {
     const trial = trialSource(() => reply(200, { data: [record("1", "n/a"), record("2", 7)] }));
-    const { leftOut } = await trial.source.read(["1", "2", "3"], "live", never());
+    const { unreadTags: leftOut } = await trial.source.read(["1", "2", "3"], "live", never());
     expect(leftOut).toEqual([
       { id: "1", kind: "unreadable", reason: 'Its value is the text "n/a", and no number, boolean or null.' },
       { id: "3", kind: "unanswered", reason: "The reply does not list it." },
@@ -58,7 +58,7 @@ describe("values of a read response", () => {
   it("a tag listed twice with different values is unreadable", async () => {
     const data = [record("1", 1), record("2", 7), record("1", 2)];
     const trial = trialSource(() => reply(200, { data }));
-    const { readings, leftOut } = await trial.source.read(["1", "2"], "live", never());
+    const { readings, unreadTags: leftOut } = await trial.source.read(["1", "2"], "live", never());
     expect(readings.map(({ id, value }) => [id, value])).toEqual([["2", 7]]);
     const reason = "The reply lists it 2 times with different values: 1 and 2.";
     expect(leftOut).toEqual([{ id: "1", kind: "unreadable", reason }]);

@@ -66,7 +66,7 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): Q
     pause(forMs, scope, endpoint) {
       seen.holds.push({ forMs, scope, endpoint });
     },
-    release() {},
+    endPause() {},
     permitTrial() {},
     observe(_endpoint, headers) {
       seen.observed.push(headers);

@@ -112,8 +112,8 @@ function recordingCommit(): GroupCommit {
 }
 
 /** History that no live read has to leave a slot to. */
-const leaveOwnSlots: RequestChooser<readonly string[]> = ({ isOwnSlot }) =>
-  isOwnSlot ? { passMs: 3_000 } : { ask: ["past"] };
+const leaveOwnSlots: RequestChooser<readonly string[]> = ({ isLaneOverdue }) =>
+  isLaneOverdue ? { declineForMs: 3_000 } : { content: ["past"] };
 
 const tagIds = (className: string, count: number) => Array.from({ length: count }, (_, n) => `${className}-${n}`);
 

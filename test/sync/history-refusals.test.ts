@@ -336,7 +336,7 @@ describe("log discovery", () => {
     const history = await pull({ 1: tags }, [FIVE], { historyDemand: demand });
     const liveReadsEnded = new AbortController();
     let offers = 0;
-    const chooseLiveRead = () => (offers++ % 30 === 29 ? { passMs: 3_000 } : { ask: ["live"] });
+    const chooseLiveRead = () => (offers++ % 30 === 29 ? { declineForMs: 3_000 } : { content: ["live"] });
     const takeSlots = async () => {
       while (!liveReadsEnded.signal.aborted) {
         const request = service.quota.run("live", "read", chooseLiveRead, liveReadsEnded.signal, async () => undefined);

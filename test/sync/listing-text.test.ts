@@ -17,7 +17,7 @@ test("the progress of the lists states the remaining time for 24 pages at once a
 test("the progress of the lists estimates the pages of a site not yet listed from the sites already listed", async () => {
   async function* pages({ siteId }: { readonly siteId?: number }): AsyncGenerator<ListPage<Tag>> {
     for (let number = 1; number <= 3; number += 1)
-      yield { ...{ items: [tagNamed(`${siteId}${number}`)], number, lastPage: 3, total: 3, more: number < 3 } };
+      yield { ...{ items: [tagNamed(`${siteId}${number}`)], number, lastPage: 3, total: 3, hasMore: number < 3 } };
   }
   const told: TagListProgress[] = [];
   const source = { tags: pages } as Pick<Source, "tags"> as Source;

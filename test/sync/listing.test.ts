@@ -15,7 +15,7 @@ async function* list(pages: readonly (readonly string[])[], totals: readonly num
       number: index + 1,
       lastPage: pages.length,
       total: totals[index] ?? totals[0] ?? 0,
-      more: index + 1 < pages.length,
+      hasMore: index + 1 < pages.length,
     };
   }
 }

@@ -26,7 +26,7 @@ function stage(schedule: string | null = "*/5 * * * *") {
 }
 
 async function* pages(fails = false): AsyncIterable<ListPage<Gateway>> {
-  yield { more: fails } as ListPage<Gateway>;
+  yield { hasMore: fails } as ListPage<Gateway>;
   if (fails) throw new Error("403");
 }
 

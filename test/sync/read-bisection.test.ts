@@ -47,10 +47,10 @@ async function rig(count: number, unit: string | null, serve: (id: string, group
         const readings = servedValues.flatMap(([id, value]): TagReading[] =>
           value === UNREADABLE ? [] : [{ ...tagNamed(id, { unit }), value }],
         );
-        const leftOut = servedValues.flatMap(([id, value]): UnreadTag[] =>
+        const unreadTags = servedValues.flatMap(([id, value]): UnreadTag[] =>
           value === UNREADABLE ? [{ id, kind: "unreadable", reason: 'Its value is the text "--".' }] : [],
         );
-        return { readings, leftOut, receivedAtMs: clock.now(), latencyMs: 50 };
+        return { readings, unreadTags, receivedAtMs: clock.now(), latencyMs: 50 };
       }),
   });
   await quota.started;

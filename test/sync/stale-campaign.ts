@@ -345,5 +345,5 @@ function moveInto<T>(set: Set<T>, item: T): () => void {
 }
 
 /** History that leaves only the slots of live reads. */
-const leaveOwnSlots: RequestChooser<readonly string[]> = ({ isOwnSlot }) =>
-  isOwnSlot ? { passMs: SLOT_MS } : { ask: ["past"] };
+const leaveOwnSlots: RequestChooser<readonly string[]> = ({ isLaneOverdue }) =>
+  isLaneOverdue ? { declineForMs: SLOT_MS } : { content: ["past"] };

@@ -5,7 +5,7 @@ import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createWakeup } from "#src/core/runtime/waiting.ts";
-import { chooseRequest } from "#src/engine/source/queries.ts";
+import { resolveRequestContent } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { QueueLane, QuotaEndpoint, QuotaStatus, RequestChooser, Source } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -61,14 +61,14 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
       endpoint: QuotaEndpoint,
       asked: T | RequestChooser<T>,
       signal: AbortSignal,
-      answer: (chosen: T) => Promise<R>,
+      answer: (chosenContent: T) => Promise<R>,
     ): Promise<R> {
-      const { chosen, choose } = chooseRequest(asked, (each) => each);
+      const { chosenContent, onSlotOffered } = resolveRequestContent(asked, (each) => each);
       const task = () => {
         requestCounts[lane]++;
-        return answer(chosen());
+        return answer(chosenContent());
       };
-      return quota.run(lane, endpoint, task, signal, choose);
+      return quota.run(lane, endpoint, task, signal, onSlotOffered);
     },
   };
 }

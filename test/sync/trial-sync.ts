@@ -174,7 +174,7 @@ const SITES = [2, 3, 4];
 const noLimiter: QuotaLimiter = {
   run: (_lane, _endpoint, task) => task(readClocks(systemClock)),
   pause() {},
-  release() {},
+  endPause() {},
   permitTrial() {},
   observe() {},
   status: () => ({ buckets: [], heldUntilMs: null }),

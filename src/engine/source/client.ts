@@ -12,10 +12,10 @@ import { createListPageCache, createListPaging } from "./pages.ts";
 import {
   checkTagIds,
   checkTagWrites,
-  chooseRequest,
   historyQuery,
   type ListFilters,
   listFilterQuery,
+  resolveRequestContent,
   tagReadQuery,
 } from "./queries.ts";
 import type { QuotaLimiter } from "./quota/quota.ts";
@@ -36,12 +36,12 @@ export interface SourceOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly random?: () => number;
   readonly clockDoubt?: ClockCheck;
-  readonly leaving?: CheckBeforeRequest;
+  readonly checkBeforeRequest?: CheckBeforeRequest;
 }
 
 /** Creates the client of the service, one method per endpoint. It retries nothing: callers decide about retries. */
 export function createSource(options: SourceOptions): Source {
-  const { name, config, limiter, clock, metrics, log, environment, leaving } = options;
+  const { name, config, limiter, clock, metrics, log, environment, checkBeforeRequest } = options;
   const countUnusualField = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
   const listPageCache = createListPageCache(countUnusualField);
   const parsers = createRecordParsers(listPageCache.note);
@@ -54,10 +54,20 @@ export function createSource(options: SourceOptions): Source {
       : { send: options.transport, close: async () => {} };
   const clockCheck = options.clockDoubt ?? createClockCheck({ clock, log });
   const clockSkew = createClockSkew({ clock, clockCheck, source: name, metrics, log });
-  const readMonotonicClock = leaving === undefined ? createMonotonicClockReader(clock) : undefined;
+  const readMonotonicClock = checkBeforeRequest === undefined ? createMonotonicClockReader(clock) : undefined;
   const listRateLimit = createListRateLimit(config.quota.list_requests_per_minute, clock, readMonotonicClock);
   const requestSender = createRequestSender({
-    ...{ name, limiter, lists: listRateLimit, clock, metrics, log, note: countUnusualField, skew: clockSkew, leaving },
+    ...{
+      name,
+      limiter,
+      listRateLimit,
+      clock,
+      metrics,
+      log,
+      countUnusualField,
+      clockSkew,
+      checkBeforeRequest,
+    },
     baseUrl: config.base_url,
     transport: httpTransport.send,
     token: createTokenReader(config.token, clock, environment),
@@ -70,21 +80,24 @@ export function createSource(options: SourceOptions): Source {
     parse: RecordParser<T>,
     filters: ListFilters,
     signal: AbortSignal,
-    stored: FindRecord<T> | undefined,
+    findStored: FindRecord<T> | undefined,
     lane?: ListLane,
   ): AsyncIterable<ListPage<T>> {
     return listPaging.pages({
       name: endpoint,
       filters: listFilterQuery(filters),
       pageSize: endpoint === "alarms" ? config.page_size.alarms : config.page_size.others,
-      read: stored === undefined ? parse : (record) => listPageCache.asStored(parse(record), stored),
-      ...(endpoint === "sites" ? { leavesOut: isSiteWithUnsafeId } : {}),
-      leavesOutUnreadable: endpoint === "alarms",
-      async ask(query) {
+      parseRecord: findStored === undefined ? parse : (record) => listPageCache.reuseStored(parse(record), findStored),
+      ...(endpoint === "sites" ? { isOmitted: isSiteWithUnsafeId } : {}),
+      omitsUnreadable: endpoint === "alarms",
+      async requestPage(query) {
         const listRequest = { endpoint, query: () => query, lane };
-        if (stored === undefined) return requestSender.list(listRequest, signal);
-        const { recall, records } = listPageCache.request(`${endpoint} ${query}`);
-        return { ...(await requestSender.list({ ...listRequest, recall }, signal)), records };
+        if (findStored === undefined) return requestSender.list(listRequest, signal);
+        const { findCachedReply, reuseOrParse } = listPageCache.request(`${endpoint} ${query}`);
+        return {
+          ...(await requestSender.list({ ...listRequest, findCachedReply }, signal)),
+          reuseOrParse,
+        };
       },
     });
   }
@@ -106,13 +119,18 @@ export function createSource(options: SourceOptions): Source {
     lane: QueueLane,
     signal: AbortSignal,
   ) {
-    const { chosen, choose } = chooseRequest(requested, (query) => {
+    const { chosenContent, onSlotOffered } = resolveRequestContent(requested, (query) => {
       const ids = checkTagIds(query.tagIds);
       return { ids, query: historyQuery(query, ids, isTotal) };
     });
-    const historyRequest = { endpoint: "history", query: () => chosen().query, isLogged: !isTotal, choose } as const;
+    const historyRequest = {
+      endpoint: "history",
+      query: () => chosenContent().query,
+      isLoggedSeries: !isTotal,
+      onSlotOffered,
+    } as const;
     const { answer } = await requestSender.tags(historyRequest, lane, signal);
-    return { ids: chosen().ids, answer };
+    return { ids: chosenContent().ids, answer };
   }
 
   return {
@@ -139,15 +157,15 @@ export function createSource(options: SourceOptions): Source {
     systems: ({ siteId: site_id, search }, signal, stored) =>
       readList("systems", parsers.system, { site_id, search }, signal, stored),
     async read(tagIds, lane, signal) {
-      const { chosen, choose } = chooseRequest(tagIds, checkTagIds);
-      const readTagsRequest = { endpoint: "read", query: () => tagReadQuery(chosen()), choose } as const;
+      const { chosenContent, onSlotOffered } = resolveRequestContent(tagIds, checkTagIds);
+      const readTagsRequest = { endpoint: "read", query: () => tagReadQuery(chosenContent()), onSlotOffered } as const;
       const { answer, latencyMs } = await requestSender.tags(readTagsRequest, lane, signal);
-      return { ...tagValueReader.readings(answer, chosen()), receivedAtMs: clock.now(), latencyMs };
+      return { ...tagValueReader.parseReadings(answer, chosenContent()), receivedAtMs: clock.now(), latencyMs };
     },
-    async write(prepare, signal) {
+    async write(prepareWrites, signal) {
       let ids: string[] = [];
       const buildWriteBody = async () => {
-        const writes = await prepare();
+        const writes = await prepareWrites();
         if (writes.length === 0) throw new NothingToWriteError();
         checkTagWrites(writes);
         ids = writes.map(({ tagId }) => tagId);
@@ -155,7 +173,7 @@ export function createSource(options: SourceOptions): Source {
       };
       try {
         const { answer } = await requestSender.tags({ endpoint: "write", body: buildWriteBody }, "write", signal);
-        return tagValueReader.readings(answer, ids).readings;
+        return tagValueReader.parseReadings(answer, ids).readings;
       } catch (error) {
         if (!(error instanceof NothingToWriteError)) throw error;
         return [];
@@ -163,11 +181,11 @@ export function createSource(options: SourceOptions): Source {
     },
     async history(query, lane, signal) {
       const { answer, ids } = await requestHistory(query, false, lane, signal);
-      return tagValueReader.logs(answer, ids);
+      return tagValueReader.parseLogs(answer, ids);
     },
     async totals(query, lane, signal) {
       const { answer, ids } = await requestHistory(query, true, lane, signal);
-      return tagValueReader.totals(answer, ids);
+      return tagValueReader.parseTotals(answer, ids);
     },
     async me(signal) {
       const { answer } = await requestSender.list({ endpoint: "me" }, signal);
@@ -177,7 +195,7 @@ export function createSource(options: SourceOptions): Source {
     },
     health: requestSender.health,
     quota: () => limiter.status(),
-    clockSkewMs: () => clockSkew.ms(),
+    clockSkewMs: () => clockSkew.skewMs(),
     listRate: listRateLimit.rate,
     async close() {
       requestSender.close();

@@ -53,17 +53,21 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
       reportClockSkew(clockDifferencesMs.value() ?? 0);
     },
     /** Returns our clock minus the service's clock, accurate to half a second; null before the first reply. */
-    ms(): number | null {
+    skewMs(): number | null {
       dropComparisonsBeforeStep();
       return clockDifferencesMs.value();
     },
   };
 }
 
-/** Returns a clock with the service's wall time: with our clock days ahead, future days would be stored as fetched. */
-export function serviceClock(clock: Clock, skewMs: () => number | null, doubt: Pick<ClockCheck, "stepped">): Clock {
+/** Returns a clock with the service's wall time. A clock that is days ahead would mark future days as fetched. */
+export function createServiceClock(
+  clock: Clock,
+  skewMs: () => number | null,
+  clockCheck: Pick<ClockCheck, "stepped">,
+): Clock {
   function clockAheadMs(): number {
-    const clockDifferenceMs = skewMs() ?? doubt.stepped()?.byMs ?? 0;
+    const clockDifferenceMs = skewMs() ?? clockCheck.stepped()?.byMs ?? 0;
     return Math.abs(clockDifferenceMs) > MAX_CLOCK_DIFFERENCE_MS ? clockDifferenceMs : 0;
   }
   return { ...clock, now: () => clock.now() - clockAheadMs() };

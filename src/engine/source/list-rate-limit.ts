@@ -28,7 +28,7 @@ const NEVER_MS = Number.POSITIVE_INFINITY;
 export type ListRateLimit = ReturnType<typeof createListRateLimit>;
 
 /** Limits requests to lists. A minute with refusals halves the rate; urgent lists have a third of the rate. */
-export function createListRateLimit(perMinute: number, clock: Clock, mark: ClockReader = () => readClocks(clock)) {
+export function createListRateLimit(perMinute: number, clock: Clock, readClock: ClockReader = () => readClocks(clock)) {
   const serialQueue = () => new PQueue({ concurrency: 1 });
   const listQueues = { alarms: serialQueue(), urgent: serialQueue(), other: serialQueue(), tags: serialQueue() };
   const waitingListLanes = new Set<ListLane>();
@@ -46,47 +46,47 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
   function listRatePerMinuteAt(nowMs: number): number {
     const listLimit = Math.min(perMinute, statedListLimit);
     if (reducedRate === null) return listLimit;
-    const refusalAge = nowMs - reducedRate.atMs;
-    const recoveredRate = reducedRate.rate + Math.floor(refusalAge / LIST_RATE_RECOVERY_INTERVAL_MS);
-    return Math.min(listLimit, recoveredRate, refusalAge < REFUSAL_LIFETIME_MS ? reducedRate.ceiling : listLimit);
+    const refusalAgeMs = nowMs - reducedRate.atMs;
+    const recoveredRate = reducedRate.rate + Math.floor(refusalAgeMs / LIST_RATE_RECOVERY_INTERVAL_MS);
+    return Math.min(listLimit, recoveredRate, refusalAgeMs < REFUSAL_LIFETIME_MS ? reducedRate.ceiling : listLimit);
   }
 
-  function slotFreeAtMs(among: typeof usedSlots, most: number, windowMs = LIST_WINDOW_MS): number {
-    const blockingRequest = among.at(-most);
+  function slotFreeAtMs(slots: typeof usedSlots, maxSlots: number, windowMs = LIST_WINDOW_MS): number {
+    const blockingRequest = slots.at(-maxSlots);
     return blockingRequest === undefined ? LONG_AGO_MS : blockingRequest.atMs + windowMs;
   }
 
   /** Returns when a list that is not urgent may use a slot of the urgent lists. */
-  function lentSlotFreeAtMs(allowed: number): number {
-    const urgentSlots = Math.floor(allowed * URGENT_LIST_RATE_SHARE);
+  function lentSlotFreeAtMs(maxSlots: number): number {
+    const urgentSlots = Math.floor(maxSlots * URGENT_LIST_RATE_SHARE);
     const lendableSlots = Math.max(0, urgentSlots - RESERVED_REQUESTS_PER_MINUTE);
-    const requestSlotTimesMs = Array.from({ length: lendableSlots + 1 }, (_, lent) =>
+    const requestSlotTimesMs = Array.from({ length: lendableSlots + 1 }, (_, lentCount) =>
       slotFreeAtMs(
         usedSlots,
-        Math.max(1, allowed - urgentSlots + lent),
-        (LIST_WINDOW_MS * (lent + 1)) / (lendableSlots + 1),
+        Math.max(1, maxSlots - urgentSlots + lentCount),
+        (LIST_WINDOW_MS * (lentCount + 1)) / (lendableSlots + 1),
       ),
     );
     return Math.max(...requestSlotTimesMs);
   }
 
-  function listLaneTurnAtMs(lane: ListLane): number {
+  function laneAllowedAtMs(lane: ListLane): number {
     const areTagListsNext = otherListsInARow >= OTHER_LISTS_PER_TAG_LIST;
     if (lane === "tags" && !areTagListsNext)
       return waitingListLanes.has("other") ? NEVER_MS : lastOtherListMs + PAUSE_AFTER_TAG_LIST_MS;
     return lane === "other" && areTagListsNext && waitingListLanes.has("tags") ? NEVER_MS : LONG_AGO_MS;
   }
 
-  function listWaitMs(lane: ListLane, sinceMs: number): number {
+  function listWaitMs(lane: ListLane, queuedSinceMs: number): number {
     const nowMs = clock.monotonic();
     usedSlots = usedSlots.filter(({ atMs }) => atMs > nowMs - LIST_WINDOW_MS);
     const maxSlots = listRatePerMinuteAt(nowMs);
-    const mayTakeAnySlot = lane === "alarms" || lane === "urgent" || nowMs - sinceMs >= QUEUE_WAIT_MAX_MS;
+    const mayTakeAnySlot = lane === "alarms" || lane === "urgent" || nowMs - queuedSinceMs >= QUEUE_WAIT_MAX_MS;
     const slotAtMs = mayTakeAnySlot ? slotFreeAtMs(usedSlots, maxSlots) : lentSlotFreeAtMs(maxSlots);
-    let freeAtMs = Math.max(slotAtMs, listLaneTurnAtMs(lane));
+    let freeAtMs = Math.max(slotAtMs, laneAllowedAtMs(lane));
     if (lane !== "alarms") {
       const maxOtherLists = maxSlots - ALARM_REQUESTS_PER_MINUTE;
-      const otherListSlots = usedSlots.filter((start) => start.lane !== "alarms");
+      const otherListSlots = usedSlots.filter((slot) => slot.lane !== "alarms");
       // If the service permits no more than the alarms need, other lists get one request in two minutes.
       freeAtMs = Math.max(
         freeAtMs,
@@ -106,7 +106,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
         signal.throwIfAborted();
       }
       isTrialRequestPermitted = false;
-      const requestSlotTakenAt = mark();
+      const requestSlotTakenAt = readClock();
       usedSlots.push({ atMs: requestSlotTakenAt.monotonicMs, lane });
       if (lane !== "alarms") lastNonAlarmListMs = requestSlotTakenAt.monotonicMs;
       if (lane === "other") lastOtherListMs = requestSlotTakenAt.monotonicMs;
@@ -119,14 +119,15 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
     }
   }
 
-  function pauseLists(forMs: number): void {
-    listsPausedUntilMs = Math.max(listsPausedUntilMs, clock.monotonic() + forMs);
+  function pauseLists(durationMs: number): void {
+    listsPausedUntilMs = Math.max(listsPausedUntilMs, clock.monotonic() + durationMs);
   }
 
   function isZeroWaitRefusalRepeated(nowMs: number): boolean {
-    const refusalAge = nowMs - zeroWaitRefusals.atMs;
-    if (refusalAge > ZERO_WAIT_MINUTES_MIN * REFUSAL_WINDOW_MS) zeroWaitRefusals = { atMs: nowMs, minutes: 1 };
-    else if (refusalAge >= REFUSAL_WINDOW_MS) zeroWaitRefusals = { atMs: nowMs, minutes: zeroWaitRefusals.minutes + 1 };
+    const refusalAgeMs = nowMs - zeroWaitRefusals.atMs;
+    if (refusalAgeMs > ZERO_WAIT_MINUTES_MIN * REFUSAL_WINDOW_MS) zeroWaitRefusals = { atMs: nowMs, minutes: 1 };
+    else if (refusalAgeMs >= REFUSAL_WINDOW_MS)
+      zeroWaitRefusals = { atMs: nowMs, minutes: zeroWaitRefusals.minutes + 1 };
     return zeroWaitRefusals.minutes >= ZERO_WAIT_MINUTES_MIN;
   }
 
@@ -147,7 +148,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
       return listQueues[lane].add(runInListRequestSlot, { signal });
     },
     pause: pauseLists,
-    release(): void {
+    endPause(): void {
       listsPausedUntilMs = LONG_AGO_MS;
       requestSlotsChanged.wakeUp();
     },
@@ -156,7 +157,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
       if (isPermitted) requestSlotsChanged.wakeUp();
     },
     /** `startedMs`: monotonic time at which the refused request left. `saysNow`: the service said to wait 0 s. */
-    refused(startedMs: number, forMs: number, saysNow = false): void {
+    noteRefusal(startedMs: number, durationMs: number, saysNow = false): void {
       const nowMs = clock.monotonic();
       const provesListRateLimit = !saysNow || isZeroWaitRefusalRepeated(nowMs);
       // A second refusal within a minute says nothing new about the limit.
@@ -170,7 +171,7 @@ export function createListRateLimit(perMinute: number, clock: Clock, mark: Clock
         const maxListRate = Math.max(1, sentCount >= listRate / 3 ? sentCount : perMinute);
         reducedRate = { atMs: nowMs, ceiling: maxListRate, rate: Math.min(halfListRate, maxListRate) };
       }
-      pauseLists(forMs);
+      pauseLists(durationMs);
     },
     observe({ limit, remaining }: { readonly limit: number | null; readonly remaining: number | null }): void {
       if (limit === 0) return;

@@ -12,17 +12,17 @@ interface ListRequest<T> {
   readonly name: string;
   readonly filters: Readonly<Record<string, string>>;
   readonly pageSize: number;
-  readonly read: RecordParser<T>;
-  readonly leavesOut?: (record: unknown) => boolean;
+  readonly parseRecord: RecordParser<T>;
+  readonly isOmitted?: (record: unknown) => boolean;
   /** True drops records without a usable id; false rejects their whole page as `Malformed`. */
-  readonly leavesOutUnreadable?: boolean;
-  readonly ask: (query: string) => Promise<ListPageReply>;
+  readonly omitsUnreadable?: boolean;
+  readonly requestPage: (query: string) => Promise<ListPageReply>;
 }
 
 interface ListPageReply {
   readonly answer: DecodedReply;
   readonly queuedMs: number;
-  readonly records?: <R>(answer: DecodedReply, parse: () => readonly R[]) => readonly R[];
+  readonly reuseOrParse?: <R>(answer: DecodedReply, parse: () => readonly R[]) => readonly R[];
 }
 
 const LIST_PAGES_MAX = 1_000;
@@ -32,18 +32,26 @@ const DEFAULT_PAGE_SIZE = 100;
 /** Query parameters that a link to the next page must not change. */
 const LIST_FILTERS = new Set("site_id status priority acknowledged search system_id gateway_id per_page".split(" "));
 
-/** Reads lists page by page. A link gives only the position: it may lack filters or name another machine. */
-export function createListPaging(clock: Clock, note: CountUnusualField, origin: string) {
-  const reducedLists = new Set<string>();
+/** Reads lists page by page. Takes only the page position from a link, which may lack filters or name another host. */
+export function createListPaging(clock: Clock, countUnusualField: CountUnusualField, origin: string) {
+  const listsWithSmallerPages = new Set<string>();
 
   async function requestFirstPage<T>(list: ListRequest<T>) {
-    const requestedPageSize = reducedLists.has(list.name) ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE) : list.pageSize;
+    const requestedPageSize = listsWithSmallerPages.has(list.name)
+      ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE)
+      : list.pageSize;
     try {
-      return { reply: await list.ask(buildListPageQuery(list, requestedPageSize, {})), size: requestedPageSize };
+      return {
+        reply: await list.requestPage(buildListPageQuery(list, requestedPageSize, {})),
+        size: requestedPageSize,
+      };
     } catch (error) {
       if (!isPageSizeError(error) || requestedPageSize <= DEFAULT_PAGE_SIZE) throw error;
-      reducedLists.add(list.name);
-      return { reply: await list.ask(buildListPageQuery(list, DEFAULT_PAGE_SIZE, {})), size: DEFAULT_PAGE_SIZE };
+      listsWithSmallerPages.add(list.name);
+      return {
+        reply: await list.requestPage(buildListPageQuery(list, DEFAULT_PAGE_SIZE, {})),
+        size: DEFAULT_PAGE_SIZE,
+      };
     }
   }
 
@@ -54,20 +62,20 @@ export function createListPaging(clock: Clock, note: CountUnusualField, origin: 
       let queuedMs = firstPage.reply.queuedMs;
       let { page, perPage, link } = parseListPage(firstPage.reply, list, 1, firstPage.size);
       const pageSize = perPage ?? firstPage.size;
-      const requestedPages = new Set([pagePositionKey({})]);
+      const requestedPositions = new Set([pagePositionKey({})]);
       for (;;) {
-        if (link !== null && URL.parse(link, origin)?.origin !== origin) note("links.next");
+        if (link !== null && URL.parse(link, origin)?.origin !== origin) countUnusualField("links.next");
         yield page;
-        if (!page.more) return;
+        if (!page.hasMore) return;
         const pageNumber = page.number + 1;
         const position = parseLinkedPagePosition(link) ?? { page: String(pageNumber) };
-        const tookMs = clock.monotonic() - startedMs - queuedMs;
-        const isPageRepeated = requestedPages.has(pagePositionKey(position));
+        const elapsedMs = clock.monotonic() - startedMs - queuedMs;
+        const isPageRepeated = requestedPositions.has(pagePositionKey(position));
         if (isPageRepeated) throw endlessListError(list, "leads back to a page that was read already");
         if (pageNumber > LIST_PAGES_MAX) throw endlessListError(list, `has more than ${LIST_PAGES_MAX} pages`);
-        if (tookMs > LISTING_MS_MAX) throw endlessListError(list, `did not end within ${LISTING_MS_MAX / 1000} s`);
-        requestedPages.add(pagePositionKey(position));
-        const pageReply = await list.ask(buildListPageQuery(list, pageSize, position));
+        if (elapsedMs > LISTING_MS_MAX) throw endlessListError(list, `did not end within ${LISTING_MS_MAX / 1000} s`);
+        requestedPositions.add(pagePositionKey(position));
+        const pageReply = await list.requestPage(buildListPageQuery(list, pageSize, position));
         queuedMs += pageReply.queuedMs;
         ({ page, perPage, link } = parseListPage(pageReply, list, pageNumber, pageSize));
         if (perPage !== null && perPage !== pageSize) throw endlessListError(list, "changed its page size on the way");
@@ -87,46 +95,51 @@ function isPageSizeError(error: unknown): boolean {
 
 type PagePosition = Readonly<Record<string, string>>;
 
-function buildListPageQuery<T>(list: ListRequest<T>, size: number, position: PagePosition): string {
-  return String(new URLSearchParams({ ...position, ...list.filters, per_page: String(size) }));
+function buildListPageQuery<T>(list: ListRequest<T>, pageSize: number, position: PagePosition): string {
+  return String(new URLSearchParams({ ...position, ...list.filters, per_page: String(pageSize) }));
 }
 
 function pagePositionKey(position: PagePosition): string {
   const positionParameters = Object.entries(position).filter(([name, value]) => name !== "page" || value !== "1");
-  return JSON.stringify(positionParameters.sort(([one], [other]) => (one < other ? -1 : 1)));
+  return JSON.stringify(positionParameters.sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-function parseListPage<T>({ answer, records }: ListPageReply, list: ListRequest<T>, number: number, size: number) {
+function parseListPage<T>(
+  { answer, reuseOrParse }: ListPageReply,
+  list: ListRequest<T>,
+  pageNumber: number,
+  pageSize: number,
+) {
   const { links, meta, data } = answer.envelope;
   const rawRecords = parseRecordList(data);
   const malformedListError = (problem: string) => new Malformed(`The list of ${list.name} ${problem}.`, answer.sample);
   if (rawRecords === null) throw malformedListError("has no list of records");
   const parseRecords = () =>
     rawRecords.flatMap((record, index): readonly (T | UnreadableRecord)[] => {
-      if (list.leavesOut?.(record) === true) return [];
-      const parsedRecord = list.read(record);
+      if (list.isOmitted?.(record) === true) return [];
+      const parsedRecord = list.parseRecord(record);
       if (parsedRecord !== null) return [parsedRecord];
-      if (list.leavesOutUnreadable === true) return [new UnreadableRecord(record)];
-      throw malformedListError(`has no usable id in record ${index + 1} of page ${number}`);
+      if (list.omitsUnreadable === true) return [new UnreadableRecord(record)];
+      throw malformedListError(`has no usable id in record ${index + 1} of page ${pageNumber}`);
     });
-  const parsedRows = records === undefined ? parseRecords() : records(answer, parseRecords);
+  const parsedRows = reuseOrParse === undefined ? parseRecords() : reuseOrParse(answer, parseRecords);
   const items = parsedRows.filter((row) => !(row instanceof UnreadableRecord)) as T[];
   const unreadableRecords = parsedRows.flatMap((row) => (row instanceof UnreadableRecord ? row.text : []));
   const { total, current_page, last_page, per_page } = isRecord(meta) ? meta : {};
   const currentPageNumber = parseCount(current_page);
-  if (currentPageNumber !== null && currentPageNumber !== number)
-    throw endlessListError(list, `answered page ${currentPageNumber} when asked for page ${number}`, answer.sample);
+  if (currentPageNumber !== null && currentPageNumber !== pageNumber)
+    throw endlessListError(list, `answered page ${currentPageNumber} when asked for page ${pageNumber}`, answer.sample);
   const lastPage = parseCount(last_page);
   const nextLink = isRecord(links) ? links.next : undefined;
   const link = typeof nextLink === "string" && nextLink !== "" ? nextLink : null;
   const mayHaveNextPage =
-    nextLink === undefined && lastPage === null && parseCount(total) === null && parsedRows.length >= size;
+    nextLink === undefined && lastPage === null && parseCount(total) === null && parsedRows.length >= pageSize;
   const page: ListPage<T> = {
     items,
-    number,
-    lastPage: Math.max(lastPage ?? number, number),
+    number: pageNumber,
+    lastPage: Math.max(lastPage ?? pageNumber, pageNumber),
     total: parseCount(total),
-    more: link !== null || (lastPage ?? 0) > number || mayHaveNextPage,
+    hasMore: link !== null || (lastPage ?? 0) > pageNumber || mayHaveNextPage,
     ...(unreadableRecords.length === 0 ? {} : { unreadable: unreadableRecords }),
   };
   return { page, perPage: parseCount(per_page), link };
@@ -163,15 +176,15 @@ interface CachedListPage {
   readonly hash: string;
   readonly envelope: DecodedReply["envelope"];
   readonly records: readonly unknown[];
-  readonly noted: readonly string[];
+  readonly unusualFields: readonly string[];
 }
 
 const CACHED_LIST_PAGES_MAX = 1_000;
 
-/** Reuses the records of a page whose bytes did not change: 5,000 alarms are requested twice every 30 s. */
+/** Reuses the parsed records of a list page whose bytes did not change. Example: 5,000 alarms, listed twice every 30 s. */
 export function createListPageCache(report: CountUnusualField) {
   const cachedPages = new Map<string, CachedListPage>();
-  let notedFields: string[] | null = null;
+  let unusualFields: string[] | null = null;
 
   function storeCachedPage(key: string, page: CachedListPage): void {
     cachedPages.delete(key);
@@ -182,12 +195,12 @@ export function createListPageCache(report: CountUnusualField) {
 
   return {
     note(field: string): void {
-      notedFields?.push(field);
+      unusualFields?.push(field);
       report(field);
     },
     /** Returns the stored object if it equals the record, so that comparisons by reference succeed. */
-    asStored<T extends { readonly id: string | number }>(record: T | null, stored: FindRecord<T>): T | null {
-      const storedRecord = record === null ? undefined : stored(String(record.id));
+    reuseStored<T extends { readonly id: string | number }>(record: T | null, findStored: FindRecord<T>): T | null {
+      const storedRecord = record === null ? undefined : findStored(String(record.id));
       return storedRecord !== undefined && isDeepStrictEqual({ ...storedRecord, ...record }, storedRecord)
         ? storedRecord
         : record;
@@ -196,27 +209,32 @@ export function createListPageCache(report: CountUnusualField) {
       let cachedPage: CachedListPage | undefined;
       let replyHash = "";
       return {
-        recall(reply: TransportReply): DecodedReply | null {
+        findCachedReply(reply: TransportReply): DecodedReply | null {
           // Masked texts depend on the secrets that were known at the time of the reply.
           replyHash = `${reply.status} ${secretsVersion()} ${hash("sha256", reply.body, "base64")}`;
           const previousCachedPage = cachedPages.get(key);
           cachedPage = previousCachedPage?.hash === replyHash ? previousCachedPage : undefined;
           return cachedPage === undefined ? null : { envelope: cachedPage.envelope, sample: "" };
         },
-        records<T>(answer: DecodedReply, parse: () => readonly T[]): readonly T[] {
+        reuseOrParse<T>(answer: DecodedReply, parse: () => readonly T[]): readonly T[] {
           if (cachedPage !== undefined) {
-            for (const field of cachedPage.noted) report(field);
+            for (const field of cachedPage.unusualFields) report(field);
             storeCachedPage(key, cachedPage);
             return cachedPage.records as readonly T[];
           }
-          notedFields = [];
+          unusualFields = [];
           try {
             const records = parse();
             const { links, meta } = answer.envelope;
-            storeCachedPage(key, { hash: replyHash, envelope: { data: [], links, meta }, records, noted: notedFields });
+            storeCachedPage(key, {
+              hash: replyHash,
+              envelope: { data: [], links, meta },
+              records,
+              unusualFields,
+            });
             return records;
           } finally {
-            notedFields = null;
+            unusualFields = null;
           }
         },
       };

@@ -11,20 +11,20 @@ import {
   type TagWrite,
 } from "./source.ts";
 
-export function chooseRequest<T extends object, C>(requested: RequestContent<T>, check: (requested: T) => C) {
-  if (!isRequestChooser(requested)) {
-    const checkedRequestContent = check(requested);
-    return { choose: undefined, chosen: () => checkedRequestContent };
+export function resolveRequestContent<T extends object, C>(content: RequestContent<T>, check: (requested: T) => C) {
+  if (!isRequestChooser(content)) {
+    const checkedRequestContent = check(content);
+    return { onSlotOffered: undefined, chosenContent: () => checkedRequestContent };
   }
   let chosenRequestContent: { readonly content: C } | undefined;
   return {
-    choose(offer: OfferedSlot): number | null {
-      const requestChoice = requested(offer);
-      if ("passMs" in requestChoice) return requestChoice.passMs;
-      chosenRequestContent = { content: check(requestChoice.ask) };
+    onSlotOffered(offer: OfferedSlot): number | null {
+      const requestChoice = content(offer);
+      if ("declineForMs" in requestChoice) return requestChoice.declineForMs;
+      chosenRequestContent = { content: check(requestChoice.content) };
       return null;
     },
-    chosen(): C {
+    chosenContent(): C {
       if (chosenRequestContent === undefined) throw new Error("A request left before its content was chosen.");
       return chosenRequestContent.content;
     },
@@ -32,22 +32,22 @@ export function chooseRequest<T extends object, C>(requested: RequestContent<T>,
 }
 
 export function observeRequestContent<T extends object>(
-  requested: RequestContent<T>,
+  content: RequestContent<T>,
   observe: (requested: T) => void,
 ): RequestContent<T> {
-  if (!isRequestChooser(requested)) {
-    observe(requested);
-    return requested;
+  if (!isRequestChooser(content)) {
+    observe(content);
+    return content;
   }
   return (offer) => {
-    const requestChoice = requested(offer);
-    if ("ask" in requestChoice) observe(requestChoice.ask);
+    const requestChoice = content(offer);
+    if ("content" in requestChoice) observe(requestChoice.content);
     return requestChoice;
   };
 }
 
-function isRequestChooser<T extends object>(requested: RequestContent<T>): requested is RequestChooser<T> {
-  return typeof requested === "function";
+function isRequestChooser<T extends object>(content: RequestContent<T>): content is RequestChooser<T> {
+  return typeof content === "function";
 }
 
 export class TagIdError extends Error {}

@@ -17,7 +17,7 @@ import { isRecord, printableText } from "./reply.ts";
 
 interface NormalizedTime {
   readonly text: string;
-  readonly known: boolean;
+  readonly isTime: boolean;
 }
 
 /** Usual form of history times. Days 29 to 31 need `Date.parse`, because not every month has them. */
@@ -32,22 +32,22 @@ const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
 /** Converts ISO 8601 into UTC with milliseconds. Keeps other text; `known` is true if only its offset is missing. */
 export function normalizeTime(raw: string): NormalizedTime {
-  if (USUAL_UTC_TIME_PATTERN.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };
+  if (USUAL_UTC_TIME_PATTERN.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, isTime: true };
   if (ANY_DAY_UTC_TIME_PATTERN.test(raw)) {
     const utcMs = Date.parse(raw);
     const utcText = `${raw.slice(0, 19)}.000Z`;
-    if (!Number.isNaN(utcMs) && isoUtc(utcMs) === utcText) return { text: utcText, known: true };
+    if (!Number.isNaN(utcMs) && isoUtc(utcMs) === utcText) return { text: utcText, isTime: true };
   }
-  if (USUAL_OFFSET_TIME_PATTERN.test(raw)) return { text: isoUtc(Date.parse(raw)), known: true };
-  if (raw.length > TIME_TEXT_LENGTH_MAX) return { text: raw, known: false };
+  if (USUAL_OFFSET_TIME_PATTERN.test(raw)) return { text: isoUtc(Date.parse(raw)), isTime: true };
+  if (raw.length > TIME_TEXT_LENGTH_MAX) return { text: raw, isTime: false };
   const upperCase = raw.trim().replace(/[a-z](?![^[]*\])/g, (letter) => letter.toUpperCase());
   const isoTime = upperCase.replace(/^(\d{4}-\d\d-\d\d) +(?=\d\d:)/, "$1T").replace(/ +(?=(Z|[+-]\d\d:?\d\d)$)/, "");
   const isLeapSecond = LEAP_SECOND.test(isoTime);
   const parsedTime = DateTime.fromISO(isLeapSecond ? isoTime.replace(LEAP_SECOND, "$159") : isoTime, { zone: "utc" });
-  if (!parsedTime.isValid) return { text: raw, known: false };
-  if (!UTC_OFFSET_PATTERN.test(isoTime)) return { text: raw, known: true };
+  if (!parsedTime.isValid) return { text: raw, isTime: false };
+  if (!UTC_OFFSET_PATTERN.test(isoTime)) return { text: raw, isTime: true };
   const timeMs = isLeapSecond ? parsedTime.startOf("second").toMillis() + 1000 : parsedTime.toMillis();
-  return { text: isoUtc(timeMs), known: true };
+  return { text: isoUtc(timeMs), isTime: true };
 }
 
 /** Formats a time for a history request: full seconds and a trailing `Z`. Null if it is not ISO 8601 in UTC. */
@@ -89,71 +89,73 @@ const USUAL_TIME_PATTERN = /^[\d-]{10}T[\d:.]{8,12}(Z|[+-][\d:]{4,5})?$/;
 class FieldReader {
   readonly #record: Readonly<Record<string, unknown>>;
   readonly #name: string;
-  readonly #note: CountUnusualField;
-  constructor(record: unknown, name: string, note: CountUnusualField) {
+  readonly #countUnusualField: CountUnusualField;
+  constructor(record: unknown, name: string, countUnusualField: CountUnusualField) {
     this.#record = isRecord(record) ? record : {};
     this.#name = name;
-    this.#note = note;
+    this.#countUnusualField = countUnusualField;
   }
 
   text(field: string): string {
     const value = this.#record[field];
-    return typeof value === "string" ? cleanRecordText(value) : this.#noted(field, "");
+    return typeof value === "string" ? cleanRecordText(value) : this.#countAndReturn(field, "");
   }
 
   textOrNull(field: string): string | null {
     if (this.#isEmpty(field)) return null;
-    return typeof this.#record[field] === "string" ? this.text(field) : this.#noted(field, null);
+    return typeof this.#record[field] === "string" ? this.text(field) : this.#countAndReturn(field, null);
   }
 
-  word(field: string, usual: readonly string[]): string {
+  word(field: string, usualValues: readonly string[]): string {
     const fieldText = this.text(field);
-    if (typeof this.#record[field] === "string" && !usual.includes(this.#record[field]))
-      this.#note(`${this.#name}.${field}`);
+    if (typeof this.#record[field] === "string" && !usualValues.includes(this.#record[field]))
+      this.#countUnusualField(`${this.#name}.${field}`);
     return fieldText;
   }
 
   numberOrNull(field: string): number | null {
     const value = this.#record[field];
     if (this.#isEmpty(field)) return null;
-    return typeof value === "number" && Number.isFinite(value) ? value : this.#noted(field, null);
+    return typeof value === "number" && Number.isFinite(value) ? value : this.#countAndReturn(field, null);
   }
 
   id(field: string): number {
-    return parseNumericId(this.#record[field]) ?? this.#noted(field, 0);
+    return parseNumericId(this.#record[field]) ?? this.#countAndReturn(field, 0);
   }
 
-  flag(field: string, instead: boolean): boolean {
-    return parseBooleanField(this.#record[field]) ?? this.#noted(field, instead);
+  flag(field: string, fallback: boolean): boolean {
+    return parseBooleanField(this.#record[field]) ?? this.#countAndReturn(field, fallback);
   }
 
   flagOrNull(field: string): boolean | null {
     const value = this.#record[field];
-    return value === null ? null : (parseBooleanField(value) ?? this.#noted(field, null));
+    return value === null ? null : (parseBooleanField(value) ?? this.#countAndReturn(field, null));
   }
 
   time(field: string): { readonly text: string; readonly raw: string } {
     const value = this.#record[field];
-    return typeof value === "string" ? this.#parsedTime(field, value) : this.#noted(field, { text: "", raw: "" });
+    return typeof value === "string"
+      ? this.#parsedTime(field, value)
+      : this.#countAndReturn(field, { text: "", raw: "" });
   }
 
   /** Returns null for text that is no time: an invalid `resolved_at` must not resolve an alarm. */
   timeOrNull(field: string): { readonly text: string | null; readonly raw: string | null } {
     const value = this.#record[field];
     if (this.#isEmpty(field) || value === "") return { text: null, raw: null };
-    if (typeof value !== "string") return this.#noted(field, { text: null, raw: null });
+    if (typeof value !== "string") return this.#countAndReturn(field, { text: null, raw: null });
     const { text, raw, known } = this.#parsedTime(field, value);
     return { text: known ? text : null, raw };
   }
 
-  inside(field: string): FieldReader {
-    return new FieldReader(this.#record[field], `${this.#name}.${field}`, this.#note);
+  nested(field: string): FieldReader {
+    return new FieldReader(this.#record[field], `${this.#name}.${field}`, this.#countUnusualField);
   }
 
   /** Returns null for an object without a numeric id, such as the empty array that PHP writes for `{}`. */
-  insideOrNull(field: string): FieldReader | null {
+  nestedOrNull(field: string): FieldReader | null {
     const value = this.#record[field];
-    return isRecord(value) && parseNumericId(value.id) !== null ? this.inside(field) : null;
+    return isRecord(value) && parseNumericId(value.id) !== null ? this.nested(field) : null;
   }
 
   #isEmpty(field: string): boolean {
@@ -162,14 +164,14 @@ class FieldReader {
 
   #parsedTime(field: string, value: string) {
     const raw = USUAL_TIME_PATTERN.test(value) ? value : cleanRecordText(value);
-    const { text, known } = normalizeTime(raw);
-    if (!known) this.#note(`${this.#name}.${field}`);
+    const { text, isTime: known } = normalizeTime(raw);
+    if (!known) this.#countUnusualField(`${this.#name}.${field}`);
     return { text, raw, known };
   }
 
-  #noted<T>(field: string, instead: T): T {
-    this.#note(`${this.#name}.${field}`);
-    return instead;
+  #countAndReturn<T>(field: string, fallback: T): T {
+    this.#countUnusualField(`${this.#name}.${field}`);
+    return fallback;
   }
 }
 
@@ -226,19 +228,21 @@ const ALARM_PRIORITIES = ["A", "B", "C"];
 const ALL_TOKEN_ABILITIES = ["read:alarms", "read:tags", "write:tags", "read:gateways", "read:hosts", "read:systems"];
 const WILDCARD_ABILITY = "*";
 
-export function createRecordParsers(note: CountUnusualField) {
+export function createRecordParsers(countUnusualField: CountUnusualField) {
   function attributesParser<T>(name: string, parse: (id: string, attributes: FieldReader) => T): RecordParser<T> {
     return (record) => {
       const id = isRecord(record) ? parseRecordId(record.id) : null;
       return id === null
         ? null
-        : parse(id, new FieldReader((record as { attributes?: unknown }).attributes, name, note));
+        : parse(id, new FieldReader((record as { attributes?: unknown }).attributes, name, countUnusualField));
     };
   }
 
   const parseSiteRecord: RecordParser<Site> = (record) => {
     const id = isRecord(record) ? parseNumericId(record.id) : null;
-    return id === null ? null : { id, displayName: new FieldReader(record, "site", note).text("display_name") };
+    return id === null
+      ? null
+      : { id, displayName: new FieldReader(record, "site", countUnusualField).text("display_name") };
   };
   return {
     site: parseSiteRecord,
@@ -249,7 +253,7 @@ export function createRecordParsers(note: CountUnusualField) {
     gateway: attributesParser("gateway", parseGateway),
     host: attributesParser("host", parseHost),
     system: attributesParser("system", parseSystem),
-    tokenInfo: (data: unknown) => parseTokenInfo(data, parseSiteRecord, note),
+    tokenInfo: (data: unknown) => parseTokenInfo(data, parseSiteRecord, countUnusualField),
   };
 }
 
@@ -258,11 +262,11 @@ function parseIdAndDisplayName(fields: FieldReader): Site {
 }
 
 function parseAlarm(id: string, attributes: FieldReader, siteId: number | undefined): Alarm {
-  const site = parseIdAndDisplayName(attributes.inside("site"));
-  const alarmTrigger = attributes.inside("trigger");
+  const site = parseIdAndDisplayName(attributes.nested("site"));
+  const alarmTrigger = attributes.nested("trigger");
   const triggerTime = attributes.time("triggered_at");
   const resolutionTime = attributes.timeOrNull("resolved_at");
-  const lastActiveEvent = attributes.insideOrNull("last_active_event");
+  const lastActiveEvent = attributes.nestedOrNull("last_active_event");
   return {
     id,
     site: site.id === 0 && siteId !== undefined ? { ...site, id: siteId } : site,
@@ -318,7 +322,7 @@ function parseGateway(id: string, attributes: FieldReader): Gateway {
 }
 
 function parseHost(id: string, attributes: FieldReader): Host {
-  const hostGateway = attributes.insideOrNull("gateway");
+  const hostGateway = attributes.nestedOrNull("gateway");
   return {
     id,
     displayName: attributes.text("display_name"),
@@ -346,7 +350,11 @@ function parseSystem(id: string, attributes: FieldReader): System {
   };
 }
 
-function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: CountUnusualField): TokenInfo | null {
+function parseTokenInfo(
+  data: unknown,
+  parseSite: RecordParser<Site>,
+  countUnusualField: CountUnusualField,
+): TokenInfo | null {
   const token = isRecord(data) && isRecord(data.token) ? data.token : {};
   const tokenAbilities = parseRecordList(token.abilities);
   const tokenSites = parseRecordList(token.sites)
@@ -354,19 +362,22 @@ function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: Coun
     .map(parseSite);
   const isTextAbility = (ability: unknown) => typeof ability === "string";
   if (!tokenAbilities?.every(isTextAbility) || !tokenSites?.every((site) => site !== null)) return null;
-  const tokenInfoFields = new FieldReader(data, "me", note);
-  const userFields = tokenInfoFields.inside("user");
+  const tokenInfoFields = new FieldReader(data, "me", countUnusualField);
+  const userFields = tokenInfoFields.nested("user");
   return {
     user: { id: userFields.id("id"), name: userFields.text("name"), email: userFields.text("email") },
-    name: tokenInfoFields.inside("token").text("name"),
+    name: tokenInfoFields.nested("token").text("name"),
     abilities: tokenAbilities.includes(WILDCARD_ABILITY) ? ALL_TOKEN_ABILITIES : tokenAbilities.map(maskSecrets),
-    expiresAt: tokenInfoFields.inside("token").timeOrNull("expires_at").text,
+    expiresAt: tokenInfoFields.nested("token").timeOrNull("expires_at").text,
     sites: tokenSites,
   };
 }
 
-export function parseHealth(body: unknown, note: CountUnusualField): ServiceHealth {
+export function parseHealth(body: unknown, countUnusualField: CountUnusualField): ServiceHealth {
   const status = isRecord(body) ? body.status : undefined;
   if (typeof status !== "string" || status === "" || status.length > 100) return { status: "unhealthy", time: null };
-  return { status: maskSecrets(status), time: new FieldReader(body, "health", note).timeOrNull("timestamp").text };
+  return {
+    status: maskSecrets(status),
+    time: new FieldReader(body, "health", countUnusualField).timeOrNull("timestamp").text,
+  };
 }

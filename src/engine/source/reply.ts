@@ -19,7 +19,7 @@ export type ParsedJson =
 const JSON_DEPTH_MAX = 32;
 export const MAX_JSON_NUMBER_LENGTH = 400;
 
-export function parseJson(bytes: Uint8Array, depth = 0): ParsedJson {
+export function parseJson(bytes: Uint8Array, outerDepth = 0): ParsedJson {
   let bodyText: string;
   try {
     bodyText = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
@@ -27,7 +27,7 @@ export function parseJson(bytes: Uint8Array, depth = 0): ParsedJson {
     return { ok: false, reason: "it is not valid UTF-8" };
   }
   const unsafeIdRanges: NumberTextRange[] = [];
-  const jsonProblem = findJsonProblem(bodyText, unsafeIdRanges, depth);
+  const jsonProblem = findJsonProblem(bodyText, unsafeIdRanges, outerDepth);
   if (jsonProblem !== null) return { ok: false, reason: jsonProblem };
   try {
     return { ok: true, value: JSON.parse(quoteUnsafeIds(bodyText, unsafeIdRanges)) };
@@ -46,15 +46,15 @@ const ID_KEY_PATTERN = /"id"\s*:\s*$/;
 const ID_KEY_LENGTH_MAX = 40;
 
 /** Quotes ids above 2^53, because as numbers two of them could become equal. */
-function quoteUnsafeIds(text: string, ids: readonly NumberTextRange[]): string {
-  if (ids.length === 0) return text;
+function quoteUnsafeIds(text: string, idRanges: readonly NumberTextRange[]): string {
+  if (idRanges.length === 0) return text;
   const jsonTextParts: string[] = [];
-  let at = 0;
-  for (const { from, to } of ids) {
-    jsonTextParts.push(text.slice(at, from), `"${text.slice(from, to)}"`);
-    at = to;
+  let copiedUntil = 0;
+  for (const { from, to } of idRanges) {
+    jsonTextParts.push(text.slice(copiedUntil, from), `"${text.slice(from, to)}"`);
+    copiedUntil = to;
   }
-  jsonTextParts.push(text.slice(at));
+  jsonTextParts.push(text.slice(copiedUntil));
   return jsonTextParts.join("");
 }
 
@@ -71,10 +71,10 @@ function findJsonProblem(text: string, unsafeIdRanges: NumberTextRange[], outerD
   for (let charIndex = 0; charIndex < text.length; charIndex++) {
     const charCode = text.charCodeAt(charIndex);
     if (charCode === QUOTE_CODE) {
-      const end = endOfJsonString(text, charIndex);
+      const end = findJsonStringEnd(text, charIndex);
       if (nestingDepth === 1 && nextVisibleCharCode(text, end + 1) === COLON_CODE) {
         const key = text.slice(charIndex, end + 1);
-        // No serialiser escapes these keys, so an escape can only hide a duplicate.
+        // Reject escapes in the outermost keys: no serialiser writes them, and they could hide a duplicate key.
         if (outermostJsonKeys.has(key) || key.includes("\\")) return `its key ${key.slice(0, 40)} is ambiguous`;
         outermostJsonKeys.add(key);
       }
@@ -96,22 +96,22 @@ function findJsonProblem(text: string, unsafeIdRanges: NumberTextRange[], outerD
   return null;
 }
 
-function endOfJsonString(text: string, opening: number): number {
-  let end = text.indexOf('"', opening + 1);
+function findJsonStringEnd(text: string, openingQuoteIndex: number): number {
+  let end = text.indexOf('"', openingQuoteIndex + 1);
   while (end !== -1 && isQuoteEscaped(text, end)) end = text.indexOf('"', end + 1);
   return end === -1 ? text.length : end;
 }
 
-function isQuoteEscaped(text: string, at: number): boolean {
-  let charIndex = at - 1;
+function isQuoteEscaped(text: string, quoteIndex: number): boolean {
+  let charIndex = quoteIndex - 1;
   while (text.charCodeAt(charIndex) === BACKSLASH_CODE) charIndex--;
-  return (at - charIndex) % 2 === 0;
+  return (quoteIndex - charIndex) % 2 === 0;
 }
 
 function nextVisibleCharCode(text: string, from: number): number {
-  let at = from;
-  while (text.charCodeAt(at) <= 32) at++;
-  return text.charCodeAt(at);
+  let charIndex = from;
+  while (text.charCodeAt(charIndex) <= 32) charIndex++;
+  return text.charCodeAt(charIndex);
 }
 
 export const QUOTE_CODE = 34;
@@ -125,7 +125,7 @@ const isNumberCharacter = (code: number) =>
 
 export interface ReplyContext {
   readonly endpoint: string;
-  readonly missing: "no-log" | "rejected" | "settings";
+  readonly meaningOf404: "no-log" | "rejected" | "settings";
   readonly nowMs: number;
 }
 
@@ -137,7 +137,7 @@ export interface DecodedReply {
 /**
  * Returns an envelope that has `data`, or throws the failure; errors also arrive with HTTP 200 (interface, Errors).
  * | 401, 403; 422 and other 4xx           | `ConfigError`                                      |
- * | 429; 503                              | `Throttled` allowance; everything                  |
+ * | 429; 503                              | `Throttled`; its scope: allowance; everything      |
  * | 404 in the body                       | history: `NoTagLog`, tag: `Rejected`, else config  |
  * | 5xx, `errors` without a status        | `Retryable`                                        |
  * | redirect, HTML, broken JSON, no data  | `Malformed`, never an empty list                   |
@@ -152,7 +152,7 @@ export function decodeReply(
   const { status } = reply;
   if (status >= 300 && status < 400) throw createRedirectFailure(reply, context, bodySample());
   if (!parsed.ok || !isRecord(parsed.value)) {
-    // Without JSON (a proxy's page), only a status that concerns the complete service counts.
+    // A reply without JSON may come from a proxy: use its status only if it concerns the whole service.
     if (status === 401 || status === 403 || status === 429 || status >= 500)
       throw buildServiceFailure(status, [], undefined, reply, context);
     const unusableReplyReason = parsed.ok ? "it is no JSON object" : parsed.reason;
@@ -185,17 +185,20 @@ function parseServiceErrors(errors: unknown): ServiceError[] {
   if (errors === undefined || errors === null) return [];
   if (isRecord(errors)) {
     // Laravel states validation errors as an object of messages by field.
-    return Object.entries(errors).map(([field, messages]) => ({ ...toError(messages), field: printableText(field) }));
+    return Object.entries(errors).map(([field, messages]) => ({
+      ...toServiceError(messages),
+      field: printableText(field),
+    }));
   }
-  if (!Array.isArray(errors)) return [toError(errors)];
+  if (!Array.isArray(errors)) return [toServiceError(errors)];
   return errors.map((entry: unknown) => {
-    if (!isRecord(entry)) return toError(entry);
+    if (!isRecord(entry)) return toServiceError(entry);
     const field = typeof entry.source === "string" ? printableText(entry.source) : null;
     return { status: parseHttpStatus(entry.status), message: printableText(entry.message), field, meta: entry.meta };
   });
 }
 
-function toError(message: unknown): ServiceError {
+function toServiceError(message: unknown): ServiceError {
   return { status: null, message: printableText(message), field: null, meta: undefined };
 }
 
@@ -207,22 +210,22 @@ function createFailureFromErrors(
 ): Failure {
   const statusesOfErrors = errors.flatMap(({ status }) => status ?? []);
   const allFailureStatuses = reply.status >= 400 ? [...statusesOfErrors, reply.status] : statusesOfErrors;
-  const [status = null] = allFailureStatuses.toSorted((one, other) => httpStatusRank(one) - httpStatusRank(other));
+  const [status = null] = allFailureStatuses.toSorted((a, b) => httpStatusRank(a) - httpStatusRank(b));
   if (status === 404 && !statusesOfErrors.includes(404)) {
-    // A proxy's 404 does not say that a log is missing.
+    // A 404 without an error record comes from a proxy; it does not mean that a tag log is missing.
     const message = `The service does not know ${context.endpoint} (HTTP 404).`;
     return new ConfigError(message, { hint: CHECK_BASE_URL_HINT });
   }
   return buildServiceFailure(
     status,
-    errors.length > 0 ? errors : [toError(envelope.message)],
+    errors.length > 0 ? errors : [toServiceError(envelope.message)],
     envelope.meta,
     reply,
     context,
   );
 }
 
-const CHECK_BASE_URL_HINT = "Check base_url, and that what was asked for still exists.";
+const CHECK_BASE_URL_HINT = "Check base_url, and that the requested object still exists.";
 
 function buildServiceFailure(
   status: number | null,
@@ -243,9 +246,11 @@ function buildServiceFailure(
       return new ConfigError(message, { reason: "forbidden", hint });
     }
     case 429: {
-      const waitTimes = [...errors.map((error) => error.meta), meta].map((each) => isRecord(each) && each.retry_after);
+      const statedWaits = [...errors.map((error) => error.meta), meta].map(
+        (meta) => isRecord(meta) && meta.retry_after,
+      );
       const retryAfterHeaderSeconds = retryAfterHeaderMs === null ? null : retryAfterHeaderMs / 1000;
-      const { waitMs, saysNow } = parseThrottleWait([...waitTimes, headers["retry-after"], retryAfterHeaderSeconds]);
+      const { waitMs, saysNow } = parseThrottleWait([...statedWaits, headers["retry-after"], retryAfterHeaderSeconds]);
       return new Throttled(message, waitMs, { demandsZeroWait: saysNow });
     }
     case 503: {
@@ -254,8 +259,8 @@ function buildServiceFailure(
       return new Throttled(message, retryAfterHeaderMs, { scope: "everything", isFromServer: isServiceUnavailable });
     }
     case 404:
-      if (context.missing === "no-log" && areErrorsAboutTagLog(errors)) return new NoTagLog(message);
-      if (context.missing !== "settings") return new Rejected(message);
+      if (context.meaningOf404 === "no-log" && areErrorsAboutTagLog(errors)) return new NoTagLog(message);
+      if (context.meaningOf404 !== "settings") return new Rejected(message);
       return new ConfigError(message, { hint: CHECK_BASE_URL_HINT });
   }
   if (status === null || status < 400 || status >= 500 || status === 408) return new Retryable(message);
@@ -282,8 +287,8 @@ function httpStatusRank(status: number): number {
 const HTTP_STATUSES_BY_RANK = [401, 403, 429, 503, 422, 404];
 
 function describeServiceErrors(status: number, errors: readonly ServiceError[]): string {
-  const errorMessages = errors.map(({ status: own, message, field }) =>
-    [own === null || own === status ? "" : `${own}`, field === null ? "" : `${field}:`, message]
+  const errorMessages = errors.map(({ status: ownStatus, message, field }) =>
+    [ownStatus === null || ownStatus === status ? "" : `${ownStatus}`, field === null ? "" : `${field}:`, message]
       .filter((part) => part !== "")
       .join(" "),
   );
@@ -321,11 +326,11 @@ export function isRecord(value: unknown): value is Readonly<Record<string, unkno
 
 const DEFAULT_THROTTLE_WAIT_SECONDS = 60;
 const THROTTLE_WAIT_SECONDS_MAX = 3_600;
-/** A service that counts in whole seconds states up to one second too little, even 0. */
+/** Added to the stated wait: a service that rounds down to whole seconds states up to 1 s too little. */
 const THROTTLE_WAIT_ROUNDING_SECONDS = 1;
 
 function parseThrottleWait(candidates: readonly unknown[]) {
-  const statedWaitSeconds = candidates.map(parseHeaderSeconds).find((each) => each !== null);
+  const statedWaitSeconds = candidates.map(parseHeaderSeconds).find((seconds) => seconds !== null);
   if (statedWaitSeconds === undefined) return { waitMs: DEFAULT_THROTTLE_WAIT_SECONDS * 1000, saysNow: false };
   const throttleWaitSeconds = Math.min(Math.max(Math.ceil(statedWaitSeconds), 1), THROTTLE_WAIT_SECONDS_MAX);
   return { waitMs: (throttleWaitSeconds + THROTTLE_WAIT_ROUNDING_SECONDS) * 1000, saysNow: statedWaitSeconds === 0 };

@@ -30,7 +30,7 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
     lane: QueueLane,
     endpoint: QuotaEndpoint,
     signal: AbortSignal,
-    send: (chosen: (ids: readonly string[]) => void) => Promise<T>,
+    send: (onContentChosen: (ids: readonly string[]) => void) => Promise<T>,
   ): Promise<T> {
     let tagIds: readonly string[] = [];
     let startedMs = clock.monotonic();

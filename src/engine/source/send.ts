@@ -22,12 +22,12 @@ export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | 
 interface ServiceRequest {
   readonly endpoint: QuotaEndpoint | ListEndpoint | "me";
   readonly query?: () => string;
-  readonly choose?: ((offer: OfferedSlot) => number | null) | undefined;
+  readonly onSlotOffered?: ((offer: OfferedSlot) => number | null) | undefined;
   /** Builds the body of a POST once the request has a slot. If `body` rejects, nothing is sent. */
   readonly body?: () => Promise<unknown>;
-  readonly isLogged?: boolean;
+  readonly isLoggedSeries?: boolean;
   readonly lane?: ListLane | undefined;
-  readonly recall?: (reply: TransportReply) => DecodedReply | null;
+  readonly findCachedReply?: (reply: TransportReply) => DecodedReply | null;
 }
 
 type TagRequest = ServiceRequest & { readonly endpoint: QuotaEndpoint };
@@ -50,21 +50,21 @@ interface RequestSenderOptions {
   readonly transport: Transport;
   readonly token: () => Secret;
   readonly limiter: QuotaLimiter;
-  readonly lists: ListRateLimit;
+  readonly listRateLimit: ListRateLimit;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly log: Log;
-  readonly note: CountUnusualField;
+  readonly countUnusualField: CountUnusualField;
   readonly random: () => number;
-  readonly skew: ClockSkew;
-  readonly leaving: CheckBeforeRequest | undefined;
+  readonly clockSkew: ClockSkew;
+  readonly checkBeforeRequest: CheckBeforeRequest | undefined;
 }
 
 /** Called right before a request leaves; throws `LocalFailure` to stop the request. */
 export type CheckBeforeRequest = (slotTaken: TimeReading) => void;
 
 function endpointPath(endpoint: ServiceRequest["endpoint"] | "healthcheck"): string {
-  return QUOTA_ENDPOINTS.some((each) => each === endpoint) ? `tags/${endpoint}` : endpoint;
+  return QUOTA_ENDPOINTS.some((quotaEndpoint) => quotaEndpoint === endpoint) ? `tags/${endpoint}` : endpoint;
 }
 
 /** The service may respond in HTML to a request without Accept (interface, What the service does). */
@@ -78,21 +78,39 @@ const REQUEST_HEADERS = {
 interface RequestRateLimit {
   readonly scope: () => RequestPauseScope;
   observe(headers: { readonly limit: number | null; readonly remaining: number | null }, sentMs: number): void;
-  refused(startedMs: number, forMs: number, saysNow: boolean): void;
+  noteRefusal(startedMs: number, durationMs: number, saysNow: boolean): void;
 }
 
-const HEALTH_VALID_MS = 59_000;
+/** Time for which all callers share one health check. */
+const HEALTH_RESULT_VALID_MS = 59_000;
 
 /** Sends requests. A pause that the service orders takes effect before the next request can leave. */
 export function createRequestSender(options: RequestSenderOptions) {
-  const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
+  const {
+    name: source,
+    transport,
+    token,
+    limiter,
+    listRateLimit,
+    clock,
+    metrics,
+    log,
+    countUnusualField,
+    checkBeforeRequest,
+  } = options;
   const serviceBasePath = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
   const maintenance = createMaintenanceWait(clock, options.random);
-  const longRequestPauses = createServiceOrderedPauses({ clock, log, lists, limiter, health: checkServiceHealth });
+  const longRequestPauses = createServiceOrderedPauses({
+    clock,
+    log,
+    listRateLimit,
+    quotaLimiter: limiter,
+    checkHealth: checkServiceHealth,
+  });
   let lastHealth: { readonly atMs: number; readonly health: Promise<ServiceHealth> } | null = null;
 
-  function checkBeforeRequestLeaves(slotTaken: TimeReading): Pick<TransportRequest, "mayLeave"> {
-    return leaving === undefined ? {} : { mayLeave: () => leaving(slotTaken) };
+  function checkBeforeRequestLeaves(slotTaken: TimeReading): Pick<TransportRequest, "checkBeforeSend"> {
+    return checkBeforeRequest === undefined ? {} : { checkBeforeSend: () => checkBeforeRequest(slotTaken) };
   }
 
   async function buildRequest(call: ServiceRequest, secret: Secret, slotTaken: TimeReading): Promise<TransportRequest> {
@@ -118,33 +136,33 @@ export function createRequestSender(options: RequestSenderOptions) {
     const request = await buildRequest(call, rawToken, slotTaken);
     const startedMs = clock.monotonic();
     try {
-      request.mayLeave?.();
+      request.checkBeforeSend?.();
       const reply = await transport(request, signal);
       limit.observe(parseRateLimit(reply), startedMs);
       // A cached response of a proxy has an age and an old Date.
-      if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
-      const cachedReply = call.recall?.(reply);
-      const parsedHistory = call.isLogged === true ? await parseHistoryJson(reply.body) : undefined;
+      if (reply.headers.age === undefined) options.clockSkew.observe(reply.headers.date, startedMs);
+      const cachedReply = call.findCachedReply?.(reply);
+      const parsedHistory = call.isLoggedSeries === true ? await parseHistoryJson(reply.body) : undefined;
       const decodedReply = cachedReply ?? decodeReply(reply, buildReplyContext(endpoint, clock), parsedHistory);
-      maintenance.over();
-      longRequestPauses.answered(limit.scope(), startedMs);
+      maintenance.endWait();
+      longRequestPauses.noteReply(limit.scope(), startedMs);
       return { answer: decodedReply, latencyMs: recordRequestLatency(endpoint, "ok", startedMs), startedMs };
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       const failure = asFailure(error);
       recordRequestLatency(endpoint, failure.kind, startedMs);
       const endedPauseScope = pauseScopeEndedBy(failure, limit);
-      if (endedPauseScope !== null) longRequestPauses.answered(endedPauseScope, startedMs);
+      if (endedPauseScope !== null) longRequestPauses.noteReply(endedPauseScope, startedMs);
       if (failure.kind === "throttled") pauseRequests(failure, endpoint, limit, startedMs);
       if (call.body === undefined && wasTokenReplaced(failure, rawToken)) throw new ReplacedTokenError(failure.message);
       throw failure;
     }
   }
 
-  function wasTokenReplaced(failure: Failure, sent: Secret): boolean {
+  function wasTokenReplaced(failure: Failure, sentToken: Secret): boolean {
     if (!(failure instanceof ConfigError && failure.reason === "unauthenticated")) return false;
     try {
-      return token().reveal() !== sent.reveal();
+      return token().reveal() !== sentToken.reveal();
     } catch {
       return false;
     }
@@ -153,13 +171,13 @@ export function createRequestSender(options: RequestSenderOptions) {
   function pauseRequests(failure: Throttled, endpoint: string, limit: RequestRateLimit, startedMs: number): void {
     let waitMs = failure.retryAfterMs ?? 0;
     if (failure.scope === "everything") {
-      waitMs = maintenance.begin(failure.retryAfterMs);
+      waitMs = maintenance.startWait(failure.retryAfterMs);
       limiter.pause(waitMs, "everything");
-      lists.pause(waitMs);
-      longRequestPauses.ordered("everything", waitMs, failure.retryAfterMs !== null);
+      listRateLimit.pause(waitMs);
+      longRequestPauses.noteOrderedPause("everything", waitMs, failure.retryAfterMs !== null);
     } else {
-      limit.refused(startedMs, waitMs, failure.demandsZeroWait);
-      longRequestPauses.ordered(limit.scope(), waitMs);
+      limit.noteRefusal(startedMs, waitMs, failure.demandsZeroWait);
+      longRequestPauses.noteOrderedPause(limit.scope(), waitMs);
     }
     log.warn({ endpoint, scope: failure.scope, waitMs }, "the service asks to wait");
   }
@@ -174,13 +192,16 @@ export function createRequestSender(options: RequestSenderOptions) {
   async function sendInRequestSlot(
     call: ServiceRequest,
     limit: RequestRateLimit,
-    runInRequestSlot: <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirst: boolean) => Promise<T>,
+    runInRequestSlot: <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirstAttempt: boolean) => Promise<T>,
     signal: AbortSignal,
   ): Promise<ServiceReply> {
-    longRequestPauses.look();
+    longRequestPauses.pickUpLimiterPauses();
     const requestedMs = clock.monotonic();
-    const attemptRequestInSlot = async (isFirst: boolean) => {
-      const httpReply = await runInRequestSlot((slotTaken) => sendRequest(call, limit, slotTaken, signal), isFirst);
+    const attemptRequestInSlot = async (isFirstAttempt: boolean) => {
+      const httpReply = await runInRequestSlot(
+        (slotTaken) => sendRequest(call, limit, slotTaken, signal),
+        isFirstAttempt,
+      );
       return { answer: httpReply.answer, latencyMs: httpReply.latencyMs, queuedMs: httpReply.startedMs - requestedMs };
     };
     try {
@@ -192,11 +213,19 @@ export function createRequestSender(options: RequestSenderOptions) {
     }
   }
 
-  const listRequestLimit: RequestRateLimit = { scope: () => "lists", observe: lists.observe, refused: lists.refused };
+  const listRequestLimit: RequestRateLimit = {
+    scope: () => "lists",
+    observe: listRateLimit.observe,
+    noteRefusal: listRateLimit.noteRefusal,
+  };
 
   /** Checks the health of the service; all callers share one request a minute. */
   async function checkServiceHealth(signal: AbortSignal): Promise<ServiceHealth> {
-    if (longRequestPauses.isOn() && lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS) {
+    if (
+      longRequestPauses.isPauseActive() &&
+      lastHealth !== null &&
+      clock.monotonic() - lastHealth.atMs < HEALTH_RESULT_VALID_MS
+    ) {
       const knownServiceHealth = await lastHealth.health.catch(() => null);
       signal.throwIfAborted();
       if (knownServiceHealth !== null) return knownServiceHealth;
@@ -220,7 +249,7 @@ export function createRequestSender(options: RequestSenderOptions) {
       const reply = await transport(request, signal);
       recordRequestLatency(endpoint, "ok", startedMs);
       const body = parseJson(reply.body);
-      const serviceHealth = parseHealth(body.ok ? body.value : null, note);
+      const serviceHealth = parseHealth(body.ok ? body.value : null, countUnusualField);
       // The interface gives an unhealthy service the status 500 in one place and 503 in another.
       return reply.status >= 300 ? { ...serviceHealth, status: "unhealthy" } : serviceHealth;
     } catch (error) {
@@ -236,22 +265,22 @@ export function createRequestSender(options: RequestSenderOptions) {
       const limit: RequestRateLimit = {
         scope: () => (limiter.status().buckets.length > 1 ? endpoint : "tags"),
         observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
-        refused: (_startedMs, forMs) => limiter.pause(forMs, "allowance", endpoint),
+        noteRefusal: (_startedMs, forMs) => limiter.pause(forMs, "allowance", endpoint),
       };
-      const runInRequestSlot = <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirst: boolean) =>
-        limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
+      const runInRequestSlot = <T>(task: (slotTaken: TimeReading) => Promise<T>, isFirstAttempt: boolean) =>
+        limiter.run(lane, endpoint, task, signal, isFirstAttempt ? call.onSlotOffered : undefined);
       return sendInRequestSlot(call, limit, runInRequestSlot, signal);
     },
     list(call: ListPageRequest, signal: AbortSignal): Promise<ServiceReply> {
       const listLane = call.lane ?? defaultListRequestLane(call.endpoint);
-      return sendInRequestSlot(call, listRequestLimit, (task) => lists.run(task, signal, listLane), signal);
+      return sendInRequestSlot(call, listRequestLimit, (task) => listRateLimit.run(task, signal, listLane), signal);
     },
     health: checkServiceHealth,
     close: longRequestPauses.close,
   };
 }
 
-/** Thrown when the refused token was replaced meanwhile: the request is repeated at once. */
+/** Thrown when the token was replaced while the service refused the old one: the request is repeated at once. */
 class ReplacedTokenError extends Retryable {}
 
 function pauseScopeEndedBy(failure: Failure, limit: RequestRateLimit): RequestPauseScope | null {
@@ -261,8 +290,8 @@ function pauseScopeEndedBy(failure: Failure, limit: RequestRateLimit): RequestPa
 
 function buildReplyContext(endpoint: ServiceRequest["endpoint"], clock: Clock): ReplyContext {
   const isTagRequest = endpoint === "read" || endpoint === "write";
-  const meaningOfStatus404 = endpoint === "history" ? "no-log" : isTagRequest ? "rejected" : "settings";
-  return { endpoint: endpointPath(endpoint), missing: meaningOfStatus404, nowMs: clock.now() };
+  const meaningOf404 = endpoint === "history" ? "no-log" : isTagRequest ? "rejected" : "settings";
+  return { endpoint: endpointPath(endpoint), meaningOf404, nowMs: clock.now() };
 }
 
 function parseRateLimit(reply: TransportReply) {
@@ -283,14 +312,14 @@ function createMaintenanceWait(clock: Clock, random: () => number) {
   let outages = 0;
   let untilMs = Number.NEGATIVE_INFINITY;
   return {
-    begin(statedMs: number | null): number {
+    startWait(statedMs: number | null): number {
       const nowMs = clock.monotonic();
       if (nowMs >= untilMs) outages++;
       const waitMs = statedMs ?? Math.max(backoffMs(MAINTENANCE_WAIT, Math.max(1, outages), random), untilMs - nowMs);
       untilMs = Math.max(untilMs, nowMs + waitMs);
       return waitMs;
     },
-    over(): void {
+    endWait(): void {
       outages = 0;
     },
   };
@@ -298,20 +327,21 @@ function createMaintenanceWait(clock: Clock, random: () => number) {
 
 /** Reads the token for every request. Throws `ConfigError` for an unusable token. */
 export function createTokenReader(
-  from: SecretRef,
+  tokenRef: SecretRef,
   clock: Pick<Clock, "monotonic">,
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): () => Secret {
-  const readToken = secretReader(from, clock, environment);
-  const tokenLocation = "file" in from ? `the file ${from.file}` : `the environment variable ${from.env}`;
+  const readToken = secretReader(tokenRef, clock, environment);
+  const tokenLocation = "file" in tokenRef ? `the file ${tokenRef.file}` : `the environment variable ${tokenRef.env}`;
   return () => {
     const token = readToken()
       .reveal()
       .replace(/^\uFEFF/, "")
       .trim();
-    if (token === "") throw new ConfigError(`There is no access token in ${tokenLocation}.`, { hint: "Put it there." });
+    if (token === "")
+      throw new ConfigError(`There is no access token in ${tokenLocation}.`, { hint: "Put the token there." });
     if (!/^[\x21-\x7e]+$/.test(token)) {
-      throw new ConfigError(`What is in ${tokenLocation} is not an access token.`, {
+      throw new ConfigError(`The content of ${tokenLocation} is not an access token.`, {
         hint: "Put the token there and nothing else: one line, no spaces, no quotes.",
       });
     }

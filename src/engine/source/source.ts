@@ -18,15 +18,19 @@ import type { OtherClientUse } from "./quota/refusal-slowdown.ts";
 /** The monitoring service. Failures are classes of src/core/errors/errors.ts; pages reuse equal `stored` records. */
 export interface Source {
   readonly name: string;
-  sites(filter: SiteFilter, signal: AbortSignal, stored?: FindRecord<Site>): AsyncIterable<ListPage<Site>>;
-  alarms(filter: AlarmFilter, signal: AbortSignal, stored?: FindRecord<Alarm>): AsyncIterable<ListPage<Alarm>>;
-  tags(filter: TagFilter, signal: AbortSignal, stored?: FindRecord<Tag>): AsyncIterable<ListPage<Tag>>;
-  gateways(filter: GatewayFilter, signal: AbortSignal, stored?: FindRecord<Gateway>): AsyncIterable<ListPage<Gateway>>;
-  hosts(filter: HostFilter, signal: AbortSignal, stored?: FindRecord<Host>): AsyncIterable<ListPage<Host>>;
-  systems(filter: SystemFilter, signal: AbortSignal, stored?: FindRecord<System>): AsyncIterable<ListPage<System>>;
+  sites(filter: SiteFilter, signal: AbortSignal, findStored?: FindRecord<Site>): AsyncIterable<ListPage<Site>>;
+  alarms(filter: AlarmFilter, signal: AbortSignal, findStored?: FindRecord<Alarm>): AsyncIterable<ListPage<Alarm>>;
+  tags(filter: TagFilter, signal: AbortSignal, findStored?: FindRecord<Tag>): AsyncIterable<ListPage<Tag>>;
+  gateways(
+    filter: GatewayFilter,
+    signal: AbortSignal,
+    findStored?: FindRecord<Gateway>,
+  ): AsyncIterable<ListPage<Gateway>>;
+  hosts(filter: HostFilter, signal: AbortSignal, findStored?: FindRecord<Host>): AsyncIterable<ListPage<Host>>;
+  systems(filter: SystemFilter, signal: AbortSignal, findStored?: FindRecord<System>): AsyncIterable<ListPage<System>>;
   read(tagIds: RequestContent<readonly string[]>, lane: QueueLane, signal: AbortSignal): Promise<TagReadReply>;
   /** Sends nothing if `prepare` returns no writes. A write that failed is read back, never repeated. */
-  write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<readonly TagReading[]>;
+  write(prepareWrites: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<readonly TagReading[]>;
   /** Returns the logged series of 1 to 20 tags; throws `NoTagLog` if any tag has no log. */
   history(query: RequestContent<HistoryQuery>, lane: QueueLane, signal: AbortSignal): Promise<readonly TagLog[]>;
   totals(query: RequestContent<HistoryQuery>, lane: QueueLane, signal: AbortSignal): Promise<readonly TagTotal[]>;
@@ -49,10 +53,10 @@ export type QuotaEndpoint = (typeof QUOTA_ENDPOINTS)[number];
 /** Chooses the content of a request when a slot is free; must not wait. A thrown error rejects the request. */
 export type RequestChooser<T> = (offer: OfferedSlot) => RequestChoice<T>;
 export type RequestContent<T> = T | RequestChooser<T>;
-export type RequestChoice<T> = { readonly ask: T } | { readonly passMs: number };
+export type RequestChoice<T> = { readonly content: T } | { readonly declineForMs: number };
 
 export interface OfferedSlot {
-  readonly isOwnSlot: boolean;
+  readonly isLaneOverdue: boolean;
 }
 
 export const TAGS_PER_REQUEST = 20;
@@ -89,13 +93,13 @@ export interface ListPage<T> {
   readonly number: number;
   readonly lastPage: number;
   readonly total: number | null;
-  readonly more: boolean;
+  readonly hasMore: boolean;
   readonly unreadable?: readonly string[];
 }
 
 export interface TagReadReply {
   readonly readings: readonly TagReading[];
-  readonly leftOut?: readonly UnreadTag[];
+  readonly unreadTags?: readonly UnreadTag[];
   readonly receivedAtMs: number;
   readonly latencyMs: number;
 }

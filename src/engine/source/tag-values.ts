@@ -25,17 +25,18 @@ import {
 } from "./reply.ts";
 import type { TagReadReply, UnreadTag } from "./source.ts";
 
+/** Measurements of one tag from a history reply, with the faults that were found in them. */
 export class LoggedSeries {
   readonly points: TagPoints;
-  readonly unreadableMs: number[] = [];
+  readonly unreadableTimesMs: number[] = [];
   firstFault: string | null = null;
   isBroken = false;
-  textCount = 0;
+  textValueCount = 0;
   constructor(expectedLength = 0) {
     this.points = TagPoints.withCapacity(expectedLength);
   }
 
-  static of(entries: readonly unknown[]): LoggedSeries {
+  static fromEntries(entries: readonly unknown[]): LoggedSeries {
     const series = new LoggedSeries(entries.length);
     for (const entry of entries) series.add(entry);
     return series;
@@ -45,7 +46,7 @@ export class LoggedSeries {
     if (this.isBroken) return;
     const timestamp = isRecord(entry) ? entry.timestamp : undefined;
     const time = typeof timestamp === "string" ? normalizeTime(timestamp) : null;
-    if (!isRecord(entry) || time === null || !time.known) {
+    if (!isRecord(entry) || time === null || !time.isTime) {
       this.isBroken = true;
       this.firstFault = isRecord(entry)
         ? `The time of a measurement is ${quoteRawValue(timestamp)}, and no time.`
@@ -54,29 +55,29 @@ export class LoggedSeries {
     }
     const value = parseTagValue(entry.value);
     if (value !== undefined) {
-      if (typeof entry.value === "string") this.textCount++;
+      if (typeof entry.value === "string") this.textValueCount++;
       this.points.add({ time: time.text, value } satisfies Measurement);
       return;
     }
     const timeMs = Date.parse(time.text);
     this.firstFault ??= `The value at ${time.text} is ${quoteRawValue(entry.value)}, and no number, boolean or null.`;
     if (Number.isNaN(timeMs)) this.isBroken = true;
-    else this.unreadableMs.push(timeMs);
+    else this.unreadableTimesMs.push(timeMs);
   }
 
-  isSameAs({ points, unreadableMs, isBroken }: LoggedSeries): boolean {
+  isSameAs({ points, unreadableTimesMs, isBroken }: LoggedSeries): boolean {
     if (this.isBroken || isBroken || points.length !== this.points.length) return false;
     for (let index = 0; index < points.length; index++) {
       const isSameTime = points.text(index) === this.points.text(index);
       if (!isSameTime || !Object.is(points.valueCode(index), this.points.valueCode(index))) return false;
     }
-    return unreadableMs.length === this.unreadableMs.length;
+    return unreadableTimesMs.length === this.unreadableTimesMs.length;
   }
 }
 
 /** Bytes to parse before a yield to other work: about 3,500 measurements, less than a millisecond. */
 const PARSED_BYTES_PER_YIELD = 200_000;
-const MEASUREMENT_DEPTH = 4;
+const MEASUREMENT_JSON_DEPTH = 4;
 
 /** Parses up to 250,000 measurements of a history response, faster than `JSON.parse` and without blocking. */
 export async function parseHistoryJson(body: Uint8Array): Promise<ParsedJson> {
@@ -91,7 +92,7 @@ export async function parseHistoryJson(body: Uint8Array): Promise<ParsedJson> {
     let index = skipJsonWhitespace(bytes, from);
     if (bytes[index] === CLOSING_BRACKET_BYTE) return index + 1;
     for (;;) {
-      const measurementEnd = readPlainMeasurement(bytes, index, series) ?? readOtherMeasurement(bytes, index, series);
+      const measurementEnd = readMeasurementFast(bytes, index, series) ?? readMeasurementAsJson(bytes, index, series);
       if (measurementEnd === null) return null;
       index = skipJsonWhitespace(bytes, measurementEnd);
       if (bytes[index] === CLOSING_BRACKET_BYTE) return index + 1;
@@ -103,8 +104,12 @@ export async function parseHistoryJson(body: Uint8Array): Promise<ParsedJson> {
     }
   }
 
-  for (let at = isUtf8(bytes) ? bytes.indexOf(SERIES_KEY) : -1; at >= 0; at = bytes.indexOf(SERIES_KEY, at + 1)) {
-    const listOpeningIndex = skipColon(bytes, at + SERIES_KEY.length);
+  for (
+    let keyIndex = isUtf8(bytes) ? bytes.indexOf(SERIES_KEY) : -1;
+    keyIndex >= 0;
+    keyIndex = bytes.indexOf(SERIES_KEY, keyIndex + 1)
+  ) {
+    const listOpeningIndex = skipColon(bytes, keyIndex + SERIES_KEY.length);
     if (listOpeningIndex === null || bytes[listOpeningIndex] !== OPENING_BRACKET_BYTE) continue;
     const series = new LoggedSeries([...loggedSeriesByMarker.values()].at(-1)?.points.length);
     const measurementListEnd = await readMeasurements(listOpeningIndex + 1, series);
@@ -113,7 +118,7 @@ export async function parseHistoryJson(body: Uint8Array): Promise<ParsedJson> {
     remainingJsonParts.push(bytes.subarray(lastListEnd, listOpeningIndex), Buffer.from(`"${listMarkerName}"`));
     loggedSeriesByMarker.set(listMarkerName, series);
     lastListEnd = measurementListEnd;
-    at = measurementListEnd;
+    keyIndex = measurementListEnd;
   }
   const parsedJson = parseJson(Buffer.concat([...remainingJsonParts, bytes.subarray(lastListEnd)]));
   let replacedMarkers = 0;
@@ -128,7 +133,7 @@ export async function parseHistoryJson(body: Uint8Array): Promise<ParsedJson> {
 }
 
 /** Reads `{"timestamp":"2026-01-01T00:00:00Z","value":21.5}`; returns the index after the entry, or null. */
-function readPlainMeasurement(bytes: Buffer, from: number, series: LoggedSeries): number | null {
+function readMeasurementFast(bytes: Buffer, from: number, series: LoggedSeries): number | null {
   if (series.isBroken || bytes[from] !== OPENING_BRACE_BYTE) return null;
   const timestampIndex = skipJsonName(bytes, from + 1, TIMESTAMP_JSON_KEY);
   if (timestampIndex === null || bytes[timestampIndex] !== QUOTE_CODE || bytes[timestampIndex + 21] !== QUOTE_CODE)
@@ -139,22 +144,26 @@ function readPlainMeasurement(bytes: Buffer, from: number, series: LoggedSeries)
   if (valueIndex === null || Number.isNaN(timeMs)) return null;
   const isText = bytes[valueIndex] === QUOTE_CODE;
   const valueStart = isText ? valueIndex + 1 : valueIndex;
-  const jsonWord = isText ? undefined : JSON_WORDS.find(([bytesOfWord]) => areBytesAt(bytes, valueStart, bytesOfWord));
-  let end = jsonWord === undefined ? endOfJsonNumber(bytes, valueStart) : valueStart + jsonWord[0].length;
+  const jsonLiteral = isText
+    ? undefined
+    : JSON_LITERALS.find(([literalBytes]) => areBytesAt(bytes, valueStart, literalBytes));
+  let end = jsonLiteral === undefined ? endOfJsonNumber(bytes, valueStart) : valueStart + jsonLiteral[0].length;
   if (end === null) return null;
-  const valueCode = jsonWord === undefined ? parseNumberAt(bytes, valueStart, end) : jsonWord[1];
+  const valueCode = jsonLiteral === undefined ? parseNumberAt(bytes, valueStart, end) : jsonLiteral[1];
   if (isText && bytes[end++] !== QUOTE_CODE) return null;
   const measurementEnd = skipJsonWhitespace(bytes, end);
   if (bytes[measurementEnd] !== CLOSING_BRACE_BYTE || Math.abs(valueCode) === Number.POSITIVE_INFINITY) return null;
   series.points.push(timeMs, valueCode);
-  if (isText) series.textCount++;
+  if (isText) series.textValueCount++;
   return measurementEnd + 1;
 }
 
-function readOtherMeasurement(bytes: Buffer, from: number, series: LoggedSeries): number | null {
+function readMeasurementAsJson(bytes: Buffer, from: number, series: LoggedSeries): number | null {
   const measurementEnd = bytes.indexOf("}", from);
   const parsedJson =
-    bytes[from] === OPENING_BRACE_BYTE ? parseJson(bytes.subarray(from, measurementEnd + 1), MEASUREMENT_DEPTH) : null;
+    bytes[from] === OPENING_BRACE_BYTE
+      ? parseJson(bytes.subarray(from, measurementEnd + 1), MEASUREMENT_JSON_DEPTH)
+      : null;
   if (parsedJson?.ok !== true) return null;
   series.add(parsedJson.value);
   return measurementEnd + 1;
@@ -232,8 +241,8 @@ function skipJsonName(bytes: Buffer, from: number, name: Buffer): number | null 
   return areBytesAt(bytes, at, name) ? skipColon(bytes, at + name.length) : null;
 }
 
-function areBytesAt(bytes: Buffer, from: number, word: Buffer): boolean {
-  for (let n = 0; n < word.length; n++) if (bytes[from + n] !== word[n]) return false;
+function areBytesAt(bytes: Buffer, from: number, expectedBytes: Buffer): boolean {
+  for (let n = 0; n < expectedBytes.length; n++) if (bytes[from + n] !== expectedBytes[n]) return false;
   return true;
 }
 
@@ -259,7 +268,7 @@ const CLOSING_BRACE_BYTE = 125;
 const SERIES_KEY = Buffer.from(`"measurements"`);
 const TIMESTAMP_JSON_KEY = Buffer.from(`"timestamp"`);
 const VALUE_JSON_KEY = Buffer.from(`"value"`);
-const JSON_WORDS = [
+const JSON_LITERALS = [
   [Buffer.from("null"), NULL_VALUE_CODE],
   [Buffer.from("true"), TRUE_VALUE_CODE],
   [Buffer.from("false"), FALSE_VALUE_CODE],
@@ -284,9 +293,9 @@ const REPORTED_TEXT_TAGS_MAX = 100_000;
 
 /** Reads tag replies. A value that is no number, boolean or null is unreadable, like a tag with two values. */
 export function createTagValueReader(
-  tagIn: RecordParser<Tag>,
-  note: CountUnusualField,
-  onTexts: (tagIds: readonly string[]) => void,
+  parseTag: RecordParser<Tag>,
+  countUnusualField: CountUnusualField,
+  onTextValues: (tagIds: readonly string[]) => void,
 ) {
   const tagsWithTextValues = new Set<string>();
 
@@ -296,15 +305,15 @@ export function createTagValueReader(
     const requestedTagIds = new Set(requestedIds);
     const recordsByTagId = new Map<string, RecordsOfTag>();
     for (const record of replyRecords) {
-      const tag = tagIn(record);
+      const tag = parseTag(record);
       if (tag === null || !isRecord(record))
         throw new Malformed("A tag reply has a record without a usable id.", answer.sample);
       const earlierRecordsOfTag = recordsByTagId.get(tag.id);
-      if (earlierRecordsOfTag !== undefined || !requestedTagIds.has(tag.id)) note("tag.id");
+      if (earlierRecordsOfTag !== undefined || !requestedTagIds.has(tag.id)) countUnusualField("tag.id");
       if (earlierRecordsOfTag !== undefined) earlierRecordsOfTag.records.push(record);
       else if (requestedTagIds.has(tag.id)) recordsByTagId.set(tag.id, { tag, records: [record] });
     }
-    for (const id of requestedTagIds) if (!recordsByTagId.has(id)) note("tag.unanswered");
+    for (const id of requestedTagIds) if (!recordsByTagId.has(id)) countUnusualField("tag.unanswered");
     return [...recordsByTagId.values()];
   }
 
@@ -313,12 +322,15 @@ export function createTagValueReader(
     if (newTagIds.length === 0) return;
     if (tagsWithTextValues.size >= REPORTED_TEXT_TAGS_MAX) tagsWithTextValues.clear();
     for (const id of newTagIds) tagsWithTextValues.add(id);
-    note("value.text", newTagIds.length);
-    onTexts(newTagIds);
+    countUnusualField("value.text", newTagIds.length);
+    onTextValues(newTagIds);
   }
 
   return {
-    readings(answer: DecodedReply, requestedIds: readonly string[]): Pick<TagReadReply, "readings" | "leftOut"> {
+    parseReadings(
+      answer: DecodedReply,
+      requestedIds: readonly string[],
+    ): Pick<TagReadReply, "readings" | "unreadTags"> {
       const tagReadings: TagReading[] = [];
       const tagIdsWithTextValues: string[] = [];
       const valueFaults = new Map<string, string>();
@@ -334,7 +346,7 @@ export function createTagValueReader(
           if (rawTagValues.some(containsTextValue)) tagIdsWithTextValues.push(id);
         }
       }
-      if (valueFaults.size > 0) note("tag.value", valueFaults.size);
+      if (valueFaults.size > 0) countUnusualField("tag.value", valueFaults.size);
       reportTextValues(tagIdsWithTextValues);
       if (tagReadings.length === requestedIds.length) return { readings: tagReadings };
       const readTagIds = new Set(tagReadings.map(({ id }) => id));
@@ -343,29 +355,32 @@ export function createTagValueReader(
         if (unreadableReason !== undefined) return { id, kind: "unreadable", reason: unreadableReason };
         return { id, kind: "unanswered", reason: "The reply does not list it." };
       };
-      return { readings: tagReadings, leftOut: requestedIds.filter((id) => !readTagIds.has(id)).map(describeUnread) };
+      return {
+        readings: tagReadings,
+        unreadTags: requestedIds.filter((id) => !readTagIds.has(id)).map(describeUnread),
+      };
     },
-    logs(answer: DecodedReply, requestedIds: readonly string[]): TagLog[] {
+    parseLogs(answer: DecodedReply, requestedIds: readonly string[]): TagLog[] {
       const tagIdsWithTextValues: string[] = [];
       const tagLogs = groupRecordsByTag(answer, requestedIds).map(({ tag, records: [first, ...others] }): TagLog => {
         const series = parseLoggedSeries(first.measurements);
         const isSameTagLog = (other: TagReplyRecord) =>
           series !== null && parseLoggedSeries(other.measurements)?.isSameAs(series);
         if (series === null || series.isBroken || !others.every(isSameTagLog)) {
-          note("log.measurements");
+          countUnusualField("log.measurements");
           const tagLogProblem = describeBrokenTagLog(series, first.measurements);
           return { ...tag, measurements: new TagPoints(), unreadable: { timesMs: null, said: tagLogProblem } };
         }
-        if (series.textCount > 0) tagIdsWithTextValues.push(tag.id);
+        if (series.textValueCount > 0) tagIdsWithTextValues.push(tag.id);
         if (series.firstFault === null) return { ...tag, measurements: series.points };
-        note("measurement.value", series.unreadableMs.length);
-        const { points, unreadableMs, firstFault: said } = series;
-        return { ...tag, measurements: points, unreadable: { timesMs: unreadableMs, said } };
+        countUnusualField("measurement.value", series.unreadableTimesMs.length);
+        const { points, unreadableTimesMs, firstFault: said } = series;
+        return { ...tag, measurements: points, unreadable: { timesMs: unreadableTimesMs, said } };
       });
       reportTextValues(tagIdsWithTextValues);
       return tagLogs;
     },
-    totals(answer: DecodedReply, requestedIds: readonly string[]): TagTotal[] {
+    parseTotals(answer: DecodedReply, requestedIds: readonly string[]): TagTotal[] {
       const tagIdsWithTextValues: string[] = [];
       const tagTotals = groupRecordsByTag(answer, requestedIds).map(({ tag, records }): TagTotal => {
         const [total, ...others] = records.map(parseTagTotal);
@@ -374,7 +389,7 @@ export function createTagValueReader(
           if (rawTagTotals.some(containsTextValue)) tagIdsWithTextValues.push(tag.id);
           return { ...tag, total };
         }
-        note("total.value");
+        countUnusualField("total.value");
         const areTagTotalsEqual = others.every((other) => other === total);
         const valueFaults = areTagTotalsEqual
           ? `The total is ${quoteRawValue(rawTagTotals[0])}, and not one number.`
@@ -387,9 +402,9 @@ export function createTagValueReader(
   };
 }
 
-function describeDuplicates(what: string, raw: readonly unknown[]): string {
-  const distinctValues = [...new Set(raw.map(quoteRawValue))].slice(0, 3).join(" and ");
-  return `The reply lists it ${raw.length} times with different ${what}: ${distinctValues}.`;
+function describeDuplicates(valueKind: string, rawValues: readonly unknown[]): string {
+  const distinctValues = [...new Set(rawValues.map(quoteRawValue))].slice(0, 3).join(" and ");
+  return `The reply lists it ${rawValues.length} times with different ${valueKind}: ${distinctValues}.`;
 }
 
 function containsTextValue(raw: unknown): boolean {
@@ -399,7 +414,7 @@ function containsTextValue(raw: unknown): boolean {
 
 function parseLoggedSeries(measurements: unknown): LoggedSeries | null {
   if (measurements instanceof LoggedSeries) return measurements;
-  return Array.isArray(measurements) ? LoggedSeries.of(measurements) : null;
+  return Array.isArray(measurements) ? LoggedSeries.fromEntries(measurements) : null;
 }
 
 function describeBrokenTagLog(series: LoggedSeries | null, measurements: unknown): string {
@@ -409,7 +424,7 @@ function describeBrokenTagLog(series: LoggedSeries | null, measurements: unknown
     : "The reply lists the log more than once with different measurements.";
 }
 
-/** Reads a number, an object with `value`, or a list of one such entry; returns undefined for a complete series. */
+/** Parses a total: a number, an object with `value`, or a list of one of them. Returns undefined for longer lists. */
 function parseTagTotal(record: TagReplyRecord): number | null | undefined {
   const parsedTotals = [record.value, record.measurements].filter((raw) => raw !== undefined).map(parseSingleNumber);
   if (parsedTotals.length === 0 || parsedTotals.includes(undefined)) return undefined;

@@ -15,8 +15,8 @@ export interface TransportRequest {
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | null;
-  /** Is called on an open connection right before the first byte leaves; throws to stop the request. */
-  readonly mayLeave?: () => void;
+  /** Called on an open connection right before the first byte is sent; throws to stop the request. */
+  readonly checkBeforeSend?: () => void;
 }
 
 /** Reply of the service. Header names are in lower case; headers of one name are joined by commas. */
@@ -58,7 +58,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     timeout: config.deadlines.connect_ms,
     ...(config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file) }),
   });
-  let sockets = 0;
+  let openedSocketCount = 0;
   const connectionPool = new Agent({
     allowH2: false,
     connections: HTTP_CONNECTIONS_MAX,
@@ -69,7 +69,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     keepAliveMaxTimeout: SOCKET_KEEP_ALIVE_MS,
     clientTtl: SOCKET_LIFETIME_MAX_MS,
     connect(options, callback) {
-      sockets++;
+      openedSocketCount++;
       if (proxy === null) {
         openSocket(options, callback);
         return;
@@ -83,9 +83,9 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
   });
 
   async function exchangeHttpMessages(request: TransportRequest, signal: AbortSignal): Promise<TransportReply> {
-    const oldSocketCount = sockets;
-    const replyReceiver = createReplyReceiver(config.max_body_bytes, request.mayLeave);
-    const cancelReply = () => replyReceiver.cut(signal.reason);
+    const oldSocketCount = openedSocketCount;
+    const replyReceiver = createReplyReceiver(config.max_body_bytes, request.checkBeforeSend);
+    const cancelReply = () => replyReceiver.abort(signal.reason);
     signal.addEventListener("abort", cancelReply, { once: true });
     try {
       const { method, path, headers, body } = request;
@@ -95,9 +95,10 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       signal.throwIfAborted();
       if (error instanceof LocalFailure) throw error;
       const failure = connectionFailure(error, serverInfo);
-      if (replyReceiver.hasBegun()) throw failure;
+      if (replyReceiver.hasReplyBegun()) throw failure;
       // No new socket was opened, so the server had closed this kept-alive one.
-      if (sockets === oldSocketCount && isSocketError(error)) throw new StaleSocket(failure.message, { cause: error });
+      if (openedSocketCount === oldSocketCount && isSocketError(error))
+        throw new StaleSocket(failure.message, { cause: error });
       const probeTlsPort = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);
       throw (await detectTlsPort(error, url, serverInfo, probeTlsPort, signal)) ?? failure;
     } finally {
@@ -138,14 +139,14 @@ function isSocketError(error: unknown): boolean {
   return code === "UND_ERR_SOCKET" || code === "ECONNRESET" || code === "EPIPE";
 }
 
-/** Statuses whose headers say how long to wait, so a cut, compressed or too large body does not matter. */
+/** Statuses whose headers state how long to wait; their body may be incomplete, compressed or too large. */
 const HTTP_STATUSES_WITH_WAIT = new Set([429, 503]);
 const EMPTY_REPLY_BODY = new Uint8Array();
 
 const INITIAL_REPLY_BODY_BYTES = 65_536;
 
-/** Receives a reply from undici's `dispatch`: streams and events of `request` cost most of the time of a 4 kB reply. */
-function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefined) {
+/** Receives a reply through undici's `dispatch`, which needs no streams and is faster than `request` for small replies. */
+function createReplyReceiver(maxBytes: number, checkBeforeSend: (() => void) | undefined) {
   const { promise, resolve, reject } = Promise.withResolvers<TransportReply>();
   let controller: Dispatcher.DispatchController | null = null;
   let abortCause: { readonly reason: unknown } | null = null;
@@ -179,10 +180,10 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
   }
 
   const responseHandler: Dispatcher.DispatchHandler = {
-    onRequestStart(started) {
+    onRequestStart(startedController) {
       if (abortCause !== null) throw abortCause.reason;
-      mayLeave?.();
-      controller = started;
+      checkBeforeSend?.();
+      controller = startedController;
     },
     onResponseStart(_controller, statusCode, rawHeaders) {
       if (statusCode < 200) return;
@@ -204,8 +205,8 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
   return {
     handler: responseHandler,
     reply: promise,
-    hasBegun: () => status !== null,
-    cut(reason: unknown): void {
+    hasReplyBegun: () => status !== null,
+    abort(reason: unknown): void {
       abortCause = { reason };
       controller?.abort(reason as Error);
       reject(reason);
@@ -213,11 +214,11 @@ function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefine
   };
 }
 
-/** Rejects compressed bodies: the limit of the body bounds memory only without compression. */
+/** Rejects compressed bodies, because `max_body_bytes` limits memory only for uncompressed bodies. */
 function rejectCompressedBody(headers: TransportReply["headers"]): void {
   const bodyEncoding = headers["content-encoding"];
   if (bodyEncoding === undefined || /^\s*(identity)?\s*$/i.test(bodyEncoding)) return;
-  const hint = "A proxy in between has to leave Accept-Encoding: identity alone.";
+  const hint = "Let the proxy in between pass the header Accept-Encoding: identity unchanged.";
   throw new Malformed(`The answer is compressed (${bodyEncoding.slice(0, 40)}) although that was not asked for.`, "", {
     hint,
   });
@@ -257,24 +258,28 @@ export async function canReachService(
   }
 }
 
-/** Reports whether the service responds, or null after 5 s. Requests that fail together are reported once. */
-export function reportOutages(send: Transport, reached: (isReached: boolean | null) => void, clock: Clock): Transport {
-  let failedAtMs = Number.NEGATIVE_INFINITY;
+/** Wraps a transport: reports true after a reply, false after a failure, null if a reply takes over 5 s. */
+export function reportOutages(
+  send: Transport,
+  reportReachable: (isReached: boolean | null) => void,
+  clock: Clock,
+): Transport {
+  let lastFailureMs = Number.NEGATIVE_INFINITY;
   return async (request, signal) => {
     const startedMs = clock.monotonic();
     const replyArrival = new AbortController();
     clock.sleep(SLOW_RESPONSE_MS, replyArrival.signal).then(
-      () => reached(null),
+      () => reportReachable(null),
       () => undefined,
     );
     try {
       const reply = await send(request, signal);
-      reached(true);
+      reportReachable(true);
       return reply;
     } catch (error) {
-      if (isServiceUnreachable(error) && !signal.aborted && startedMs >= failedAtMs) {
-        failedAtMs = clock.monotonic();
-        reached(false);
+      if (isServiceUnreachable(error) && !signal.aborted && startedMs >= lastFailureMs) {
+        lastFailureMs = clock.monotonic();
+        reportReachable(false);
       }
       throw error;
     } finally {

@@ -64,7 +64,7 @@ export async function readPages<T>(
       }
       unreadableRecords.push(...(page.unreadable ?? []));
       await onPage?.(page.items);
-      pageFacts.lastPage = !page.more;
+      pageFacts.lastPage = !page.hasMore;
       if (pageFacts.lastPage) break;
       // A server that ignores the page number sends the same page a thousand times.
       if (pages > 1 && itemsById.size === itemCountBefore)

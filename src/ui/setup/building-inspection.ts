@@ -75,7 +75,7 @@ async function listTagsBySite(
   const readTagPage = async (site: (typeof siteTagLists)[number]) => {
     requestCount += 1;
     const { done, value } = await site.pages.next();
-    site.hasMore = done !== true && value.more;
+    site.hasMore = done !== true && value.hasMore;
     if (done === true) return;
     site.listed.push(...value.items);
     site.total = Math.max(value.total ?? 0, site.listed.length);

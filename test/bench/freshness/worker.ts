@@ -2,7 +2,7 @@ import { rmSync } from "node:fs";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createWakeup } from "#src/core/runtime/waiting.ts";
-import { chooseRequest } from "#src/engine/source/queries.ts";
+import { resolveRequestContent } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { HistoryQuery, QueueLane, RequestChooser } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -59,16 +59,16 @@ export async function driveWorker(
     lane: QueueLane,
     endpoint: "read" | "history",
     asked: T | RequestChooser<T>,
-    answer: (chosen: T) => R,
+    answer: (chosenContent: T) => R,
     signal: AbortSignal,
   ) => {
-    const { chosen, choose } = chooseRequest(asked, (each) => each);
+    const { chosenContent, onSlotOffered } = resolveRequestContent(asked, (each) => each);
     const task = async () => {
       if (clock.monotonic() >= fromMs) requests++;
       await clock.sleep(LATENCY_MS, signal);
-      return answer(chosen());
+      return answer(chosenContent());
     };
-    return quota.run(lane, endpoint, task, signal, choose);
+    return quota.run(lane, endpoint, task, signal, onSlotOffered);
   };
   /** Counts the age of a tag's value relative to its interval. */
   const countAge = (id: string, ageMs: number) => {

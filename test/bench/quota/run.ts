@@ -153,7 +153,7 @@ export function quotaClient(
   return (life, disk, random, onForeign) => {
     const commitMs = scenario.killEveryMs === undefined ? () => 0 : () => random.between(0, 10);
     const store = createDiskQuotaStore(disk, life.clock, commitMs);
-    const quota = createQuota({ source: "bench", clock: life.clock, store, onForeign, ...options });
+    const quota = createQuota({ source: "bench", clock: life.clock, store, onOtherClient: onForeign, ...options });
     const neverAborted = new AbortController().signal;
     const exchange = async (send: () => Promise<LimiterVerdict>) => {
       const sentMs = life.clock.monotonic();

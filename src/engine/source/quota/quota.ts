@@ -9,16 +9,16 @@ import type { OtherClientUse } from "./refusal-slowdown.ts";
 import { createRequestStore, type QuotaPauseScope, type SpentRequestSlot } from "./sent-request-store.ts";
 
 export interface QuotaLimiter {
-  /** Runs a request in a slot of its lane. `choose` returns null to take the slot, or a time to let slots pass. */
+  /** Runs a request in a slot of its lane. `onSlotOffered` returns null to take the slot, or ms to decline slots. */
   run<T>(
     lane: QueueLane,
     endpoint: QuotaEndpoint,
-    task: (since: TimeReading) => Promise<T>,
+    task: (slotTaken: TimeReading) => Promise<T>,
     signal: AbortSignal,
-    choose?: (offer: OfferedSlot) => number | null,
+    onSlotOffered?: (offer: OfferedSlot) => number | null,
   ): Promise<T>;
-  pause(forMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
-  release(of: QuotaEndpoint | "everything"): void;
+  pause(durationMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
+  endPause(scope: QuotaEndpoint | "everything"): void;
   /** Lets one trial request, never a write, leave while the service refuses requests to this endpoint. */
   permitTrial(endpoint: QuotaEndpoint, isPermitted: boolean): void;
   observe(
@@ -41,19 +41,20 @@ export interface QuotaOptions {
   readonly sharing?: "shared" | "separate" | "auto";
   /** Largest number of simultaneous requests; each needs a connection of its own. */
   readonly concurrency?: number;
-  readonly longestWayMs?: number;
+  /** Longest time that a request needs to reach the service. */
+  readonly maxTransitMs?: number;
   /** If no slots are stored, `pace` sends fewer requests for one minute, `wait` sends none. */
-  readonly withoutRecord?: "pace" | "wait";
-  readonly mark?: ClockReader;
+  readonly whenNoStoredSlots?: "pace" | "wait";
+  readonly readClock?: ClockReader;
   readonly log?: Pick<Log, "warn">;
   readonly metrics?: Pick<Metrics, "quotaWaitSeconds" | "quotaSlots" | "quotaHeld">;
-  readonly onForeign?: (use: OtherClientUse) => void;
+  readonly onOtherClient?: (use: OtherClientUse) => void;
 }
 
 export interface Quota extends QuotaLimiter {
   start(): Promise<void>;
-  foreign(): OtherClientUse | null;
-  change(share: QuotaShare): void;
+  otherClientUse(): OtherClientUse | null;
+  setShare(share: QuotaShare): void;
 }
 
 const QUOTA_WINDOW_MS = 60_000;
@@ -67,11 +68,18 @@ const SHARED_GROUPS: EndpointGroups = [QUOTA_ENDPOINTS];
 const SEPARATE_GROUPS: EndpointGroups = QUOTA_ENDPOINTS.map((endpoint) => [endpoint]);
 
 export function createQuota(options: QuotaOptions): Quota {
-  const { clock, source, metrics, log, sharing = "auto", longestWayMs = 3_000 } = options;
+  const { clock, source, metrics, log, sharing = "auto", maxTransitMs = 3_000 } = options;
   let quotaShare = limitQuota(options);
-  const occupiedMs = QUOTA_WINDOW_MS * (1 + CLOCK_DRIFT_SHARE_MAX);
-  const mark = options.mark ?? (() => readClocks(clock));
-  const requestStore = createRequestStore({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
+  const slotOccupiedMs = QUOTA_WINDOW_MS * (1 + CLOCK_DRIFT_SHARE_MAX);
+  const readClock = options.readClock ?? (() => readClocks(clock));
+  const requestStore = createRequestStore({
+    store: options.store,
+    source,
+    clock,
+    slotOccupiedMs,
+    maxTransitMs,
+    readClock,
+  });
   const quotaSharingEvidence = createQuotaSharingEvidence();
   const rateLimiters = new Map<QuotaEndpoint, RateLimiter>();
   let maySplitQuota = sharing === "auto";
@@ -86,32 +94,39 @@ export function createQuota(options: QuotaOptions): Quota {
   }
   const allRateLimiters = () => [...new Set(rateLimiters.values())];
 
-  function shareOf(endpoints: readonly QuotaEndpoint[]): QuotaShare {
+  function quotaShareOf(endpoints: readonly QuotaEndpoint[]): QuotaShare {
     return { ...quotaShare, reserve: endpoints.includes("write") ? quotaShare.reserve : 0 };
   }
 
   function regroupEndpoints(
     groups: EndpointGroups,
     slots: readonly SpentRequestSlot[],
-    refusedUntil: (group: EndpointGroups[number]) => number,
+    refusedUntilMsOf: (group: EndpointGroups[number]) => number,
     closedUntilMs: number,
   ): void {
     const oldRateLimiters = allRateLimiters();
     const throttledRequestCount = oldRateLimiters.reduce((sum, limiter) => sum + limiter.status().throttled, 0);
     for (const endpoints of groups) {
       const limiter = createRateLimiter({
-        ...{ clock, record: requestStore, occupiedMs, closedUntilMs, uncertainUntilMs, ...shareOf(endpoints) },
+        ...{
+          clock,
+          requestStore,
+          slotOccupiedMs,
+          closedUntilMs,
+          uncertainUntilMs,
+          ...quotaShareOf(endpoints),
+        },
         name: groups.length === 1 ? "tags" : endpoints.join("+"),
         concurrency: options.concurrency ?? 8,
-        inherited: slots.filter((slot) => endpoints.includes(slot.endpoint)),
-        refusedUntilMs: refusedUntil(endpoints),
-        throttled: groups.length === 1 ? throttledRequestCount : 0,
-        onSlot({ lane, requestedMs }) {
+        initialSlots: slots.filter((slot) => endpoints.includes(slot.endpoint)),
+        refusedUntilMs: refusedUntilMsOf(endpoints),
+        throttledCount: groups.length === 1 ? throttledRequestCount : 0,
+        onSlotTaken({ lane, requestedMs }) {
           metrics?.quotaSlots.inc({ source, lane });
           metrics?.quotaWaitSeconds.observe({ source, lane }, (clock.monotonic() - requestedMs) / 1000);
         },
-        onForeign: (use) => options.onForeign?.(use),
-        onUnsaved: (error) => log?.warn({ source, err: error }, "quota slot not updated"),
+        onOtherClient: (use) => options.onOtherClient?.(use),
+        onSaveFailed: (error) => log?.warn({ source, err: error }, "quota slot not updated"),
       });
       for (const endpoint of endpoints) rateLimiters.set(endpoint, limiter);
     }
@@ -120,16 +135,19 @@ export function createQuota(options: QuotaOptions): Quota {
   }
 
   async function loadSentRequests(): Promise<void> {
-    const { slots, found } = await requestStore.load();
+    const { slots, hasStoredSlots } = await requestStore.load();
     const storedPauses = await requestStore.loadPauses();
     const now = clock.monotonic();
-    const allFreeAtMs = now + occupiedMs + longestWayMs;
-    if (!found) uncertainUntilMs = allFreeAtMs;
+    const allFreeAtMs = now + slotOccupiedMs + maxTransitMs;
+    if (!hasStoredSlots) uncertainUntilMs = allFreeAtMs;
     allPausedUntilMs = Math.max(allPausedUntilMs, storedPauses.get("everything") ?? LONG_AGO_MS);
-    const closedUntilMs = Math.max(allPausedUntilMs, !found && options.withoutRecord === "wait" ? allFreeAtMs : now);
-    const refusedUntil = (group: EndpointGroups[number]) =>
+    const closedUntilMs = Math.max(
+      allPausedUntilMs,
+      !hasStoredSlots && options.whenNoStoredSlots === "wait" ? allFreeAtMs : now,
+    );
+    const refusedUntilMsOf = (group: EndpointGroups[number]) =>
       Math.max(...group.map((endpoint) => storedPauses.get(endpoint) ?? now));
-    regroupEndpoints(sharing === "separate" ? SEPARATE_GROUPS : SHARED_GROUPS, slots, refusedUntil, closedUntilMs);
+    regroupEndpoints(sharing === "separate" ? SEPARATE_GROUPS : SHARED_GROUPS, slots, refusedUntilMsOf, closedUntilMs);
     reportQuotaPause();
   }
 
@@ -171,13 +189,23 @@ export function createQuota(options: QuotaOptions): Quota {
       endpoint: QuotaEndpoint,
       task: (slotTaken: TimeReading) => Promise<T>,
       signal: AbortSignal,
-      choose?: (offer: OfferedSlot) => number | null,
+      onSlotOffered?: (offer: OfferedSlot) => number | null,
     ) {
       await startQuota();
       signal.throwIfAborted();
       const { promise, resolve, reject } = Promise.withResolvers<unknown>();
       const requestedMs = clock.monotonic();
-      const request = { lane, endpoint, task, signal, choose, requestedMs, resolve, reject, hasPassed: false };
+      const request = {
+        lane,
+        endpoint,
+        task,
+        signal,
+        onSlotOffered,
+        requestedMs,
+        resolve,
+        reject,
+        hasDeclinedSlot: false,
+      };
       const cancelRequest = () => {
         getRateLimiter(endpoint).remove(request);
         reject(signal.reason);
@@ -190,8 +218,8 @@ export function createQuota(options: QuotaOptions): Quota {
         signal.removeEventListener("abort", cancelRequest);
       }
     },
-    pause(forMs, scope, endpoint) {
-      const untilMs = clock.monotonic() + Math.max(QUOTA_PAUSE_MIN_MS, forMs);
+    pause(durationMs, scope, endpoint) {
+      const untilMs = clock.monotonic() + Math.max(QUOTA_PAUSE_MIN_MS, durationMs);
       const pauseScope = scope === "everything" || endpoint === undefined ? "everything" : endpoint;
       if (scope === "everything") allPausedUntilMs = Math.max(allPausedUntilMs, untilMs);
       for (const limiter of pauseScope === "everything" ? allRateLimiters() : [getRateLimiter(pauseScope)])
@@ -200,14 +228,14 @@ export function createQuota(options: QuotaOptions): Quota {
       if (scope === "allowance") mergeRateLimiters();
       reportQuotaPause();
     },
-    release(scope) {
+    endPause(scope) {
       if (scope === "everything") {
         allPausedUntilMs = LONG_AGO_MS;
-        for (const limiter of allRateLimiters()) limiter.release(false);
+        for (const limiter of allRateLimiters()) limiter.endPause(false);
         storeQuotaPause("everything", clock.monotonic());
       } else {
         const limiter = getRateLimiter(scope);
-        limiter.release(true);
+        limiter.endPause(true);
         for (const [endpoint, each] of rateLimiters) if (each === limiter) storeQuotaPause(endpoint, clock.monotonic());
       }
       reportQuotaPause();
@@ -220,7 +248,8 @@ export function createQuota(options: QuotaOptions): Quota {
       const limiter = getRateLimiter(endpoint);
       limiter.observe(endpoint, requestsCountedByService, limit);
       if (!maySplitQuota || allRateLimiters().length > 1) return;
-      if (!quotaSharingEvidence.separate(endpoint, requestsCountedByService, sentMs, clock.monotonic())) return;
+      if (!quotaSharingEvidence.areCountsSeparate(endpoint, requestsCountedByService, sentMs, clock.monotonic()))
+        return;
       maySplitQuota = false;
       regroupEndpoints(SEPARATE_GROUPS, limiter.slots(), limiter.refusedUntilMs, limiter.closedUntilMs());
     },
@@ -229,11 +258,11 @@ export function createQuota(options: QuotaOptions): Quota {
       const pausedUntilMs = pauseLeftMs > 0 ? clock.now() + pauseLeftMs : null;
       return { buckets: allRateLimiters().map((limiter) => limiter.status()), heldUntilMs: pausedUntilMs };
     },
-    foreign: () => allRateLimiters().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
-    change(next) {
-      quotaShare = limitQuota(next);
+    otherClientUse: () => allRateLimiters().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
+    setShare(share) {
+      quotaShare = limitQuota(share);
       for (const limiter of allRateLimiters())
-        limiter.change(shareOf(QUOTA_ENDPOINTS.filter((endpoint) => rateLimiters.get(endpoint) === limiter)));
+        limiter.change(quotaShareOf(QUOTA_ENDPOINTS.filter((endpoint) => rateLimiters.get(endpoint) === limiter)));
     },
   };
 }
@@ -244,21 +273,26 @@ function limitQuota({ perMinute = REQUESTS_PER_MINUTE_MAX, polite = 1, reserve =
 
 /** Finds out from `X-RateLimit-Remaining` whether read, write and history share one count of requests. */
 export function createQuotaSharingEvidence() {
-  let lastCount: { endpoint: QuotaEndpoint; taken: number; sentMs: number; at: number } | undefined;
+  let lastCount: { endpoint: QuotaEndpoint; countedRequests: number; sentMs: number; atMs: number } | undefined;
   let previousCount: typeof lastCount;
-  let findingCount = 0;
+  let proofCount = 0;
   return {
     /** `taken`: requests that the service counted. Returns true when endpoints have separate request counts. */
-    separate(endpoint: QuotaEndpoint, taken: number, sentMs: number, now: number): boolean {
+    areCountsSeparate(endpoint: QuotaEndpoint, countedRequests: number, sentMs: number, now: number): boolean {
       const [first, middle] = [previousCount, lastCount];
       previousCount = lastCount;
-      lastCount = { endpoint, taken, sentMs, at: now };
-      if (first === undefined || middle === undefined || now - first.at > SHARING_EVIDENCE_MAX_AGE_MS) return false;
-      if (middle.sentMs < first.at || sentMs < middle.at) return false;
+      lastCount = { endpoint, countedRequests, sentMs, atMs: now };
+      if (first === undefined || middle === undefined || now - first.atMs > SHARING_EVIDENCE_MAX_AGE_MS) return false;
+      if (middle.sentMs < first.atMs || sentMs < middle.atMs) return false;
       if (first.endpoint !== endpoint || middle.endpoint === endpoint) return false;
-      if (taken === first.taken + 1 && Math.abs(middle.taken - first.taken) >= COUNT_DIFFERENCE_MIN) findingCount += 1;
-      if (taken === first.taken + 2 && middle.taken === first.taken + 1) findingCount = 0;
-      return findingCount >= QUOTA_SHARING_FINDINGS_MIN;
+      if (
+        countedRequests === first.countedRequests + 1 &&
+        Math.abs(middle.countedRequests - first.countedRequests) >= COUNT_DIFFERENCE_MIN
+      )
+        proofCount += 1;
+      if (countedRequests === first.countedRequests + 2 && middle.countedRequests === first.countedRequests + 1)
+        proofCount = 0;
+      return proofCount >= QUOTA_SHARING_FINDINGS_MIN;
     },
   };
 }

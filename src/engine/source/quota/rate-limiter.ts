@@ -11,11 +11,11 @@ interface QuotaRequest {
   readonly endpoint: QuotaEndpoint;
   readonly task: (slotTaken: TimeReading) => Promise<unknown>;
   readonly signal: AbortSignal;
-  readonly choose: ((offer: OfferedSlot) => number | null) | undefined;
+  readonly onSlotOffered: ((offer: OfferedSlot) => number | null) | undefined;
   readonly requestedMs: number;
   readonly resolve: (result: Promise<unknown>) => void;
   readonly reject: (error: unknown) => void;
-  hasPassed: boolean;
+  hasDeclinedSlot: boolean;
 }
 
 const LANE_SKIPS_MAX = 9;
@@ -26,27 +26,28 @@ function createRequestQueues() {
   const waitingRequestsByLane = new Map(LANES.map((lane) => [lane, new Set<QuotaRequest>()]));
   const laneSkips = new Map<QueueLane, number>();
   const laneRequests = (lane: QueueLane) => waitingRequestsByLane.get(lane) as Set<QuotaRequest>;
-  const countQueued = (lane: QueueLane) => [...laneRequests(lane)].filter(({ hasPassed }) => !hasPassed).length;
+  const countQueued = (lane: QueueLane) =>
+    [...laneRequests(lane)].filter(({ hasDeclinedSlot: hasPassed }) => !hasPassed).length;
 
-  function takeRequest(lane: QueueLane, isOwnSlot: boolean, now: number) {
-    let nextLookMs = Number.POSITIVE_INFINITY;
+  function takeRequest(lane: QueueLane, isLaneOverdue: boolean, now: number) {
+    let nextRecheckMs = Number.POSITIVE_INFINITY;
     for (const request of laneRequests(lane)) {
       if (request.signal.aborted) continue;
       try {
-        const slotNotNeededForMs = request.choose?.({ isOwnSlot }) ?? null;
+        const slotNotNeededForMs = request.onSlotOffered?.({ isLaneOverdue }) ?? null;
         if (slotNotNeededForMs !== null) {
-          request.hasPassed = true;
-          nextLookMs = Math.min(nextLookMs, now + Math.max(SLOT_RECHECK_MIN_MS, slotNotNeededForMs));
+          request.hasDeclinedSlot = true;
+          nextRecheckMs = Math.min(nextRecheckMs, now + Math.max(SLOT_RECHECK_MIN_MS, slotNotNeededForMs));
           continue;
         }
         laneRequests(lane).delete(request);
-        return { request, lookAtMs: nextLookMs };
+        return { request, recheckAtMs: nextRecheckMs };
       } catch (error) {
         laneRequests(lane).delete(request);
         request.reject(error);
       }
     }
-    return { request: null, lookAtMs: nextLookMs };
+    return { request: null, recheckAtMs: nextRecheckMs };
   }
 
   return {
@@ -54,28 +55,30 @@ function createRequestQueues() {
     remove: (request: QuotaRequest) => laneRequests(request.lane).delete(request),
     all: () => [...waitingRequestsByLane.values()].flatMap((requests) => [...requests]),
 
-    take(now: number, readyAt: (lane: QueueLane, isOverdue: boolean) => number) {
+    takeNext(now: number, laneReadyAtMs: (lane: QueueLane, isOverdue: boolean) => number) {
       const overdueLanes = LANES.filter((lane) => (laneSkips.get(lane) ?? 0) >= LANE_SKIPS_MAX);
-      let nextLookMs = Number.POSITIVE_INFINITY;
+      let nextRecheckMs = Number.POSITIVE_INFINITY;
       for (const [index, lane] of [...overdueLanes, ...LANES].entries()) {
         const isOverdue = index < overdueLanes.length;
         if (laneRequests(lane).size === 0) continue;
-        const laneReadyMs = readyAt(lane, isOverdue);
+        const laneReadyMs = laneReadyAtMs(lane, isOverdue);
         const laneSearchResult =
-          laneReadyMs > now ? { request: null, lookAtMs: laneReadyMs } : takeRequest(lane, isOverdue, now);
-        nextLookMs = Math.min(nextLookMs, laneSearchResult.lookAtMs);
-        if (laneSearchResult.request !== null) return { request: laneSearchResult.request, lookAtMs: nextLookMs };
+          laneReadyMs > now ? { request: null, recheckAtMs: laneReadyMs } : takeRequest(lane, isOverdue, now);
+        nextRecheckMs = Math.min(nextRecheckMs, laneSearchResult.recheckAtMs);
+        if (laneSearchResult.request !== null) return { request: laneSearchResult.request, recheckAtMs: nextRecheckMs };
         if (laneReadyMs <= now) laneSkips.set(lane, 0);
       }
-      return { request: null, lookAtMs: nextLookMs };
+      return { request: null, recheckAtMs: nextRecheckMs };
     },
     noteTaken(lane: QueueLane): void {
-      for (const other of LANES) {
-        if (other === lane || other === LAST_LANE || laneRequests(other).size === 0) laneSkips.set(other, 0);
-        else if (LANES.indexOf(other) > LANES.indexOf(lane)) laneSkips.set(other, (laneSkips.get(other) ?? 0) + 1);
+      for (const otherLane of LANES) {
+        if (otherLane === lane || otherLane === LAST_LANE || laneRequests(otherLane).size === 0)
+          laneSkips.set(otherLane, 0);
+        else if (LANES.indexOf(otherLane) > LANES.indexOf(lane))
+          laneSkips.set(otherLane, (laneSkips.get(otherLane) ?? 0) + 1);
       }
     },
-    counts: () => Object.fromEntries(LANES.map((lane) => [lane, countQueued(lane)])) as Record<QueueLane, number>,
+    queuedByLane: () => Object.fromEntries(LANES.map((lane) => [lane, countQueued(lane)])) as Record<QueueLane, number>,
   };
 }
 
@@ -88,18 +91,18 @@ export interface QuotaShare {
 interface RateLimiterOptions extends QuotaShare {
   readonly name: string;
   readonly clock: Clock;
-  readonly record: RequestStore;
+  readonly requestStore: RequestStore;
   readonly concurrency: number;
-  readonly occupiedMs: number;
-  readonly inherited: readonly SpentRequestSlot[];
+  readonly slotOccupiedMs: number;
+  readonly initialSlots: readonly SpentRequestSlot[];
   readonly refusedUntilMs: number;
   readonly closedUntilMs: number;
-  readonly throttled: number;
+  readonly throttledCount: number;
   /** Time until which the service may count requests that are not in the store. */
   readonly uncertainUntilMs: number;
-  onSlot(request: QuotaRequest): void;
-  onForeign(use: OtherClientUse): void;
-  onUnsaved(error: unknown): void;
+  onSlotTaken(request: QuotaRequest): void;
+  onOtherClient(use: OtherClientUse): void;
+  onSaveFailed(error: unknown): void;
 }
 
 const URGENT_REQUEST_LANES: ReadonlySet<QueueLane> = new Set(["write", "on-demand"]);
@@ -109,14 +112,14 @@ export type RateLimiter = ReturnType<typeof createRateLimiter>;
 
 /** Limits the requests that the service counts together, and queues requests that wait for a slot. */
 export function createRateLimiter(options: RateLimiterOptions) {
-  const { clock, record, occupiedMs } = options;
+  const { clock, requestStore, slotOccupiedMs } = options;
   const requestQueues = createRequestQueues();
-  const spentRequestSlots = createSpentRequestSlots(occupiedMs, options.inherited);
-  const otherClientWatch = createOtherClientWatch(occupiedMs, options.onForeign);
+  const spentRequestSlots = createSpentRequestSlots(slotOccupiedMs, options.initialSlots);
+  const otherClientWatch = createOtherClientWatch(slotOccupiedMs, options.onOtherClient);
   const statedLimitMemory = createStatedLimitMemory();
   const runningSlots = new Set<SpentRequestSlot>();
-  let { perMinute: granted, polite, reserve, refusedUntilMs, closedUntilMs, throttled } = options;
-  let limit = granted;
+  let { perMinute: configuredPerMinute, polite, reserve, refusedUntilMs, closedUntilMs, throttledCount } = options;
+  let limit = configuredPerMinute;
   let slowdown = createRefusalSlowdown(limit);
   let nextPacedSlotMs = clock.monotonic();
   let isTrialPermitted = false;
@@ -128,7 +131,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
   const pausedUntilMs = () => Math.max(refusedUntilMs, closedUntilMs);
 
   function updateRequestLimit(now: number): void {
-    const newRequestLimit = Math.min(granted, statedLimitMemory.limitAt(now));
+    const newRequestLimit = Math.min(configuredPerMinute, statedLimitMemory.limitAt(now));
     if (newRequestLimit === limit) return;
     limit = newRequestLimit;
     slowdown = createRefusalSlowdown(limit);
@@ -136,16 +139,16 @@ export function createRateLimiter(options: RateLimiterOptions) {
 
   function currentRate(now: number) {
     updateRequestLimit(now);
-    const { marginMs, perWindow, throttled, spaced } = slowdown.terms(now);
+    const { marginMs, perWindow, isSlowed: throttled, limitsSpacing: spaced } = slowdown.currentTerms(now);
     const isQuotaUncertain = now < options.uncertainUntilMs;
-    const allowedRequestsPerWindow = Math.max(1, perWindow - otherClientWatch.occupied(now));
+    const allowedRequestsPerWindow = Math.max(1, perWindow - otherClientWatch.slotsUsedByOthers(now));
     const politeRequestLimit = Math.max(1, limit * polite);
     const pacedRequestsPerWindow = Math.max(1, Math.min(allowedRequestsPerWindow, politeRequestLimit) - reserve);
-    const sustainedRequestsPerMinute = (pacedRequestsPerWindow * occupiedMs) / (occupiedMs + marginMs);
+    const sustainedRequestsPerMinute = (pacedRequestsPerWindow * slotOccupiedMs) / (slotOccupiedMs + marginMs);
     const uncertaintyRateShare = isQuotaUncertain ? UNCERTAIN_QUOTA_RATE_SHARE : 1;
     return {
       slots: Math.min(Math.floor(allowedRequestsPerWindow), Math.ceil(politeRequestLimit)),
-      periodMs: (occupiedMs + marginMs) / pacedRequestsPerWindow / uncertaintyRateShare,
+      periodMs: (slotOccupiedMs + marginMs) / pacedRequestsPerWindow / uncertaintyRateShare,
       perMinute: sustainedRequestsPerMinute * uncertaintyRateShare,
       lastingPerMinute: sustainedRequestsPerMinute,
       mayCatchUp: !throttled && !isQuotaUncertain,
@@ -160,7 +163,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
     isOverdue = false,
   ): number {
     const slotsReservedForWrites = lane === "write" || isOverdue ? 0 : reserve;
-    const requestSlotFreeAtMs = spentRequestSlots.freeAt(now, Math.max(1, slots - slotsReservedForWrites));
+    const requestSlotFreeAtMs = spentRequestSlots.slotFreeAtMs(now, Math.max(1, slots - slotsReservedForWrites));
     const pacedRequestStartMs = isEveryLanePaced || !URGENT_REQUEST_LANES.has(lane) ? nextPacedSlotMs : now;
     const isTrialRequest = isTrialPermitted && lane !== "write";
     return Math.max(now, isTrialRequest ? closedUntilMs : pausedUntilMs(), requestSlotFreeAtMs, pacedRequestStartMs);
@@ -170,11 +173,11 @@ export function createRateLimiter(options: RateLimiterOptions) {
     while (!isRetired && runningRequests.pending < options.concurrency) {
       const now = clock.monotonic();
       const requestRate = currentRate(now);
-      const { request, lookAtMs } = requestQueues.take(now, (lane, isOverdue) =>
+      const { request, recheckAtMs } = requestQueues.takeNext(now, (lane, isOverdue) =>
         nextSlotTimeMs(lane, now, requestRate, isOverdue),
       );
       if (request === null) {
-        wakeRequestQueuesAt(lookAtMs);
+        wakeRequestQueuesAt(recheckAtMs);
         return;
       }
       const slot = takeRequestSlot(request);
@@ -204,9 +207,14 @@ export function createRateLimiter(options: RateLimiterOptions) {
     const { periodMs, mayCatchUp, isEveryLanePaced } = currentRate(now);
     if (isEveryLanePaced || !URGENT_REQUEST_LANES.has(lane))
       nextPacedSlotMs = mayCatchUp ? Math.max(nextPacedSlotMs + periodMs, now) : now + periodMs;
-    const slot = { id: record.idFor(endpoint), endpoint, sentAt: now, countedBy: Number.POSITIVE_INFINITY };
+    const slot = {
+      id: requestStore.takeSlotId(endpoint),
+      endpoint,
+      sentAtMs: now,
+      countedByMs: Number.POSITIVE_INFINITY,
+    };
     spentRequestSlots.add(slot);
-    options.onSlot(request);
+    options.onSlotTaken(request);
     return slot;
   }
 
@@ -214,7 +222,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
     let isSent = false;
     let isAnswered = false;
     try {
-      const slotTakenAt = await record.beforeSend(slot);
+      const slotTakenAt = await requestStore.saveBeforeSend(slot);
       request.signal.throwIfAborted();
       isSent = true;
       runningSlots.add(slot);
@@ -229,10 +237,10 @@ export function createRateLimiter(options: RateLimiterOptions) {
       runningSlots.delete(slot);
       if (!isSent) spentRequestSlots.drop(slot);
       if (isAnswered) {
-        slot.countedBy = Math.min(slot.countedBy, clock.monotonic());
+        slot.countedByMs = Math.min(slot.countedByMs, clock.monotonic());
         statedLimitMemory.noteReply();
       }
-      if (isSent) void record.afterReply(slot).catch(options.onUnsaved);
+      if (isSent) void requestStore.saveAfterReply(slot).catch(options.onSaveFailed);
     }
   }
 
@@ -249,14 +257,14 @@ export function createRateLimiter(options: RateLimiterOptions) {
         return;
       }
       if (now >= pausedUntilMs()) {
-        const isCountComplete = now >= options.uncertainUntilMs && otherClientWatch.occupied(now) === 0;
-        slowdown.refused(now, spentRequestSlots.used(now) - 1, isCountComplete);
-        if (slowdown.terms(now).stranger) otherClientWatch.refusals(now, clock.now());
+        const isCountComplete = now >= options.uncertainUntilMs && otherClientWatch.slotsUsedByOthers(now) === 0;
+        slowdown.noteRefusal(now, spentRequestSlots.countAt(now) - 1, isCountComplete);
+        if (slowdown.currentTerms(now).suggestsOtherClient) otherClientWatch.noteRefusals(now, clock.now());
       }
-      throttled += 1;
+      throttledCount += 1;
       refusedUntilMs = Math.max(refusedUntilMs, untilMs);
     },
-    release(isRefusal: boolean): void {
+    endPause(isRefusal: boolean): void {
       if (isRefusal) refusedUntilMs = Number.NEGATIVE_INFINITY;
       else closedUntilMs = Number.NEGATIVE_INFINITY;
       recheckRequestQueues();
@@ -265,24 +273,24 @@ export function createRateLimiter(options: RateLimiterOptions) {
       isTrialPermitted = isPermitted;
       if (isPermitted) recheckRequestQueues();
     },
-    observe(endpoint: QuotaEndpoint, taken: number, statedLimit: number): void {
+    observe(endpoint: QuotaEndpoint, countedRequests: number, statedLimit: number): void {
       const now = clock.monotonic();
       statedLimitMemory.noteLimit(statedLimit, now);
       updateRequestLimit(now);
       let earliestMs = now;
-      for (const slot of runningSlots) if (slot.endpoint === endpoint) earliestMs = Math.min(earliestMs, slot.sentAt);
-      otherClientWatch.excess(now, clock.now(), spentRequestSlots.unexplained(taken, earliestMs));
+      for (const slot of runningSlots) if (slot.endpoint === endpoint) earliestMs = Math.min(earliestMs, slot.sentAtMs);
+      otherClientWatch.noteExcess(now, clock.now(), spentRequestSlots.countUnexplained(countedRequests, earliestMs));
     },
     status(): RateLimitStatus {
       const now = clock.monotonic();
       const { perMinute: pacedPerMinute, lastingPerMinute } = currentRate(now);
       return {
-        ...{ name: options.name, perMinute: limit, pacedPerMinute, lastingPerMinute, throttled },
-        used: spentRequestSlots.used(now),
-        waiting: requestQueues.counts(),
+        ...{ name: options.name, perMinute: limit, pacedPerMinute, lastingPerMinute, throttled: throttledCount },
+        used: spentRequestSlots.countAt(now),
+        waiting: requestQueues.queuedByLane(),
         heldUntilMs: pausedUntilMs() > now ? clock.now() + pausedUntilMs() - now : null,
         nextSlotInMs: nextSlotTimeMs("live", now) - now,
-        foreign: otherClientWatch.use(now),
+        foreign: otherClientWatch.currentUse(now),
       };
     },
     slots: spentRequestSlots.slots,
@@ -294,7 +302,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
       return requestQueues.all();
     },
     change(share: QuotaShare): void {
-      ({ perMinute: granted, polite, reserve } = share);
+      ({ perMinute: configuredPerMinute, polite, reserve } = share);
       updateRequestLimit(clock.monotonic());
       recheckRequestQueues();
     },
@@ -310,11 +318,12 @@ function isReplyError(error: unknown): boolean {
 /** Remembers the limit that the service stated; forgets it after ten replies and ten minutes without it. */
 function createStatedLimitMemory() {
   let statedPerMinute = Number.POSITIVE_INFINITY;
-  let statedMs = Number.NEGATIVE_INFINITY;
-  let repliesSince = 0;
+  let statedAtMs = Number.NEGATIVE_INFINITY;
+  let repliesSinceStated = 0;
 
   function statedLimitAt(now: number): number {
-    const isLimitExpired = now - statedMs >= STATED_LIMIT_LIFETIME_MS && repliesSince >= STATED_LIMIT_LIFETIME_REPLIES;
+    const isLimitExpired =
+      now - statedAtMs >= STATED_LIMIT_LIFETIME_MS && repliesSinceStated >= STATED_LIMIT_LIFETIME_REPLIES;
     if (isLimitExpired) statedPerMinute = Number.POSITIVE_INFINITY;
     return statedPerMinute;
   }
@@ -324,11 +333,11 @@ function createStatedLimitMemory() {
     noteLimit(perMinute: number, now: number): void {
       if (perMinute > statedLimitAt(now)) return;
       statedPerMinute = perMinute;
-      statedMs = now;
-      repliesSince = 0;
+      statedAtMs = now;
+      repliesSinceStated = 0;
     },
     noteReply(): void {
-      repliesSince += 1;
+      repliesSinceStated += 1;
     },
   };
 }

@@ -17,50 +17,52 @@ export function createRefusalSlowdown(limit: number) {
   let slowdown: "none" | "one slot less" | "spacing" = "none";
   let slowdownEndMs = Number.NEGATIVE_INFINITY;
   let slowdownCount = 0;
-  let marginMs = 0;
-  let marginUpdatedAt = 0;
+  let windowMarginMs = 0;
+  let marginUpdatedMs = 0;
   let rateLimit = limit;
-  let rateUpdatedAt = 0;
+  let rateUpdatedMs = 0;
   const maxRequestsPerWindow = () => (slowdown === "none" ? limit : limit - 1);
   const applySlowdownRecovery = (now: number) => {
     if (slowdown !== "none" && now >= slowdownEndMs) {
       slowdown = "none";
-      marginMs = 0;
+      windowMarginMs = 0;
     }
-    while (slowdown !== "spacing" && marginMs > 0 && now - marginUpdatedAt >= SLOWDOWN_MARGIN_DECAY_EVERY_MS) {
-      marginUpdatedAt += SLOWDOWN_MARGIN_DECAY_EVERY_MS;
-      marginMs *= SLOWDOWN_MARGIN_DECAY;
+    while (slowdown !== "spacing" && windowMarginMs > 0 && now - marginUpdatedMs >= SLOWDOWN_MARGIN_DECAY_EVERY_MS) {
+      marginUpdatedMs += SLOWDOWN_MARGIN_DECAY_EVERY_MS;
+      windowMarginMs *= SLOWDOWN_MARGIN_DECAY;
     }
-    while (rateLimit < limit && now - rateUpdatedAt >= REQUEST_RATE_RAISE_INTERVAL_MS) {
-      rateUpdatedAt += REQUEST_RATE_RAISE_INTERVAL_MS;
+    while (rateLimit < limit && now - rateUpdatedMs >= REQUEST_RATE_RAISE_INTERVAL_MS) {
+      rateUpdatedMs += REQUEST_RATE_RAISE_INTERVAL_MS;
       rateLimit = Math.min(limit, rateLimit + 1);
     }
   };
   return {
-    refused(now: number, used: number, isComplete: boolean): void {
+    noteRefusal(now: number, usedSlots: number, isCountComplete: boolean): void {
       applySlowdownRecovery(now);
       if (rateLimit < limit || now - lastRefusalMs < REPEATED_REFUSAL_WITHIN_MS) {
         rateLimit = Math.max(REQUESTS_PER_WINDOW_MIN, Math.min(rateLimit, maxRequestsPerWindow()) * RATE_CUT_FACTOR);
       } else {
-        const limitsRequestSpacing = isComplete && used <= limit - UNUSED_REQUEST_SLOTS_MIN;
+        const limitsRequestSpacing = isCountComplete && usedSlots <= limit - UNUSED_REQUEST_SLOTS_MIN;
         slowdown = limitsRequestSpacing || slowdown === "spacing" ? "spacing" : "one slot less";
         slowdownEndMs = now + (slowdownCount === 0 ? FIRST_RATE_SLOWDOWN_MS : REPEATED_RATE_SLOWDOWN_MS);
         slowdownCount += 1;
-        marginMs = limitsRequestSpacing ? SLOWDOWN_MARGIN_MAX_MS : Math.max(SLOWDOWN_MARGIN_MIN_MS, marginMs * 2);
-        marginMs = Math.min(SLOWDOWN_MARGIN_MAX_MS, marginMs);
+        windowMarginMs = limitsRequestSpacing
+          ? SLOWDOWN_MARGIN_MAX_MS
+          : Math.max(SLOWDOWN_MARGIN_MIN_MS, windowMarginMs * 2);
+        windowMarginMs = Math.min(SLOWDOWN_MARGIN_MAX_MS, windowMarginMs);
       }
       lastRefusalMs = now;
-      marginUpdatedAt = now;
-      rateUpdatedAt = now;
+      marginUpdatedMs = now;
+      rateUpdatedMs = now;
     },
-    terms(now: number) {
+    currentTerms(now: number) {
       applySlowdownRecovery(now);
       return {
-        marginMs,
+        marginMs: windowMarginMs,
         perWindow: Math.max(1, Math.min(maxRequestsPerWindow(), rateLimit)),
-        throttled: slowdown !== "none" || rateLimit < limit,
-        spaced: slowdown === "spacing",
-        stranger: rateLimit < limit,
+        isSlowed: slowdown !== "none" || rateLimit < limit,
+        limitsSpacing: slowdown === "spacing",
+        suggestsOtherClient: rateLimit < limit,
       };
     },
   };
@@ -96,7 +98,7 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
     if (knownOtherClientUse === null) report(otherUse);
   };
   return {
-    excess(now: number, wallMs: number, requests: number): void {
+    noteExcess(now: number, wallMs: number, requests: number): void {
       excessCounts = excessCounts.filter(({ at }) => now - at < OTHER_CLIENT_MEMORY_MS);
       if (requests <= 0) return;
       excessCounts.push({ at: now, requests });
@@ -104,10 +106,10 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
       if (excessCounts.length >= EXCESS_REQUEST_COUNTS_MIN && now - firstExcessAtMs >= EXCESS_REQUESTS_TIME_MIN_MS)
         confirmOtherClientUse(now, wallMs, "remaining");
     },
-    refusals: (now: number, wallMs: number) => confirmOtherClientUse(now, wallMs, "refusals"),
-    occupied(now: number): number {
+    noteRefusals: (now: number, wallMs: number) => confirmOtherClientUse(now, wallMs, "refusals"),
+    slotsUsedByOthers(now: number): number {
       return highestExcessRequests(excessCounts.filter(({ at }) => now - at < windowMs));
     },
-    use: currentOtherClientUse,
+    currentUse: currentOtherClientUse,
   };
 }

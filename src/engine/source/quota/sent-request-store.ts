@@ -10,9 +10,9 @@ interface RequestStoreOptions {
   readonly store: QuotaStore;
   readonly source: string;
   readonly clock: Clock;
-  readonly occupiedMs: number;
-  readonly longestWayMs: number;
-  readonly mark: ClockReader;
+  readonly slotOccupiedMs: number;
+  readonly maxTransitMs: number;
+  readonly readClock: ClockReader;
 }
 
 const FIRST_SLOT_SAVE_TIMEOUT_MS = 250;
@@ -25,7 +25,7 @@ export type RequestStore = ReturnType<typeof createRequestStore>;
 
 /** Stores each slot before its request leaves: after a crash, all requests that the service counted are known. */
 export function createRequestStore(options: RequestStoreOptions) {
-  const { store, source, clock, occupiedMs, longestWayMs, mark } = options;
+  const { store, source, clock, slotOccupiedMs, maxTransitMs, readClock } = options;
   const endpointKey = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
   let recentSlots: SpentRequestSlot[] = [];
   let lastId = 0;
@@ -38,8 +38,8 @@ export function createRequestStore(options: RequestStoreOptions) {
   const slotUsableUntilMs = new Map<number, number>();
   const toStoredRequestSlot = (slot: SpentRequestSlot): QuotaSlot => ({
     id: slot.id,
-    sentAtMs: Math.floor(slot.sentAt + wallClockOffsetMs),
-    countedByMs: Math.ceil(slot.countedBy + wallClockOffsetMs),
+    sentAtMs: Math.floor(slot.sentAtMs + wallClockOffsetMs),
+    countedByMs: Math.ceil(slot.countedByMs + wallClockOffsetMs),
   });
   const saveRequestSlot = (slot: SpentRequestSlot) => store.save(endpointKey(slot.endpoint), toStoredRequestSlot(slot));
   const followWallClock = async () => {
@@ -52,11 +52,11 @@ export function createRequestStore(options: RequestStoreOptions) {
     await rewriteRequestSlots(clockShiftMs);
   };
 
-  async function rewriteRequestSlots(byMs: number): Promise<void> {
-    // After a crash in between, stored slots seem later than they were, never earlier.
-    if (byMs < 0) await saveClockReading();
-    for (const slot of recentSlots) if (Number.isFinite(slot.countedBy)) await saveRequestSlot(slot);
-    if (byMs > 0) await saveClockReading();
+  async function rewriteRequestSlots(shiftMs: number): Promise<void> {
+    // This order of writes is safe in a crash: stored slots may seem later than they were, never earlier.
+    if (shiftMs < 0) await saveClockReading();
+    for (const slot of recentSlots) if (Number.isFinite(slot.countedByMs)) await saveRequestSlot(slot);
+    if (shiftMs > 0) await saveClockReading();
   }
 
   async function saveClockReading(): Promise<void> {
@@ -73,10 +73,10 @@ export function createRequestStore(options: RequestStoreOptions) {
     return clock.now() - sinceBoot.ms - (savedClock.wallMs - savedClock.sinceBootMs);
   }
 
-  function isEndpointBusy({ endpoint, sentAt }: SpentRequestSlot): boolean {
+  function isEndpointBusy({ endpoint, sentAtMs }: SpentRequestSlot): boolean {
     const lastRequestSentMs = lastRequestTimesMs.get(endpoint) ?? Number.NEGATIVE_INFINITY;
-    lastRequestTimesMs.set(endpoint, Math.max(lastRequestSentMs, sentAt));
-    return sentAt - lastRequestSentMs <= SLOT_PREPARED_AHEAD_MS;
+    lastRequestTimesMs.set(endpoint, Math.max(lastRequestSentMs, sentAtMs));
+    return sentAtMs - lastRequestSentMs <= SLOT_PREPARED_AHEAD_MS;
   }
 
   async function saveNextRequestSlot(endpoint: QuotaEndpoint): Promise<void> {
@@ -84,7 +84,7 @@ export function createRequestStore(options: RequestStoreOptions) {
     const id = lastId;
     const untilMs = clock.monotonic() + SLOT_PREPARED_AHEAD_MS;
     preparedSlotIds.set(endpoint, id);
-    const nextRequestSlot = { id, endpoint, sentAt: clock.monotonic(), countedBy: untilMs + longestWayMs };
+    const nextRequestSlot = { id, endpoint, sentAtMs: clock.monotonic(), countedByMs: untilMs + maxTransitMs };
     const clockJumpCountBefore = clockJumps;
     await store.saveDeferred(endpointKey(endpoint), toStoredRequestSlot(nextRequestSlot));
     if (clockJumps === clockJumpCountBefore && preparedSlotIds.get(endpoint) === id) slotUsableUntilMs.set(id, untilMs);
@@ -118,53 +118,58 @@ export function createRequestStore(options: RequestStoreOptions) {
           hasStoredSlots = true;
           lastId = Math.max(lastId, storedSlot.id);
           // A stored time in the future means that the clock was set back.
-          const latestCountedMs = now + longestWayMs + FIRST_SLOT_SAVE_TIMEOUT_MS;
+          const latestCountedMs = now + maxTransitMs + FIRST_SLOT_SAVE_TIMEOUT_MS;
           const countedByMs = storedSlot.countedByMs + clockSetByMs - wallClockOffsetMs;
-          const slot = { id: storedSlot.id, endpoint, sentAt: now, countedBy: Math.min(countedByMs, latestCountedMs) };
-          if (slot.countedBy + occupiedMs <= now) continue;
+          const slot = {
+            id: storedSlot.id,
+            endpoint,
+            sentAtMs: now,
+            countedByMs: Math.min(countedByMs, latestCountedMs),
+          };
+          if (slot.countedByMs + slotOccupiedMs <= now) continue;
           recentSlots.push(slot);
           if (countedByMs > latestCountedMs) await saveRequestSlot(slot);
         }
       }
       if (clockSetByMs !== 0) await rewriteRequestSlots(clockSetByMs);
       else if (clockShiftMs === null) await saveClockReading();
-      return { slots: [...recentSlots], found: hasStoredSlots };
+      return { slots: [...recentSlots], hasStoredSlots };
     },
-    idFor(endpoint: QuotaEndpoint): number {
+    takeSlotId(endpoint: QuotaEndpoint): number {
       const id = preparedSlotIds.get(endpoint);
       preparedSlotIds.delete(endpoint);
       if (id !== undefined && slotUsableUntilMs.has(id)) return id;
       lastId += 1;
       return lastId;
     },
-    async beforeSend(slot: SpentRequestSlot): Promise<TimeReading> {
+    async saveBeforeSend(slot: SpentRequestSlot): Promise<TimeReading> {
       await followWallClock();
-      recentSlots = recentSlots.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
+      recentSlots = recentSlots.filter((each) => each.countedByMs + slotOccupiedMs > clock.monotonic());
       recentSlots.push(slot);
       const untilMs = slotUsableUntilMs.get(slot.id) ?? Number.NEGATIVE_INFINITY;
       slotUsableUntilMs.delete(slot.id);
       if (clock.monotonic() <= untilMs) {
-        slot.sentAt = clock.monotonic();
-        slot.countedBy = slot.sentAt + longestWayMs;
-        return mark();
+        slot.sentAtMs = clock.monotonic();
+        slot.countedByMs = slot.sentAtMs + maxTransitMs;
+        return readClock();
       }
-      for (let withinMs = FIRST_SLOT_SAVE_TIMEOUT_MS; ; withinMs *= 4) {
-        const slotTakenAt = mark();
+      for (let saveTimeMaxMs = FIRST_SLOT_SAVE_TIMEOUT_MS; ; saveTimeMaxMs *= 4) {
+        const slotTakenAt = readClock();
         const startedMs = slotTakenAt.monotonicMs;
-        const latestRequestCountTimeMs = startedMs + withinMs + longestWayMs;
+        const latestRequestCountTimeMs = startedMs + saveTimeMaxMs + maxTransitMs;
         try {
-          await saveRequestSlot({ ...slot, sentAt: startedMs, countedBy: latestRequestCountTimeMs });
+          await saveRequestSlot({ ...slot, sentAtMs: startedMs, countedByMs: latestRequestCountTimeMs });
         } catch (error) {
           recentSlots = recentSlots.filter((each) => each !== slot);
           throw error;
         }
-        slot.sentAt = clock.monotonic();
-        slot.countedBy = slot.sentAt + longestWayMs;
-        if (slot.countedBy <= latestRequestCountTimeMs) return slotTakenAt;
+        slot.sentAtMs = clock.monotonic();
+        slot.countedByMs = slot.sentAtMs + maxTransitMs;
+        if (slot.countedByMs <= latestRequestCountTimeMs) return slotTakenAt;
       }
     },
     /** Stores the reply time; busy endpoints record their next slot in the same transaction. */
-    async afterReply(slot: SpentRequestSlot): Promise<void> {
+    async saveAfterReply(slot: SpentRequestSlot): Promise<void> {
       await followWallClock();
       const replyTimeSave = store.saveDeferred(endpointKey(slot.endpoint), toStoredRequestSlot(slot));
       if (isEndpointBusy(slot) && !preparedSlotIds.has(slot.endpoint)) await saveNextRequestSlot(slot.endpoint);
@@ -176,58 +181,62 @@ export function createRequestStore(options: RequestStoreOptions) {
   };
 }
 
-/** Slot of a request, occupied from its sending until one minute after `countedBy`. Times are monotonic. */
+/** Slot of a request, occupied from its sending until one minute after `countedByMs`. Times are monotonic. */
 export interface SpentRequestSlot {
   readonly id: number;
   readonly endpoint: QuotaEndpoint;
-  sentAt: number;
+  sentAtMs: number;
   /** Latest moment at which the service can have counted the request; infinite until the request leaves. */
-  countedBy: number;
+  countedByMs: number;
 }
 
-/** Time for which ended slots are remembered, to explain the request count that the service states. */
+/** Time for which ended slots are kept, to explain the request count that the service states. */
 const FREED_SLOT_RETENTION_MS = 60_000;
 
-export function createSpentRequestSlots(occupiedMs: number, inherited: readonly SpentRequestSlot[] = []) {
-  let slots = [...inherited];
+export function createSpentRequestSlots(slotOccupiedMs: number, initialSlots: readonly SpentRequestSlot[] = []) {
+  let slots = [...initialSlots];
   /** Buffer for the sorted ends of slots, reused because each request sorts about ten times. */
   let slotEnds = new Float64Array(64);
   return {
     add(slot: SpentRequestSlot): void {
-      slots = slots.filter((each) => each.countedBy > slot.sentAt - FREED_SLOT_RETENTION_MS - occupiedMs);
+      slots = slots.filter((each) => each.countedByMs > slot.sentAtMs - FREED_SLOT_RETENTION_MS - slotOccupiedMs);
       slots.push(slot);
     },
     drop(slot: SpentRequestSlot): void {
       slots = slots.filter((each) => each !== slot);
     },
-    used: (now: number) => countRequestSlots(slots, now - occupiedMs),
+    countAt: (now: number) => countRequestSlots(slots, now - slotOccupiedMs),
     /** Returns the minimum number of requests that the service counted in addition to ours. */
-    unexplained(counted: number, since: number): number {
-      if (counted <= countRequestSlots(slots, since - occupiedMs)) return 0;
-      return Math.max(0, counted - Math.ceil(highestTwoWindowCount(slots, since, occupiedMs) - COUNT_TOLERANCE));
+    countUnexplained(serviceCount: number, sinceMs: number): number {
+      if (serviceCount <= countRequestSlots(slots, sinceMs - slotOccupiedMs)) return 0;
+      return Math.max(
+        0,
+        serviceCount - Math.ceil(maxSlidingWindowCount(slots, sinceMs, slotOccupiedMs) - COUNT_ROUNDING_TOLERANCE),
+      );
     },
-    freeAt(now: number, allowed: number): number {
-      if (allowed < 1) return Number.POSITIVE_INFINITY;
+    slotFreeAtMs(now: number, maxSlots: number): number {
+      if (maxSlots < 1) return Number.POSITIVE_INFINITY;
       if (slotEnds.length < slots.length) slotEnds = new Float64Array(2 * slots.length);
       let occupiedCount = 0;
-      for (const { countedBy } of slots) {
-        const end = countedBy + occupiedMs;
+      for (const { countedByMs } of slots) {
+        const end = countedByMs + slotOccupiedMs;
         if (end > now) insertSortedNumber(end, slotEnds, occupiedCount++);
       }
-      if (occupiedCount < allowed) return now;
-      return slotEnds[occupiedCount - allowed] ?? now;
+      if (occupiedCount < maxSlots) return now;
+      return slotEnds[occupiedCount - maxSlots] ?? now;
     },
     slots: (): readonly SpentRequestSlot[] => slots,
   };
 }
 
-const COUNT_TOLERANCE = 1e-9;
+const COUNT_ROUNDING_TOLERANCE = 1e-9;
 
-function highestTwoWindowCount(slots: readonly SpentRequestSlot[], now: number, windowMs: number): number {
-  const requestSlotAgesMs = slots.map((slot) => now - slot.countedBy).filter((age) => age < 2 * windowMs);
+/** Returns the highest count that a sliding window of the service can have, e.g. half of the previous window plus this one. */
+function maxSlidingWindowCount(slots: readonly SpentRequestSlot[], now: number, windowMs: number): number {
+  const requestSlotAgesMs = slots.map((slot) => now - slot.countedByMs).filter((age) => age < 2 * windowMs);
   let highestCount = 0;
-  for (const quotaWindowEdgeMs of [0, ...requestSlotAgesMs]) {
-    const elapsedMs = quotaWindowEdgeMs > windowMs ? quotaWindowEdgeMs - windowMs : Math.max(0, quotaWindowEdgeMs);
+  for (const windowEdgeAgeMs of [0, ...requestSlotAgesMs]) {
+    const elapsedMs = windowEdgeAgeMs > windowMs ? windowEdgeAgeMs - windowMs : Math.max(0, windowEdgeAgeMs);
     let sum = 0;
     for (const age of requestSlotAgesMs) {
       if (age <= elapsedMs) sum += 1;
@@ -238,8 +247,8 @@ function highestTwoWindowCount(slots: readonly SpentRequestSlot[], now: number, 
   return highestCount;
 }
 
-function countRequestSlots(slots: readonly SpentRequestSlot[], countedAfter: number): number {
+function countRequestSlots(slots: readonly SpentRequestSlot[], countedAfterMs: number): number {
   let sum = 0;
-  for (const slot of slots) if (slot.countedBy > countedAfter) sum += 1;
+  for (const slot of slots) if (slot.countedByMs > countedAfterMs) sum += 1;
   return sum;
 }

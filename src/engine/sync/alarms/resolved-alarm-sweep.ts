@@ -220,7 +220,7 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
       statedTotal = page.total;
       page.items.forEach(addListedAlarm);
       unreadableRecords.push(...(page.unreadable ?? []));
-      if (!page.more) return buildResult(true, !hasTotalChanged);
+      if (!page.hasMore) return buildResult(true, !hasTotalChanged);
       const isOlder = (order: (typeof LIST_ORDERS)[number]) => fromMs === null || lastAlarmTimesMs[order] < fromMs;
       if (stopBy !== null && fromMs !== null && isDescending[stopBy] && isOlder(stopBy))
         return buildResult(false, true);

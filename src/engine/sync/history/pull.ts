@@ -185,9 +185,11 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     signal.throwIfAborted();
     let series: readonly Series[] = [];
     let isDiscoveryTask = false;
-    const chooseTaskForSlot = ({ isOwnSlot }: OfferedSlot): HistoryTask | null => {
-      const mayDiscoverLogs = !isBackfillPaused && (!isOwnSlot || isLogDiscoveryDue());
-      const historyTask = isTotal ? chooseTotalsTask() : chooseTask(!isOwnSlot && !isBackfillPaused, mayDiscoverLogs);
+    const chooseTaskForSlot = ({ isLaneOverdue }: OfferedSlot): HistoryTask | null => {
+      const mayDiscoverLogs = !isBackfillPaused && (!isLaneOverdue || isLogDiscoveryDue());
+      const historyTask = isTotal
+        ? chooseTotalsTask()
+        : chooseTask(!isLaneOverdue && !isBackfillPaused, mayDiscoverLogs);
       if (historyTask === null) return null;
       isDiscoveryTask = "discovery" in historyTask;
       if ("request" in historyTask) {

@@ -76,9 +76,11 @@ export function createHistoryRequests(options: {
     const chosenTasks: HistoryTask[] = [];
     const chooseHistoryQuery: RequestChooser<HistoryQuery> = (offer) => {
       const task = chooseTask(offer);
-      if (task === null) return { passMs: options.lookupIntervalMs() };
+      if (task === null) return { declineForMs: options.lookupIntervalMs() };
       chosenTasks.push(task);
-      return { ask: "request" in task ? buildSeriesQuery(task.request, task.request.series) : task.discovery.query };
+      return {
+        content: "request" in task ? buildSeriesQuery(task.request, task.request.series) : task.discovery.query,
+      };
     };
     const reply = await sendQuery(chooseHistoryQuery, isTotal, signal);
     const [task] = chosenTasks;

@@ -86,7 +86,7 @@ export function createOfflineGateways(
   return {
     async *watchPages(siteId: number, pages: AsyncIterable<ListPage<Gateway>>): AsyncIterable<ListPage<Gateway>> {
       for await (const page of pages) {
-        if (!page.more) listValidUntilMsBySite.set(siteId, timeAfterTwoListsMs());
+        if (!page.hasMore) listValidUntilMsBySite.set(siteId, timeAfterTwoListsMs());
         yield page;
       }
     },

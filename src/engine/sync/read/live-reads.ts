@@ -171,12 +171,12 @@ export function createLiveReads(options: LiveReadOptions) {
       const spacingMs = scheduleRefresh.slotMs();
       group = selectTagsForSlot(lane === "spare", spacingMs);
       if (group.length > 0 && lane === "live" && leavesSlotToHistory(group)) group = [];
-      if (group.length === 0) return { passMs: msUntilNextChoice(lane === "spare", spacingMs) };
+      if (group.length === 0) return { declineForMs: msUntilNextChoice(lane === "spare", spacingMs) };
       requestStartedAtMs = clock.monotonic();
       schedule.requestSent(group, requestStartedAtMs);
       unansweredReads.requestSent(group);
       onRequestStarted();
-      return { ask: group };
+      return { content: group };
     };
     try {
       const reply = await source.read(chooseTagsForRequest, lane, signal);

@@ -55,11 +55,11 @@ export function createLeftOutTags(options: {
     async prepareChange(
       requested: readonly string[],
       values: ReadonlyMap<string, unknown>,
-      reply: Pick<TagReadReply, "leftOut" | "receivedAtMs">,
+      reply: Pick<TagReadReply, "unreadTags" | "receivedAtMs">,
     ) {
       const storedLeftOut = leftOutById ?? new Map(await store.documents<StoredLeftOut>(leftOutDocumentSet));
       leftOutById = storedLeftOut;
-      const leftOutReasonsById = new Map((reply.leftOut ?? []).map((unreadTag) => [unreadTag.id, unreadTag]));
+      const leftOutReasonsById = new Map((reply.unreadTags ?? []).map((unreadTag) => [unreadTag.id, unreadTag]));
       const at = isoUtc(reply.receivedAtMs);
       const missingTagIds = requested.filter((id) => !values.has(id));
       const put = missingTagIds.flatMap((id): [string, StoredLeftOut][] => {
