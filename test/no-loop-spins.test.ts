@@ -63,7 +63,7 @@ describe.each(FAILURE_WAYS)("a worker whose state store %s on failure", (way) =>
       for (let n = 0; n < 50; n += 1) {
         await rig.send({ id: "not json", tag: "none", value: 1 }).catch(() => undefined);
       }
-      rig.killSwitch.throwIt("a test", "now");
+      rig.killSwitch.turnOn("a test", "now");
       await rig.clock.advance(HOUR_MS);
       expect(lines()).toBeLessThan(MOST_LINES);
       expect(failed()).toBeGreaterThan(0);

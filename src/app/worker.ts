@@ -127,7 +127,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     refreshMetrics: eventPipeline.refreshGauges,
     get stopWrites() {
       return pageSettings.areWritesEnabled
-        ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now()))
+        ? (by: string) => commands.killSwitch.turnOn(by, isoUtc(clock.now()))
         : null;
     },
   });

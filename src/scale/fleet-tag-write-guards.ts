@@ -44,15 +44,15 @@ export async function openFleetWritingGuards(options: {
   const approversDocument = await openFleetDocument<PinnedApprovers>({ database, key: APPROVERS_DOCUMENT_KEY, log });
 
   return {
-    place: `the fleet ${database.name}`,
+    stateDescription: `the fleet ${database.name}`,
     killSwitch: {
       get remedy() {
-        return localKillSwitch.isThrown() ? localKillSwitch.remedy : killSwitch.remedy;
+        return localKillSwitch.isOn() ? localKillSwitch.remedy : killSwitch.remedy;
       },
-      isThrown: () => localKillSwitch.isThrown() || killSwitch.thrown(),
-      throwIt: killSwitch.throwIt,
+      isOn: () => localKillSwitch.isOn() || killSwitch.thrown(),
+      turnOn: killSwitch.throwIt,
     },
-    unarmedHere: () =>
+    findUnarmedReason: () =>
       isMachineArmedToWrite(stateFolder, databaseId.read())
         ? null
         : `Writing was never armed on this machine for the fleet ${database.name}, so nothing is written: run plenum writes arm here once.`,
@@ -60,11 +60,11 @@ export async function openFleetWritingGuards(options: {
       get by() {
         return armRequestDocument.read()?.by ?? "the fleet";
       },
-      isThere: () => armRequestDocument.read() !== null,
+      isRequested: () => armRequestDocument.read() !== null,
       // Keep the request of `plenum writes arm`, because the request counts for every source.
-      taken() {},
+      acknowledge() {},
     },
-    pin: {
+    approverStore: {
       read() {
         const storedApprovers = approversDocument.read();
         // Members share the approvers, but each machine has its own path of the approvals file.

@@ -69,7 +69,7 @@ test("the kill switch is audited while the store cannot record the arming reques
     }),
   });
   requestWriteArming(rig.folder);
-  rig.killSwitch.throwIt("a test", "2026-11-20T12:00:00Z");
+  rig.killSwitch.turnOn("a test", "2026-11-20T12:00:00Z");
   await rig.clock.advance(10_000);
   expect((await rig.audit()).map(({ step }) => step)).toContain("writing-stopped");
   expect(existsSync(join(rig.folder, ARM_WRITING_FILE))).toBe(true);

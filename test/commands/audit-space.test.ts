@@ -23,15 +23,15 @@ describe("the space limit of the audit log", () => {
   test("causes a warning from 80 % on, and blocks writing at 100 %", () => {
     let bytes = 80 * MEBIBYTE - 1;
     const space = spaceOf(() => bytes, null);
-    expect([space.notice(), space.full()]).toEqual([null, null]);
+    expect([space.notice(), space.findFullRefusal()]).toEqual([null, null]);
     bytes += 1;
     expect(space.notice()).toBe(
       "The audit log of commands has 80.0 of the 100 MiB that are there for it (80 %). When it is full nothing is written to the building: raise commands.audit_max_bytes.",
     );
-    expect(space.full()).toBeNull();
+    expect(space.findFullRefusal()).toBeNull();
     bytes = 100 * MEBIBYTE;
     expect(space.notice()).toContain("nothing is written to the building any more");
-    expect(space.full()).toMatchObject({ reason: "audit-full" });
+    expect(space.findFullRefusal()).toMatchObject({ reason: "audit-full" });
   });
 
   test("equals the free disk space when there is less space than the configured limit", () => {
@@ -42,12 +42,12 @@ describe("the space limit of the audit log", () => {
   test("is logged as a warning once each time space becomes scarce, and exported as metrics", async () => {
     let bytes = 90 * MEBIBYTE;
     const space = spaceOf(() => bytes, null);
-    for (let n = 0; n < 3; n += 1) space.look();
+    for (let n = 0; n < 3; n += 1) space.updateMetrics();
     expect(space.lines).toHaveLength(1);
     bytes = MEBIBYTE;
-    space.look();
+    space.updateMetrics();
     bytes = 90 * MEBIBYTE;
-    space.look();
+    space.updateMetrics();
     expect(space.lines).toHaveLength(2);
     const shown = await space.metrics.registry.metrics();
     expect(shown).toContain(`plenum_audit_log_bytes ${bytes}`);

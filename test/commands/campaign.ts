@@ -72,12 +72,12 @@ export async function runCampaign(options: { readonly seed: number; readonly com
     if (kind === 0) return restart();
     if (kind < 3) return calm(simulator);
     if (kind < 7) return addServiceFault(simulator, random);
-    if (kind === 7) rig.killSwitch.throwIt("the campaign", "now");
+    if (kind === 7) rig.killSwitch.turnOn("the campaign", "now");
     else rig.breakStore(true);
     await clock.advance(kind === 7 ? 5_000 * random() : 0);
     for (const message of next()) await send(message);
     await clock.advance(5_000 * random());
-    rig.killSwitch.release();
+    rig.killSwitch.turnOff();
     rig.breakStore(false);
   }
 

@@ -44,7 +44,7 @@ describe("a command that lacks one condition", () => {
   test.each<[string, string, Case]>([
     ["commands.enabled", "disabled", { config: { enabled: false } }],
     ["rehearsal: false", "rehearsal", { config: { rehearsal: true } }],
-    ["the released kill switch", "killed", { before: (rig) => rig.killSwitch.throwIt("a test", "now") }],
+    ["the released kill switch", "killed", { before: (rig) => rig.killSwitch.turnOn("a test", "now") }],
     ["the armed state", "not-armed", { options: { isArmed: false } }],
     ["the approval", "unapproved", { config: { approval: { approvers: { anna: ANNA }, file: "/nowhere" } } }],
     ["an allow-list entry", "not-allowed", { config: { allow: [] } }],

@@ -202,7 +202,7 @@ describe("a command that waits for the quota", () => {
   test("is rejected within 1 s after the kill switch is thrown", async () => {
     const rig = await waitingRig();
     await rig.sendAndWait({ id: "a", tag, value: 22, ttl_s: 200 }, {}, 1_000);
-    rig.killSwitch.throwIt("a test", "now");
+    rig.killSwitch.turnOn("a test", "now");
     await rig.clock.advance(1_000);
     expect(await rig.outcomes()).toEqual(["a rejected killed"]);
     await rig.clock.advance(300_000);
@@ -258,7 +258,7 @@ describe("a worker that must not write", () => {
     expect(existsSync(rig.killSwitch.file)).toBe(true);
     await rig.restart();
     await rig.sendAndWait({ id: "a", tag, value: 22 });
-    rig.killSwitch.release();
+    rig.killSwitch.turnOff();
     await rig.sendAndWait({ id: "b", tag, value: 22 });
     expect(await rig.outcomes()).toEqual(["stop-1 confirmed stop", "a rejected killed", "b confirmed"]);
     const steps = (await rig.audit()).map((record) => record.step);
@@ -317,7 +317,7 @@ test.each(["expired", "rejected killed"])(
     const rig = await testRig();
     rig.slowDown("sending", 5_000);
     await rig.sendAndWait({ id: "a", tag, value: 22, ttl_s: end === "expired" ? 3 : 60 }, {}, 1_000);
-    if (end !== "expired") rig.killSwitch.throwIt("a test", "now");
+    if (end !== "expired") rig.killSwitch.turnOn("a test", "now");
     await rig.clock.advance(20_000);
     expect(await rig.outcomes()).toEqual([`a ${end}`]);
     expect(rig.posts).toEqual([]);

@@ -50,7 +50,7 @@ describe("docs/commands.md", () => {
     const allow = ["10250", "10251"].map((tag_id) => allowed(tag_id, { max_step: 3, restore: true, plain: true }));
     const rig = await testRig({ config: { allow } });
     await rig.sendAndWait(payload, { tagId: tag }, 10_000);
-    if (expected === "stop") return expect(rig.killSwitch.isThrown()).toBe(true);
+    if (expected === "stop") return expect(rig.killSwitch.isOn()).toBe(true);
     const results = await rig.results();
     expect(results.length).toBeGreaterThan(0);
     for (const result of results) expect(result.outcome, result.message).toBe(expected);

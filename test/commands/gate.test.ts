@@ -41,7 +41,10 @@ const token: TokenInfo = {
   sites: [{ id: 1, displayName: "" }],
 };
 
-const past = (ofTag: readonly number[], lastHour = 0): PastTagWrites => ({ ofTag, lastHour });
+const past = (ofTag: readonly number[], lastHour = 0): PastTagWrites => ({
+  timesOfTagMs: ofTag,
+  countLastHour: lastHour,
+});
 const many = (count: number) => Array.from({ length: count }, (_, i) => NOW - 3_500_000 + i * 30_000);
 const plainRequest = {
   id: "a",
@@ -68,10 +71,10 @@ function arrival(changes: Partial<ArrivalInput> & { value?: number | boolean } =
     clockSkewMs: null,
     clockStep: null,
     entry: setpoint,
-    listed: listedTag,
-    token,
-    locked: null,
-    past: past([]),
+    storedTag: listedTag,
+    tokenInfo: token,
+    lockRefusal: null,
+    pastWrites: past([]),
     ...rest,
   };
 }
@@ -91,9 +94,9 @@ function dispatch(changes: Partial<DispatchInput> = {}): DispatchInput {
     value: 21,
     expect: null,
     entry: setpoint,
-    current: reading(20),
+    currentReading: reading(20),
     forMs: null,
-    past: past([]),
+    pastWrites: past([]),
     maxPerHour: 100,
     gateways: [gateway("1", true)],
     timeZone: "Europe/Oslo",
@@ -115,20 +118,20 @@ describe("the check of a command on arrival", () => {
   test.each<[string, Partial<ArrivalInput> & { value?: number | boolean }]>([
     ["retained", { retained: true }],
     ["not-allowed", { entry: undefined }],
-    ["unknown-tag", { listed: undefined }],
-    ["unknown-tag", { listed: { ...listedTag, siteId: 2 } }],
-    ["unknown-tag", { listed: { ...listedTag, missingSince: "2026-11-19T00:00:00Z" } }],
+    ["unknown-tag", { storedTag: undefined }],
+    ["unknown-tag", { storedTag: { ...listedTag, siteId: 2 } }],
+    ["unknown-tag", { storedTag: { ...listedTag, missingSince: "2026-11-19T00:00:00Z" } }],
     ["wrong-unit", { entry: { ...setpoint, unit: "K" } }],
-    ["no-ability", { token: { ...token, abilities: ["read:tags"] } }],
-    ["no-ability", { token: { ...token, sites: [] } }],
+    ["no-ability", { tokenInfo: { ...token, abilities: ["read:tags"] } }],
+    ["no-ability", { tokenInfo: { ...token, sites: [] } }],
     ["clock-skew", { clockSkewMs: 30_001 }],
     ["clock-skew", { clockSkewMs: -30_001 }],
     ["clock-skew", { clockStep: { sinceMs: NOW, byMs: -3_600_000, message: "A step." } }],
     ["not-restorable", { request: { ...plainRequest, value: 21, forMs: 3_600_000 } }],
     ["not-restorable", { entry: restorable, request: { ...plainRequest, value: 21, forMs: 59_999 } }],
     ["not-restorable", { entry: restorable, request: { ...plainRequest, value: 21, forMs: 7_200_001 } }],
-    ["too-soon", { past: past([NOW - 59_999]) }],
-    ["too-many", { past: past(many(48)) }],
+    ["too-soon", { pastWrites: past([NOW - 59_999]) }],
+    ["too-many", { pastWrites: past(many(48)) }],
     ["not-allowed", { entry: { ...setpoint, from: ["operator"] } }],
     ["wrong-type", { value: true }],
     ["wrong-type", { value: Number.POSITIVE_INFINITY }],
@@ -160,16 +163,16 @@ describe("the check of a command on arrival", () => {
       return "refused" in verdict ? verdict.refused.message : "";
     };
     expect(message({ clockSkewMs: -40_600 })).toContain("differ by 41 s");
-    expect(message({ past: past([NOW - 10_500]) })).toContain("try again in 50 s");
-    expect(message({ past: past(many(48)) })).toContain("more than 48 writes of this tag");
-    expect(message({ past: past([], 100) })).toContain("more than 100 writes of all tags");
+    expect(message({ pastWrites: past([NOW - 10_500]) })).toContain("try again in 50 s");
+    expect(message({ pastWrites: past(many(48)) })).toContain("more than 48 writes of this tag");
+    expect(message({ pastWrites: past([], 100) })).toContain("more than 100 writes of all tags");
     expect(message({ entry: { ...setpoint, unit: "K" } })).toContain("the unit °C, not K");
     const noUnit = { ...listedTag, value: { ...listedTag.value, unit: null } };
-    expect(message({ entry: { ...setpoint, unit: "K" }, listed: noUnit })).toContain("the unit none, not K");
+    expect(message({ entry: { ...setpoint, unit: "K" }, storedTag: noUnit })).toContain("the unit none, not K");
   });
 
   test("accepts a command while the token is not known and no unit is required", () => {
-    expect(arrivalReason(arrival({ token: undefined }))).toBeNull();
+    expect(arrivalReason(arrival({ tokenInfo: undefined }))).toBeNull();
     expect(arrivalReason(arrival({ clockSkewMs: 30_000 }))).toBeNull();
     expect(arrivalReason(arrival({ clockSkewMs: -30_000 }))).toBeNull();
     expect(arrivalReason(arrival({ entry: { ...setpoint, unit: "°C", from: ["broker"] } }))).toBeNull();
@@ -197,19 +200,19 @@ describe("the check of a command before sending", () => {
   });
 
   test.each<[string, Partial<DispatchInput>]>([
-    ["value-unknown", { current: undefined }],
-    ["value-unknown", { current: reading(null) }],
-    ["value-unknown", { current: reading(20, 60_001) }],
+    ["value-unknown", { currentReading: undefined }],
+    ["value-unknown", { currentReading: reading(null) }],
+    ["value-unknown", { currentReading: reading(20, 60_001) }],
     ["unexpected-value", { expect: 19 }],
-    ["value-unknown", { forMs: 60_000, entry: restorable, current: undefined }],
-    ["not-restorable", { forMs: 60_000, entry: restorable, current: reading(14), value: 15 }],
-    ["too-many", { forMs: 60_000, entry: restorable, past: past(many(47)) }],
-    ["too-many", { past: past([], 100) }],
+    ["value-unknown", { forMs: 60_000, entry: restorable, currentReading: undefined }],
+    ["not-restorable", { forMs: 60_000, entry: restorable, currentReading: reading(14), value: 15 }],
+    ["too-many", { forMs: 60_000, entry: restorable, pastWrites: past(many(47)) }],
+    ["too-many", { pastWrites: past([], 100) }],
     ["outside-hours", { forMs: 7_200_000, entry: { ...restorable, hours: "12:00-14:00" } }],
     ["step-too-large", { value: 23.000000000000004 }],
-    ["step-too-large", { current: reading(true) }],
-    ["too-soon", { past: past([NOW - 59_999]) }],
-    ["too-many", { past: past(Array.from({ length: 48 }, (_, i) => NOW - 86_399_999 + i * 1_000_000)) }],
+    ["step-too-large", { currentReading: reading(true) }],
+    ["too-soon", { pastWrites: past([NOW - 59_999]) }],
+    ["too-many", { pastWrites: past(Array.from({ length: 48 }, (_, i) => NOW - 86_399_999 + i * 1_000_000)) }],
     ["outside-hours", { entry: { ...setpoint, hours: "14:00-18:00" } }],
     ["gateway-offline", { gateways: [gateway("1", false), gateway("2", false)] }],
     [
@@ -221,12 +224,12 @@ describe("the check of a command before sending", () => {
   });
 
   test("accepts the last write that max_per_hour and max_per_day allow", () => {
-    expect(checkDispatch(dispatch({ past: past(many(47)) }))).toBeNull();
-    expect(checkDispatch(dispatch({ past: past([], 99) }))).toBeNull();
+    expect(checkDispatch(dispatch({ pastWrites: past(many(47)) }))).toBeNull();
+    expect(checkDispatch(dispatch({ pastWrites: past([], 99) }))).toBeNull();
     const timed = { forMs: 60_000, entry: restorable };
-    expect(checkDispatch(dispatch({ ...timed, past: past(many(46)) }))).toBeNull();
-    expect(checkDispatch(dispatch({ ...timed, past: past([], 98) }))).toBeNull();
-    expect(checkDispatch(dispatch({ ...timed, past: past([], 99) }))?.reason).toBe("too-many");
+    expect(checkDispatch(dispatch({ ...timed, pastWrites: past(many(46)) }))).toBeNull();
+    expect(checkDispatch(dispatch({ ...timed, pastWrites: past([], 98) }))).toBeNull();
+    expect(checkDispatch(dispatch({ ...timed, pastWrites: past([], 99) }))?.reason).toBe("too-many");
   });
 
   test("requires a fresh value only for expect, for_s and max_step", () => {
@@ -238,9 +241,9 @@ describe("the check of a command before sending", () => {
     expect(needsFreshValue(setpoint, nothing)).toBe(true);
     expect(needsFreshValue(plain, { ...nothing, expect: 0 })).toBe(true);
     expect(needsFreshValue(plain, { ...nothing, forMs: 1 })).toBe(true);
-    expect(checkDispatch(dispatch({ entry: plain, current: undefined }))).toBeNull();
-    expect(checkDispatch(dispatch({ entry: plain, current: reading(-40), expect: -40 }))).toBeNull();
-    const expected = { value: true, expect: false, current: reading(false) };
+    expect(checkDispatch(dispatch({ entry: plain, currentReading: undefined }))).toBeNull();
+    expect(checkDispatch(dispatch({ entry: plain, currentReading: reading(-40), expect: -40 }))).toBeNull();
+    const expected = { value: true, expect: false, currentReading: reading(false) };
     expect(checkDispatch(dispatch({ ...expected, entry: onOff }))).toBeNull();
   });
 
@@ -323,8 +326,8 @@ describe("the check of a command before sending", () => {
   });
 
   test("accepts a write again once the interval of each rate limit has passed", () => {
-    expect(checkDispatch(dispatch({ past: past([NOW - 60_000]) }))).toBeNull();
+    expect(checkDispatch(dispatch({ pastWrites: past([NOW - 60_000]) }))).toBeNull();
     const yesterday = Array.from({ length: 48 }, (_, i) => NOW - 86_400_000 - i * 1000).reverse();
-    expect(checkDispatch(dispatch({ past: past(yesterday) }))).toBeNull();
+    expect(checkDispatch(dispatch({ pastWrites: past(yesterday) }))).toBeNull();
   });
 });

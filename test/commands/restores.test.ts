@@ -97,9 +97,9 @@ describe("the restore of a timed write", () => {
 
   test("waits while the kill switch is thrown, while writing is disabled, and during a rehearsal", async () => {
     const allow = [allowed(tag, { restore: true })];
-    const rig = await overdueRestore((rig) => rig.killSwitch.throwIt("a test", "now"));
+    const rig = await overdueRestore((rig) => rig.killSwitch.turnOn("a test", "now"));
     expect(await rig.outcomes()).toHaveLength(1);
-    rig.killSwitch.release();
+    rig.killSwitch.turnOff();
     for (const closed of [{ enabled: false }, { rehearsal: true }]) {
       await rig.restart({ allow, ...closed });
       await rig.clock.advance(10 * MINUTE_MS);

@@ -121,9 +121,9 @@ describe("an agreement of a second person", () => {
   test("is rejected after writing was stopped by the kill switch", async () => {
     const { rig, command, agree } = await secondPersonRig();
     await command("a");
-    rig.killSwitch.throwIt("a test", "now");
+    rig.killSwitch.turnOn("a test", "now");
     await agree("a");
-    rig.killSwitch.release();
+    rig.killSwitch.turnOff();
     await rig.clock.advance(300_000);
     expect((await rig.results()).map(({ reason }) => reason)).toEqual(["killed", "killed"]);
     expect(rig.posts).toEqual([]);

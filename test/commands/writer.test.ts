@@ -36,7 +36,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
     store,
     clock,
     rehearsal: false,
-    price: () => ({ waitsMs: [], requests: 0, seconds: 0 }),
+    estimateCost: () => ({ waitsMs: [], requests: 0, seconds: 0 }),
   });
   await journal.accept([{ command, entry }]);
 
@@ -49,7 +49,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
       return { value: 20, quality: "good", time };
     },
     refresh: async () => undefined,
-    isMissing: async () => false,
+    isValueMissing: async () => false,
     recordReadings: () => undefined,
   };
   const sent: SentCommand[] = [];
@@ -57,7 +57,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
     source,
     timeZone: "Europe/Oslo",
     config: () => CommandsConfig.parse({}),
-    holds: () => true,
+    isStillAllowed: () => true,
     view: {
       tag: async () => undefined,
       token: async () => undefined,
@@ -65,16 +65,16 @@ test("a timed write is not sent without a fresh value that can be restored", asy
       value: async () => undefined,
       systemIds: async () => [],
     },
-    locks: { refusing: async () => null },
+    locks: { findRefusal: async () => null },
     values,
     journal: {
       ...journal,
-      async sending(leaving) {
+      async recordSending(leaving) {
         sent.push(...leaving);
-        await journal.sending(leaving);
+        await journal.recordSending(leaving);
       },
     },
-    closed: () => null,
+    findClosedRefusal: () => null,
     readBack: { add: () => undefined },
     endings: { end: async () => undefined, onEnd: () => undefined },
     clock,
@@ -86,7 +86,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
   await clock.advance(10_000);
   expect(looks).toBeGreaterThan(3);
   expect(sent.map(({ before }) => before)).toEqual([20]);
-  expect(journal.restores()).toMatchObject([{ before: 20 }]);
+  expect(journal.listRestores()).toMatchObject([{ before: 20 }]);
   stopping.abort();
   await running;
   await rig.close();

@@ -33,22 +33,22 @@ function fleet() {
 test("approvers are shared among members, with each machine's own path, and survive a failed write", async () => {
   const { guards, documents } = fleet();
   const [one, two, none] = [await guards("/one/approvals"), await guards("/two/approvals"), await guards()];
-  const pinned = { file: "/one/approvals" } as NonNullable<ReturnType<typeof one.pin.read>>;
-  expect(one.pin.read()).toBeNull();
-  const before = two.pin.version();
-  await one.pin.write(pinned);
+  const pinned = { file: "/one/approvals" } as NonNullable<ReturnType<typeof one.approverStore.read>>;
+  expect(one.approverStore.read()).toBeNull();
+  const before = two.approverStore.version();
+  await one.approverStore.write(pinned);
   await settled();
-  expect(two.pin.read()).toEqual({ file: "/two/approvals" });
-  expect(none.pin.read()).toEqual(pinned);
-  expect(two.pin.version()).not.toBe(before);
+  expect(two.approverStore.read()).toEqual({ file: "/two/approvals" });
+  expect(none.approverStore.read()).toEqual(pinned);
+  expect(two.approverStore.version()).not.toBe(before);
   one.connection.state = "fails";
-  await one.pin.write(null);
+  await one.approverStore.write(null);
   expect(documents.bodies.size).toBe(1);
   one.connection.state = "well";
-  await one.pin.write(null);
+  await one.approverStore.write(null);
   expect(documents.bodies.size).toBe(0);
   await settled();
-  expect(two.pin.read()).toBeNull();
+  expect(two.approverStore.read()).toBeNull();
 });
 
 test("a document is read when it is opened, and a failed open leaves no listener", async () => {

@@ -54,18 +54,18 @@ describe("a machine of a fleet", () => {
     const arming = await openWriteArming({
       store: { damagedKeys: async () => [], document: async () => armed as never, describe: async () => ({}) as never },
       guards,
-      atStart: false,
-      journal: { note: async () => {} },
+      armAtStart: false,
+      journal: { recordAudit: async () => {} },
       clock: createVirtualClock(0),
       log,
     });
-    expect(arming.refusing()).toEqual({
+    expect(arming.findRefusal()).toEqual({
       reason: "not-armed",
       message:
         "Writing was never armed on this machine for the fleet in memory, so nothing is written: run plenum writes arm here once.",
     });
     await armWritingHere(database, folder, { by: "the command line", at: AT });
-    expect(arming.refusing()).toBeNull();
+    expect(arming.findRefusal()).toBeNull();
   });
 
   test("a machine of a fleet is armed for one database only, also after a restart", async () => {
@@ -74,7 +74,7 @@ describe("a machine of a fleet", () => {
     await armWritingHere(second.connect().database, newFolder(), { by: "its own operator", at: AT });
     await (await guardsOf(first)).guards.arm("the person who started the member");
     const refusals = async () =>
-      Promise.all([first, second].map(async (each) => (await guardsOf(each)).guards.unarmedHere() === null));
+      Promise.all([first, second].map(async (each) => (await guardsOf(each)).guards.findUnarmedReason() === null));
     expect(await refusals()).toEqual([true, false]);
     await (await guardsOf(second)).guards.arm("the person who started the member");
     expect(await refusals()).toEqual([false, true]);
@@ -84,18 +84,18 @@ describe("a machine of a fleet", () => {
     const documents = createMemoryTables();
     const { guards, database } = await guardsOf(documents);
     await armWritingHere(database, folder, { by: "the command line", at: AT });
-    expect(guards.unarmedHere()).toBeNull();
+    expect(guards.findUnarmedReason()).toBeNull();
     const digest = readFileSync(join(folder, FILE), "utf8");
 
     const other = createMemoryTables();
     other.bodies.set(DATABASE_ID_KEY, JSON.stringify(digest));
-    expect((await guardsOf(other)).guards.unarmedHere()).not.toBeNull();
+    expect((await guardsOf(other)).guards.findUnarmedReason()).not.toBeNull();
 
     rmSync(join(folder, FILE));
-    expect(guards.unarmedHere(), "without the file").not.toBeNull();
+    expect(guards.findUnarmedReason(), "without the file").not.toBeNull();
     writeFileSync(join(folder, "elsewhere"), digest);
     symlinkSync(join(folder, "elsewhere"), join(folder, FILE));
-    expect(guards.unarmedHere(), "by a link").not.toBeNull();
+    expect(guards.findUnarmedReason(), "by a link").not.toBeNull();
   });
 
   test("a machine of a fleet is not armed when its state folder cannot be written", async () => {
@@ -112,12 +112,12 @@ describe("a machine of a fleet", () => {
 test("the kill switch is active when it is set in the fleet or in the state folder", async () => {
   const { guards, fleet } = await guardsOf(createMemoryTables());
   const { killSwitch } = guards;
-  expect(killSwitch.isThrown()).toBe(false);
+  expect(killSwitch.isOn()).toBe(false);
   writeFileSync(join(folder, KILL_SWITCH_FILE), "");
-  expect(killSwitch.isThrown()).toBe(true);
+  expect(killSwitch.isOn()).toBe(true);
   expect(killSwitch.remedy).toBe(`remove ${join(folder, KILL_SWITCH_FILE)}`);
   rmSync(join(folder, KILL_SWITCH_FILE));
-  expect(killSwitch.isThrown()).toBe(false);
-  await killSwitch.throwIt("a message", AT);
-  expect([killSwitch.isThrown(), fleet.isThrown, killSwitch.remedy]).toEqual([true, true, fleet.remedy]);
+  expect(killSwitch.isOn()).toBe(false);
+  await killSwitch.turnOn("a message", AT);
+  expect([killSwitch.isOn(), fleet.isThrown, killSwitch.remedy]).toEqual([true, true, fleet.remedy]);
 });

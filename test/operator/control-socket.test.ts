@@ -229,19 +229,19 @@ describe("createKillSwitch", () => {
       if (to === "to a file") writeFileSync(victim, "untouched");
       symlinkSync(victim, join(state, KILL_SWITCH_FILE));
       const killSwitch = createKillSwitch(state);
-      expect(killSwitch.isThrown()).toBe(true);
-      killSwitch.throwIt("a test", "2026-11-22T10:00:00Z");
+      expect(killSwitch.isOn()).toBe(true);
+      killSwitch.turnOn("a test", "2026-11-22T10:00:00Z");
       expect(existsSync(victim) ? readFileSync(victim, "utf8") : "").toBe(to === "to a file" ? "untouched" : "");
       expect(existsSync(victim)).toBe(to === "to a file");
-      killSwitch.release();
-      expect(killSwitch.isThrown()).toBe(false);
+      killSwitch.turnOff();
+      expect(killSwitch.isOn()).toBe(false);
     },
   );
 
   test("keeps the name of the first user when the switch is thrown twice", () => {
     const killSwitch = createKillSwitch(privateFolder());
-    killSwitch.throwIt("Anna", "2026-11-22T10:00:00Z");
-    killSwitch.throwIt("Boris", "2026-11-22T10:01:00Z");
+    killSwitch.turnOn("Anna", "2026-11-22T10:00:00Z");
+    killSwitch.turnOn("Boris", "2026-11-22T10:01:00Z");
     expect(readFileSync(killSwitch.file, "utf8")).toContain("Anna");
   });
 });

@@ -116,9 +116,9 @@ describe("a damaged document", () => {
       store,
       clock: CLOCK,
       rehearsal: false,
-      price: () => ({ waitsMs: [], requests: 0, seconds: 0 }),
+      estimateCost: () => ({ waitsMs: [], requests: 0, seconds: 0 }),
     });
-    expect([journal.knows("c1"), journal.knows("c2")]).toEqual([true, false]);
+    expect([journal.isKnownId("c1"), journal.isKnownId("c2")]).toEqual([true, false]);
   });
 });
 

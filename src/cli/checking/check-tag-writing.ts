@@ -102,9 +102,9 @@ const WRITING_STOPPED = "Writing is stopped by the kill switch: when the reason 
 
 async function folderWritingBlockers(config: Config): Promise<readonly CheckResult[]> {
   const { folder } = config.state;
-  const killSwitchBlockers = createKillSwitch(folder).isThrown() ? [writingBlocker(WRITING_STOPPED)] : [];
+  const killSwitchBlockers = createKillSwitch(folder).isOn() ? [writingBlocker(WRITING_STOPPED)] : [];
   // A rehearsal needs no `plenum writes arm`; a worker applies a pending arm request within 1 s.
-  const needsWriteArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isThere();
+  const needsWriteArming = !config.commands.rehearsal && !readArmWritingRequest(folder).isRequested();
   const storedBlockers = await readStateIfAny({ config }, (store) =>
     stateBlockers(config, store, needsWriteArming ? `the state ${folder}` : null),
   );
@@ -119,7 +119,7 @@ async function fleetWritingBlockers(config: Config): Promise<readonly CheckResul
   const { isStopped, isArmed, isArmedHere, name } = await useStateDatabase(config, async (database) => {
     const id = await readFleetDocument(database, DATABASE_ID_KEY);
     return {
-      isStopped: createKillSwitch(folder).isThrown() || (await readFleetKillSwitch(database)) !== null,
+      isStopped: createKillSwitch(folder).isOn() || (await readFleetKillSwitch(database)) !== null,
       isArmed: (await readFleetDocument(database, ARM_WRITING_REQUEST_KEY)) !== null,
       isArmedHere: id !== null && isMachineArmedToWrite(folder, JSON.parse(id) as string),
       name: database.name,

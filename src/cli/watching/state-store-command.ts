@@ -174,7 +174,7 @@ function buildFleetDocuments(folder: string): ReadonlyMap<string, string> {
   const documents = new Map<string, string>();
   const at = isoUtc(systemClock.now());
   const by = `the state ${resolve(folder)}, where it was thrown`;
-  if (createKillSwitch(folder).isThrown()) documents.set(KILL_SWITCH_DOCUMENT_KEY, JSON.stringify({ by, at }));
+  if (createKillSwitch(folder).isOn()) documents.set(KILL_SWITCH_DOCUMENT_KEY, JSON.stringify({ by, at }));
   const pinnedApprovers = readApprovers(folder);
   if (pinnedApprovers !== null) documents.set(APPROVERS_DOCUMENT_KEY, JSON.stringify(pinnedApprovers));
   return documents;

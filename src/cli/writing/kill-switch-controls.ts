@@ -98,10 +98,10 @@ function killSwitchOfFolder(folder: string): KillSwitchControls {
     async stop(by) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
       const killSwitch = createKillSwitch(folder);
-      killSwitch.throwIt(by, isoUtc(systemClock.now()));
+      killSwitch.turnOn(by, isoUtc(systemClock.now()));
       return [`Writing is stopped while ${killSwitch.file} exists.`];
     },
-    resume: async () => createKillSwitch(folder).release(),
+    resume: async () => createKillSwitch(folder).turnOff(),
   };
 }
 
@@ -116,7 +116,7 @@ function killSwitchOfDatabase(state: Pick<Config, "state">): KillSwitchControls 
     async resume() {
       if (!(await useStateDatabase(state, releaseFleetKillSwitch))) throw writingStoppedAgainError();
       // In a fleet the file stops the members of this machine.
-      createKillSwitch(state.state.folder).release();
+      createKillSwitch(state.state.folder).turnOff();
     },
   };
 }
@@ -133,7 +133,7 @@ function killSwitchOfMember({ socket, config }: RunningWorker, signal: AbortSign
     },
     async resume() {
       if (!(await requestFleetWrites(socket, { stopped: false, by: "" }, signal))) throw writingStoppedAgainError();
-      createKillSwitch(config.state.folder).release();
+      createKillSwitch(config.state.folder).turnOff();
     },
   };
 }

@@ -32,13 +32,13 @@ export function createTagAllowList(config: CommandsConfig, sourceNames: readonly
   }
 
   return {
-    sourceOf: (named: string | null): string | null =>
-      named === null ? soleSourceName : sourceNames.includes(named) ? named : null,
-    entry: (source: string, tagId: string) => allowedTags.get(tagKey({ source, tagId })),
-    holds: ({ command, entry }: AcceptedCommand): boolean => allowedTags.get(tagKey(command)) === entry,
+    resolveSource: (statedSource: string | null): string | null =>
+      statedSource === null ? soleSourceName : sourceNames.includes(statedSource) ? statedSource : null,
+    findEntry: (source: string, tagId: string) => allowedTags.get(tagKey({ source, tagId })),
+    isStillAllowed: ({ command, entry }: AcceptedCommand): boolean => allowedTags.get(tagKey(command)) === entry,
     /** Keeps the objects of unchanged entries, so that queued commands for their tags stay valid. */
-    change(next: CommandsConfig): void {
-      const newList = indexAllowedTags(next);
+    replaceRules(newConfig: CommandsConfig): void {
+      const newList = indexAllowedTags(newConfig);
       for (const [key, entry] of allowedTags) if (isDeepStrictEqual(newList.get(key), entry)) newList.set(key, entry);
       allowedTags = newList;
     },
@@ -54,12 +54,18 @@ export interface WritableTag {
   readonly closed: string | null;
 }
 
-export function toWritableTag(entry: AllowedTag, rehearsal: boolean, refusing: WriteRefusal | null): WritableTag {
+export function toWritableTag(
+  entry: AllowedTag,
+  isRehearsal: boolean,
+  writingRefusal: WriteRefusal | null,
+): WritableTag {
   const { from, type } = entry;
   const isOpenToOperator = from === undefined || from.includes("operator");
   const senderNotice = isOpenToOperator ? null : `Only commands from ${from.join(", ")} may write this tag.`;
-  const trial = rehearsal ? "This is a rehearsal (commands.rehearsal): everything is done but the write itself." : null;
-  const closedMessage = refusing?.message ?? senderNotice ?? trial;
+  const rehearsalNotice = isRehearsal
+    ? "This is a rehearsal (commands.rehearsal): everything is done but the write itself."
+    : null;
+  const closedMessage = writingRefusal?.message ?? senderNotice ?? rehearsalNotice;
   if (entry.type === "boolean") return { type, min: null, max: null, step: null, closed: closedMessage };
   return { type, min: entry.min, max: entry.max, step: entry.max_step ?? null, closed: closedMessage };
 }

@@ -14,25 +14,25 @@ export function createCommandEndingRecorder(options: {
   readonly clock: Clock;
   readonly log: Log;
   /** True if the command puts an old value back and is retried later instead of ending now. */
-  readonly putsOff: (command: Command, finish: CommandEnd) => boolean;
-  readonly count: (outcome: string, reason: string | null) => void;
+  readonly postponeIfTemporary: (command: Command, ending: CommandEnd) => boolean;
+  readonly countOutcome: (outcome: string, reason: string | null) => void;
 }) {
   const { journal, clock, log } = options;
   const commandEndingListeners: (() => void)[] = [];
   return {
-    async end(command: Command, finish: CommandEnd, signal: AbortSignal): Promise<void> {
-      if (options.putsOff(command, finish)) return;
+    async end(command: Command, ending: CommandEnd, signal: AbortSignal): Promise<void> {
+      if (options.postponeIfTemporary(command, ending)) return;
       const isRecorded = await retryUntilDone({
         clock,
         signal,
-        work: () => journal.finish(command, finish),
+        work: () => journal.recordEnding(command, ending),
         backoff: ENDING_RECORD_BACKOFF,
         fault(error, inMs) {
           log.error({ err: error, command: command.id, inMs }, "a command result could not be recorded");
         },
       });
       if (!isRecorded) return;
-      options.count(finish.outcome, finish.reason);
+      options.countOutcome(ending.outcome, ending.reason);
       for (const commandEndingListener of commandEndingListeners) commandEndingListener();
     },
     onEnd: (listener: () => void): void => void commandEndingListeners.push(listener),

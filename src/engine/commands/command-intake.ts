@@ -48,34 +48,39 @@ const OPERATOR_TOPIC = "operator";
 export function createCommandIntake(options: {
   readonly config: () => CommandsConfig;
   readonly allowList: TagAllowList;
-  readonly view: StoredBuildingReader;
+  readonly buildingReader: StoredBuildingReader;
   readonly journal: Journal;
-  readonly refusals: CommandRefusalReporter;
+  readonly refusalReporter: CommandRefusalReporter;
   readonly killSwitch: KillSwitch;
-  readonly closed: () => WriteRefusal | null;
-  readonly locks: Pick<WriteLocks, "refusing">;
-  readonly price: EstimateCost;
+  readonly findClosedRefusal: () => WriteRefusal | null;
+  readonly locks: Pick<WriteLocks, "findRefusal">;
+  readonly estimateCost: EstimateCost;
   readonly clock: Clock;
   readonly clockSkewMs: (source: string) => number | null;
   readonly clockDoubt: Pick<ClockCheck, "stepped">;
   readonly dispatch: (accepted: AcceptedCommand) => void;
-  readonly onSecond: (source: string) => void;
-  readonly count: (outcome: string, reason: string | null) => void;
+  readonly onSecondApproval: (source: string) => void;
+  readonly countOutcome: (outcome: string, reason: string | null) => void;
 }): AcceptCommand {
   const { allowList, clock, config, journal, killSwitch } = options;
   const acceptTimesByTag = new Map<string, readonly number[]>();
 
-  function toResult(arrival: CommandMessage, id: string, subject: CommandTarget | null, why: Refusal): MessageResult {
-    const source = allowList.sourceOf(subject?.source ?? arrival.source);
-    const tagId = subject?.tagId ?? arrival.tagId;
-    const { reason, message } = why;
+  function toResult(
+    arrival: CommandMessage,
+    id: string,
+    target: CommandTarget | null,
+    refusal: Refusal,
+  ): MessageResult {
+    const source = allowList.resolveSource(target?.source ?? arrival.source);
+    const tagId = target?.tagId ?? arrival.tagId;
+    const { reason, message } = refusal;
     return {
       commandId: id,
       source,
-      siteId: source === null || tagId === null ? null : (allowList.entry(source, tagId)?.site_id ?? null),
+      siteId: source === null || tagId === null ? null : (allowList.findEntry(source, tagId)?.site_id ?? null),
       tagId,
-      requested: subject?.value ?? null,
-      outcome: why.outcome ?? (reason === "duplicate" || reason === "expired" ? reason : "rejected"),
+      requested: target?.value ?? null,
+      outcome: refusal.outcome ?? (reason === "duplicate" || reason === "expired" ? reason : "rejected"),
       reason,
       message,
       by: describeCommandSender(arrival),
@@ -86,8 +91,8 @@ export function createCommandIntake(options: {
   }
 
   async function reportResults(...results: readonly MessageResult[]): Promise<void> {
-    for (const { outcome, reason } of results) options.count(outcome, reason);
-    await options.refusals.report(results);
+    for (const { outcome, reason } of results) options.countOutcome(outcome, reason);
+    await options.refusalReporter.report(results);
   }
 
   function checkCommandFlood(source: string, tagId: string): WriteRefusal | null {
@@ -103,12 +108,12 @@ export function createCommandIntake(options: {
   async function checkTagWriteRequest(
     arrival: CommandMessage,
     request: TagWriteRequest,
-    acceptedBefore: number,
+    acceptedBeforeCount: number,
   ): Promise<AcceptedCommand | { readonly refused: Refusal }> {
-    if (journal.knows(request.id)) return { refused: DUPLICATE_COMMAND_ID_REFUSAL };
+    if (journal.isKnownId(request.id)) return { refused: DUPLICATE_COMMAND_ID_REFUSAL };
     if (isRestoreCommandId(request.id)) return { refused: RESERVED_COMMAND_ID_REFUSAL };
-    const source = allowList.sourceOf(request.source);
-    const allowedTag = source === null ? undefined : allowList.entry(source, request.tagId);
+    const source = allowList.resolveSource(request.source);
+    const allowedTag = source === null ? undefined : allowList.findEntry(source, request.tagId);
     const isTagAllowed = source !== null && allowedTag !== undefined;
     const user = parseUserName(arrival);
     const arrivalCheck = checkCommandArrival({
@@ -121,10 +126,10 @@ export function createCommandIntake(options: {
       clockSkewMs: source === null ? null : options.clockSkewMs(source),
       clockStep: options.clockDoubt.stepped(),
       entry: allowedTag,
-      listed: isTagAllowed ? await options.view.tag(source, request.tagId) : undefined,
-      token: isTagAllowed ? await options.view.token(source) : undefined,
-      locked: isTagAllowed
-        ? await options.locks.refusing({
+      storedTag: isTagAllowed ? await options.buildingReader.tag(source, request.tagId) : undefined,
+      tokenInfo: isTagAllowed ? await options.buildingReader.token(source) : undefined,
+      lockRefusal: isTagAllowed
+        ? await options.locks.findRefusal({
             source,
             siteId: allowedTag.site_id,
             tagId: request.tagId,
@@ -132,9 +137,9 @@ export function createCommandIntake(options: {
             user,
           })
         : null,
-      past: {
-        ofTag: isTagAllowed ? journal.writeCounts.ofTag(source, request.tagId) : [],
-        lastHour: isTagAllowed ? journal.writeCounts.lastHour(source) + acceptedBefore : 0,
+      pastWrites: {
+        timesOfTagMs: isTagAllowed ? journal.writeCounts.ofTag(source, request.tagId) : [],
+        countLastHour: isTagAllowed ? journal.writeCounts.lastHour(source) + acceptedBeforeCount : 0,
       },
     });
     if ("refused" in arrivalCheck) return arrivalCheck;
@@ -160,13 +165,13 @@ export function createCommandIntake(options: {
     const acceptedCommands: AcceptedCommand[] = [];
     const refusedRequests: RefusedRequest[] = [];
     const scene: CommandScene = { isChecked: requests.length <= TAGS_PER_REQUEST };
-    const closedReason = options.closed();
+    const closedReason = options.findClosedRefusal();
     for (const request of requests) {
       const requestCheck =
         closedReason === null
           ? await checkTagWriteRequest(arrival, request, acceptedCommands.length)
           : // Report a repeated id as a duplicate even while writing is closed.
-            { refused: journal.knows(request.id) ? DUPLICATE_COMMAND_ID_REFUSAL : closedReason };
+            { refused: journal.isKnownId(request.id) ? DUPLICATE_COMMAND_ID_REFUSAL : closedReason };
       if ("refused" in requestCheck) refusedRequests.push({ request, refused: requestCheck.refused });
       else acceptedCommands.push({ ...requestCheck, scene });
     }
@@ -188,16 +193,18 @@ export function createCommandIntake(options: {
       const message = `Tag ${waitingTagId} needs a second person, so send its command singly.`;
       return { request: null, refused: { reason: "not-allowed", message } };
     }
-    const { waitsMs } = options.price(acceptedCommands);
+    const { waitsMs } = options.estimateCost(acceptedCommands);
     const remainingMs = acceptedCommands.map(({ command }) => Date.parse(command.expiresAt) - clock.now());
-    const [needed, given] = [Math.max(...waitsMs), Math.min(...remainingMs)].map((ms) => Math.ceil(ms / 1_000));
+    const [neededSeconds, remainingSeconds] = [Math.max(...waitsMs), Math.min(...remainingMs)].map((ms) =>
+      Math.ceil(ms / 1_000),
+    );
     if (waitsMs.every((waitMs, index) => waitMs < (remainingMs[index] ?? 0))) return null;
-    const message = `The last write may leave after ${needed} s, and the time to live is ${given} s; nothing was written.`;
+    const message = `The last write may leave after ${neededSeconds} s, and the time to live is ${remainingSeconds} s; nothing was written.`;
     return { request: null, refused: { reason: "expired", message } };
   }
 
   function checkSecondApproval(arrival: CommandMessage, { id, value }: SecondPersonApproval): Refusal | null {
-    const command = journal.unseconded(id);
+    const command = journal.findUnsecondedCommand(id);
     let message: string | null = null;
     if (command === undefined || (arrival.source !== null && arrival.source !== command.source)) {
       message = `No command ${id} waits for a second person.`;
@@ -211,10 +218,10 @@ export function createCommandIntake(options: {
   }
 
   async function acceptSecondApproval(arrival: CommandMessage, second: SecondPersonApproval): Promise<void> {
-    const command = journal.unseconded(second.id) ?? null;
-    const refusal = options.closed() ?? checkSecondApproval(arrival, second);
-    if (refusal === null && (await journal.second(second.id, describeCommandSender(arrival)))) {
-      if (command !== null) options.onSecond(command.source);
+    const command = journal.findUnsecondedCommand(second.id) ?? null;
+    const refusal = options.findClosedRefusal() ?? checkSecondApproval(arrival, second);
+    if (refusal === null && (await journal.recordSecondApproval(second.id, describeCommandSender(arrival)))) {
+      if (command !== null) options.onSecondApproval(command.source);
       return;
     }
     const commandEndedRefusal: Refusal = {
@@ -225,7 +232,7 @@ export function createCommandIntake(options: {
   }
 
   async function stopWriting(arrival: CommandMessage, id: string): Promise<void> {
-    await killSwitch.throwIt(describeCommandSender(arrival), isoUtc(clock.now()));
+    await killSwitch.turnOn(describeCommandSender(arrival), isoUtc(clock.now()));
     const message = `Writing is stopped; ${killSwitch.remedy} to go on.`;
     await reportResults(toResult(arrival, id, null, { outcome: "confirmed", reason: "stop", message }));
   }

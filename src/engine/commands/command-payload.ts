@@ -117,17 +117,17 @@ function parseJsonCommand(value: object, arrival: CommandMessage, findKnownId: F
   if (arrival.source !== null && sharedRequestFields.source !== arrival.source)
     return refuseMessage("The command names another source than its topic.");
   if (!("writes" in commandBody)) {
-    const { tag: tagId = arrival.tagId, value: wanted, expect = null } = commandBody;
+    const { tag: tagId = arrival.tagId, value: requestedValue, expect = null } = commandBody;
     if (tagId === null) return refuseMessage("The command names no tag.");
     if (arrival.tagId !== null && tagId !== arrival.tagId)
       return refuseMessage("The command names another tag than its topic.");
-    return { messageId: id, requests: [{ id, tagId, value: wanted, expect, ...sharedRequestFields }] };
+    return { messageId: id, requests: [{ id, tagId, value: requestedValue, expect, ...sharedRequestFields }] };
   }
   if (arrival.tagId !== null) return refuseMessage("Send a command for several tags to the topic that names no tag.");
   if (new Set(commandBody.writes.map((write) => write.tag)).size < commandBody.writes.length)
     return refuseMessage("A tag is named twice in one command.");
-  const requests = commandBody.writes.map(({ tag, value: wanted, expect = null }) => {
-    return { id: `${id}/${tag}`, tagId: tag, value: wanted, expect, ...sharedRequestFields };
+  const requests = commandBody.writes.map(({ tag, value: requestedValue, expect = null }) => {
+    return { id: `${id}/${tag}`, tagId: tag, value: requestedValue, expect, ...sharedRequestFields };
   });
   return { messageId: id, requests };
 }

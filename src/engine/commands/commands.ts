@@ -19,7 +19,7 @@ import { checkClocksForWriting } from "./gate.ts";
 import { type AcceptedCommand, openCommandJournal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
 import { createWriteReadBack, type WriteReadBack } from "./read-back.ts";
-import { createReporter } from "./refusal-reporter.ts";
+import { createRefusalReporter } from "./refusal-reporter.ts";
 import { type EstimateCost, estimateCost, quotaWaitMs } from "./request-cost-of-message.ts";
 import { createValueRestores } from "./restore-old-values.ts";
 import { createStoredBuildingReader } from "./stored-building-reader.ts";
@@ -98,21 +98,26 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
     const requestCountBefore = Math.floor(sourceWriter.writer.waiting() / TAGS_PER_REQUEST);
     return currentConfig.group_window + quotaWaitMs(sourceWriter.source, requestCountBefore, clock);
   }
-  const price: EstimateCost = (message) => {
+  const estimateMessageCost: EstimateCost = (message) => {
     const sourceWriter = sourceWriters.get(message[0]?.command.source ?? "");
     if (sourceWriter === undefined) return { waitsMs: [], requests: 0, seconds: 0 };
     const { source, writer } = sourceWriter;
     const writeTimesMs = journal.writeCounts.ofTag;
     return estimateCost(message, { source, waiting: writer.waiting(), config: currentConfig, writeTimesMs, clock });
   };
-  const journal = await openCommandJournal({ store, clock, rehearsal: currentConfig.rehearsal, price });
+  const journal = await openCommandJournal({
+    store,
+    clock,
+    rehearsal: currentConfig.rehearsal,
+    estimateCost: estimateMessageCost,
+  });
   const approval = createWriteApprovalGuard({
     config: currentConfig.approval ?? null,
     rules: collectWriteRules(options.approved ?? currentConfig, around),
-    pin: guards.pin,
+    approverStore: guards.approverStore,
     clock,
   });
-  const arming = await openWriteArming({ store, guards, atStart: options.armAtStart ?? false, journal, clock, log });
+  const arming = await openWriteArming({ store, guards, armAtStart: options.armAtStart ?? false, journal, clock, log });
   const auditSpace = createAuditLogSpace({
     size: journal.auditSize,
     maxBytes: currentConfig.audit_max_bytes,
@@ -123,7 +128,8 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
   const blockers = createWriteBlockers({ config, killSwitch, arming, approval, auditSpace, journal, clock, log });
   const view = createStoredBuildingReader(store);
   const locks = await openWriteLocks({ store, journal, view, clock });
-  const count = (outcome: string, reason: string | null) => metrics.commands.inc({ outcome, reason: reason ?? "none" });
+  const countOutcome = (outcome: string, reason: string | null) =>
+    metrics.commands.inc({ outcome, reason: reason ?? "none" });
   const dispatch = (accepted: AcceptedCommand) => sourceWriters.get(accepted.command.source)?.writer.add(accepted);
   const clockRefusal = (source: Source) => checkClocksForWriting(source.clockSkewMs(), clockDoubt.stepped());
   const isSourceClockTrusted = (source: Source) => source.clockSkewMs() !== null && clockRefusal(source) === null;
@@ -132,11 +138,17 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
     return sourceWriter !== undefined && isSourceClockTrusted(sourceWriter.source);
   }
   const valueRestores = createValueRestores({ journal, allowList, view, clock, isClockTrusted, log, dispatch });
-  const recorder = createCommandEndingRecorder({ journal, clock, log, count, putsOff: valueRestores.putsOff });
-  const refusalReporter = createReporter({ journal, clock, log });
+  const recorder = createCommandEndingRecorder({
+    journal,
+    clock,
+    log,
+    countOutcome,
+    postponeIfTemporary: valueRestores.postponeIfTemporary,
+  });
+  const refusalReporter = createRefusalReporter({ journal, clock, log });
 
   for (const { source, timeZone } of options.sources) {
-    const perSource = {
+    const sourceContext = {
       source,
       view,
       journal,
@@ -145,17 +157,40 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
       clock,
       log: log.child({ source: source.name }),
     };
-    const values = createFreshTagValues(perSource);
-    const readBack = createWriteReadBack({ ...perSource, values, settleMs: () => currentConfig.read_back_after });
-    const closed = () => blockers.closed() ?? clockRefusal(source);
-    const writer = createWriter({ ...perSource, timeZone, config, holds: allowList.holds, values, closed, readBack });
+    const values = createFreshTagValues(sourceContext);
+    const readBack = createWriteReadBack({
+      ...sourceContext,
+      values,
+      readBackAfterMs: () => currentConfig.read_back_after,
+    });
+    const findClosedRefusal = () => blockers.findRefusal() ?? clockRefusal(source);
+    const writer = createWriter({
+      ...sourceContext,
+      timeZone,
+      config,
+      isStillAllowed: allowList.isStillAllowed,
+      values,
+      findClosedRefusal,
+      readBack,
+    });
     sourceWriters.set(source.name, { source, readBack, writer });
   }
   const acceptCommandMessage = createCommandIntake({
-    ...{ config, allowList, view, journal, refusals: refusalReporter, killSwitch, clock, clockDoubt, dispatch, count },
-    ...{ closed: blockers.closed, locks, price },
+    ...{
+      config,
+      allowList,
+      buildingReader: view,
+      journal,
+      refusalReporter,
+      killSwitch,
+      clock,
+      clockDoubt,
+      dispatch,
+      countOutcome: countOutcome,
+    },
+    ...{ findClosedRefusal: blockers.findRefusal, locks, estimateCost: estimateMessageCost },
     clockSkewMs: (name) => sourceWriters.get(name)?.source.clockSkewMs() ?? null,
-    onSecond: (name) => sourceWriters.get(name)?.writer.wake(),
+    onSecondApproval: (name) => sourceWriters.get(name)?.writer.wake(),
   });
   const stopController = new AbortController();
   const forcedStopController = new AbortController();
@@ -165,32 +200,33 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
   async function tidyJournal(): Promise<number> {
     // Keep command ids while a clock is wrong: a clock that is a week ahead would delete ids that may be repeated.
     if (![...sourceWriters.values()].every(({ source }) => isSourceClockTrusted(source))) return MINUTE_MS;
-    await journal.tidy();
+    await journal.deleteOldCommands();
     return HOUR_MS;
   }
 
   async function publishAuditHead(): Promise<number> {
-    await journal.publishHead();
+    await journal.publishAuditHead();
     return HOUR_MS;
   }
 
   async function recoverOpenCommands(signal: AbortSignal): Promise<void> {
-    for (const { command, state, changedAt } of journal.open()) {
+    for (const { command, state, changedAt } of journal.listOpenCommands()) {
       const sourceWriter = sourceWriters.get(command.source);
       if (state === "accepted") {
         // A command that puts an old value back stays open and is executed as soon as possible.
-        if (journal.restoreBy(command.id) === undefined) await recorder.end(command, WORKER_STOPPED_ENDING, signal);
+        if (journal.findRestoreOfCommand(command.id) === undefined)
+          await recorder.end(command, WORKER_STOPPED_ENDING, signal);
       } else if (sourceWriter === undefined) {
         const message = `Source ${command.source} is no longer configured, so the tag cannot be read back.`;
         await recorder.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);
       } else {
         const sentAtMs = Date.parse(changedAt);
-        sourceWriter.readBack.add([{ command, sent: "in-doubt", complaint: null, before: null, sentAtMs }]);
+        sourceWriter.readBack.add([{ command, sendResult: "in-doubt", failureText: null, before: null, sentAtMs }]);
       }
     }
   }
 
-  async function end(deadlineMs: number): Promise<void> {
+  async function stopCommands(deadlineMs: number): Promise<void> {
     const stopDeadlineMs = clock.monotonic() + deadlineMs;
     stopController.abort(new OrderlyStop());
     await endsWithin(clock, deadlineMs, runPromise ?? Promise.resolve());
@@ -209,35 +245,42 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
     status: () => ({
       enabled: currentConfig.enabled,
       rehearsal: currentConfig.rehearsal,
-      stopped: killSwitch.isThrown(),
+      stopped: killSwitch.isOn(),
       writable: currentConfig.allow.length,
       locks: locks.active(),
-      waiting: [...sourceWriters.values()].reduce((sum, line) => sum + line.writer.waiting(), 0),
+      waiting: [...sourceWriters.values()].reduce((sum, sourceWriter) => sum + sourceWriter.writer.waiting(), 0),
     }),
     change(next, nextAround) {
-      allowList.change(next);
-      approval.change({ config: next.approval ?? null, rules: collectWriteRules(next, nextAround) });
-      auditSpace.change(next.audit_max_bytes);
+      allowList.replaceRules(next);
+      approval.replaceRules({ config: next.approval ?? null, rules: collectWriteRules(next, nextAround) });
+      auditSpace.setMaxBytes(next.audit_max_bytes);
       currentConfig = next;
       for (const { writer } of sourceWriters.values()) writer.wake();
     },
     changeLock: locks.change,
     async writable(name, tagId) {
-      const allowedTag = allowList.entry(name, tagId);
+      const allowedTag = allowList.findEntry(name, tagId);
       const sourceWriter = sourceWriters.get(name);
       if (allowedTag === undefined || sourceWriter === undefined) return null;
       const operatorWrite = { source: name, siteId: allowedTag.site_id, tagId, via: "operator" };
-      const refusal = blockers.closed() ?? clockRefusal(sourceWriter.source) ?? (await locks.refusing(operatorWrite));
+      const refusal =
+        blockers.findRefusal() ?? clockRefusal(sourceWriter.source) ?? (await locks.findRefusal(operatorWrite));
       return toWritableTag(allowedTag, currentConfig.rehearsal, refusal);
     },
-    expectedWaitMs: (named) => expectedWaitMs(allowList.sourceOf(named) ?? ""),
+    expectedWaitMs: (sourceName) => expectedWaitMs(allowList.resolveSource(sourceName) ?? ""),
     async start(signal) {
       if (runPromise !== null || stopController.signal.aborted) return;
       const stopSignal = AbortSignal.any([signal, stopController.signal]);
       const forcedStopSignal = AbortSignal.any([signal, forcedStopController.signal]);
-      const runHourly = (turn: () => Promise<number>, problem: string) => {
+      const runHourly = (task: () => Promise<number>, problem: string) => {
         const logHourlyFailure = (error: unknown) => log.warn({ err: error }, problem);
-        return runLoop({ clock, signal: stopSignal, turn, fault: logHourlyFailure, backoff: HOURLY_TASK_BACKOFF });
+        return runLoop({
+          clock,
+          signal: stopSignal,
+          turn: task,
+          fault: logHourlyFailure,
+          backoff: HOURLY_TASK_BACKOFF,
+        });
       };
       runPromise = Promise.allSettled([
         recoverOpenCommands(forcedStopSignal),
@@ -253,7 +296,7 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
       ]);
     },
     stop(deadlineMs) {
-      stopPromise ??= end(deadlineMs);
+      stopPromise ??= stopCommands(deadlineMs);
       return stopPromise;
     },
   };

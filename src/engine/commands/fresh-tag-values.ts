@@ -37,10 +37,11 @@ export function createFreshTagValues(options: CommandSourceContext) {
   }
 
   async function findLatestTagValue({ tagId }: Pick<Command, "tagId">): Promise<TimedTagValue | undefined> {
-    const live = await loadLiveTagValue(tagId);
-    const lastRead = lastReadings.get(tagId);
-    const isLater = live === undefined || isFromFuture(live, clock.now()) || (lastRead?.time ?? "") > live.time;
-    const latestReading = lastRead !== undefined && isLater ? lastRead : live;
+    const liveValue = await loadLiveTagValue(tagId);
+    const lastReading = lastReadings.get(tagId);
+    const isReadingLater =
+      liveValue === undefined || isFromFuture(liveValue, clock.now()) || (lastReading?.time ?? "") > liveValue.time;
+    const latestReading = lastReading !== undefined && isReadingLater ? lastReading : liveValue;
     const writtenAtMs = journal.writeCounts.ofTag(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
     return latestReading === undefined || Date.parse(latestReading.time) <= writtenAtMs ? undefined : latestReading;
   }
@@ -59,8 +60,8 @@ export function createFreshTagValues(options: CommandSourceContext) {
       lastReadings.set(id, { value, quality: value === null ? "bad" : "good", time: readingTime });
   }
 
-  async function requestValues(missing: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
-    const ids = missing.map(({ command }) => command.tagId);
+  async function requestValues(commandsWithoutValue: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
+    const ids = commandsWithoutValue.map(({ command }) => command.tagId);
     for (const id of ids) tagsBeingRead.add(id);
     try {
       recordReadings(await source.read(ids, "on-demand", signal));
@@ -68,7 +69,7 @@ export function createFreshTagValues(options: CommandSourceContext) {
       if (!signal.aborted) log.warn({ err: error }, "the present value could not be read before a write");
     } finally {
       for (const id of ids) tagsBeingRead.delete(id);
-      for (const accepted of missing) lastReadAttemptMs.set(accepted, clock.monotonic());
+      for (const accepted of commandsWithoutValue) lastReadAttemptMs.set(accepted, clock.monotonic());
     }
   }
 
@@ -76,13 +77,14 @@ export function createFreshTagValues(options: CommandSourceContext) {
     loadLiveValue: loadLiveTagValue,
     findLatestValue: findLatestTagValue,
     recordReadings,
-    isMissing: isValueMissing,
-    async refresh(group: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
-      const toRead: AcceptedCommand[] = [];
-      for (const accepted of group.slice(0, TAGS_PER_REQUEST)) {
-        if (!tagsBeingRead.has(accepted.command.tagId) && (await isValueMissing(accepted))) toRead.push(accepted);
+    isValueMissing,
+    async refresh(commands: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
+      const commandsToRead: AcceptedCommand[] = [];
+      for (const accepted of commands.slice(0, TAGS_PER_REQUEST)) {
+        if (!tagsBeingRead.has(accepted.command.tagId) && (await isValueMissing(accepted)))
+          commandsToRead.push(accepted);
       }
-      if (toRead.length > 0) await endsWithin(clock, READ_TIMEOUT_MS, requestValues(toRead, signal));
+      if (commandsToRead.length > 0) await endsWithin(clock, READ_TIMEOUT_MS, requestValues(commandsToRead, signal));
     },
   };
 }

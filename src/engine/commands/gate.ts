@@ -16,19 +16,19 @@ export interface WriteRefusal {
 export type TimedTagValue = Pick<StoredValue, "value" | "quality" | "time">;
 
 export const MAX_TAG_VALUE_AGE_MS = 60_000;
-/** A reading with a later time was stored before the clock was set back, so its age is unknown. */
+/** Maximum time by which a reading may be ahead of the clock. Beyond it the clock was set back: the age is unknown. */
 const MAX_TAG_VALUE_LEAD_MS = 1_000;
 const DAY_MS = 86_400_000;
 
 export interface PastTagWrites {
-  readonly ofTag: readonly number[];
-  readonly lastHour: number;
+  readonly timesOfTagMs: readonly number[];
+  readonly countLastHour: number;
 }
 
 export interface WriteRateInput {
   readonly entry: AllowedTag;
   readonly forMs: number | null;
-  readonly past: PastTagWrites;
+  readonly pastWrites: PastTagWrites;
   readonly maxPerHour: number;
   readonly nowMs: number;
 }
@@ -43,10 +43,10 @@ export interface ArrivalInput extends Pick<CommandMessage, "retained" | "expiryS
   readonly clockSkewMs: number | null;
   readonly clockStep: ClockDifference | null;
   readonly entry: AllowedTag | undefined;
-  readonly listed: StoredObject<Tag> | undefined;
-  readonly token: TokenInfo | undefined;
-  readonly locked: WriteRefusal | null;
-  readonly past: PastTagWrites;
+  readonly storedTag: StoredObject<Tag> | undefined;
+  readonly tokenInfo: TokenInfo | undefined;
+  readonly lockRefusal: WriteRefusal | null;
+  readonly pastWrites: PastTagWrites;
 }
 
 export type CommandArrivalVerdict = { readonly expiresAtMs: number } | { readonly refused: WriteRefusal };
@@ -89,7 +89,7 @@ export function checkClocksForWriting(skewMs: number | null, step: ClockDifferen
 }
 
 function checkWriteRequest(facts: ArrivalInput): WriteRefusal | null {
-  const { entry, listed, request, token } = facts;
+  const { entry, storedTag: listed, request, tokenInfo: token } = facts;
   const { forMs, tagId, value } = request;
   if (facts.retained)
     return refuse("retained", "Retained commands are refused: the broker would repeat them at every reconnect.");
@@ -98,7 +98,7 @@ function checkWriteRequest(facts: ArrivalInput): WriteRefusal | null {
     return refuse("not-allowed", `Tag ${tagId} may not be written from ${facts.via}.`);
   if (request.isPlain && !entry.plain)
     return refuse("not-allowed", `Tag ${tagId} takes no bare value (plain: true at its entry); send JSON with an id.`);
-  if (facts.locked !== null) return facts.locked;
+  if (facts.lockRefusal !== null) return facts.lockRefusal;
   if (listed === undefined || listed.siteId !== entry.site_id || listed.missingSince !== null)
     return refuse("unknown-tag", `Tag ${tagId} is not known at site ${entry.site_id}.`);
   if (entry.unit !== undefined && listed.value.unit !== entry.unit)
@@ -128,19 +128,19 @@ export function isWithinLimits(value: TagScalar, entry: AllowedTag): boolean {
   return entry.type === "boolean" || (Number(value) >= entry.min && Number(value) <= entry.max);
 }
 
-function checkRestoreTime(forMs: number | null, entry: AllowedTag, longestMs: number): WriteRefusal | null {
+function checkRestoreTime(forMs: number | null, entry: AllowedTag, maxDelayMs: number): WriteRefusal | null {
   if (forMs === null) return null;
   if (!entry.restore)
     return refuse("not-restorable", `Tag ${entry.tag_id} is not open for writes that end by themselves.`);
   const minDelayMs = Math.max(1000, entry.min_interval);
-  if (forMs >= minDelayMs && forMs <= longestMs) return null;
-  return refuse("not-restorable", `for_s must be between ${Math.ceil(minDelayMs / 1000)} and ${longestMs / 1000}.`);
+  if (forMs >= minDelayMs && forMs <= maxDelayMs) return null;
+  return refuse("not-restorable", `for_s must be between ${Math.ceil(minDelayMs / 1000)} and ${maxDelayMs / 1000}.`);
 }
 
 export interface DispatchInput extends WriteRateInput {
   readonly value: TagScalar;
   readonly expect: TagScalar | null;
-  readonly current: TimedTagValue | undefined;
+  readonly currentReading: TimedTagValue | undefined;
   readonly gateways: readonly StoredObject<Gateway>[];
   readonly timeZone: string;
 }
@@ -174,27 +174,27 @@ export function isFromFuture({ time }: TimedTagValue, nowMs: number): boolean {
 /** Relative error of a number that a device stores in single precision, e.g. 22.1 as 22.100000381. */
 const SINGLE_PRECISION_TOLERANCE = 2 ** -22;
 /** Rounding error of a unit conversion around 0, e.g. 4e-15 for 32 °F. */
-const NEAR_ZERO = 1e-9;
+const ZERO_TOLERANCE = 1e-9;
 
 /** True if a device may store both values alike, because it stores numbers in single precision and true as 1. */
 export function sameValue(a: TagValue, b: TagValue): boolean {
   if (a === null || b === null || (typeof a === "boolean") === (typeof b === "boolean")) {
     if (typeof a !== "number" || typeof b !== "number") return a === b;
-    return Math.abs(a - b) <= Math.max(NEAR_ZERO, SINGLE_PRECISION_TOLERANCE * Math.max(Math.abs(a), Math.abs(b)));
+    return Math.abs(a - b) <= Math.max(ZERO_TOLERANCE, SINGLE_PRECISION_TOLERANCE * Math.max(Math.abs(a), Math.abs(b)));
   }
   return Number(a) === Number(b);
 }
 
 /** True if writing the value would change nothing. Stricter than `sameValue`: 1,000,000.2 may replace 1,000,000. */
-export function isValueSetAlready(present: TagValue, value: TagScalar): boolean {
-  if (typeof present !== "number" || typeof value !== "number") return sameValue(present, value);
-  return present === value || present === Math.fround(value);
+export function isValueSetAlready(currentValue: TagValue, value: TagScalar): boolean {
+  if (typeof currentValue !== "number" || typeof value !== "number") return sameValue(currentValue, value);
+  return currentValue === value || currentValue === Math.fround(value);
 }
 
 function checkValueStep(facts: DispatchInput): WriteRefusal | null {
   const { entry, expect, value } = facts;
   if (!needsFreshValue(entry, facts)) return null;
-  const tagValue = tagValueIfFresh(facts.current, facts.nowMs);
+  const tagValue = tagValueIfFresh(facts.currentReading, facts.nowMs);
   if (tagValue === null)
     return refuse("value-unknown", "The present value could not be read, so the change cannot be judged.");
   if (expect !== null && !sameValue(tagValue, expect))
@@ -213,17 +213,17 @@ export function msUntilNextWrite(entry: AllowedTag, writeTimesMs: readonly numbe
   return lastWriteMs === undefined ? 0 : Math.max(0, entry.min_interval - (nowMs - lastWriteMs));
 }
 
-function checkWriteInterval({ entry, past, nowMs }: WriteRateInput): WriteRefusal | null {
-  const waitMs = msUntilNextWrite(entry, past.ofTag, nowMs);
+function checkWriteInterval({ entry, pastWrites: past, nowMs }: WriteRateInput): WriteRefusal | null {
+  const waitMs = msUntilNextWrite(entry, past.timesOfTagMs, nowMs);
   if (waitMs === 0) return null;
   return refuse("too-soon", `The tag was written a moment ago; try again in ${Math.ceil(waitMs / 1000)} s.`);
 }
 
-function checkWriteCounts({ entry, forMs, past, maxPerHour, nowMs }: WriteRateInput): WriteRefusal | null {
+function checkWriteCounts({ entry, forMs, pastWrites: past, maxPerHour, nowMs }: WriteRateInput): WriteRefusal | null {
   const neededWriteCount = forMs === null ? 1 : 2;
-  if (past.ofTag.filter((at) => at > nowMs - DAY_MS).length + neededWriteCount > entry.max_per_day)
+  if (past.timesOfTagMs.filter((at) => at > nowMs - DAY_MS).length + neededWriteCount > entry.max_per_day)
     return refuse("too-many", `No more than ${entry.max_per_day} writes of this tag in 24 hours.`);
-  if (past.lastHour + neededWriteCount <= maxPerHour) return null;
+  if (past.countLastHour + neededWriteCount <= maxPerHour) return null;
   return refuse("too-many", `No more than ${maxPerHour} writes of all tags in one hour.`);
 }
 
@@ -232,8 +232,8 @@ export function checkHours(facts: Pick<DispatchInput, "entry" | "forMs" | "nowMs
   if (hours === undefined) return null;
   const [from = "", to = ""] = hours.split("-");
   const isWithinWriteHours = (atMs: number) => {
-    const at = DateTime.fromMillis(atMs, { zone: facts.timeZone }).toFormat("HH:mm");
-    return from <= to ? at >= from && at < to : at >= from || at < to;
+    const timeOfDay = DateTime.fromMillis(atMs, { zone: facts.timeZone }).toFormat("HH:mm");
+    return from <= to ? timeOfDay >= from && timeOfDay < to : timeOfDay >= from || timeOfDay < to;
   };
   const message = `The tag may be written from ${from} to ${to} only`;
   if (!isWithinWriteHours(facts.nowMs)) return refuse("outside-hours", `${message}.`);
@@ -243,11 +243,13 @@ export function checkHours(facts: Pick<DispatchInput, "entry" | "forMs" | "nowMs
 
 export function checkGateway({ entry, gateways }: Pick<DispatchInput, "entry" | "gateways">): WriteRefusal | null {
   const id = entry.gateway_id;
-  const relevant = gateways.filter((each) => (id === undefined || each.value.id === id) && each.missingSince === null);
-  if (relevant.length === 0 || relevant.some((each) => each.value.online !== false)) return null;
+  const gatewaysOfTag = gateways.filter(
+    (each) => (id === undefined || each.value.id === id) && each.missingSince === null,
+  );
+  if (gatewaysOfTag.length === 0 || gatewaysOfTag.some((each) => each.value.online !== false)) return null;
   return refuse(
     "gateway-offline",
-    `The gateway is offline: ${relevant.map((each) => each.value.displayName).join(", ")}.`,
+    `The gateway is offline: ${gatewaysOfTag.map((each) => each.value.displayName).join(", ")}.`,
   );
 }
 
@@ -265,6 +267,6 @@ export function differsByMoreThan(from: number, to: number, maxDifference: numbe
 
 function parseDecimal(value: number) {
   const [mantissa = "", power = "0"] = value.toString().split("e");
-  const [whole = "", fraction = ""] = mantissa.split(".");
-  return { digits: BigInt(whole + fraction), exponent: Number(power) - fraction.length };
+  const [integerDigits = "", fractionDigits = ""] = mantissa.split(".");
+  return { digits: BigInt(integerDigits + fractionDigits), exponent: Number(power) - fractionDigits.length };
 }

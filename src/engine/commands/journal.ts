@@ -18,6 +18,7 @@ import type { AllowedTag } from "./config.ts";
 import { sameValue } from "./gate.ts";
 import {
   buildNotRestoredEvent,
+  buildSupersededRestore,
   createRestore,
   isCommandWritten,
   isUnrestored,
@@ -26,8 +27,7 @@ import {
   type Restore,
   restoreCommandId,
   restoresAfterCommand,
-  supersede,
-  toUnrestored,
+  toUnrestoredValue,
   UNRESTORED_SET,
   type UnrestoredValue,
 } from "./pending-restores.ts";
@@ -77,9 +77,9 @@ export async function openCommandJournal(options: {
   readonly store: Store;
   readonly clock: Clock;
   readonly rehearsal: boolean;
-  readonly price: EstimateCost;
+  readonly estimateCost: EstimateCost;
 }) {
-  const { store, clock, rehearsal, price } = options;
+  const { store, clock, rehearsal, estimateCost } = options;
   const writeCountSet = rehearsal ? `${WRITE_COUNT_SET}-rehearsal` : WRITE_COUNT_SET;
   const openCommands = new Map<string, OpenCommandEntry>();
   const finishTimes = new Map<string, string>();
@@ -99,9 +99,9 @@ export async function openCommandJournal(options: {
   const restoresByTag = await store.documents<Restore>(RESTORE_SET);
   const unrestoredValues = await store.documents<UnrestoredValue>(UNRESTORED_SET);
   const auditSize = await openAuditLogSize(store);
-  let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? AUDIT_START_HASH;
+  let lastAuditHash = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? AUDIT_START_HASH;
   /** Runs one step at a time, because each audit record contains the hash of the previous record. */
-  const runInTurn = serialRunner();
+  const runSerially = serialRunner();
 
   async function commit(
     audits: readonly AuditLogEntry[],
@@ -109,14 +109,15 @@ export async function openCommandJournal(options: {
     events: (hashes: readonly string[]) => readonly Event[] = () => [],
   ): Promise<void> {
     const auditRecords: AuditRecord[] = [];
-    for (const auditLogEntry of audits) auditRecords.push(hashEntry(auditRecords.at(-1)?.hash ?? tip, auditLogEntry));
+    for (const auditLogEntry of audits)
+      auditRecords.push(hashEntry(auditRecords.at(-1)?.hash ?? lastAuditHash, auditLogEntry));
     const hashes = auditRecords.map(({ hash }) => hash);
     await store.commit({
       documents,
       events: events(hashes),
       records: auditRecords.map((body) => ({ log: AUDIT_LOG, body })),
     });
-    tip = hashes.at(-1) ?? tip;
+    lastAuditHash = hashes.at(-1) ?? lastAuditHash;
     auditSize.add(auditRecords);
   }
 
@@ -137,14 +138,16 @@ export async function openCommandJournal(options: {
   }
 
   return {
-    accept: (all: readonly AcceptedCommand[]): Promise<readonly AcceptedCommand[]> =>
-      runInTurn(async () => {
+    accept: (commandsToAccept: readonly AcceptedCommand[]): Promise<readonly AcceptedCommand[]> =>
+      runSerially(async () => {
         const changedAt = isoUtc(clock.now());
-        const newCommands = all.filter(({ command }) => !openCommands.has(command.id) && !finishTimes.has(command.id));
+        const newCommands = commandsToAccept.filter(
+          ({ command }) => !openCommands.has(command.id) && !finishTimes.has(command.id),
+        );
         if (newCommands.length === 0) return newCommands;
         const commands = newCommands.map(({ command }) => command);
         const openEntries = buildOpenEntries(commands, "accepted", changedAt);
-        const costEstimate = price(newCommands);
+        const costEstimate = estimateCost(newCommands);
         await commit(
           newCommands.map(({ command, entry }) => {
             const { replyTo: _replyTo, correlation: _correlation, id: _id, ...request } = command;
@@ -156,65 +159,76 @@ export async function openCommandJournal(options: {
         for (const [id, entry] of openEntries) openCommands.set(id, entry);
         return newCommands;
       }),
-    sending: (leaving: readonly SentCommand[]): Promise<void> =>
-      runInTurn(async () => {
+    recordSending: (commandsToSend: readonly SentCommand[]): Promise<void> =>
+      runSerially(async () => {
         const changedAt = isoUtc(clock.now());
-        const commands = leaving.map(({ command }) => command);
+        const commands = commandsToSend.map(({ command }) => command);
         const group = commands.map(({ id }) => id);
         const openEntries = buildOpenEntries(commands, "sending", changedAt);
-        const newWriteCounts = writeCounts.writing(commands);
-        const restoreEntries = leaving.flatMap(({ command, before }) => {
+        const newWriteCounts = writeCounts.documentsForWrites(commands);
+        const restoreEntries = commandsToSend.flatMap(({ command, before }) => {
           // A command that puts an old value back needs no restore of its own.
           if (command.forMs === null || before === null || findRestoreOfCommand(command.id) !== undefined) return [];
           const key = tagKey(command);
           return [[key, createRestore(command, before, restoresByTag.get(key), clock.now())] as const];
         });
         await commit(
-          leaving.map(({ command, before }) => buildAuditEntry(command, "sending", changedAt, { before, group })),
+          commandsToSend.map(({ command, before }) =>
+            buildAuditEntry(command, "sending", changedAt, { before, group }),
+          ),
           [
             { set: COMMAND_SET, put: openEntries },
             { set: writeCountSet, put: newWriteCounts },
             { set: RESTORE_SET, put: restoreEntries },
           ],
           (hashes) => [
-            auditHeadEvent({ records: auditSize.records() + hashes.length, head: hashes.at(-1) ?? tip }, changedAt),
+            auditHeadEvent(
+              { records: auditSize.records() + hashes.length, head: hashes.at(-1) ?? lastAuditHash },
+              changedAt,
+            ),
           ],
         );
         for (const [id, entry] of openEntries) openCommands.set(id, entry);
-        writeCounts.remember(newWriteCounts);
-        for (const [key, promise] of restoreEntries) restoresByTag.set(key, promise);
+        writeCounts.applyCommitted(newWriteCounts);
+        for (const [key, restore] of restoreEntries) restoresByTag.set(key, restore);
       }),
-    second: (id: string, by: string): Promise<boolean> =>
-      runInTurn(async () => {
+    recordSecondApproval: (id: string, by: string): Promise<boolean> =>
+      runSerially(async () => {
         const command = findUnsecondedCommand(id);
         if (command === undefined) return false;
         await commit([buildAuditEntry(command, "seconded", isoUtc(clock.now()), { by })], []);
         approvedIds.add(id);
         return true;
       }),
-    unseconded: findUnsecondedCommand,
+    findUnsecondedCommand,
     /** Records how a command ended. Returns false if the command had ended before. */
-    finish: (command: Command, finish: CommandEnd): Promise<boolean> =>
-      runInTurn(async () => {
+    recordEnding: (command: Command, ending: CommandEnd): Promise<boolean> =>
+      runSerially(async () => {
         const restore = findRestoreOfCommand(command.id);
         if (!openCommands.has(command.id) && restore === undefined) return false;
         const changedAt = isoUtc(clock.now());
         const key = tagKey(command);
         const wasSent = openCommands.get(command.id)?.state === "sending";
         const sentValue = wasSent ? { sent: { tag: key, value: command.value } } : {};
-        const endedEntry: StoredCommandEntry = { state: finish.outcome, changedAt, ...sentValue };
-        const newWriteCounts = writeCounts.writing(finish.rehearsal === true ? [command] : []);
+        const endedEntry: StoredCommandEntry = { state: ending.outcome, changedAt, ...sentValue };
+        const newWriteCounts = writeCounts.documentsForWrites(ending.rehearsal === true ? [command] : []);
         const storedRestore = restoresByTag.get(key);
-        const { current, over } = restoresAfterCommand(command, finish, storedRestore, clock.now());
-        const endedRestores = over.map(supersede);
+        const { remainingRestore: current, endedRestores: over } = restoresAfterCommand(
+          command,
+          ending,
+          storedRestore,
+          clock.now(),
+        );
+        const endedRestores = over.map(buildSupersededRestore);
         const endedIds = endedRestores.map((each) => each.command.id).filter((id) => openCommands.has(id));
         const oldEntry: StoredCommandEntry = { state: "superseded", changedAt };
-        const failure = restore !== undefined && isUnrestored(finish) ? toUnrestored(restore, finish, changedAt) : null;
-        const isResolved = failure === null && unrestoredValues.has(key) && isCommandWritten(finish);
+        const failure =
+          restore !== undefined && isUnrestored(ending) ? toUnrestoredValue(restore, ending, changedAt) : null;
+        const isResolved = failure === null && unrestoredValues.has(key) && isCommandWritten(ending);
         await commit(
           [
             ...endedRestores.map((each) => buildAuditEntry(each.command, "superseded", changedAt, { ...each.finish })),
-            buildAuditEntry(command, finish.outcome, changedAt, { ...finish }),
+            buildAuditEntry(command, ending.outcome, changedAt, { ...ending }),
             ...(failure === null ? [] : [buildAuditEntry(command, "not-restored", changedAt, { ...failure })]),
           ],
           [
@@ -227,7 +241,7 @@ export async function openCommandJournal(options: {
           ],
           () => [
             ...endedRestores.map((each) => buildCommandResultEvent(each.command, each.finish, changedAt)),
-            buildCommandResultEvent(command, finish, changedAt),
+            buildCommandResultEvent(command, ending, changedAt),
             ...(failure === null ? [] : [buildNotRestoredEvent(failure)]),
           ],
         );
@@ -237,15 +251,15 @@ export async function openCommandJournal(options: {
         }
         approvedIds.delete(command.id);
         if (wasSent) lastSentByTag.set(key, endedEntry);
-        writeCounts.remember(newWriteCounts);
+        writeCounts.applyCommitted(newWriteCounts);
         if (current === null) restoresByTag.delete(key);
         else restoresByTag.set(key, current);
         if (failure !== null) unrestoredValues.set(key, failure);
         if (isResolved) unrestoredValues.delete(key);
         return true;
       }),
-    report: (results: readonly MessageResult[]): Promise<void> =>
-      runInTurn(async () => {
+    recordResults: (results: readonly MessageResult[]): Promise<void> =>
+      runSerially(async () => {
         const at = isoUtc(clock.now());
         await commit(
           results.map(({ replyTo: _replyTo, correlation: _correlation, ...detail }) => ({
@@ -258,45 +272,48 @@ export async function openCommandJournal(options: {
           (hashes) => results.map((result, index) => buildResultEvent(result, at, hashes[index] ?? at)),
         );
       }),
-    note: (
+    recordAudit: (
       step: string,
       detail: Readonly<Record<string, unknown>>,
       documents: readonly DocumentChange[] = [],
-    ): Promise<void> => runInTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
-    knows: (id: string): boolean => openCommands.has(id) || finishTimes.has(id),
-    findKnownId: (start: string): string | undefined =>
-      [...openCommands.keys(), ...finishTimes.keys()].find((id) => id.startsWith(start)),
-    entry: (id: string): OpenCommandEntry | undefined => openCommands.get(id),
-    open: (): readonly OpenCommandEntry[] => [...openCommands.values()],
+    ): Promise<void> =>
+      runSerially(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
+    isKnownId: (id: string): boolean => openCommands.has(id) || finishTimes.has(id),
+    findKnownId: (idStart: string): string | undefined =>
+      [...openCommands.keys(), ...finishTimes.keys()].find((id) => id.startsWith(idStart)),
+    findOpenCommand: (id: string): OpenCommandEntry | undefined => openCommands.get(id),
+    listOpenCommands: (): readonly OpenCommandEntry[] => [...openCommands.values()],
     /** Returns the keys of tags whose last write was sent and has no result yet. */
     tagsUnderWay: (): ReadonlySet<string> =>
       new Set([...openCommands.values()].flatMap(({ command, state }) => (state === "sending" ? tagKey(command) : []))),
     /** True if the tag's last write of this week was another value that no reading has confirmed. */
-    isUnproved(command: Pick<Command, "source" | "tagId" | "value">): boolean {
+    isLastWriteUnverified(command: Pick<Command, "source" | "tagId" | "value">): boolean {
       const lastSentWrite = lastSentByTag.get(tagKey(command));
       if (lastSentWrite?.sent === undefined || sameValue(lastSentWrite.sent.value, command.value)) return false;
       return ["mismatch", "unknown", "accepted-unverified"].includes(lastSentWrite.state);
     },
-    writeCounts: { ofTag: writeCounts.ofTag, lastHour: writeCounts.lastHour },
+    writeCounts: { ofTag: writeCounts.writeTimesOfTagMs, lastHour: writeCounts.countLastHour },
     auditSize,
-    restores: (): readonly Restore[] => [...restoresByTag.values()],
-    restoreBy: findRestoreOfCommand,
-    unrestored: (): readonly UnrestoredValue[] => [...unrestoredValues.values()],
-    forgetUnrestored: (past: UnrestoredValue): Promise<void> =>
-      runInTurn(async () => {
-        const key = tagKey(past);
-        if (unrestoredValues.get(key)?.commandId !== past.commandId) return;
+    listRestores: (): readonly Restore[] => [...restoresByTag.values()],
+    findRestoreOfCommand,
+    listUnrestoredValues: (): readonly UnrestoredValue[] => [...unrestoredValues.values()],
+    forgetUnrestored: (unrestoredValue: UnrestoredValue): Promise<void> =>
+      runSerially(async () => {
+        const key = tagKey(unrestoredValue);
+        if (unrestoredValues.get(key)?.commandId !== unrestoredValue.commandId) return;
         await store.commit({ documents: [{ set: UNRESTORED_SET, remove: [key] }] });
         unrestoredValues.delete(key);
       }),
-    publishHead: (): Promise<void> =>
-      runInTurn(async () => {
+    publishAuditHead: (): Promise<void> =>
+      runSerially(async () => {
         const auditRecords = auditSize.records();
         if (auditRecords === 0) return;
-        await store.commit({ events: [auditHeadEvent({ records: auditRecords, head: tip }, isoUtc(clock.now()))] });
+        await store.commit({
+          events: [auditHeadEvent({ records: auditRecords, head: lastAuditHash }, isoUtc(clock.now()))],
+        });
       }),
-    tidy: (): Promise<void> =>
-      runInTurn(async () => {
+    deleteOldCommands: (): Promise<void> =>
+      runSerially(async () => {
         await auditSize.remember();
         const oldestRetainedTime = isoUtc(clock.now() - COMMAND_RETENTION_MS);
         const oldCommandIds = [...finishTimes].filter(([, endedAt]) => endedAt < oldestRetainedTime).map(([id]) => id);

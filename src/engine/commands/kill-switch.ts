@@ -4,9 +4,9 @@ import { join } from "node:path";
 export interface KillSwitch {
   /** How a person allows writing again, e.g. `remove /var/lib/plenum/state/WRITES-STOPPED`. */
   readonly remedy: string;
-  isThrown(): boolean;
+  isOn(): boolean;
   /** This worker stops writing before the function returns, the whole fleet before the promise resolves. */
-  throwIt(by: string, at: string): Promise<void> | void;
+  turnOn(by: string, at: string): Promise<void> | void;
 }
 
 /** The kill switch of a state folder is on while this file exists, so any program can turn it on. */
@@ -18,20 +18,20 @@ export function createKillSwitch(stateFolder: string) {
     file: killSwitchFile,
     remedy: `remove ${killSwitchFile}`,
     // An unreadable state folder counts as stopped.
-    isThrown(): boolean {
+    isOn(): boolean {
       try {
         return lstatSync(killSwitchFile, { throwIfNoEntry: false }) !== undefined;
       } catch {
         return true;
       }
     },
-    throwIt(by: string, at: string): void {
+    turnOn(by: string, at: string): void {
       try {
         writeFileSync(killSwitchFile, `Writing was stopped by ${by} at ${at}.\n`, { flag: "wx", mode: 0o600 });
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
       }
     },
-    release: (): void => rmSync(killSwitchFile, { force: true }),
+    turnOff: (): void => rmSync(killSwitchFile, { force: true }),
   };
 }

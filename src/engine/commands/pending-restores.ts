@@ -33,29 +33,36 @@ export function restoresAfterCommand(
   finish: CommandEnd,
   stored: Restore | undefined,
   nowMs: number,
-): { readonly current: Restore | null; readonly over: readonly Restore[] } {
-  if (stored === undefined) return { current: null, over: [] };
+): { readonly remainingRestore: Restore | null; readonly endedRestores: readonly Restore[] } {
+  if (stored === undefined) return { remainingRestore: null, endedRestores: [] };
   const olderRestores = stored.older === undefined ? [] : listRestoreChain(stored.older);
   if (command.id === restoreCommandId(stored.command.id)) {
     const isOlderRestoreKept = finish.reason === "unexpected-value" && stored.older !== undefined;
-    return isOlderRestoreKept ? { current: stored.older, over: [] } : { current: null, over: olderRestores };
+    return isOlderRestoreKept
+      ? { remainingRestore: stored.older, endedRestores: [] }
+      : { remainingRestore: null, endedRestores: olderRestores };
   }
   const isOwnRestore = command.id === stored.command.id;
   if (isCommandWritten(finish)) {
     const { older: _older, ...ownRestore } = stored;
-    if (isOwnRestore) return { current: ownRestore, over: olderRestores };
-    const extendedRestore = postpone(command, finish, stored, nowMs);
+    if (isOwnRestore) return { remainingRestore: ownRestore, endedRestores: olderRestores };
+    const extendedRestore = extendRestore(command, finish, stored, nowMs);
     if (extendedRestore === null && command.forMs !== null && finish.reason === "already-set")
-      return { current: stored, over: [] };
-    return { current: extendedRestore, over: listRestoreChain(stored) };
+      return { remainingRestore: stored, endedRestores: [] };
+    return { remainingRestore: extendedRestore, endedRestores: listRestoreChain(stored) };
   }
   // The tag may hold a value that was not read back: readings lag by up to 14 s, an offline gateway writes later.
   const mayBeWritten = finish.outcome === "unknown" || (finish.outcome === "mismatch" && stored.older === undefined);
-  return { current: !isOwnRestore || mayBeWritten ? stored : (stored.older ?? null), over: [] };
+  return { remainingRestore: !isOwnRestore || mayBeWritten ? stored : (stored.older ?? null), endedRestores: [] };
 }
 
-/** If a timed write repeats the value that the tag holds, nothing is written and the time starts again. */
-function postpone(command: Command, { before, reason }: CommandEnd, stored: Restore, nowMs: number): Restore | null {
+/** Restarts the time of a restore if a later timed write repeats the value that the tag holds; else returns null. */
+function extendRestore(
+  command: Command,
+  { before, reason }: CommandEnd,
+  stored: Restore,
+  nowMs: number,
+): Restore | null {
   const isValueUnchanged = before !== undefined && before !== null && sameValue(before, stored.command.value);
   if (command.forMs === null || reason !== "already-set" || !isValueUnchanged) return null;
   return { command, before: stored.before, dueAt: isoUtc(nowMs + command.forMs) };
@@ -69,7 +76,7 @@ export function listRestoreChain(restore: Restore): readonly Restore[] {
   return restore.older === undefined ? [restore] : [restore, ...listRestoreChain(restore.older)];
 }
 
-/** An old value is not put back later than this, because the change would surprise people. */
+/** Maximum delay of a restore. Later, the old value is not put back, because the change would surprise people. */
 export const MAX_RESTORE_DELAY_MS = 86_400_000;
 
 const RESTORE_COMMAND_ID_SUFFIX = "/restore";
@@ -142,7 +149,11 @@ export interface UnrestoredValue {
   readonly toldAt: string;
 }
 
-export function toUnrestored({ command, before, dueAt }: Restore, finish: CommandEnd, toldAt: string): UnrestoredValue {
+export function toUnrestoredValue(
+  { command, before, dueAt }: Restore,
+  finish: CommandEnd,
+  toldAt: string,
+): UnrestoredValue {
   const { id: commandId, siteId, source, tagId, value, forMs } = command;
   return {
     ...{ commandId, source, siteId, tagId },
@@ -156,8 +167,8 @@ export function toUnrestored({ command, before, dueAt }: Restore, finish: Comman
   };
 }
 
-export function buildNotRestoredEvent(lost: UnrestoredValue): Event<"command-not-restored"> {
-  const { commandId, source, siteId, tagId, toldAt, ...data } = lost;
+export function buildNotRestoredEvent(unrestoredValue: UnrestoredValue): Event<"command-not-restored"> {
+  const { commandId, source, siteId, tagId, toldAt, ...data } = unrestoredValue;
   return makeEvent({
     type: "command-not-restored",
     source: sourceUri(source),
@@ -169,7 +180,10 @@ export function buildNotRestoredEvent(lost: UnrestoredValue): Event<"command-not
   });
 }
 
-export function supersede({ command, before }: Restore): { readonly command: Command; readonly finish: CommandEnd } {
+export function buildSupersededRestore({ command, before }: Restore): {
+  readonly command: Command;
+  readonly finish: CommandEnd;
+} {
   const message = `A newer command for the tag took its place, so ${before} is not put back by this one.`;
   return {
     command: { ...command, id: restoreCommandId(command.id), value: before },
@@ -177,8 +191,8 @@ export function supersede({ command, before }: Restore): { readonly command: Com
   };
 }
 
-export function formatUnrestoredValue(lost: UnrestoredValue): string {
-  const { commandId, dueAt, inForce, message, since, tagId, wanted } = lost;
+export function formatUnrestoredValue(unrestoredValue: UnrestoredValue): string {
+  const { commandId, dueAt, inForce, message, since, tagId, wanted } = unrestoredValue;
   const tagStateText = inForce === null ? "holds an unknown value" : `still holds ${inForce}`;
   return (
     `Tag ${tagId} ${tagStateText}, written by ${commandId} at ${since} for a time: ` +

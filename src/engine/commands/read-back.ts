@@ -21,8 +21,8 @@ export type CommandSendResult = "answered" | "in-doubt" | "group-refused";
 
 export interface UnverifiedWrite {
   readonly command: Command;
-  readonly sent: CommandSendResult;
-  readonly complaint: string | null;
+  readonly sendResult: CommandSendResult;
+  readonly failureText: string | null;
   readonly before: TagValue;
   readonly sentAtMs: number;
 }
@@ -38,22 +38,26 @@ interface PendingWriteVerification {
   readonly postponedUntilMs: number;
   dueMs: number;
   attempts: number;
-  sawOther: boolean;
-  readsSingly: boolean;
+  sawDifferentValue: boolean;
+  mustReadSingly: boolean;
 }
 
 export function createWriteReadBack(
   options: Pick<CommandSourceContext, "source" | "clock" | "log"> & {
     readonly values: FreshTagValues;
     readonly endings: CommandEndings;
-    readonly settleMs: () => number;
+    readonly readBackAfterMs: () => number;
   },
 ) {
-  const { clock, endings, log, settleMs, source, values } = options;
+  const { clock, endings, log, readBackAfterMs, source, values } = options;
   const pendingVerifications = new Set<PendingWriteVerification>();
   const verificationAdded = createWakeup();
 
-  async function end(check: PendingWriteVerification, present: TagValue, signal: AbortSignal): Promise<void> {
+  async function endVerification(
+    check: PendingWriteVerification,
+    present: TagValue,
+    signal: AbortSignal,
+  ): Promise<void> {
     await endings.end(check.write.command, endingOfReadBack(check.write, present), signal);
     pendingVerifications.delete(check);
   }
@@ -65,7 +69,7 @@ export function createWriteReadBack(
       const liveValue = await values.loadLiveValue(command.tagId);
       const isWriteConfirmed =
         liveValue !== undefined && Date.parse(liveValue.time) > sentAtMs && sameValue(liveValue.value, command.value);
-      if (isWriteConfirmed) await end(check, liveValue.value, signal);
+      if (isWriteConfirmed) await endVerification(check, liveValue.value, signal);
       else unconfirmed.push(check);
     }
     return unconfirmed;
@@ -73,7 +77,9 @@ export function createWriteReadBack(
 
   async function readWrittenTags(due: readonly PendingWriteVerification[], signal: AbortSignal): Promise<void> {
     const [first] = due;
-    const group = first?.readsSingly ? [first] : due.filter((check) => !check.readsSingly).slice(0, TAGS_PER_REQUEST);
+    const group = first?.mustReadSingly
+      ? [first]
+      : due.filter((check) => !check.mustReadSingly).slice(0, TAGS_PER_REQUEST);
     let valuesByTag: ReadonlyMap<string, TagValue> = new Map();
     try {
       const ids = new Set(group.map(({ write }) => write.command.tagId));
@@ -85,7 +91,7 @@ export function createWriteReadBack(
       log.warn({ err: error }, "reading back failed");
       // The service refuses a request for several tags if the token cannot see one of them, so read the tags singly.
       if (group.length > 1 && ["rejected", "config"].includes(asFailure(error).kind)) {
-        for (const check of group) check.readsSingly = true;
+        for (const check of group) check.mustReadSingly = true;
         return;
       }
     }
@@ -94,10 +100,11 @@ export function createWriteReadBack(
       check.attempts += 1;
       const isSentValue = readBackValue !== null && sameValue(readBackValue, check.write.command.value);
       const isDifferentValue = readBackValue !== null && !isSentValue;
-      const isReadingCertain = isSentValue || (isDifferentValue && check.sawOther);
-      check.sawOther ||= isDifferentValue;
-      if (isReadingCertain || check.attempts >= MAX_READ_BACK_ATTEMPTS) await end(check, readBackValue, signal);
-      else check.dueMs = clock.monotonic() + Math.max(READ_BACK_RETRY_MS, settleMs()) * 2 ** check.attempts;
+      const isReadingCertain = isSentValue || (isDifferentValue && check.sawDifferentValue);
+      check.sawDifferentValue ||= isDifferentValue;
+      if (isReadingCertain || check.attempts >= MAX_READ_BACK_ATTEMPTS)
+        await endVerification(check, readBackValue, signal);
+      else check.dueMs = clock.monotonic() + Math.max(READ_BACK_RETRY_MS, readBackAfterMs()) * 2 ** check.attempts;
     }
   }
 
@@ -115,9 +122,14 @@ export function createWriteReadBack(
 
   return {
     add(writes: readonly UnverifiedWrite[]): void {
-      const dueMs = clock.monotonic() + settleMs();
-      const fresh = { postponedUntilMs: dueMs + MAX_POSTPONEMENT_MS, attempts: 0, sawOther: false, readsSingly: false };
-      for (const write of writes) pendingVerifications.add({ write, dueMs, ...fresh });
+      const dueMs = clock.monotonic() + readBackAfterMs();
+      const initialState = {
+        postponedUntilMs: dueMs + MAX_POSTPONEMENT_MS,
+        attempts: 0,
+        sawDifferentValue: false,
+        mustReadSingly: false,
+      };
+      for (const write of writes) pendingVerifications.add({ write, dueMs, ...initialState });
       verificationAdded.wakeUp();
     },
     /** Commands that are unverified when the signal aborts are verified after the next start. */
@@ -132,20 +144,24 @@ export function createWriteReadBack(
   };
 }
 
-function endingOfReadBack({ command, sent, before, complaint }: UnverifiedWrite, readBack: TagValue): CommandEnd {
-  const common = { before, readBack, answer: complaint ?? sent };
+function endingOfReadBack(
+  { command, sendResult: sent, before, failureText: complaint }: UnverifiedWrite,
+  readBack: TagValue,
+): CommandEnd {
+  const commonFields = { before, readBack, answer: complaint ?? sent };
   if (readBack !== null && sameValue(readBack, command.value))
-    return { ...common, outcome: "confirmed", reason: null, message: `The tag holds ${readBack}.` };
+    return { ...commonFields, outcome: "confirmed", reason: null, message: `The tag holds ${readBack}.` };
   if (readBack !== null) {
     const mismatchText = `The tag holds ${readBack}, not ${command.value}.`;
-    if (sent !== "group-refused") return { ...common, outcome: "mismatch", reason: "mismatch", message: mismatchText };
+    if (sent !== "group-refused")
+      return { ...commonFields, outcome: "mismatch", reason: "mismatch", message: mismatchText };
     const message = `${complaint ?? "Refused."} ${mismatchText}`;
-    return { ...common, outcome: "rejected", reason: "refused-by-service", message };
+    return { ...commonFields, outcome: "rejected", reason: "refused-by-service", message };
   }
   if (sent === "answered") {
     const message = "The service took the write; the tag could not be read back.";
-    return { ...common, outcome: "accepted-unverified", reason: "unreadable-device", message };
+    return { ...commonFields, outcome: "accepted-unverified", reason: "unreadable-device", message };
   }
   const message = "It is not known whether the write happened; it is not repeated.";
-  return { ...common, outcome: "unknown", reason: "in-doubt", message };
+  return { ...commonFields, outcome: "unknown", reason: "in-doubt", message };
 }

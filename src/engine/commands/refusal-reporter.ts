@@ -6,7 +6,7 @@ import type { Journal } from "./journal.ts";
 import type { MessageResult } from "./result-event.ts";
 
 /** Reports refused commands: the first ones singly, further ones as one count per reason and minute. */
-export type CommandRefusalReporter = ReturnType<typeof createReporter>;
+export type CommandRefusalReporter = ReturnType<typeof createRefusalReporter>;
 
 /** Limits of reports for one reason: 30 at once, then 10 a minute. */
 const MAX_REPORT_BURST = 30;
@@ -20,7 +20,11 @@ interface CountedCommandRefusals {
   latest: MessageResult;
 }
 
-export function createReporter(options: { readonly journal: Journal; readonly clock: Clock; readonly log: Log }) {
+export function createRefusalReporter(options: {
+  readonly journal: Journal;
+  readonly clock: Clock;
+  readonly log: Log;
+}) {
   const { journal, clock, log } = options;
   const tokenBucketsByReason = new Map<string, { tokens: number; atMs: number }>();
   const refusalCounts = new Map<string, CountedCommandRefusals>();
@@ -54,7 +58,7 @@ export function createReporter(options: { readonly journal: Journal; readonly cl
     refusalCounts.clear();
     if (flushedRefusals.length === 0) return;
     try {
-      await journal.report(flushedRefusals.map(([, each]) => summarizeRefusals(each)));
+      await journal.recordResults(flushedRefusals.map(([, each]) => summarizeRefusals(each)));
     } catch (error) {
       for (const [reason, each] of flushedRefusals)
         refusalCounts.set(reason, { ...each, count: each.count + (refusalCounts.get(reason)?.count ?? 0) });
@@ -69,7 +73,7 @@ export function createReporter(options: { readonly journal: Journal; readonly cl
         if (takeReportToken(result.reason)) singlyReportedResults.push(result);
         else countRefusal(result);
       }
-      if (singlyReportedResults.length > 0) await journal.report(singlyReportedResults);
+      if (singlyReportedResults.length > 0) await journal.recordResults(singlyReportedResults);
     },
     flush: reportCountedRefusals,
     run: (signal: AbortSignal): Promise<void> =>

@@ -27,8 +27,8 @@ interface ValueRestoreAttempt {
   /** Monotonic time at which the old value is due; a change of the wall clock does not postpone it. */
   dueMs?: number;
   tries: number;
-  againAtMs: number | null;
-  why: string | null;
+  retryAtMs: number | null;
+  failureText: string | null;
   isEnding: boolean;
 }
 
@@ -44,7 +44,8 @@ export function createValueRestores(options: {
 }) {
   const { allowList, clock, dispatch, isClockTrusted, journal, log, view } = options;
   const attemptsById = new Map<string, ValueRestoreAttempt>();
-  const findAttempt = (id: string) => attemptsById.get(id) ?? { tries: 0, againAtMs: 0, why: null, isEnding: false };
+  const findAttempt = (id: string) =>
+    attemptsById.get(id) ?? { tries: 0, retryAtMs: 0, failureText: null, isEnding: false };
   const restoreRetryWakeup = createWakeup();
 
   /** Returns the milliseconds until the restore is checked again; null if a wake-up starts the next check. */
@@ -55,33 +56,33 @@ export function createValueRestores(options: {
     const { source } = restore.command;
     const restoreDueInMs = msUntilRestoreDue(attempt, restore);
     if (restoreDueInMs > 0) return restoreDueInMs;
-    const openEntry = journal.entry(id);
-    if (openEntry?.state === "sending" || isTagUsedByOtherCommand(restore) || attempt.againAtMs === null) return null;
+    const openEntry = journal.findOpenCommand(id);
+    if (openEntry?.state === "sending" || isTagUsedByOtherCommand(restore) || attempt.retryAtMs === null) return null;
     const isRestoreLate = clock.now() >= Date.parse(restore.dueAt) + MAX_RESTORE_DELAY_MS;
     // Do not give up because of a wrong clock, which may be ten days ahead.
     if (isRestoreLate && !isClockTrusted(source)) return RESTORE_CHECK_INTERVAL_MS;
-    if (!isRestoreLate && attempt.againAtMs > clock.monotonic()) return attempt.againAtMs - clock.monotonic();
+    if (!isRestoreLate && attempt.retryAtMs > clock.monotonic()) return attempt.retryAtMs - clock.monotonic();
     const command = openEntry?.command ?? buildRestoreCommand(restore, clock.now());
-    const allowedTag = allowList.entry(command.source, command.tagId);
-    const end = isRestoreLate ? buildTooLateEnding(restore, attempt.why) : findRestoreRefusal(restore);
-    if (end !== null || allowedTag === undefined) {
+    const allowedTag = allowList.findEntry(command.source, command.tagId);
+    const ending = isRestoreLate ? buildTooLateEnding(restore, attempt.failureText) : findRestoreRefusal(restore);
+    if (ending !== null || allowedTag === undefined) {
       attempt.isEnding = true;
       try {
-        await endings.end(command, end ?? buildNotAllowedEnding(restore), signal);
+        await endings.end(command, ending ?? buildNotAllowedEnding(restore), signal);
         attemptsById.delete(id);
       } finally {
         attempt.isEnding = false;
       }
       return null;
     }
-    const { againAtMs } = attempt;
-    attempt.againAtMs = null;
+    const { retryAtMs: againAtMs } = attempt;
+    attempt.retryAtMs = null;
     try {
       const acceptedCommand = { command, entry: allowedTag };
       for (const newCommand of openEntry === undefined ? await journal.accept([acceptedCommand]) : [acceptedCommand])
         dispatch(newCommand);
     } catch (error) {
-      attempt.againAtMs = againAtMs;
+      attempt.retryAtMs = againAtMs;
       throw error;
     }
     return null;
@@ -100,17 +101,19 @@ export function createValueRestores(options: {
   function isTagUsedByOtherCommand(restore: Restore): boolean {
     const restoreCommandIds = new Set(listRestoreChain(restore).map(({ command }) => restoreCommandId(command.id)));
     const key = tagKey(restore.command);
-    return journal.open().some(({ command }) => tagKey(command) === key && !restoreCommandIds.has(command.id));
+    return journal
+      .listOpenCommands()
+      .some(({ command }) => tagKey(command) === key && !restoreCommandIds.has(command.id));
   }
 
   function findRestoreRefusal(restore: Restore): CommandEnd | null {
     const { command, before } = restore;
     const id = restoreCommandId(command.id);
-    if (journal.knows(id) && journal.entry(id) === undefined) {
+    if (journal.isKnownId(id) && journal.findOpenCommand(id) === undefined) {
       const message = `The id ${id} was used before, so ${before} is not put back by it.`;
       return { outcome: "rejected", reason: "duplicate", message };
     }
-    const allowedTag = allowList.entry(command.source, command.tagId);
+    const allowedTag = allowList.findEntry(command.source, command.tagId);
     return allowedTag?.restore === true && isWithinLimits(before, allowedTag) ? null : buildNotAllowedEnding(restore);
   }
 
@@ -122,11 +125,11 @@ export function createValueRestores(options: {
 
   async function checkRestores(endings: CommandEndings, signal: AbortSignal): Promise<number> {
     let nextCheckInMs = RESTORE_CHECK_INTERVAL_MS;
-    for (const restore of journal.restores())
+    for (const restore of journal.listRestores())
       nextCheckInMs = Math.min(nextCheckInMs, (await restoreIfDue(restore, endings, signal)) ?? nextCheckInMs);
-    for (const unrestoredValue of journal.unrestored())
+    for (const unrestoredValue of journal.listUnrestoredValues())
       if (await hasTagNewerValue(unrestoredValue)) await journal.forgetUnrestored(unrestoredValue);
-    const openRestores = journal.restores().flatMap(listRestoreChain);
+    const openRestores = journal.listRestores().flatMap(listRestoreChain);
     const ids = new Set(openRestores.map(({ command }) => restoreCommandId(command.id)));
     for (const id of attemptsById.keys()) if (!ids.has(id)) attemptsById.delete(id);
     return Math.max(1, nextCheckInMs);
@@ -134,24 +137,25 @@ export function createValueRestores(options: {
 
   return {
     /** True if the failure is temporary, so that the command stays accepted and is tried again. */
-    putsOff(command: Command, finish: CommandEnd): boolean {
+    postponeIfTemporary(command: Command, ending: CommandEnd): boolean {
       const { id, tagId, value } = command;
-      if (journal.restoreBy(id) === undefined || journal.entry(id)?.state !== "accepted") return false;
+      if (journal.findRestoreOfCommand(id) === undefined || journal.findOpenCommand(id)?.state !== "accepted")
+        return false;
       const attempt = findAttempt(id);
-      if (attempt.isEnding || !mayRetryRestore(finish)) return false;
+      if (attempt.isEnding || !mayRetryRestore(ending)) return false;
       attemptsById.set(id, attempt);
       attempt.tries += 1;
-      attempt.againAtMs = clock.monotonic() + backoffMs(VALUE_RESTORE_BACKOFF, attempt.tries);
-      const isEndingReasonVague = finish.reason === "expired" || finish.reason === "clock-skew";
-      attempt.why = (isEndingReasonVague ? attempt.why : null) ?? finish.message;
+      attempt.retryAtMs = clock.monotonic() + backoffMs(VALUE_RESTORE_BACKOFF, attempt.tries);
+      const isEndingReasonVague = ending.reason === "expired" || ending.reason === "clock-skew";
+      attempt.failureText = (isEndingReasonVague ? attempt.failureText : null) ?? ending.message;
       if (attempt.tries === 1)
-        log.warn({ command: id, tagId, value, why: finish.reason }, "an old value cannot be put back yet");
+        log.warn({ command: id, tagId, value, why: ending.reason }, "an old value cannot be put back yet");
       restoreRetryWakeup.wakeUp();
       return true;
     },
     notices(): readonly string[] {
-      const waitingRestoreNotices = journal.restores().flatMap(({ command, before, dueAt }) => {
-        const why = attemptsById.get(restoreCommandId(command.id))?.why ?? null;
+      const waitingRestoreNotices = journal.listRestores().flatMap(({ command, before, dueAt }) => {
+        const why = attemptsById.get(restoreCommandId(command.id))?.failureText ?? null;
         if (why === null) return [];
         const lastRestoreAttemptTime = isoUtc(Date.parse(dueAt) + MAX_RESTORE_DELAY_MS);
         return [
@@ -159,7 +163,7 @@ export function createValueRestores(options: {
             `since ${dueAt}. ${why} It is tried until ${lastRestoreAttemptTime}.`,
         ];
       });
-      return [...journal.unrestored().map(formatUnrestoredValue), ...waitingRestoreNotices];
+      return [...journal.listUnrestoredValues().map(formatUnrestoredValue), ...waitingRestoreNotices];
     },
     run(endings: CommandEndings, signal: AbortSignal): Promise<void> {
       endings.onEnd(restoreRetryWakeup.wakeUp);
@@ -174,9 +178,13 @@ export function createValueRestores(options: {
   };
 }
 
-function buildTooLateEnding({ before }: Restore, why: string | null): CommandEnd {
+function buildTooLateEnding({ before }: Restore, failureText: string | null): CommandEnd {
   const message = `It was too late to put ${before} back; nothing was written.`;
-  return { outcome: "expired", reason: "expired", message: why === null ? message : `${message} ${why}` };
+  return {
+    outcome: "expired",
+    reason: "expired",
+    message: failureText === null ? message : `${message} ${failureText}`,
+  };
 }
 
 function buildNotAllowedEnding({ before, command }: Restore): CommandEnd {

@@ -40,12 +40,12 @@ const NOT_SECONDED_ENDING: CommandEnd = {
 const RULES_CHANGED_ENDING: CommandEnd = {
   outcome: "rejected",
   reason: "rules-changed",
-  message: "What may be written to this tag was changed before the command left; nothing was written.",
+  message: "The write rules of this tag changed before the command was sent; nothing was written.",
 };
 export const WORKER_STOPPED_ENDING: CommandEnd = {
   outcome: "expired",
   reason: "stopped",
-  message: "The worker stopped before the command left; nothing was written.",
+  message: "The worker stopped before the command was sent; nothing was written.",
 };
 const COMMAND_SEND_BACKOFF = { firstMs: 3_000, maxMs: 4_000 };
 const NO_COMMAND_TO_SEND_WAIT_MS = 100;
@@ -57,9 +57,9 @@ export function createWriter(
     readonly timeZone: string;
     readonly config: () => CommandsConfig;
     readonly values: FreshTagValues;
-    readonly closed: () => WriteRefusal | null;
-    readonly holds: (accepted: AcceptedCommand) => boolean;
-    readonly locks: Pick<WriteLocks, "refusing">;
+    readonly findClosedRefusal: () => WriteRefusal | null;
+    readonly isStillAllowed: (accepted: AcceptedCommand) => boolean;
+    readonly locks: Pick<WriteLocks, "findRefusal">;
     readonly readBack: Pick<WriteReadBack, "add">;
     readonly endings: CommandEndings;
   },
@@ -75,7 +75,8 @@ export function createWriter(
   const commandSendWakeup = createWakeup();
   const commandQueueGrew = createWakeup();
 
-  const isAwaitingSecondPerson = ({ command }: AcceptedCommand) => journal.unseconded(command.id) !== undefined;
+  const isAwaitingSecondPerson = ({ command }: AcceptedCommand) =>
+    journal.findUnsecondedCommand(command.id) !== undefined;
   const msUntilCommandExpiry = ({ command }: AcceptedCommand) => Date.parse(command.expiresAt) - clock.now();
   const remainingLifetimeMs = (accepted: AcceptedCommand) =>
     Math.min(msUntilCommandExpiry(accepted), (commandDeadlinesMs.get(accepted) ?? 0) - clock.monotonic());
@@ -112,18 +113,21 @@ export function createWriter(
   }
 
   function findEndingInQueue(accepted: AcceptedCommand): CommandEnd | null {
-    const writingClosedRefusal = options.closed();
+    const writingClosedRefusal = options.findClosedRefusal();
     if (writingClosedRefusal !== null) return { outcome: "rejected", ...writingClosedRefusal };
-    if (!options.holds(accepted)) return RULES_CHANGED_ENDING;
+    if (!options.isStillAllowed(accepted)) return RULES_CHANGED_ENDING;
     if (remainingLifetimeMs(accepted) > 0) return null;
     return isAwaitingSecondPerson(accepted) ? NOT_SECONDED_ENDING : EXPIRED_COMMAND_ENDING;
   }
 
-  async function findEndingBeforeSending(accepted: AcceptedCommand, others: number): Promise<CommandEnd | null> {
+  async function findEndingBeforeSending(
+    accepted: AcceptedCommand,
+    otherWriteCount: number,
+  ): Promise<CommandEnd | null> {
     const endingInQueue = findEndingInQueue(accepted);
     if (endingInQueue !== null) return endingInQueue;
     const { command, entry } = accepted;
-    const lockRefusal = await options.locks.refusing(command);
+    const lockRefusal = await options.locks.findRefusal(command);
     if (lockRefusal !== null) return { outcome: "rejected", ...lockRefusal };
     const nowMs = clock.now();
     const latestValue = await values.findLatestValue(command);
@@ -131,10 +135,10 @@ export function createWriter(
     const refusal = checkDispatch({
       ...command,
       entry,
-      current: latestValue,
-      past: {
-        ofTag: journal.writeCounts.ofTag(command.source, command.tagId),
-        lastHour: journal.writeCounts.lastHour(command.source) + others,
+      currentReading: latestValue,
+      pastWrites: {
+        timesOfTagMs: journal.writeCounts.ofTag(command.source, command.tagId),
+        countLastHour: journal.writeCounts.lastHour(command.source) + otherWriteCount,
       },
       maxPerHour: config().max_per_hour,
       gateways: await options.view.gateways(command.source, command.siteId),
@@ -143,7 +147,7 @@ export function createWriter(
     });
     if (refusal !== null) return { outcome: "rejected", before: valueBefore, ...refusal };
     // Do not trust the reading after an unverified write: an offline gateway may write the other value later.
-    if (isValueSetAlready(valueBefore, command.value) && !journal.isUnproved(command)) {
+    if (isValueSetAlready(valueBefore, command.value) && !journal.isLastWriteUnverified(command)) {
       const message = `The tag held ${valueBefore} already; nothing was written.`;
       return { outcome: "confirmed", reason: "already-set", message, before: valueBefore, readBack: valueBefore };
     }
@@ -152,7 +156,7 @@ export function createWriter(
     return { outcome: "accepted-unverified", reason: "rehearsal", message, before: valueBefore, rehearsal: true };
   }
 
-  /** With `coalesce`, a command waits for the end of `min_interval`. */
+  /** Returns how long a command with `coalesce` still has to wait for the end of `min_interval`. */
   function msUntilIntervalEnds({ command: { source: name, tagId }, entry }: AcceptedCommand): number {
     return entry.coalesce ? msUntilNextWrite(entry, journal.writeCounts.ofTag(name, tagId), clock.now()) : 0;
   }
@@ -178,15 +182,15 @@ export function createWriter(
   }
 
   /** Checks all commands of the first complete scene (message with over 20 writes). Ends all if one is refused. */
-  async function checkWholeScene(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
+  async function checkWholeScene(gracefulStop: AbortSignal, forcedStop: AbortSignal): Promise<void> {
     const allAllowedCommands = allowedCommands();
     const scene = allAllowedCommands.find(isUncheckedScene)?.scene;
     if (scene === undefined) return;
     const commands = allAllowedCommands.filter((each) => each.scene === scene);
     const commandsWithoutValue: AcceptedCommand[] = [];
-    for (const accepted of commands) if (await values.isMissing(accepted)) commandsWithoutValue.push(accepted);
+    for (const accepted of commands) if (await values.isValueMissing(accepted)) commandsWithoutValue.push(accepted);
     // Read at most 20 tags at once, so that other commands do not wait for all values.
-    if (commandsWithoutValue.length > 0) return values.refresh(commandsWithoutValue, stopping);
+    if (commandsWithoutValue.length > 0) return values.refresh(commandsWithoutValue, gracefulStop);
     let writeCount = 0;
     let firstRefused: { readonly tagId: string; readonly end: CommandEnd } | null = null;
     for (const accepted of commands) {
@@ -201,37 +205,37 @@ export function createWriter(
     const otherEnding: CommandEnd = { outcome: "rejected", reason: "scene-refused", message };
     for (const accepted of commands)
       if (removeFromQueue(accepted))
-        await endings.end(accepted.command, accepted.command.tagId === tagId ? end : otherEnding, cutting);
+        await endings.end(accepted.command, accepted.command.tagId === tagId ? end : otherEnding, forcedStop);
   }
 
   /** Selects and journals the commands that leave. Journaling may be slow, so expiry is checked again afterwards. */
-  async function prepareCommandGroup(cutting: AbortSignal): Promise<readonly SentCommand[]> {
+  async function prepareCommandGroup(forcedStop: AbortSignal): Promise<readonly SentCommand[]> {
     const sendableGroup = sendableCommands();
     for (const accepted of sendableGroup) removeFromQueue(accepted);
     const readyGroup = new Map<AcceptedCommand, SentCommand>();
-    const ended = new Map<AcceptedCommand, CommandEnd>();
+    const endingsByCommand = new Map<AcceptedCommand, CommandEnd>();
     try {
       for (const accepted of sendableGroup) {
-        if (await values.isMissing(accepted)) continue;
+        if (await values.isValueMissing(accepted)) continue;
         const end = await findEndingBeforeSending(accepted, readyGroup.size);
         const before = tagValueIfFresh(await values.findLatestValue(accepted.command), clock.now());
-        if (end !== null) ended.set(accepted, end);
+        if (end !== null) endingsByCommand.set(accepted, end);
         // A timed write needs a fresh old value to put back later; without this value, check the command again.
         else if (before !== null || accepted.command.forMs === null) readyGroup.set(accepted, { ...accepted, before });
       }
-      if (readyGroup.size > 0) await journal.sending([...readyGroup.values()]);
+      if (readyGroup.size > 0) await journal.recordSending([...readyGroup.values()]);
     } catch (error) {
       for (const accepted of sendableGroup) returnToQueue(accepted);
       throw error;
     }
     for (const accepted of sendableGroup)
-      if (!readyGroup.has(accepted) && !ended.has(accepted)) returnToQueue(accepted);
+      if (!readyGroup.has(accepted) && !endingsByCommand.has(accepted)) returnToQueue(accepted);
     for (const accepted of readyGroup.keys()) {
       const end = findEndingInQueue(accepted);
-      if (end !== null && readyGroup.delete(accepted)) ended.set(accepted, end);
+      if (end !== null && readyGroup.delete(accepted)) endingsByCommand.set(accepted, end);
     }
     runInBackground(async () => {
-      for (const [accepted, end] of ended) await endings.end(accepted.command, end, cutting);
+      for (const [accepted, end] of endingsByCommand) await endings.end(accepted.command, end, forcedStop);
     });
     return [...readyGroup.values()];
   }
@@ -244,28 +248,28 @@ export function createWriter(
     void backgroundTask.then(() => backgroundTasks.delete(backgroundTask));
   }
 
-  async function endWithoutSending(cutting: AbortSignal): Promise<void> {
+  async function endWithoutSending(forcedStop: AbortSignal): Promise<void> {
     for (const accepted of sendableCommands()) {
-      if (await values.isMissing(accepted)) continue;
+      if (await values.isValueMissing(accepted)) continue;
       const end = await findEndingBeforeSending(accepted, 0);
-      if (end !== null && removeFromQueue(accepted)) await endings.end(accepted.command, end, cutting);
+      if (end !== null && removeFromQueue(accepted)) await endings.end(accepted.command, end, forcedStop);
     }
   }
 
   async function isAnyCommandSendable(): Promise<boolean> {
-    for (const accepted of sendableCommands()) if (!(await values.isMissing(accepted))) return true;
+    for (const accepted of sendableCommands()) if (!(await values.isValueMissing(accepted))) return true;
     return false;
   }
 
   /** Sends one group; resolves when its request has left or is not needed. Returns the wait until the next group. */
-  async function sendCommandGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
-    await values.refresh(sendableCommands(), stopping);
-    await endWithoutSending(cutting);
+  async function sendCommandGroup(gracefulStop: AbortSignal, forcedStop: AbortSignal): Promise<number> {
+    await values.refresh(sendableCommands(), gracefulStop);
+    await endWithoutSending(forcedStop);
     if (!(await isAnyCommandSendable())) return NO_COMMAND_TO_SEND_WAIT_MS;
-    const slotSignal = combineSignals(stopping);
+    const slotSignal = combineSignals(gracefulStop);
     quotaSlotSignal = slotSignal;
     const requestSent = Promise.withResolvers<void>();
-    runInBackground(() => sendCommands(slotSignal, requestSent, cutting));
+    runInBackground(() => sendCommands(slotSignal, requestSent, forcedStop));
     try {
       await requestSent.promise;
     } catch (error) {
@@ -275,92 +279,103 @@ export function createWriter(
   }
 
   async function sendCommands(
-    slot: CombinedSignal,
-    left: PromiseWithResolvers<void>,
-    cutting: AbortSignal,
+    slotSignal: CombinedSignal,
+    requestSent: PromiseWithResolvers<void>,
+    forcedStop: AbortSignal,
   ): Promise<void> {
     let sentCommands: readonly SentCommand[] = [];
     function releaseSlot(): void {
-      slot.end();
-      if (quotaSlotSignal === slot) quotaSlotSignal = null;
+      slotSignal.end();
+      if (quotaSlotSignal === slotSignal) quotaSlotSignal = null;
     }
     async function prepareTagWrites(): Promise<readonly TagWrite[]> {
       releaseSlot();
-      sentCommands = await prepareCommandGroup(cutting);
-      left.resolve();
+      sentCommands = await prepareCommandGroup(forcedStop);
+      requestSent.resolve();
       return sentCommands.map(({ command: { tagId, value } }) => ({ tagId, value }));
     }
     try {
-      const writeReplies = await source.write(prepareTagWrites, AbortSignal.any([slot.signal, cutting]));
-      left.resolve();
+      const writeReplies = await source.write(prepareTagWrites, AbortSignal.any([slotSignal.signal, forcedStop]));
+      requestSent.resolve();
       const writtenValues = new Map(writeReplies.map(({ id, value }) => [id, value]));
       for (const { command } of sentCommands) tagsSentSingly.delete(command.tagId);
       // The reply states the written value (interface, POST tags/write): null or 19 for 21 does not confirm 21.
-      const isSame = ({ tagId, value }: SentCommand["command"]) => sameValue(writtenValues.get(tagId) ?? null, value);
-      startReadBack(sentCommands, ({ command }) => (isSame(command) ? "answered" : "in-doubt"), null);
+      const isWrittenValueSame = ({ tagId, value }: SentCommand["command"]) =>
+        sameValue(writtenValues.get(tagId) ?? null, value);
+      startReadBack(sentCommands, ({ command }) => (isWrittenValueSame(command) ? "answered" : "in-doubt"), null);
     } catch (error) {
-      if (sentCommands.length === 0) left.reject(error);
-      else await handleFailure(sentCommands, error, cutting);
+      if (sentCommands.length === 0) requestSent.reject(error);
+      else await handleFailure(sentCommands, error, forcedStop);
     } finally {
       releaseSlot();
     }
   }
 
   /** A refusal before execution ends a single command; after any other failure the read-back decides. */
-  async function handleFailure(leaving: readonly SentCommand[], error: unknown, cutting: AbortSignal): Promise<void> {
-    if (cutting.aborted) return;
+  async function handleFailure(
+    sentCommands: readonly SentCommand[],
+    error: unknown,
+    forcedStop: AbortSignal,
+  ): Promise<void> {
+    if (forcedStop.aborted) return;
     const failure = asFailure(error);
-    log.warn({ err: error, commands: leaving.length }, "a write was not answered as hoped");
+    log.warn({ err: error, commands: sentCommands.length }, "a write request failed");
     const isWriteRefused = failure.kind === "config" || failure.kind === "rejected" || failure.kind === "no-log";
     const isWriteThrottled = failure.kind === "throttled" && failure.isFromServer;
-    if (isWriteThrottled || (isWriteRefused && leaving.length === 1)) {
-      // The service counted a throttled request without executing it. One id is one request, so it is not sent again.
+    if (isWriteThrottled || (isWriteRefused && sentCommands.length === 1)) {
+      // The service counts a throttled write without executing it. Plenum sends each command id only once.
       const reason = isWriteThrottled ? "throttled" : "refused-by-service";
       const hint = isWriteThrottled ? " Send a new command." : "";
       const message = `The service refused the write: ${errorText(failure)}${hint}`;
-      for (const { command, before } of leaving)
-        await endings.end(command, { outcome: "rejected", reason, message, before }, cutting);
+      for (const { command, before } of sentCommands)
+        await endings.end(command, { outcome: "rejected", reason, message, before }, forcedStop);
       return;
     }
-    if (isWriteRefused) for (const { command } of leaving) tagsSentSingly.add(command.tagId);
-    startReadBack(leaving, () => (isWriteRefused ? "group-refused" : "in-doubt"), errorText(failure));
+    if (isWriteRefused) for (const { command } of sentCommands) tagsSentSingly.add(command.tagId);
+    startReadBack(sentCommands, () => (isWriteRefused ? "group-refused" : "in-doubt"), errorText(failure));
   }
 
   function startReadBack(
-    leaving: readonly SentCommand[],
-    sent: (each: SentCommand) => CommandSendResult,
-    complaint: string | null,
+    sentCommands: readonly SentCommand[],
+    sendResultOf: (each: SentCommand) => CommandSendResult,
+    failureText: string | null,
   ): void {
     const sentAtMs = clock.now();
     options.readBack.add(
-      leaving.map((each) => ({ command: each.command, sent: sent(each), complaint, before: each.before, sentAtMs })),
+      sentCommands.map((each) => ({
+        command: each.command,
+        sendResult: sendResultOf(each),
+        failureText,
+        before: each.before,
+        sentAtMs,
+      })),
     );
   }
 
-  async function sendNextCommandGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
+  async function sendNextCommandGroup(gracefulStop: AbortSignal, forcedStop: AbortSignal): Promise<number> {
     if (allowedCommands().length === 0)
       return Math.min(...[...commandQueue.values()].map(msUntilIntervalEnds).filter((ms) => ms > 0));
-    if (!(await sleepFor(clock, config().group_window, stopping))) return 0;
+    if (!(await sleepFor(clock, config().group_window, gracefulStop))) return 0;
     try {
-      await checkWholeScene(stopping, cutting);
-      return await sendCommandGroup(stopping, cutting);
+      await checkWholeScene(gracefulStop, forcedStop);
+      return await sendCommandGroup(gracefulStop, forcedStop);
     } catch (error) {
       const failure = asFailure(error);
       // Without a token no command can leave until a person acts, and each attempt would cost a slot.
       const end: CommandEnd = { outcome: "rejected", reason: "no-ability", message: errorText(failure) };
       for (const accepted of failure.kind === "config" ? sendableCommands() : []) {
-        if (removeFromQueue(accepted)) await endings.end(accepted.command, end, cutting);
+        if (removeFromQueue(accepted)) await endings.end(accepted.command, end, forcedStop);
       }
       throw error;
     }
   }
 
-  async function endOverdueCommands(cutting: AbortSignal): Promise<number> {
+  async function endOverdueCommands(forcedStop: AbortSignal): Promise<number> {
     for (const accepted of [...commandQueue.values()]) {
       const end = findEndingInQueue(accepted);
       if (end === null || !removeFromQueue(accepted)) continue;
       if (commandQueue.size === 0) quotaSlotSignal?.abort(COMMAND_QUEUE_EMPTY_ERROR);
-      await endings.end(accepted.command, end, cutting);
+      await endings.end(accepted.command, end, forcedStop);
     }
     if (commandQueue.size === 0) return Number.POSITIVE_INFINITY;
     return Math.max(1, Math.min(OVERDUE_COMMAND_CHECK_MS, ...[...commandQueue.values()].map(remainingLifetimeMs)));
@@ -370,21 +385,21 @@ export function createWriter(
     add,
     wake: commandSendWakeup.wakeUp,
     waiting: () => commandQueue.size,
-    /** Sends commands until `stopping` aborts; `cutting` also aborts a running request. */
-    async run(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
+    /** Sends commands until `gracefulStop` aborts; `forcedStop` also aborts a running request. */
+    async run(gracefulStop: AbortSignal, forcedStop: AbortSignal): Promise<void> {
       endings.onEnd(commandSendWakeup.wakeUp);
       const overdueLoop = runLoop({
         clock,
-        signal: stopping,
+        signal: gracefulStop,
         wakeup: commandQueueGrew,
-        turn: () => endOverdueCommands(cutting),
+        turn: () => endOverdueCommands(forcedStop),
         fault: (error) => log.error({ err: error }, "overdue commands could not be ended"),
       });
       await runLoop({
         clock,
-        signal: stopping,
+        signal: gracefulStop,
         wakeup: commandSendWakeup,
-        turn: () => sendNextCommandGroup(stopping, cutting),
+        turn: () => sendNextCommandGroup(gracefulStop, forcedStop),
         fault: (error) => log.error({ err: error }, "commands could not be sent"),
         backoff: COMMAND_SEND_BACKOFF,
       });
@@ -392,7 +407,7 @@ export function createWriter(
       await Promise.all(backgroundTasks);
       const queuedCommands = [...commandQueue.values()];
       commandQueue.clear();
-      for (const { command } of queuedCommands) await endings.end(command, WORKER_STOPPED_ENDING, cutting);
+      for (const { command } of queuedCommands) await endings.end(command, WORKER_STOPPED_ENDING, forcedStop);
     },
   };
 }

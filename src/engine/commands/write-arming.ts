@@ -15,8 +15,8 @@ export type WriteArming = Awaited<ReturnType<typeof openWriteArming>>;
 
 export interface ArmWritingRequest {
   readonly by: string;
-  isThere(): boolean;
-  taken(): void;
+  isRequested(): boolean;
+  acknowledge(): void;
 }
 
 export const ARM_WRITING_FILE = "ARM-WRITES";
@@ -39,13 +39,17 @@ type WriteArmingStore = Pick<Store, "describe" | "document" | "damagedKeys">;
 
 export async function openWriteArming(options: {
   readonly store: WriteArmingStore;
-  readonly guards: { readonly place: string; readonly armRequest: ArmWritingRequest; unarmedHere(): string | null };
-  readonly atStart: boolean;
-  readonly journal: Pick<Journal, "note">;
+  readonly guards: {
+    readonly stateDescription: string;
+    readonly armRequest: ArmWritingRequest;
+    findUnarmedReason(): string | null;
+  };
+  readonly armAtStart: boolean;
+  readonly journal: Pick<Journal, "recordAudit">;
   readonly clock: Clock;
   readonly log: Log;
 }) {
-  const { store, guards, atStart, journal, clock, log } = options;
+  const { store, guards, armAtStart, journal, clock, log } = options;
   const armingState = await readWriteArming(store);
   const { copy, damaged } = armingState;
   let { armed } = armingState;
@@ -53,31 +57,34 @@ export async function openWriteArming(options: {
   async function arm(by: string): Promise<void> {
     const copiedStateMark = copy === undefined ? {} : { copy: copy.identity };
     const armedState = { at: isoUtc(clock.now()), by, damaged, ...copiedStateMark };
-    await journal.note("writing-armed", { seenAt: armedState.at, by }, [armingDocument(armedState)]);
+    await journal.recordAudit("writing-armed", { seenAt: armedState.at, by }, [armingDocument(armedState)]);
     armed = armedState;
     log.info({ by }, "writing is armed in this state");
   }
 
-  if (atStart && armed === null) await arm("the person who started the worker");
+  if (armAtStart && armed === null) await arm("the person who started the worker");
 
   return {
-    refusing(): WriteRefusal | null {
-      if (armed === null) return buildNotArmedRefusal(guards.place, armingState);
-      const message = guards.unarmedHere();
+    findRefusal(): WriteRefusal | null {
+      if (armed === null) return buildNotArmedRefusal(guards.stateDescription, armingState);
+      const message = guards.findUnarmedReason();
       return message === null ? null : { reason: "not-armed", message };
     },
-    async look(): Promise<void> {
+    async armIfRequested(): Promise<void> {
       const { armRequest } = guards;
-      if (armed !== null || !armRequest.isThere()) return;
+      if (armed !== null || !armRequest.isRequested()) return;
       await arm(armRequest.by);
-      armRequest.taken();
+      armRequest.acknowledge();
     },
   };
 }
 
-export async function readArmingRefusal(store: WriteArmingStore, place: string): Promise<WriteRefusal | null> {
+export async function readArmingRefusal(
+  store: WriteArmingStore,
+  stateDescription: string,
+): Promise<WriteRefusal | null> {
   const armingState = await readWriteArming(store);
-  return armingState.armed === null ? buildNotArmedRefusal(place, armingState) : null;
+  return armingState.armed === null ? buildNotArmedRefusal(stateDescription, armingState) : null;
 }
 
 async function readWriteArming(store: WriteArmingStore) {
@@ -86,18 +93,21 @@ async function readWriteArming(store: WriteArmingStore) {
   const { copy } = await store.describe();
   const isArmedElsewhere = storedArming !== null && storedArming.copy !== copy?.identity;
   const isWritingArmed = storedArming !== null && !isArmedElsewhere && storedArming.damaged >= damagedCount;
-  return { armed: isWritingArmed ? storedArming : null, damaged: damagedCount, isAnothers: isArmedElsewhere, copy };
+  return { armed: isWritingArmed ? storedArming : null, damaged: damagedCount, isArmedElsewhere, copy };
 }
 
-function buildNotArmedRefusal(place: string, found: Awaited<ReturnType<typeof readWriteArming>>): WriteRefusal {
-  const { copy, damaged, isAnothers } = found;
+function buildNotArmedRefusal(
+  stateDescription: string,
+  armingState: Awaited<ReturnType<typeof readWriteArming>>,
+): WriteRefusal {
+  const { copy, damaged, isArmedElsewhere: isAnothers } = armingState;
   return {
     reason: "not-armed",
     message: isAnothers
-      ? `${place.charAt(0).toUpperCase()}${place.slice(1)} was copied from ${copy?.from.folder ?? "another"}, which may write too, so nothing is written: make sure that only one does, then run plenum writes arm.`
+      ? `${stateDescription.charAt(0).toUpperCase()}${stateDescription.slice(1)} was copied from ${copy?.from.folder ?? "another"}, which may write too, so nothing is written: make sure that only one does, then run plenum writes arm.`
       : damaged === 0
-        ? `Writing was never armed in ${place}, so nothing is written: run plenum writes arm once.`
-        : `What limits writing was damaged in ${place}, so nothing is written: see what was written lately (plenum audit show), then run plenum writes arm.`,
+        ? `Writing was never armed in ${stateDescription}, so nothing is written: run plenum writes arm once.`
+        : `Stored write limits were damaged in ${stateDescription}, so nothing is written: check the latest writes (plenum audit show), then run plenum writes arm.`,
   };
 }
 
@@ -116,11 +126,11 @@ export function readArmWritingRequest(stateFolder: string): ArmWritingRequest {
   return {
     by: "a file in the state folder",
     /** Accepts only a file of the worker's user or of root, and no link. */
-    isThere() {
+    isRequested() {
       const fileStats = lstatSync(join(stateFolder, ARM_WRITING_FILE), { throwIfNoEntry: false });
       const userId = process.geteuid?.();
       return fileStats?.isFile() === true && (userId === undefined || fileStats.uid === userId || fileStats.uid === 0);
     },
-    taken: () => rmSync(join(stateFolder, ARM_WRITING_FILE), { force: true }),
+    acknowledge: () => rmSync(join(stateFolder, ARM_WRITING_FILE), { force: true }),
   };
 }

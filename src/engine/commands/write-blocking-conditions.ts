@@ -19,46 +19,45 @@ export function createWriteBlockers(options: {
   readonly arming: WriteArming;
   readonly approval: WriteApprovalGuard;
   readonly auditSpace: AuditLogSpace;
-  readonly journal: Pick<Journal, "note">;
+  readonly journal: Pick<Journal, "recordAudit">;
   readonly clock: Clock;
   readonly log: Log;
 }) {
   const { approval, arming, auditSpace, clock, config, journal, killSwitch, log } = options;
   let auditedRefusals = { isThrown: false, approval: null as string | null };
-  const findArmingRefusal = () => (config().rehearsal ? null : arming.refusing());
+  const findArmingRefusal = () => (config().rehearsal ? null : arming.findRefusal());
 
   /** Audits changes of the kill switch and of the approval, which are files that other programs may change. */
   async function auditBlockerChanges(): Promise<void> {
-    auditSpace.look();
-    const isKillSwitchOn = killSwitch.isThrown();
-    const approvalRefusal = config().enabled ? approval.refusing() : null;
+    auditSpace.updateMetrics();
+    const isKillSwitchOn = killSwitch.isOn();
+    const approvalRefusal = config().enabled ? approval.findRefusal() : null;
     const approvedAt = approval.approvedAt();
     const previousRefusals = auditedRefusals;
     const currentRefusals = { isThrown: isKillSwitchOn, approval: approvalRefusal?.message ?? approvedAt };
     const seenAt = isoUtc(clock.now());
     if (isKillSwitchOn !== previousRefusals.isThrown) {
-      await journal.note(isKillSwitchOn ? "writing-stopped" : "writing-released", { seenAt });
+      await journal.recordAudit(isKillSwitchOn ? "writing-stopped" : "writing-released", { seenAt });
       log.warn({ remedy: killSwitch.remedy }, isKillSwitchOn ? "writing is stopped" : "writing is allowed again");
     }
     if (currentRefusals.approval !== previousRefusals.approval) {
       const auditStep = approvalRefusal === null ? "rules-approved" : "rules-not-approved";
-      await journal.note(auditStep, { seenAt, approvedAt, why: approvalRefusal?.message ?? null });
-      if (approvalRefusal === null) log.info({ approvedAt }, "what may be written is approved");
-      else log.warn({ why: approvalRefusal.message }, "writing is closed until it is approved");
+      await journal.recordAudit(auditStep, { seenAt, approvedAt, why: approvalRefusal?.message ?? null });
+      if (approvalRefusal === null) log.info({ approvedAt }, "the write rules are approved");
+      else log.warn({ why: approvalRefusal.message }, "writing is closed until the write rules are approved");
     }
     auditedRefusals = currentRefusals;
   }
 
   return {
-    closed(): WriteRefusal | null {
+    findRefusal(): WriteRefusal | null {
       if (!config().enabled) return { reason: "disabled", message: "Writing is switched off (commands.enabled)." };
-      if (killSwitch.isThrown())
-        return { reason: "killed", message: `Writing is stopped; ${killSwitch.remedy} to go on.` };
-      return findArmingRefusal() ?? approval.refusing() ?? auditSpace.full();
+      if (killSwitch.isOn()) return { reason: "killed", message: `Writing is stopped; ${killSwitch.remedy} to go on.` };
+      return findArmingRefusal() ?? approval.findRefusal() ?? auditSpace.findFullRefusal();
     },
     notices(): readonly string[] {
       if (!config().enabled) return [];
-      const blockerMessages = [findArmingRefusal()?.message, approval.refusing()?.message, auditSpace.notice()];
+      const blockerMessages = [findArmingRefusal()?.message, approval.findRefusal()?.message, auditSpace.notice()];
       return blockerMessages.filter((text) => typeof text === "string");
     },
     async watch(signal: AbortSignal): Promise<void> {
@@ -69,11 +68,11 @@ export function createWriteBlockers(options: {
         checkRegularly(async () => {
           await auditBlockerChanges();
           return BLOCKER_CHECK_INTERVAL_MS;
-        }, "what closes writing could not be audited"),
+        }, "changes of the kill switch or the approval could not be recorded in the audit log"),
         checkRegularly(async () => {
-          await arming.look();
-          return arming.refusing() === null ? null : BLOCKER_CHECK_INTERVAL_MS;
-        }, "what was asked for about arming could not be recorded"),
+          await arming.armIfRequested();
+          return arming.findRefusal() === null ? null : BLOCKER_CHECK_INTERVAL_MS;
+        }, "a request to arm writing could not be recorded"),
       ]);
     },
   };

@@ -15,18 +15,20 @@ export function createWriteCountLimit(byTag: Map<string, WriteTimes>, clock: Clo
   function writeTimesWithin(times: readonly number[] = [], periodMs: number): readonly number[] {
     return times.filter((at) => at > clock.now() - periodMs);
   }
-  const timesOf = (key: string) => writeTimesWithin(byTag.get(key)?.sentAtMs, DAY_MS);
+  const recentWriteTimesMs = (key: string) => writeTimesWithin(byTag.get(key)?.sentAtMs, DAY_MS);
 
   return {
-    ofTag: (source: string, tagId: string) => timesOf(tagKey({ source, tagId })),
-    lastHour(source: string): number {
+    writeTimesOfTagMs: (source: string, tagId: string) => recentWriteTimesMs(tagKey({ source, tagId })),
+    countLastHour(source: string): number {
       const writeTimesOfSource = [...byTag].filter(([key]) => key.startsWith(`${source}/`));
       return writeTimesOfSource.reduce((sum, [, { sentAtMs }]) => sum + writeTimesWithin(sentAtMs, HOUR_MS).length, 0);
     },
     /** Returns the documents to store when these tags are written; call `remember` after the commit. */
-    writing: (tags: readonly { readonly source: string; readonly tagId: string }[]) =>
-      tags.map(tagKey).map((key): readonly [string, WriteTimes] => [key, { sentAtMs: [...timesOf(key), clock.now()] }]),
-    remember(counts: readonly (readonly [string, WriteTimes])[]): void {
+    documentsForWrites: (tags: readonly { readonly source: string; readonly tagId: string }[]) =>
+      tags
+        .map(tagKey)
+        .map((key): readonly [string, WriteTimes] => [key, { sentAtMs: [...recentWriteTimesMs(key), clock.now()] }]),
+    applyCommitted(counts: readonly (readonly [string, WriteTimes])[]): void {
       for (const [key, count] of counts) byTag.set(key, count);
     },
   };

@@ -39,7 +39,7 @@ export type WriteLocks = Awaited<ReturnType<typeof openWriteLocks>>;
 
 export async function openWriteLocks(options: {
   readonly store: Pick<Store, "documents">;
-  readonly journal: Pick<Journal, "note">;
+  readonly journal: Pick<Journal, "recordAudit">;
   readonly view: Pick<StoredBuildingReader, "systemIds">;
   readonly clock: Clock;
 }) {
@@ -52,38 +52,38 @@ export async function openWriteLocks(options: {
       return { count: ends.length, nextEnd: ends.toSorted()[0] ?? null };
     },
     /** Returns a refusal if another owner has locked the command's tag, system or site. */
-    async refusing(
+    async findRefusal(
       command: Pick<Command, "source" | "siteId" | "tagId" | "via" | "user">,
     ): Promise<WriteRefusal | null> {
       const { source, siteId, tagId, user, via } = command;
-      const foreignLocks = [...locks.values()].filter(
+      const locksOfOthers = [...locks.values()].filter(
         (lock) => lock.source === source && isInForce(lock, clock.now()) && lock.owner !== via && lock.owner !== user,
       );
-      const isSystemLocked = foreignLocks.some(({ scope }) => scope === "system");
+      const isSystemLocked = locksOfOthers.some(({ scope }) => scope === "system");
       const systemIds = isSystemLocked ? await view.systemIds(source, tagId) : [];
       const idsByScope = { tag: [tagId], site: [`${siteId}`], system: systemIds };
-      const lock = foreignLocks.find(({ scope, id }) => idsByScope[scope].includes(id));
+      const lock = locksOfOthers.find(({ scope, id }) => idsByScope[scope].includes(id));
       return lock === undefined ? null : { reason: "locked", message: formatWriteLock(lock) };
     },
     /** Sets or ends a lock. Throws ConfigError if another owner holds it, or if there is no lock to end. */
     async change({ by, lock, target }: WriteLockChange): Promise<void> {
       const key = `${target.source}/${target.scope}/${target.id}`;
-      const held = locks.get(key);
-      const isLocked = held !== undefined && isInForce(held, clock.now());
-      if (lock === null ? !isLocked : isLocked && held.owner !== lock.owner) {
-        const message = isLocked ? formatWriteLock(held) : `There is no lock of ${target.scope} ${target.id}.`;
+      const currentLock = locks.get(key);
+      const isLocked = currentLock !== undefined && isInForce(currentLock, clock.now());
+      if (lock === null ? !isLocked : isLocked && currentLock.owner !== lock.owner) {
+        const message = isLocked ? formatWriteLock(currentLock) : `There is no lock of ${target.scope} ${target.id}.`;
         throw new ConfigError(message, { hint: "`plenum writes` lists the locks, `plenum writes unlock` ends one." });
       }
       if (lock !== null && Date.parse(lock.until) <= clock.now()) throw new ConfigError("The lock ends in the past.");
-      const endedKeys = [...locks].flatMap(([each, old]) => (isInForce(old, clock.now()) ? [] : [each]));
-      const removedKeys = lock === null ? [...endedKeys, key] : endedKeys.filter((each) => each !== key);
+      const endedKeys = [...locks].flatMap(([lockKey, oldLock]) => (isInForce(oldLock, clock.now()) ? [] : [lockKey]));
+      const removedKeys = lock === null ? [...endedKeys, key] : endedKeys.filter((lockKey) => lockKey !== key);
       const put = lock === null ? [] : [[key, { ...target, ...lock }] as const];
       const step = lock === null ? "writing-unlocked" : "writing-locked";
-      await journal.note(step, { ...target, ...(lock ?? held), by }, [
+      await journal.recordAudit(step, { ...target, ...(lock ?? currentLock), by }, [
         { set: WRITE_LOCK_SET, put, remove: removedKeys },
       ]);
-      for (const each of removedKeys) locks.delete(each);
-      for (const [each, stored] of put) locks.set(each, stored);
+      for (const lockKey of removedKeys) locks.delete(lockKey);
+      for (const [lockKey, stored] of put) locks.set(lockKey, stored);
     },
   };
 }

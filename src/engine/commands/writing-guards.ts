@@ -6,21 +6,21 @@ import { type ArmWritingRequest, readArmWritingRequest } from "./write-arming.ts
 
 /** Conditions outside the store that may forbid tag writes: files in the state folder, or rows that a fleet shares. */
 export interface WritingGuards {
-  readonly place: string;
+  readonly stateDescription: string;
   readonly killSwitch: KillSwitch;
   readonly armRequest: ArmWritingRequest;
-  unarmedHere(): string | null;
-  readonly pin: ApproverStore;
+  findUnarmedReason(): string | null;
+  readonly approverStore: ApproverStore;
   freeBytes(): number | null;
 }
 
 export function createFolderWritingGuards(folder: string): WritingGuards {
   return {
-    place: `the state ${folder}`,
+    stateDescription: `the state ${folder}`,
     killSwitch: createKillSwitch(folder),
     armRequest: readArmWritingRequest(folder),
-    unarmedHere: () => null,
-    pin: {
+    findUnarmedReason: () => null,
+    approverStore: {
       read: () => readApprovers(folder),
       write: (pinned) => writePinnedApprovers(folder, pinned),
       // The state folder is locked, so that no other process changes it.

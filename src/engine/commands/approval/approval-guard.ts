@@ -14,19 +14,19 @@ export type WriteApprovalGuard = ReturnType<typeof createWriteApprovalGuard>;
 export function createWriteApprovalGuard(options: {
   readonly config: WriteApprovalConfig | null;
   readonly rules: RuleSet;
-  readonly pin: ApproverStore;
+  readonly approverStore: ApproverStore;
   readonly clock: Clock;
 }) {
-  const { clock, pin } = options;
+  const { clock, approverStore } = options;
   let { config, rules } = options;
   let checkedRulesVersion = "";
   let lastApprovalRefusal: WriteRefusal | null = null;
   let pinned: PinnedApprovers | null = null;
 
-  const readRulesVersion = (file: string | null) => `${pin.version()} ${approvalsFileVersion(file)}`;
+  const readRulesVersion = (file: string | null) => `${approverStore.version()} ${approvalsFileVersion(file)}`;
 
   function checkRulesApproval(): WriteRefusal | null {
-    pinned = pin.read();
+    pinned = approverStore.read();
     const file = approvalsFilePath(config, pinned);
     const approvals = file === null ? null : readApprovals(file);
     const refusal = checkRuleApproval({ rules, approvals, configured: config, pinned, nowMs: clock.now() });
@@ -34,27 +34,31 @@ export function createWriteApprovalGuard(options: {
     const { at } = approvals;
     const nextApprovers = config === null ? null : { approvers: config.approvers, needed: config.needed, at, file };
     // A fleet stores the approvers asynchronously; nothing is approved before they are stored.
-    if (JSON.stringify(nextApprovers) !== JSON.stringify(pinned) && pin.write(nextApprovers) !== undefined)
-      return buildUnapprovedRefusal("What may be written is approved, and who approved it is being remembered first.");
+    if (JSON.stringify(nextApprovers) !== JSON.stringify(pinned) && approverStore.write(nextApprovers) !== undefined)
+      return buildUnapprovedRefusal(
+        "The write rules are approved, but the approvers are not stored yet; try again in a moment.",
+      );
     pinned = nextApprovers;
     return null;
   }
 
   return {
-    refusing(): WriteRefusal | null {
+    findRefusal(): WriteRefusal | null {
       try {
         const rulesVersion = readRulesVersion(config === null ? (pinned?.file ?? null) : config.file);
         if (rulesVersion === checkedRulesVersion && lastApprovalRefusal === null) return null;
         lastApprovalRefusal = checkRulesApproval();
         checkedRulesVersion = readRulesVersion(approvalsFilePath(config, pinned));
       } catch (error) {
-        lastApprovalRefusal = buildUnapprovedRefusal(`What may be written cannot be checked: ${errorText(error)}`);
+        lastApprovalRefusal = buildUnapprovedRefusal(
+          `The approval of the write rules cannot be checked: ${errorText(error)}`,
+        );
       }
       return lastApprovalRefusal;
     },
     approvedAt: () => pinned?.at ?? null,
     /** Replaces the rules; they count as approved only after the next check. */
-    change(next: { readonly config: WriteApprovalConfig | null; readonly rules: RuleSet }): void {
+    replaceRules(next: { readonly config: WriteApprovalConfig | null; readonly rules: RuleSet }): void {
       if (isDeepStrictEqual(next.rules, rules) && isDeepStrictEqual(next.config, config)) return;
       ({ config, rules } = next);
       lastApprovalRefusal = buildUnapprovedRefusal(

@@ -30,12 +30,12 @@ export interface ApproverStore {
 
 const MAX_CLOCK_LEAD_MS = 300_000;
 
-export function collectWriteRules(config: CommandsConfig, around: RuleSet): RuleSet {
-  const { approval, allow, ...rest } = config;
+export function collectWriteRules(config: CommandsConfig, otherRules: RuleSet): RuleSet {
+  const { approval, allow, ...otherOptions } = config;
   const allowedTagEntries = allow.map((entry) => [`${entry.source ?? ""}/${entry.tag_id}`, entry] as const);
   return {
-    ...around,
-    commands: { ...rest, allow: Object.fromEntries(allowedTagEntries) },
+    ...otherRules,
+    commands: { ...otherOptions, allow: Object.fromEntries(allowedTagEntries) },
     approval: approval === undefined ? null : { approvers: approval.approvers, needed: approval.needed },
   };
 }
@@ -68,14 +68,16 @@ export function checkRuleApproval(facts: {
     if (group === null) continue;
     const missingApprovals = group.needed - findSigners(signedText, approvals, group).length;
     if (missingApprovals <= 0) continue;
-    const who = group === configured ? "" : " of those who approved until now";
-    return buildRefusal(`${missingApprovals} more${who} must approve it: ${Object.keys(group.approvers).join(", ")}`);
+    const approverGroupText = group === configured ? "" : " of those who approved until now";
+    return buildRefusal(
+      `${missingApprovals} more${approverGroupText} must approve it: ${Object.keys(group.approvers).join(", ")}`,
+    );
   }
   return null;
 }
 
-function buildRefusal(because: string): WriteRefusal {
-  const message = `What may be written is not approved as it stands: ${because} (plenum writes approval).`;
+function buildRefusal(reason: string): WriteRefusal {
+  const message = `What may be written is not approved as it stands: ${reason} (plenum writes approval).`;
   return { reason: "unapproved", message };
 }
 

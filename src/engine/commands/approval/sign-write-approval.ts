@@ -29,9 +29,9 @@ export interface WriteApprovalState {
   readonly changes: readonly string[];
 }
 
-export function readApprovalState(question: WriteApprovalInputs): WriteApprovalState {
-  const { config, nowMs, pinned, rules } = question;
-  const file = requireApprovalsFile(question);
+export function readApprovalState(inputs: WriteApprovalInputs): WriteApprovalState {
+  const { config, nowMs, pinned, rules } = inputs;
+  const file = requireApprovalsFile(inputs);
   const approvals = readApprovals(file);
   const refusal = checkRuleApproval({ rules, approvals, configured: config, pinned, nowMs });
   const groups = [config, pinned].filter((group) => group !== null);
@@ -45,17 +45,21 @@ export function readApprovalState(question: WriteApprovalInputs): WriteApprovalS
   };
 }
 
-export function signWriteRules(question: WriteApprovalInputs, name: string, pem: string, keyFile: string): void {
-  const { config, pinned, rules } = question;
+export function signWriteRules(inputs: WriteApprovalInputs, name: string, pem: string, keyFile: string): void {
+  const { config, pinned, rules } = inputs;
   const key = parsePrivateKey(pem, keyFile);
   const approverKeys = [config?.approvers[name], pinned?.approvers[name]].filter((text) => text !== undefined);
   if (approverKeys.length === 0) throw new ConfigError(`${name} is not one of the approvers.`);
   if (!approverKeys.includes(publicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
-  const file = requireApprovalsFile(question);
-  const saved = readApprovals(file);
-  const areRulesSame = saved !== null && textToSign(saved.rules, saved.at) === textToSign(rules, saved.at);
-  const isNewer = saved !== null && (pinned === null || Date.parse(saved.at) >= Date.parse(pinned.at));
-  const approvalsToSign = areRulesSame && isNewer ? saved : { at: isoUtc(question.nowMs), rules, signatures: {} };
+  const file = requireApprovalsFile(inputs);
+  const savedApprovals = readApprovals(file);
+  const areRulesSame =
+    savedApprovals !== null &&
+    textToSign(savedApprovals.rules, savedApprovals.at) === textToSign(rules, savedApprovals.at);
+  const isNewer =
+    savedApprovals !== null && (pinned === null || Date.parse(savedApprovals.at) >= Date.parse(pinned.at));
+  const approvalsToSign =
+    areRulesSame && isNewer ? savedApprovals : { at: isoUtc(inputs.nowMs), rules, signatures: {} };
   const signature = signText(textToSign(rules, approvalsToSign.at), key);
   writeApprovals(file, { ...approvalsToSign, signatures: { ...approvalsToSign.signatures, [name]: signature } });
 }

@@ -37,12 +37,12 @@ export function createAuditLogSpace(options: {
   }
 
   return {
-    full: (): WriteRefusal | null =>
+    findFullRefusal: (): WriteRefusal | null =>
       size.bytes() < maxBytes
         ? null
         : { reason: "audit-full", message: "The audit log is full; raise commands.audit_max_bytes." },
     notice: () => formatSpaceNotice(),
-    look(): void {
+    updateMetrics(): void {
       const limitBytes = auditLogLimitBytes();
       metrics.auditBytes.set(size.bytes());
       metrics.auditLimitBytes.set(limitBytes);
@@ -51,7 +51,7 @@ export function createAuditLogSpace(options: {
         log.warn({ bytes: size.bytes(), limit: limitBytes }, "the audit log of commands is nearly full");
       wasSpaceScarce = isSpaceScarce;
     },
-    change(nextMaxBytes: number): void {
+    setMaxBytes(nextMaxBytes: number): void {
       maxBytes = nextMaxBytes;
     },
   };
