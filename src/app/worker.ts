@@ -126,9 +126,7 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
     }),
     refreshMetrics: eventPipeline.refreshGauges,
     get stopWrites() {
-      return pageSettings.areWritesEnabled
-        ? (by: string) => commands.killSwitch.turnOn(by, isoUtc(clock.now()))
-        : null;
+      return pageSettings.areWritesEnabled ? (by: string) => commands.killSwitch.turnOn(by, isoUtc(clock.now())) : null;
     },
   });
 

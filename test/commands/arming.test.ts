@@ -47,7 +47,7 @@ test("writing is blocked after a stored write count is damaged, until a person a
   const damagedKeys = async (set: string) => (set === "command-wear" ? ["main/10042"] : []);
   const rig = await testRig({ around: (store) => ({ ...store, damagedKeys }) });
   expect(await attempt(rig, "a")).toBe(NOT_ARMED);
-  expect(rig.commands.notices()[0]).toContain("was damaged in the state");
+  expect(rig.commands.notices()[0]).toContain("were damaged in the state");
   requestWriteArming(rig.folder);
   await rig.clock.advance(LOOK_MS);
   expect(await attempt(rig, "b")).toBe("confirmed");

@@ -42,13 +42,13 @@ describe("normalizeTime: times of the service (trap 41)", () => {
     ["2016-12-31T23:59:60.5Z", "2017-01-01T00:00:00.000Z"],
     ["2017-01-01T00:59:60+01:00", "2017-01-01T00:00:00.000Z"],
   ])("converts the time %s to %s", (raw, text) => {
-    expect(normalizeTime(raw)).toEqual({ text, known: true });
+    expect(normalizeTime(raw)).toEqual({ text, isTime: true });
   });
 
   it.each(["2026-06-01T12:00:00", "2026-06-01T12:00:00.5", "2026-06-01 12:00:00", "2026-06-01", "20260601T120000"])(
     "%s has no offset and stays unchanged",
     (raw) => {
-      expect(normalizeTime(raw)).toEqual({ text: raw, known: true });
+      expect(normalizeTime(raw)).toEqual({ text: raw, isTime: true });
     },
   );
 
@@ -62,7 +62,7 @@ describe("normalizeTime: times of the service (trap 41)", () => {
     "0000-00-00 00:00:00",
     "12:00:00 on Monday",
   ])("keeps %s unchanged and reports that it is no time", (raw) => {
-    expect(normalizeTime(raw)).toEqual({ text: raw, known: false });
+    expect(normalizeTime(raw)).toEqual({ text: raw, isTime: false });
   });
 });
 

@@ -33,8 +33,8 @@ describe("a list page with unchanged bytes", () => {
     const queries = ["site_id=1&per_page=100", "page=2&site_id=1&per_page=2"];
     expect(list.requests.map(({ path }) => path.split("?")[1])).toEqual([...queries, ...queries]);
     const [one, other] = await allPages(list.source.tags({ siteId: 1 }, never(), NONE_STORED));
-    expect(one).toMatchObject({ number: 1, lastPage: 2, total: 4, more: true });
-    expect(other).toMatchObject({ number: 2, lastPage: 2, total: 4, more: false });
+    expect(one).toMatchObject({ number: 1, lastPage: 2, total: 4, hasMore: true });
+    expect(other).toMatchObject({ number: 2, lastPage: 2, total: 4, hasMore: false });
   });
 
   it("a page is cached per request, and only for callers that store the records", async () => {
