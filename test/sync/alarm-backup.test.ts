@@ -46,7 +46,7 @@ describe("alarms of a restored backup", () => {
         expect((await storedAlarm(id))?.state).toBe("active");
       }
       expect(await jobProblem()).toMatch(/^Alarms that are active again, because the service does not know their end/);
-      expect(warned("does not know their end")).toBe(1);
+      expect(warned("no longer lists their end")).toBe(1);
       const after = trial.store.events.length;
       await trial.clock.advance(20 * MINUTE);
       expect(trial.store.events.length).toBe(after);

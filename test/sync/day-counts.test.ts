@@ -74,7 +74,9 @@ describe("stored counts of points per UTC day", () => {
       [NOW + 1_200_000, null],
       [NOW + 1_500_000, null],
     ]);
-    expect(countEmittedPoints({ fresh, revised, before: valuesBefore }, RULES).get(utcDay(NOW))).toEqual({
+    expect(
+      countEmittedPoints({ newPoints: fresh, revisedPoints: revised, valuesBefore }, RULES).get(utcDay(NOW)),
+    ).toEqual({
       had: 4,
       null: -1,
       points: 6,
@@ -134,8 +136,8 @@ describe("counts per UTC day in the ledger of a series", () => {
       spans: had("2026-10-01T00:00Z", "2026-11-04T00:00Z"),
       watermark: "2026-11-04T00:00:00.000Z",
     };
-    const dayChanges = finalizedDays(createMemoryStore()).notes(NOW);
-    const noPoints = { fresh: new TagPoints(), revised: new TagPoints(), before: new Map() };
+    const dayChanges = finalizedDays(createMemoryStore()).collectDayChanges(NOW);
+    const noPoints = { newPoints: new TagPoints(), revisedPoints: new TagPoints(), valuesBefore: new Map() };
     const countedLedger = await dayChanges.count(seriesWith(before, RULES), before, ledgerAfter, noPoints);
     expect(countedLedger.countedFrom).toBe("2026-11-02T05:55:00.000Z");
     expect(dayChanges.events.map(({ data }) => "firstDate" in data && [data.firstDate, data.lastDate])).toEqual([
@@ -144,7 +146,7 @@ describe("counts per UTC day in the ledger of a series", () => {
     expect(
       [dateToDay("2026-11-02"), dateToDay("2026-11-03")].map((day) => isCountedDay(countedLedger, day, NOW)),
     ).toEqual([false, true]);
-    expect(gaplessDays(seriesWith(countedLedger, RULES)).sealFrom).toBe(dateToDay("2026-11-03"));
+    expect(gaplessDays(seriesWith(countedLedger, RULES)).finalizableFrom).toBe(dateToDay("2026-11-03"));
   });
 
   test("moves long counts out of the ledger and still returns the count of each day", async () => {
@@ -156,11 +158,11 @@ describe("counts per UTC day in the ledger of a series", () => {
       for (let day = round * 100; day < round * 100 + 100; day++)
         for (let n = 0; n < 1 + (day % 7) * 3; n++)
           newPoints.push(Math.floor(firstMs / DAY_MS + day) * DAY_MS + n * 300_000, n);
-      const dayChanges = finalizedDays(store).notes(NOW);
+      const dayChanges = finalizedDays(store).collectDayChanges(NOW);
       ledger = await dayChanges.count(seriesWith(ledger, RULES), ledger, ledger, {
-        fresh: newPoints,
-        revised: new TagPoints(),
-        before: new Map(),
+        newPoints,
+        revisedPoints: new TagPoints(),
+        valuesBefore: new Map(),
       });
       await store.commit({ documents: dayChanges.documents() });
       expect(ledger.days?.length).toBeLessThanOrEqual(600);

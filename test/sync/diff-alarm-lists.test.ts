@@ -83,7 +83,7 @@ describe("a listed alarm", () => {
 
   test("ends the previous episode when the list contains a later episode", () => {
     expect(poll(held(), { listed: [NEXT] }).told).toEqual(["vanished", "raised"]);
-    expect(poll(held(), { listed: [NEXT], found: [OVER] }).told).toEqual(["resolved", "raised"]);
+    expect(poll(held(), { listed: [NEXT], foundRecords: [OVER] }).told).toEqual(["resolved", "raised"]);
     expect(poll(held({ state: "vanished" }), { listed: [NEXT] }).told).toEqual(["raised"]);
     expect(poll(held(), { listed: [OLDER] }).told).toEqual([]);
   });
@@ -92,11 +92,13 @@ describe("a listed alarm", () => {
     const resolved = held({ state: "resolved", alarm: OVER });
     const insisted = new Set([ALARM.id]);
     const again = { ...ALARM, lastActiveEvent: activity(9002) };
-    expect(poll(resolved, { listed: [{ ...ALARM, resolvedAt: ENDED }], insisted }).told).toEqual([]);
+    expect(poll(resolved, { listed: [{ ...ALARM, resolvedAt: ENDED }], acceptedOutdatedIds: insisted }).told).toEqual(
+      [],
+    );
     expect(poll(resolved, { listed: [{ ...again, resolvedAt: ENDED }] }).told).toEqual([]);
     expect(poll(resolved, { listed: [ALARM] }).told).toEqual([]);
     expect(poll(resolved, { listed: [again] }).told).toEqual(["retriggered"]);
-    expect(poll(resolved, { listed: [ALARM], insisted }).told).toEqual(["retriggered"]);
+    expect(poll(resolved, { listed: [ALARM], acceptedOutdatedIds: insisted }).told).toEqual(["retriggered"]);
   });
 });
 
@@ -106,13 +108,13 @@ describe("an alarm that the list lacks", () => {
     expect([once.told, once.held?.misses]).toEqual([[], 1]);
     const missing = held({ state: "missing", misses: 1 });
     expect(poll(missing, {}).told).toEqual(["vanished"]);
-    expect(poll(missing, { searched: new Set() }).told).toEqual([]);
+    expect(poll(missing, { searchedIds: new Set() }).told).toEqual([]);
     expect(poll(held({ state: "resolved" }), {}).held).toBeUndefined();
     expect(poll(held({ state: "out-of-scope" }), {}).held).toMatchObject({ state: "missing", returns: 1 });
   });
 
   test.each<[string, Partial<SeenAlarms>]>([
-    ["the absence is unverified", { doubted: new Set([ALARM.id]) }],
+    ["the absence is unverified", { unverifiedIds: new Set([ALARM.id]) }],
     ["the scope is unknown", { scope: null }],
     ["its site was out of the scope before", { scope: { before: new Set(), after: SITE } }],
     ["the pages of the list shifted", { coverage: () => "moving" }],
@@ -128,23 +130,23 @@ describe("an alarm that the list lacks", () => {
   });
 
   test("resolves an active or vanished alarm that the service lists as resolved", () => {
-    expect(poll(held(), { found: [OVER] }).told).toEqual(["resolved"]);
-    expect(poll(held({ state: "vanished" }), { found: [OVER], scope: null }).told).toEqual(["resolved"]);
-    expect(poll(held({ state: "resolved" }), { found: [OVER] }).told).toEqual([]);
+    expect(poll(held(), { foundRecords: [OVER] }).told).toEqual(["resolved"]);
+    expect(poll(held({ state: "vanished" }), { foundRecords: [OVER], scope: null }).told).toEqual(["resolved"]);
+    expect(poll(held({ state: "resolved" }), { foundRecords: [OVER] }).told).toEqual([]);
   });
 
   test("ignores an end before the stored start while the list of active alarms may still contain the alarm", () => {
     const times = { triggeredAt: "2026-11-02T04:15:00.000Z", resolvedAt: "2026-11-02T05:45:00.000Z" };
     const found = [{ ...OVER, ...times }];
-    expect(poll(held(), { found, coverage: () => "moving" }).told).toEqual([]);
-    expect(poll(held(), { found }).told).toEqual(["resolved"]);
+    expect(poll(held(), { foundRecords: found, coverage: () => "moving" }).told).toEqual([]);
+    expect(poll(held(), { foundRecords: found }).told).toEqual(["resolved"]);
   });
 
   test("emits both episodes when the resolved list contains a later one, and marks the later one late", () => {
-    const { told: kinds, events } = poll(held(), { found: [NEXT_OVER] });
+    const { told: kinds, events } = poll(held(), { foundRecords: [NEXT_OVER] });
     expect(kinds).toEqual(["vanished", "raised", "resolved"]);
     expect(events.map(({ data }) => (data as { readonly late: boolean }).late)).toEqual([false, true, true]);
-    expect(poll(held({ state: "vanished" }), { found: [NEXT_OVER] }).told).toEqual(["raised", "resolved"]);
+    expect(poll(held({ state: "vanished" }), { foundRecords: [NEXT_OVER] }).told).toEqual(["raised", "resolved"]);
   });
 });
 
@@ -154,8 +156,8 @@ describe("the list of resolved alarms", () => {
       ...CONTEXT,
       late: true,
       fromMs: 0,
-      isHistory: () => false,
-      silent: false,
+      isBeforeFollowing: () => false,
+      suppressEvents: false,
       ...options,
     });
     return { told: kindsOf(events), put, held: put.get(ALARM.id) };
@@ -169,16 +171,16 @@ describe("the list of resolved alarms", () => {
   });
 
   test("stores old episodes, and episodes found at a start with the mode `silent`, without events", () => {
-    const history = sweep(new Map(), [OVER], { isHistory: () => true });
+    const history = sweep(new Map(), [OVER], { isBeforeFollowing: () => true });
     expect([history.told, history.held?.untold]).toEqual([[], true]);
-    const silent = sweep(new Map(), [OVER], { silent: true });
+    const silent = sweep(new Map(), [OVER], { suppressEvents: true });
     expect([silent.told, silent.held?.untold]).toEqual([[], true]);
     expect(sweep(new Map(), [OVER]).held).not.toHaveProperty("untold");
   });
 
   test("emits the end of a stored alarm and of a later and an earlier episode, but not at a start with the mode `silent`", () => {
-    expect(sweep(held(), [OVER], { isHistory: () => true }).told).toEqual(["resolved"]);
-    const silent = sweep(held(), [OVER], { silent: true });
+    expect(sweep(held(), [OVER], { isBeforeFollowing: () => true }).told).toEqual(["resolved"]);
+    const silent = sweep(held(), [OVER], { suppressEvents: true });
     expect([silent.told, silent.held?.untold]).toEqual([[], true]);
     expect(sweep(held(), [OVER]).told).toEqual(["resolved"]);
     expect(sweep(held(), [OVER], { fromMs: Date.parse(AT) }).told).toEqual(["resolved"]);
@@ -210,7 +212,7 @@ describe("the list of resolved alarms", () => {
     const late = sweep(resolved, [acknowledged]);
     expect(late.told).toEqual(["acknowledged"]);
     expect(sweep(late.put, [acknowledged]).put.size).toBe(0);
-    const silent = sweep(resolved, [acknowledged], { silent: true });
+    const silent = sweep(resolved, [acknowledged], { suppressEvents: true });
     expect([silent.told, silent.held?.alarm.acknowledged]).toEqual([[], true]);
     const untold = held({ state: "resolved", alarm: OVER, untold: true });
     expect(sweep(untold, [acknowledged]).put.size).toBe(0);

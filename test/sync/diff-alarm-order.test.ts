@@ -52,13 +52,20 @@ function follow(first: readonly Alarm[] = []) {
       const sorted = classifyRecords(statements, held, shown, coverage);
       const absent = findAbsentAlarms(held, sorted.listed, coverage, () => true).map(({ alarm }) => alarm.id);
       const lookedUp = found.filter(({ id }) => absent.includes(id));
-      const seen = observation({ ...sorted, coverage, found: lookedUp, searched: new Set(absent), ...more });
+      const seen = observation({ ...sorted, coverage, foundRecords: lookedUp, searchedIds: new Set(absent), ...more });
       keep(diffOf(held, seen, { ...OPTIONS, at: now() }));
-      statements = sorted.statements;
+      statements = sorted.newCounts;
       return told.splice(0);
     },
     sweep(records: readonly Alarm[], more: Partial<Parameters<typeof diffResolvedAlarms>[2]> = {}) {
-      const options = { ...CONTEXT, late: true, fromMs: 0, isHistory: () => false, silent: false, ...more };
+      const options = {
+        ...CONTEXT,
+        late: true,
+        fromMs: 0,
+        isBeforeFollowing: () => false,
+        suppressEvents: false,
+        ...more,
+      };
       keep(diffResolvedAlarms(held, records, { ...options, at: now() }));
       return told.splice(0);
     },
@@ -345,7 +352,7 @@ describe("an earlier episode found after a later episode of the same alarm", () 
 
   test("is stored without an event if it is older than the followed time", () => {
     const one = follow([second]);
-    expect(one.sweep([first], { isHistory: () => true })).toEqual([]);
+    expect(one.sweep([first], { isBeforeFollowing: () => true })).toEqual([]);
     expect(one.sweep([first])).toEqual([]);
   });
 
@@ -381,7 +388,7 @@ describe("an earlier episode found after a later episode of the same alarm", () 
 
   test("is not emitted when the stored alarm becomes active, if it was stored as history", () => {
     const one = follow();
-    one.sweep([first, { ...second, ...over(at("06:18:00.000")) }], { isHistory: () => true });
+    one.sweep([first, { ...second, ...over(at("06:18:00.000")) }], { isBeforeFollowing: () => true });
     expect(one.poll([second])).toEqual(["raised"]);
     expect(one.sweep([first])).toEqual([]);
   });

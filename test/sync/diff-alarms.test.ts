@@ -138,8 +138,8 @@ function createWorld() {
       const observation: SeenAlarms = {
         listed,
         coverage: gradeOf,
-        found,
-        searched: new Set(searches ? absent.map((one) => one.alarm.id) : []),
+        foundRecords: found,
+        searchedIds: new Set(searches ? absent.map((one) => one.alarm.id) : []),
         scope: searches ? { before: lastScope, after: new Set(scope) } : null,
       };
       if (searches) lastScope = new Set(scope);
@@ -166,8 +166,8 @@ function createWorld() {
         ...context(),
         late: true,
         fromMs: 0,
-        isHistory: (alarm: Alarm) => !sweptSites.has(alarm.site.id),
-        silent: false,
+        isBeforeFollowing: (alarm: Alarm) => !sweptSites.has(alarm.site.id),
+        suppressEvents: false,
       };
       const diff = diffResolvedAlarms(held, records, options);
       expect(diffResolvedAlarms(held, records, options)).toEqual(diff);

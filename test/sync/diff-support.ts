@@ -18,7 +18,14 @@ const SITE = new Set([ALARM.site.id]);
 /** A complete observation of the site of `ALARM`, which lists nothing. */
 export function observation(changes: Partial<SeenAlarms> = {}): SeenAlarms {
   const scope = { before: SITE, after: SITE };
-  return { listed: [], coverage: () => "complete", found: [], searched: new Set([ALARM.id]), scope, ...changes };
+  return {
+    listed: [],
+    coverage: () => "complete",
+    foundRecords: [],
+    searchedIds: new Set([ALARM.id]),
+    scope,
+    ...changes,
+  };
 }
 
 export const activity = (id: number, more: object = {}) =>

@@ -72,10 +72,10 @@ const AT = isoUtc(NOW);
 
 test("a round number of points (1,000) is accepted as complete after two complete responses, another number (2,048) after one", () => {
   const first = acceptCounts(INITIAL_SAFE_POINT_COUNTS, { series: 1_000, answer: 4_108 });
-  expect(first.safe).toEqual({ series: 99, answer: 4_108 });
-  expect(acceptCounts(first, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
+  expect(first.safeCounts).toEqual({ series: 99, answer: 4_108 });
+  expect(acceptCounts(first, { series: 1_000, answer: 0 }).safeCounts).toEqual({ series: 1_000, answer: 4_108 });
   const single = acceptCounts(acceptCounts(first, { series: 2_048, answer: 0 }), { series: 1_000, answer: 0 });
-  expect(single.safe.series).toBe(99);
+  expect(single.safeCounts.series).toBe(99);
 });
 
 test("a learned limit of points per response expires after 30 days, and always allows one bucket per tag", () => {

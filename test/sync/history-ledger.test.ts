@@ -97,7 +97,7 @@ describe("a ledger after random responses and refusals", () => {
               else {
                 const settled = settleRecent(ledger, RULES, points(part, value), part, emitted, nowMs);
                 ledger = settled.ledger;
-                for (const fresh of settled.fresh) emitted.set(parseTime(fresh.time), fresh.value);
+                for (const fresh of settled.newPoints) emitted.set(parseTime(fresh.time), fresh.value);
                 answeredRanges.push(part);
               }
             } else {
@@ -111,7 +111,7 @@ describe("a ledger after random responses and refusals", () => {
               else {
                 const settled = settlePastRange(ledger, points(part, value), part);
                 ledger = settled.ledger;
-                for (const fresh of settled.fresh) {
+                for (const fresh of settled.newPoints) {
                   expect(emitted.has(parseTime(fresh.time))).toBe(false);
                   emitted.set(parseTime(fresh.time), fresh.value);
                 }
@@ -174,7 +174,7 @@ describe("the time range of a history request", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 600 }), (values) => {
         const series = seriesWith(readAgain(), RULES);
-        const ask = chooseRecent([series], at(49), { values, singleFirst: false });
+        const ask = chooseRecent([series], at(49), { maxValues: values, prefersSingle: false });
         expect(ask?.range.fromMs).toBe(at(24) + FIVE_MS);
         expect(((ask?.range.toMs ?? 1) - at(24)) % FIVE_MS).toBe(0);
       }),
@@ -192,7 +192,7 @@ test("a history request made while the clock was eight days ahead moves the wate
 
 test("after the clock was ahead, the backfill requests only closed buckets", () => {
   const series = seriesWith({ ...createLedger(RULES, at(4)), state: "following" }, RULES);
-  const limit = { values: 100, singleFirst: false };
+  const limit = { maxValues: 100, prefersSingle: false };
   expect(chooseBackfill([series], START, limit)?.range.toMs).toBe(closedUntilMs(RULES, START));
   expect(chooseBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
 });
@@ -320,8 +320,8 @@ test.each([
     let ledger: StoredLedger = { ...createLedger(bucketRules, START), state: "following" };
     const emitted = new Map<number, number>();
     const settle = (settled: SettledHistoryPoints) => {
-      expect(settled.revised.length).toBe(0);
-      for (const { time, value } of settled.fresh) {
+      expect(settled.revisedPoints.length).toBe(0);
+      for (const { time, value } of settled.newPoints) {
         expect(emitted.has(parseTime(time))).toBe(false);
         emitted.set(parseTime(time), Number(value));
       }

@@ -217,7 +217,7 @@ describe("a 422, or another failure that says nothing about a log", () => {
       resolution === "5m" && clock.now() < untilMs && Date.parse(from) < START - HOUR_MS ? invalidError() : null;
     const history = await pull({ 1: tags }, [FIVE], { metrics });
     await follow(history, 6 * HOUR_MS);
-    expect(errors).toEqual(["the service calls a request for history wrong"]);
+    expect(errors).toEqual(["the service rejected a history request as invalid"]);
     expect(tags.flatMap(listMissing)).toEqual([]);
     expect(await metrics.registry.getSingleMetricAsString("plenum_history_refusals_total")).toContain("mistake");
     for (const id of tags) expect((await ledger(id)).state).toBe("following");

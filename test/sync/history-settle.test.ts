@@ -30,8 +30,15 @@ test("a long history response is committed in several transactions, each point i
   const days = createFinalizedDays({ ...context, series: () => [], knowsTagsOf: () => false });
   const series = ["101", "102"].map((id) => seriesWith(createLedger(SERIES_RULES, NOW), SERIES_RULES, id));
   const ranges = new Map(series.map(({ key }) => [key, RANGE]));
-  const request = { kind: "backfill", series, range: RANGE, ranges, isSingle: false, values: 1 } as const;
-  await createHistoryReplySettlement({ ...context, days }).logs(request, [logOf("101"), logOf("102")], []);
+  const request = {
+    kind: "backfill",
+    series,
+    range: RANGE,
+    rangesBySeriesKey: ranges,
+    isSingle: false,
+    valueCount: 1,
+  } as const;
+  await createHistoryReplySettlement({ ...context, days }).commitLogs(request, [logOf("101"), logOf("102")], []);
   expect(store.commits()).toBeGreaterThan(4);
   const historyEvents = store.events.filter((event) => event.type === "tag-history") as readonly Event<"tag-history">[];
   for (const each of series) {

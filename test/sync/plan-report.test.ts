@@ -84,7 +84,7 @@ describe("the figures of a plan", () => {
 
   test("gives the spare lane nothing and the backfill its minimum share at full load", () => {
     const backfill = { requestsLeft: 60, requestsAtBest: 6, paused: false };
-    const more = { history: [follow(3_000, 15)], backfill, toLearn: 5 };
+    const more = { history: [follow(3_000, 15)], backfill, tagsWithoutKnownLog: 5 };
     const plan = reportPlan(facts([readClass("all", 100_000, 60)], more));
     expect(lanes(plan)).toMatchObject({ live: 10, history: 10, spare: 0 });
     expect(plan.learning).toEqual({ tags: 5, requestsPerMinute: 0.6 });

@@ -27,14 +27,14 @@ describe("the choice of tags for the next read request", () => {
   });
 
   test("checks each tag against its own interval, also when another tag is due in the same slot", () => {
-    const one = { ...RULES, size: 1 };
+    const one = { ...RULES, tagsPerRequest: 1 };
     const [quick, slow] = [tag("quick", 0, 6_000), tag("slow", 54_000, 60_000)];
     expect(planGroup([quick, slow], 0, one).group).toEqual([]);
     expect(planGroup([quick, tag("quicker", 0, 6_000)], 0, one).group).toHaveLength(1);
   });
 
   test("counts a tag that is due in every slot once per slot, also when only the reply time makes it due", () => {
-    const one = { ...RULES, size: 1 };
+    const one = { ...RULES, tagsPerRequest: 1 };
     const slow = tag("slow", 51_000, 60_000);
     expect(planGroup([tag("each", 0, 3_000), tag("slow", 54_000, 60_000)], 0, one).group).toHaveLength(1);
     const second = tag("second", 0, 6_000);
@@ -48,11 +48,11 @@ describe("the choice of tags for the next read request", () => {
     expect(planGroup(tags, 0, RULES).group).toEqual(["short", "old"]);
   });
 
-  test("fills the request with tags that are nearly due, or with the oldest tags in the mode `eager`", () => {
+  test("fills the request with tags that are nearly due, or with the oldest tags in a spare slot", () => {
     const urgent = tag("urgent", 58_000, 60_000);
     const hourly = tag("hourly", 3_570_000, 3_600_000);
     const minutely = tag("minutely", 45_000, 60_000);
-    const two = { ...RULES, size: 2 };
+    const two = { ...RULES, tagsPerRequest: 2 };
     expect(planGroup([minutely, urgent, hourly], 0, two).group).toEqual(["urgent", "hourly"]);
     const quick = tag("quick", 6_000, 10_000);
     const old = tag("old", 3_240_000, 3_600_000);
@@ -94,7 +94,7 @@ describe("the choice of tags for the next read request", () => {
 
   test("alternates between sites whose failing tag is searched, so that a refused site does not delay another site", () => {
     const refused = searched("refused", 900_000, -3_000);
-    const expected = { group: ["waits"], isSearch: true };
+    const expected = { group: ["waits"], isBisection: true };
     expect(planGroup([refused, searched("waits", 61_000, -60_000)], 0, RULES)).toEqual(expected);
     expect(planGroup([refused, searched("new", 61_000)], 0, RULES).group).toEqual(["new"]);
     expect(planGroup([refused, searched("early", 59_000, -59_000)], 0, RULES).group).toEqual(["refused"]);
@@ -136,7 +136,7 @@ describe("the choice of tags for the next read request", () => {
     const inNeed = crowd(5, 58_500, 60_000);
     const nearly = tag("s1", 119_999, 60_000, "slow");
     expect(planGroup([nearly, ...inNeed], 0, RULES)).toEqual({ group: inNeed.map(({ id }) => id) });
-    expect(planGroup([starving, ...inNeed], 0, RULES)).toEqual({ group: ["s1"], displaces: true });
+    expect(planGroup([starving, ...inNeed], 0, RULES)).toEqual({ group: ["s1"], displacesDueTags: true });
     const after = { ...RULES, mayDisplace: false };
     expect(planGroup([starving, ...inNeed], 0, after)).toEqual({ group: inNeed.map(({ id }) => id) });
     expect(planGroup([starving, ...crowd(5, 10_000, 60_000)], 0, after)).toEqual({ group: ["s1"] });

@@ -217,7 +217,7 @@ describe("requests for live values", () => {
     const recording = { info: () => {}, warn: (_: unknown, text: string) => void warnings.push(text) };
     const reads = await startLiveReads(source, ids(600), undefined, { log: recording as never });
     await runReads(reads, 290_000);
-    expect(warnings.filter((text) => text.includes("stretched"))).toHaveLength(1);
+    expect(warnings.filter((text) => text.includes("extended"))).toHaveLength(1);
     expect(reads.status().overload?.factors.get("all")).toBeGreaterThan(1.5);
   });
 

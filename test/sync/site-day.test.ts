@@ -73,15 +73,23 @@ describe("the complete days of a series", () => {
 
   test("complete days reach from the first required to the last complete day, and may be finalized after the look-back", () => {
     expect(gaplessDays(series("1", reads))).toEqual({
-      ...{ begin: day("01"), from: NEVER, until: day("05"), sealFrom: NEVER, sealUntil: day("04") },
+      ...{
+        firstWantedDay: day("01"),
+        from: NEVER,
+        until: day("05"),
+        finalizableFrom: NEVER,
+        finalizableUntil: day("04"),
+      },
     });
     const old = { dailyAt: at("05T12:00"), weeklyAt: at("02T12:00") };
-    expect(gaplessDays(series("1", old)).sealUntil).toBe(day("04"));
-    expect(gaplessDays(series("1", old, { lookBackMs: 3 * DAY_MS })).sealUntil).toBe(day("01") - 2);
+    expect(gaplessDays(series("1", old)).finalizableUntil).toBe(day("04"));
+    expect(gaplessDays(series("1", old, { lookBackMs: 3 * DAY_MS })).finalizableUntil).toBe(day("01") - 2);
     const weekly = { dailyAt: at("02T12:00"), weeklyAt: at("05T12:00") };
-    expect(gaplessDays(series("1", weekly)).sealUntil).toBe(day("04"));
-    expect(gaplessDays(series("1", { ...reads, rereadFrom: at("02T06:00") })).sealUntil).toBe(day("02"));
-    expect(gaplessDays(series("1", { ...reads, weeklyAt: at("01T00:00") }, { total: true })).sealUntil).toBe(day("05"));
+    expect(gaplessDays(series("1", weekly)).finalizableUntil).toBe(day("04"));
+    expect(gaplessDays(series("1", { ...reads, rereadFrom: at("02T06:00") })).finalizableUntil).toBe(day("02"));
+    expect(gaplessDays(series("1", { ...reads, weeklyAt: at("01T00:00") }, { total: true })).finalizableUntil).toBe(
+      day("05"),
+    );
   });
 
   test("counts the look-back of daily values in calendar days, also over a day of 23 hours", () => {
@@ -89,7 +97,8 @@ describe("the complete days of a series", () => {
     const spans: StoredRange[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
     const daily = { resolution: "1d", timeZone: "Europe/Oslo", watermark, spans } as const;
     const finalizedUntil = (time: string) =>
-      gaplessDays(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time })).sealUntil;
+      gaplessDays(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time }))
+        .finalizableUntil;
     // A day before Monday 00:30 is Sunday 00:30; Sunday began at 23:00 UTC on the 27th.
     expect(finalizedUntil("2027-03-28T22:30:00.000Z")).toBe(dateToDay("2027-03-27"));
     expect(finalizedUntil("2027-03-28T21:30:00.000Z")).toBe(dateToDay("2027-03-26"));
@@ -104,19 +113,23 @@ describe("the complete days of a series", () => {
         span("03T00:00", "05T12:00"),
       ],
     });
-    expect(gaplessDays(series("1", refused(2)))).toMatchObject({ from: day("03"), sealFrom: day("03") });
+    expect(gaplessDays(series("1", refused(2)))).toMatchObject({ from: day("03"), finalizableFrom: day("03") });
     const finallyRefused = gaplessDays(series("1", refused(3)));
-    expect(finallyRefused).toMatchObject({ from: day("03"), sealFrom: NEVER, sealUntil: day("04") });
+    expect(finallyRefused).toMatchObject({ from: day("03"), finalizableFrom: NEVER, finalizableUntil: day("04") });
   });
 
   test("after three refusals in a row, a series holds back no day of its site", () => {
     const refusal = { said: "no", at: at("05T00:00"), againAt: at("05T13:00") };
     const ledger = { ...reads, weeklyAt: at("01T00:00"), dailyAt: at("01T00:00") };
     const sealUntil = (times: number) =>
-      gaplessDays(series("1", { ...ledger, refusal: { ...refusal, times } })).sealUntil;
+      gaplessDays(series("1", { ...ledger, refusal: { ...refusal, times } })).finalizableUntil;
     expect([sealUntil(2), sealUntil(3)]).toEqual([day("01") - 1, EVER]);
     const unproven = { ...ledger, state: "unproven" as const, spans: [], refusal: { ...refusal, times: 3 } };
     const unprovenDays = gaplessDays(series("1", unproven));
-    expect(unprovenDays).toMatchObject({ begin: day("01"), sealFrom: day("01"), sealUntil: EVER });
+    expect(unprovenDays).toMatchObject({
+      firstWantedDay: day("01"),
+      finalizableFrom: day("01"),
+      finalizableUntil: EVER,
+    });
   });
 });

@@ -117,7 +117,7 @@ describe("the type of a value", () => {
 
   test("a boolean stored as uncertain because of a numeric unit is good when the unit was removed", () => {
     const before: StoredValue = { value: true, quality: "uncertain", time: iso(0), typeDoubt: "unit", told: "this" };
-    expect(judgeType(null, before, true)).toMatchObject({ doubt: null, fact: null });
+    expect(judgeType(null, before, true)).toMatchObject({ unverifiedType: null, typeChangeFact: null });
     expect(lastGoodOf(before)?.value).toBe(true);
   });
 

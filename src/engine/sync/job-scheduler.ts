@@ -193,9 +193,9 @@ export function createJobScheduler(options: JobSchedulerOptions): JobScheduler {
     const nowMs = clock.monotonic();
     const isRecent = nowMs - (jobStateStoredAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < JOB_STATE_STORE_INTERVAL_MS;
     if (isRecent && lastJobState?.problem === problem) return;
-    const at = isoUtc(clock.now());
-    const lastSuccess = success ? at : (lastJobState?.lastSuccess ?? null);
-    options.storeState(name, { lastSuccess, lastAttempt: at, problem });
+    const nowIso = isoUtc(clock.now());
+    const lastSuccess = success ? nowIso : (lastJobState?.lastSuccess ?? null);
+    options.storeState(name, { lastSuccess, lastAttempt: nowIso, problem });
     jobStateStoredAtMs.set(name, nowMs);
   }
 

@@ -111,7 +111,7 @@ function describeUnitWithoutTags(unit: string, { tags }: VisibleBuilding): strin
   const tagsByUnit = Map.groupBy(tags, ({ tag }) => tag.unit ?? "");
   if (tagsByUnit.has(unit)) return null;
   const unitsByTagCount = [...tagsByUnit]
-    .toSorted(([, one], [, other]) => other.length - one.length)
+    .toSorted(([, a], [, b]) => b.length - a.length)
     .map(([each, { length }]) => `${each === "" ? '"" (none)' : each} ${length}`);
   const similarUnit = tagsByUnit.keys().find((each) => normalizeUnit(each) === normalizeUnit(unit) && each !== "");
   return `No tag has the unit "${unit}"; there are ${joinWords(unitsByTagCount)}.${similarUnit === undefined ? "" : ` Write "${similarUnit}".`}`;

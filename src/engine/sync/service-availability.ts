@@ -10,15 +10,18 @@ export type ServiceAvailability = ReturnType<typeof createServiceAvailability>;
 
 /** Emits `source-unavailable` and `source-available` once per loss of the service, a feature or a site. */
 export function createServiceAvailability(source: string, syncState: SyncState, clock: Clock) {
-  const set = syncSet("availability", source);
-  const unavailableBySubject = () => syncState.get<StoredUnavailability>(set);
+  const documentSetName = syncSet("availability", source);
+  const unavailableBySubject = () => syncState.get<StoredUnavailability>(documentSetName);
 
   async function commitLoss(subject: string, reason: string, since: string, siteId: number | null): Promise<void> {
     if (unavailableBySubject().has(subject)) return;
     const newUnavailability: StoredUnavailability = { since, reason };
     const eventBase = { source: sourceUri(source), subject, siteId, time: since };
     const event = makeEvent({ ...eventBase, type: "source-unavailable", data: { reason, since }, facts: [since] });
-    await syncState.commit({ documents: [{ set, put: [[subject, newUnavailability]] }], events: [event] });
+    await syncState.commit({
+      documents: [{ set: documentSetName, put: [[subject, newUnavailability]] }],
+      events: [event],
+    });
   }
 
   function buildReturn(subject: string, siteId: number | null = null) {
@@ -28,7 +31,7 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
     const eventBase = { source: sourceUri(source), subject, siteId, time: isoUtc(clock.now()) };
     const data = { unavailableSince: since };
     const event = makeEvent({ ...eventBase, type: "source-available", data, facts: [since] });
-    return { documents: [{ set, remove: [subject] }], events: [event] };
+    return { documents: [{ set: documentSetName, remove: [subject] }], events: [event] };
   }
 
   return {
@@ -50,7 +53,8 @@ export function createServiceAvailability(source: string, syncState: SyncState, 
       const { documents, events } = buildReturn(siteSubject(siteId), siteId);
       await syncState.commit({ documents: [...documents, ...token], events });
     },
-    siteGone: (siteId: number) => syncState.commit({ documents: [{ set, remove: [siteSubject(siteId)] }] }),
+    siteGone: (siteId: number) =>
+      syncState.commit({ documents: [{ set: documentSetName, remove: [siteSubject(siteId)] }] }),
     /** Commits a job's result. During an outage, only the poll that ends it (`returning`) may commit. */
     async commit(job: string, change: StoreChange, returning = false): Promise<void> {
       if (!returning && unavailableBySubject().has(SERVICE_SUBJECT))

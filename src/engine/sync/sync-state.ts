@@ -5,33 +5,34 @@ export type SyncState = Awaited<ReturnType<typeof createSyncState>>;
 /** Keeps documents in memory, changed only by commits: after a failed commit the next poll finds the same changes. */
 export async function createSyncState(store: Store, sets: readonly string[]) {
   const documentsBySet = new Map<string, Map<string, unknown>>();
-  for (const set of sets) documentsBySet.set(set, await store.documents(set));
-  const documentSetVersions = new Map(sets.map((set) => [set, 0]));
+  for (const setName of sets) documentsBySet.set(setName, await store.documents(setName));
+  const documentSetVersions = new Map(sets.map((setName) => [setName, 0]));
   const observersBySet = new Map<string, (before: unknown, after: unknown) => void>();
 
-  function documentsOfSet(set: string): Map<string, unknown> {
-    const documentsById = documentsBySet.get(set);
-    if (documentsById === undefined) throw new Error(`The set ${set} is not held by this room.`);
+  function documentsOfSet(setName: string): Map<string, unknown> {
+    const documentsById = documentsBySet.get(setName);
+    if (documentsById === undefined) throw new Error(`The set ${setName} is not held by this room.`);
     return documentsById;
   }
 
-  function applyDocumentChange(set: string, id: string, after: unknown): void {
-    const documentsById = documentsOfSet(set);
-    observersBySet.get(set)?.(documentsById.get(id), after);
+  function applyDocumentChange(setName: string, id: string, after: unknown): void {
+    const documentsById = documentsOfSet(setName);
+    observersBySet.get(setName)?.(documentsById.get(id), after);
     if (after === undefined) documentsById.delete(id);
     else documentsById.set(id, after);
   }
-  const incrementSetVersion = (set: string) => documentSetVersions.set(set, (documentSetVersions.get(set) ?? 0) + 1);
+  const incrementSetVersion = (setName: string) =>
+    documentSetVersions.set(setName, (documentSetVersions.get(setName) ?? 0) + 1);
   return {
-    get<T>(set: string) {
-      return documentsOfSet(set) as ReadonlyMap<string, T>;
+    get<T>(setName: string) {
+      return documentsOfSet(setName) as ReadonlyMap<string, T>;
     },
-    version: (set: string) => documentSetVersions.get(set) ?? null,
+    version: (setName: string) => documentSetVersions.get(setName) ?? null,
 
     /** Calls `observer` for each document of the set now, and at every commit with the document before and after. */
-    observe<T>(set: string, observer: (before: T | undefined, after: T | undefined) => void) {
-      for (const storedDocument of documentsOfSet(set).values()) observer(undefined, storedDocument as T);
-      observersBySet.set(set, observer as (before: unknown, after: unknown) => void);
+    observe<T>(setName: string, observer: (before: T | undefined, after: T | undefined) => void) {
+      for (const storedDocument of documentsOfSet(setName).values()) observer(undefined, storedDocument as T);
+      observersBySet.set(setName, observer as (before: unknown, after: unknown) => void);
     },
     async commit(change: StoreChange): Promise<StoreCommitResult | null> {
       const documentChanges = (change.documents ?? []).map(({ set, put = [], remove = [] }) => ({
@@ -48,10 +49,10 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
       return commitResult;
     },
     /** Changes a document in memory now. Resolves when the change is durable, with the next transaction. */
-    async putDeferred(set: string, key: string, value: unknown): Promise<void> {
-      applyDocumentChange(set, key, value);
-      incrementSetVersion(set);
-      await store.putDeferred(set, key, value);
+    async putDeferred(setName: string, key: string, value: unknown): Promise<void> {
+      applyDocumentChange(setName, key, value);
+      incrementSetVersion(setName);
+      await store.putDeferred(setName, key, value);
     },
   };
 }
@@ -60,12 +61,14 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
 export function storeWithSyncState(store: Store, syncState: Pick<SyncState, "get" | "version">): Store {
   return {
     ...store,
-    async document<T>(set: string, key: string) {
-      return syncState.version(set) === null ? store.document<T>(set, key) : syncState.get<T>(set).get(key);
+    async document<T>(setName: string, key: string) {
+      return syncState.version(setName) === null ? store.document<T>(setName, key) : syncState.get<T>(setName).get(key);
     },
-    async documents<T>(set: string) {
-      return syncState.version(set) === null ? store.documents<T>(set) : (syncState.get<T>(set) as Map<string, T>);
+    async documents<T>(setName: string) {
+      return syncState.version(setName) === null
+        ? store.documents<T>(setName)
+        : (syncState.get<T>(setName) as Map<string, T>);
     },
-    version: async (set) => syncState.version(set) ?? store.version(set),
+    version: async (setName) => syncState.version(setName) ?? store.version(setName),
   };
 }

@@ -95,9 +95,9 @@ export async function openSync(options: SyncOptions) {
   const outage = createServiceOutage({
     ...{ source, clock, log, random, availability, scope },
     async noteHealth(health) {
-      const set = syncSet("health", source.name);
+      const documentSetName = syncSet("health", source.name);
       const healthChange = health === null ? { remove: ["health"] } : { put: [["health", health] as const] };
-      await syncState.commit({ documents: [{ set, ...healthChange }] });
+      await syncState.commit({ documents: [{ set: documentSetName, ...healthChange }] });
     },
     reconcile: () => (config.schedules.alarms === false ? null : (signal) => alarmPolls.alarms.reconcile(signal)),
     tokenStamp: options.tokenStamp ?? null,
@@ -138,14 +138,17 @@ export async function openSync(options: SyncOptions) {
   }
 
   /** The alarm polls have state in memory: they are created again only when their settings change. */
-  function createAlarmPolls(parts: PollContext) {
+  function createAlarmPolls(pollContext: PollContext) {
     const everyMs = () =>
       config.schedules.alarms === false ? null : cronIntervalMs(config.schedules.alarms, clock.now());
-    return { alarms: createAlarmPoll(parts, runAlone, everyMs), sweep: createResolvedAlarmSweep(parts, runAlone) };
+    return {
+      alarms: createAlarmPoll(pollContext, runAlone, everyMs),
+      sweep: createResolvedAlarmSweep(pollContext, runAlone),
+    };
   }
 
   return {
-    scope: scope,
+    scope,
     store: storeWithSyncState(store, syncState),
     activeAlarms: activeAlarmCounts.counts,
     lastPolls: lastPollTimes as ReadonlyMap<string, PollTime>,
@@ -159,7 +162,7 @@ export async function openSync(options: SyncOptions) {
     /** Returns no ids before the first inventory has ended, because most ids are unknown. */
     listedTagIds: () =>
       firstInventory.now().done ? syncState.get(sourceDocumentSet("tag")) : new Map<string, unknown>(),
-    changeTagNames: tagNaming.change,
+    changeTagNames: tagNaming.changeNames,
     async commitTagNames(signal: AbortSignal): Promise<void> {
       const commit = async (_job: string, change: StoreChange) => void (await syncState.commit(change));
       await commitChangedTagNames({ ...createPollContext(config), commit }, signal);
@@ -227,32 +230,32 @@ function findListsToReread(before: SyncConfig, after: SyncConfig): ReadonlySet<s
   ]);
 }
 
-function createGatewayPoll(parts: PollContext, offline: OfflineGateways): InventoryPoll {
-  return createInventoryPoll(parts, "gateways", "gateway", (filter, signal, stored) =>
-    offline.watchPages(filter.siteId, parts.source.gateways(filter, signal, stored)),
+function createGatewayPoll(pollContext: PollContext, offline: OfflineGateways): InventoryPoll {
+  return createInventoryPoll(pollContext, "gateways", "gateway", (filter, signal, stored) =>
+    offline.watchPages(filter.siteId, pollContext.source.gateways(filter, signal, stored)),
   );
 }
 
 /** Lists the jobs in the order of their first runs: token and sites first, gateways before hosts and systems. */
 function listJobsInOrder(
-  parts: PollContext,
+  pollContext: PollContext,
   { alarms, sweep, gateways, tags }: Record<"alarms" | "sweep" | "gateways" | "tags", RunnableJob>,
   systemsRead: () => void,
 ): readonly SyncJob[] {
-  const { source } = parts;
-  const { schedules, inventory } = parts.config;
+  const { source } = pollContext;
+  const { schedules, inventory } = pollContext.config;
   const toJob = (name: keyof typeof schedules, { run }: RunnableJob, ability?: string): SyncJob => ({
     ...{ name, schedule: schedules[name], firstRun: true, run },
     ...(ability === undefined ? {} : { ability }),
   });
-  const hostPoll = createInventoryPoll(parts, "hosts", "host", source.hosts);
-  const systems = createInventoryPoll(parts, "systems", "system", source.systems);
+  const hostPoll = createInventoryPoll(pollContext, "hosts", "host", source.hosts);
+  const systems = createInventoryPoll(pollContext, "systems", "system", source.systems);
   const hostListJob = toJob("hosts", hostPoll, "read:hosts");
   const systemList = toJob("systems", { run: (signal) => systems.run(signal).finally(systemsRead) }, "read:systems");
   if (schedules.systems === false) systemsRead();
   return [
-    toJob("token", createTokenPoll(parts)),
-    toJob("sites", createSiteListPoll(parts)),
+    toJob("token", createTokenPoll(pollContext)),
+    toJob("sites", createSiteListPoll(pollContext)),
     { ...toJob("tags", tags, "read:tags"), isLong: true },
     toJob("alarms", alarms, "read:alarms"),
     toJob("gateways", gateways, "read:gateways"),

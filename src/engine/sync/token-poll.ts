@@ -9,8 +9,8 @@ import type { StoredToken } from "./stored-documents.ts";
 const TOKEN_EXPIRY_WARNING_DAYS = [30, 14, 7, 1] as const;
 const DAY_MS = 86_400_000;
 
-export function createTokenPoll(parts: PollContext) {
-  const { source, clock, syncState, scope } = parts;
+export function createTokenPoll(pollContext: PollContext) {
+  const { source, clock, syncState, scope } = pollContext;
   const tokenDocumentSet = documentSet("token", source.name);
   return {
     async run(signal: AbortSignal): Promise<JobOutcome> {
@@ -30,7 +30,7 @@ export function createTokenPoll(parts: PollContext) {
       }
       const warnedDays = isWarningNew ? dueWarning.threshold : lastWarnedDays;
       const newToken: StoredToken = { info: tokenInfo, checkedAt: isoUtc(now), warnedDays, lost: scope.lost() };
-      await parts.commit("token", { documents: [{ set: tokenDocumentSet, put: [["token", newToken]] }], events });
+      await pollContext.commit("token", { documents: [{ set: tokenDocumentSet, put: [["token", newToken]] }], events });
       return JOB_OUTCOME_OK;
     },
   };

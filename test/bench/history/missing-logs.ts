@@ -38,9 +38,9 @@ export function workerStrategy(bad: readonly boolean[]): StrategyOutcome {
   testing.add(bad.map((_, i) => i));
   let requests = 0;
   let wrongResults = 0;
-  for (let group = testing.next(); group.length > 0; group = testing.next()) {
+  for (let group = testing.nextTest(); group.length > 0; group = testing.nextTest()) {
     requests++;
-    const verdicts = testing.settle(!group.some((i) => bad[i]));
+    const verdicts = testing.settleTest(!group.some((i) => bad[i]));
     wrongResults += verdicts.good.filter((i) => bad[i]).length + verdicts.bad.filter((i) => !bad[i]).length;
   }
   return { requests, wrong: wrongResults };

@@ -31,7 +31,7 @@ export interface ActiveAlarmList {
 
 const MAX_ALARM_LIST_PAGES = 200;
 const LISTS_PER_MINUTE_PER_SITE = 3;
-/** If the pages of a list are read this far apart, alarms may have moved from one page to the other. */
+/** Time between two pages of a list after which alarms may have moved from one page to the other. */
 const SLOW_PAGE_GAP_MS = 10_000;
 
 /** Reads the active alarms of all sites in one list; while its pages are unreliable, in one list per site. */
@@ -48,35 +48,39 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
 
   async function readAlarmList(
     filter: Omit<AlarmFilter, "status">,
-    { careful, onPage, signal }: ListOptions,
+    { readsTwice, onPage, signal }: ListOptions,
     { maxPages, twice }: ListLimits,
   ): Promise<Listing<Alarm>> {
     const requestAlarms = () => source.alarms({ status: "active", ...filter }, signal, (id) => alarms.get(id)?.alarm);
     let lastPageMs = Number.POSITIVE_INFINITY;
     pageGapMs = 0;
-    const emitFollowedAlarms = (items: readonly Alarm[]) => {
+    const emitFollowedAlarms = (pageAlarms: readonly Alarm[]) => {
       pageGapMs = Math.max(pageGapMs, clock.monotonic() - lastPageMs);
       lastPageMs = clock.monotonic();
-      return onPage(items.filter((alarm) => isFollowed(alarm.site.id)));
+      return onPage(pageAlarms.filter((alarm) => isFollowed(alarm.site.id)));
     };
     const listReadSettings = { idOf: getAlarmId, keepsShown: true, maxPages, onPage: emitFollowedAlarms };
     const listing = twice
-      ? await readTwice(requestAlarms, { ...listReadSettings, sameAs: stateKey, always: careful })
+      ? await readTwice(requestAlarms, { ...listReadSettings, sameAs: stateKey, always: readsTwice })
       : await readPages(requestAlarms(), listReadSettings);
     signal.throwIfAborted();
     return listing;
   }
 
-  const isOnlySiteListUnreliable = () => isOnlyOneSiteFollowed && listPageTrust.distrust() !== null;
+  const isOnlySiteListUnreliable = () => isOnlyOneSiteFollowed && listPageTrust.distrustReason() !== null;
   const readSiteAlarms = createSiteListReader(readAlarmList, isOnlySiteListUnreliable, clock, log);
 
-  async function readAlarmsOfAllSites(how: ListOptions): Promise<Listing<Alarm> | null> {
-    if (isOnlyOneSiteFollowed && !listPageTrust.isDue()) return null;
-    if (!listPageTrust.hasUsablePages()) return readAlarmList({}, how, { maxPages: 1, twice: false });
-    const listing = await readAlarmList({}, how, { maxPages: MAX_ALARM_LIST_PAGES, twice: how.careful });
-    listPageTrust.judge(listing, isOnlyOneSiteFollowed, pageGapMs >= SLOW_PAGE_GAP_MS);
+  async function readAlarmsOfAllSites(listOptions: ListOptions): Promise<Listing<Alarm> | null> {
+    if (isOnlyOneSiteFollowed && !listPageTrust.isRetryDue()) return null;
+    if (!listPageTrust.hasUsablePages()) return readAlarmList({}, listOptions, { maxPages: 1, twice: false });
+    const listing = await readAlarmList({}, listOptions, {
+      maxPages: MAX_ALARM_LIST_PAGES,
+      twice: listOptions.readsTwice,
+    });
+    listPageTrust.judgePages(listing, isOnlyOneSiteFollowed, pageGapMs >= SLOW_PAGE_GAP_MS);
     // A page that failed once or twice may succeed at the next poll, so this poll fails.
-    if (!listing.complete && listing.failure !== undefined && listPageTrust.distrust() === null) throw listing.failure;
+    if (!listing.complete && listing.failure !== undefined && listPageTrust.distrustReason() === null)
+      throw listing.failure;
     return listing;
   }
 
@@ -90,26 +94,30 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
 
   return {
     wasPerSite: () => wasListedPerSite,
-    async read(how: ListOptions): Promise<ActiveAlarmList> {
+    async read(listOptions: ListOptions): Promise<ActiveAlarmList> {
       const followedSites = [...(configuredSites ?? scope.known() ?? storedSites.keys().map(Number))];
       isOnlyOneSiteFollowed = followedSites.length === 1;
-      const wholeList = await readAlarmsOfAllSites(how);
+      const wholeList = await readAlarmsOfAllSites(listOptions);
       // Alarm records without a site id state it only in the list of their own site.
       const haveSiteIds = wholeList === null || listItems(wholeList).every((alarm) => alarm.site.id !== 0);
-      const pageDistrustReason = listPageTrust.distrust();
+      const pageDistrustReason = listPageTrust.distrustReason();
       wasListedPerSite = wholeList === null || pageDistrustReason !== null || !haveSiteIds;
       if (wholeList !== null && (!wasListedPerSite || followedSites.length === 0)) {
         return {
           listed: listItems(wholeList).filter((alarm) => isFollowed(alarm.site.id)),
           coverage: (siteId) => (isFollowed(siteId) ? (haveSiteIds ? determineCoverage(wholeList) : "moving") : "none"),
-          isConfirmed: how.careful || !wholeList.complete || wholeList.pages === 1,
+          isConfirmed: listOptions.readsTwice || !wholeList.complete || wholeList.pages === 1,
           failures: new Map(),
           remarks: [],
           ...collectListFaults([wholeList]),
         };
       }
       const nextSitesToList = takeNextSitesToList(followedSites);
-      const siteResults = await pollEachSite(nextSitesToList, (siteId) => readSiteAlarms(siteId, how), how.signal);
+      const siteResults = await pollEachSite(
+        nextSitesToList,
+        (siteId) => readSiteAlarms(siteId, listOptions),
+        listOptions.signal,
+      );
       const siteReadings = [...siteResults.seen.values()];
       const siteListings = siteReadings.map(({ listing }) => listing);
       const { reasons, unreadable } = collectListFaults(siteListings);
@@ -130,33 +138,39 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
   };
 }
 
-function describePageDistrust(reason: string, sites: number, of: number): string {
+function describePageDistrust(reason: string, listedSiteCount: number, siteCount: number): string {
   const siteListingMethod =
-    sites === of ? "each site is listed by itself" : `sites are listed one by one, ${sites} of ${of} at each poll`;
+    listedSiteCount === siteCount
+      ? "each site is listed by itself"
+      : `sites are listed one by one, ${listedSiteCount} of ${siteCount} at each poll`;
   return `The pages of the list of active alarms cannot be trusted, so ${siteListingMethod}. ${reason}`;
 }
 
 /** Joins two readings of the active alarms: keeps all records; an absence counts only where both agree. */
-export function joinAlarmListReadings(first: ActiveAlarmList, second: ActiveAlarmList): ActiveAlarmList {
+export function joinAlarmListReadings(firstReading: ActiveAlarmList, secondReading: ActiveAlarmList): ActiveAlarmList {
   const fingerprintSiteAlarms = ({ listed }: ActiveAlarmList) => {
     const alarmsBySite = Map.groupBy(listed, (alarm) => alarm.site.id);
     return new Map([...alarmsBySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, stateKey)]));
   };
-  const [firstStates, secondStates] = [fingerprintSiteAlarms(first), fingerprintSiteAlarms(second)];
+  const [firstStates, secondStates] = [fingerprintSiteAlarms(firstReading), fingerprintSiteAlarms(secondReading)];
   const areSiteAlarmsEqual = (siteId: number) => firstStates.get(siteId) === secondStates.get(siteId);
-  const hasUnconfirmed = !(first.isConfirmed && second.isConfirmed);
+  const hasUnconfirmed = !(firstReading.isConfirmed && secondReading.isConfirmed);
   const areAllEqual = [...firstStates.keys(), ...secondStates.keys()].every(areSiteAlarmsEqual);
   return {
-    ...second,
-    listed: joinItemsById(first.listed, second.listed, getAlarmId),
+    ...secondReading,
+    listed: joinItemsById(firstReading.listed, secondReading.listed, getAlarmId),
     coverage(siteId) {
-      const siteCoverages = [first.coverage(siteId), second.coverage(siteId)];
-      if (siteCoverages.includes("none")) return siteCoverages.every((each) => each === "none") ? "none" : "moving";
+      const siteCoverages = [firstReading.coverage(siteId), secondReading.coverage(siteId)];
+      if (siteCoverages.includes("none"))
+        return siteCoverages.every((coverage) => coverage === "none") ? "none" : "moving";
       const doBothReadingsAgree = hasUnconfirmed ? areAllEqual : areSiteAlarmsEqual(siteId);
       return doBothReadingsAgree && !siteCoverages.includes("moving") ? "complete" : "moving";
     },
     isConfirmed: true,
-    reasons: hasUnconfirmed && !areAllEqual ? [...second.reasons, "Two readings of the list differ."] : second.reasons,
+    reasons:
+      hasUnconfirmed && !areAllEqual
+        ? [...secondReading.reasons, "Two readings of the list differ."]
+        : secondReading.reasons,
   };
 }
 

@@ -6,17 +6,17 @@ export function parseUtcMs(time: string | null): number | null {
   return Number.isNaN(ms) ? null : ms;
 }
 
-/** Returns the end, or else the start. Times without an offset count as UTC. */
+/** Returns the alarm's end, or its start if it has no end. Times without an offset count as UTC. */
 export function alarmEndOrStartMs(alarm: Alarm): number | null {
   const time = alarm.resolvedAt ?? alarm.triggeredAt;
   const endOrStartMs = parseUtcMs(time) ?? Date.parse(`${time}Z`);
   return Number.isNaN(endOrStartMs) ? null : endOrStartMs;
 }
 
-/** Returns the later of end and start, because a wrong offset may state an end hours before the start. */
+/** Returns the later one of the alarm's end and start, because a wrong offset may state an end before the start. */
 export function latestAlarmTimeMs(alarm: Alarm): number | null {
-  const end = alarmEndOrStartMs(alarm);
-  return end === null ? null : maxOfNumbers(end, parseUtcMs(alarm.triggeredAt));
+  const endOrStartMs = alarmEndOrStartMs(alarm);
+  return endOrStartMs === null ? null : maxOfNumbers(endOrStartMs, parseUtcMs(alarm.triggeredAt));
 }
 
 /** True if two times are equal, also when one of the times was cut to whole seconds. */
@@ -25,16 +25,16 @@ export function isSameTime(a: number, b: number): boolean {
   return a === b || (isTimeRounded && Math.floor(a / 1_000) === Math.floor(b / 1_000));
 }
 
-export function startShiftMs(before: Alarm, now: Alarm): number {
-  return (parseUtcMs(now.triggeredAt) ?? 0) - (parseUtcMs(before.triggeredAt) ?? 0);
+export function startShiftMs(alarmBefore: Alarm, alarmNow: Alarm): number {
+  return (parseUtcMs(alarmNow.triggeredAt) ?? 0) - (parseUtcMs(alarmBefore.triggeredAt) ?? 0);
 }
 
 export function isShiftedTime(before: string | null, now: string | null, shiftMs: number): boolean {
   if (before === now) return true;
-  const [known, shown] = [parseUtcMs(before), parseUtcMs(now)];
-  return known !== null && shown !== null && shown - known === shiftMs;
+  const [beforeMs, nowMs] = [parseUtcMs(before), parseUtcMs(now)];
+  return beforeMs !== null && nowMs !== null && nowMs - beforeMs === shiftMs;
 }
 
-export function maxOfNumbers(one: number | null, other: number | null): number | null {
-  return one === null || other === null ? (one ?? other) : Math.max(one, other);
+export function maxOfNumbers(a: number | null, b: number | null): number | null {
+  return a === null || b === null ? (a ?? b) : Math.max(a, b);
 }

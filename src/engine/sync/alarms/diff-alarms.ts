@@ -32,12 +32,12 @@ import {
 export interface SeenAlarms {
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => ListCoverage;
-  readonly doubted?: ReadonlySet<string>;
+  readonly unverifiedIds?: ReadonlySet<string>;
   /** Ids of alarms whose outdated records are accepted, because enough polls have shown them. */
-  readonly insisted?: ReadonlySet<string>;
-  readonly corrected?: ReadonlySet<string>;
-  readonly found: readonly Alarm[];
-  readonly searched: ReadonlySet<string>;
+  readonly acceptedOutdatedIds?: ReadonlySet<string>;
+  readonly correctedStartIds?: ReadonlySet<string>;
+  readonly foundRecords: readonly Alarm[];
+  readonly searchedIds: ReadonlySet<string>;
   readonly scope: TokenScopeChange | null;
 }
 
@@ -69,24 +69,24 @@ type StoredAlarmsById = ReadonlyMap<string, StoredAlarm>;
 /** Returns open alarms that the list should show and does not, or shows with a newer episode. */
 export function findAbsentAlarms(
   alarms: StoredAlarmsById,
-  listed: readonly Alarm[],
+  listedAlarms: readonly Alarm[],
   coverage: (siteId: number) => ListCoverage,
   isVisible: (siteId: number) => boolean,
 ): readonly StoredAlarm[] {
-  const records = new Map(listed.map((record) => [record.id, record]));
-  return [...alarms.values()].filter((known) => {
-    const { id, site } = known.alarm;
-    if (!isOpenAlarm(known) || coverage(site.id) === "none") return false;
-    const record = records.get(id);
-    if (record !== undefined) return relateToEpisode(known, record) === "newer";
-    return known.state !== "out-of-scope" || isVisible(site.id);
+  const recordsById = new Map(listedAlarms.map((record) => [record.id, record]));
+  return [...alarms.values()].filter((storedAlarm) => {
+    const { id, site } = storedAlarm.alarm;
+    if (!isOpenAlarm(storedAlarm) || coverage(site.id) === "none") return false;
+    const record = recordsById.get(id);
+    if (record !== undefined) return relateToEpisode(storedAlarm, record) === "newer";
+    return storedAlarm.state !== "out-of-scope" || isVisible(site.id);
   });
 }
 
 /** Compares stored alarms with one poll. Pure. Yields after each possible change: 5,000 alarms take 100 ms. */
 export function* diffAlarms(
   alarms: StoredAlarmsById,
-  seen: SeenAlarms,
+  observedAlarms: SeenAlarms,
   options: AlarmDiffOptions,
 ): Generator<undefined, AlarmDiff, undefined> {
   const put = new Map<string, StoredAlarm>();
@@ -101,10 +101,16 @@ export function* diffAlarms(
     events.push(...sortAlarmEvents(newEvents));
   };
   const records = [
-    ...seen.listed.map((record) => fillRecord(alarms, record, seen.corrected?.has(record.id))),
-    ...seen.found.map((record) => fillRecord(alarms, record)),
+    ...observedAlarms.listed.map((record) =>
+      fillRecord(alarms, record, observedAlarms.correctedStartIds?.has(record.id)),
+    ),
+    ...observedAlarms.foundRecords.map((record) => fillRecord(alarms, record)),
   ];
-  const comparisonInput = { seen, resolved: groupByAlarm(records.filter(isResolvedAlarm)), options };
+  const comparisonInput = {
+    seen: observedAlarms,
+    resolvedById: groupByAlarm(records.filter(isResolvedAlarm)),
+    options,
+  };
   const comparedAlarmIds = new Set<string>();
   for (const record of records) {
     if (isResolvedAlarm(record) || comparedAlarmIds.has(record.id)) continue;
@@ -128,73 +134,87 @@ function isAlarmAnnouncedAtStart(alarm: Alarm, { startup, isTakenOver }: AlarmDi
   return startup === "announce" && !isTakenOver(alarm);
 }
 
-type DiffInput = { readonly seen: SeenAlarms; readonly resolved: RecordsById; readonly options: AlarmDiffOptions };
+type DiffInput = { readonly seen: SeenAlarms; readonly resolvedById: RecordsById; readonly options: AlarmDiffOptions };
 
-function* diffListed(known: StoredAlarm | undefined, record: Alarm, { seen, resolved, options }: DiffInput): Changes {
+function* diffListed(
+  storedAlarm: StoredAlarm | undefined,
+  record: Alarm,
+  { seen, resolvedById, options }: DiffInput,
+): Changes {
   const isAnnounced = isAlarmAnnouncedAtStart(record, options);
   const isFirstListOfSite = !options.isKnownSite(record.site.id) || isAnnounced;
-  if (known === undefined) {
+  if (storedAlarm === undefined) {
     yield beginEpisode(record, isFirstListOfSite, options);
     return;
   }
-  const episodeRelation = relateToEpisode(known, record);
-  if (isOldRecord(known, record) && !(seen.insisted?.has(record.id) === true && changesOpenAlarm(known, record)))
+  const episodeRelation = relateToEpisode(storedAlarm, record);
+  if (
+    isOldRecord(storedAlarm, record) &&
+    !(seen.acceptedOutdatedIds?.has(record.id) === true && changesOpenAlarm(storedAlarm, record))
+  )
     return;
   // A record that states an end cannot reopen an alarm whose end was emitted.
-  if (episodeRelation === "same" && known.state === "resolved" && contradictsItself(record)) return;
-  const isKnownEpisode = () => isOpenAlarm(known) || isSameEpisode(known, record) || isFormerEpisode(known, record);
+  if (episodeRelation === "same" && storedAlarm.state === "resolved" && contradictsItself(record)) return;
+  const isKnownEpisode = () =>
+    isOpenAlarm(storedAlarm) || isSameEpisode(storedAlarm, record) || isFormerEpisode(storedAlarm, record);
   if (episodeRelation === "same" || (episodeRelation === "past" && isKnownEpisode())) {
-    const { stored, events } = continueEpisode(known, record, options);
+    const { stored, events } = continueEpisode(storedAlarm, record, options);
     yield { stored, events: isAnnounced ? [startupEvent(stored, options.startedAt, options), ...events] : events };
     return;
   }
-  const oldEpisodeEnd = isOpenAlarm(known) ? endOldEpisode(known, resolved, options) : null;
+  const oldEpisodeEnd = isOpenAlarm(storedAlarm) ? endOldEpisode(storedAlarm, resolvedById, options) : null;
   if (oldEpisodeEnd !== null) yield oldEpisodeEnd;
-  yield beginEpisode(record, isFirstListOfSite, options, oldEpisodeEnd?.stored ?? known);
+  yield beginEpisode(record, isFirstListOfSite, options, oldEpisodeEnd?.stored ?? storedAlarm);
 }
 
 /** True if an outdated record changes an open alarm: a service restored from a backup repeats event numbers. */
-function changesOpenAlarm(known: StoredAlarm, record: Alarm): boolean {
-  if (!isOpenAlarm(known) || compareLastActiveEvents(record, known.alarm) !== "before") return true;
-  const { triggeredAt, triggeredAtRaw, lastActiveEvent } = known.alarm;
-  return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
+function changesOpenAlarm(storedAlarm: StoredAlarm, record: Alarm): boolean {
+  if (!isOpenAlarm(storedAlarm) || compareLastActiveEvents(record, storedAlarm.alarm) !== "before") return true;
+  const { triggeredAt, triggeredAtRaw, lastActiveEvent } = storedAlarm.alarm;
+  return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, storedAlarm.alarm);
 }
 
-function* diffAbsentAlarm(known: StoredAlarm, { seen, resolved, options }: DiffInput): Changes {
-  const { id, site } = known.alarm;
+function* diffAbsentAlarm(storedAlarm: StoredAlarm, { seen, resolvedById, options }: DiffInput): Changes {
+  const { id, site } = storedAlarm.alarm;
   const isListComplete = seen.coverage(site.id) === "complete";
-  const isUnverified = seen.doubted?.has(id) === true;
-  const endRecord = findEndRecord(known, "same", resolved) ?? findEndRecord(known, "newer", resolved);
-  const absence = countAlarmAbsence(known, options);
+  const isUnverified = seen.unverifiedIds?.has(id) === true;
+  const endRecord =
+    findEndRecord(storedAlarm, "same", resolvedById) ?? findEndRecord(storedAlarm, "newer", resolvedById);
+  const absence = countAlarmAbsence(storedAlarm, options);
   const isTooEarly = absence.stored.misses < options.vanishAfterMisses;
-  if (endRecord !== undefined && isOpenAlarm(known) && isEmittedAlarmEnd(known, endRecord)) {
+  if (endRecord !== undefined && isOpenAlarm(storedAlarm) && isEmittedAlarmEnd(storedAlarm, endRecord)) {
     // The alarm came back after this end: wait for more polls before the end counts.
     if (isListComplete) yield isTooEarly ? absence : resolveEpisode(absence.stored, endRecord, options);
     return;
   }
   // An end before the stored start belongs to an older episode while the alarm may still be active.
-  if (endRecord !== undefined && (!isListComplete || isUnverified) && endsBeforeStart(known, endRecord)) return;
-  if (endRecord !== undefined && (isOpenAlarm(known) || known.state === "vanished")) {
-    yield* endEpisode(known, endRecord, resolved, options);
+  if (endRecord !== undefined && (!isListComplete || isUnverified) && endsBeforeStart(storedAlarm, endRecord)) return;
+  if (endRecord !== undefined && (isOpenAlarm(storedAlarm) || storedAlarm.state === "vanished")) {
+    yield* endEpisode(storedAlarm, endRecord, resolvedById, options);
     return;
   }
-  if (!isOpenAlarm(known) || seen.scope === null || isUnverified) return;
+  if (!isOpenAlarm(storedAlarm) || seen.scope === null || isUnverified) return;
   if (!seen.scope.after.has(site.id)) {
-    if (known.state !== "out-of-scope") yield markAlarmOutOfScope(known, options);
+    if (storedAlarm.state !== "out-of-scope") yield markAlarmOutOfScope(storedAlarm, options);
     return;
   }
   if (!seen.scope.before.has(site.id) || !isListComplete) return;
-  yield isTooEarly || !seen.searched.has(id) ? absence : markAlarmVanished(absence.stored, options);
+  yield isTooEarly || !seen.searchedIds.has(id) ? absence : markAlarmVanished(absence.stored, options);
 }
 
-export function* endEpisode(known: StoredAlarm, record: Alarm, resolved: RecordsById, context: EventContext): Changes {
-  if (relateToEpisode(known, record) !== "newer") {
-    yield resolveEpisode(known, record, context);
+export function* endEpisode(
+  storedAlarm: StoredAlarm,
+  record: Alarm,
+  resolvedById: RecordsById,
+  context: EventContext,
+): Changes {
+  if (relateToEpisode(storedAlarm, record) !== "newer") {
+    yield resolveEpisode(storedAlarm, record, context);
     return;
   }
-  const oldEpisodeEnd = isOpenAlarm(known) ? endOldEpisode(known, resolved, context) : null;
+  const oldEpisodeEnd = isOpenAlarm(storedAlarm) ? endOldEpisode(storedAlarm, resolvedById, context) : null;
   if (oldEpisodeEnd !== null) yield oldEpisodeEnd;
-  yield* beginAndEnd(record, { ...context, late: true }, oldEpisodeEnd?.stored ?? known);
+  yield* beginAndEnd(record, { ...context, late: true }, oldEpisodeEnd?.stored ?? storedAlarm);
 }
 
 export function* beginAndEnd(record: Alarm, context: EventContext, before?: StoredAlarm): Changes {
@@ -203,14 +223,20 @@ export function* beginAndEnd(record: Alarm, context: EventContext, before?: Stor
   yield resolveEpisode(episodeBegin.stored, record, context);
 }
 
-function endOldEpisode(known: StoredAlarm, resolved: RecordsById, context: EventContext): AlarmChange {
-  const record = findEndRecord(known, "same", resolved);
-  return record === undefined ? markAlarmVanished(known, context) : resolveEpisode(known, record, context);
+function endOldEpisode(storedAlarm: StoredAlarm, resolvedById: RecordsById, context: EventContext): AlarmChange {
+  const record = findEndRecord(storedAlarm, "same", resolvedById);
+  return record === undefined ? markAlarmVanished(storedAlarm, context) : resolveEpisode(storedAlarm, record, context);
 }
 
-function findEndRecord(known: StoredAlarm, relation: EpisodeRelation, resolved: RecordsById): Alarm | undefined {
-  const records = (resolved.get(known.alarm.id) ?? []).filter((record) => relateToEpisode(known, record) === relation);
-  return records.sort((one, other) => Number(alarmEndOrStartMs(other)) - Number(alarmEndOrStartMs(one)))[0];
+function findEndRecord(
+  storedAlarm: StoredAlarm,
+  relation: EpisodeRelation,
+  resolvedById: RecordsById,
+): Alarm | undefined {
+  const records = (resolvedById.get(storedAlarm.alarm.id) ?? []).filter(
+    (record) => relateToEpisode(storedAlarm, record) === relation,
+  );
+  return records.sort((a, b) => Number(alarmEndOrStartMs(b)) - Number(alarmEndOrStartMs(a)))[0];
 }
 
 export function fillRecord(alarms: StoredAlarmsById, record: Alarm, acceptsLaterStart = false): Alarm {
@@ -240,14 +266,14 @@ const ALARM_EVENT_KINDS_IN_ORDER: readonly EventKind[] = [
 export function sortAlarmEvents(events: readonly Event[]): readonly Event[] {
   if (events.length < 2) return events;
   const eventKindRank = ({ type }: Event) => ALARM_EVENT_KINDS_IN_ORDER.indexOf(type);
-  const compareAlarmEvents = (one: Event, other: Event) => {
-    const eventTimeDifference = [one, other].some(({ type }) => type === "alarm-raised")
+  const compareAlarmEvents = (a: Event, b: Event) => {
+    const eventTimeDifference = [a, b].some(({ type }) => type === "alarm-raised")
       ? 0
-      : Date.parse(one.time) - Date.parse(other.time);
-    return eventTimeDifference || eventKindRank(one) - eventKindRank(other);
+      : Date.parse(a.time) - Date.parse(b.time);
+    return eventTimeDifference || eventKindRank(a) - eventKindRank(b);
   };
   const eventsByEpisode = Map.groupBy(events, (event) => (event.data as AlarmFact).episode);
-  return [...eventsByEpisode.values()].flatMap((own) => own.toSorted(compareAlarmEvents));
+  return [...eventsByEpisode.values()].flatMap((episodeEvents) => episodeEvents.toSorted(compareAlarmEvents));
 }
 
 export function* splitAlarmDiff({ put, events }: AlarmDiff, size: number) {

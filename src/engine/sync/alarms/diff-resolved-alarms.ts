@@ -12,15 +12,15 @@ import {
   isFormerEpisode,
   isResolvedAlarm,
   isSameEpisode,
-  mayBeForgotten,
+  mayBeDroppedEpisode,
   relateToEpisode,
 } from "./episode.ts";
 
 export interface ResolvedAlarmDiffOptions extends EventContext {
   /** Unknown episodes that ended before this time are skipped; milliseconds since 1970 by the service's clock. */
   readonly fromMs: number;
-  readonly isHistory: (alarm: Alarm) => boolean;
-  readonly silent: boolean;
+  readonly isBeforeFollowing: (alarm: Alarm) => boolean;
+  readonly suppressEvents: boolean;
 }
 
 /** Adds alarm changes that polls missed: ends, complete episodes, acknowledgements after the end. Ignores absences. */
@@ -34,21 +34,22 @@ export function diffResolvedAlarms(
   const resolvedRecords = records
     .map((record) => fillRecord(alarms, record))
     .filter(isResolvedAlarm)
-    .sort((one, other) => (alarmEndOrStartMs(one) ?? 0) - (alarmEndOrStartMs(other) ?? 0));
+    .sort((a, b) => (alarmEndOrStartMs(a) ?? 0) - (alarmEndOrStartMs(b) ?? 0));
   const resolvedById = groupByAlarm(resolvedRecords);
   for (const record of resolvedRecords) {
     const alarm = put.get(record.id) ?? alarms.get(record.id);
-    const isSilent = options.isHistory(record) || options.silent;
+    const isSilent = options.isBeforeFollowing(record) || options.suppressEvents;
     const episodeRelation = alarm === undefined ? "newer" : relateToEpisode(alarm, record);
     if (alarm !== undefined && episodeRelation === "same") {
       if (alarm.state === "resolved") {
         // If an episode has several resolved records, the last record states the acknowledgement.
         const isLastRecord =
-          record === resolvedById.get(record.id)?.findLast((one) => relateToEpisode(alarm, one) === "same");
+          record ===
+          resolvedById.get(record.id)?.findLast((resolvedRecord) => relateToEpisode(alarm, resolvedRecord) === "same");
         const acknowledgement =
           alarm.untold === true || !isLastRecord ? null : acknowledgeEndedAlarm(alarm, record, options);
         if (acknowledgement !== null) put.set(record.id, acknowledgement.stored);
-        if (acknowledgement !== null && !options.silent) events.push(...acknowledgement.events);
+        if (acknowledgement !== null && !options.suppressEvents) events.push(...acknowledgement.events);
         continue;
       }
       // The alarm came back after this end; the list of active alarms decides whether the alarm is over.
@@ -57,7 +58,8 @@ export function diffResolvedAlarms(
       if (alarm.state === "active" && endsBeforeStart(alarm, record)) continue;
     } else if ((latestAlarmTimeMs(record) ?? 0) < options.fromMs) continue;
     if (alarm !== undefined && episodeRelation === "past" && !isLateAlarmEnd(alarm, record)) {
-      if (isSameEpisode(alarm, record) || isFormerEpisode(alarm, record) || mayBeForgotten(alarm, record)) continue;
+      if (isSameEpisode(alarm, record) || isFormerEpisode(alarm, record) || mayBeDroppedEpisode(alarm, record))
+        continue;
       const formerEpisodes = addFormerEpisode(alarm, { episode: episodeKey(record), endMs: alarmEndOrStartMs(record) });
       put.set(record.id, { ...alarm, former: formerEpisodes });
       const pastChanges = isSilent ? [] : [...beginAndEnd(record, { ...options, superseded: true })];
@@ -67,7 +69,7 @@ export function diffResolvedAlarms(
     const changes = [
       ...(alarm === undefined ? beginAndEnd(record, options) : endEpisode(alarm, record, resolvedById, options)),
     ];
-    const isEpisodeEmitted = !isSilent || (alarm !== undefined && isOpenAlarm(alarm) && !options.silent);
+    const isEpisodeEmitted = !isSilent || (alarm !== undefined && isOpenAlarm(alarm) && !options.suppressEvents);
     for (const { stored } of changes) put.set(record.id, isEpisodeEmitted ? stored : { ...stored, untold: true });
     if (isEpisodeEmitted) events.push(...sortAlarmEvents(changes.flatMap((step) => step.events)));
   }
@@ -75,6 +77,8 @@ export function diffResolvedAlarms(
 }
 
 /** True if an older record states the end of a vanished alarm and this end was not emitted yet. */
-function isLateAlarmEnd(known: StoredAlarm, record: Alarm): boolean {
-  return known.state === "vanished" && isSameEpisode(known, record) && !isEmittedAlarmEnd(known, record);
+function isLateAlarmEnd(storedAlarm: StoredAlarm, record: Alarm): boolean {
+  return (
+    storedAlarm.state === "vanished" && isSameEpisode(storedAlarm, record) && !isEmittedAlarmEnd(storedAlarm, record)
+  );
 }

@@ -36,23 +36,23 @@ export function hasOnlyId({ status, triggeredAt, trigger, resolvedAt, lastActive
   return status === "" && triggeredAt === "" && trigger.id === 0 && resolvedAt === null && lastActiveEvent === null;
 }
 
-function fillEmptyAlarmFields(known: Alarm, alarm: Alarm): Alarm {
-  if (alarm === known || hasOnlyId(alarm)) return known;
-  const lacksStart = alarm.triggeredAt === "" && known.triggeredAt !== "";
-  const isSameStartTime = lacksStart || alarm.triggeredAt === known.triggeredAt;
-  const lacksStatus = alarm.status === "" && alarm.resolvedAt === null && known.status !== "resolved";
-  const lacksSite = alarm.site.id === 0 || (alarm.site.displayName === "" && alarm.site.id === known.site.id);
+function fillEmptyAlarmFields(knownAlarm: Alarm, alarm: Alarm): Alarm {
+  if (alarm === knownAlarm || hasOnlyId(alarm)) return knownAlarm;
+  const lacksStart = alarm.triggeredAt === "" && knownAlarm.triggeredAt !== "";
+  const isSameStartTime = lacksStart || alarm.triggeredAt === knownAlarm.triggeredAt;
+  const lacksStatus = alarm.status === "" && alarm.resolvedAt === null && knownAlarm.status !== "resolved";
+  const lacksSite = alarm.site.id === 0 || (alarm.site.displayName === "" && alarm.site.id === knownAlarm.site.id);
   const lacksTrigger = alarm.trigger.id === 0 && alarm.trigger.displayName === "";
-  const lastActiveEvent = alarm.lastActiveEvent ?? (isSameStartTime ? known.lastActiveEvent : null);
+  const lastActiveEvent = alarm.lastActiveEvent ?? (isSameStartTime ? knownAlarm.lastActiveEvent : null);
   const wasFilled = lacksStart || lacksStatus || lacksSite || lacksTrigger || lastActiveEvent !== alarm.lastActiveEvent;
   // Return the same object: a later list that repeats the object then needs no comparison.
   if (!wasFilled) return alarm;
   return {
     ...alarm,
-    status: lacksStatus ? known.status : alarm.status,
-    site: lacksSite ? known.site : alarm.site,
-    trigger: lacksTrigger ? known.trigger : alarm.trigger,
-    ...(lacksStart && { triggeredAt: known.triggeredAt, triggeredAtRaw: known.triggeredAtRaw }),
+    status: lacksStatus ? knownAlarm.status : alarm.status,
+    site: lacksSite ? knownAlarm.site : alarm.site,
+    trigger: lacksTrigger ? knownAlarm.trigger : alarm.trigger,
+    ...(lacksStart && { triggeredAt: knownAlarm.triggeredAt, triggeredAtRaw: knownAlarm.triggeredAtRaw }),
     lastActiveEvent,
   };
 }
@@ -61,15 +61,15 @@ function fillEmptyAlarmFields(known: Alarm, alarm: Alarm): Alarm {
 export type EpisodeRelation = "same" | "newer" | "past";
 
 /** Compares a record with the stored episode by its trigger and event number, otherwise by its start. */
-export function relateToEpisode(known: StoredAlarm, record: Alarm): EpisodeRelation {
-  if (record === known.alarm) return "same";
-  const alarm = fillEmptyAlarmFields(known.alarm, record);
-  const activeEventOrder = compareLastActiveEvents(alarm, known.alarm);
-  if (isSameEpisode(known, alarm)) return activeEventOrder === "before" ? "past" : "same";
-  const isRecordOfKnownEvent = isSameEvent(known.alarm, alarm);
-  if (isFormerEpisode(known, alarm) && (isResolvedAlarm(alarm) || !isRecordOfKnownEvent)) return "past";
+export function relateToEpisode(storedAlarm: StoredAlarm, record: Alarm): EpisodeRelation {
+  if (record === storedAlarm.alarm) return "same";
+  const alarm = fillEmptyAlarmFields(storedAlarm.alarm, record);
+  const activeEventOrder = compareLastActiveEvents(alarm, storedAlarm.alarm);
+  if (isSameEpisode(storedAlarm, alarm)) return activeEventOrder === "before" ? "past" : "same";
+  const isRecordOfKnownEvent = isSameEvent(storedAlarm.alarm, alarm);
+  if (isFormerEpisode(storedAlarm, alarm) && (isResolvedAlarm(alarm) || !isRecordOfKnownEvent)) return "past";
   if (isRecordOfKnownEvent) return "same";
-  const [startMs, knownMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.alarm.triggeredAt)];
+  const [startMs, knownMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(storedAlarm.alarm.triggeredAt)];
   if (startMs === null || knownMs === null)
     return ({ after: "newer", before: "past", same: "same", unknown: "newer" } as const)[activeEventOrder];
   if (startMs > knownMs || activeEventOrder === "after") return "newer";
@@ -79,44 +79,46 @@ export function relateToEpisode(known: StoredAlarm, record: Alarm): EpisodeRelat
 }
 
 /** True if an alarm starts at the stored episode's first or present start, or between them without a later event. */
-export function isSameEpisode({ episode, alarm: known }: StoredAlarm, alarm: Alarm): boolean {
-  if (episodeKey(alarm) === episode || episodeKey(alarm) === episodeKey(known)) return true;
-  const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.triggeredAt)];
+export function isSameEpisode({ episode, alarm: knownAlarm }: StoredAlarm, alarm: Alarm): boolean {
+  if (episodeKey(alarm) === episode || episodeKey(alarm) === episodeKey(knownAlarm)) return true;
+  const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(knownAlarm.triggeredAt)];
   if (startMs === null || presentMs === null) return false;
-  const earliestEpisodeStartMs = parseEpisodeStart(episode, known.id) ?? presentMs;
+  const earliestEpisodeStartMs = parseEpisodeStart(episode, knownAlarm.id) ?? presentMs;
   if (isSameTime(startMs, presentMs) || isSameTime(startMs, earliestEpisodeStartMs)) return true;
-  return startMs > presentMs && startMs < earliestEpisodeStartMs && compareLastActiveEvents(alarm, known) !== "after";
+  return (
+    startMs > presentMs && startMs < earliestEpisodeStartMs && compareLastActiveEvents(alarm, knownAlarm) !== "after"
+  );
 }
 
-function isSameEvent(one: Alarm, other: Alarm): boolean {
-  return one.trigger.id === other.trigger.id && compareLastActiveEvents(one, other) === "same";
+function isSameEvent(a: Alarm, b: Alarm): boolean {
+  return a.trigger.id === b.trigger.id && compareLastActiveEvents(a, b) === "same";
 }
 
 /** True if the record states another start of the stored event. Two replicas may alternate, so callers confirm it. */
-export function hasOtherStartTime({ alarm: known }: StoredAlarm, record: Alarm): boolean {
-  const alarm = fillEmptyAlarmFields(known, record);
-  const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.triggeredAt)];
-  return startMs !== null && presentMs !== null && !isSameTime(startMs, presentMs) && isSameEvent(known, alarm);
+export function hasOtherStartTime({ alarm: knownAlarm }: StoredAlarm, record: Alarm): boolean {
+  const alarm = fillEmptyAlarmFields(knownAlarm, record);
+  const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(knownAlarm.triggeredAt)];
+  return startMs !== null && presentMs !== null && !isSameTime(startMs, presentMs) && isSameEvent(knownAlarm, alarm);
 }
 
 /** True for a record that ends before the stored start: times were moved back, or the episode is older. */
-export function endsBeforeStart(known: StoredAlarm, record: Alarm): boolean {
-  const [endMs, startMs] = [parseUtcMs(record.resolvedAt), parseUtcMs(known.alarm.triggeredAt)];
-  return endMs !== null && startMs !== null && endMs < startMs && !isSameEpisode(known, record);
+export function endsBeforeStart(storedAlarm: StoredAlarm, record: Alarm): boolean {
+  const [endMs, startMs] = [parseUtcMs(record.resolvedAt), parseUtcMs(storedAlarm.alarm.triggeredAt)];
+  return endMs !== null && startMs !== null && endMs < startMs && !isSameEpisode(storedAlarm, record);
 }
 
-export function compareLastActiveEvents(one: Alarm, other: Alarm): "before" | "same" | "after" | "unknown" {
-  if (one.lastActiveEvent === null || other.lastActiveEvent === null) return "unknown";
-  const eventIdDifference = one.lastActiveEvent.id - other.lastActiveEvent.id;
+export function compareLastActiveEvents(a: Alarm, b: Alarm): "before" | "same" | "after" | "unknown" {
+  if (a.lastActiveEvent === null || b.lastActiveEvent === null) return "unknown";
+  const eventIdDifference = a.lastActiveEvent.id - b.lastActiveEvent.id;
   return eventIdDifference === 0 ? "same" : eventIdDifference > 0 ? "after" : "before";
 }
 
 /** True when a listed record is older than the stored alarm, or reopens an ended episode without a later event. */
-export function isOldRecord(known: StoredAlarm, alarm: Alarm): boolean {
-  const episodeRelation = relateToEpisode(known, alarm);
-  if (episodeRelation !== "same" || known.state !== "resolved" || known.untold === true)
+export function isOldRecord(storedAlarm: StoredAlarm, alarm: Alarm): boolean {
+  const episodeRelation = relateToEpisode(storedAlarm, alarm);
+  if (episodeRelation !== "same" || storedAlarm.state !== "resolved" || storedAlarm.untold === true)
     return episodeRelation === "past";
-  return compareLastActiveEvents(alarm, known.alarm) !== "after";
+  return compareLastActiveEvents(alarm, storedAlarm.alarm) !== "after";
 }
 
 export function findLastEnd({ alarm, ended }: StoredAlarm): NonNullable<StoredAlarm["ended"]> {
@@ -139,17 +141,19 @@ const MAX_FORMER_EPISODES = 20;
 export function isFormerEpisode({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const episode = episodeKey(record);
   const startMs = parseUtcMs(record.triggeredAt);
-  return former.some((one) => {
-    const formerMs = parseEpisodeStart(one.episode, record.id);
-    return one.episode === episode || (startMs !== null && formerMs !== null && isSameTime(startMs, formerMs));
+  return former.some((formerEpisode) => {
+    const formerMs = parseEpisodeStart(formerEpisode.episode, record.id);
+    return (
+      formerEpisode.episode === episode || (startMs !== null && formerMs !== null && isSameTime(startMs, formerMs))
+    );
   });
 }
 
-export function mayBeForgotten({ former = [] }: StoredAlarm, record: Alarm): boolean {
+export function mayBeDroppedEpisode({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const startMs = parseUtcMs(record.triggeredAt) ?? Number.NEGATIVE_INFINITY;
   return (
     former.length >= MAX_FORMER_EPISODES &&
-    former.every((one) => startMs < (parseEpisodeStart(one.episode, record.id) ?? startMs + 1))
+    former.every((formerEpisode) => startMs < (parseEpisodeStart(formerEpisode.episode, record.id) ?? startMs + 1))
   );
 }
 
@@ -158,28 +162,31 @@ export function addFormerEpisode({ former = [] }: StoredAlarm, episode: FormerEp
 }
 
 /** Fills a record from the stored alarm. Some lists cut times, so a later start needs `acceptsLaterStart`. */
-export function fillFromStoredAlarm(known: StoredAlarm, record: Alarm, acceptsLaterStart = false): Alarm {
-  const alarm = fillEmptyAlarmFields(known.alarm, record);
-  if (acceptsLaterStart || alarm.triggeredAt === known.alarm.triggeredAt) return alarm;
-  const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(known.alarm.triggeredAt)];
-  const lacksStart = startMs === null && relateToEpisode(known, alarm) === "same";
-  const startsLater = startMs !== null && presentMs !== null && startMs > presentMs && isSameEvent(known.alarm, alarm);
-  return lacksStart || startsLater || isSameEpisode(known, alarm) ? restoreShiftedTimes(known.alarm, alarm) : alarm;
+export function fillFromStoredAlarm(storedAlarm: StoredAlarm, record: Alarm, acceptsLaterStart = false): Alarm {
+  const alarm = fillEmptyAlarmFields(storedAlarm.alarm, record);
+  if (acceptsLaterStart || alarm.triggeredAt === storedAlarm.alarm.triggeredAt) return alarm;
+  const [startMs, presentMs] = [parseUtcMs(alarm.triggeredAt), parseUtcMs(storedAlarm.alarm.triggeredAt)];
+  const lacksStart = startMs === null && relateToEpisode(storedAlarm, alarm) === "same";
+  const startsLater =
+    startMs !== null && presentMs !== null && startMs > presentMs && isSameEvent(storedAlarm.alarm, alarm);
+  return lacksStart || startsLater || isSameEpisode(storedAlarm, alarm)
+    ? restoreShiftedTimes(storedAlarm.alarm, alarm)
+    : alarm;
 }
 
 /** Replaces the record's start with the stored one, and each other time that moved as much as the start. */
-function restoreShiftedTimes(known: Alarm, alarm: Alarm): Alarm {
-  const shiftMs = startShiftMs(known, alarm);
+function restoreShiftedTimes(knownAlarm: Alarm, alarm: Alarm): Alarm {
+  const shiftMs = startShiftMs(knownAlarm, alarm);
   const keepTime = <T extends string | null>(before: T, now: T) => (isShiftedTime(before, now, shiftMs) ? before : now);
-  const { triggeredAt, triggeredAtRaw, lastActiveEvent: event } = known;
+  const { triggeredAt, triggeredAtRaw, lastActiveEvent: event } = knownAlarm;
   const { lastActiveEvent } = alarm;
   const isKnownActiveEvent = event !== null && lastActiveEvent !== null && event.id === lastActiveEvent.id;
   return {
     ...alarm,
     triggeredAt,
     triggeredAtRaw,
-    recoveringUntil: keepTime(known.recoveringUntil, alarm.recoveringUntil),
-    acknowledgedAt: keepTime(known.acknowledgedAt, alarm.acknowledgedAt),
+    recoveringUntil: keepTime(knownAlarm.recoveringUntil, alarm.recoveringUntil),
+    acknowledgedAt: keepTime(knownAlarm.acknowledgedAt, alarm.acknowledgedAt),
     lastActiveEvent: isKnownActiveEvent
       ? { ...lastActiveEvent, triggeredAt: keepTime(event.triggeredAt, lastActiveEvent.triggeredAt) }
       : lastActiveEvent,

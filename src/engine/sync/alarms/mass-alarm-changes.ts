@@ -7,7 +7,7 @@ import type { AlarmDiff, ListCoverage } from "./diff-alarms.ts";
 const MIN_CHANGED_ALARMS = 5;
 const MIN_CHANGED_ALARM_SHARE = 1 / 3;
 
-/** Kinds of mass change. `polls`: further polls in a row that must confirm it; 10 polls outlast most caches. */
+/** Kinds of mass change. `polls`: number of further polls in a row that must show the change before it counts. */
 const MASS_ALARM_CHANGE_KINDS = {
   absent: { polls: 10, text: "left the list at once" },
   ended: { polls: 1, text: "are said to be resolved at once" },
@@ -21,47 +21,54 @@ type StoredAlarmsById = ReadonlyMap<string, StoredAlarm>;
 
 interface MassChange {
   readonly siteIds: ReadonlySet<number>;
-  readonly changed: number;
-  readonly active: number;
+  readonly changedCount: number;
+  readonly activeCount: number;
 }
 
 export function findMassAlarmChange(
   alarms: StoredAlarmsById,
-  isChanged: (known: StoredAlarm) => boolean,
+  isChanged: (storedAlarm: StoredAlarm) => boolean,
   isObserved: (siteId: number) => boolean,
 ): MassChange | null {
-  const active = [...alarms.values()].filter(({ state, alarm }) => state === "active" && isObserved(alarm.site.id));
-  const sites = [...Map.groupBy(active, ({ alarm }) => alarm.site.id)].map(([siteId, ofSite]) => {
-    return { siteId, changed: ofSite.filter(isChanged).length, active: ofSite.length };
+  const activeAlarms = [...alarms.values()].filter(
+    ({ state, alarm }) => state === "active" && isObserved(alarm.site.id),
+  );
+  const sites = [...Map.groupBy(activeAlarms, ({ alarm }) => alarm.site.id)].map(([siteId, siteAlarms]) => {
+    return { siteId, changedCount: siteAlarms.filter(isChanged).length, activeCount: siteAlarms.length };
   });
-  const isMassChange = ({ changed, active }: Omit<MassChange, "siteIds">) =>
-    changed >= MIN_CHANGED_ALARMS && changed > MIN_CHANGED_ALARM_SHARE * active;
-  const sumCounts = (counted: typeof sites) => ({
-    changed: counted.reduce((sum, { changed }) => sum + changed, 0),
-    active: counted.reduce((sum, { active: ofSite }) => sum + ofSite, 0),
+  const isMassChange = ({ changedCount, activeCount }: Omit<MassChange, "siteIds">) =>
+    changedCount >= MIN_CHANGED_ALARMS && changedCount > MIN_CHANGED_ALARM_SHARE * activeCount;
+  const sumCounts = (countedSites: typeof sites) => ({
+    changedCount: countedSites.reduce((sum, { changedCount }) => sum + changedCount, 0),
+    activeCount: countedSites.reduce((sum, { activeCount }) => sum + activeCount, 0),
   });
-  const massChangeSites = sites.filter(isMassChange(sumCounts(sites)) ? ({ changed }) => changed > 0 : isMassChange);
+  const massChangeSites = sites.filter(
+    isMassChange(sumCounts(sites)) ? ({ changedCount }) => changedCount > 0 : isMassChange,
+  );
   const siteIds = new Set(massChangeSites.map(({ siteId }) => siteId));
   return siteIds.size === 0 ? null : { siteIds, ...sumCounts(massChangeSites) };
 }
 
-function classifyAlarmChange(known: StoredAlarm, next: StoredAlarm | undefined): MassChangeKind | null {
-  if (known.state !== "active" || next === undefined) return null;
-  if (next.episode !== known.episode) return "replaced";
+function classifyAlarmChange(storedAlarm: StoredAlarm, next: StoredAlarm | undefined): MassChangeKind | null {
+  if (storedAlarm.state !== "active" || next === undefined) return null;
+  if (next.episode !== storedAlarm.episode) return "replaced";
   if (next.state === "resolved") return "ended";
-  if (becameAbsent(known, next)) return "absent";
-  return next.state === "active" && next.alarm.triggeredAt !== known.alarm.triggeredAt ? "restarted" : null;
+  if (becameAbsent(storedAlarm, next)) return "absent";
+  return next.state === "active" && next.alarm.triggeredAt !== storedAlarm.alarm.triggeredAt ? "restarted" : null;
 }
 
-function becameAbsent(known: StoredAlarm, next: StoredAlarm | undefined): boolean {
-  return next?.episode === known.episode && (next.state === "missing" || next.state === "vanished");
+function becameAbsent(storedAlarm: StoredAlarm, next: StoredAlarm | undefined): boolean {
+  return next?.episode === storedAlarm.episode && (next.state === "missing" || next.state === "vanished");
 }
 
 export function findMassAlarmEnds(alarms: StoredAlarmsById, { put }: AlarmDiff): ReadonlySet<string> {
-  const hasEnded = (known: StoredAlarm) => classifyAlarmChange(known, put.get(known.alarm.id)) === "ended";
+  const hasEnded = (storedAlarm: StoredAlarm) =>
+    classifyAlarmChange(storedAlarm, put.get(storedAlarm.alarm.id)) === "ended";
   const massChange = findMassAlarmChange(alarms, hasEnded, () => true);
   if (massChange === null) return new Set();
-  const endedAlarms = alarms.values().filter((known) => massChange.siteIds.has(known.alarm.site.id) && hasEnded(known));
+  const endedAlarms = alarms
+    .values()
+    .filter((storedAlarm) => massChange.siteIds.has(storedAlarm.alarm.site.id) && hasEnded(storedAlarm));
   return new Set(endedAlarms.map(({ alarm }) => alarm.id));
 }
 
@@ -71,42 +78,50 @@ export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
     MASS_ALARM_CHANGE_KIND_NAMES.map((kind) => [kind, new Map<number, number>()]),
   ) as Readonly<Record<MassChangeKind, Map<number, number>>>;
 
-  function countPolls(kind: MassChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean) {
+  function countPolls(kind: MassChangeKind, massChange: MassChange | null, isObserved: (siteId: number) => boolean) {
     const pollCounts = pollCountsByChangeKind[kind];
     const { polls, text } = MASS_ALARM_CHANGE_KINDS[kind];
-    const normalSites = [...pollCounts.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
+    const normalSites = [...pollCounts.keys()].filter(
+      (siteId) => isObserved(siteId) && !massChange?.siteIds.has(siteId),
+    );
     for (const siteId of normalSites) pollCounts.delete(siteId);
     if (normalSites.length > 0) log.info({ sites: normalSites, way: kind }, "a mass change of alarms is over");
-    if (mass === null) return new Set<number>();
-    const { changed, active, siteIds } = mass;
+    if (massChange === null) return new Set<number>();
+    const { changedCount, activeCount, siteIds } = massChange;
     for (const siteId of siteIds) pollCounts.set(siteId, (pollCounts.get(siteId) ?? 0) + 1);
-    const sitesAtCount = (reading: number) => [...siteIds].filter((siteId) => pollCounts.get(siteId) === reading);
-    const [begun, confirmed] = [sitesAtCount(1), sitesAtCount(polls + 1)];
-    const massChangeDetails = { way: kind, changed, of: active };
-    if (begun.length > 0)
-      log.warn({ sites: begun, ...massChangeDetails, polls }, `many active alarms ${text}: waiting for confirmation`);
-    if (confirmed.length > 0)
-      log.warn({ sites: confirmed, ...massChangeDetails }, `many active alarms ${text}: confirmed and believed`);
+    const sitesAtCount = (pollCount: number) => [...siteIds].filter((siteId) => pollCounts.get(siteId) === pollCount);
+    const [newSites, confirmedSites] = [sitesAtCount(1), sitesAtCount(polls + 1)];
+    const massChangeDetails = { way: kind, changed: changedCount, of: activeCount };
+    if (newSites.length > 0)
+      log.warn(
+        { sites: newSites, ...massChangeDetails, polls },
+        `many active alarms ${text}: waiting for confirmation`,
+      );
+    if (confirmedSites.length > 0)
+      log.warn(
+        { sites: confirmedSites, ...massChangeDetails },
+        `many active alarms ${text}: confirmed, so the changes are emitted`,
+      );
     return new Set([...siteIds].filter((siteId) => (pollCounts.get(siteId) ?? 0) <= polls));
   }
 
   return {
     isPending: (siteId: number) => pollCountsByChangeKind.absent.has(siteId),
-    judge(
+    withholdMassChanges(
       alarms: StoredAlarmsById,
       diff: AlarmDiff,
       coverage: (siteId: number) => ListCoverage,
-      confirmed: ReadonlySet<string> = new Set(),
+      confirmedEndIds: ReadonlySet<string> = new Set(),
     ): { readonly diff: AlarmDiff; readonly remarks: readonly string[] } {
       const massChangeRemarks: string[] = [];
       const withheldAlarmIds = new Set<string>();
       const massEndedIds = findMassAlarmEnds(alarms, diff);
-      if (massEndedIds.size > 0 && massEndedIds.isSubsetOf(confirmed))
+      if (massEndedIds.size > 0 && massEndedIds.isSubsetOf(confirmedEndIds))
         log.warn({ alarms: massEndedIds.size }, "many active alarms ended at once: a second reading states the same");
       for (const kind of MASS_ALARM_CHANGE_KIND_NAMES) {
-        const hasChanged = (known: StoredAlarm) =>
-          classifyAlarmChange(known, diff.put.get(known.alarm.id)) === kind &&
-          !(kind === "ended" && confirmed.has(known.alarm.id));
+        const hasChanged = (storedAlarm: StoredAlarm) =>
+          classifyAlarmChange(storedAlarm, diff.put.get(storedAlarm.alarm.id)) === kind &&
+          !(kind === "ended" && confirmedEndIds.has(storedAlarm.alarm.id));
         const isSiteObserved = (siteId: number) =>
           kind === "absent" ? coverage(siteId) === "complete" : coverage(siteId) !== "none";
         const massChange = findMassAlarmChange(alarms, hasChanged, isSiteObserved);
@@ -120,7 +135,7 @@ export function createMassAlarmChangeGuard(log: Pick<Log, "info" | "warn">) {
         const { polls, text } = MASS_ALARM_CHANGE_KINDS[kind];
         const confirmationText = polls === 1 ? "one more poll has shown" : `${polls} polls have shown`;
         massChangeRemarks.push(
-          `${massChange.changed} of ${massChange.active} active alarms ${text} (site ${[...siteIds].join(", ")}): they stay as they were until ${confirmationText} the same.`,
+          `${massChange.changedCount} of ${massChange.activeCount} active alarms ${text} (site ${[...siteIds].join(", ")}): they stay as they were until ${confirmationText} the same.`,
         );
       }
       return { diff: excludeAlarmsFromDiff(withheldAlarmIds, diff), remarks: massChangeRemarks };

@@ -13,39 +13,46 @@ const REPLICA_DELAY_MS = 60_000;
 
 export type AlarmSearchCounts = ReadonlyMap<string, number>;
 
-const nextCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
+const nextAbsenceCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
 
-/** Returns the alarms to search now: alarms absent for at most `always` polls, and for 4, 8, 16 … polls. */
-export function dueForSearch(counts: AlarmSearchCounts, unexplained: readonly StoredAlarm[], always: number) {
-  const isAlarmSearchDue = (count: number) => count <= always || Number.isInteger(Math.log2(count));
-  return unexplained
-    .filter((known) => isAlarmSearchDue(nextCount(counts, known)))
-    .toSorted((one, other) => nextCount(counts, one) - nextCount(counts, other));
+/** Returns the alarms to search now: absent for at most `alwaysUntilPolls` polls, or for exactly 4, 8, 16 … polls. */
+export function findAlarmsToSearch(
+  counts: AlarmSearchCounts,
+  absentAlarms: readonly StoredAlarm[],
+  alwaysUntilPolls: number,
+) {
+  const isAlarmSearchDue = (count: number) => count <= alwaysUntilPolls || Number.isInteger(Math.log2(count));
+  return absentAlarms
+    .filter((storedAlarm) => isAlarmSearchDue(nextAbsenceCount(counts, storedAlarm)))
+    .toSorted((a, b) => nextAbsenceCount(counts, a) - nextAbsenceCount(counts, b));
 }
 
 export function countAlarmSearches(
   counts: AlarmSearchCounts,
-  unexplained: readonly StoredAlarm[],
-  postponed: ReadonlySet<string> = new Set(),
+  absentAlarms: readonly StoredAlarm[],
+  postponedIds: ReadonlySet<string> = new Set(),
 ): AlarmSearchCounts {
   return new Map(
-    unexplained.map((known) => [known.episode, nextCount(counts, known) - (postponed.has(known.alarm.id) ? 1 : 0)]),
+    absentAlarms.map((storedAlarm) => [
+      storedAlarm.episode,
+      nextAbsenceCount(counts, storedAlarm) - (postponedIds.has(storedAlarm.alarm.id) ? 1 : 0),
+    ]),
   );
 }
 
 interface AlarmSearchOptions {
   readonly source: Source;
   readonly maxPages: number;
-  readonly isLastSearch: (known: StoredAlarm) => boolean;
-  readonly isLate: () => boolean;
+  readonly isLastSearch: (storedAlarm: StoredAlarm) => boolean;
+  readonly isTimeOver: () => boolean;
   readonly signal: AbortSignal;
 }
 
-export async function searchMissingAlarms(absent: readonly StoredAlarm[], options: AlarmSearchOptions) {
+export async function searchMissingAlarms(absentAlarms: readonly StoredAlarm[], options: AlarmSearchOptions) {
   const siteSearchResults: Awaited<ReturnType<typeof searchSiteAlarms>>[] = [];
   const answeredAlarmIds = new Set<string>();
-  const failures = await forEachSite(absent, options.signal, async (siteId, alarms) => {
-    if (options.isLate()) return;
+  const failures = await forEachSite(absentAlarms, options.signal, async (siteId, alarms) => {
+    if (options.isTimeOver()) return;
     for (const { alarm } of alarms) answeredAlarmIds.add(alarm.id);
     siteSearchResults.push(await searchSiteAlarms(siteId, alarms, options));
   });
@@ -73,9 +80,9 @@ export function joinSearchResults(
 }
 
 /** Searches a site's absent alarms by name, then in the resolved alarms, and at the last search in all alarms. */
-async function searchSiteAlarms(siteId: number, absent: readonly StoredAlarm[], options: AlarmSearchOptions) {
+async function searchSiteAlarms(siteId: number, absentAlarms: readonly StoredAlarm[], options: AlarmSearchOptions) {
   const { source, maxPages, signal } = options;
-  const missingAlarms = new Map(absent.map((known) => [known.alarm.id, known]));
+  const missingAlarms = new Map(absentAlarms.map((storedAlarm) => [storedAlarm.alarm.id, storedAlarm]));
   const foundAlarmRecords: Alarm[] = [];
   const addFoundAlarmRecord = (record: Alarm) => {
     const missingAlarm = missingAlarms.get(record.id);
@@ -84,22 +91,22 @@ async function searchSiteAlarms(siteId: number, absent: readonly StoredAlarm[], 
     // An end before the stored start may belong to an older episode: continue the search for a later end.
     if (!endsBeforeStart(missingAlarm, record)) missingAlarms.delete(record.id);
   };
-  const searchPages = async (filter: AlarmFilter, pages: number) => {
+  const searchPages = async (filter: AlarmFilter, maxPages: number) => {
     let pageCount = 0;
     try {
       for await (const page of source.alarms(filter, signal)) {
         page.items.forEach(addFoundAlarmRecord);
         pageCount += 1;
-        if (missingAlarms.size === 0 || pageCount >= pages) return;
+        if (missingAlarms.size === 0 || pageCount >= maxPages) return;
       }
     } catch (error) {
       if (pageCount === 0 || !(error instanceof Malformed)) throw error;
     }
   };
-  const names = new Set(absent.map(({ alarm }) => alarm.trigger.displayName.slice(0, MAX_SEARCH_TEXT_LENGTH)));
+  const names = new Set(absentAlarms.map(({ alarm }) => alarm.trigger.displayName.slice(0, MAX_SEARCH_TEXT_LENGTH)));
   if (names.size <= MAX_SEARCHED_ALARM_NAMES)
     for (const search of names) if (search.trim() !== "") await searchPages({ siteId, status: "resolved", search }, 1);
-  if (missingAlarms.values().some((known) => !options.isLastSearch(known)))
+  if (missingAlarms.values().some((storedAlarm) => !options.isLastSearch(storedAlarm)))
     await searchPages({ siteId, status: "resolved" }, MAX_RESOLVED_PAGES);
   const lastSearchAlarmIds = [...missingAlarms.values()].filter(options.isLastSearch).map(({ alarm }) => alarm.id);
   if (lastSearchAlarmIds.length === 0) return { found: foundAlarmRecords, searched: new Set<string>() };
@@ -112,9 +119,9 @@ async function searchSiteAlarms(siteId: number, absent: readonly StoredAlarm[], 
 
 export interface AlarmEndCheck {
   /** Ids of alarms whose stored end the service does not list (restored from a backup): they are active again. */
-  readonly revoked: ReadonlySet<string>;
+  readonly revokedEndIds: ReadonlySet<string>;
   /** Ids of alarms whose stored end the service lists: their records in the list of active alarms are out of date. */
-  readonly stale: ReadonlySet<string>;
+  readonly staleRecordIds: ReadonlySet<string>;
   readonly failures: ReadonlyMap<number, Failure>;
   readonly counts: AlarmSearchCounts;
 }
@@ -122,45 +129,69 @@ export interface AlarmEndCheck {
 /** Checks stored ends of alarms that are listed as active without a later event. An incomplete list decides nothing. */
 export async function checkAlarmEnds(
   alarms: ReadonlyMap<string, StoredAlarm>,
-  outdated: readonly Alarm[],
-  last: Pick<AlarmEndCheck, "stale" | "counts">,
+  outdatedRecords: readonly Alarm[],
+  lastCheck: Pick<AlarmEndCheck, "staleRecordIds" | "counts">,
   { always, nowMs }: { readonly always: number; readonly nowMs: number },
   source: Source,
   signal: AbortSignal,
 ): Promise<AlarmEndCheck> {
-  const outdatedRecordsById = new Map(outdated.map((record) => [record.id, record]));
+  const outdatedRecordsById = new Map(outdatedRecords.map((record) => [record.id, record]));
   const contestedEnds = [...outdatedRecordsById.keys()]
     .flatMap((id) => alarms.get(id) ?? [])
     .filter(({ state, since }) => state === "resolved" && Math.abs(nowMs - Date.parse(since)) >= REPLICA_DELAY_MS);
   const revoked = new Set<string>();
-  const staleAlarmIds = new Set(contestedEnds.map(({ alarm }) => alarm.id).filter((id) => last.stale.has(id)));
-  const failures = await forEachSite(dueForSearch(last.counts, contestedEnds, always), signal, async (siteId, due) => {
-    const endKey = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
-    const requestPages = () => source.alarms({ siteId, status: "resolved" }, signal);
-    const resolvedList = await readTwice(requestPages, { idOf: endKey, sameAs: endKey, maxPages: MAX_RESOLVED_PAGES });
-    signal.throwIfAborted();
-    if (!resolvedList.complete) return;
-    const resolvedById = Map.groupBy(resolvedList.items, ({ id }) => id);
-    for (const contestedAlarm of due) {
-      const { id } = contestedAlarm.alarm;
-      const resolvedRecords = (resolvedById.get(id) ?? []).filter(isResolvedAlarm);
-      const isAlarmEndListed = resolvedRecords.some((row) => relateToEpisode(contestedAlarm, row) !== "past");
-      staleAlarmIds.delete(id);
-      if (!isAlarmEndListed) revoked.add(id);
-      else if (!beganAfterStoredEnd(contestedAlarm, outdatedRecordsById.get(id))) staleAlarmIds.add(id);
-    }
-  });
-  return { revoked, stale: staleAlarmIds, failures, counts: countAlarmSearches(last.counts, contestedEnds) };
+  const staleAlarmIds = new Set(
+    contestedEnds.map(({ alarm }) => alarm.id).filter((id) => lastCheck.staleRecordIds.has(id)),
+  );
+  const failures = await forEachSite(
+    findAlarmsToSearch(lastCheck.counts, contestedEnds, always),
+    signal,
+    async (siteId, dueAlarms) => {
+      const endKey = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
+      const requestPages = () => source.alarms({ siteId, status: "resolved" }, signal);
+      const resolvedList = await readTwice(requestPages, {
+        idOf: endKey,
+        sameAs: endKey,
+        maxPages: MAX_RESOLVED_PAGES,
+      });
+      signal.throwIfAborted();
+      if (!resolvedList.complete) return;
+      const resolvedById = Map.groupBy(resolvedList.items, ({ id }) => id);
+      for (const contestedAlarm of dueAlarms) {
+        const { id } = contestedAlarm.alarm;
+        const resolvedRecords = (resolvedById.get(id) ?? []).filter(isResolvedAlarm);
+        const isAlarmEndListed = resolvedRecords.some((row) => relateToEpisode(contestedAlarm, row) !== "past");
+        staleAlarmIds.delete(id);
+        if (!isAlarmEndListed) revoked.add(id);
+        else if (!beganAfterStoredEnd(contestedAlarm, outdatedRecordsById.get(id))) staleAlarmIds.add(id);
+      }
+    },
+  );
+  return {
+    revokedEndIds: revoked,
+    staleRecordIds: staleAlarmIds,
+    failures,
+    counts: countAlarmSearches(lastCheck.counts, contestedEnds),
+  };
 }
 
 export function restrictEndCheck(
   check: AlarmEndCheck | null,
-  last: Pick<AlarmEndCheck, "stale" | "counts">,
-  outdated: readonly Alarm[],
+  lastCheck: Pick<AlarmEndCheck, "staleRecordIds" | "counts">,
+  outdatedRecords: readonly Alarm[],
 ): AlarmEndCheck {
-  const ids = new Set(outdated.map(({ id }) => id));
-  const { counts, failures, revoked, stale } = check ?? { ...last, failures: new Map(), revoked: new Set() };
-  return { counts, failures, revoked: ids.intersection(revoked), stale: ids.intersection(stale) };
+  const ids = new Set(outdatedRecords.map(({ id }) => id));
+  const { counts, failures, revokedEndIds, staleRecordIds } = check ?? {
+    ...lastCheck,
+    failures: new Map(),
+    revokedEndIds: new Set(),
+  };
+  return {
+    counts,
+    failures,
+    revokedEndIds: ids.intersection(revokedEndIds),
+    staleRecordIds: ids.intersection(staleRecordIds),
+  };
 }
 
 function beganAfterStoredEnd({ alarm }: StoredAlarm, record: Alarm | undefined): boolean {
@@ -171,12 +202,12 @@ function beganAfterStoredEnd({ alarm }: StoredAlarm, record: Alarm | undefined):
 async function forEachSite(
   alarms: readonly StoredAlarm[],
   signal: AbortSignal,
-  visit: (siteId: number, alarms: readonly StoredAlarm[]) => Promise<void>,
+  searchSite: (siteId: number, alarms: readonly StoredAlarm[]) => Promise<void>,
 ): Promise<ReadonlyMap<number, Failure>> {
   const failures = new Map<number, Failure>();
-  for (const [siteId, ofSite] of Map.groupBy(alarms, ({ alarm }) => alarm.site.id)) {
+  for (const [siteId, siteAlarms] of Map.groupBy(alarms, ({ alarm }) => alarm.site.id)) {
     try {
-      await visit(siteId, ofSite);
+      await searchSite(siteId, siteAlarms);
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);

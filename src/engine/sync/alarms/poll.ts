@@ -26,7 +26,7 @@ import {
   type AlarmSearchCounts,
   checkAlarmEnds,
   countAlarmSearches,
-  dueForSearch,
+  findAlarmsToSearch,
   joinSearchResults,
   restrictEndCheck,
   searchMissingAlarms,
@@ -63,34 +63,38 @@ const MIN_ALARMS_TO_YIELD = 5_000;
 const AVERAGED_POLL_INTERVALS = 10;
 const LATE_POLL_FACTOR = 1.15;
 
-export function createAlarmPoll(parts: PollContext, oneAtATime: SerialRunner, everyMs: () => number | null): AlarmPoll {
-  const alarmPollState = createAlarmPollState(parts, everyMs);
+export function createAlarmPoll(
+  pollContext: PollContext,
+  oneAtATime: SerialRunner,
+  everyMs: () => number | null,
+): AlarmPoll {
+  const alarmPollState = createAlarmPollState(pollContext, everyMs);
   return {
     run: (signal) => oneAtATime(() => pollAlarms(alarmPollState, false, signal)),
     reconcile: (signal) => oneAtATime(() => pollAlarms(alarmPollState, true, signal)),
   };
 }
 
-function createAlarmPollState(parts: PollContext, everyMs: () => number | null) {
+function createAlarmPollState(pollContext: PollContext, everyMs: () => number | null) {
   return {
-    ...{ parts, everyMs, startedAt: isoUtc(parts.clock.now()) },
-    store: openAlarmStore(parts),
-    list: createAlarmList(parts),
-    massGuard: createMassAlarmChangeGuard(parts.log),
-    reportUnverified: createRecordReport(parts),
-    /** Sites whose complete list was read since the start, and alarms of other sites that were emitted since then. */
+    ...{ parts: pollContext, everyMs, startedAt: isoUtc(pollContext.clock.now()) },
+    store: openAlarmStore(pollContext),
+    list: createAlarmList(pollContext),
+    massGuard: createMassAlarmChangeGuard(pollContext.log),
+    reportUnverified: createRecordReport(pollContext),
+    /** Sites whose complete list was read since Plenum started. `takenOverAlarms`: emitted alarms of other sites. */
     takenOverSites: new Set<number>(),
     takenOverAlarms: new Set<string>(),
-    statements: new Map() as RecordCounts,
+    recordCounts: new Map() as RecordCounts,
     absenceCounts: new Map() as AlarmSearchCounts,
-    ends: { counts: new Map(), stale: new Set() } as Pick<AlarmEndCheck, "counts" | "stale">,
-    unfinished: new Map<string, Promise<() => unknown>>(),
+    endCheck: { counts: new Map(), staleRecordIds: new Set() } as Pick<AlarmEndCheck, "counts" | "staleRecordIds">,
+    unfinishedWork: new Map<string, Promise<() => unknown>>(),
     pollStartsMs: [] as readonly number[],
     pagesRead: 0,
   };
 }
 
-async function pollAlarms(state: PollState, careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
+async function pollAlarms(state: PollState, readsTwice: boolean, signal: AbortSignal): Promise<JobOutcome> {
   const { parts, store, massGuard } = state;
   const { clock, config, scope, source } = parts;
   state.pollStartsMs = [...state.pollStartsMs, clock.monotonic()].slice(-(AVERAGED_POLL_INTERVALS + 1));
@@ -98,19 +102,29 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   await refreshOldTokenScope(state, signal);
   const oldAlarms: ReadonlyMap<string, StoredAlarm> = new Map(store.alarms);
   const listRequestedAtMs = clock.now();
-  const listReadOptions: ListOptions = { careful, onPage: createAlarmPageEmitter(state, careful, signal), signal };
+  const listReadOptions: ListOptions = {
+    readsTwice,
+    onPage: createAlarmPageEmitter(state, readsTwice, signal),
+    signal,
+  };
   let firstList = await state.list.read(listReadOptions);
   await yieldForManyAlarms(state, firstList.listed.length, signal);
-  if (!careful && isMassDrop(oldAlarms, firstList)) firstList = await readListAgain(state, firstList, listReadOptions);
+  if (!readsTwice && isMassDrop(oldAlarms, firstList))
+    firstList = await readListAgain(state, firstList, listReadOptions);
   await yieldForManyAlarms(state, firstList.listed.length, signal);
-  if (careful && firstList.reasons.length > 0) return incompleteJobOutcome(firstList.reasons.join(" "));
+  if (readsTwice && firstList.reasons.length > 0) return incompleteJobOutcome(firstList.reasons.join(" "));
   const verifiedAbsences = await verifyAlarmAbsences(state, firstList, listReadOptions);
   const { reading, sorted, ends } = verifiedAbsences;
   await recheckGatewaysOfNewAlarms(state, sorted.listed, signal);
   const diffGenerator = diffAlarms(store.alarms, verifiedAbsences.observation, alarmDiffOptions(state));
   const fullAlarmDiff = await runInSlices(diffGenerator, ALARMS_PER_COMMIT, clock, signal);
   const confirmedMassEnds = await confirmMassAlarmEnds(state, findMassAlarmEnds(oldAlarms, fullAlarmDiff), signal);
-  const { diff, remarks: massRemarks } = massGuard.judge(oldAlarms, fullAlarmDiff, reading.coverage, confirmedMassEnds);
+  const { diff, remarks: massRemarks } = massGuard.withholdMassChanges(
+    oldAlarms,
+    fullAlarmDiff,
+    reading.coverage,
+    confirmedMassEnds,
+  );
   const siteIds = new Set([...(scope.known() ?? []), ...reading.listed.map((alarm) => alarm.site.id)]);
   const completeSites = [...siteIds].filter((siteId) => reading.coverage(siteId) === "complete");
   // Alarms that began after this request, by the service's clock, are new.
@@ -120,10 +134,10 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
     { set: store.alarmSet, remove: expiredAlarmIds(store, diff.put, alarmRetention) },
     { set: store.siteSet, put: recordFirstSiteLists(store.sites, completeSites, "activeSince", sitesFollowedSince) },
   ];
-  await commitAlarmDiff(state, diff, documentsOfLastCommit, careful, signal);
+  await commitAlarmDiff(state, diff, documentsOfLastCommit, readsTwice, signal);
   state.absenceCounts = countAlarmSearches(state.absenceCounts, verifiedAbsences.absent, verifiedAbsences.postponed);
-  state.ends = ends;
-  state.statements = sorted.statements;
+  state.endCheck = ends;
+  state.recordCounts = sorted.newCounts;
   for (const siteId of completeSites) state.takenOverSites.add(siteId);
   const pollRemarks = [
     ...reading.remarks,
@@ -138,7 +152,7 @@ async function refreshOldTokenScope(state: PollState, signal: AbortSignal) {
   const { list, parts, store } = state;
   const { clock, scope } = parts;
   if (clock.monotonic() - scope.respondedAtMs() < TOKEN_SCOPE_CHECK_INTERVAL_MS) return;
-  const hasOutOfScopeAlarms = store.alarms.values().some((known) => known.state === "out-of-scope");
+  const hasOutOfScopeAlarms = store.alarms.values().some((storedAlarm) => storedAlarm.state === "out-of-scope");
   if (list.wasPerSite() || hasOutOfScopeAlarms) await finishInTime(state, "scope", () => scope.tryRefresh(signal));
 }
 
@@ -149,21 +163,21 @@ async function finishInTime<T>(
   work: () => Promise<T>,
   untilMs = halfPollIntervalEndMs(state),
 ): Promise<T | null> {
-  const { parts, unfinished } = state;
+  const { parts, unfinishedWork } = state;
   const pendingWork =
-    unfinished.get(name) ??
+    unfinishedWork.get(name) ??
     work().then(
       (result) => () => result,
       (error: unknown) => () => {
         throw error;
       },
     );
-  unfinished.set(name, pendingWork);
+  unfinishedWork.set(name, pendingWork);
   const { configured, perMinute } = parts.source.listRate();
   const timeLeftMs = untilMs - parts.clock.monotonic();
   const isListRateLowered = perMinute < configured && timeLeftMs < Number.POSITIVE_INFINITY;
   if (isListRateLowered && !(await endsWithin(parts.clock, timeLeftMs, pendingWork))) return null;
-  unfinished.delete(name);
+  unfinishedWork.delete(name);
   return (await pendingWork)() as T;
 }
 
@@ -172,32 +186,39 @@ function halfPollIntervalEndMs({ everyMs, parts }: PollState): number {
 }
 
 /** Emits undisputed alarms of each page at once. After a failed commit, all later pages wait for the complete list. */
-function createAlarmPageEmitter(state: PollState, returning: boolean, signal: AbortSignal): ListOptions["onPage"] {
+function createAlarmPageEmitter(state: PollState, isAfterOutage: boolean, signal: AbortSignal): ListOptions["onPage"] {
   const { parts, store } = state;
   const { alarms } = store;
   let hasCommitFailed = false;
-  let isReturnEmitted = !returning;
+  let isAvailabilityEmitted = !isAfterOutage;
   return async (records) => {
     state.pagesRead += 1;
     if (hasCommitFailed) return;
-    const listed = records.filter((record) => {
+    const disputeFreeRecords = records.filter((record) => {
       const storedAlarm = alarms.get(record.id);
       return !(storedAlarm?.alarm === record && storedAlarm.state === "active") && isUndisputed(storedAlarm, record);
     });
-    if (listed.length === 0) return;
-    if (!isReturnEmitted) await parts.commit("alarms", {}, true);
-    isReturnEmitted = true;
-    await recheckGatewaysOfNewAlarms(state, listed, signal);
-    const listedAlarmIds = new Set(listed.map(({ id }) => id));
+    if (disputeFreeRecords.length === 0) return;
+    if (!isAvailabilityEmitted) await parts.commit("alarms", {}, true);
+    isAvailabilityEmitted = true;
+    await recheckGatewaysOfNewAlarms(state, disputeFreeRecords, signal);
+    const listedAlarmIds = new Set(disputeFreeRecords.map(({ id }) => id));
     const storedAlarmsById = new Map([...alarms].filter(([id]) => listedAlarmIds.has(id)));
-    const reading: SeenAlarms = { listed, coverage: () => "moving", found: [], searched: new Set(), scope: null };
+    const reading: SeenAlarms = {
+      listed: disputeFreeRecords,
+      coverage: () => "moving",
+      foundRecords: [],
+      searchedIds: new Set(),
+      scope: null,
+    };
     const diffGenerator = diffAlarms(storedAlarmsById, reading, alarmDiffOptions(state));
     try {
       const alarmDiff = await runInSlices(diffGenerator, ALARMS_PER_COMMIT, parts.clock, signal);
       await commitAlarmDiff(state, alarmDiff, [], false, signal);
       await yieldUnlessAborted(parts.clock, signal);
       if (parts.config.alarms.startup === "reconcile") return;
-      for (const { id, site } of listed) if (!state.takenOverSites.has(site.id)) state.takenOverAlarms.add(id);
+      for (const { id, site } of disputeFreeRecords)
+        if (!state.takenOverSites.has(site.id)) state.takenOverAlarms.add(id);
     } catch (error) {
       hasCommitFailed = true;
       parts.log.debug({ err: error }, "a page of active alarms was not committed");
@@ -205,72 +226,90 @@ function createAlarmPageEmitter(state: PollState, returning: boolean, signal: Ab
   };
 }
 
-function isMassDrop(before: ReadonlyMap<string, StoredAlarm>, { listed, coverage }: ActiveAlarmList): boolean {
+function isMassDrop(alarmsBefore: ReadonlyMap<string, StoredAlarm>, { listed, coverage }: ActiveAlarmList): boolean {
   const listedAlarmIds = new Set(listed.map(({ id }) => id));
   const isSiteObserved = (siteId: number) => coverage(siteId) === "complete";
-  return findMassAlarmChange(before, ({ alarm }) => !listedAlarmIds.has(alarm.id), isSiteObserved) !== null;
+  return findMassAlarmChange(alarmsBefore, ({ alarm }) => !listedAlarmIds.has(alarm.id), isSiteObserved) !== null;
 }
 
-async function readListAgain({ list }: PollState, first: ActiveAlarmList, how: ListOptions): Promise<ActiveAlarmList> {
-  return joinAlarmListReadings(first, await list.read({ ...how, careful: false }));
+async function readListAgain(
+  { list }: PollState,
+  firstReading: ActiveAlarmList,
+  listOptions: ListOptions,
+): Promise<ActiveAlarmList> {
+  return joinAlarmListReadings(firstReading, await list.read({ ...listOptions, readsTwice: false }));
 }
 
-async function verifyAlarmAbsences(state: PollState, first: ActiveAlarmList, how: ListOptions) {
+async function verifyAlarmAbsences(state: PollState, firstReading: ActiveAlarmList, listOptions: ListOptions) {
   const { parts, store, massGuard } = state;
   const { config, clock, scope, source } = parts;
   const { vanish_after_misses: vanishAfter } = config.alarms;
   const { alarms } = store;
-  const { signal } = how;
+  const { signal } = listOptions;
   const isSiteVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
   const classifyListed = (reading: ActiveAlarmList) => {
-    const sorted = classifyRecords(state.statements, alarms, reading.listed, reading.coverage);
+    const sorted = classifyRecords(state.recordCounts, alarms, reading.listed, reading.coverage);
     return { reading, sorted, absent: findAbsentAlarms(alarms, sorted.listed, reading.coverage, isSiteVisible) };
   };
-  let classified = classifyListed(first);
-  await yieldForManyAlarms(state, first.listed.length, signal);
-  const alarmsToSearch = dueForSearch(state.absenceCounts, classified.absent, vanishAfter);
-  const isUnverified = ({ alarm }: StoredAlarm) => classified.sorted.doubted.has(alarm.id);
-  const isLastAlarmSearch = (known: StoredAlarm) => known.misses + 1 >= vanishAfter && !isUnverified(known);
+  let classified = classifyListed(firstReading);
+  await yieldForManyAlarms(state, firstReading.listed.length, signal);
+  const alarmsToSearch = findAlarmsToSearch(state.absenceCounts, classified.absent, vanishAfter);
+  const isUnverified = ({ alarm }: StoredAlarm) => classified.sorted.unverifiedIds.has(alarm.id);
+  const isLastAlarmSearch = (storedAlarm: StoredAlarm) =>
+    storedAlarm.misses + 1 >= vanishAfter && !isUnverified(storedAlarm);
   const alarmSearch = await searchAbsentAlarms(state, "absent alarms", alarmsToSearch, isLastAlarmSearch, signal);
   const foundRecordsById = Map.groupBy(alarmSearch.found, ({ id }) => id);
-  const isAbsenceExplained = (known: StoredAlarm) =>
-    (foundRecordsById.get(known.alarm.id) ?? []).some(
-      (one) => !isResolvedAlarm(one) || !(isEmittedAlarmEnd(known, one) || endsBeforeStart(known, one)),
+  const isAbsenceExplained = (storedAlarm: StoredAlarm) =>
+    (foundRecordsById.get(storedAlarm.alarm.id) ?? []).some(
+      (foundRecord) =>
+        !isResolvedAlarm(foundRecord) ||
+        !(isEmittedAlarmEnd(storedAlarm, foundRecord) || endsBeforeStart(storedAlarm, foundRecord)),
     );
   // Read the list again only for unexplained absences: of alarms searched now, or of an unconfirmed mass drop.
   const massDrops = classified.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id));
-  const unexplained = [...alarmsToSearch, ...massDrops].filter(({ alarm }) => !alarmSearch.postponed.has(alarm.id));
-  if (!classified.reading.isConfirmed && !unexplained.every(isAbsenceExplained))
-    classified = classifyListed(await readListAgain(state, first, how));
+  const unexplainedAbsences = [...alarmsToSearch, ...massDrops].filter(
+    ({ alarm }) => !alarmSearch.postponed.has(alarm.id),
+  );
+  if (!classified.reading.isConfirmed && !unexplainedAbsences.every(isAbsenceExplained))
+    classified = classifyListed(await readListAgain(state, firstReading, listOptions));
   const { reading, sorted, absent } = classified;
   const endCheckLimits = { always: vanishAfter, nowMs: clock.now() };
-  const checkContestedEnds = () => checkAlarmEnds(alarms, sorted.outdated, state.ends, endCheckLimits, source, signal);
-  const endCheck = restrictEndCheck(await finishInTime(state, "ends", checkContestedEnds), state.ends, sorted.outdated);
-  const followedAlarms = [...alarms.values()].filter((known) => isOpenAlarm(known) && known.state !== "out-of-scope");
+  const checkContestedEnds = () =>
+    checkAlarmEnds(alarms, sorted.outdatedRecords, state.endCheck, endCheckLimits, source, signal);
+  const endCheck = restrictEndCheck(
+    await finishInTime(state, "ends", checkContestedEnds),
+    state.endCheck,
+    sorted.outdatedRecords,
+  );
+  const followedAlarms = [...alarms.values()].filter(
+    (storedAlarm) => isOpenAlarm(storedAlarm) && storedAlarm.state !== "out-of-scope",
+  );
   const alarmsOfHiddenSites = followedAlarms.filter(({ alarm }) => !scope.sees(alarm.site.id));
   const listedAlarmIds = new Set(alarmsOfHiddenSites.length === 0 ? [] : sorted.listed.map(({ id }) => id));
   const needsScope =
-    unexplained.some(({ alarm }) => !foundRecordsById.has(alarm.id)) ||
+    unexplainedAbsences.some(({ alarm }) => !foundRecordsById.has(alarm.id)) ||
     // A listed alarm proves that the token sees the alarm's site, even if the stored scope lacks the site.
     alarmsOfHiddenSites.some(({ alarm }) => !listedAlarmIds.has(alarm.id)) ||
     followedAlarms.some(({ alarm }) => isSiteRefusal(reading.failures.get(alarm.site.id)));
   const refreshedTokenScope = needsScope ? await finishInTime(state, "scope", () => scope.tryRefresh(signal)) : null;
   const unclearRecords = alarmSearch.found.filter((record) => record.status === "active" && contradictsItself(record));
   // An alarm absent from pages that were read only once may still be active.
-  const unconfirmedAbsentAlarms = reading.isConfirmed ? [] : absent.filter((known) => !isAbsenceExplained(known));
+  const unconfirmedAbsentAlarms = reading.isConfirmed
+    ? []
+    : absent.filter((storedAlarm) => !isAbsenceExplained(storedAlarm));
   const observation: SeenAlarms = {
     listed: sorted.listed,
-    insisted: sorted.insisted.difference(endCheck.stale).union(endCheck.revoked),
-    corrected: sorted.corrected,
-    doubted: new Set([
-      ...sorted.doubted,
+    acceptedOutdatedIds: sorted.acceptedOutdatedIds.difference(endCheck.staleRecordIds).union(endCheck.revokedEndIds),
+    correctedStartIds: sorted.correctedStartIds,
+    unverifiedIds: new Set([
+      ...sorted.unverifiedIds,
       ...unclearRecords.map(({ id }) => id),
       ...alarmSearch.postponed,
       ...unconfirmedAbsentAlarms.map(({ alarm }) => alarm.id),
     ]),
     coverage: reading.coverage,
-    found: alarmSearch.found.filter((record) => !unclearRecords.includes(record)),
-    searched: alarmSearch.searched,
+    foundRecords: alarmSearch.found.filter((record) => !unclearRecords.includes(record)),
+    searchedIds: alarmSearch.searched,
     scope: refreshedTokenScope,
   };
   const failures: ReadonlyMap<number, Failure> = new Map([...endCheck.failures, ...alarmSearch.failures]);
@@ -281,34 +320,49 @@ async function searchAbsentAlarms(
   state: PollState,
   name: "absent alarms" | "ended alarms",
   alarms: readonly StoredAlarm[],
-  isLastSearch: (known: StoredAlarm) => boolean,
+  isLastSearch: (storedAlarm: StoredAlarm) => boolean,
   signal: AbortSignal,
 ) {
   const { clock, config, scope, source } = state.parts;
   const endMs = halfPollIntervalEndMs(state);
   const isLate = () => clock.monotonic() >= endMs;
-  const visible = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
-  const searchSettings = { source, maxPages: config.alarms.resolved_pages_max, isLastSearch, isLate, signal };
-  const hasUnfinishedSearch = state.unfinished.has(name);
-  const firstSearch = await finishInTime(state, name, () => searchMissingAlarms(visible, searchSettings), endMs);
-  const unanswered = visible.filter(({ alarm }) => firstSearch?.answered.has(alarm.id) === false);
-  if (!hasUnfinishedSearch || unanswered.length === 0) return joinSearchResults([firstSearch], visible);
-  const secondSearch = await finishInTime(state, name, () => searchMissingAlarms(unanswered, searchSettings), endMs);
-  return joinSearchResults([firstSearch, secondSearch], visible);
+  const visibleAlarms = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
+  const searchSettings = {
+    source,
+    maxPages: config.alarms.resolved_pages_max,
+    isLastSearch,
+    isTimeOver: isLate,
+    signal,
+  };
+  const hasUnfinishedSearch = state.unfinishedWork.has(name);
+  const firstSearch = await finishInTime(state, name, () => searchMissingAlarms(visibleAlarms, searchSettings), endMs);
+  const unansweredAlarms = visibleAlarms.filter(({ alarm }) => firstSearch?.answered.has(alarm.id) === false);
+  if (!hasUnfinishedSearch || unansweredAlarms.length === 0) return joinSearchResults([firstSearch], visibleAlarms);
+  const secondSearch = await finishInTime(
+    state,
+    name,
+    () => searchMissingAlarms(unansweredAlarms, searchSettings),
+    endMs,
+  );
+  return joinSearchResults([firstSearch, secondSearch], visibleAlarms);
 }
 
-async function confirmMassAlarmEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {
-  const endedAlarms = [...ended].flatMap((id) => state.store.alarms.get(id) ?? []);
+async function confirmMassAlarmEnds(state: PollState, endedIds: ReadonlySet<string>, signal: AbortSignal) {
+  const endedAlarms = [...endedIds].flatMap((id) => state.store.alarms.get(id) ?? []);
   const { found } = await searchAbsentAlarms(state, "ended alarms", endedAlarms, () => false, signal);
   return new Set(found.filter(isResolvedAlarm).map(({ id }) => id));
 }
 
-async function recheckGatewaysOfNewAlarms({ parts, store }: PollState, listed: readonly Alarm[], signal: AbortSignal) {
+async function recheckGatewaysOfNewAlarms(
+  { parts, store }: PollState,
+  listedAlarms: readonly Alarm[],
+  signal: AbortSignal,
+) {
   const isNewAlarm = ({ id, site }: Alarm) => {
     const storedAlarm = store.alarms.get(id);
     return (storedAlarm === undefined || !isOpenAlarm(storedAlarm)) && isSiteFollowed(store, site.id);
   };
-  const siteIds = new Set(listed.filter(isNewAlarm).map(({ site }) => site.id));
+  const siteIds = new Set(listedAlarms.filter(isNewAlarm).map(({ site }) => site.id));
   const gatewayChecks = parts.beforeNewAlarms([...siteIds], signal);
   if (gatewayChecks !== null) await gatewayChecks;
 }
@@ -336,12 +390,12 @@ async function commitAlarmDiff(
   { parts, store }: PollState,
   diff: AlarmDiff,
   documentsOfLastCommit: readonly DocumentChange[],
-  returning: boolean,
+  isAfterOutage: boolean,
   signal: AbortSignal,
 ): Promise<void> {
   for (const { put, events, isLast } of splitAlarmDiff(diff, ALARMS_PER_COMMIT)) {
     const documents = [{ set: store.alarmSet, put }, ...(isLast ? documentsOfLastCommit : [])];
-    await parts.commit("alarms", { documents, events }, returning);
+    await parts.commit("alarms", { documents, events }, isAfterOutage);
     if (!isLast) await yieldUnlessAborted(parts.clock, signal);
   }
 }
@@ -354,7 +408,7 @@ function describeLatePolls({ parts: { source }, everyMs, pollStartsMs, pagesRead
   const configuredPollIntervalMs = everyMs();
   const pollIntervalsMs = pollStartsMs.slice(1).map((atMs, index) => atMs - (pollStartsMs[index] ?? atMs));
   if (configuredPollIntervalMs === null || pollIntervalsMs.length < AVERAGED_POLL_INTERVALS) return [];
-  const usualPollIntervalsMs = pollIntervalsMs.sort((one, other) => one - other).slice(0, -1);
+  const usualPollIntervalsMs = pollIntervalsMs.sort((a, b) => a - b).slice(0, -1);
   const meanPollIntervalMs = usualPollIntervalsMs.reduce((sum, gapMs) => sum + gapMs, 0) / usualPollIntervalsMs.length;
   if (meanPollIntervalMs < LATE_POLL_FACTOR * configuredPollIntervalMs) return [];
   const { perMinute, configured } = source.listRate();

@@ -19,10 +19,10 @@ import { describeUnreadableRecords } from "./unverified-records.ts";
 const LIST_ORDER_TRUST_MS = 86_400_000;
 
 /** Reads the list of resolved alarms for changes between two polls; stops early if the newest come first. */
-export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialRunner) {
-  const { source, config, clock, log, scope } = parts;
+export function createResolvedAlarmSweep(pollContext: PollContext, oneAtATime: SerialRunner) {
+  const { source, config, clock, log, scope } = pollContext;
   const { alarms: settings } = config;
-  const store = openAlarmStore(parts);
+  const store = openAlarmStore(pollContext);
   const { alarms, sites } = store;
   const massGuard = createMassAlarmChangeGuard(log);
   let isFirstSweep = true;
@@ -33,7 +33,7 @@ export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialR
     const isOrderTrusted = lastSweep !== undefined && clock.now() - Date.parse(lastSweep.wholeAt) < LIST_ORDER_TRUST_MS;
     const readingLimits = {
       fromMs: lastSweep === undefined ? null : sweptUntilMs(lastSweep, visibleSites) - settings.resolved_overlap,
-      stopBy: isOrderTrusted ? lastSweep.newestFirstBy : null,
+      stopOrder: isOrderTrusted ? lastSweep.newestFirstBy : null,
       maxPages: settings.resolved_pages_max,
       isAwaited: awaitsEndRecord,
     };
@@ -52,36 +52,43 @@ export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialR
   }
 
   async function compareAndCommitAlarms(
-    last: AlarmSweep | undefined,
-    fromMs: number | null,
-    visible: ReadonlySet<number> | null,
+    lastSweep: AlarmSweep | undefined,
+    sweepFromMs: number | null,
+    visibleSiteIds: ReadonlySet<number> | null,
     readings: readonly SweptList[],
   ): Promise<JobOutcome> {
-    const at = isoUtc(clock.now());
+    const nowIso = isoUtc(clock.now());
     const records = readings
       .flatMap((reading) => reading.records)
-      .filter((record) => last === undefined || awaitsEndRecord(record.id) || endedInSweptRange(record, last, visible));
-    const newSweep = makeNextSweep(last, readings, at);
+      .filter(
+        (record) =>
+          lastSweep === undefined || awaitsEndRecord(record.id) || endedInSweptRange(record, lastSweep, visibleSiteIds),
+      );
+    const newSweep = makeNextSweep(lastSweep, readings, nowIso);
     const resolvedAlarmDiff = diffResolvedAlarms(alarms, records, {
       source: sourceUri(source.name),
-      at,
+      at: nowIso,
       late: true,
       behindGateway: store.gatewayFinder(),
-      fromMs: fromMs ?? firstAlarmListMs(newSweep) - settings.resolved_overlap,
-      isHistory: (alarm) => beganBeforeFirstList(alarm, last !== undefined),
-      silent: isFirstSweep && settings.startup === "silent",
+      fromMs: sweepFromMs ?? firstAlarmListMs(newSweep) - settings.resolved_overlap,
+      isBeforeFollowing: (alarm) => beganBeforeFirstList(alarm, lastSweep !== undefined),
+      suppressEvents: isFirstSweep && settings.startup === "silent",
     });
-    const { diff, remarks } = massGuard.judge(alarms, resolvedAlarmDiff, () => "complete");
+    const { diff, remarks } = massGuard.withholdMassChanges(alarms, resolvedAlarmDiff, () => "complete");
     // Records that await confirmation are read again by the next sweep, so its start does not move.
     const wasAlarmListSteady = remarks.length === 0 && readings.every((reading) => reading.steady);
     const documents: DocumentChange[] = [{ set: store.alarmSet, put: diff.put }];
     if (wasAlarmListSteady) {
       const siteIds = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
-      const newlyListedSites = recordFirstSiteLists(sites, siteIds, "resolvedSince", at);
-      documents.push({ set: store.siteSet, put: [...newlyListedSites, ...changedVisibility(last, visible)] });
-      if (!isSameResolvedSweep(last, newSweep)) documents.push({ set: store.sweepSet, put: [["resolved", newSweep]] });
+      const newlyListedSites = recordFirstSiteLists(sites, siteIds, "resolvedSince", nowIso);
+      documents.push({
+        set: store.siteSet,
+        put: [...newlyListedSites, ...changedVisibility(lastSweep, visibleSiteIds)],
+      });
+      if (!isSameResolvedSweep(lastSweep, newSweep))
+        documents.push({ set: store.sweepSet, put: [["resolved", newSweep]] });
     }
-    await parts.commit("resolved_sweep", { documents, events: diff.events });
+    await pollContext.commit("resolved_sweep", { documents, events: diff.events });
     isFirstSweep &&= !wasAlarmListSteady;
     if (readings.some((reading) => reading.tooLong)) {
       return incompleteJobOutcome(
@@ -97,37 +104,47 @@ export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialR
     const sweepRemarks = [...remarks, ...describeUnreadableRecords(unreadableRecords, "resolved")];
     if (sweepRemarks.length > 0) return { kind: "ok", remark: sweepRemarks.join(" ") };
     // If the list changed meanwhile, its records are emitted but the watermark stays; only a first sweep repeats soon.
-    return wasAlarmListSteady || last !== undefined
+    return wasAlarmListSteady || lastSweep !== undefined
       ? JOB_OUTCOME_OK
       : incompleteJobOutcome("The list of resolved alarms changed while it was read.");
   }
 
   /** Resolved alarms were read up to this time: the watermark, or earlier if a site is visible again. */
-  function sweptUntilMs(last: AlarmSweep, visible: ReadonlySet<number> | null): number {
-    const siteSweepTimesMs = [...sites.keys()].map((siteId) => siteSweptUntilMs(Number(siteId), last, visible));
-    return Math.min(parseUtcMs(last.watermark) ?? 0, ...siteSweepTimesMs);
+  function sweptUntilMs(lastSweep: AlarmSweep, visibleSiteIds: ReadonlySet<number> | null): number {
+    const siteSweepTimesMs = [...sites.keys()].map((siteId) =>
+      siteSweptUntilMs(Number(siteId), lastSweep, visibleSiteIds),
+    );
+    return Math.min(parseUtcMs(lastSweep.watermark) ?? 0, ...siteSweepTimesMs);
   }
 
-  function siteSweptUntilMs(siteId: number, { watermark }: AlarmSweep, visible: ReadonlySet<number> | null): number {
+  function siteSweptUntilMs(
+    siteId: number,
+    { watermark }: AlarmSweep,
+    visibleSiteIds: ReadonlySet<number> | null,
+  ): number {
     const sweptUntil = sites.get(String(siteId))?.sweptUntil;
-    const isSiteVisibleAgain = sweptUntil !== undefined && visible?.has(siteId) === true;
+    const isSiteVisibleAgain = sweptUntil !== undefined && visibleSiteIds?.has(siteId) === true;
     return parseUtcMs(isSiteVisibleAgain ? sweptUntil : watermark) ?? 0;
   }
 
   /** Without this limit, older episodes that were deleted from the store would be emitted again. */
-  function endedInSweptRange(record: Alarm, last: AlarmSweep, visible: ReadonlySet<number> | null): boolean {
-    const sweepStartMs = siteSweptUntilMs(record.site.id, last, visible) - settings.resolved_overlap;
+  function endedInSweptRange(
+    record: Alarm,
+    lastSweep: AlarmSweep,
+    visibleSiteIds: ReadonlySet<number> | null,
+  ): boolean {
+    const sweepStartMs = siteSweptUntilMs(record.site.id, lastSweep, visibleSiteIds) - settings.resolved_overlap;
     return (latestAlarmTimeMs(record) ?? sweepStartMs) >= sweepStartMs;
   }
 
   function changedVisibility(
-    last: AlarmSweep | undefined,
-    visible: ReadonlySet<number> | null,
+    lastSweep: AlarmSweep | undefined,
+    visibleSiteIds: ReadonlySet<number> | null,
   ): readonly (readonly [string, StoredAlarmSite])[] {
-    if (last === undefined || visible === null) return [];
+    if (lastSweep === undefined || visibleSiteIds === null) return [];
     return [...sites].flatMap(([id, { sweptUntil, ...site }]) => {
-      if (site.resolvedSince === null || visible.has(Number(id)) === (sweptUntil === undefined)) return [];
-      return [[id, sweptUntil === undefined ? { ...site, sweptUntil: last.watermark } : site] as const];
+      if (site.resolvedSince === null || visibleSiteIds.has(Number(id)) === (sweptUntil === undefined)) return [];
+      return [[id, sweptUntil === undefined ? { ...site, sweptUntil: lastSweep.watermark } : site] as const];
     });
   }
 
@@ -137,10 +154,10 @@ export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialR
     return Math.min(...[watermark, ...firstListingTimes].map((time) => Date.parse(time)));
   }
 
-  function beganBeforeFirstList(alarm: Alarm, hasSwept: boolean): boolean {
+  function beganBeforeFirstList(alarm: Alarm, hasSweptBefore: boolean): boolean {
     const site = sites.get(String(alarm.site.id));
     if (site === undefined) return true;
-    if (hasSwept && site.resolvedSince !== null) return false;
+    if (hasSweptBefore && site.resolvedSince !== null) return false;
     const startMs = parseUtcMs(alarm.triggeredAt);
     if (site.activeSince === null || startMs === null) return true;
     // The service states whole seconds: an alarm of 10:00:00.7 is listed with 10:00:00.
@@ -148,29 +165,29 @@ export function createResolvedAlarmSweep(parts: PollContext, oneAtATime: SerialR
   }
 
   /** The next sweep starts at the latest end seen, but never in the future: a clock may be wrong. */
-  function makeNextSweep(last: AlarmSweep | undefined, readings: readonly SweptList[], at: string): AlarmSweep {
+  function makeNextSweep(lastSweep: AlarmSweep | undefined, readings: readonly SweptList[], at: string): AlarmSweep {
     const nowMs = clock.now();
     const endMs = Math.max(...readings.map(({ latestMs }) => latestMs ?? Number.NEGATIVE_INFINITY));
-    const lastWatermarkMs = parseUtcMs(last?.watermark ?? null) ?? 0;
+    const lastWatermarkMs = parseUtcMs(lastSweep?.watermark ?? null) ?? 0;
     const watermarkMs = Math.max(Math.min(endMs, nowMs), Math.min(lastWatermarkMs, nowMs + settings.resolved_overlap));
     const wasWholeListRead = readings.every((reading) => reading.whole);
     const listOrders = new Set(readings.filter(({ pages }) => pages > 1).map(({ newestFirstBy }) => newestFirstBy));
     const [order = null] = listOrders;
     return {
       watermark: watermarkMs > 0 ? isoUtc(watermarkMs) : at,
-      newestFirstBy: wasWholeListRead ? (listOrders.size === 1 ? order : null) : (last?.newestFirstBy ?? null),
-      wholeAt: wasWholeListRead || last === undefined ? at : last.wholeAt,
+      newestFirstBy: wasWholeListRead ? (listOrders.size === 1 ? order : null) : (lastSweep?.newestFirstBy ?? null),
+      wholeAt: wasWholeListRead || lastSweep === undefined ? at : lastSweep.wholeAt,
     };
   }
 
   return { run: sweepResolvedAlarms };
 }
 
-function isSameResolvedSweep(last: AlarmSweep | undefined, next: AlarmSweep): boolean {
+function isSameResolvedSweep(lastSweep: AlarmSweep | undefined, next: AlarmSweep): boolean {
   return (
-    last?.watermark === next.watermark &&
-    last.newestFirstBy === next.newestFirstBy &&
-    (next.newestFirstBy === null || last.wholeAt === next.wholeAt)
+    lastSweep?.watermark === next.watermark &&
+    lastSweep.newestFirstBy === next.newestFirstBy &&
+    (next.newestFirstBy === null || lastSweep.wholeAt === next.wholeAt)
   );
 }
 
@@ -178,7 +195,7 @@ type SweptList = Awaited<ReturnType<typeof readResolvedAlarms>>;
 
 interface SweepLimits {
   readonly fromMs: number | null;
-  readonly stopBy: AlarmSweep["newestFirstBy"];
+  readonly stopOrder: AlarmSweep["newestFirstBy"];
   readonly maxPages: number;
   readonly isAwaited: (alarmId: string) => boolean;
 }
@@ -187,7 +204,7 @@ const LIST_ORDERS = ["resolved", "triggered"] as const;
 const TIME_BY_LIST_ORDER = { resolved: alarmEndOrStartMs, triggered: (alarm: Alarm) => parseUtcMs(alarm.triggeredAt) };
 
 async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits: SweepLimits) {
-  const { fromMs, stopBy, maxPages, isAwaited } = limits;
+  const { fromMs, stopOrder, maxPages, isAwaited } = limits;
   const records: Alarm[] = [];
   const unreadableRecords: string[] = [];
   const lastAlarmTimesMs = { resolved: Number.POSITIVE_INFINITY, triggered: Number.POSITIVE_INFINITY };
@@ -207,11 +224,22 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
       lastAlarmTimesMs[listOrder] = timeMs ?? lastAlarmTimesMs[listOrder];
     }
   };
-  /** `whole`: the order of the complete list is known. `steady`: no alarm can have moved to a page read before. */
-  const buildResult = (whole: boolean, steady: boolean, fault: { tooLong?: boolean; brokenBy?: string } = {}) => {
+  /** `isOrderKnown`: enough pages were read to know the order of the list. `isUnchanged`: no alarm can have moved to a page that was already read. */
+  const buildResult = (
+    isOrderKnown: boolean,
+    isUnchanged: boolean,
+    fault: { tooLong?: boolean; brokenBy?: string } = {},
+  ) => {
     const newestFirstBy = LIST_ORDERS.find((order) => isDescending[order]) ?? null;
     const commonReadingFacts = { records, pages: pageCount, latestMs, newestFirstBy, unreadable: unreadableRecords };
-    return { ...commonReadingFacts, whole, steady, tooLong: false, brokenBy: null, ...fault };
+    return {
+      ...commonReadingFacts,
+      whole: isOrderKnown,
+      steady: isUnchanged,
+      tooLong: false,
+      brokenBy: null,
+      ...fault,
+    };
   };
   try {
     for await (const page of pages) {
@@ -222,7 +250,7 @@ async function readResolvedAlarms(pages: AsyncIterable<ListPage<Alarm>>, limits:
       unreadableRecords.push(...(page.unreadable ?? []));
       if (!page.hasMore) return buildResult(true, !hasTotalChanged);
       const isOlder = (order: (typeof LIST_ORDERS)[number]) => fromMs === null || lastAlarmTimesMs[order] < fromMs;
-      if (stopBy !== null && fromMs !== null && isDescending[stopBy] && isOlder(stopBy))
+      if (stopOrder !== null && fromMs !== null && isDescending[stopOrder] && isOlder(stopOrder))
         return buildResult(false, true);
       if (pageCount >= maxPages) {
         const hasReadEnough = LIST_ORDERS.some((order) => isDescending[order] && isOlder(order));

@@ -10,7 +10,7 @@ import { episodeKey } from "./episode.ts";
 type ListPart = Pick<AlarmFilter, "priority" | "acknowledged">;
 
 export interface ListOptions {
-  readonly careful: boolean;
+  readonly readsTwice: boolean;
   readonly onPage: (listed: readonly Alarm[]) => Promise<void>;
   readonly signal: AbortSignal;
 }
@@ -31,14 +31,18 @@ const SPLIT_LIST_AFTER_FAILING_MS = 120_000;
 const RETRY_WHOLE_LIST_AFTER_MS = 3_600_000;
 
 interface AlarmListFailures {
-  readonly sinceMs: number;
-  readonly failures: number;
-  readonly cutMs: number | null;
+  readonly firstFailureMs: number;
+  readonly failureCount: number;
+  readonly splitAtMs: number | null;
 }
 
 /** Reads a site's alarm list. If its pages never end, the list is read in parts by priority for an hour. */
 export function createSiteListReader(
-  read: (filter: ListPart & { siteId: number }, how: ListOptions, limits: ListLimits) => Promise<Listing<Alarm>>,
+  readList: (
+    filter: ListPart & { siteId: number },
+    listOptions: ListOptions,
+    limits: ListLimits,
+  ) => Promise<Listing<Alarm>>,
   isBroken: () => boolean,
   clock: Clock,
   log: Pick<Log, "info" | "warn">,
@@ -46,28 +50,42 @@ export function createSiteListReader(
   const failuresByList = new Map<string, AlarmListFailures>();
   const lastAlarmIdsBySite = new Map<number, ReadonlySet<string>>();
   const isAlarmListSplit = (list: string) => {
-    const listSplitAtMs = failuresByList.get(list)?.cutMs ?? null;
+    const listSplitAtMs = failuresByList.get(list)?.splitAtMs ?? null;
     return listSplitAtMs !== null && clock.monotonic() - listSplitAtMs < RETRY_WHOLE_LIST_AFTER_MS;
   };
 
   function noteListFailure(list: string, isPart: boolean, { brokenBy, reason }: { brokenBy?: string; reason: string }) {
     const nowMs = clock.monotonic();
-    const { sinceMs, failures, cutMs } = failuresByList.get(list) ?? { sinceMs: nowMs, failures: 0, cutMs: null };
-    const failsOften = failures + 1 >= SPLIT_LIST_AFTER_FAILURES && nowMs - sinceMs >= SPLIT_LIST_AFTER_FAILING_MS;
+    const { firstFailureMs, failureCount, splitAtMs } = failuresByList.get(list) ?? {
+      firstFailureMs: nowMs,
+      failureCount: 0,
+      splitAtMs: null,
+    };
+    const failsOften =
+      failureCount + 1 >= SPLIT_LIST_AFTER_FAILURES && nowMs - firstFailureMs >= SPLIT_LIST_AFTER_FAILING_MS;
     const mustSplitAlarmList = brokenBy === "pages" || isPart || failsOften || isBroken();
-    failuresByList.set(list, { sinceMs, failures: failures + 1, cutMs: mustSplitAlarmList ? nowMs : null });
-    if (mustSplitAlarmList && cutMs === null)
+    failuresByList.set(list, {
+      firstFailureMs,
+      failureCount: failureCount + 1,
+      splitAtMs: mustSplitAlarmList ? nowMs : null,
+    });
+    if (mustSplitAlarmList && splitAtMs === null)
       log.warn({ list, reason }, "a list of alarms cannot be read to its end: it is read in parts");
     return mustSplitAlarmList;
   }
 
-  async function readPart(siteId: number, part: ListPart, twice: boolean, how: ListOptions): Promise<Listing<Alarm>> {
+  async function readPart(
+    siteId: number,
+    part: ListPart,
+    twice: boolean,
+    listOptions: ListOptions,
+  ): Promise<Listing<Alarm>> {
     const listName = describeAlarmList(siteId, part);
     if (!isAlarmListSplit(listName)) {
-      const wholeListing = await read({ siteId, ...part }, how, { maxPages: MAX_SITE_ALARM_PAGES, twice });
+      const wholeListing = await readList({ siteId, ...part }, listOptions, { maxPages: MAX_SITE_ALARM_PAGES, twice });
       if (wholeListing.complete || wholeListing.brokenBy === undefined) {
-        if ((failuresByList.get(listName)?.cutMs ?? null) !== null)
-          log.info({ list: listName }, "a list of alarms can be read whole again");
+        if ((failuresByList.get(listName)?.splitAtMs ?? null) !== null)
+          log.info({ list: listName }, "a list of alarms can be read completely again");
         failuresByList.delete(listName);
         return wholeListing;
       }
@@ -76,24 +94,29 @@ export function createSiteListReader(
         return wholeListing;
       }
     }
-    const firstPage = await read({ siteId, ...part }, how, { maxPages: 1, twice: false });
+    const firstPage = await readList({ siteId, ...part }, listOptions, { maxPages: 1, twice: false });
     if (firstPage.complete) return firstPage;
     const listParts = splitAlarmListPart(part);
     if (listParts.length === 0)
       return { ...firstPage, reason: `The active alarms of ${listName} cannot be read beyond their first page.` };
-    return joinAlarmListParts(firstPage, listParts, (each) => readPart(siteId, each, false, how), how.signal);
+    return joinAlarmListParts(
+      firstPage,
+      listParts,
+      (listPart) => readPart(siteId, listPart, false, listOptions),
+      listOptions.signal,
+    );
   }
 
-  return async (siteId: number, how: ListOptions): Promise<SiteAlarmReading> => {
-    const firstList = await readPart(siteId, {}, true, how);
+  return async (siteId: number, listOptions: ListOptions): Promise<SiteAlarmReading> => {
+    const firstList = await readPart(siteId, {}, true, listOptions);
     if (!isAlarmListSplit(describeAlarmList(siteId, {}))) return { listing: firstList, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
     // An alarm may move from one part to another between two requests: read again before it counts as absent.
     const firstAlarmIds = new Set(listItems(firstList).map(getAlarmId));
     const lacksEarlierAlarms = lastAlarmIdsBySite.get(siteId)?.isSubsetOf(firstAlarmIds) !== true;
     lastAlarmIdsBySite.set(siteId, firstAlarmIds);
-    if (!firstList.complete || !(how.careful || lacksEarlierAlarms)) return { listing: firstList, remark };
-    const secondList = await readPart(siteId, {}, true, how);
+    if (!firstList.complete || !(listOptions.readsTwice || lacksEarlierAlarms)) return { listing: firstList, remark };
+    const secondList = await readPart(siteId, {}, true, listOptions);
     const alarms = joinItemsById(firstList.items, listItems(secondList), getAlarmId);
     lastAlarmIdsBySite.set(siteId, new Set(alarms.map(getAlarmId)));
     if (secondList.complete && fingerprint(firstList.items, stateKey) === fingerprint(secondList.items, stateKey))
@@ -104,12 +127,12 @@ export function createSiteListReader(
 
 /** The joined list is complete if its parts show as many records as the undivided list states. */
 async function joinAlarmListParts(
-  first: Listing<Alarm> & { readonly complete: false },
+  firstPage: Listing<Alarm> & { readonly complete: false },
   parts: readonly ListPart[],
   readPart: (part: ListPart) => Promise<Listing<Alarm>>,
   signal: AbortSignal,
 ): Promise<Listing<Alarm>> {
-  let items = listItems(first);
+  let items = listItems(firstPage);
   const ids = new Set<string>();
   const faults: string[] = [];
   for (const listPart of parts) {
@@ -125,13 +148,13 @@ async function joinAlarmListParts(
       faults.push(failure.message);
     }
   }
-  const { total } = first;
+  const { total } = firstPage;
   if (faults.length === 0 && total === ids.size && total === items.length) return { complete: true, items, pages: 1 };
   return incompleteList(faults[0] ?? `The list says ${total} records and its parts show ${ids.size}.`, items, total);
 }
 
-function incompleteList(reason: string, shown: readonly Alarm[], total: number | null): Listing<Alarm> {
-  return { complete: false, reason, shown, count: shown.length, total };
+function incompleteList(reason: string, shownAlarms: readonly Alarm[], total: number | null): Listing<Alarm> {
+  return { complete: false, reason, shown: shownAlarms, count: shownAlarms.length, total };
 }
 
 function splitAlarmListPart(part: ListPart): readonly ListPart[] {

@@ -12,9 +12,9 @@ import {
 import { latestAlarmTimeMs, parseUtcMs } from "./alarm-times.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
 
-/** Ended alarms without a readable time and vanished or unacknowledged alarms are stored for this time. */
+/** Time for which vanished alarms, unacknowledged alarms and ended alarms without a readable time are stored. */
 const LONG_ALARM_RETENTION_MS = 7 * 86_400_000;
-/** Other ended alarms are stored for a day, because a wrong time zone may list an end 14 hours late. */
+/** Time for which acknowledged ended alarms are stored: a day, because a wrong time zone may list an end 14 hours late. */
 const ENDED_ALARM_RETENTION_MS = 86_400_000;
 const MAX_RETAINED_ENDED_ALARMS = 2_000;
 
@@ -49,14 +49,14 @@ export function recordFirstSiteLists(
 /** Returns ended alarms that no sweep can find again, so that they can be deleted. */
 export function expiredAlarmIds(
   { alarms, sites, sweeps }: AlarmStore,
-  changed: ReadonlyMap<string, StoredAlarm>,
+  changedAlarms: ReadonlyMap<string, StoredAlarm>,
   { nowMs, overlapMs }: { readonly nowMs: number; readonly overlapMs: number },
 ): readonly string[] {
   const watermarkMs = parseUtcMs(sweeps.get("resolved")?.watermark ?? null);
   const idsOfExpiredAlarms: string[] = [];
   const retainedAlarms: { readonly id: string; readonly since: string }[] = [];
   for (const [id, stored] of alarms) {
-    if (isOpenAlarm(stored) || changed.has(id)) continue;
+    if (isOpenAlarm(stored) || changedAlarms.has(id)) continue;
     const { alarm, since, state, untold } = stored;
     const endMs = latestAlarmEndMs(stored);
     const sweptMs = parseUtcMs(sites.get(String(alarm.site.id))?.sweptUntil ?? null) ?? watermarkMs;
@@ -74,7 +74,7 @@ export function expiredAlarmIds(
       retainedAlarms.push({ id, since });
     else idsOfExpiredAlarms.push(id);
   }
-  const newestRetainedAlarms = retainedAlarms.sort((one, other) => (one.since < other.since ? 1 : -1));
+  const newestRetainedAlarms = retainedAlarms.sort((a, b) => (a.since < b.since ? 1 : -1));
   return [...idsOfExpiredAlarms, ...newestRetainedAlarms.slice(MAX_RETAINED_ENDED_ALARMS).map(({ id }) => id)];
 }
 
@@ -88,12 +88,12 @@ export type ActiveAlarmCounts = ReadonlyMap<number, ReadonlyMap<string, number>>
 export function createActiveAlarmCounts() {
   const alarmCountsBySite = new Map<number, Map<string, number>>();
 
-  function addToAlarmCount(stored: StoredAlarm | undefined, by: 1 | -1): void {
+  function addToAlarmCount(stored: StoredAlarm | undefined, increment: 1 | -1): void {
     if (stored?.state !== "active" && stored?.state !== "missing") return;
     const { site, trigger } = stored.alarm;
     const siteAlarmCounts = alarmCountsBySite.get(site.id) ?? new Map<string, number>();
     alarmCountsBySite.set(site.id, siteAlarmCounts);
-    const newAlarmCount = (siteAlarmCounts.get(trigger.priority) ?? 0) + by;
+    const newAlarmCount = (siteAlarmCounts.get(trigger.priority) ?? 0) + increment;
     if (newAlarmCount === 0) siteAlarmCounts.delete(trigger.priority);
     else siteAlarmCounts.set(trigger.priority, newAlarmCount);
     if (siteAlarmCounts.size === 0) alarmCountsBySite.delete(site.id);

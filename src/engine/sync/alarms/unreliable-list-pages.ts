@@ -31,8 +31,8 @@ export function createListPageTrust(clock: Clock, log: Pick<Log, "info" | "warn"
   }
 
   return {
-    /** Judges a list's pages. `ofOneSite`: the list has one site. `isSlow`: alarms may have moved between pages. */
-    judge(listing: Listing<Alarm>, ofOneSite: boolean, isSlow: boolean): void {
+    /** Judges a list's pages. `isSlow`: the pages were read so slowly that alarms may have moved between them. */
+    judgePages(listing: Listing<Alarm>, isListOfOneSite: boolean, isSlow: boolean): void {
       const nowMs = clock.monotonic();
       const kind = findPageFault(listing);
       const isFaultOfRecords = kind === "records" || kind === "total";
@@ -41,7 +41,7 @@ export function createListPageTrust(clock: Clock, log: Pick<Log, "info" | "warn"
         faultEvidence = null;
         return;
       }
-      if (kind === null || listing.complete || (ofOneSite && isFaultOfRecords)) {
+      if (kind === null || listing.complete || (isListOfOneSite && isFaultOfRecords)) {
         faultEvidence = null;
         goodReadings += 1;
         if (distrust === null || (distrust.kind !== "pages" && goodReadings < READINGS_TO_REGAIN_TRUST)) return;
@@ -59,9 +59,9 @@ export function createListPageTrust(clock: Clock, log: Pick<Log, "info" | "warn"
         log.warn({ reason }, "the pages of the list of active alarms cannot be trusted: sites are listed one by one");
       distrust = { kind, sinceMs: nowMs, text: reason };
     },
-    distrust: () => distrust?.text ?? null,
+    distrustReason: () => distrust?.text ?? null,
     hasUsablePages: () => distrust?.kind !== "pages" || isRetryDue(),
-    isDue: isRetryDue,
+    isRetryDue,
   };
 }
 

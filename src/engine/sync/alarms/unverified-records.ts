@@ -16,7 +16,7 @@ import {
 } from "./episode.ts";
 import type { AlarmEndCheck } from "./missing-alarm-search.ts";
 
-/** `doubted`: ids of records that change nothing yet. `insisted`: ids of old records that enough polls repeated. */
+/** `unverifiedIds`: records that change nothing yet. `acceptedOutdatedIds`: old records that enough polls repeated. */
 export type ClassifiedRecords = ReturnType<typeof classifyRecords>;
 
 export type RecordCounts = ReadonlyMap<
@@ -29,22 +29,22 @@ const POLLS_TO_CONFIRM = 2;
 const OUTDATED_RECORD_POLLS = 10;
 
 export function classifyRecords(
-  statements: RecordCounts,
+  recordCounts: RecordCounts,
   alarms: ReadonlyMap<string, StoredAlarm>,
   records: readonly Alarm[],
   coverage: (siteId: number) => ListCoverage,
 ) {
-  const listed: Alarm[] = [];
-  const doubted = new Set<string>();
-  const contradictory: Alarm[] = [];
-  const unreadable: string[] = [];
-  const outdated: Alarm[] = [];
-  const insisted = new Set<string>();
-  const corrected = new Set<string>();
-  const newCounts = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
+  const listedRecords: Alarm[] = [];
+  const unverifiedIds = new Set<string>();
+  const contradictoryRecords: Alarm[] = [];
+  const unreadableIds: string[] = [];
+  const outdatedRecords: Alarm[] = [];
+  const acceptedOutdatedIds = new Set<string>();
+  const correctedStartIds = new Set<string>();
+  const newCounts = new Map([...recordCounts].filter(([, { siteId }]) => coverage(siteId) === "none"));
   const countRepeatedRecord = (alarm: Alarm) => {
     const recordText = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
-    const earlierRecord = statements.get(alarm.id);
+    const earlierRecord = recordCounts.get(alarm.id);
     const repetitions = earlierRecord?.text === recordText ? earlierRecord.times + 1 : 1;
     newCounts.set(alarm.id, { siteId: alarm.site.id, text: recordText, times: repetitions });
     return repetitions;
@@ -54,70 +54,83 @@ export function classifyRecords(
     // A record that contains only its id is completed from the stored alarm: it proves that the alarm is listed.
     const alarm = fillRecord(alarms, record);
     const isRecordReadable = alarm.site.id !== 0 && !hasOnlyId(alarm);
-    if (!isRecordReadable || hasOnlyId(record)) unreadable.push(record.id);
+    if (!isRecordReadable || hasOnlyId(record)) unreadableIds.push(record.id);
     if (!isRecordReadable || contradictsItself(alarm)) {
-      if (isRecordReadable) contradictory.push(alarm);
+      if (isRecordReadable) contradictoryRecords.push(alarm);
       const isRecordConfirmed = countRepeatedRecord(alarm) >= POLLS_TO_CONFIRM;
       // The list of resolved alarms decides about a record that states the end of its alarm.
-      if (isRecordReadable && isRecordConfirmed && !isResolvedAlarm(alarm)) listed.push(alarm);
-      else doubted.add(alarm.id);
+      if (isRecordReadable && isRecordConfirmed && !isResolvedAlarm(alarm)) listedRecords.push(alarm);
+      else unverifiedIds.add(alarm.id);
     } else if (oldAlarm !== undefined && isOldRecord(oldAlarm, alarm)) {
-      listed.push(alarm);
-      outdated.push(alarm);
+      listedRecords.push(alarm);
+      outdatedRecords.push(alarm);
       // If an alarm reopened once and then ended again at the same time, only a later event reopens the alarm.
       const hasAlarmReturnedBefore = oldAlarm.state === "resolved" && isEmittedAlarmEnd(oldAlarm, oldAlarm.alarm);
-      if (!hasAlarmReturnedBefore && countRepeatedRecord(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
+      if (!hasAlarmReturnedBefore && countRepeatedRecord(alarm) >= OUTDATED_RECORD_POLLS)
+        acceptedOutdatedIds.add(alarm.id);
     } else if (oldAlarm && hasOtherStartTime(oldAlarm, record) && countRepeatedRecord(record) >= POLLS_TO_CONFIRM) {
-      corrected.add(alarm.id);
-      listed.push(fillRecord(alarms, record, true));
-    } else listed.push(alarm);
+      correctedStartIds.add(alarm.id);
+      listedRecords.push(fillRecord(alarms, record, true));
+    } else listedRecords.push(alarm);
   }
-  return { listed, doubted, contradictory, unreadable, outdated, insisted, corrected, statements: newCounts };
+  return {
+    listed: listedRecords,
+    unverifiedIds,
+    contradictoryRecords,
+    unreadableIds,
+    outdatedRecords,
+    acceptedOutdatedIds,
+    correctedStartIds,
+    newCounts,
+  };
 }
 
 /** True if the record can be emitted before the complete list was read. */
-export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boolean {
-  const alarm = known === undefined ? record : fillFromStoredAlarm(known, record);
+export function isUndisputed(storedAlarm: StoredAlarm | undefined, record: Alarm): boolean {
+  const alarm = storedAlarm === undefined ? record : fillFromStoredAlarm(storedAlarm, record);
   if (alarm.site.id === 0 || hasOnlyId(record) || isResolvedAlarm(alarm) || contradictsItself(alarm)) return false;
-  if (known === undefined) return true;
-  if (isOldRecord(known, alarm) || hasOtherStartTime(known, record)) return false;
-  if (!isOpenAlarm(known)) return true;
-  return relateToEpisode(known, alarm) === "same" && alarm.triggeredAt === known.alarm.triggeredAt;
+  if (storedAlarm === undefined) return true;
+  if (isOldRecord(storedAlarm, alarm) || hasOtherStartTime(storedAlarm, record)) return false;
+  if (!isOpenAlarm(storedAlarm)) return true;
+  return relateToEpisode(storedAlarm, alarm) === "same" && alarm.triggeredAt === storedAlarm.alarm.triggeredAt;
 }
 
 export function createRecordReport({ source: { name: source }, metrics, log }: PollContext) {
   let wereContradictory = false;
   return (
-    { contradictory, unreadable }: ClassifiedRecords,
-    { revoked, stale }: AlarmEndCheck,
-    withoutId: readonly string[],
+    { contradictoryRecords: contradictory, unreadableIds: unreadable }: ClassifiedRecords,
+    { revokedEndIds, staleRecordIds }: AlarmEndCheck,
+    recordsWithoutId: readonly string[],
   ): readonly string[] => {
     const setCount = (reason: string, records: number) => metrics.alarmRecordsDoubtful.set({ source, reason }, records);
     setCount("contradictory", contradictory.length);
-    setCount("stale", stale.size);
-    setCount("unreadable", unreadable.length + withoutId.length);
+    setCount("stale", staleRecordIds.size);
+    setCount("unreadable", unreadable.length + recordsWithoutId.length);
     const [first] = contradictory;
     if (first !== undefined && !wereContradictory) {
       const alarms = contradictory.length;
       log.warn({ alarms }, "the list of active alarms has records that contradict themselves");
     }
     wereContradictory = first !== undefined;
-    if (revoked.size > 0)
+    if (revokedEndIds.size > 0)
       log.warn(
-        { alarms: revoked.size },
-        "the service lists alarms as active and does not know their end any more: believed",
+        { alarms: revokedEndIds.size },
+        "the service lists ended alarms as active and no longer lists their end: they are active again",
       );
     const remarks = [
       first !== undefined &&
         `Records of the list of active alarms that contradict themselves: ${contradictory.length}, such as alarm ${first.id} with the status "${first.status}" and the end ${first.resolvedAtRaw ?? "null"}. These alarms stay as they were.`,
-      revoked.size > 0 &&
-        `Alarms that are active again, because the service does not know their end any more: ${revoked.size} (${formatFirstAlarmIds([...revoked])}).`,
-      stale.size > 0 &&
-        `Alarms that are in the list of active alarms and in the list of resolved ones: ${stale.size} (${formatFirstAlarmIds([...stale])}). They stay resolved.`,
+      revokedEndIds.size > 0 &&
+        `Alarms that are active again, because the service does not know their end any more: ${revokedEndIds.size} (${formatFirstAlarmIds([...revokedEndIds])}).`,
+      staleRecordIds.size > 0 &&
+        `Alarms that are in the list of active alarms and in the list of resolved ones: ${staleRecordIds.size} (${formatFirstAlarmIds([...staleRecordIds])}). They stay resolved.`,
       unreadable.length > 0 &&
         `Records of active alarms of which only the id can be read: ${unreadable.length} (${formatFirstAlarmIds(unreadable)}).`,
     ];
-    return [...remarks.filter((message) => message !== false), ...describeUnreadableRecords(withoutId, "active")];
+    return [
+      ...remarks.filter((message) => message !== false),
+      ...describeUnreadableRecords(recordsWithoutId, "active"),
+    ];
   };
 }
 

@@ -32,8 +32,8 @@ const lastBucketStartBefore = memoizeByKey((resolution: BucketRules["resolution"
 );
 
 /** Returns the days whose buckets all begin within a range. The first day may begin at `opensAt`. */
-function completeDays({ fromMs, toMs }: TimeRange, opensAt: number, { resolution, timeZone }: BucketRules): DayRange {
-  const from = fromMs <= opensAt ? utcDay(fromMs) : utcDay(lastBucketStartBefore(resolution)(timeZone)(fromMs)) + 1;
+function completeDays({ fromMs, toMs }: TimeRange, opensAtMs: number, { resolution, timeZone }: BucketRules): DayRange {
+  const from = fromMs <= opensAtMs ? utcDay(fromMs) : utcDay(lastBucketStartBefore(resolution)(timeZone)(fromMs)) + 1;
   return { from, until: utcDay(toMs) };
 }
 
@@ -57,9 +57,9 @@ function parseDayCounts(text: string): readonly EqualDaysCount[] {
   if (text === "") return [];
   return text.split(",").map((entry) => {
     const [days = "", counts = ""] = entry.split(":");
-    const [first, more = 0] = days.split("+").map(Number);
-    const [had, nulls = 0] = counts.split(".").map(Number);
-    return { first: first ?? 0, last: (first ?? 0) + more, had: had ?? 0, null: nulls };
+    const [first, moreDays = 0] = days.split("+").map(Number);
+    const [valueCount, nulls = 0] = counts.split(".").map(Number);
+    return { first: first ?? 0, last: (first ?? 0) + moreDays, had: valueCount ?? 0, null: nulls };
   });
 }
 
@@ -75,10 +75,10 @@ export function countOfDay(text: string, day: number): DayCount | undefined {
   return parseDayCounts(text).find(({ first, last }) => first <= day && day <= last);
 }
 
-export function mergeCounts(text: string, more: CountsByDay): string {
-  if (more.size === 0) return text;
+export function mergeCounts(text: string, moreCounts: CountsByDay): string {
+  if (moreCounts.size === 0) return text;
   const counts = new Map(allDayCounts(text));
-  for (const [day, { had, null: nulls }] of more) {
+  for (const [day, { had, null: nulls }] of moreCounts) {
     const previousCount = counts.get(day) ?? { had: 0, null: 0 };
     counts.set(day, { had: Math.max(0, previousCount.had + had), null: Math.max(0, previousCount.null + nulls) });
   }
@@ -103,23 +103,23 @@ function formatDayCounts(counts: CountsByDay): string {
     else equalDaysEntries.push({ first: day, last: day, counts: dayCountText });
   }
   return equalDaysEntries
-    .map(({ first, last, counts: own }) => `${first}${last > first ? `+${last - first}` : ""}:${own}`)
+    .map(({ first, last, counts: countText }) => `${first}${last > first ? `+${last - first}` : ""}:${countText}`)
     .join();
 }
 
 export interface EmittedHistoryPoints {
-  readonly fresh: TagPoints;
-  readonly revised: TagPoints;
-  readonly before: ReadonlyMap<number, TagValue>;
+  readonly newPoints: TagPoints;
+  readonly revisedPoints: TagPoints;
+  readonly valuesBefore: ReadonlyMap<number, TagValue>;
 }
 
 export function countEmittedPoints(
-  { fresh, revised, before }: EmittedHistoryPoints,
+  { newPoints, revisedPoints, valuesBefore }: EmittedHistoryPoints,
   rules: BucketRules,
 ): ReadonlyMap<number, DayCount & { readonly points: number }> {
   const countsByDay = new Map<number, { had: number; null: number; points: number }>();
   const findBucketStart = bucketStartFinder(rules);
-  const add = (startMs: number, had: number, nulls: number) => {
+  const addToDay = (startMs: number, had: number, nulls: number) => {
     const day = utcDay(startMs);
     const dayCount = countsByDay.get(day) ?? { had: 0, null: 0, points: 0 };
     countsByDay.set(day, dayCount);
@@ -128,17 +128,18 @@ export function countEmittedPoints(
     dayCount.points++;
   };
   let lastBucketStartMs = Number.NaN;
-  for (let at = 0; at < fresh.length; at++) {
-    const bucketStartMs = findBucketStart(fresh.timeMs(at));
+  for (let pointIndex = 0; pointIndex < newPoints.length; pointIndex++) {
+    const bucketStartMs = findBucketStart(newPoints.timeMs(pointIndex));
     if (bucketStartMs === lastBucketStartMs) continue;
     lastBucketStartMs = bucketStartMs;
-    const isPointNull = Number.isNaN(fresh.valueCode(at));
-    add(bucketStartMs, Number(!isPointNull), Number(isPointNull));
+    const isPointNull = Number.isNaN(newPoints.valueCode(pointIndex));
+    addToDay(bucketStartMs, Number(!isPointNull), Number(isPointNull));
   }
-  for (let at = 0; at < revised.length; at++) {
-    const pointTimeMs = revised.timeMs(at);
-    const replacedNullCount = Number(before.get(pointTimeMs) == null) - Number(revised.value(at) === null);
-    add(findBucketStart(pointTimeMs), replacedNullCount, -replacedNullCount);
+  for (let pointIndex = 0; pointIndex < revisedPoints.length; pointIndex++) {
+    const pointTimeMs = revisedPoints.timeMs(pointIndex);
+    const replacedNullCount =
+      Number(valuesBefore.get(pointTimeMs) == null) - Number(revisedPoints.value(pointIndex) === null);
+    addToDay(findBucketStart(pointTimeMs), replacedNullCount, -replacedNullCount);
   }
   return countsByDay;
 }
@@ -158,36 +159,45 @@ export function isHistoryWanted({ rules, located }: Pick<SeriesState, "rules" | 
 
 /** UTC day numbers between which a series has no gap. Ends are exclusive; infinity means no limit. */
 export interface GaplessDays {
-  readonly begin: number;
+  readonly firstWantedDay: number;
   readonly from: number;
   readonly until: number;
-  readonly sealFrom: number;
-  readonly sealUntil: number;
+  readonly finalizableFrom: number;
+  readonly finalizableUntil: number;
 }
 
 /** A refusal is final after three refusals in a row, within 70 minutes; before, it may be temporary. */
 const REFUSALS_UNTIL_FINAL = 3;
 const MIN_DAY = Number.NEGATIVE_INFINITY;
 const MAX_DAY = Number.POSITIVE_INFINITY;
-const ALL_DAYS: GaplessDays = { begin: MAX_DAY, from: MIN_DAY, until: MAX_DAY, sealFrom: MIN_DAY, sealUntil: MAX_DAY };
+const ALL_DAYS: GaplessDays = {
+  firstWantedDay: MAX_DAY,
+  from: MIN_DAY,
+  until: MAX_DAY,
+  finalizableFrom: MIN_DAY,
+  finalizableUntil: MAX_DAY,
+};
 
-const gaplessDaysCache = new WeakMap<StoredLedger, { readonly rules: SeriesRules; readonly reach: GaplessDays }>();
+const gaplessDaysCache = new WeakMap<
+  StoredLedger,
+  { readonly rules: SeriesRules; readonly gaplessDays: GaplessDays }
+>();
 
 export function gaplessDays(series: SeriesState & { readonly total: boolean }): GaplessDays {
   const { ledger, rules } = series;
   if (!isHistoryWanted(series)) return ALL_DAYS;
   const cachedGaplessDays = gaplessDaysCache.get(ledger);
-  if (cachedGaplessDays?.rules === rules) return cachedGaplessDays.reach;
-  const computed = computeGaplessDays(ledger, rules, series.total);
-  gaplessDaysCache.set(ledger, { rules, reach: computed });
-  return computed;
+  if (cachedGaplessDays?.rules === rules) return cachedGaplessDays.gaplessDays;
+  const computedDays = computeGaplessDays(ledger, rules, series.total);
+  gaplessDaysCache.set(ledger, { rules, gaplessDays: computedDays });
+  return computedDays;
 }
 
 function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, total: boolean): GaplessDays {
   const startMs = historyStart(ledger);
   const firstWantedDay = utcDay(startMs);
   const countedFromDay = firstCountedDay(ledger);
-  if (ledger.state === "no-log") return { ...ALL_DAYS, begin: firstWantedDay, sealFrom: countedFromDay };
+  if (ledger.state === "no-log") return { ...ALL_DAYS, firstWantedDay, finalizableFrom: countedFromDay };
   const watermarkMs = parseTime(ledger.watermark);
   const completeDaysAtWatermark = (ranges: readonly TimeRange[]) => {
     const foundRange = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs >= watermarkMs);
@@ -202,14 +212,17 @@ function computeGaplessDays(ledger: StoredLedger, rules: SeriesRules, total: boo
   const isRefused = ledger.refusal !== null && isRefusalFinal(ledger.refusal);
   const lateDataUntilDay = isRefused || total ? MAX_DAY : findLateDataUntilDay(ledger, rules);
   return {
-    begin: firstWantedDay,
+    firstWantedDay,
     ...fetchedDays,
-    sealFrom: Math.max(countedFromDay, isRefused && ledger.state === "unproven" ? firstWantedDay : finalDays.from),
-    sealUntil: Math.min(isRefused ? MAX_DAY : finalDays.until, lateDataUntilDay),
+    finalizableFrom: Math.max(
+      countedFromDay,
+      isRefused && ledger.state === "unproven" ? firstWantedDay : finalDays.from,
+    ),
+    finalizableUntil: Math.min(isRefused ? MAX_DAY : finalDays.until, lateDataUntilDay),
   };
 }
 
-/** Returns the first UTC day that was not yet read again for late data. */
+/** Returns the first UTC day that Plenum has not yet read again for late data. */
 function findLateDataUntilDay({ dailyAt, weeklyAt, rereadFrom }: StoredLedger, rules: SeriesRules): number {
   const { lookBackMs } = rules;
   const [dailyMs, weeklyMs] = [parseTime(dailyAt), parseTime(weeklyAt)];
@@ -232,18 +245,18 @@ export function isCountedDay(ledger: StoredLedger, day: number, nowMs: number): 
 
 export function intersectGaplessDays(a: GaplessDays, b: GaplessDays): GaplessDays {
   return {
-    begin: Math.min(a.begin, b.begin),
+    firstWantedDay: Math.min(a.firstWantedDay, b.firstWantedDay),
     from: Math.max(a.from, b.from),
     until: Math.min(a.until, b.until),
-    sealFrom: Math.max(a.sealFrom, b.sealFrom),
-    sealUntil: Math.min(a.sealUntil, b.sealUntil),
+    finalizableFrom: Math.max(a.finalizableFrom, b.finalizableFrom),
+    finalizableUntil: Math.min(a.finalizableUntil, b.finalizableUntil),
   };
 }
 
-export function newCompleteDays(before: StoredLedger, after: StoredLedger): readonly DayRange[] {
-  if (before.spans === after.spans) return [];
-  const completeRangesBefore = findCompleteDayRanges(before);
-  return findCompleteDayRanges(after).flatMap((range) =>
+export function newCompleteDays(ledgerBefore: StoredLedger, ledgerAfter: StoredLedger): readonly DayRange[] {
+  if (ledgerBefore.spans === ledgerAfter.spans) return [];
+  const completeRangesBefore = findCompleteDayRanges(ledgerBefore);
+  return findCompleteDayRanges(ledgerAfter).flatMap((range) =>
     subtractRanges(range, completeRangesBefore).map(({ fromMs, toMs }) => ({ from: fromMs, until: toMs })),
   );
 }

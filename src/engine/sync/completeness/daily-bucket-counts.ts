@@ -65,7 +65,7 @@ export function countSeriesDay(
   const countIn = (range: TimeRange) => countBuckets(day, ledger, range);
   const wantedFromMs = isHistoryWanted(series) ? historyStart(ledger) : Number.POSITIVE_INFINITY;
   const countWantedBuckets = ({ fromMs, toMs }: TimeRange) => countIn({ fromMs: Math.max(fromMs, wantedFromMs), toMs });
-  let [answered, withoutLog, refused] = [0, 0, 0];
+  let [answeredBuckets, withoutLog, refused] = [0, 0, 0];
   let pending = countWantedBuckets(dayTimeRange);
   let noLog: ServiceMessage | null = null;
   let refusal: ServiceMessage | null = null;
@@ -79,7 +79,7 @@ export function countSeriesDay(
     } else if (ledgerRange.why === "refused") {
       refused += coveredBuckets;
       refusal = toServiceMessage(ledgerRange);
-    } else answered += coveredBuckets;
+    } else answeredBuckets += coveredBuckets;
   }
   const watermarkMs = parseTime(ledger.watermark);
   if (pending > 0 && ledger.state === "no-log") {
@@ -97,11 +97,11 @@ export function countSeriesDay(
     pending -= refusedNewBuckets;
     if (refusedNewBuckets > 0) refusal = toServiceMessage(ledger.refusal);
   }
-  const had = Math.min(answered, count?.had ?? 0);
-  const nullBuckets = Math.min(answered - had, count?.null ?? 0);
-  const expected = answered + withoutLog + refused + pending;
+  const had = Math.min(answeredBuckets, count?.had ?? 0);
+  const nullBuckets = Math.min(answeredBuckets - had, count?.null ?? 0);
+  const expected = answeredBuckets + withoutLog + refused + pending;
   return {
-    ...{ expected, had, null: nullBuckets, absent: answered - had - nullBuckets, withoutLog, refused, pending },
+    ...{ expected, had, null: nullBuckets, absent: answeredBuckets - had - nullBuckets, withoutLog, refused, pending },
     notWanted: countIn(dayTimeRange) - expected,
     why: pending === 0 ? null : pendingBucketsReason(series, dayTimeRange, watermarkMs, nowMs),
     ...{ noLog, refusal },
@@ -144,8 +144,8 @@ export function createDayCounter(day: number) {
   const withoutLog: SeriesStatement[] = [];
   const refused: SeriesStatement[] = [];
   return {
-    add(series: TagSeries, counted: DayCount | undefined, nowMs: number): DayBuckets {
-      const dayBuckets = countSeriesDay(series, day, counted, nowMs);
+    add(series: TagSeries, dayCount: DayCount | undefined, nowMs: number): DayBuckets {
+      const dayBuckets = countSeriesDay(series, day, dayCount, nowMs);
       if (dayBuckets.expected === 0) return dayBuckets;
       const { ledger, total, located } = series;
       const { resolution, timeZone } = ledger;

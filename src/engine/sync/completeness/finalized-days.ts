@@ -48,7 +48,7 @@ import {
 
 export type FinalizedDays = ReturnType<typeof createFinalizedDays>;
 
-export type DayChangeCollector = ReturnType<FinalizedDays["notes"]>;
+export type DayChangeCollector = ReturnType<FinalizedDays["collectDayChanges"]>;
 
 interface SiteUtcDay {
   readonly siteId: number;
@@ -57,17 +57,17 @@ interface SiteUtcDay {
 
 interface HistorySeriesGroup {
   readonly members: readonly Series[];
-  readonly reach: GaplessDays;
+  readonly commonGaplessDays: GaplessDays;
 }
 
-/** Longer texts of day counts move out of the ledger, because each reply writes the ledger. */
+/** Length of the text of day counts above which it moves out of the ledger, because each reply writes the ledger. */
 const MAX_LEDGER_COUNTS_LENGTH = 600;
 const DAY_CHANGE_MERGE_MS = 300_000;
-/** The next revision of a finalized day follows an hour after its last change. */
+/** Time without a change after which a finalized day gets its next revision. */
 const DAY_CHANGE_SETTLING_MS = 3_600_000;
-/** Around midnight thousands of ledgers reach the next day, so they are compared together. */
+/** Minimum time between two comparisons: around midnight thousands of ledgers reach the next day within seconds. */
 const MIN_COMPARISON_GAP_MS = 10_000;
-/** Ledgers are compared at least this often, because refusals and overdue days depend on the clock. */
+/** Maximum time between two comparisons of ledgers, because refusals and overdue days depend on the clock. */
 const MAX_COMPARISON_GAP_MS = 600_000;
 const SERIES_COUNTED_PER_YIELD = 500;
 const SERIES_COUNTED_PER_REFRESH = 5_000;
@@ -104,7 +104,7 @@ export function createFinalizedDays(options: {
   let ledgersComparedAtMs = NEVER_MS;
   let dueSiteDays: SiteUtcDay[] = [];
   const countedAtMs = new Map<string, number>();
-  let dayBeingCounted: (SiteUtcDay & { isDisturbed: boolean }) | null = null;
+  let dayBeingCounted: (SiteUtcDay & { hasChangedMeanwhile: boolean }) | null = null;
 
   async function loadFinalizedDays(): Promise<void> {
     [finalizedDays, dayChanges, emittedDates] = await Promise.all([
@@ -148,12 +148,15 @@ export function createFinalizedDays(options: {
 
     /** Moves counts out of a ledger, except those of days that are read again for late data. */
     async function moveCountsOutOfLedger(series: Series, ledger: StoredLedger): Promise<StoredLedger> {
-      const [old, left] = splitDayCounts(ledger.days ?? "", utcDay(Date.parse(ledger.rememberedFrom)));
-      if (old === "") return ledger;
-      const all = mergeCounts(await loadMovedDayCounts(series, ledger), allDayCounts(old));
-      const [, retained] = splitDayCounts(all, utcDay(nowMs) - DAY_RETENTION_DAYS);
+      const [oldCountsText, recentCountsText] = splitDayCounts(
+        ledger.days ?? "",
+        utcDay(Date.parse(ledger.rememberedFrom)),
+      );
+      if (oldCountsText === "") return ledger;
+      const allCountsText = mergeCounts(await loadMovedDayCounts(series, ledger), allDayCounts(oldCountsText));
+      const [, retained] = splitDayCounts(allCountsText, utcDay(nowMs) - DAY_RETENTION_DAYS);
       movedDayCounts.set(series.key, { timeZone: ledger.timeZone, days: retained });
-      return { ...ledger, days: left, daysMoved: true };
+      return { ...ledger, days: recentCountsText, daysMoved: true };
     }
 
     async function addEvents(series: Series, ledger: StoredLedger, ranges: readonly DayRange[]): Promise<void> {
@@ -167,10 +170,16 @@ export function createFinalizedDays(options: {
       }
     }
 
-    function markChangedDays(siteId: number, fetched: TimeRange[], emitted: ReturnType<typeof countEmittedPoints>) {
+    function markChangedDays(
+      siteId: number,
+      fetchedTimeRanges: TimeRange[],
+      emittedCountsByDay: ReturnType<typeof countEmittedPoints>,
+    ) {
       for (const day of daysBySite.get(siteId) ?? []) {
-        const isDayFetched = fetched.some(({ fromMs, toMs }) => fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS);
-        const points = emitted.get(day)?.points ?? 0;
+        const isDayFetched = fetchedTimeRanges.some(
+          ({ fromMs, toMs }) => fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS,
+        );
+        const points = emittedCountsByDay.get(day)?.points ?? 0;
         if (!isDayFetched && points === 0) continue;
         const key = siteDayKey({ siteId, day });
         const previous = newChanges.get(key) ?? dayChanges.get(key);
@@ -181,19 +190,24 @@ export function createFinalizedDays(options: {
 
     return {
       events,
-      async count(series: Series, before: StoredLedger, after: StoredLedger, emitted: EmittedHistoryPoints) {
+      async count(
+        series: Series,
+        ledgerBefore: StoredLedger,
+        ledgerAfter: StoredLedger,
+        emitted: EmittedHistoryPoints,
+      ) {
         if (!ledgersBefore.has(series)) ledgersBefore.set(series, series.ledger);
-        const emittedByDay = countEmittedPoints(emitted, after);
-        const fetchedRangesBefore = fetchedRanges(before.spans);
+        const emittedByDay = countEmittedPoints(emitted, ledgerAfter);
+        const fetchedRangesBefore = fetchedRanges(ledgerBefore.spans);
         const hadNoDayCounts =
-          before.days === undefined && before.countedFrom === undefined && fetchedRangesBefore.length > 0;
+          ledgerBefore.days === undefined && ledgerBefore.countedFrom === undefined && fetchedRangesBefore.length > 0;
         const ledger: StoredLedger = {
-          ...after,
-          days: mergeCounts(before.days ?? "", emittedByDay),
+          ...ledgerAfter,
+          days: mergeCounts(ledgerBefore.days ?? "", emittedByDay),
           ...(hadNoDayCounts ? { countedFrom: isoUtc(fetchedRangesBefore.at(-1)?.toMs ?? nowMs) } : {}),
         };
-        await addEvents(series, ledger, newCompleteDays(before, ledger));
-        const hasNewFetchedRanges = before.spans !== ledger.spans;
+        await addEvents(series, ledger, newCompleteDays(ledgerBefore, ledger));
+        const hasNewFetchedRanges = ledgerBefore.spans !== ledger.spans;
         const fetched = hasNewFetchedRanges
           ? fetchedRanges(ledger.spans).flatMap((range) => subtractRanges(range, fetchedRangesBefore))
           : [];
@@ -207,32 +221,47 @@ export function createFinalizedDays(options: {
         ].filter(({ put }) => put.length > 0),
       committed(): void {
         for (const [key, mark] of newChanges) dayChanges.set(key, mark);
-        for (const [series, before] of ledgersBefore) noteChange(before, series);
+        for (const [series, before] of ledgersBefore) recordLedgerChange(before, series);
       },
     };
   }
 
-  function noteChange(before: StoredLedger, series: Series): void {
-    const [old, now] = [gaplessDays({ ...series, ledger: before }), gaplessDays(series)];
-    haveDaysChanged ||= (Object.keys(now) as (keyof GaplessDays)[]).some((name) => old[name] !== now[name]);
-    if (dayBeingCounted?.siteId === series.located.siteId) dayBeingCounted.isDisturbed ||= before !== series.ledger;
+  function recordLedgerChange(ledgerBefore: StoredLedger, series: Series): void {
+    const [gaplessBefore, gaplessNow] = [gaplessDays({ ...series, ledger: ledgerBefore }), gaplessDays(series)];
+    haveDaysChanged ||= (Object.keys(gaplessNow) as (keyof GaplessDays)[]).some(
+      (name) => gaplessBefore[name] !== gaplessNow[name],
+    );
+    if (dayBeingCounted?.siteId === series.located.siteId)
+      dayBeingCounted.hasChangedMeanwhile ||= ledgerBefore !== series.ledger;
   }
 
-  async function emitSiteHistoryComplete({ members, reach }: HistorySeriesGroup, nowMs: number): Promise<void> {
+  async function emitSiteHistoryComplete(
+    { members, commonGaplessDays }: HistorySeriesGroup,
+    nowMs: number,
+  ): Promise<void> {
     const [first] = members;
-    const from = Math.max(reach.from, reach.begin);
-    if (first === undefined || !Number.isFinite(reach.until) || !Number.isFinite(from) || from >= reach.until) return;
+    const from = Math.max(commonGaplessDays.from, commonGaplessDays.firstWantedDay);
+    if (
+      first === undefined ||
+      !Number.isFinite(commonGaplessDays.until) ||
+      !Number.isFinite(from) ||
+      from >= commonGaplessDays.until
+    )
+      return;
     const { rules, total } = first;
     const { resolution, timeZone } = first.ledger;
     const { siteId } = first.located;
     const key = `${siteId} ${seriesResolutionKey(first)}`;
     const lastDates = emittedDates.get(key);
-    const dates = { from: reach.from <= reach.begin ? null : dayDate(from), until: dayDate(reach.until) };
+    const dates = {
+      from: commonGaplessDays.from <= commonGaplessDays.firstWantedDay ? null : dayDate(from),
+      until: dayDate(commonGaplessDays.until),
+    };
     const overdueDay = utcDay(closedUntilMs(rules, nowMs - 2 * rules.everyMs));
-    const isCompletenessOverdue = reach.until < overdueDay;
+    const isCompletenessOverdue = commonGaplessDays.until < overdueDay;
     const overdueDate = isCompletenessOverdue ? dayDate(overdueDay) : (lastDates?.heldBack ?? null);
     if (lastDates?.from === dates.from && lastDates.until === dates.until && lastDates.heldBack === overdueDate) return;
-    const waitingSeries = isCompletenessOverdue ? listWaitingSeries(members, reach.until, nowMs) : [];
+    const waitingSeries = isCompletenessOverdue ? listWaitingSeries(members, commonGaplessDays.until, nowMs) : [];
     const data: SiteCompleteFact = {
       site: await loadSite(siteId),
       ...{ resolution, timeZone, total },
@@ -260,13 +289,17 @@ export function createFinalizedDays(options: {
   }
 
   function findDueDays(siteId: number, series: readonly Series[], nowMs: number): readonly SiteUtcDay[] {
-    const reach = commonDays(series);
+    const commonGaplessDays = commonDays(series);
     const lookBackMs = Math.max(...series.map(({ rules }) => rules.lookBackMs));
-    const firstDueDay = Math.max(reach.begin, reach.sealFrom, utcDay(nowMs) - DAY_RETENTION_DAYS);
-    const end = Math.min(reach.sealUntil, utcDay(nowMs - lookBackMs));
+    const firstDueDay = Math.max(
+      commonGaplessDays.firstWantedDay,
+      commonGaplessDays.finalizableFrom,
+      utcDay(nowMs) - DAY_RETENTION_DAYS,
+    );
+    const endDay = Math.min(commonGaplessDays.finalizableUntil, utcDay(nowMs - lookBackMs));
     if (!Number.isFinite(firstDueDay)) return [];
     const foundDueDays: SiteUtcDay[] = [];
-    for (let day = firstDueDay; day < end; day++) {
+    for (let day = firstDueDay; day < endDay; day++) {
       const key = siteDayKey({ siteId, day });
       const dayChange = dayChanges.get(key);
       const isDayChangeSettled = dayChange !== undefined && nowMs - Date.parse(dayChange.at) >= DAY_CHANGE_SETTLING_MS;
@@ -278,7 +311,7 @@ export function createFinalizedDays(options: {
 
   async function countBucketsOfSiteDay({ siteId, day }: SiteUtcDay, nowMs: number): Promise<SiteDayCounts> {
     const siteDayCounter = createDayCounter(day);
-    let counted = 0;
+    let countedSeries = 0;
     for (const series of options.series()) {
       if (series.located.siteId !== siteId) continue;
       const { ledger, key } = series;
@@ -287,7 +320,7 @@ export function createFinalizedDays(options: {
           ? await getDayCount(store, source, key, ledger, day)
           : countOfDay(ledger.days ?? "", day);
       siteDayCounter.add(series, count, nowMs);
-      if (++counted % SERIES_COUNTED_PER_YIELD === 0) await yieldToEventLoop();
+      if (++countedSeries % SERIES_COUNTED_PER_YIELD === 0) await yieldToEventLoop();
     }
     return siteDayCounter.done();
   }
@@ -296,12 +329,12 @@ export function createFinalizedDays(options: {
     const { siteId, day } = date;
     const nowMs = clock.now();
     const key = siteDayKey(date);
-    const countedSiteDay = { siteId, day, isDisturbed: false };
+    const countedSiteDay = { siteId, day, hasChangedMeanwhile: false };
     dayBeingCounted = countedSiteDay;
     try {
       const siteDay = await countBucketsOfSiteDay(date, nowMs);
       const { account, series } = siteDay;
-      if (countedSiteDay.isDisturbed || account.pending > 0) {
+      if (countedSiteDay.hasChangedMeanwhile || account.pending > 0) {
         if (account.pending > 0) countedAtMs.set(key, clock.monotonic());
         haveDaysChanged = true;
         return series;
@@ -323,7 +356,7 @@ export function createFinalizedDays(options: {
       finalizedDays.set(key, finalizedDay);
       dayChanges.delete(key);
       // A reply changed the day between the count and the commit.
-      if (countedSiteDay.isDisturbed) {
+      if (countedSiteDay.hasChangedMeanwhile) {
         const dayChange: StoredDayChange = { at: isoUtc(clock.now()), points: 0 };
         await store.commit({ documents: [{ set: changedDaysSet, put: [[key, dayChange]] }] });
         dayChanges.set(key, dayChange);
@@ -336,19 +369,19 @@ export function createFinalizedDays(options: {
   }
 
   function forgetOldFinalizedDays(siteId: number, nowMs: number): readonly string[] {
-    const old = [...(daysBySite.get(siteId) ?? [])].filter((day) => day < utcDay(nowMs) - DAY_RETENTION_DAYS);
-    const forgottenDayKeys = old.map((day) => siteDayKey({ siteId, day }));
-    for (const day of old) daysBySite.get(siteId)?.delete(day);
+    const expiredDays = [...(daysBySite.get(siteId) ?? [])].filter((day) => day < utcDay(nowMs) - DAY_RETENTION_DAYS);
+    const forgottenDayKeys = expiredDays.map((day) => siteDayKey({ siteId, day }));
+    for (const day of expiredDays) daysBySite.get(siteId)?.delete(day);
     for (const key of forgottenDayKeys) finalizedDays.delete(key);
     return forgottenDayKeys;
   }
 
   async function refreshFinalizedDays(): Promise<void> {
     if (!isLoaded) await loadFinalizedDays();
-    let counted = 0;
+    let countedSeries = 0;
     for (let dueDate = dueSiteDays.shift(); dueDate !== undefined; dueDate = dueSiteDays.shift()) {
-      counted += await finalizeDay(dueDate);
-      if (counted >= SERIES_COUNTED_PER_REFRESH) return;
+      countedSeries += await finalizeDay(dueDate);
+      if (countedSeries >= SERIES_COUNTED_PER_REFRESH) return;
     }
     const passedMs = clock.monotonic() - ledgersComparedAtMs;
     if (passedMs < MIN_COMPARISON_GAP_MS || (!haveDaysChanged && passedMs < MAX_COMPARISON_GAP_MS)) return;
@@ -359,13 +392,13 @@ export function createFinalizedDays(options: {
       options.knowsTagsOf(siteId),
     );
     for (const [, series] of seriesBySite)
-      for (const members of Map.groupBy(series, seriesResolutionKey).values())
-        await emitSiteHistoryComplete({ members, reach: commonDays(members) }, nowMs);
+      for (const seriesOfGroup of Map.groupBy(series, seriesResolutionKey).values())
+        await emitSiteHistoryComplete({ members: seriesOfGroup, commonGaplessDays: commonDays(seriesOfGroup) }, nowMs);
     dueSiteDays = seriesBySite.flatMap(([siteId, series]) => findDueDays(siteId, series, nowMs));
     for (const date of dueSiteDays) addSiteDay(date);
   }
 
-  return { notes: collectDayChanges, refreshIfStale: refreshFinalizedDays };
+  return { collectDayChanges, refreshIfStale: refreshFinalizedDays };
 }
 
 const commonDays = (series: readonly Series[]): GaplessDays => series.map(gaplessDays).reduce(intersectGaplessDays);

@@ -26,7 +26,7 @@ export function subtractRanges(range: TimeRange, takenRanges: readonly TimeRange
 
 export function mergeTimeRanges(ranges: readonly TimeRange[]): readonly TimeRange[] {
   const result: TimeRange[] = [];
-  for (const nextRange of ranges.filter((each) => each.fromMs < each.toMs).sort((a, b) => a.fromMs - b.fromMs)) {
+  for (const nextRange of ranges.filter((range) => range.fromMs < range.toMs).sort((a, b) => a.fromMs - b.fromMs)) {
     const lastRange = result.at(-1);
     if (lastRange === undefined || nextRange.fromMs > lastRange.toMs) result.push(nextRange);
     else result[result.length - 1] = { fromMs: lastRange.fromMs, toMs: Math.max(lastRange.toMs, nextRange.toMs) };
@@ -39,12 +39,12 @@ export function totalLengthMs(ranges: readonly TimeRange[]): number {
 }
 
 /** Caches results of a pure function, and clears the cache when it is full. */
-export function memoizeByKey<K, V>(compute: (key: K) => V, max = 10_000): (key: K) => V {
+export function memoizeByKey<K, V>(compute: (key: K) => V, maxEntries = 10_000): (key: K) => V {
   const resultsByKey = new Map<K, V>();
   return (key) => {
     let result = resultsByKey.get(key);
     if (result === undefined) {
-      if (resultsByKey.size >= max) resultsByKey.clear();
+      if (resultsByKey.size >= maxEntries) resultsByKey.clear();
       result = compute(key);
       resultsByKey.set(key, result);
     }
@@ -72,7 +72,7 @@ export function bucketStart(atMs: number, { resolution, timeZone }: BucketRules)
   return localDayStart(DateTime.utc(year, month, day).minus({ days: weekday - 1 }), timeZone);
 }
 
-/** End of the bucket that the service starts at `startMs`, which need not be a full hour of the local time zone. */
+/** End of the bucket that starts at `startMs`. The start need not be a full hour of the local time zone. */
 export function bucketEnd(startMs: number, rules: BucketRules): number {
   const { resolution, timeZone } = rules;
   if (resolution === "5m") return startMs + FIVE_MINUTES_MS;
@@ -107,9 +107,9 @@ export function countBuckets(
   { resolution, timeZone }: BucketRules,
   range: TimeRange = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS },
 ): number {
-  const [part] = clipRange(range, { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS });
-  if (part === undefined) return 0;
-  const { fromMs, toMs } = part;
+  const [dayPart] = clipRange(range, { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS });
+  if (dayPart === undefined) return 0;
+  const { fromMs, toMs } = dayPart;
   if (resolution === "5m") return Math.ceil(toMs / FIVE_MINUTES_MS) - Math.ceil(fromMs / FIVE_MINUTES_MS);
   return bucketStartsOfDay(resolution)(timeZone)(day).reduce((sum, at) => sum + (at >= fromMs && at < toMs ? 1 : 0), 0);
 }

@@ -16,10 +16,10 @@ export interface HistoryRequest {
   readonly kind: "following" | "backfill" | "ordered" | "total";
   readonly series: readonly Series[];
   readonly range: TimeRange;
-  readonly ranges: ReadonlyMap<string, TimeRange>;
+  readonly rangesBySeriesKey: ReadonlyMap<string, TimeRange>;
   /** True if the request is for one series that was refused before. */
   readonly isSingle: boolean;
-  readonly values: number;
+  readonly valueCount: number;
   readonly isRepeat?: true;
 }
 
@@ -32,14 +32,18 @@ export interface SeriesCandidate {
 export type SeriesCandidateGroup = readonly [SeriesCandidate, ...SeriesCandidate[]];
 
 export interface RequestLimits {
-  readonly values: number;
-  readonly singleFirst: boolean;
+  readonly maxValues: number;
+  readonly prefersSingle: boolean;
   readonly bucketsPerTag?: (tags: number) => number;
 }
 
-export function chooseRecent(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
+export function chooseRecent(
+  allSeries: readonly Series[],
+  nowMs: number,
+  limits: RequestLimits,
+): HistoryRequest | null {
   const closedUntilByRules = memoizeByKey((rules: SeriesRules) => closedUntilMs(rules, nowMs));
-  const dueCandidates = all.flatMap((series): readonly SeriesCandidate[] => {
+  const dueCandidates = allSeries.flatMap((series): readonly SeriesCandidate[] => {
     if (series.total || isBackingOff(series.ledger, nowMs)) return [];
     const range = rangeToFetch(series.ledger, series.rules, nowMs, closedUntilByRules(series.rules));
     return range === null ? [] : [{ series, range, isSingle: needsSingleRequest(series) }];
@@ -53,9 +57,13 @@ export function chooseRecent(all: readonly Series[], nowMs: number, limits: Requ
   return buildHistoryRequest("following", group, { fromMs, toMs });
 }
 
-export function chooseBackfill(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
+export function chooseBackfill(
+  allSeries: readonly Series[],
+  nowMs: number,
+  limits: RequestLimits,
+): HistoryRequest | null {
   const closedUntilByRules = memoizeByKey((rules: SeriesRules) => closedUntilMs(rules, nowMs));
-  const gapCandidates = all.flatMap((series) => {
+  const gapCandidates = allSeries.flatMap((series) => {
     if (series.total) return [];
     const { fromMs, toMs } = targetPastRange(series.ledger);
     // Request no future buckets: the stored end is in the future if the clock was ahead at that time.
@@ -65,13 +73,13 @@ export function chooseBackfill(all: readonly Series[], nowMs: number, limits: Re
 }
 
 export function chooseUserBackfill(
-  all: readonly Series[],
+  allSeries: readonly Series[],
   backfills: readonly BackfillRequest[],
   nowMs: number,
   limits: RequestLimits,
 ): HistoryRequest | null {
   for (const backfill of backfills) {
-    const gapCandidates = all.flatMap((series) =>
+    const gapCandidates = allSeries.flatMap((series) =>
       coversSeries(backfill, series) ? findLatestGap(series, pastBackfillRange(backfill, series, nowMs), nowMs) : [],
     );
     const request = buildGapRequest("ordered", gapCandidates, limits);
@@ -80,9 +88,13 @@ export function chooseUserBackfill(
   return null;
 }
 
-/** Requests totals for one period only, because a reply contains one number per tag. */
-export function chooseTotals(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
-  const dueCandidates = all.flatMap((series): readonly SeriesCandidate[] => {
+/** Chooses a request for totals. It covers only one period, because a reply contains one number per tag. */
+export function chooseTotals(
+  allSeries: readonly Series[],
+  nowMs: number,
+  limits: RequestLimits,
+): HistoryRequest | null {
+  const dueCandidates = allSeries.flatMap((series): readonly SeriesCandidate[] => {
     const { ledger, rules } = series;
     if (!series.total || isBackingOff(ledger, nowMs)) return [];
     const fromMs = Date.parse(ledger.watermark);
@@ -101,7 +113,7 @@ export function chooseTotals(all: readonly Series[], nowMs: number, limits: Requ
 
 const needsSingleRequest = ({ ledger, isSuspect }: Series): boolean => isSuspect || ledger.refusal !== null;
 
-/** Joins the unreadable parts of the latest gap into one request. */
+/** Returns the latest gap of a series to request. Adjacent unreadable parts are joined into one range. */
 function findLatestGap(series: Series, range: TimeRange, nowMs: number): readonly SeriesCandidate[] {
   const gapParts = listLedgerGapParts(series.ledger, range, nowMs);
   const gap = gapParts.findLast(({ isSingle }) => !isSingle) ?? gapParts.at(-1);
@@ -112,23 +124,23 @@ function findLatestGap(series: Series, range: TimeRange, nowMs: number): readonl
 
 function selectSimilarSeries(
   candidates: readonly SeriesCandidate[],
-  order: (a: SeriesCandidate, b: SeriesCandidate) => number,
-  { singleFirst }: RequestLimits,
+  compareCandidates: (a: SeriesCandidate, b: SeriesCandidate) => number,
+  { prefersSingle }: RequestLimits,
 ): SeriesCandidateGroup | null {
-  const sortedCandidates = candidates.toSorted(order);
+  const sortedCandidates = candidates.toSorted(compareCandidates);
   const singleCandidate = sortedCandidates.find(({ isSingle }) => isSingle);
   const [leader, ...others] = sortedCandidates.filter(({ isSingle }) => !isSingle);
-  if (singleCandidate !== undefined && (singleFirst || leader === undefined)) return [singleCandidate];
+  if (singleCandidate !== undefined && (prefersSingle || leader === undefined)) return [singleCandidate];
   if (leader === undefined) return null;
-  return [leader, ...others.filter((other) => hasSameBuckets(leader, other)).slice(0, TAGS_PER_REQUEST - 1)];
+  return [leader, ...others.filter((candidate) => hasSameBuckets(leader, candidate)).slice(0, TAGS_PER_REQUEST - 1)];
 }
 
 export function hasSameBuckets({ series: { rules } }: SeriesCandidate, { series }: SeriesCandidate): boolean {
   return series.rules.resolution === rules.resolution && series.rules.timeZone === rules.timeZone;
 }
 
-function maxRequestLengthMs(group: SeriesCandidateGroup, { values, bucketsPerTag }: RequestLimits): number {
-  const valuesPerTag = Math.floor(values / group.length);
+function maxRequestLengthMs(group: SeriesCandidateGroup, { maxValues, bucketsPerTag }: RequestLimits): number {
+  const valuesPerTag = Math.floor(maxValues / group.length);
   const requestedBuckets = Math.max(1, Math.min(valuesPerTag, bucketsPerTag?.(group.length) ?? valuesPerTag));
   return requestedBuckets * BUCKET_MS[group[0].series.rules.resolution];
 }
@@ -146,15 +158,17 @@ function buildGapRequest(kind: "backfill" | "ordered", gaps: readonly SeriesCand
 }
 
 export function buildHistoryRequest(kind: HistoryRequest["kind"], group: SeriesCandidateGroup, range: TimeRange) {
-  const clipped = group.flatMap(({ series, range: own }) => clipRange(own, range).map((part) => ({ series, part })));
+  const clippedSeries = group.flatMap(({ series, range: seriesRange }) =>
+    clipRange(seriesRange, range).map((part) => ({ series, part })),
+  );
   const buckets = Math.max(1, Math.round((range.toMs - range.fromMs) / BUCKET_MS[group[0].series.rules.resolution]));
   return {
     kind,
-    series: clipped.map(({ series }) => series),
+    series: clippedSeries.map(({ series }) => series),
     range,
-    ranges: new Map(clipped.map(({ series, part }) => [series.key, part])),
+    rangesBySeriesKey: new Map(clippedSeries.map(({ series, part }) => [series.key, part])),
     isSingle: group[0].isSingle,
-    values: kind === "total" ? clipped.length : buckets * clipped.length,
+    valueCount: kind === "total" ? clippedSeries.length : buckets * clippedSeries.length,
   };
 }
 

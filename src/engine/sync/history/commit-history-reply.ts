@@ -37,16 +37,20 @@ const LIVE_POINT_AGE_MAX_MS = DAY_MS;
 /** Receives the points of each response about recent history, also points outside the requested range. */
 export type OnLoggedPoints = (id: string, resolution: Resolution, points: TagPoints, nowMs: number) => void;
 
-const NO_EMITTED_POINTS: EmittedHistoryPoints = { fresh: new TagPoints(), revised: new TagPoints(), before: new Map() };
+const NO_EMITTED_POINTS: EmittedHistoryPoints = {
+  newPoints: new TagPoints(),
+  revisedPoints: new TagPoints(),
+  valuesBefore: new Map(),
+};
 
 interface CommitBatch {
-  readonly ledgers: Map<Series, StoredLedger>;
+  readonly ledgersBySeries: Map<Series, StoredLedger>;
   readonly putEmitted: (readonly [string, EmittedPoints])[];
   readonly removeEmitted: string[];
   readonly events: Event<"tag-history" | "tag-total">[];
-  readonly days: DayChangeCollector;
-  readonly extra: readonly DocumentChange[];
-  points: number;
+  readonly dayChanges: DayChangeCollector;
+  readonly extraDocuments: readonly DocumentChange[];
+  pointCount: number;
 }
 
 export type HistoryReplySettlement = ReturnType<typeof createHistoryReplySettlement>;
@@ -56,7 +60,7 @@ export function createHistoryReplySettlement(options: {
   readonly store: Store;
   readonly clock: Clock;
   readonly source: string;
-  readonly days: Pick<FinalizedDays, "notes">;
+  readonly days: Pick<FinalizedDays, "collectDayChanges">;
   readonly onLogged?: OnLoggedPoints | undefined;
 }) {
   const { store, clock, source, onLogged } = options;
@@ -64,22 +68,37 @@ export function createHistoryReplySettlement(options: {
   const emittedPointsSet = syncSet("history-told", source);
 
   function createCommitBatch(nowMs: number, extra: readonly DocumentChange[] = []): CommitBatch {
-    const days = options.days.notes(nowMs);
-    return { ledgers: new Map(), putEmitted: [], removeEmitted: [], events: [], days, extra, points: 0 };
+    const days = options.days.collectDayChanges(nowMs);
+    return {
+      ledgersBySeries: new Map(),
+      putEmitted: [],
+      removeEmitted: [],
+      events: [],
+      dayChanges: days,
+      extraDocuments: extra,
+      pointCount: 0,
+    };
   }
 
-  async function commitBatch({ ledgers, putEmitted, removeEmitted, events, days, extra }: CommitBatch): Promise<void> {
+  async function commitBatch({
+    ledgersBySeries,
+    putEmitted,
+    removeEmitted,
+    events,
+    dayChanges,
+    extraDocuments,
+  }: CommitBatch): Promise<void> {
     await store.commit({
       documents: [
-        { set: ledgerDocumentSet, put: [...ledgers].map(([series, ledger]) => [series.key, ledger] as const) },
+        { set: ledgerDocumentSet, put: [...ledgersBySeries].map(([series, ledger]) => [series.key, ledger] as const) },
         { set: emittedPointsSet, put: putEmitted, remove: removeEmitted },
-        ...days.documents(),
-        ...extra,
+        ...dayChanges.documents(),
+        ...extraDocuments,
       ],
-      events: [...events, ...days.events],
+      events: [...events, ...dayChanges.events],
     });
-    for (const [series, ledger] of ledgers) series.ledger = ledger;
-    days.committed();
+    for (const [series, ledger] of ledgersBySeries) series.ledger = ledger;
+    dayChanges.committed();
   }
 
   async function changeLedgerInBatch(
@@ -88,8 +107,8 @@ export function createHistoryReplySettlement(options: {
     ledger: StoredLedger,
     emitted: EmittedHistoryPoints,
   ) {
-    const previousLedger = batch.ledgers.get(series) ?? series.ledger;
-    batch.ledgers.set(series, await batch.days.count(series, previousLedger, ledger, emitted));
+    const previousLedger = batch.ledgersBySeries.get(series) ?? series.ledger;
+    batch.ledgersBySeries.set(series, await batch.dayChanges.count(series, previousLedger, ledger, emitted));
   }
 
   async function addPointsToBatch(
@@ -101,7 +120,7 @@ export function createHistoryReplySettlement(options: {
   ): Promise<void> {
     const { key, rules } = series;
     const { resolution } = rules;
-    const previousLedger = batch.ledgers.get(series) ?? series.ledger;
+    const previousLedger = batch.ledgersBySeries.get(series) ?? series.ledger;
     const oldestMs = parseTime(previousLedger.rememberedFrom);
     const emittedValuesByTime: EmittedValuesByTime = new Map();
     for (const chunk of listChunks(Math.max(bucketBefore(range.fromMs, rules), oldestMs), range.toMs, resolution)) {
@@ -109,22 +128,25 @@ export function createHistoryReplySettlement(options: {
       for (const [i, at] of (storedChunk?.at ?? []).entries())
         emittedValuesByTime.set(chunkStartMs(chunk, resolution) + at * 1_000, storedChunk?.values[i] ?? null);
     }
-    const { ledger, fresh, revised } = settle(previousLedger, emittedValuesByTime);
-    await changeLedgerInBatch(batch, series, ledger, { fresh, revised, before: emittedValuesByTime });
+    const { ledger, newPoints, revisedPoints } = settle(previousLedger, emittedValuesByTime);
+    await changeLedgerInBatch(batch, series, ledger, { newPoints, revisedPoints, valuesBefore: emittedValuesByTime });
     const retainedSinceMs = parseTime(ledger.rememberedFrom);
     const changedChunks = new Set<number>();
-    for (const points of [fresh, revised]) {
-      for (let at = points.firstIndexFrom(retainedSinceMs); at < points.length; at++) {
-        emittedValuesByTime.set(points.timeMs(at), points.value(at));
-        changedChunks.add(chunkNumberAt(points.timeMs(at), resolution));
+    for (const points of [newPoints, revisedPoints]) {
+      for (let pointIndex = points.firstIndexFrom(retainedSinceMs); pointIndex < points.length; pointIndex++) {
+        emittedValuesByTime.set(points.timeMs(pointIndex), points.value(pointIndex));
+        changedChunks.add(chunkNumberAt(points.timeMs(pointIndex), resolution));
       }
     }
     for (const chunk of changedChunks)
       batch.putEmitted.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emittedValuesByTime)]);
     for (let chunk = chunkNumberAt(oldestMs, resolution); chunk < chunkNumberAt(retainedSinceMs, resolution); chunk++)
       batch.removeEmitted.push(`${key} ${chunk}`);
-    batch.events.push(...buildEvents(series, fresh, false, nowMs), ...buildEvents(series, revised, true, nowMs));
-    batch.points += fresh.length + revised.length;
+    batch.events.push(
+      ...buildEvents(series, newPoints, false, nowMs),
+      ...buildEvents(series, revisedPoints, true, nowMs),
+    );
+    batch.pointCount += newPoints.length + revisedPoints.length;
   }
 
   function buildEvents(
@@ -140,23 +162,23 @@ export function createHistoryReplySettlement(options: {
     const seriesSinceMs = parseTime(series.ledger.since);
     const isLivePoint = (atMs: number) => atMs >= seriesSinceMs && nowMs - bucketEnd(atMs, rules) <= livePointAgeMaxMs;
     const events: Event<"tag-history">[] = [];
-    for (let from = 0; from < points.length; ) {
-      const isLiveEvent = isLivePoint(points.timeMs(from));
-      const nextChunkStartMs = chunkStartMs(chunkNumberAt(points.timeMs(from), resolution) + 1, resolution);
-      let to = Math.min(from + POINTS_PER_EVENT, points.firstIndexFrom(nextChunkStartMs));
-      while (isLivePoint(points.timeMs(to - 1)) !== isLiveEvent) to--;
+    for (let eventStartIndex = 0; eventStartIndex < points.length; ) {
+      const isLiveEvent = isLivePoint(points.timeMs(eventStartIndex));
+      const nextChunkStartMs = chunkStartMs(chunkNumberAt(points.timeMs(eventStartIndex), resolution) + 1, resolution);
+      let eventEndIndex = Math.min(eventStartIndex + POINTS_PER_EVENT, points.firstIndexFrom(nextChunkStartMs));
+      while (isLivePoint(points.timeMs(eventEndIndex - 1)) !== isLiveEvent) eventEndIndex--;
       events.push(
         makeHistoryEvent({
           ...{ source: sourceUri(source), siteId, tag, resolution, timeZone },
           subject: `${eventSubject("tag", siteId, tag.id)}/history/${resolution}`,
-          time: isoUtc(points.timeMs(to - 1)),
-          points: points.sliceByIndex(from, to),
+          time: isoUtc(points.timeMs(eventEndIndex - 1)),
+          points: points.sliceByIndex(eventStartIndex, eventEndIndex),
           origin: isLiveEvent ? "live" : "backfill",
           // The time makes each revision distinct, because a value may change back and forth.
           revisedAt: revised ? isoUtc(nowMs) : null,
         }),
       );
-      from = to;
+      eventStartIndex = eventEndIndex;
     }
     return events;
   }
@@ -175,20 +197,20 @@ export function createHistoryReplySettlement(options: {
   }
 
   return {
-    async logs(request: HistoryRequest, logs: readonly TagLog[], extra: readonly DocumentChange[]) {
+    async commitLogs(request: HistoryRequest, commitLogs: readonly TagLog[], extra: readonly DocumentChange[]) {
       const nowMs = clock.now();
       const isFollowing = request.kind === "following";
       const isRetryOfRefusedRange = request.isSingle && !isFollowing;
       const listedSeries: Series[] = [];
       let batch = createCommitBatch(nowMs, extra);
-      for (const { series, record, range } of matchRecords(request, logs)) {
+      for (const { series, record, range } of matchRecords(request, commitLogs)) {
         listedSeries.push(series);
         const { ledger: previousLedger, rules } = series;
         const unreadableRanges = findUnreadableRanges(record, range, previousLedger, isRetryOfRefusedRange);
         const allLogPoints = TagPoints.fromMeasurements(record.measurements);
         const points = selectReadablePoints(allLogPoints.sortedByTime(), unreadableRanges);
-        const learnRanges = (answered: readonly LedgerRange[]) =>
-          addUnreadableRanges(previousLedger, answered, unreadableRanges, isRetryOfRefusedRange, nowMs);
+        const learnRanges = (answeredRanges: readonly LedgerRange[]) =>
+          addUnreadableRanges(previousLedger, answeredRanges, unreadableRanges, isRetryOfRefusedRange, nowMs);
         if (isFollowing && unreadableRanges === null) onLogged?.(record.id, rules.resolution, points, nowMs);
         const responsePoints = unreadableRanges === null ? allLogPoints : points;
         const learnedRanges = isFollowing ? [] : learnRanges(rangesFromPoints(responsePoints, range, previousLedger));
@@ -198,20 +220,20 @@ export function createHistoryReplySettlement(options: {
               ? settleRecent(ledger, rules, points, range, emitted, nowMs, learnRanges)
               : settlePastRange(ledger, points, rangePart, clipLedgerRanges(learnedRanges, rangePart)),
           );
-          if (batch.points < POINTS_BEFORE_COMMIT) continue;
+          if (batch.pointCount < POINTS_BEFORE_COMMIT) continue;
           await commitBatch(batch);
           batch = createCommitBatch(nowMs);
           await yieldToEventLoop();
         }
       }
-      if (batch.ledgers.size > 0 || batch.extra.length > 0) await commitBatch(batch);
+      if (batch.ledgersBySeries.size > 0 || batch.extraDocuments.length > 0) await commitBatch(batch);
       return listedSeries;
     },
 
-    async totals(request: HistoryRequest, totals: readonly TagTotal[]): Promise<readonly Series[]> {
+    async commitTotals(request: HistoryRequest, commitTotals: readonly TagTotal[]): Promise<readonly Series[]> {
       const nowMs = clock.now();
       const batch = createCommitBatch(nowMs);
-      for (const { series, record, range } of matchRecords(request, totals)) {
+      for (const { series, record, range } of matchRecords(request, commitTotals)) {
         const { total, unreadable } = record;
         const { ledger } = series;
         if (unreadable !== undefined) {
@@ -223,28 +245,34 @@ export function createHistoryReplySettlement(options: {
         const newPoints = new TagPoints();
         newPoints.push(range.fromMs, encodeTagValue(total));
         const settledLedger: StoredLedger = { ...extendedLedger, state: "following", refusal: null };
-        await changeLedgerInBatch(batch, series, settledLedger, { ...NO_EMITTED_POINTS, fresh: newPoints });
+        await changeLedgerInBatch(batch, series, settledLedger, { ...NO_EMITTED_POINTS, newPoints });
         batch.events.push(buildTotalEvent(series, total, range));
       }
       await commitBatch(batch);
-      return [...batch.ledgers.keys()];
+      return [...batch.ledgersBySeries.keys()];
     },
 
-    async ledgers(changed: ReadonlyMap<Series, StoredLedger>): Promise<void> {
-      if (changed.size === 0) return;
+    async commitLedgers(changedLedgers: ReadonlyMap<Series, StoredLedger>): Promise<void> {
+      if (changedLedgers.size === 0) return;
       const batch = createCommitBatch(clock.now());
-      for (const [series, ledger] of changed) await changeLedgerInBatch(batch, series, ledger, NO_EMITTED_POINTS);
+      for (const [series, ledger] of changedLedgers)
+        await changeLedgerInBatch(batch, series, ledger, NO_EMITTED_POINTS);
       await commitBatch(batch);
     },
   };
 }
 
-function matchRecords<R extends { readonly id: string }>({ series, ranges }: HistoryRequest, reply: readonly R[]) {
+function matchRecords<R extends { readonly id: string }>(
+  { series, rangesBySeriesKey }: HistoryRequest,
+  reply: readonly R[],
+) {
   const recordsByTagId = new Map(reply.map((record) => [record.id, record]));
-  return series.flatMap((each) => {
-    const record = recordsByTagId.get(each.located.tag.id);
-    const seriesRange = ranges.get(each.key);
-    return record === undefined || seriesRange === undefined ? [] : [{ series: each, record, range: seriesRange }];
+  return series.flatMap((requestedSeries) => {
+    const record = recordsByTagId.get(requestedSeries.located.tag.id);
+    const seriesRange = rangesBySeriesKey.get(requestedSeries.key);
+    return record === undefined || seriesRange === undefined
+      ? []
+      : [{ series: requestedSeries, record, range: seriesRange }];
   });
 }
 
@@ -255,15 +283,18 @@ function splitRangeByPoints(
 ): readonly TimeRange[] {
   const rangeParts: TimeRange[] = [];
   let beginMs = fromMs;
-  let at = points.firstIndexFrom(fromMs);
-  const end = points.firstIndexFrom(toMs);
-  while (end - at > POINTS_PER_COMMIT) {
-    const partEndMs = chunkStartMs(chunkNumberAt(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
+  let pointIndex = points.firstIndexFrom(fromMs);
+  const endIndex = points.firstIndexFrom(toMs);
+  while (endIndex - pointIndex > POINTS_PER_COMMIT) {
+    const partEndMs = chunkStartMs(
+      chunkNumberAt(points.timeMs(pointIndex + POINTS_PER_COMMIT), resolution),
+      resolution,
+    );
     const nextIndex = points.firstIndexFrom(partEndMs);
-    if (nextIndex <= at) break;
+    if (nextIndex <= pointIndex) break;
     rangeParts.push({ fromMs: beginMs, toMs: partEndMs });
     beginMs = partEndMs;
-    at = nextIndex;
+    pointIndex = nextIndex;
   }
   return [...rangeParts, { fromMs: beginMs, toMs }];
 }
@@ -285,8 +316,8 @@ const chunkNumberAt = (atMs: number, resolution: Resolution): number => Math.flo
 const chunkStartMs = (chunk: number, resolution: Resolution): number => chunk * CHUNK_LENGTH_MS[resolution];
 
 function listChunks(fromMs: number, toMs: number, resolution: Resolution): readonly number[] {
-  const [first, last] = [chunkNumberAt(fromMs, resolution), chunkNumberAt(toMs - 1, resolution)];
-  return Array.from({ length: Math.max(0, last - first + 1) }, (_, at) => first + at);
+  const [firstChunk, lastChunk] = [chunkNumberAt(fromMs, resolution), chunkNumberAt(toMs - 1, resolution)];
+  return Array.from({ length: Math.max(0, lastChunk - firstChunk + 1) }, (_, at) => firstChunk + at);
 }
 
 function packEmittedPoints(chunk: number, resolution: Resolution, emitted: EmittedValuesByTime): EmittedPoints {

@@ -21,17 +21,18 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
   const groupTests = createGroupTesting<string>(TAGS_PER_REQUEST);
 
   function buildDiscoveryQuery(tagIds: readonly string[], nowMs: number): HistoryQuery | null {
-    const series = tagIds.flatMap((id) => registry.ofTag(id));
+    const series = tagIds.flatMap((id) => registry.getSeriesOfTag(id));
     const [first] = series;
     if (first === undefined) return null;
     const { timeZone } = first.rules;
-    const fromMs = Math.min(...series.map(registry.neededFrom), nowMs - DAY_MS);
+    const fromMs = Math.min(...series.map(registry.neededFromMs), nowMs - DAY_MS);
     // The service does not document whether the start is included: begin a month early.
     const fromTime = formatUtc(bucketBefore(fromMs, { resolution: "1mo", timeZone }));
     return { tagIds, from: fromTime, to: formatUtc(nowMs), resolution: "1mo", timeZone };
   }
 
-  const undecided = (tagId: string) => registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
+  const seriesWithUnknownLog = (tagId: string) =>
+    registry.getSeriesOfTag(tagId).filter(({ ledger }) => ledger.state !== "following");
 
   function ledgerOfLoggedTag(series: Series, log: TagLog | undefined, nowMs: number): StoredLedger {
     const followedLedger: StoredLedger = { ...series.ledger, state: "following", refusal: null };
@@ -51,19 +52,19 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
     refresh(): void {
       const waitingTagIds = new Set(groupTests.waiting());
       const undiscoveredTagIds = registry
-        .all()
+        .getAll()
         .filter((series) => series.ledger.state === "unproven" && series.ledger.refusal === null && isVisible(series))
         .map(({ located }) => located.tag.id);
       groupTests.add([...new Set(undiscoveredTagIds)].filter((id) => !waitingTagIds.has(id)));
     },
-    next(nowMs: number): LogDiscoveryRequest | null {
-      for (let group = groupTests.next(); group.length > 0; group = groupTests.next()) {
-        const invisibleTagIds = group.filter((id) => !registry.ofTag(id).some(isVisible));
+    nextRequest(nowMs: number): LogDiscoveryRequest | null {
+      for (let group = groupTests.nextTest(); group.length > 0; group = groupTests.nextTest()) {
+        const invisibleTagIds = group.filter((id) => !registry.getSeriesOfTag(id).some(isVisible));
         const query = invisibleTagIds.length > 0 ? null : buildDiscoveryQuery(group, nowMs);
         if (query !== null) return { query, isRetry: false };
-        groupTests.leave(new Set(invisibleTagIds));
+        groupTests.remove(new Set(invisibleTagIds));
       }
-      const dueSeries = registry.all().find((series) => {
+      const dueSeries = registry.getAll().find((series) => {
         const { state, refusal } = series.ledger;
         return state !== "following" && refusal !== null && !isBackingOff(series.ledger, nowMs) && isVisible(series);
       });
@@ -71,24 +72,33 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
       return query === null ? null : { query, isRetry: true };
     },
     /** Returns the tags without a log. `listed`: tags in the response; null if a missing log made the request fail. */
-    settle({ query, isRetry }: LogDiscoveryRequest, listed: ReadonlySet<string> | null): readonly string[] {
-      if (isRetry) return listed === null ? query.tagIds : [];
-      if (listed === null || query.tagIds.every((id) => listed.has(id))) return groupTests.settle(listed !== null).bad;
+    settleReply({ query, isRetry }: LogDiscoveryRequest, listedTagIds: ReadonlySet<string> | null): readonly string[] {
+      if (isRetry) return listedTagIds === null ? query.tagIds : [];
+      if (listedTagIds === null || query.tagIds.every((id) => listedTagIds.has(id)))
+        return groupTests.settleTest(listedTagIds !== null).bad;
       // A response without a requested tag proves nothing about the tag.
-      groupTests.leave(new Set(query.tagIds));
+      groupTests.remove(new Set(query.tagIds));
       return [];
     },
-    proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, StoredLedger> {
+    ledgersOfLoggedTags(
+      tagIds: readonly string[],
+      logs: readonly TagLog[],
+      nowMs: number,
+    ): ReadonlyMap<Series, StoredLedger> {
       const logsById = new Map(logs.map((log) => [log.id, log]));
-      const openSeries = tagIds.flatMap(undecided);
-      return new Map(openSeries.map((one) => [one, ledgerOfLoggedTag(one, logsById.get(one.located.tag.id), nowMs)]));
+      const openSeries = tagIds.flatMap(seriesWithUnknownLog);
+      return new Map(
+        openSeries.map((series) => [series, ledgerOfLoggedTag(series, logsById.get(series.located.tag.id), nowMs)]),
+      );
     },
-    refused(tagIds: readonly string[], isNoLog: boolean, message: string, nowMs: number) {
+    ledgersOfRefusedTags(tagIds: readonly string[], isNoLog: boolean, message: string, nowMs: number) {
       const record = isNoLog ? recordNoLog : recordRefusal;
-      return new Map(tagIds.flatMap(undecided).map((series) => [series, record(series.ledger, message, nowMs)]));
+      return new Map(
+        tagIds.flatMap(seriesWithUnknownLog).map((series) => [series, record(series.ledger, message, nowMs)]),
+      );
     },
-    forget: (tagIds: readonly string[]) => groupTests.leave(new Set(tagIds)),
-    waiting: () => groupTests.waiting().length,
+    removeFromQueue: (tagIds: readonly string[]) => groupTests.remove(new Set(tagIds)),
+    waitingTagCount: () => groupTests.waiting().length,
   };
 }
 
@@ -102,7 +112,7 @@ interface TestedMember<T> {
 /** Assumed share of bad members that follow a good or a bad member, weighted like `seen` observations. */
 const PRIOR_BAD_MEMBER_SHARES = { good: { share: 0.02, seen: 20 }, bad: { share: 0.5, seen: 1 } };
 const SINGLE_TEST_PROBABILITY_MAX = 0.65;
-/** Value of a found bad member and of a cleared member in bits of information, chosen by simulation. */
+/** Bonus in bits of information for a test that proves a member bad, or clears a member; chosen by simulation. */
 const BITS_PER_BAD_MEMBER = 0.3;
 const BITS_PER_CLEARED_MEMBER = 0.01;
 const CLASSIFIED_MEMBERS_USED = 60;
@@ -118,18 +128,21 @@ export function createGroupTesting<T>(size: number) {
   let membersInTest: readonly TestedMember<T>[] = [];
   const neighbourVerdictCounts = { good: { good: 0, bad: 0 }, bad: { good: 0, bad: 0 } };
 
-  function classifyMember(spot: TestedMember<T>, verdict: TestedMemberVerdict): void {
-    spot.verdict = verdict;
-    const at = queue.indexOf(spot);
-    const [left, right] = [queue[at - 1]?.verdict, queue[at + 1]?.verdict];
-    if (left != null) neighbourVerdictCounts[left][verdict]++;
-    if (right != null) neighbourVerdictCounts[verdict][right]++;
+  function classifyMember(member: TestedMember<T>, verdict: TestedMemberVerdict): void {
+    member.verdict = verdict;
+    const memberIndex = queue.indexOf(member);
+    const [verdictBefore, verdictAfter] = [queue[memberIndex - 1]?.verdict, queue[memberIndex + 1]?.verdict];
+    if (verdictBefore != null) neighbourVerdictCounts[verdictBefore][verdict]++;
+    if (verdictAfter != null) neighbourVerdictCounts[verdict][verdictAfter]++;
   }
 
-  const badMemberShareAfter = (left: TestedMemberVerdict) => {
+  const badMemberShareAfter = (verdictBefore: TestedMemberVerdict) => {
     const badMemberShare =
-      (neighbourVerdictCounts[left].bad + PRIOR_BAD_MEMBER_SHARES[left].share * PRIOR_BAD_MEMBER_SHARES[left].seen) /
-      (neighbourVerdictCounts[left].good + neighbourVerdictCounts[left].bad + PRIOR_BAD_MEMBER_SHARES[left].seen);
+      (neighbourVerdictCounts[verdictBefore].bad +
+        PRIOR_BAD_MEMBER_SHARES[verdictBefore].share * PRIOR_BAD_MEMBER_SHARES[verdictBefore].seen) /
+      (neighbourVerdictCounts[verdictBefore].good +
+        neighbourVerdictCounts[verdictBefore].bad +
+        PRIOR_BAD_MEMBER_SHARES[verdictBefore].seen);
     return Math.min(0.999, Math.max(0.0001, badMemberShare));
   };
 
@@ -142,33 +155,38 @@ export function createGroupTesting<T>(size: number) {
       .slice(0, lastUntestedIndex + CLASSIFIED_MEMBERS_USED)
       .findLastIndex(({ verdict }) => verdict !== null);
     const contextMembers = queue.slice(0, Math.max(lastUntestedIndex, lastClassifiedIndex) + 1);
-    const shares = { good: badMemberShareAfter("good"), bad: badMemberShareAfter("bad") };
-    const allGood = (spots: readonly TestedMember<T>[]) => probabilityOfAllGood(contextMembers, new Set(spots), shares);
-    if (suspects.length > 0) return chooseMostInformativePart(suspects, allGood);
-    const singlyTestedMember = untested.find((spot) => {
-      const at = queue.indexOf(spot);
-      const isNextToBadMember = queue[at - 1]?.verdict === "bad" || queue[at + 1]?.verdict === "bad";
-      return isNextToBadMember && allGood([spot]) < SINGLE_TEST_PROBABILITY_MAX;
+    const badShareAfter = { good: badMemberShareAfter("good"), bad: badMemberShareAfter("bad") };
+    const allGoodProbability = (members: readonly TestedMember<T>[]) =>
+      probabilityOfAllGood(contextMembers, new Set(members), badShareAfter);
+    if (suspects.length > 0) return chooseMostInformativePart(suspects, allGoodProbability);
+    const singlyTestedMember = untested.find((member) => {
+      const memberIndex = queue.indexOf(member);
+      const isNextToBadMember = queue[memberIndex - 1]?.verdict === "bad" || queue[memberIndex + 1]?.verdict === "bad";
+      return isNextToBadMember && allGoodProbability([member]) < SINGLE_TEST_PROBABILITY_MAX;
     });
-    return singlyTestedMember === undefined ? chooseEvenOddsMembers(untested, allGood) : [singlyTestedMember];
+    return singlyTestedMember === undefined
+      ? chooseEvenOddsMembers(untested, allGoodProbability)
+      : [singlyTestedMember];
   }
 
-  const toMembers = (spots: readonly TestedMember<T>[]) => spots.map(({ member }) => member);
+  const toMembers = (testedMembers: readonly TestedMember<T>[]) => testedMembers.map(({ member }) => member);
 
   return {
     add(members: readonly T[]): void {
       for (const member of members) queue.push({ member, verdict: null });
     },
-    next(): readonly T[] {
+    nextTest(): readonly T[] {
       if (membersInTest.length === 0) membersInTest = chooseMembersToTest();
       return toMembers(membersInTest);
     },
-    settle(answered: boolean): { readonly good: readonly T[]; readonly bad: readonly T[] } {
-      const goodMembers = answered ? membersInTest : [];
-      const remainingSuspects = answered ? suspects.filter((spot) => !membersInTest.includes(spot)) : membersInTest;
+    settleTest(hasSucceeded: boolean): { readonly good: readonly T[]; readonly bad: readonly T[] } {
+      const goodMembers = hasSucceeded ? membersInTest : [];
+      const remainingSuspects = hasSucceeded
+        ? suspects.filter((member) => !membersInTest.includes(member))
+        : membersInTest;
       const badMembers = remainingSuspects.length === 1 ? remainingSuspects : [];
       for (const member of goodMembers) classifyMember(member, "good");
-      for (const spot of badMembers) classifyMember(spot, "bad");
+      for (const member of badMembers) classifyMember(member, "bad");
       suspects = badMembers.length > 0 ? [] : remainingSuspects;
       membersInTest = [];
       const firstUntestedIndex = queue.findIndex(({ verdict }) => verdict === null);
@@ -176,7 +194,7 @@ export function createGroupTesting<T>(size: number) {
       return { good: toMembers(goodMembers), bad: toMembers(badMembers) };
     },
     waiting: () => toMembers(queue.filter(({ verdict }) => verdict === null)),
-    leave(members: ReadonlySet<T>): void {
+    remove(members: ReadonlySet<T>): void {
       queue = queue.filter(({ member }) => !members.has(member));
       if (![...suspects, ...membersInTest].some(({ member }) => members.has(member))) return;
       suspects = [];
@@ -186,32 +204,42 @@ export function createGroupTesting<T>(size: number) {
 }
 
 /** Returns the longest prefix whose members are all good with a probability of about one half (Golomb's rule). */
-function chooseEvenOddsMembers<S>(spots: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
+function chooseEvenOddsMembers<S>(
+  members: readonly S[],
+  allGoodProbability: (members: readonly S[]) => number,
+): readonly S[] {
   let count = 1;
-  let probabilityBefore = allGood(spots.slice(0, 1));
-  for (; count < spots.length; count++) {
-    const probabilityWithNext = allGood(spots.slice(0, count + 1));
+  let probabilityBefore = allGoodProbability(members.slice(0, 1));
+  for (; count < members.length; count++) {
+    const probabilityWithNext = allGoodProbability(members.slice(0, count + 1));
     if (probabilityBefore + probabilityWithNext <= 1) break;
     probabilityBefore = probabilityWithNext;
   }
-  return spots.slice(0, count);
+  return members.slice(0, count);
 }
 
 /** Returns the part of a bad group whose test gives most information, preferring single members. */
-function chooseMostInformativePart<S>(suspects: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
-  const noBadOdds = allGood(suspects);
+function chooseMostInformativePart<S>(
+  suspects: readonly S[],
+  allGoodProbability: (members: readonly S[]) => number,
+): readonly S[] {
+  const noBadProbability = allGoodProbability(suspects);
   let bestPartToTest = suspects.slice(0, 1);
   let bestInformationScore = Number.NEGATIVE_INFINITY;
   for (let partStart = 0; partStart < suspects.length; partStart++) {
-    for (let to = partStart + 1; to <= suspects.length; to++) {
-      const count = to - partStart;
+    for (let partEnd = partStart + 1; partEnd <= suspects.length; partEnd++) {
+      const count = partEnd - partStart;
       if (count === suspects.length) continue;
-      const testedPart = suspects.slice(partStart, to);
-      const goodOdds = Math.min(1, Math.max(0, (allGood(testedPart) - noBadOdds) / (1 - noBadOdds)));
-      const decisionProbability = (count === 1 ? 1 - goodOdds : 0) + (count === suspects.length - 1 ? goodOdds : 0);
+      const testedPart = suspects.slice(partStart, partEnd);
+      const goodProbability = Math.min(
+        1,
+        Math.max(0, (allGoodProbability(testedPart) - noBadProbability) / (1 - noBadProbability)),
+      );
+      const decisionProbability =
+        (count === 1 ? 1 - goodProbability : 0) + (count === suspects.length - 1 ? goodProbability : 0);
       const bonusInformationBits =
-        BITS_PER_BAD_MEMBER * decisionProbability + BITS_PER_CLEARED_MEMBER * count * goodOdds;
-      const partInformationScore = entropyBits(goodOdds) + bonusInformationBits;
+        BITS_PER_BAD_MEMBER * decisionProbability + BITS_PER_CLEARED_MEMBER * count * goodProbability;
+      const partInformationScore = entropyBits(goodProbability) + bonusInformationBits;
       // Ignore rounding differences, so that every machine chooses the same members.
       if (partInformationScore <= bestInformationScore + 1e-3) continue;
       bestPartToTest = testedPart;
@@ -226,23 +254,31 @@ function entropyBits(share: number): number {
   return -share * Math.log2(share) - (1 - share) * Math.log2(1 - share);
 }
 
-/** Uses a Markov chain, because bad members are often neighbours. `badAfter`: share of bad members after a member. */
+/** Probability that all tested members are good, by a Markov chain: bad members are often neighbours. */
 function probabilityOfAllGood<T>(
-  line: readonly TestedMember<T>[],
-  spots: ReadonlySet<TestedMember<T>>,
-  badAfter: Readonly<Record<TestedMemberVerdict, number>>,
+  orderedMembers: readonly TestedMember<T>[],
+  testedMembers: ReadonlySet<TestedMember<T>>,
+  badShareAfter: Readonly<Record<TestedMemberVerdict, number>>,
 ): number {
-  let [good, bad] = [1, 0];
-  let [goodIf, badIf] = [1, 0];
-  for (const testedMember of line) {
+  let [goodProbability, badProbability] = [1, 0];
+  let [goodIfTestedGood, badIfTestedGood] = [1, 0];
+  for (const testedMember of orderedMembers) {
     const [canBeGood, canBeBad] = [Number(testedMember.verdict !== "bad"), Number(testedMember.verdict !== "good")];
-    const canBeBadIfSpotsGood = spots.has(testedMember) ? 0 : canBeBad;
-    const nextGood = canBeGood * (good * (1 - badAfter.good) + bad * (1 - badAfter.bad));
-    const nextBad = canBeBad * (good * badAfter.good + bad * badAfter.bad);
-    const nextGoodIfSpotsGood = canBeGood * (goodIf * (1 - badAfter.good) + badIf * (1 - badAfter.bad));
-    const nextBadIfSpotsGood = canBeBadIfSpotsGood * (goodIf * badAfter.good + badIf * badAfter.bad);
+    const canBeBadIfSpotsGood = testedMembers.has(testedMember) ? 0 : canBeBad;
+    const nextGood =
+      canBeGood * (goodProbability * (1 - badShareAfter.good) + badProbability * (1 - badShareAfter.bad));
+    const nextBad = canBeBad * (goodProbability * badShareAfter.good + badProbability * badShareAfter.bad);
+    const nextGoodIfSpotsGood =
+      canBeGood * (goodIfTestedGood * (1 - badShareAfter.good) + badIfTestedGood * (1 - badShareAfter.bad));
+    const nextBadIfSpotsGood =
+      canBeBadIfSpotsGood * (goodIfTestedGood * badShareAfter.good + badIfTestedGood * badShareAfter.bad);
     const sum = nextGood + nextBad;
-    [good, bad, goodIf, badIf] = [nextGood / sum, nextBad / sum, nextGoodIfSpotsGood / sum, nextBadIfSpotsGood / sum];
+    [goodProbability, badProbability, goodIfTestedGood, badIfTestedGood] = [
+      nextGood / sum,
+      nextBad / sum,
+      nextGoodIfSpotsGood / sum,
+      nextBadIfSpotsGood / sum,
+    ];
   }
-  return goodIf + badIf;
+  return goodIfTestedGood + badIfTestedGood;
 }

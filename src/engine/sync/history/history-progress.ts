@@ -58,9 +58,11 @@ export function historyProgress(
   nowMs: number,
 ): HistoryProgress {
   const groups = Map.groupBy(series, ({ rules, total }) => `${rules.resolution} ${total}`);
-  const resolutions = [...groups.values()].flatMap((members) => resolutionProgress(members, valuesPerRequest, nowMs));
+  const resolutions = [...groups.values()].flatMap((seriesOfGroup) =>
+    resolutionProgress(seriesOfGroup, valuesPerRequest, nowMs),
+  );
   const backfillsProgress = open.map((request) => computeBackfillProgress(request, series, valuesPerRequest, nowMs));
-  const requestsLeft = [...resolutions, ...backfillsProgress].reduce((sum, each) => sum + each.requestsLeft, 0);
+  const requestsLeft = [...resolutions, ...backfillsProgress].reduce((sum, progress) => sum + progress.requestsLeft, 0);
   return { resolutions, unproven, requestsLeft, paused, orders: backfillsProgress, starving: null };
 }
 
@@ -77,48 +79,48 @@ function computeBackfillProgress(
   nowMs: number,
 ): BackfillProgress {
   const { id, resolution, stored } = request;
-  const members = series.filter((each) => coversSeries(request, each));
-  const loggedSeries = members.filter(({ ledger }) => !hasSeriesNoLog(ledger));
-  const unfetchedRanges = loggedSeries.flatMap((each) => pendingRanges(request, each, nowMs));
+  const coveredSeries = series.filter((seriesLedger) => coversSeries(request, seriesLedger));
+  const loggedSeries = coveredSeries.filter(({ ledger }) => !hasSeriesNoLog(ledger));
+  const unfetchedRanges = loggedSeries.flatMap((seriesLedger) => pendingRanges(request, seriesLedger, nowMs));
   const unfetchedMs = totalLengthMs(unfetchedRanges);
-  const wholeBackfillRanges = loggedSeries.map(({ rules }) => backfillRange(request, rules, nowMs));
+  const completeBackfillRanges = loggedSeries.map(({ rules }) => backfillRange(request, rules, nowMs));
   return {
     ...{ id, from: stored.from, to: stored.to, resolution },
-    tags: members.length,
-    unproven: members.filter(({ ledger }) => ledger.state === "unproven").length,
+    tags: coveredSeries.length,
+    unproven: coveredSeries.filter(({ ledger }) => ledger.state === "unproven").length,
     requestsLeft: estimateRequestCount(unfetchedMs / BUCKET_MS[resolution], unfetchedRanges.length, valuesPerRequest),
-    done: fetchedShare(unfetchedMs, totalLengthMs(wholeBackfillRanges.filter(({ fromMs, toMs }) => fromMs < toMs))),
+    done: fetchedShare(unfetchedMs, totalLengthMs(completeBackfillRanges.filter(({ fromMs, toMs }) => fromMs < toMs))),
   };
 }
 
-function resolutionProgress(members: readonly SeriesLedger[], valuesPerRequest: number, nowMs: number) {
-  const [firstSeries] = members;
+function resolutionProgress(seriesOfGroup: readonly SeriesLedger[], valuesPerRequest: number, nowMs: number) {
+  const [firstSeries] = seriesOfGroup;
   if (firstSeries === undefined) return [];
   const { total } = firstSeries;
   const { resolution } = firstSeries.rules;
-  const loggedSeries = members.filter(({ ledger }) => ledger.state !== "no-log");
+  const loggedSeries = seriesOfGroup.filter(({ ledger }) => ledger.state !== "no-log");
   const pendingMsOfSeries = loggedSeries.map(({ ledger, rules }) =>
     total
       ? Math.max(0, closedUntilMs(rules, nowMs) - parseTime(ledger.watermark))
       : totalLengthMs(findGaps(ledger, targetPastRange(ledger))),
   );
-  const pendingMs = pendingMsOfSeries.reduce((sum, each) => sum + each, 0);
+  const pendingMs = pendingMsOfSeries.reduce((sum, ms) => sum + ms, 0);
   const totalMs = loggedSeries.reduce((sum, { ledger }) => sum + Math.max(0, nowMs - parseTime(ledger.wished)), 0);
   const followedSeries = loggedSeries.filter(({ ledger }) => ledger.state === "following");
-  const pendingRanges = pendingMsOfSeries.filter((each) => each > 0).length;
-  const pendingValues = Math.round(pendingMs / BUCKET_MS[resolution]);
+  const pendingRangeCount = pendingMsOfSeries.filter((pendingMs) => pendingMs > 0).length;
+  const pendingValueCount = Math.round(pendingMs / BUCKET_MS[resolution]);
   return [
     {
-      ...{ resolution, total, tags: members.length, withoutLog: members.length - loggedSeries.length },
-      refused: members.filter(({ ledger }) => hasLedgerRefusal(ledger)).length,
+      ...{ resolution, total, tags: seriesOfGroup.length, withoutLog: seriesOfGroup.length - loggedSeries.length },
+      refused: seriesOfGroup.filter(({ ledger }) => hasLedgerRefusal(ledger)).length,
       complete: loggedSeries.filter(
         ({ ledger }, i) => pendingMsOfSeries[i] === 0 && ledger.state === "following" && ledger.refusal === null,
       ).length,
       oldestWatermark: followedSeries.map(({ ledger }) => ledger.watermark).toSorted()[0] ?? null,
-      ...{ pendingRanges, pendingValues },
+      ...{ pendingRanges: pendingRangeCount, pendingValues: pendingValueCount },
       requestsLeft: total
-        ? Math.ceil(pendingValues / TAGS_PER_REQUEST)
-        : estimateRequestCount(pendingValues, pendingRanges, valuesPerRequest),
+        ? Math.ceil(pendingValueCount / TAGS_PER_REQUEST)
+        : estimateRequestCount(pendingValueCount, pendingRangeCount, valuesPerRequest),
       done: fetchedShare(pendingMs, totalMs),
     },
   ];
@@ -131,10 +133,10 @@ function hasLedgerRefusal({ state, refusal, spans }: StoredLedger): boolean {
 export function setHistorySeriesGauge(
   { historySeries }: Pick<Metrics, "historySeries">,
   source: string,
-  all: readonly SeriesLedger[],
+  allSeries: readonly SeriesLedger[],
 ): void {
   const seriesCountsByState = { whole: 0, holes: 0, refused: 0, "no-log": 0, unproven: 0 };
-  for (const { ledger } of all) {
+  for (const { ledger } of allSeries) {
     if (ledger.state !== "no-log" && hasLedgerRefusal(ledger)) seriesCountsByState.refused++;
     else if (ledger.state !== "following") seriesCountsByState[ledger.state]++;
     else seriesCountsByState[isSeriesComplete(ledger) ? "whole" : "holes"]++;
@@ -177,7 +179,7 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
   const { located, rules, total, ledger } = series;
   const { state, refusal } = ledger;
   const historyGaps: HistoryGap[] = [];
-  const add = (why: HistoryGapReason, range: TimeRange | null, statement: GapResponseDetails = {}) =>
+  const addGap = (why: HistoryGapReason, range: TimeRange | null, statement: GapResponseDetails = {}) =>
     historyGaps.push({
       ...{ tagId: located.tag.id, tagName: located.tag.displayName, resolution: rules.resolution, total, why },
       from: range && isoUtc(range.fromMs),
@@ -186,31 +188,35 @@ function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillReques
     });
 
   const requestedRanges = mergeTimeRanges(
-    backfills.filter((each) => coversSeries(each, series)).flatMap((each) => pendingRanges(each, series, nowMs)),
+    backfills
+      .filter((backfill) => coversSeries(backfill, series))
+      .flatMap((backfill) => pendingRanges(backfill, series, nowMs)),
   );
   const overdueRange = findOverdueRange(series, nowMs);
   const pastRanges = total ? [] : [targetPastRange(ledger)];
   const dueRanges = mergeTimeRanges([...fetchedRanges(ledger.spans), ...requestedRanges, overdueRange, ...pastRanges]);
   let openGaps = findGaps(ledger, { fromMs: dueRanges[0]?.fromMs ?? 0, toMs: dueRanges.at(-1)?.toMs ?? 0 });
-  const assign = (why: HistoryGapReason, ranges: readonly TimeRange[], statement?: GapResponseDetails) => {
+  const assignReason = (why: HistoryGapReason, ranges: readonly TimeRange[], statement?: GapResponseDetails) => {
     for (const range of ranges) {
-      for (const gapPart of openGaps.flatMap((gap) => clipRange(gap, range))) add(why, gapPart, statement);
+      for (const gapPart of openGaps.flatMap((gap) => clipRange(gap, range))) addGap(why, gapPart, statement);
       openGaps = openGaps.flatMap((gap) => subtractRanges(gap, [range]));
     }
   };
-  for (const span of toRanges(ledger.spans)) if (span.why === "refused") assign(span.reason ?? "refused", [span], span);
-  if (located.outOfSight !== undefined) assign(located.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
+  for (const span of toRanges(ledger.spans))
+    if (span.why === "refused") assignReason(span.reason ?? "refused", [span], span);
+  if (located.outOfSight !== undefined)
+    assignReason(located.outOfSight === "site" ? "out-of-scope" : "not-listed", openGaps);
   if (state !== "following") {
     const why = state === "unproven" && refusal !== null ? "refused" : state;
-    if (openGaps.length === 0 && historyGaps.length === 0) add(why, null, refusal ?? {});
-    assign(why, openGaps, refusal ?? {});
+    if (openGaps.length === 0 && historyGaps.length === 0) addGap(why, null, refusal ?? {});
+    assignReason(why, openGaps, refusal ?? {});
   }
-  assign(refusal === null ? "behind" : (refusal.reason ?? "refused"), [overdueRange], refusal ?? {});
-  assign("ordered", requestedRanges);
-  assign("backfill", pastRanges);
-  assign("between", openGaps);
+  assignReason(refusal === null ? "behind" : (refusal.reason ?? "refused"), [overdueRange], refusal ?? {});
+  assignReason("ordered", requestedRanges);
+  assignReason("backfill", pastRanges);
+  assignReason("between", openGaps);
   for (const span of toRanges(ledger.spans))
-    if (span.why === "no-log" || (silences && span.why === "null")) add(span.why, span, span);
+    if (span.why === "no-log" || (silences && span.why === "null")) addGap(span.why, span, span);
   return historyGaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));
 }
 

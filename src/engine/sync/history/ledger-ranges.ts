@@ -13,10 +13,10 @@ import {
   type TimeRange,
 } from "./buckets.ts";
 
-/** Range of time of one series that was fetched or refused. All other times of the series are gaps. */
+/** Time range of one series that was fetched or refused. All other times of the series are gaps. */
 export interface LedgerRange extends TimeRange, Omit<StoredRange, "from" | "to"> {}
 
-/** A shorter range without values is stored as a range with values, because many devices log only once an hour. */
+/** Length below which a range without values is stored as a range with values: many devices log only once an hour. */
 const IGNORED_SILENCE_MAX_MS: Readonly<Record<Resolution, number>> = {
   "5m": 24 * BUCKET_MS["5m"],
   "1h": 24 * BUCKET_MS["1h"],
@@ -59,17 +59,20 @@ export function toStoredRanges(ranges: readonly LedgerRange[]): readonly StoredR
   return ranges.map(({ fromMs, toMs, ...rest }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs), ...rest }));
 }
 
-/** Values replace missing values in overlapping ranges, and any response replaces a refusal. */
+/** Merges new ranges into the stored ones. Where they overlap, values replace nulls, and any response replaces a refusal. */
 export function mergeIntoLedgerRanges(
   stored: readonly StoredRange[],
-  learned: readonly LedgerRange[],
+  learnedRanges: readonly LedgerRange[],
   resolution: Resolution,
 ): readonly StoredRange[] {
   let ranges = toRanges(stored);
-  for (const range of learned) {
-    const isStronger = (other: LedgerRange) => isFetched(other) && evidenceStrength(other) >= evidenceStrength(range);
+  for (const range of learnedRanges) {
+    const isStronger = (storedRange: LedgerRange) =>
+      isFetched(storedRange) && evidenceStrength(storedRange) >= evidenceStrength(range);
     const strongerRanges = ranges.filter(isStronger);
-    const weakerParts = ranges.filter((other) => !isStronger(other)).flatMap((one) => rangePartsOutside(one, [range]));
+    const weakerParts = ranges
+      .filter((storedRange) => !isStronger(storedRange))
+      .flatMap((weakerRange) => rangePartsOutside(weakerRange, [range]));
     const newRangeParts = rangePartsOutside(range, strongerRanges);
     ranges = [...strongerRanges, ...weakerParts, ...newRangeParts].sort((a, b) => a.fromMs - b.fromMs);
   }
@@ -81,8 +84,8 @@ function evidenceStrength({ why, said }: LedgerRange): number {
   return why === "null" && said === undefined ? 2 : 1;
 }
 
-function rangePartsOutside(range: LedgerRange, taken: readonly TimeRange[]): readonly LedgerRange[] {
-  return subtractRanges(range, taken).map((part) => ({ ...range, ...part }));
+function rangePartsOutside(range: LedgerRange, takenRanges: readonly TimeRange[]): readonly LedgerRange[] {
+  return subtractRanges(range, takenRanges).map((part) => ({ ...range, ...part }));
 }
 
 export function rangesFromPoints(points: TagPoints, range: TimeRange, rules: BucketRules): readonly LedgerRange[] {
@@ -109,11 +112,16 @@ function joinAdjacentRanges(ranges: readonly LedgerRange[], resolution: Resoluti
     why === "null" && toMs - fromMs < IGNORED_SILENCE_MAX_MS[resolution];
   const joinedRanges: LedgerRange[] = [];
   for (const range of ranges) {
-    const [before, last] = [joinedRanges.at(-2), joinedRanges.at(-1)];
-    if (last?.toMs !== range.fromMs) joinedRanges.push(range);
-    else if (haveSameResponse(last, range)) joinedRanges.splice(-1, 1, joinTwoRanges(last, range));
-    else if (isShortSilence(last) && before?.why === "points" && before.toMs === last.fromMs && range.why === "points")
-      joinedRanges.splice(-2, 2, joinTwoRanges(before, range));
+    const [rangeBeforeLast, lastRange] = [joinedRanges.at(-2), joinedRanges.at(-1)];
+    if (lastRange?.toMs !== range.fromMs) joinedRanges.push(range);
+    else if (haveSameResponse(lastRange, range)) joinedRanges.splice(-1, 1, joinTwoRanges(lastRange, range));
+    else if (
+      isShortSilence(lastRange) &&
+      rangeBeforeLast?.why === "points" &&
+      rangeBeforeLast.toMs === lastRange.fromMs &&
+      range.why === "points"
+    )
+      joinedRanges.splice(-2, 2, joinTwoRanges(rangeBeforeLast, range));
     else joinedRanges.push(range);
   }
   return joinedRanges;
@@ -131,19 +139,23 @@ function joinTwoRanges(a: LedgerRange, b: LedgerRange): LedgerRange {
 }
 
 /** Joins short ranges without values with their neighbours, then drops the shortest refused ranges. */
-function limitLedgerRangeCount(all: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
-  let ranges = all;
+function limitLedgerRangeCount(allRanges: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
+  let ranges = allRanges;
   while (ranges.length > HISTORY_LEDGER_RANGES_MAX) {
     const rangesNow = ranges;
     const isNextToPoints = ({ fromMs, toMs }: LedgerRange, i: number) =>
       (rangesNow[i - 1]?.why === "points" && rangesNow[i - 1]?.toMs === fromMs) ||
       (rangesNow[i + 1]?.why === "points" && rangesNow[i + 1]?.fromMs === toMs);
-    const silence = findShortestRange(rangesNow.filter((range, i) => range.why === "null" && isNextToPoints(range, i)));
-    const refusal = findShortestRange(rangesNow.filter((range) => !isFetched(range) && !isUnreadableRange(range)));
-    if (silence !== undefined) {
-      const pointRange: LedgerRange = { ...pickRangeTimes(silence), why: "points" };
-      ranges = joinAdjacentRanges(rangesNow.with(rangesNow.indexOf(silence), pointRange), resolution);
-    } else if (refusal !== undefined) ranges = rangesNow.filter((range) => range !== refusal);
+    const shortestSilence = findShortestRange(
+      rangesNow.filter((range, i) => range.why === "null" && isNextToPoints(range, i)),
+    );
+    const shortestRefusal = findShortestRange(
+      rangesNow.filter((range) => !isFetched(range) && !isUnreadableRange(range)),
+    );
+    if (shortestSilence !== undefined) {
+      const pointRange: LedgerRange = { ...pickRangeTimes(shortestSilence), why: "points" };
+      ranges = joinAdjacentRanges(rangesNow.with(rangesNow.indexOf(shortestSilence), pointRange), resolution);
+    } else if (shortestRefusal !== undefined) ranges = rangesNow.filter((range) => range !== shortestRefusal);
     else ranges = joinNearestUnreadable(rangesNow);
     if (ranges.length === rangesNow.length) return ranges;
   }
@@ -153,20 +165,25 @@ function limitLedgerRangeCount(all: readonly LedgerRange[], resolution: Resoluti
 function joinNearestUnreadable(ranges: readonly LedgerRange[]): readonly LedgerRange[] {
   const rangeJoins: { from: number; to: number; joined: LedgerRange; gapMs: number }[] = [];
   let previousIndex = -1;
-  for (const [at, range] of ranges.entries()) {
+  for (const [rangeIndex, range] of ranges.entries()) {
     // Do not join unreadable ranges across a gap, because the points of the gap were not emitted.
-    if (ranges[at - 1]?.toMs !== range.fromMs) previousIndex = -1;
+    if (ranges[rangeIndex - 1]?.toMs !== range.fromMs) previousIndex = -1;
     if (!isUnreadableRange(range)) continue;
     const previousRange = ranges[previousIndex];
     if (previousRange !== undefined) {
       const joinedRange: LedgerRange = { ...previousRange, toMs: range.toMs, emitted: true };
-      rangeJoins.push({ from: previousIndex, to: at, joined: joinedRange, gapMs: range.fromMs - previousRange.toMs });
+      rangeJoins.push({
+        from: previousIndex,
+        to: rangeIndex,
+        joined: joinedRange,
+        gapMs: range.fromMs - previousRange.toMs,
+      });
     }
-    previousIndex = at;
+    previousIndex = rangeIndex;
   }
-  const [nearest] = rangeJoins.sort((a, b) => a.gapMs - b.gapMs);
-  if (nearest === undefined) return ranges;
-  return ranges.toSpliced(nearest.from, nearest.to - nearest.from + 1, nearest.joined);
+  const [nearestJoin] = rangeJoins.sort((a, b) => a.gapMs - b.gapMs);
+  if (nearestJoin === undefined) return ranges;
+  return ranges.toSpliced(nearestJoin.from, nearestJoin.to - nearestJoin.from + 1, nearestJoin.joined);
 }
 
 function findShortestRange(ranges: readonly LedgerRange[]): LedgerRange | undefined {
@@ -177,20 +194,25 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 export const HISTORY_REFUSAL_WAITS_MS = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS] as const;
 
-export const refusalWaitMs = (times: number): number => HISTORY_REFUSAL_WAITS_MS[times - 1] ?? DAY_MS;
+export const refusalWaitMs = (refusalCount: number): number => HISTORY_REFUSAL_WAITS_MS[refusalCount - 1] ?? DAY_MS;
 
-export function nextRefusal(timesBefore: number, said: string, nowMs: number, waitMs = refusalWaitMs): StoredRefusal {
-  const refusalCount = timesBefore + 1;
-  return { said, at: isoUtc(nowMs), times: refusalCount, againAt: isoUtc(nowMs + waitMs(refusalCount)) };
+export function nextRefusal(
+  refusalCountBefore: number,
+  message: string,
+  nowMs: number,
+  waitMs = refusalWaitMs,
+): StoredRefusal {
+  const refusalCount = refusalCountBefore + 1;
+  return { said: message, at: isoUtc(nowMs), times: refusalCount, againAt: isoUtc(nowMs + waitMs(refusalCount)) };
 }
 
-/** Unreadable ranges of a response are requested again after 10 minutes, 1, 6 and 24 hours. */
+/** Time ranges of a response that Plenum could not parse. They are requested again after 10 minutes, 1, 6 and 24 hours. */
 export interface UnreadableRanges {
   readonly ranges: readonly TimeRange[];
   readonly said: string;
 }
 
-export const formatUnreadableMessage = (said: string): string => `unreadable: ${said}`;
+export const formatUnreadableMessage = (message: string): string => `unreadable: ${message}`;
 
 export function unreadableMessagesById(reply: readonly (TagLog | TagTotal)[]): ReadonlyMap<string, string> {
   return new Map(
@@ -216,7 +238,10 @@ export function findUnreadableRanges(
   const foundRanges = unreadable.timesMs === null ? [range] : mergeTimeRanges(buckets);
   // The readable points of an `emitted` range are sent already, so the complete range stays unreadable.
   const emittedRanges = toRanges(ledger.spans).filter(
-    (span) => isRetry && span.emitted === true && foundRanges.some((each) => doTimeRangesOverlap(each, span)),
+    (span) =>
+      isRetry &&
+      span.emitted === true &&
+      foundRanges.some((unreadableRange) => doTimeRangesOverlap(unreadableRange, span)),
   );
   const ranges = mergeTimeRanges([...foundRanges, ...emittedRanges.flatMap((span) => clipRange(span, range))]);
   return ranges.length === 0 ? null : { ranges, said: formatUnreadableMessage(unreadable.said) };
@@ -238,16 +263,16 @@ export function pointsOfTagLog({ measurements, unreadable }: TagLog): TagPoints 
   return allPoints;
 }
 
-/** Nearby unreadable buckets get the same retry time, so that one request repeats all of them. */
+/** Adds unreadable ranges to the ledger ranges. Nearby ones get the same retry time, so that one request repeats them. */
 export function addUnreadableRanges(
   ledger: StoredLedger,
-  learned: readonly LedgerRange[],
+  learnedRanges: readonly LedgerRange[],
   unreadable: UnreadableRanges | null,
   isRetry: boolean,
   nowMs: number,
 ): readonly LedgerRange[] {
-  if (unreadable === null) return learned;
-  const settledRange = { ...UNLIMITED_TIME_RANGE, toMs: learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY };
+  if (unreadable === null) return learnedRanges;
+  const settledRange = { ...UNLIMITED_TIME_RANGE, toMs: learnedRanges.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY };
   const ranges = unreadable.ranges.flatMap((range) => clipRange(range, settledRange));
   const earlierUnreadableRanges = toRanges(ledger.spans).filter(isUnreadableRange);
   const maxJoinGapMs = IGNORED_SILENCE_MAX_MS[ledger.resolution];
@@ -266,7 +291,7 @@ export function addUnreadableRanges(
     const refusal = nextRefusal(refusalCount, unreadable.said, nowMs);
     return { ...range, why: "refused", reason: "unreadable", ...refusal, ...emittedRangeMark };
   });
-  return [...learned.flatMap((span) => rangePartsOutside(span, ranges)), ...unreadableLedgerRanges];
+  return [...learnedRanges.flatMap((span) => rangePartsOutside(span, ranges)), ...unreadableLedgerRanges];
 }
 
 const doTimeRangesOverlap = (a: TimeRange, b: TimeRange): boolean => a.fromMs < b.toMs && a.toMs > b.fromMs;

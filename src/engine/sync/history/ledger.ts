@@ -98,9 +98,9 @@ export function subtractTimeByRules(atMs: number, lengthMs: number, rules: Serie
   return countsCalendarDays(rules) ? subtractCalendarTime(atMs, lengthMs, rules.timeZone) : atMs - lengthMs;
 }
 
-function isLookBackDue(at: string, days: number, rules: SeriesRules, nowMs: number): boolean {
-  if (!countsCalendarDays(rules)) return nowMs - parseTime(at) >= days * DAY_MS;
-  return localDayNumber(nowMs, rules.timeZone) - localDayNumber(parseTime(at), rules.timeZone) >= days;
+function isLookBackDue(lastRereadAt: string, days: number, rules: SeriesRules, nowMs: number): boolean {
+  if (!countsCalendarDays(rules)) return nowMs - parseTime(lastRereadAt) >= days * DAY_MS;
+  return localDayNumber(nowMs, rules.timeZone) - localDayNumber(parseTime(lastRereadAt), rules.timeZone) >= days;
 }
 
 /** Each request looks two buckets back, once a day one day back, and once a week the complete look-back. */
@@ -119,8 +119,8 @@ function lookBackStartMs(ledger: StoredLedger, rules: SeriesRules, nowMs: number
 
 export interface SettledHistoryPoints {
   readonly ledger: StoredLedger;
-  readonly fresh: TagPoints;
-  readonly revised: TagPoints;
+  readonly newPoints: TagPoints;
+  readonly revisedPoints: TagPoints;
 }
 
 export function settleRecent(
@@ -130,27 +130,27 @@ export function settleRecent(
   range: TimeRange,
   emitted: EmittedValuesByTime,
   nowMs: number,
-  learn: (answered: readonly LedgerRange[]) => readonly LedgerRange[] = (answered) => answered,
+  learnRanges: (answeredRanges: readonly LedgerRange[]) => readonly LedgerRange[] = (answeredRanges) => answeredRanges,
 ): SettledHistoryPoints {
   const { fromMs } = range;
-  const fresh = new TagPoints();
-  const revised = new TagPoints();
+  const newPoints = new TagPoints();
+  const revisedPoints = new TagPoints();
   // Settle only closed buckets, even if the clock was ahead when they were requested.
   let toMs = Math.min(range.toMs, Math.max(fromMs, closedUntilMs(rules, nowMs)));
-  const sorted = points.sortedByTime();
-  const firstRetainedIndex = sorted.firstIndexFrom(parseTime(ledger.rememberedFrom));
-  const start = Math.max(pointIndexByBucketEnd(sorted, fromMs, ledger), firstRetainedIndex);
-  const pointsInRange = sorted.sliceByIndex(
-    Math.min(start, sorted.firstIndexFrom(fromMs)),
-    sorted.firstIndexFrom(range.toMs),
+  const sortedPoints = points.sortedByTime();
+  const firstRetainedIndex = sortedPoints.firstIndexFrom(parseTime(ledger.rememberedFrom));
+  const startIndex = Math.max(pointIndexByBucketEnd(sortedPoints, fromMs, ledger), firstRetainedIndex);
+  const pointsInRange = sortedPoints.sliceByIndex(
+    Math.min(startIndex, sortedPoints.firstIndexFrom(fromMs)),
+    sortedPoints.firstIndexFrom(range.toMs),
   );
   for (let index = 0; index < pointsInRange.length; index++) {
     const atMs = pointsInRange.timeMs(index);
     const bucketEndMs = bucketEnd(atMs, rules);
     // Skip a bucket that ends after the range, unless it starts the range: the watermark must advance.
     if (bucketEndMs + rules.graceMs > nowMs || (bucketEndMs > range.toMs && atMs > fromMs)) toMs = Math.min(toMs, atMs);
-    else if (!emitted.has(atMs)) fresh.pushCopy(pointsInRange, index);
-    else if (emitted.get(atMs) !== pointsInRange.value(index)) revised.pushCopy(pointsInRange, index);
+    else if (!emitted.has(atMs)) newPoints.pushCopy(pointsInRange, index);
+    else if (emitted.get(atMs) !== pointsInRange.value(index)) revisedPoints.pushCopy(pointsInRange, index);
   }
   const isRangeComplete = range.toMs >= parseTime(ledger.watermark);
   // A request that was sent before midnight does not look back for the new day.
@@ -158,14 +158,18 @@ export function settleRecent(
   const nextRereadTime = (at: string, days: number) =>
     coversLookBack && isLookBackDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
   const nextLedger: StoredLedger = {
-    ...addLedgerRanges(ledger, learn(rangesFromPoints(points, { fromMs, toMs }, rules))),
+    ...addLedgerRanges(ledger, learnRanges(rangesFromPoints(points, { fromMs, toMs }, rules))),
     rereadFrom: isRangeComplete ? null : isoUtc(toMs),
     dailyAt: nextRereadTime(ledger.dailyAt, 1),
     weeklyAt: nextRereadTime(ledger.weeklyAt, 7),
     state: "following",
     refusal: null,
   };
-  return { ledger: { ...nextLedger, rememberedFrom: isoUtc(retainedFromMs(nextLedger, rules)) }, fresh, revised };
+  return {
+    ledger: { ...nextLedger, rememberedFrom: isoUtc(retainedFromMs(nextLedger, rules)) },
+    newPoints,
+    revisedPoints,
+  };
 }
 
 /** Settles a response about the past: only points within gaps are new. `learned`: ranges stated by the response. */
@@ -173,28 +177,31 @@ export function settlePastRange(
   ledger: StoredLedger,
   points: TagPoints,
   range: TimeRange,
-  learned = rangesFromPoints(points, range, ledger),
+  learnedRanges = rangesFromPoints(points, range, ledger),
 ): SettledHistoryPoints {
-  const sorted = points.sortedByTime();
-  const index = (atMs: number) => pointIndexByBucketEnd(sorted, atMs, ledger);
+  const sortedPoints = points.sortedByTime();
+  const pointIndexAt = (atMs: number) => pointIndexByBucketEnd(sortedPoints, atMs, ledger);
   const newPointParts = findGaps(ledger, range).map(({ fromMs, toMs }) =>
-    sorted.sliceByIndex(index(fromMs), index(toMs)),
+    sortedPoints.sliceByIndex(pointIndexAt(fromMs), pointIndexAt(toMs)),
   );
   return {
-    ledger: addLedgerRanges(ledger, learned),
-    fresh: TagPoints.concatenate(newPointParts),
-    revised: new TagPoints(),
+    ledger: addLedgerRanges(ledger, learnedRanges),
+    newPoints: TagPoints.concatenate(newPointParts),
+    revisedPoints: new TagPoints(),
   };
 }
 
-function pointIndexByBucketEnd(all: TagPoints, atMs: number, rules: BucketRules): number {
-  let index = all.firstIndexFrom(atMs);
-  while (index > 0 && bucketEnd(all.timeMs(index - 1), rules) > atMs) index -= 1;
+function pointIndexByBucketEnd(points: TagPoints, atMs: number, rules: BucketRules): number {
+  let index = points.firstIndexFrom(atMs);
+  while (index > 0 && bucketEnd(points.timeMs(index - 1), rules) > atMs) index -= 1;
   return index;
 }
 
-export function addLedgerRanges(before: StoredLedger, learned: readonly LedgerRange[]): StoredLedger {
-  const ledger = { ...before, spans: mergeIntoLedgerRanges(before.spans, learned, before.resolution) };
+export function addLedgerRanges(ledgerBefore: StoredLedger, learnedRanges: readonly LedgerRange[]): StoredLedger {
+  const ledger = {
+    ...ledgerBefore,
+    spans: mergeIntoLedgerRanges(ledgerBefore.spans, learnedRanges, ledgerBefore.resolution),
+  };
   const watermarkMs = parseTime(ledger.watermark);
   const answeredRanges = fetchedOrUnreadableRanges(ledger.spans);
   const rangeAtWatermark = answeredRanges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs > watermarkMs);
@@ -236,33 +243,40 @@ function retainedFromMs(ledger: StoredLedger, rules: SeriesRules): number {
   return Math.max(parseTime(ledger.rememberedFrom), Math.min(threeBucketsBackMs, lookBackEndMs, rereadFromMs));
 }
 
-/** A tag without a log is requested again after a day, then after twice as long each time, up to 32 days. */
+/** Number of times the wait for a tag without a log doubles: 1, 2, 4, 8, 16 and 32 days. */
 const NO_LOG_WAIT_DOUBLINGS_MAX = 5;
 
-function noLogWaitMs(times: number, wasEverAnswered: boolean): number {
+function noLogWaitMs(refusalCount: number, wasEverAnswered: boolean): number {
   // A tag that had a log may soon have one again, so short waits come first.
-  const longWaits = wasEverAnswered ? times - HISTORY_REFUSAL_WAITS_MS.length : times;
-  return longWaits < 1 ? refusalWaitMs(times) : DAY_MS * 2 ** Math.min(NO_LOG_WAIT_DOUBLINGS_MAX, longWaits - 1);
+  const longWaits = wasEverAnswered ? refusalCount - HISTORY_REFUSAL_WAITS_MS.length : refusalCount;
+  return longWaits < 1 ? refusalWaitMs(refusalCount) : DAY_MS * 2 ** Math.min(NO_LOG_WAIT_DOUBLINGS_MAX, longWaits - 1);
 }
 
-export function recordNoLog(ledger: StoredLedger, said: string, nowMs: number): StoredLedger {
+export function recordNoLog(ledger: StoredLedger, message: string, nowMs: number): StoredLedger {
   const earlierRefusalCount = ledger.state === "no-log" ? (ledger.refusal?.times ?? 0) : 0;
-  const waitMs = (times: number) => noLogWaitMs(times, hadSeriesLog(ledger));
-  return { ...ledger, state: "no-log", refusal: nextRefusal(earlierRefusalCount, said, nowMs, waitMs) };
+  const waitMs = (refusalCount: number) => noLogWaitMs(refusalCount, hadSeriesLog(ledger));
+  return { ...ledger, state: "no-log", refusal: nextRefusal(earlierRefusalCount, message, nowMs, waitMs) };
 }
 
-export function recordRefusal(ledger: StoredLedger, said: string, nowMs: number, reason?: "unreadable") {
+export function recordRefusal(ledger: StoredLedger, message: string, nowMs: number, reason?: "unreadable") {
   const { state, refusal } = ledger;
   if (state === "no-log")
     return { ...ledger, refusal: refusal && { ...refusal, againAt: isoUtc(nowMs + refusalWaitMs(1)) } };
-  const nextSeriesRefusal = nextRefusal(refusal?.times ?? 0, said, nowMs);
+  const nextSeriesRefusal = nextRefusal(refusal?.times ?? 0, message, nowMs);
   return { ...ledger, refusal: reason === undefined ? nextSeriesRefusal : { ...nextSeriesRefusal, reason } };
 }
 
-export function recordPastRefusal(ledger: StoredLedger, range: TimeRange, said: string, nowMs: number): StoredLedger {
-  const overlapping = toRanges(ledger.spans).filter((span) => !isFetched(span) && clipRange(span, range).length > 0);
-  const refusalCount = Math.max(0, ...overlapping.map((span) => span.times ?? 0));
-  const refusedRange: LedgerRange = { ...range, why: "refused", ...nextRefusal(refusalCount, said, nowMs) };
+export function recordPastRefusal(
+  ledger: StoredLedger,
+  range: TimeRange,
+  message: string,
+  nowMs: number,
+): StoredLedger {
+  const overlappingRefusals = toRanges(ledger.spans).filter(
+    (span) => !isFetched(span) && clipRange(span, range).length > 0,
+  );
+  const refusalCount = Math.max(0, ...overlappingRefusals.map((span) => span.times ?? 0));
+  const refusedRange: LedgerRange = { ...range, why: "refused", ...nextRefusal(refusalCount, message, nowMs) };
   return { ...ledger, spans: mergeIntoLedgerRanges(ledger.spans, [refusedRange], ledger.resolution) };
 }
 
@@ -270,7 +284,7 @@ export function isBackingOff({ refusal }: StoredLedger, nowMs: number): boolean 
   return refusal !== null && parseTime(refusal.againAt) > nowMs;
 }
 
-/** A tag that had a log counts as without a log only after two such refusals, ten minutes apart. */
+/** True if a series has no log. A tag that had a log earlier needs two such refusals, ten minutes apart. */
 export function hasSeriesNoLog(ledger: StoredLedger): boolean {
   return ledger.state === "no-log" && (!hadSeriesLog(ledger) || (ledger.refusal?.times ?? 0) > 1);
 }
@@ -279,9 +293,9 @@ function hadSeriesLog({ spans }: StoredLedger): boolean {
   return spans.some(({ why, said }) => why === "points" || (why === "null" && said === undefined));
 }
 
-/** Turns "no log" responses into gaps, because the service also sends them for tags that the token cannot see. */
-export function retractNoLogAnswers(ledger: StoredLedger, after: string, total: boolean): StoredLedger {
-  const isDoubtedRange = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
+/** Turns "no log" responses since a time into gaps: the service also sends them for tags that the token cannot see. */
+export function retractNoLogAnswers(ledger: StoredLedger, retractSince: string, total: boolean): StoredLedger {
+  const isDoubtedRange = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= retractSince;
   const ledgerRanges = toRanges(ledger.spans);
   const firstRetracted = ledgerRanges.find(isDoubtedRange);
   let newLedger = ledger;
@@ -291,6 +305,6 @@ export function retractNoLogAnswers(ledger: StoredLedger, after: string, total: 
     newLedger = { ...ledger, watermark, spans: toStoredRanges(ledgerRanges.filter((range) => !isDoubtedRange(range))) };
   }
   const { refusal, state } = ledger;
-  if (refusal === null || refusal.at < after) return newLedger;
+  if (refusal === null || refusal.at < retractSince) return newLedger;
   return { ...newLedger, refusal: null, state: state === "no-log" ? "unproven" : state };
 }

@@ -70,13 +70,25 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const isSeriesVisible = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
   const discovery = createTagLogDiscovery(registry, isSeriesVisible);
   const { knowsTagsOf = () => true, onLogged } = options;
-  const days = createFinalizedDays({ store, clock, source: source.name, series: registry.all, knowsTagsOf });
-  const replySettlement = createHistoryReplySettlement({ store, clock, source: source.name, days, onLogged });
-  const isHistoryIdle = () => classes.length === 0 && registry.all().length === 0;
+  const finalizedDays = createFinalizedDays({
+    store,
+    clock,
+    source: source.name,
+    series: registry.getAll,
+    knowsTagsOf,
+  });
+  const replySettlement = createHistoryReplySettlement({
+    store,
+    clock,
+    source: source.name,
+    days: finalizedDays,
+    onLogged,
+  });
+  const isHistoryIdle = () => classes.length === 0 && registry.getAll().length === 0;
   const lookupIntervalMs = () => (isHistoryIdle() ? IDLE_HISTORY_LOOKUP_MS : HISTORY_LOOKUP_INTERVAL_MS);
   const shortResponses = createShortHistoryResponses(clock, learnedSize, log);
   const performHistoryRequest = createHistoryRequests({
-    ...{ source, clock, log, metrics, scope, registry, learnedSize, discovery, settle: replySettlement },
+    ...{ source, clock, log, metrics, scope, registry, learnedSize, discovery, replySettlement },
     ...{ shortResponses, lookupIntervalMs },
   });
   const seriesFound = createWakeup();
@@ -97,9 +109,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     isRequestSizeLoaded = true;
     const scopeChanges = scope.changes.wakeups();
     const retractedSeries = await registry.refresh();
-    discovery.forget(retractedSeries.map(({ located }) => located.tag.id));
+    discovery.removeFromQueue(retractedSeries.map(({ located }) => located.tag.id));
     discovery.refresh();
-    if (metrics !== undefined) setHistorySeriesGauge(metrics, source.name, registry.all());
+    if (metrics !== undefined) setHistorySeriesGauge(metrics, source.name, registry.getAll());
     seriesRefreshedAtMs = clock.monotonic();
     knownScopeChanges = scopeChanges;
     options.historyDemand?.setRequestsPerMinute(plannedFollowingPerMinute());
@@ -108,7 +120,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
 
   async function refreshSeriesIfStale(): Promise<void> {
     const hasOpenBackfills = registry.backfills().open.length > 0;
-    const maySeriesAppear = registry.all().length === 0 && (classes.length > 0 || hasOpenBackfills);
+    const maySeriesAppear = registry.getAll().length === 0 && (classes.length > 0 || hasOpenBackfills);
     const areSeriesStale =
       maySeriesAppear ||
       clock.monotonic() - seriesRefreshedAtMs >= SERIES_REFRESH_INTERVAL_MS ||
@@ -116,25 +128,29 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       (await registry.haveBackfillsChanged());
     if (areSeriesStale) await refreshSeries();
     else if (hasOpenBackfills) await registry.endBackfills();
-    if (registry.all().length === 0) return;
+    if (registry.getAll().length === 0) return;
     seriesFound.wakeUp();
     isBackfillPaused = !((await options.mayFetchPast?.()) ?? true);
     if (clock.monotonic() - dueCheckedAtMs < HISTORY_DUE_CHECK_MS) return;
     dueCheckedAtMs = clock.monotonic();
-    // The task is not used: the call only notes since when a request is due.
+    // Call without using the task: it records the time since which a request is due.
     chooseTask(false, false);
-    await days.refreshIfStale();
+    await finalizedDays.refreshIfStale();
   }
 
   function listIdleSeries(): readonly Series[] {
-    return registry.all().filter((series) => {
+    return registry.getAll().filter((series) => {
       const { isBusy, notBeforeMs, ledger } = series;
       return ledger.state === "following" && !isBusy && notBeforeMs <= clock.monotonic() && isSeriesVisible(series);
     });
   }
 
   const requestLimits = () => ({
-    ...{ values: learnedSize.values(), singleFirst: !wasSingleRequest, bucketsPerTag: learnedSize.bucketsPerTag },
+    ...{
+      maxValues: learnedSize.maxValues(),
+      prefersSingle: !wasSingleRequest,
+      bucketsPerTag: learnedSize.bucketsPerTag,
+    },
   });
 
   function chooseTotalsTask(): HistoryTask | null {
@@ -147,18 +163,20 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const nowMs = clock.now();
     const { open, paused } = registry.backfills();
     const idleSeries = listIdleSeries();
-    const seriesWithoutLiveRepeat = idleSeries.filter((series) => !shortResponses.has(series, true));
-    const repeatRequest = shortResponses.next(idleSeries, requestLimits(), isPastAllowed && !paused);
+    const seriesWithoutLiveRepeat = idleSeries.filter((series) => !shortResponses.hasUnverifiedEnds(series, true));
+    const repeatRequest = shortResponses.nextRepeatRequest(idleSeries, requestLimits(), isPastAllowed && !paused);
     const urgentRequest = repeatRequest ?? chooseRecent(seriesWithoutLiveRepeat, nowMs, requestLimits());
-    const nextDiscoveryRequest = isDiscoveringLogs || !mayDiscover ? null : discovery.next(nowMs);
-    if (urgentRequest !== null || (!isDiscoveringLogs && discovery.waiting() > 0)) dueSinceMs ??= clock.monotonic();
-    else if (!isDiscoveringLogs && !registry.all().some(({ isBusy }) => isBusy)) dueSinceMs = null;
+    const nextDiscoveryRequest = isDiscoveringLogs || !mayDiscover ? null : discovery.nextRequest(nowMs);
+    if (urgentRequest !== null || (!isDiscoveringLogs && discovery.waitingTagCount() > 0))
+      dueSinceMs ??= clock.monotonic();
+    else if (!isDiscoveringLogs && !registry.getAll().some(({ isBusy }) => isBusy)) dueSinceMs = null;
     if (urgentRequest !== null) return { request: urgentRequest };
     if (nextDiscoveryRequest !== null) return { discovery: nextDiscoveryRequest };
     if (!isPastAllowed || paused) return null;
-    const verified = idleSeries.filter((series) => !shortResponses.has(series));
+    const seriesWithoutRepeat = idleSeries.filter((series) => !shortResponses.hasUnverifiedEnds(series));
     const request =
-      chooseUserBackfill(verified, open, nowMs, requestLimits()) ?? chooseBackfill(verified, nowMs, requestLimits());
+      chooseUserBackfill(seriesWithoutRepeat, open, nowMs, requestLimits()) ??
+      chooseBackfill(seriesWithoutRepeat, nowMs, requestLimits());
     if (request === null) return null;
     // During log discovery, a request for few tags waits for more tags, because each request costs one slot.
     const isRequestFull = request.isSingle || request.series.length === TAGS_PER_REQUEST;
@@ -166,9 +184,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   }
 
   const plannedFollowingPerMinute = () =>
-    historyRequestsPerMinute(countFollowedSeries(registry.all()), TAGS_PER_REQUEST);
+    historyRequestsPerMinute(countFollowedSeries(registry.getAll()), TAGS_PER_REQUEST);
   const discoveryRate = () =>
-    logDiscoveryPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
+    logDiscoveryPerMinute(discovery.waitingTagCount(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
   const isLogDiscoveryDue = () => clock.monotonic() - lastDiscoveryMs >= 60_000 / Math.max(0.01, discoveryRate());
 
@@ -180,7 +198,12 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return waitedMs <= Math.min(MAX_STARVING_MS, starvationLimitMs) ? null : { since: isoUtc(clock.now() - waitedMs) };
   }
 
-  async function pullHistoryOnce(isTotal: boolean, begun: () => void, signal: AbortSignal, well: () => void) {
+  async function pullHistoryOnce(
+    isTotal: boolean,
+    onRequestStarted: () => void,
+    signal: AbortSignal,
+    reportSuccess: () => void,
+  ) {
     while (isHistoryIdle() && !signal.aborted) await seriesFound.nextWakeup(signal);
     signal.throwIfAborted();
     let series: readonly Series[] = [];
@@ -200,16 +223,16 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         lastDiscoveryMs = clock.monotonic();
       }
       for (const busySeries of series) busySeries.isBusy = true;
-      begun();
+      onRequestStarted();
       return historyTask;
     };
     try {
       await performHistoryRequest(isTotal, chooseTaskForSlot, signal);
       failuresInRow = 0;
-      well();
+      reportSuccess();
     } catch (error) {
       signal.throwIfAborted();
-      for (const failedSeries of series) failedSeries.isUnsure = true;
+      for (const failedSeries of series) failedSeries.mustReloadLedger = true;
       failuresInRow += 1;
       seriesRefreshedAtMs = NEVER_HAPPENED_MS;
       const failure = asFailure(error);
@@ -228,7 +251,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     failuresInRow = 0;
     await refreshSeriesIfStale();
     const requestLoops = [false, true].map(
-      (isTotal) => (begun: () => void, signal: AbortSignal) => pullHistoryOnce(isTotal, begun, signal, reportSuccess),
+      (isTotal) => (onRequestStarted: () => void, signal: AbortSignal) =>
+        pullHistoryOnce(isTotal, onRequestStarted, signal, reportSuccess),
     );
     const lookups = {
       ...{ clock, wakeup: historyClassesChanged },
@@ -236,7 +260,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         await refreshSeriesIfStale();
         return lookupIntervalMs();
       },
-      fault: (error: unknown) => log.warn({ err: error }, "what is to be fetched could not be looked up"),
+      fault: (error: unknown) => log.warn({ err: error }, "the history series could not be refreshed"),
     };
     await keepRequestsWaiting(requestLoops, { maxUnderWay: () => HISTORY_REQUESTS_MAX, draining, forced, lookups });
   }
@@ -248,12 +272,18 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     change(next) {
       classes = next.classes;
       requestSizeLimits.valuesMax = next.valuesMax;
-      registry.change(classes);
+      registry.changeClasses(classes);
       seriesRefreshedAtMs = NEVER_HAPPENED_MS;
       historyClassesChanged.wakeUp();
     },
     progress: () => ({
-      ...historyProgress(registry.all(), registry.backfills(), learnedSize.values(), discovery.waiting(), clock.now()),
+      ...historyProgress(
+        registry.getAll(),
+        registry.backfills(),
+        learnedSize.maxValues(),
+        discovery.waitingTagCount(),
+        clock.now(),
+      ),
       starving: findHistoryStarvation(),
     }),
   };

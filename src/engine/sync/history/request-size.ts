@@ -39,9 +39,9 @@ interface SizeLimits {
   readonly valuesMax: number;
 }
 
-export function nextSize(window: StoredRequestSize, { valuesMax }: SizeLimits): number {
-  const { good, bad, streak, failures = 0 } = window;
-  if (isRetreating(window))
+export function nextSize(storedSize: StoredRequestSize, { valuesMax }: SizeLimits): number {
+  const { good, bad, streak, failures = 0 } = storedSize;
+  if (isRetreating(storedSize))
     return Math.min(valuesMax, Math.max(MIN_VALUES, Math.floor(good / 2 ** (failures - FAILURES_TO_RETREAT + 1))));
   if (bad === null)
     return Math.min(valuesMax, good < START_VALUES ? START_VALUES : streak >= FULL_RESPONSES_TO_GROW ? good * 2 : good);
@@ -49,24 +49,25 @@ export function nextSize(window: StoredRequestSize, { valuesMax }: SizeLimits): 
   return Math.min(valuesMax, streak >= FULL_RESPONSES_BEFORE_TRIAL ? Math.floor(good * TRIAL_SIZE_GROWTH) : good);
 }
 
-export function sizeAfterReply(window: StoredRequestSize, values: number, limits: SizeLimits): StoredRequestSize {
-  const isFull = values >= nextSize(window, limits) * FULL_RESPONSE_SHARE;
+export function sizeAfterReply(storedSize: StoredRequestSize, values: number, limits: SizeLimits): StoredRequestSize {
+  const isFull = values >= nextSize(storedSize, limits) * FULL_RESPONSE_SHARE;
   // After failures, a response of reduced size does not prove that the full size works again.
-  if (isRetreating(window) && isFull) return { good: Math.min(window.good, values), bad: null, doubt: null, streak: 1 };
-  if (!isRetreating(window) && values > window.good) {
-    const bad = window.bad !== null && values >= window.bad ? null : window.bad;
+  if (isRetreating(storedSize) && isFull)
+    return { good: Math.min(storedSize.good, values), bad: null, doubt: null, streak: 1 };
+  if (!isRetreating(storedSize) && values > storedSize.good) {
+    const bad = storedSize.bad !== null && values >= storedSize.bad ? null : storedSize.bad;
     return { good: values, bad, doubt: null, streak: 1 };
   }
-  if (!isFull) return { ...window, doubt: null };
-  const { failures: _over, ...rest } = window;
-  return { ...rest, doubt: null, streak: window.streak + 1 };
+  if (!isFull) return { ...storedSize, doubt: null };
+  const { failures: _over, ...rest } = storedSize;
+  return { ...rest, doubt: null, streak: storedSize.streak + 1 };
 }
 
-export function sizeAfterFailure(window: StoredRequestSize, values: number): StoredRequestSize {
-  const { good, bad, doubt, failures = 0 } = window;
+export function sizeAfterFailure(storedSize: StoredRequestSize, values: number): StoredRequestSize {
+  const { good, bad, doubt, failures = 0 } = storedSize;
   if (values > good)
-    return { ...window, bad: Math.min(values, bad ?? values), doubt: doubt ?? { before: bad }, streak: 0 };
-  return { ...window, bad: doubt === null ? bad : doubt.before, doubt: null, failures: failures + 1 };
+    return { ...storedSize, bad: Math.min(values, bad ?? values), doubt: doubt ?? { before: bad }, streak: 0 };
+  return { ...storedSize, bad: doubt === null ? bad : doubt.before, doubt: null, failures: failures + 1 };
 }
 
 const isRetreating = ({ failures = 0 }: StoredRequestSize): boolean => failures >= FAILURES_TO_RETREAT;
@@ -78,14 +79,14 @@ interface PointCounts {
 }
 
 interface SafePointCounts {
-  readonly safe: PointCounts;
+  readonly safeCounts: PointCounts;
   readonly completeOnce: PointCounts;
 }
 
 const ALWAYS_SAFE_POINT_COUNT = 99;
 const ZERO_POINT_COUNTS: PointCounts = { series: 0, answer: 0 };
 export const INITIAL_SAFE_POINT_COUNTS: SafePointCounts = {
-  safe: { series: ALWAYS_SAFE_POINT_COUNT, answer: ALWAYS_SAFE_POINT_COUNT },
+  safeCounts: { series: ALWAYS_SAFE_POINT_COUNT, answer: ALWAYS_SAFE_POINT_COUNT },
   completeOnce: ZERO_POINT_COUNTS,
 };
 
@@ -96,16 +97,16 @@ function mapCounts(countOf: (name: keyof PointCounts) => number): PointCounts {
 const arePointCountsZero = ({ series, answer }: PointCounts): boolean => series === 0 && answer === 0;
 
 /** Returns the counts that may be limits of the service, and 0 for counts that are known to be safe. */
-function unverifiedPointCounts({ safe }: SafePointCounts, response: PointCounts): PointCounts {
-  return mapCounts((name) => (response[name] > safe[name] ? response[name] : 0));
+function unverifiedPointCounts({ safeCounts }: SafePointCounts, response: PointCounts): PointCounts {
+  return mapCounts((name) => (response[name] > safeCounts[name] ? response[name] : 0));
 }
 
 /** A round count such as 500 or 4,096 may be a limit of the service, so it needs two complete responses. */
-export function acceptCounts({ safe, completeOnce }: SafePointCounts, response: PointCounts): SafePointCounts {
+export function acceptCounts({ safeCounts, completeOnce }: SafePointCounts, response: PointCounts): SafePointCounts {
   const isRoundCount = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
   const isNoLimit = (name: keyof PointCounts) => response[name] === completeOnce[name] || !isRoundCount(response[name]);
   return {
-    safe: mapCounts((name) => (isNoLimit(name) ? Math.max(safe[name], response[name]) : safe[name])),
+    safeCounts: mapCounts((name) => (isNoLimit(name) ? Math.max(safeCounts[name], response[name]) : safeCounts[name])),
     completeOnce: mapCounts((name) => response[name] || completeOnce[name]),
   };
 }
@@ -124,17 +125,18 @@ export function learnPointLimit(before: PointLimit | null, { series, answer }: P
 /** A learned limit expires, because late points can look like a limit. */
 const POINT_LIMIT_LIFETIME_MS = 30 * DAY_MS;
 
-/** A reply may have two more buckets per tag than requested, and must stay one below the learned limit. */
-export function maxBucketsPerTag(cut: PointLimit | null, tags: number, nowMs: number): number {
-  if (cut === null || Date.parse(cut.at) + POINT_LIMIT_LIFETIME_MS < nowMs) return Number.POSITIVE_INFINITY;
-  const seriesLimit = cut.series ?? Number.POSITIVE_INFINITY;
-  const answerLimit = (cut.answer ?? Number.POSITIVE_INFINITY) / tags;
-  const pointLimitPerTag = cut.either ? Math.max(seriesLimit, answerLimit) : Math.min(seriesLimit, answerLimit);
+/** Maximum buckets per tag in a request: the learned limit minus 3, because a reply may have two more than requested. */
+export function maxBucketsPerTag(pointLimit: PointLimit | null, tags: number, nowMs: number): number {
+  if (pointLimit === null || Date.parse(pointLimit.at) + POINT_LIMIT_LIFETIME_MS < nowMs)
+    return Number.POSITIVE_INFINITY;
+  const seriesLimit = pointLimit.series ?? Number.POSITIVE_INFINITY;
+  const answerLimit = (pointLimit.answer ?? Number.POSITIVE_INFINITY) / tags;
+  const pointLimitPerTag = pointLimit.either ? Math.max(seriesLimit, answerLimit) : Math.min(seriesLimit, answerLimit);
   return Math.max(1, Math.floor(pointLimitPerTag) - 3);
 }
 
-export function valuesBelowPointLimit(cut: PointLimit | null, nowMs: number): number {
-  return TAGS_PER_REQUEST * maxBucketsPerTag(cut, TAGS_PER_REQUEST, nowMs);
+export function valuesBelowPointLimit(pointLimit: PointLimit | null, nowMs: number): number {
+  return TAGS_PER_REQUEST * maxBucketsPerTag(pointLimit, TAGS_PER_REQUEST, nowMs);
 }
 
 export type LearnedRequestSize = ReturnType<typeof createLearnedRequestSize>;
@@ -156,14 +158,14 @@ export function createLearnedRequestSize(store: Store, source: string, limits: S
       requestSize = (await store.document<StoredRequestSize>(requestSizeSet, "values")) ?? INITIAL_SIZE;
       pointLimit = (await store.document<PointLimit>(requestSizeSet, "cut")) ?? null;
     },
-    values: () => Math.min(nextSize(requestSize, limits), valuesBelowPointLimit(pointLimit, clock.now())),
+    maxValues: () => Math.min(nextSize(requestSize, limits), valuesBelowPointLimit(pointLimit, clock.now())),
     bucketsPerTag: (tags: number) => maxBucketsPerTag(pointLimit, tags, clock.now()),
-    answered: (values: number) => updateRequestSize(sizeAfterReply(requestSize, values, limits)),
-    async failed(values: number): Promise<void> {
+    requestSucceeded: (values: number) => updateRequestSize(sizeAfterReply(requestSize, values, limits)),
+    async requestFailed(values: number): Promise<void> {
       const documents = updateRequestSize(sizeAfterFailure(requestSize, values));
       if (documents.length > 0) await store.commit({ documents });
     },
-    async cutAt(counts: PointCounts): Promise<void> {
+    async recordPointLimit(counts: PointCounts): Promise<void> {
       pointLimit = learnPointLimit(pointLimit, counts, isoUtc(clock.now()));
       await store.commit({ documents: [{ set: requestSizeSet, put: [["cut", pointLimit]] }] });
     },
@@ -189,7 +191,7 @@ export type ShortHistoryResponses = ReturnType<typeof createShortHistoryResponse
  *     response    |---- 1,000 ----|    unverified     |
  *     again                       |------ 1,016 ------|
  */
-export function createShortHistoryResponses(clock: Clock, window: LearnedRequestSize, log: Pick<Log, "warn">) {
+export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRequestSize, log: Pick<Log, "warn">) {
   const endsBySeries = new Map<string, readonly UnverifiedResponseEnd[]>();
   let safePointCounts = INITIAL_SAFE_POINT_COUNTS;
   let safeCountsSinceMs = clock.monotonic();
@@ -205,49 +207,65 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
       safeCountsSinceMs = clock.monotonic();
     }
     const lengths = response.map(({ length }) => length);
-    const pointCounts = { series: Math.max(0, ...lengths), answer: lengths.reduce((sum, each) => sum + each, 0) };
-    const { safe, completeOnce } = safePointCounts;
-    safePointCounts = { safe: mapCounts((name) => Math.max(safe[name], pointCounts[name] - 1)), completeOnce };
+    const pointCounts = { series: Math.max(0, ...lengths), answer: lengths.reduce((sum, count) => sum + count, 0) };
+    const { safeCounts, completeOnce } = safePointCounts;
+    safePointCounts = {
+      safeCounts: mapCounts((name) => Math.max(safeCounts[name], pointCounts[name] - 1)),
+      completeOnce,
+    };
     return pointCounts;
   }
 
-  async function checkRepeat(request: HistoryRequest, byId: ReadonlyMap<string, TagPoints>, counts: PointCounts) {
-    const isOneRange = [...request.ranges.values()].every(
+  async function checkRepeat(
+    request: HistoryRequest,
+    pointsByTagId: ReadonlyMap<string, TagPoints>,
+    counts: PointCounts,
+  ) {
+    const isOneRange = [...request.rangesBySeriesKey.values()].every(
       ({ fromMs, toMs }) => fromMs === request.range.fromMs && toMs === request.range.toMs,
     );
     const areCutsCertain = isOneRange || arePointCountsZero(unverifiedPointCounts(safePointCounts, counts));
     const truncatedEnds: UnverifiedResponseEnd[] = [];
     const completePointCounts = new Set<PointCounts>();
     for (const { key, located } of request.series) {
-      const seriesRange = request.ranges.get(key);
-      const points = byId.get(located.tag.id);
-      const [end, ...others] = endsBySeries.get(key) ?? [];
-      if (seriesRange === undefined || points === undefined || end === undefined) continue;
-      if (points.sortedByTime().sliceByTime(seriesRange.fromMs, seriesRange.toMs).length > 0) truncatedEnds.push(end);
-      else if (!areCutsCertain) setEnds(key, [{ ...end, isInconclusive: true }, ...others]);
+      const seriesRange = request.rangesBySeriesKey.get(key);
+      const points = pointsByTagId.get(located.tag.id);
+      const [unverifiedEnd, ...laterEnds] = endsBySeries.get(key) ?? [];
+      if (seriesRange === undefined || points === undefined || unverifiedEnd === undefined) continue;
+      if (points.sortedByTime().sliceByTime(seriesRange.fromMs, seriesRange.toMs).length > 0)
+        truncatedEnds.push(unverifiedEnd);
+      else if (!areCutsCertain) setEnds(key, [{ ...unverifiedEnd, isInconclusive: true }, ...laterEnds]);
       else {
-        setEnds(key, [...subtractRanges(end.range, [seriesRange]).map((range) => ({ ...end, range })), ...others]);
-        completePointCounts.add(end.counts);
+        setEnds(key, [
+          ...subtractRanges(unverifiedEnd.range, [seriesRange]).map((range) => ({ ...unverifiedEnd, range })),
+          ...laterEnds,
+        ]);
+        completePointCounts.add(unverifiedEnd.counts);
       }
     }
-    const truncatedEndsByCounts = Map.groupBy(truncatedEnds, (end) => end.counts);
-    const unprovenPointCounts = new Set([...endsBySeries.values()].flat().map((end) => end.counts));
+    const truncatedEndsByCounts = Map.groupBy(truncatedEnds, (unverifiedEnd) => unverifiedEnd.counts);
+    const unprovenPointCounts = new Set([...endsBySeries.values()].flat().map((unverifiedEnd) => unverifiedEnd.counts));
     for (const pointCountsOfEnds of completePointCounts)
       if (!truncatedEndsByCounts.has(pointCountsOfEnds) && !unprovenPointCounts.has(pointCountsOfEnds))
         safePointCounts = acceptCounts(safePointCounts, pointCountsOfEnds);
     for (const [key, ends] of endsBySeries) {
-      const unprovenEnds = ends.filter((end) => !truncatedEndsByCounts.has(end.counts));
+      const unprovenEnds = ends.filter((unverifiedEnd) => !truncatedEndsByCounts.has(unverifiedEnd.counts));
       setEnds(key, unprovenEnds);
     }
-    for (const [before, ends] of truncatedEndsByCounts) {
+    for (const [pointCountsBefore, ends] of truncatedEndsByCounts) {
       // If all cut series have the same number of points, the limit is per series, otherwise per response.
-      const isPointLimitPerSeries = ends.every(({ count }) => count === before.series);
-      const limit = isPointLimitPerSeries || before.answer === 0 ? before : { ...before, series: 0 };
-      const { safe } = safePointCounts;
-      const loweredCounts = mapCounts((name) => (limit[name] ? Math.min(safe[name], limit[name] - 1) : safe[name]));
-      safePointCounts = { safe: loweredCounts, completeOnce: ZERO_POINT_COUNTS };
-      await window.cutAt(limit);
-      log.warn({ ...limit }, "the service leaves points out of a long answer of history without an error");
+      const isPointLimitPerSeries = ends.every(({ count }) => count === pointCountsBefore.series);
+      const limit =
+        isPointLimitPerSeries || pointCountsBefore.answer === 0
+          ? pointCountsBefore
+          : { ...pointCountsBefore, series: 0 };
+      const { safeCounts } = safePointCounts;
+      const loweredCounts = mapCounts((name) =>
+        limit[name] ? Math.min(safeCounts[name], limit[name] - 1) : safeCounts[name],
+      );
+      safePointCounts = { safeCounts: loweredCounts, completeOnce: ZERO_POINT_COUNTS };
+      await learnedSize.recordPointLimit(limit);
+      log.warn({ ...limit }, "the service truncates long history responses without an error");
     }
     return truncatedEndsByCounts.size > 0;
   }
@@ -261,11 +279,11 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
         else for (const { key, located } of request.series) if (located.tag.id === tagLog.id) endsBySeries.delete(key);
       }
       const pointCounts = countResponsePoints([...pointsByTagId.values()]);
-      const ranges = new Map(request.ranges);
+      const ranges = new Map(request.rangesBySeriesKey);
       if (request.isRepeat === true && !(await checkRepeat(request, pointsByTagId, pointCounts))) {
         for (const { key } of request.series)
           if (endsBySeries.get(key)?.[0]?.isInconclusive === true) ranges.delete(key);
-        return { ...request, ranges };
+        return { ...request, rangesBySeriesKey: ranges };
       }
       const suspiciousPointCounts = unverifiedPointCounts(safePointCounts, pointCounts);
       if (arePointCountsZero(suspiciousPointCounts)) return request;
@@ -288,67 +306,76 @@ export function createShortHistoryResponses(clock: Clock, window: LearnedRequest
         const newUnverifiedEnds = missingRanges.map((range) => ({ ...newUnverifiedEnd, range }));
         setEnds(series.key, [...(endsBySeries.get(series.key) ?? []), ...newUnverifiedEnds]);
       }
-      return { ...request, ranges };
+      return { ...request, rangesBySeriesKey: ranges };
     },
 
     isComplete(logs: readonly TagLog[]): boolean {
-      const pointCounts = countResponsePoints(logs.map((each) => pointsOfTagLog(each) ?? new TagPoints()));
+      const pointCounts = countResponsePoints(logs.map((tagLog) => pointsOfTagLog(tagLog) ?? new TagPoints()));
       return arePointCountsZero(unverifiedPointCounts(safePointCounts, pointCounts));
     },
 
-    next(free: readonly Series[], limits: RequestLimits, past: boolean): HistoryRequest | null {
-      const repeatCandidates = free.flatMap(
+    nextRepeatRequest(
+      idleSeries: readonly Series[],
+      limits: RequestLimits,
+      isPastAllowed: boolean,
+    ): HistoryRequest | null {
+      const repeatCandidates = idleSeries.flatMap(
         (series): readonly (SeriesCandidate & { readonly isInconclusive: boolean })[] => {
-          const [end] = endsBySeries.get(series.key) ?? [];
-          if (end === undefined || !(past || end.isLive)) return [];
-          return [{ series, range: end.range, isSingle: false, isInconclusive: end.isInconclusive }];
+          const [unverifiedEnd] = endsBySeries.get(series.key) ?? [];
+          if (unverifiedEnd === undefined || !(isPastAllowed || unverifiedEnd.isLive)) return [];
+          return [
+            { series, range: unverifiedEnd.range, isSingle: false, isInconclusive: unverifiedEnd.isInconclusive },
+          ];
         },
       );
-      const [first] = repeatCandidates;
-      if (first === undefined) return null;
-      const bucketMs = BUCKET_MS[first.series.rules.resolution];
-      const seriesGroup: [SeriesCandidate, ...SeriesCandidate[]] = [first];
-      let { range } = first;
-      for (const candidate of first.isInconclusive ? [] : repeatCandidates.slice(1)) {
-        if (seriesGroup.length >= TAGS_PER_REQUEST || candidate.isInconclusive || !hasSameBuckets(first, candidate))
+      const [firstCandidate] = repeatCandidates;
+      if (firstCandidate === undefined) return null;
+      const bucketMs = BUCKET_MS[firstCandidate.series.rules.resolution];
+      const seriesGroup: [SeriesCandidate, ...SeriesCandidate[]] = [firstCandidate];
+      let { range } = firstCandidate;
+      for (const candidate of firstCandidate.isInconclusive ? [] : repeatCandidates.slice(1)) {
+        if (
+          seriesGroup.length >= TAGS_PER_REQUEST ||
+          candidate.isInconclusive ||
+          !hasSameBuckets(firstCandidate, candidate)
+        )
           continue;
         const fromMs = Math.min(range.fromMs, candidate.range.fromMs);
         const toMs = Math.max(range.toMs, candidate.range.toMs);
         // Do not add series whose already verified ranges would make the response too long to be verified.
         const widerRangeMs = toMs - fromMs;
         const bucketCounts = [...seriesGroup, candidate].map(
-          (one) => (widerRangeMs - totalLengthMs([one.range])) / bucketMs + 2,
+          (candidateOfGroup) => (widerRangeMs - totalLengthMs([candidateOfGroup.range])) / bucketMs + 2,
         );
-        const sum = bucketCounts.reduce((total, count) => total + count, 0);
-        if (Math.max(...bucketCounts) > safePointCounts.safe.series || sum > safePointCounts.safe.answer) continue;
+        const totalBucketCount = bucketCounts.reduce((total, count) => total + count, 0);
+        if (
+          Math.max(...bucketCounts) > safePointCounts.safeCounts.series ||
+          totalBucketCount > safePointCounts.safeCounts.answer
+        )
+          continue;
         seriesGroup.push(candidate);
         range = { fromMs, toMs };
       }
-      const maxRangeLengthMs = Math.max(1, Math.floor(limits.values / seriesGroup.length)) * bucketMs;
+      const maxRangeLengthMs = Math.max(1, Math.floor(limits.maxValues / seriesGroup.length)) * bucketMs;
       const toMs = Math.min(range.toMs, range.fromMs + maxRangeLengthMs);
       return { ...buildHistoryRequest("backfill", seriesGroup, { fromMs: range.fromMs, toMs }), isRepeat: true };
     },
 
-    has: ({ key }: Series, live?: boolean): boolean =>
-      endsBySeries.get(key)?.some(({ isLive }) => live === undefined || isLive === live) ?? false,
-    forget(series: readonly Series[]): void {
+    hasUnverifiedEnds: ({ key }: Series, isLiveOnly?: boolean): boolean =>
+      endsBySeries.get(key)?.some(({ isLive }) => isLiveOnly === undefined || isLive === isLiveOnly) ?? false,
+    removeSeries(series: readonly Series[]): void {
       for (const { key } of series) endsBySeries.delete(key);
     },
   };
 }
 
 /** Returns the ranges before the first and after the last point that have at least `leastBuckets` buckets. */
-function findEndGaps(
-  points: TagPoints,
-  range: TimeRange,
-  { rules }: Series,
-  leastBuckets: number,
-): readonly TimeRange[] {
+function findEndGaps(points: TagPoints, range: TimeRange, { rules }: Series, minBuckets: number): readonly TimeRange[] {
   if (points.length === 0) return [range];
   const lastBucketEndMs = bucketEnd(points.timeMs(points.length - 1), rules);
   const missingEndRanges = [
     { fromMs: range.fromMs, toMs: Math.min(range.toMs, points.timeMs(0)) },
     { fromMs: Math.max(range.fromMs, lastBucketEndMs), toMs: range.toMs },
   ];
-  return missingEndRanges.filter(({ fromMs, toMs }) => toMs - fromMs >= leastBuckets * BUCKET_MS[rules.resolution]);
+  return missingEndRanges.filter(({ fromMs, toMs }) => toMs - fromMs >= minBuckets * BUCKET_MS[rules.resolution]);
 }

@@ -55,17 +55,19 @@ export function createHistoryRequests(options: {
   readonly registry: HistorySeriesRegistry;
   readonly learnedSize: LearnedRequestSize;
   readonly discovery: TagLogDiscovery;
-  readonly settle: HistoryReplySettlement;
+  readonly replySettlement: HistoryReplySettlement;
   readonly shortResponses: ShortHistoryResponses;
   readonly lookupIntervalMs: () => number;
 }) {
-  const { source, clock, log, metrics, scope, registry, learnedSize, discovery, settle, shortResponses } = options;
+  const { source, clock, log, metrics, scope, registry, learnedSize, discovery, replySettlement, shortResponses } =
+    options;
   const leftOutSeriesKeys = new Set<string>();
   const unreadableKeys = new Set<string>();
   const loggedInvalidRequests = new Set<string>();
   let refusalsInRow = 0;
 
-  const firstSeriesOfTags = (tagIds: readonly string[]) => tagIds.flatMap((id) => registry.ofTag(id).slice(0, 1));
+  const firstSeriesOfTags = (tagIds: readonly string[]) =>
+    tagIds.flatMap((id) => registry.getSeriesOfTag(id).slice(0, 1));
 
   /** `chooseTask` returns null to leave the slot to others. Throws failures that do not concern single tags. */
   async function performTask(
@@ -101,16 +103,21 @@ export function createHistoryRequests(options: {
     }
   }
 
-  async function serveHistoryRequest(request: HistoryRequest, first: HistoryReply, signal: AbortSignal): Promise<void> {
-    let firstReply: HistoryReply | null = first;
-    const fetch = async (part: readonly Series[]) => {
-      const reply = firstReply ?? (await sendQuery(buildSeriesQuery(request, part), request.kind === "total", signal));
+  async function serveHistoryRequest(
+    request: HistoryRequest,
+    firstReplyOfRequest: HistoryReply,
+    signal: AbortSignal,
+  ): Promise<void> {
+    let firstReply: HistoryReply | null = firstReplyOfRequest;
+    const fetchPart = async (seriesPart: readonly Series[]) => {
+      const reply =
+        firstReply ?? (await sendQuery(buildSeriesQuery(request, seriesPart), request.kind === "total", signal));
       firstReply = null;
-      await settleReply(request, part, reply);
+      await settleReply(request, seriesPart, reply);
     };
     try {
       const recordRefusals = (refused: readonly SingleSeriesRefusal[]) => storeRefusals(request, refused, signal);
-      await divideAndSettle(request.series, describeHistoryRequest(request), fetch, recordRefusals, signal);
+      await divideAndSettle(request.series, describeHistoryRequest(request), fetchPart, recordRefusals, signal);
     } catch (error) {
       if (error instanceof UnexplainedRefusal)
         for (const refusedSeries of request.series)
@@ -120,26 +127,34 @@ export function createHistoryRequests(options: {
   }
 
   async function settleReply(request: HistoryRequest, series: readonly Series[], reply: HistoryReply): Promise<void> {
-    const values = Math.round((request.values * series.length) / request.series.length);
+    const values = Math.round((request.valueCount * series.length) / request.series.length);
     const partRequest = { ...request, series, values };
-    const ledgersBefore = new Map(series.map((each) => [each, each.ledger]));
+    const ledgersBefore = new Map(series.map((requestedSeries) => [requestedSeries, requestedSeries.ledger]));
     if ("error" in reply) {
       if (request.kind !== "total") await learnSizeFromFailure(reply.error, values);
       throw reply.error;
     }
     const records = "totals" in reply ? reply.totals : reply.logs;
     const settleLogs = async (logs: readonly TagLog[]) =>
-      settle.logs(await shortResponses.verifiedPart(partRequest, logs), logs, learnedSize.answered(values));
+      replySettlement.commitLogs(
+        await shortResponses.verifiedPart(partRequest, logs),
+        logs,
+        learnedSize.requestSucceeded(values),
+      );
     const isTotalsReply = "totals" in reply;
-    const settledSeries = isTotalsReply ? await settle.totals(partRequest, reply.totals) : await settleLogs(reply.logs);
+    const settledSeries = isTotalsReply
+      ? await replySettlement.commitTotals(partRequest, reply.totals)
+      : await settleLogs(reply.logs);
     refusalsInRow = 0;
     reportUnreadableSeries(series, unreadableMessagesById(records));
-    const advanced = new Set(settledSeries.filter((one) => hasLedgerAdvanced(ledgersBefore.get(one), one.ledger)));
+    const advancedSeries = new Set(
+      settledSeries.filter((settledOne) => hasLedgerAdvanced(ledgersBefore.get(settledOne), settledOne.ledger)),
+    );
     const listedTagIds = new Set(records.map(({ id }) => id));
     for (const requestedSeries of series) {
       requestedSeries.isSuspect = false;
       const isTagListed = listedTagIds.has(requestedSeries.located.tag.id);
-      if (maySeriesRetryAtOnce(requestedSeries, isTagListed) || advanced.has(requestedSeries)) continue;
+      if (maySeriesRetryAtOnce(requestedSeries, isTagListed) || advancedSeries.has(requestedSeries)) continue;
       requestedSeries.notBeforeMs = clock.monotonic() + NO_PROGRESS_PAUSE_MS;
     }
   }
@@ -147,7 +162,7 @@ export function createHistoryRequests(options: {
   function maySeriesRetryAtOnce(series: Series, isListed: boolean): boolean {
     if (isListed) {
       leftOutSeriesKeys.delete(series.key);
-      return shortResponses.has(series);
+      return shortResponses.hasUnverifiedEnds(series);
     }
     const isFirstOmission = !leftOutSeriesKeys.has(series.key);
     leftOutSeriesKeys.add(series.key);
@@ -159,7 +174,7 @@ export function createHistoryRequests(options: {
     if (failure instanceof LocalFailure) return;
     const isRequestInvalid = failure.kind === "config" && failure.reason === "validation";
     if (failure.kind === "retryable" || failure.kind === "malformed" || isRequestInvalid)
-      await learnedSize.failed(values);
+      await learnedSize.requestFailed(values);
   }
 
   function reportUnreadableSeries(series: readonly Series[], messages: ReadonlyMap<string, string>): void {
@@ -167,26 +182,28 @@ export function createHistoryRequests(options: {
     const { length } = unreadableSeries;
     if (length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, length);
     const newlyUnreadable = unreadableSeries.filter(({ key }) => !unreadableKeys.has(key));
-    const nowReadable = series.filter((each) => !unreadableSeries.includes(each) && unreadableKeys.delete(each.key));
+    const nowReadable = series.filter(
+      (requestedSeries) => !unreadableSeries.includes(requestedSeries) && unreadableKeys.delete(requestedSeries.key),
+    );
     for (const { key } of newlyUnreadable) unreadableKeys.add(key);
     if (newlyUnreadable.length > 0) {
       const byKey = Object.fromEntries(newlyUnreadable.map(({ key, located }) => [key, messages.get(located.tag.id)]));
-      log.warn({ series: byKey }, "history of these was answered and is unreadable; it is requested again singly");
+      log.warn({ series: byKey }, "the history of these series is unreadable; Plenum requests each series singly");
     }
     if (nowReadable.length > 0)
-      log.info({ series: nowReadable.map(({ key }) => key) }, "history of these was answered readably");
+      log.info({ series: nowReadable.map(({ key }) => key) }, "the history of these series is readable again");
   }
 
   /** Throws errors that do not concern the series. `first`: the refusal of the complete group, if it is known. */
   async function explainRefusal(
     error: unknown,
     series: readonly Series[],
-    query: string,
+    queryText: string,
     signal: AbortSignal,
-    first?: Refusal,
+    firstRefusal?: Refusal,
   ): Promise<Refusal> {
     signal.throwIfAborted();
-    const atMs = first?.atMs ?? clock.monotonic();
+    const atMs = firstRefusal?.atMs ?? clock.monotonic();
     const failure = asFailure(error);
     const message = failure.message.slice(0, REFUSAL_MESSAGE_LENGTH_MAX);
     const buildRefusal = (reason: Refusal["reason"]): Refusal => {
@@ -199,17 +216,18 @@ export function createHistoryRequests(options: {
     }
     if (failure instanceof ConfigError && failure.reason === "validation") {
       if (!loggedInvalidRequests.has(message))
-        log.error({ err: failure, asked: query }, "the service calls a request for history wrong");
+        log.error({ err: failure, asked: queryText }, "the service rejected a history request as invalid");
       loggedInvalidRequests.add(message);
       refusalsInRow++;
       return buildRefusal("mistake");
     }
     const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
     if (!isForbidden && !(failure instanceof Rejected)) throw failure;
-    const why = await scope.explain({ siteIds: siteIdsOf(series), ability: READ_TAGS_ABILITY, atMs }, signal);
-    if (why === "ability") throw failure;
-    if (why === "unknown") throw new UnexplainedRefusal(`${failure.message} Why is not known yet.`, { cause: failure });
-    if (why === "site") return buildRefusal("out-of-sight");
+    const refusalCause = await scope.explain({ siteIds: siteIdsOf(series), ability: READ_TAGS_ABILITY, atMs }, signal);
+    if (refusalCause === "ability") throw failure;
+    if (refusalCause === "unknown")
+      throw new UnexplainedRefusal(`${failure.message} The reason is not known yet.`, { cause: failure });
+    if (refusalCause === "site") return buildRefusal("out-of-sight");
     refusalsInRow++;
     return buildRefusal("refused");
   }
@@ -222,29 +240,30 @@ export function createHistoryRequests(options: {
 
   async function divideAndSettle(
     series: readonly Series[],
-    query: string,
-    fetch: (part: readonly Series[]) => Promise<void>,
-    record: (refused: readonly SingleSeriesRefusal[]) => Promise<void>,
+    queryText: string,
+    fetchPart: (seriesPart: readonly Series[]) => Promise<void>,
+    recordRefusals: (refused: readonly SingleSeriesRefusal[]) => Promise<void>,
     signal: AbortSignal,
-    known: Refusal | null = null,
+    knownRefusal: Refusal | null = null,
   ): Promise<void> {
     const historyRefusals: Refusal[] = [];
-    const singleRefusals = await divideRefusedGroup(series, async (part) => {
-      let refusal = historyRefusals.length === 0 ? known : null;
+    const singleRefusals = await divideRefusedGroup(series, async (seriesPart) => {
+      let refusal = historyRefusals.length === 0 ? knownRefusal : null;
       try {
         if (refusal === null) {
-          await fetch(part);
+          await fetchPart(seriesPart);
           return null;
         }
       } catch (error) {
-        refusal = await explainRefusal(error, part, query, signal, historyRefusals[0]);
+        refusal = await explainRefusal(error, seriesPart, queryText, signal, historyRefusals[0]);
       }
       historyRefusals.push(refusal);
       return refusal.reason === "out-of-sight" ? "stop" : refusal;
     });
-    await record(singleRefusals ?? []);
+    await recordRefusals(singleRefusals ?? []);
     const lastRefusal = historyRefusals.at(-1);
-    if (lastRefusal?.isLast) throw new UnexplainedRefusal(`Nothing of the history is answered: ${lastRefusal.message}`);
+    if (lastRefusal?.isLast)
+      throw new UnexplainedRefusal(`The service refuses all history requests: ${lastRefusal.message}`);
   }
 
   async function storeRefusals(request: HistoryRequest, refused: readonly SingleSeriesRefusal[], signal: AbortSignal) {
@@ -252,18 +271,21 @@ export function createHistoryRequests(options: {
     const noLogSeries = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
     const visibleNoLogSeries = new Set(await seriesWithVisibleSite(noLogSeries, signal));
     const newLedgers = new Map<Series, StoredLedger>();
-    shortResponses.forget(refused.map(({ member }) => member));
+    shortResponses.removeSeries(refused.map(({ member }) => member));
     for (const { member: series, refusal } of refused) {
       series.isSuspect = true;
       // The service also answers "no log" for tags that the token cannot see.
       if (refusal.reason === "no-log" && !visibleNoLogSeries.has(series)) continue;
-      const range = request.ranges.get(series.key);
+      const range = request.rangesBySeriesKey.get(series.key);
       if (range !== undefined) newLedgers.set(series, ledgerAfterRefusal(request, series, range, refusal, clock.now()));
     }
-    await settle.ledgers(newLedgers);
+    await replySettlement.commitLedgers(newLedgers);
     if (newLedgers.size === 0) return;
     const logFields = { series: [...newLedgers.keys()].map(({ key }) => key), kind: request.kind };
-    log.info({ ...logFields, said: refused[0]?.refusal.message }, "history was refused of these, asked alone");
+    log.info(
+      { ...logFields, said: refused[0]?.refusal.message },
+      "the service refused single history requests for these series",
+    );
   }
 
   async function discoverLogs(task: LogDiscoveryRequest, reply: HistoryReply, signal: AbortSignal): Promise<void> {
@@ -279,40 +301,54 @@ export function createHistoryRequests(options: {
         await discoverLogsSingly(tagIds, refusal, signal);
         return;
       }
-      const withoutLog = discovery.settle(task, logs && new Set(logs.map(({ id }) => id)));
+      const withoutLog = discovery.settleReply(task, logs && new Set(logs.map(({ id }) => id)));
       if (logs !== null) await settleProvenLogs(tagIds, logs);
       await recordRefusedTags(withoutLog, true, refusal?.message ?? LAST_TAG_OF_GROUP_MESSAGE, signal);
     } catch (error) {
-      discovery.forget(tagIds);
+      discovery.removeFromQueue(tagIds);
       throw error;
     }
   }
 
   async function discoverLogsSingly(tagIds: readonly string[], refusal: Refusal, signal: AbortSignal): Promise<void> {
-    discovery.forget(tagIds);
-    const fetch = async (part: readonly Series[]) => {
-      const query = discovery.queryFor(tagIdsOf(part), clock.now());
+    discovery.removeFromQueue(tagIds);
+    const fetchPart = async (seriesPart: readonly Series[]) => {
+      const query = discovery.queryFor(tagIdsOf(seriesPart), clock.now());
       if (query === null) return;
       const logs = await source.history(query, "history", signal);
       refusalsInRow = 0;
       await settleProvenLogs(query.tagIds, logs);
     };
-    const record = async (refused: readonly SingleSeriesRefusal[]) => {
-      for (const { member, refusal: own } of refused)
-        await recordRefusedTags([member.located.tag.id], own.reason === "no-log", own.message, signal);
+    const recordRefusals = async (refused: readonly SingleSeriesRefusal[]) => {
+      for (const { member, refusal: seriesRefusal } of refused)
+        await recordRefusedTags(
+          [member.located.tag.id],
+          seriesRefusal.reason === "no-log",
+          seriesRefusal.message,
+          signal,
+        );
     };
-    await divideAndSettle(firstSeriesOfTags(tagIds), `whether ${tagIds} have a log`, fetch, record, signal, refusal);
+    await divideAndSettle(
+      firstSeriesOfTags(tagIds),
+      `whether ${tagIds} have a log`,
+      fetchPart,
+      recordRefusals,
+      signal,
+      refusal,
+    );
   }
 
   /** A response that may be cut proves that a tag has a log, but not when the log begins. */
   async function settleProvenLogs(tagIds: readonly string[], logs: readonly TagLog[]): Promise<void> {
-    await settle.ledgers(discovery.proven(tagIds, shortResponses.isComplete(logs) ? logs : [], clock.now()));
+    await replySettlement.commitLedgers(
+      discovery.ledgersOfLoggedTags(tagIds, shortResponses.isComplete(logs) ? logs : [], clock.now()),
+    );
   }
 
   async function recordRefusedTags(tagIds: readonly string[], isNoLog: boolean, message: string, signal: AbortSignal) {
     const recordedTagIds = isNoLog ? tagIdsOf(await seriesWithVisibleSite(firstSeriesOfTags(tagIds), signal)) : tagIds;
-    discovery.forget(tagIds.filter((id) => !recordedTagIds.includes(id)));
-    await settle.ledgers(discovery.refused(recordedTagIds, isNoLog, message, clock.now()));
+    discovery.removeFromQueue(tagIds.filter((id) => !recordedTagIds.includes(id)));
+    await replySettlement.commitLedgers(discovery.ledgersOfRefusedTags(recordedTagIds, isNoLog, message, clock.now()));
   }
 
   return performTask;
@@ -321,7 +357,7 @@ export function createHistoryRequests(options: {
 const tagIdsOf = (series: readonly Series[]): readonly string[] => series.map(({ located }) => located.tag.id);
 const siteIdsOf = (series: readonly Series[]) => new Set(series.map(({ located }) => located.siteId));
 
-/** "No log" in reply to a request for the past concerns only the requested range, otherwise the complete tag. */
+/** Builds the ledger after a refusal. "No log" concerns the requested range of the past, otherwise the complete tag. */
 function ledgerAfterRefusal(
   request: HistoryRequest,
   { ledger }: Series,
@@ -337,12 +373,12 @@ function ledgerAfterRefusal(
   return addLedgerRanges(ledger, [{ ...range, why: "no-log", said: message, at: isoUtc(nowMs) }]);
 }
 
-function hasLedgerAdvanced(before: StoredLedger | undefined, after: StoredLedger): boolean {
+function hasLedgerAdvanced(ledgerBefore: StoredLedger | undefined, ledgerAfter: StoredLedger): boolean {
   return (
-    before === undefined ||
-    parseTime(after.watermark) > parseTime(before.watermark) ||
-    totalLengthMs(fetchedRanges(after.spans)) > totalLengthMs(fetchedRanges(before.spans)) ||
-    (after.rereadFrom !== null && after.rereadFrom !== before.rereadFrom)
+    ledgerBefore === undefined ||
+    parseTime(ledgerAfter.watermark) > parseTime(ledgerBefore.watermark) ||
+    totalLengthMs(fetchedRanges(ledgerAfter.spans)) > totalLengthMs(fetchedRanges(ledgerBefore.spans)) ||
+    (ledgerAfter.rereadFrom !== null && ledgerAfter.rereadFrom !== ledgerBefore.rereadFrom)
   );
 }
 
@@ -354,7 +390,7 @@ interface SingleSeriesRefusal<T = Series, R = Refusal> {
 /** Requests halves of a refused group. `attempt` returns null for a served part; `stop` ends the division. */
 async function divideRefusedGroup<T, R extends { readonly isLast: boolean }>(
   group: readonly T[],
-  attempt: (part: readonly T[]) => Promise<R | "stop" | null>,
+  requestPart: (seriesPart: readonly T[]) => Promise<R | "stop" | null>,
 ): Promise<readonly SingleSeriesRefusal<T, R>[] | null> {
   interface RefusedGroupPart {
     readonly members: readonly T[];
@@ -367,7 +403,7 @@ async function divideRefusedGroup<T, R extends { readonly isLast: boolean }>(
     const { members, sibling } = groupPart;
     const [member] = members;
     if (!groupPart.isKnownBad) {
-      const refusal = await attempt(members);
+      const refusal = await requestPart(members);
       if (refusal === "stop") return null;
       if (refusal === null) {
         // If the first half succeeds, the second half must fail: divide the second half without requesting all of it.

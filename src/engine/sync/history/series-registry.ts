@@ -35,7 +35,7 @@ export interface Series {
   ledger: StoredLedger;
   isBusy: boolean;
   /** True after a failed request, which may have been committed: reload the ledger from the store. */
-  isUnsure: boolean;
+  mustReloadLedger: boolean;
   notBeforeMs: number;
   isSuspect: boolean;
 }
@@ -47,7 +47,7 @@ export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
 
 export type HistorySeriesRegistry = ReturnType<typeof createHistorySeriesRegistry>;
 
-/** The interval is slightly below 5 s, so that an early timer skips no lookup. */
+/** Minimum time between two lookups of backfills. Below the 5 s of the timer, so that an early timer skips no lookup. */
 const BACKFILL_LOOKUP_INTERVAL_MS = 4_500;
 
 export function historySeriesKey(tagId: string, entry: Pick<HistoryClass, "resolution" | "total">): string {
@@ -67,7 +67,7 @@ export function createHistorySeriesRegistry(options: {
   const ledgerDocumentSet = documentSet("history", source);
   const backfillDocumentSet = syncSet("backfill", source);
   let selectSeriesOfTag = createSeriesSelector(options.classes, options.timeZone);
-  let all: readonly Series[] = [];
+  let allSeries: readonly Series[] = [];
   let seriesByTag = new Map<string, Series[]>();
   let backfills: BackfillRequests = { open: [], paused: false };
   let backfillsLoadedAtMs = Number.NEGATIVE_INFINITY;
@@ -87,24 +87,25 @@ export function createHistorySeriesRegistry(options: {
       loadRequestableTags(store, source),
       store.documents<StoredLedger | LegacyHistoryLedger>(ledgerDocumentSet),
     ]);
-    const previousSeriesByKey = new Map(all.map((series) => [series.key, series]));
+    const previousSeriesByKey = new Map(allSeries.map((series) => [series.key, series]));
     const nextSeries: Series[] = [];
     const changedLedgers: (readonly [string, StoredLedger])[] = [];
     for (const located of tags) {
       for (const { key, rules, total } of selectSeriesOfTag(located, backfills.open)) {
         const oldSeries = previousSeriesByKey.get(key);
-        const ledgerBefore = oldSeries?.isUnsure === false ? oldSeries.ledger : (ledgers.get(key) ?? oldSeries?.ledger);
+        const ledgerBefore =
+          oldSeries?.mustReloadLedger === false ? oldSeries.ledger : (ledgers.get(key) ?? oldSeries?.ledger);
         const ledger = prepareLedger(ledgerBefore, rules, total, nowMs);
         if (ledger !== ledgerBefore) changedLedgers.push([key, ledger]);
         const { isSuspect = false, notBeforeMs = Number.NEGATIVE_INFINITY } = oldSeries ?? {};
         nextSeries.push(
           oldSeries?.isBusy === true
             ? Object.assign(oldSeries, { located })
-            : { key, located, rules, total, ledger, isBusy: false, isUnsure: false, notBeforeMs, isSuspect },
+            : { key, located, rules, total, ledger, isBusy: false, mustReloadLedger: false, notBeforeMs, isSuspect },
         );
       }
     }
-    all = nextSeries;
+    allSeries = nextSeries;
     seriesByTag = Map.groupBy(nextSeries, (series) => series.located.tag.id);
     // Store new ledgers at once, so that a restart does not move the start of the followed history.
     if (changedLedgers.length > 0) await store.commit({ documents: [{ set: ledgerDocumentSet, put: changedLedgers }] });
@@ -119,7 +120,7 @@ export function createHistorySeriesRegistry(options: {
     const scopeConfirmedAtMs = scope.respondedWallMs?.() ?? null;
     const seriesWithRetractedLogs: Series[] = [];
     let earliestSeenAt: string | null = null;
-    for (const [siteId, members] of Map.groupBy(all, ({ located }) => located.siteId)) {
+    for (const [siteId, siteSeries] of Map.groupBy(allSeries, ({ located }) => located.siteId)) {
       if (scope.sees(siteId)) {
         unseenSiteIds.delete(siteId);
         if (scopeConfirmedAtMs !== null) siteSeenTimes.set(siteId, isoUtc(scopeConfirmedAtMs));
@@ -129,7 +130,7 @@ export function createHistorySeriesRegistry(options: {
       unseenSiteIds.add(siteId);
       const siteLastSeenAt = siteSeenTimes.get(siteId) ?? "";
       if (earliestSeenAt === null || siteLastSeenAt < earliestSeenAt) earliestSeenAt = siteLastSeenAt;
-      for (const series of members) {
+      for (const series of siteSeries) {
         const ledger = retractNoLogAnswers(series.ledger, siteLastSeenAt, series.total);
         if (ledger === series.ledger) continue;
         // Change the ledger before the commit, so that a reply that arrives meanwhile uses the new ledger.
@@ -152,18 +153,21 @@ export function createHistorySeriesRegistry(options: {
   }
 
   function countBackfillWithoutLog(request: BackfillRequest, nowMs: number): StoredBackfill["withoutLog"] | null {
-    const members = all.filter((series) => coversSeries(request, series));
+    const coveredSeries = allSeries.filter((series) => coversSeries(request, series));
     // Without any known tags, a backfill is not done.
-    if (members.length === 0 || !members.every((series) => isBackfillDone(request, series, nowMs))) return null;
-    const counts = members.map((series) => bucketsWithoutLog(request, series, nowMs)).filter((buckets) => buckets > 0);
-    return { buckets: counts.reduce((sum, each) => sum + each, 0), tags: counts.length };
+    if (coveredSeries.length === 0 || !coveredSeries.every((series) => isBackfillDone(request, series, nowMs)))
+      return null;
+    const counts = coveredSeries
+      .map((series) => bucketsWithoutLog(request, series, nowMs))
+      .filter((buckets) => buckets > 0);
+    return { buckets: counts.reduce((sum, count) => sum + count, 0), tags: counts.length };
   }
 
   return {
-    all: () => all,
-    ofTag: (tagId: string): readonly Series[] => seriesByTag.get(tagId) ?? [],
+    getAll: () => allSeries,
+    getSeriesOfTag: (tagId: string): readonly Series[] => seriesByTag.get(tagId) ?? [],
     backfills: () => backfills,
-    change(classes: HistoryConfig): void {
+    changeClasses(classes: HistoryConfig): void {
       selectSeriesOfTag = createSeriesSelector(classes, options.timeZone);
     },
     async refresh(): Promise<readonly Series[]> {
@@ -195,7 +199,7 @@ export function createHistorySeriesRegistry(options: {
       for (const [order, { withoutLog }] of endedBackfillsById) log.info({ order, withoutLog }, "a backfill is done");
       backfills = { ...backfills, open: backfills.open.filter(({ id }) => !endedBackfillsById.has(id)) };
     },
-    neededFrom: ({ ledger, located }: Series): number =>
+    neededFromMs: ({ ledger, located }: Series): number =>
       Math.min(
         parseTime(ledger.wished),
         ...backfills.open.filter((request) => request.matches(located)).map(({ stored }) => parseTime(stored.from)),
@@ -243,29 +247,32 @@ export function backfillRules(resolution: Resolution, timeZone: string): SeriesR
 }
 
 export function prepareLedger(
-  before: StoredLedger | LegacyHistoryLedger | undefined,
+  storedBefore: StoredLedger | LegacyHistoryLedger | undefined,
   rules: SeriesRules,
   total: boolean,
   nowMs: number,
 ): StoredLedger {
-  const created = createLedger(rules, nowMs);
-  const newLedger = total && created.wished < created.since ? { ...created, watermark: created.wished } : created;
-  if (before === undefined) return newLedger;
-  const ledger = upgradeLegacyLedger(before, total);
+  const createdLedger = createLedger(rules, nowMs);
+  const newLedger =
+    total && createdLedger.wished < createdLedger.since
+      ? { ...createdLedger, watermark: createdLedger.wished }
+      : createdLedger;
+  if (storedBefore === undefined) return newLedger;
+  const ledger = upgradeLegacyLedger(storedBefore, total);
   const { since, spans, watermark, state, refusal } = ledger;
   // The ledger starts in the future, because the clock was ahead when it was created: start again.
   const isStartInFuture = spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
   return isStartInFuture ? { ...newLedger, state, refusal } : adaptLedger(ledger, rules, nowMs);
 }
 
-export function countFollowedSeries(all: readonly Series[]): readonly FollowedHistory[] {
-  const loggedSeries = all.filter(({ ledger }) => ledger.state !== "no-log");
+export function countFollowedSeries(allSeries: readonly Series[]): readonly FollowedHistory[] {
+  const loggedSeries = allSeries.filter(({ ledger }) => ledger.state !== "no-log");
   const ruleGroups = Map.groupBy(loggedSeries, ({ rules, total }) => `${rules.resolution} ${total} ${rules.everyMs}`);
-  return [...ruleGroups.values()].flatMap((members) => {
-    const [first] = members;
-    if (first === undefined) return [];
-    const { resolution, everyMs } = first.rules;
-    return [{ resolution, everyMs, total: first.total, tags: members.length }];
+  return [...ruleGroups.values()].flatMap((followedSeries) => {
+    const [firstSeries] = followedSeries;
+    if (firstSeries === undefined) return [];
+    const { resolution, everyMs } = firstSeries.rules;
+    return [{ resolution, everyMs, total: firstSeries.total, tags: followedSeries.length }];
   });
 }
 
@@ -344,7 +351,7 @@ export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, n
   return { fromMs: bucketStart(fromMs, rules), toMs: Math.min(bucketEnd(lastMs, rules), closedUntilMs(rules, nowMs)) };
 }
 
-/** The range excludes recent buckets, which are fetched anyway. */
+/** Part of a backfill's range before the watermark of the series: later buckets are fetched anyway. */
 export function pastBackfillRange(request: BackfillRequest, { ledger, rules }: SeriesLedger, nowMs: number): TimeRange {
   const { fromMs, toMs } = backfillRange(request, rules, nowMs);
   return { fromMs, toMs: Number.isFinite(rules.everyMs) ? Math.min(toMs, parseTime(ledger.watermark)) : toMs };
@@ -365,6 +372,9 @@ function bucketsWithoutLog(request: BackfillRequest, series: SeriesLedger, nowMs
   const range = pastBackfillRange(request, series, nowMs);
   const noLogRanges = toRanges(series.ledger.spans).filter(({ why }) => why === "no-log");
   const gapsWithoutLog = hasSeriesNoLog(series.ledger) ? findGaps(series.ledger, range) : [];
-  const noLogLengthMs = totalLengthMs([...noLogRanges.flatMap((each) => clipRange(each, range)), ...gapsWithoutLog]);
+  const noLogLengthMs = totalLengthMs([
+    ...noLogRanges.flatMap((noLogRange) => clipRange(noLogRange, range)),
+    ...gapsWithoutLog,
+  ]);
   return Math.round(noLogLengthMs / BUCKET_MS[request.resolution]);
 }

@@ -17,7 +17,7 @@ export interface StoredTagContext {
   readonly systems: ReadonlyMap<string, StoredObject<System>>;
   readonly tagSystems: ReadonlyMap<string, StoredTagSystems>;
   readonly tagSystemSet: string;
-  readonly seen: ReadonlyMap<string, StoredTagListTimes>;
+  readonly listTimesBySite: ReadonlyMap<string, StoredTagListTimes>;
 }
 
 type TagEventOptions = Pick<InventoryDiffOptions, "source" | "at">;
@@ -31,7 +31,7 @@ export interface SystemsChange {
 /** Yields tags whose systems differ from the last event. Tags keep systems that are missing or unread. Pure. */
 export function* diffTagSystems(
   observations: readonly ObservedSystemTags[],
-  { tags, systems, tagSystems, seen }: StoredTagContext,
+  { tags, systems, tagSystems, listTimesBySite }: StoredTagContext,
   { source, at }: TagEventOptions,
 ): Generator<SystemsChange, void> {
   const completeLists = new Map(
@@ -48,16 +48,16 @@ export function* diffTagSystems(
     if (!tags.has(id)) yield { id, next: null, events: [] };
     else if (!systemsByTag.has(id) && systemIds.length > 0) systemsByTag.set(id, new Set());
   }
-  for (const [id, now] of systemsByTag) {
+  for (const [id, systemIdsOfTag] of systemsByTag) {
     const tag = tags.get(id);
     if (tag === undefined || tag.missingSince !== null) continue;
     const storedTagSystems = tagSystems.get(id);
-    const systemIds = [...now].sort();
+    const systemIds = [...systemIdsOfTag].sort();
     const areSystemsStored = storedTagSystems !== undefined && storedTagSystems.systemIds.join() === systemIds.join();
     if (areSystemsStored && (storedTagSystems.toldAt !== undefined || systemIds.length === 0)) continue;
     const { siteId, value } = tag;
     const formerSystemIds = storedTagSystems?.toldAt === undefined ? [] : storedTagSystems.systemIds;
-    const lastSystemListAt = seen.get(String(siteId))?.systems ?? storedTagSystems?.toldAt ?? tag.since;
+    const lastSystemListAt = listTimesBySite.get(String(siteId))?.systems ?? storedTagSystems?.toldAt ?? tag.since;
     const breakTimes = { lastBefore: lastSystemListAt, firstAfter: at };
     const systemsOfTag = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
     const events: Event[] = [buildSystemsEvent(tag, systemsOfTag, formerSystemIds, { source, at })];
@@ -72,7 +72,7 @@ export function* diffTagSystems(
 /** Adds `series-break` after `tag-changed`, and an empty `tag-systems-changed` before `tag-removed`. Pure. */
 export function addTagEvents(
   step: InventoryChange<Tag>,
-  { tags, tagSystems, tagSystemSet, seen }: Omit<StoredTagContext, "systems">,
+  { tags, tagSystems, tagSystemSet, listTimesBySite }: Omit<StoredTagContext, "systems">,
   options: TagEventOptions,
 ): { readonly step: InventoryChange<Tag>; readonly documents: readonly DocumentChange[] } {
   const { id, next, events } = step;
@@ -85,7 +85,7 @@ export function addTagEvents(
     const documents = storedTagSystems === undefined ? [] : [{ set: tagSystemSet, remove: [id] }];
     return { step: { ...step, events: [...lastEvents, ...events] }, documents };
   }
-  const { lastSeen = seen.get(String(storedTag.siteId))?.tags ?? storedTag.since, ...rest } = storedTag;
+  const { lastSeen = listTimesBySite.get(String(storedTag.siteId))?.tags ?? storedTag.since, ...rest } = storedTag;
   if (next.missingSince !== null) return { step: { ...step, next: { ...next, lastSeen } }, documents: [] };
   const { siteId, value } = next;
   const seriesBreak = findSeriesBreak(storedTag.value, value, { lastBefore: lastSeen, firstAfter: options.at });
@@ -95,15 +95,19 @@ export function addTagEvents(
 }
 
 /** Returns the series break of a changed tag. From no unit to kWh is no break; from Wh to kWh or to no unit is. */
-function findSeriesBreak(before: Tag, tag: Tag, since: SeriesBreak["since"]): SeriesBreak | null {
-  const hasKnownTextChanged = (from: string | null, to: string | null) => from !== null && from !== "" && from !== to;
-  const isNewUnit = hasKnownTextChanged(before.unit, tag.unit);
-  const isNewName = hasKnownTextChanged(before.displayName, tag.displayName);
+function findSeriesBreak(tagBefore: Tag, tag: Tag, since: SeriesBreak["since"]): SeriesBreak | null {
+  const hasKnownTextChanged = (textBefore: string | null, textAfter: string | null) =>
+    textBefore !== null && textBefore !== "" && textBefore !== textAfter;
+  const isNewUnit = hasKnownTextChanged(tagBefore.unit, tag.unit);
+  const isNewName = hasKnownTextChanged(tagBefore.displayName, tag.displayName);
   if (!isNewUnit && !isNewName) return null;
   return {
     tag,
     what: [...(isNewUnit ? (["unit"] as const) : []), ...(isNewName ? (["name"] as const) : [])],
-    before: { ...(isNewUnit && { unit: before.unit ?? "" }), ...(isNewName && { displayName: before.displayName }) },
+    before: {
+      ...(isNewUnit && { unit: tagBefore.unit ?? "" }),
+      ...(isNewName && { displayName: tagBefore.displayName }),
+    },
     since,
   };
 }
@@ -117,11 +121,11 @@ function buildSeriesBreakEvent(data: SeriesBreak, source: string, siteId: number
 function buildSystemsEvent(
   { siteId, value: tag }: StoredObject<Tag>,
   systems: readonly System[],
-  before: readonly string[],
+  formerSystemIds: readonly string[],
   { source, at }: TagEventOptions,
 ): Event<"tag-systems-changed"> {
   const systemFacts = systems.map(({ id, code, displayName }) => ({ id, code, displayName }));
   const subject = eventSubject("tag", siteId, tag.id);
-  const data = { tag, systems: systemFacts, before };
+  const data = { tag, systems: systemFacts, before: formerSystemIds };
   return makeEvent({ type: "tag-systems-changed", source, subject, time: at, siteId, data, facts: [at] });
 }

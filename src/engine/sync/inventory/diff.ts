@@ -41,7 +41,7 @@ const OBJECTS_COMPARED_PER_YIELD = 10_000;
  * null after many unchanged objects. Pure; between two steps only the stored object of the last step may change.
  */
 export function* compareInventory<N extends InventoryObjectKind>(
-  noun: N,
+  kind: N,
   stored: ReadonlyMap<string, StoredObject<InventoryObjectTypes[N]>>,
   observations: readonly ObservedInventoryList<InventoryObjectTypes[N]>[],
   options: InventoryDiffOptions,
@@ -49,32 +49,35 @@ export function* compareInventory<N extends InventoryObjectKind>(
   type T = InventoryObjectTypes[N];
   const { at, nameTag } = options;
   const addNames = (value: T, storedValue?: T): T =>
-    noun === "tag" && nameTag ? (nameTag(value as Tag, storedValue as Tag | undefined) as T) : value;
+    kind === "tag" && nameTag ? (nameTag(value as Tag, storedValue as Tag | undefined) as T) : value;
   const buildEvent = (
     change: "added" | "changed" | "removed" | "online" | "offline",
     { siteId, value }: Pick<StoredObject<T>, "siteId" | "value">,
     facts: EventIdFacts,
-    more: object = {},
+    extraData: object = {},
   ): Event =>
     makeEvent({
-      type: `${noun}-${change}` as EventKind,
+      type: `${kind}-${change}` as EventKind,
       source: options.source,
-      subject: eventSubject(noun, siteId, String(value.id)),
+      subject: eventSubject(kind, siteId, String(value.id)),
       time: at,
-      siteId: noun === "site" ? value.id : siteId,
-      data: { [noun]: value, ...more } as unknown as EventData[EventKind],
+      siteId: kind === "site" ? value.id : siteId,
+      data: { [kind]: value, ...extraData } as unknown as EventData[EventKind],
       facts,
     });
   const sitesWithCompleteList = new Set(observations.filter((list) => list.complete).map((list) => list.siteId));
   const isOnlyObjectOfSite = (id: string, siteId: number | null) =>
-    [...stored].every(([other, known]) => other === id || known.siteId !== siteId || known.missingSince !== null) &&
-    observations.every((list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id));
+    [...stored].every(
+      ([storedId, storedObject]) =>
+        storedId === id || storedObject.siteId !== siteId || storedObject.missingSince !== null,
+    ) && observations.every((list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id));
   let comparedObjects = 0;
   const isDueToYield = () => ++comparedObjects % OBJECTS_COMPARED_PER_YIELD === 0;
   const { sightings, seenIds } = yield* findChangedListings(stored, observations, isDueToYield);
-  for (const [id, found] of sightings) {
+  for (const [id, listingsOfObject] of sightings) {
     const storedObject = stored.get(id);
-    const currentListing = found.find(({ siteId }) => siteId === storedObject?.siteId) ?? found[0];
+    const currentListing =
+      listingsOfObject.find(({ siteId }) => siteId === storedObject?.siteId) ?? listingsOfObject[0];
     if (currentListing === undefined) continue;
     const { siteId } = currentListing;
     if (storedObject === undefined) {
@@ -87,7 +90,7 @@ export function* compareInventory<N extends InventoryObjectKind>(
     if (siteId !== storedObject.siteId && !sitesWithCompleteList.has(storedObject.siteId)) continue;
     const newValue = addNames(fillMissingFields(storedObject.value, currentListing.item), storedObject.value);
     const updatedObject: StoredObject<T> = { ...storedObject, value: newValue, siteId, missingSince: null };
-    const oldValues = findFormerFieldValues(noun, storedObject, updatedObject);
+    const oldValues = findFormerFieldValues(kind, storedObject, updatedObject);
     const events =
       Object.keys(oldValues).length > 0 ? [buildEvent("changed", updatedObject, [at], { before: oldValues })] : [];
     if ("online" in storedObject.value && "online" in newValue && storedObject.value.online !== newValue.online) {
@@ -97,12 +100,12 @@ export function* compareInventory<N extends InventoryObjectKind>(
     if (!isDeepStrictEqual(updatedObject, storedObject)) yield { id, next: updatedObject, events };
   }
 
-  for (const [id, known] of sitesWithCompleteList.size === 0 ? [] : stored) {
+  for (const [id, storedObject] of sitesWithCompleteList.size === 0 ? [] : stored) {
     if (isDueToYield()) yield null;
-    if (seenIds.has(id) || !sitesWithCompleteList.has(known.siteId)) continue;
-    if (known.missingSince === null) yield { id, next: { ...known, missingSince: at }, events: [] };
-    else if (isAbsentObjectExpired(known, options))
-      yield { id, next: null, events: [buildEvent("removed", known, [known.missingSince])] };
+    if (seenIds.has(id) || !sitesWithCompleteList.has(storedObject.siteId)) continue;
+    if (storedObject.missingSince === null) yield { id, next: { ...storedObject, missingSince: at }, events: [] };
+    else if (isAbsentObjectExpired(storedObject, options))
+      yield { id, next: null, events: [buildEvent("removed", storedObject, [storedObject.missingSince])] };
   }
 }
 
@@ -143,14 +146,20 @@ export function isAbsentObjectExpired(
 }
 
 /** Returns the former values of changed fields, except a gateway's `online`, which has its own events. */
-function findFormerFieldValues(noun: InventoryObjectKind, known: StoredObject<object>, next: StoredObject<object>) {
-  const newValues = new Map<string, unknown>(Object.entries(next.value));
-  const formerValue = noun === "tag" ? { ...known.value, ...getNames(known.value) } : known.value;
+function findFormerFieldValues(
+  noun: InventoryObjectKind,
+  storedObject: StoredObject<object>,
+  nextObject: StoredObject<object>,
+) {
+  const newValues = new Map<string, unknown>(Object.entries(nextObject.value));
+  const formerValue = noun === "tag" ? { ...storedObject.value, ...getNames(storedObject.value) } : storedObject.value;
   const oldValues = Object.entries(formerValue).filter(
     ([name, value]) =>
       !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, newValues.get(name) ?? null),
   );
-  return Object.fromEntries(next.siteId === known.siteId ? oldValues : [...oldValues, ["siteId", known.siteId]]);
+  return Object.fromEntries(
+    nextObject.siteId === storedObject.siteId ? oldValues : [...oldValues, ["siteId", storedObject.siteId]],
+  );
 }
 
 function getNames({ alias = null, path = null, unitCode = null }: { readonly [K in keyof TagNames]?: string | null }) {
@@ -158,8 +167,9 @@ function getNames({ alias = null, path = null, unitCode = null }: { readonly [K 
 }
 
 /** Returns the stored object for a record without attributes, and keeps a gateway's state if the record has none. */
-function fillMissingFields<T extends object>(before: T, item: T): T {
-  if (Object.entries(item).every(([name, value]) => name === "id" || value === null || value === "")) return before;
-  const lacksOnlineState = "online" in item && item.online === null && "online" in before;
-  return lacksOnlineState ? { ...item, online: before.online } : item;
+function fillMissingFields<T extends object>(storedValue: T, item: T): T {
+  if (Object.entries(item).every(([name, value]) => name === "id" || value === null || value === ""))
+    return storedValue;
+  const lacksOnlineState = "online" in item && item.online === null && "online" in storedValue;
+  return lacksOnlineState ? { ...item, online: storedValue.online } : item;
 }

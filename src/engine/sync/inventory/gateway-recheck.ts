@@ -8,7 +8,7 @@ import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gatew
 const MIN_RECHECK_MS = 300_000;
 /** Shorter than the interval of alarm polls, so that each poll with a new alarm can find the outage behind it. */
 const ALARM_RECHECK_MS = 20_000;
-/** Rechecks are rare while an offline gateway of the site already explains null values. */
+/** Minimum time between two rechecks of a site while an offline gateway already explains its null values. */
 const EXPLAINED_RECHECK_MS = 3_600_000;
 const MAX_ALARM_WAIT_MS = 5_000;
 const MAX_SITES_RECHECKED_AT_ONCE = 5;
@@ -29,10 +29,10 @@ export function createGatewayRecheck(options: {
   const isRecheckDue = (siteId: number, everyMs: number) =>
     clock.monotonic() - (lastRecheckRequestMs.get(siteId) ?? Number.NEGATIVE_INFINITY) >= everyMs;
 
-  async function recheckSites(siteIds: Iterable<number>, why: string, signal: AbortSignal): Promise<void> {
+  async function recheckSites(siteIds: Iterable<number>, reason: string, signal: AbortSignal): Promise<void> {
     for (const siteId of siteIds) {
       sitesWaitingForRecheck.delete(siteId);
-      log.info({ site: siteId, why }, "the list of gateways of a site is read now");
+      log.info({ site: siteId, why: reason }, "the list of gateways of a site is read now");
       try {
         await options.read(siteId, signal);
       } catch (error) {
@@ -78,7 +78,7 @@ export function createGatewayRecheck(options: {
           await recheckSites(sitesWaitingForRecheck, "many values of the site turned null at once", signal);
           return Number.POSITIVE_INFINITY;
         },
-        fault: (error) => log.error({ err: error }, "reading the gateways of a site broke"),
+        fault: (error) => log.error({ err: error }, "the gateways of a site could not be rechecked"),
       });
     },
   };

@@ -13,47 +13,53 @@ type StoredHosts = ReadonlyMap<string, StoredObject<Host>>;
 export function createOfflineGatewayFinder(
   gateways: StoredGateways,
   hosts: StoredHosts,
-  onlyOffline: (siteId: number) => string | null = () => null,
+  findOnlyOfflineGateway: (siteId: number) => string | null = () => null,
 ): (alarm: Alarm) => string | null {
-  const offline = new Set(presentObjects(gateways).flatMap(({ value }) => (value.online === false ? [value.id] : [])));
-  if (offline.size === 0) return () => null;
+  const offlineGatewayIds = new Set(
+    presentObjects(gateways).flatMap(({ value }) => (value.online === false ? [value.id] : [])),
+  );
+  if (offlineGatewayIds.size === 0) return () => null;
   const namedGatewaysAndHosts = [
     ...[...gateways.values()].map(({ siteId, value }) => ({ siteId, name: value.displayName, id: value.id })),
     ...presentObjects(hosts).flatMap(({ siteId, value: { displayName: name, gateway } }) =>
       gateway === null ? [] : [{ siteId, name, id: String(gateway.id) }],
     ),
   ];
-  const byName = Map.groupBy(namedGatewaysAndHosts, ({ siteId, name }) => `${siteId} ${name}`);
+  const gatewaysByName = Map.groupBy(namedGatewaysAndHosts, ({ siteId, name }) => `${siteId} ${name}`);
   return (alarm) => {
     for (const alarmSourceName of [alarm.source, alarm.lastActiveEvent?.source]) {
-      const [only, ...others] = new Set((byName.get(`${alarm.site.id} ${alarmSourceName}`) ?? []).map(({ id }) => id));
-      if (only !== undefined && others.length === 0 && offline.has(only)) return only;
+      const [singleGatewayId, ...others] = new Set(
+        (gatewaysByName.get(`${alarm.site.id} ${alarmSourceName}`) ?? []).map(({ id }) => id),
+      );
+      if (singleGatewayId !== undefined && others.length === 0 && offlineGatewayIds.has(singleGatewayId))
+        return singleGatewayId;
     }
-    return onlyOffline(alarm.site.id);
+    return findOnlyOfflineGateway(alarm.site.id);
   };
 }
 
-export function presentObjects<T>(listed: ReadonlyMap<string, StoredObject<T>>): readonly StoredObject<T>[] {
-  return [...listed.values()].filter(({ missingSince }) => missingSince === null);
+export function presentObjects<T>(objectsById: ReadonlyMap<string, StoredObject<T>>): readonly StoredObject<T>[] {
+  return [...objectsById.values()].filter(({ missingSince }) => missingSince === null);
 }
 
 export function findHostsBehind(hosts: StoredHosts, gatewayId: string) {
   return presentObjects(hosts)
     .filter(({ value }) => String(value.gateway?.id) === gatewayId)
     .map(({ value: { id, displayName } }) => ({ id, displayName }))
-    .sort((one, other) => (one.displayName < other.displayName ? -1 : 1));
+    .sort((a, b) => (a.displayName < b.displayName ? -1 : 1));
 }
 
 export function findOfflineGatewayBySite(gateways: StoredGateways): ReadonlyMap<number, string> {
   const result = new Map<number, string>();
-  for (const [siteId, [only, ...others]] of Map.groupBy(presentObjects(gateways), ({ siteId }) => siteId))
-    if (siteId !== null && only?.value.online === false && others.length === 0) result.set(siteId, only.value.id);
+  for (const [siteId, [singleGateway, ...others]] of Map.groupBy(presentObjects(gateways), ({ siteId }) => siteId))
+    if (siteId !== null && singleGateway?.value.online === false && others.length === 0)
+      result.set(siteId, singleGateway.value.id);
   return result;
 }
 
 export function hasSingleOnline(gateways: StoredGateways, siteId: number): boolean {
-  const [only, ...others] = presentObjects(gateways).filter((gateway) => gateway.siteId === siteId);
-  return only !== undefined && others.length === 0 && only.value.online !== false;
+  const [singleGateway, ...others] = presentObjects(gateways).filter((gateway) => gateway.siteId === siteId);
+  return singleGateway !== undefined && others.length === 0 && singleGateway.value.online !== false;
 }
 
 export function hasOfflineGateway(gateways: StoredGateways, siteId: number): boolean {
@@ -67,15 +73,15 @@ const GATEWAY_LIST_DELAY_MS = 60_000;
 
 /** Returns offline gateways while their list is recent: after an old list the gateway may be online again. */
 export function createOfflineGateways(
-  stored: () => StoredGateways,
+  getStoredGateways: () => StoredGateways,
   /** Returns a function that gives the time of the next list after a time; null when gateways are not listed. */
-  nextList: () => ((afterMs: number) => number) | null,
+  getNextListTime: () => ((afterMs: number) => number) | null,
   clock: Clock,
 ) {
-  /** A site's list counts until the next two lists are overdue. */
+  /** Time until which a site's list of gateways counts, by site: until the next two lists are overdue. */
   const listValidUntilMsBySite = new Map<number, number>();
   const timeAfterTwoListsMs = () => {
-    const nextGatewayListMs = nextList();
+    const nextGatewayListMs = getNextListTime();
     if (nextGatewayListMs === null) return Number.NEGATIVE_INFINITY;
     const nowMs = clock.now();
     return clock.monotonic() + nextGatewayListMs(nextGatewayListMs(nowMs)) - nowMs + GATEWAY_LIST_DELAY_MS;
@@ -94,7 +100,7 @@ export function createOfflineGateways(
       const nowMs = clock.monotonic();
       if (nowMs > (listValidUntilMsBySite.get(siteId) ?? firstListValidUntilMs)) return null;
       if (nowMs - cachedAtMs >= OFFLINE_GATEWAY_CACHE_MS) {
-        offlineGateways = findOfflineGatewayBySite(stored());
+        offlineGateways = findOfflineGatewayBySite(getStoredGateways());
         cachedAtMs = nowMs;
       }
       return offlineGateways.get(siteId) ?? null;

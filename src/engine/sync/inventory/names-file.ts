@@ -2,7 +2,7 @@ import type { TagNames } from "../../../core/model/building.ts";
 
 const NAMES_FILE_COLUMNS = ["tag_id", "path", "alias", "unit_code"] as const;
 const NAMES_FILE_HEADER = NAMES_FILE_COLUMNS.join(",");
-/** InfluxDB cuts longer texts, and other programs reject them. */
+/** Maximum length of a name in characters: InfluxDB cuts longer texts, and other programs reject them. */
 const MAX_NAME_LENGTH = 200;
 
 export interface NamesFile {

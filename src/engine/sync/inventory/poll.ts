@@ -37,17 +37,19 @@ type TokenScopeChange = Awaited<ReturnType<PollContext["scope"]["tryRefresh"]>>;
 
 export const INVENTORY_OBJECTS_PER_COMMIT = 250;
 
-export function createSiteListPoll(parts: PollContext): RunnableJob {
-  const { source, scope } = parts;
+export function createSiteListPoll(pollContext: PollContext): RunnableJob {
+  const { source, scope } = pollContext;
   return {
     async run(signal) {
-      const siteList = await readInventoryList(() => source.sites({}, signal, storedObjects<Site>(parts, "site")));
+      const siteList = await readInventoryList(() =>
+        source.sites({}, signal, storedObjects<Site>(pollContext, "site")),
+      );
       const sites = listItems(siteList);
       const differsFromTokenScope =
         sites.some(({ id }) => !scope.sees(id)) || (siteList.complete && scope.known()?.size !== sites.length);
       if (differsFromTokenScope) await scope.tryRefresh(signal);
       const observedSites = { siteId: null, items: sites, complete: siteList.complete };
-      await commitDiff(parts, "sites", "site", [observedSites], signal);
+      await commitDiff(pollContext, "sites", "site", [observedSites], signal);
       return siteList.complete ? buildJobOutcome(new Map()) : incompleteJobOutcome(siteList.reason);
     },
   };
@@ -56,16 +58,16 @@ export function createSiteListPoll(parts: PollContext): RunnableJob {
 export type InventoryPoll = ReturnType<typeof createInventoryPoll>;
 
 export function createInventoryPoll<N extends SiteObjectKind>(
-  parts: PollContext,
+  pollContext: PollContext,
   job: string,
   noun: N,
-  read: ReadSiteList<InventoryObjectTypes[N]>,
+  readSiteList: ReadSiteList<InventoryObjectTypes[N]>,
 ) {
   type T = InventoryObjectTypes[N];
-  const { source, scope, syncState, clock, log } = parts;
+  const { source, scope, syncState, clock, log } = pollContext;
   const storedItems = syncState.get<StoredObject<T>>(documentSet(noun, source.name));
   const isDropPending = createListDropCheck(clock, log);
-  /** `pollSite` read these sites during the present poll, whose older lists must not revert its changes. */
+  /** Sites that `pollSite` read during the present poll. The poll's older lists must not revert these changes. */
   const sitesPolledMeanwhile = new Set<number>();
 
   /** Reads one site's list and commits its objects; tags page by page. Absences wait until all lists are read. */
@@ -76,23 +78,31 @@ export function createInventoryPoll<N extends SiteObjectKind>(
   ): Promise<Listing<T>> {
     const siteListFilter = { siteId, ...(progress === null && { isUrgent: true as const }) };
     async function* pages(): AsyncGenerator<ListPage<T>, void> {
-      for await (const page of read(siteListFilter, signal, storedObjects<T>(parts, noun))) {
-        if (noun === "tag") await commitList(parts, job, noun, siteId, page.items, signal);
-        if (progress !== null) parts.firstInventory.page(job, progress, page);
+      for await (const page of readSiteList(siteListFilter, signal, storedObjects<T>(pollContext, noun))) {
+        if (noun === "tag") await commitList(pollContext, job, noun, siteId, page.items, signal);
+        if (progress !== null) pollContext.firstInventory.page(job, progress, page);
         yield page;
       }
     }
     const siteList = await readInventoryList(pages);
     sitesPolledMeanwhile.delete(siteId);
-    if (siteList.complete && noun !== "tag") await commitList(parts, job, noun, siteId, siteList.items, signal);
+    if (siteList.complete && noun !== "tag") await commitList(pollContext, job, noun, siteId, siteList.items, signal);
     return siteList;
   }
 
-  async function commitCompleteListTimes(lists: ReadonlyMap<number, Listing<T>>, begunAt: ReadonlyMap<number, string>) {
+  async function commitCompleteListTimes(
+    lists: ReadonlyMap<number, Listing<T>>,
+    startTimesBySite: ReadonlyMap<number, string>,
+  ) {
     const hasNoAbsentObjects = (siteId: number, list: Listing<T>) =>
-      list.complete && findDrop(storedItems, siteId, list.items).gone === 0;
+      list.complete && findDrop(storedItems, siteId, list.items).goneCount === 0;
     const siteIds = [...lists].flatMap(([siteId, list]) => (hasNoAbsentObjects(siteId, list) ? [siteId] : []));
-    await commitListTimes(parts, job, "tags", new Map(siteIds.map((siteId) => [siteId, begunAt.get(siteId) ?? null])));
+    await commitListTimes(
+      pollContext,
+      job,
+      "tags",
+      new Map(siteIds.map((siteId) => [siteId, startTimesBySite.get(siteId) ?? null])),
+    );
   }
 
   return {
@@ -101,39 +111,43 @@ export function createInventoryPoll<N extends SiteObjectKind>(
       sitesPolledMeanwhile.add(siteId);
     },
     async run(signal: AbortSignal): Promise<JobOutcome> {
-      const siteIdsToPoll = getFollowedSiteIds(parts);
+      const siteIdsToPoll = getFollowedSiteIds(pollContext);
       if (siteIdsToPoll.length === 0) return incompleteJobOutcome("No site is known yet.");
       const startTimes = new Map<number, string>();
       const readListOfVisitedSite = async (siteId: number) => {
         startTimes.set(siteId, isoUtc(clock.now()));
         const siteList = await readListOfSite(siteId, signal, { site: startTimes.size, sites: siteIdsToPoll.length });
         if (noun !== "tag") return siteList;
-        parts.listedSites.add(siteId);
+        pollContext.listedSites.add(siteId);
         const isFirstTagList = !syncState.get<StoredTagListTimes>(syncSet("tag-seen", source.name)).has(String(siteId));
         if (isFirstTagList) await commitCompleteListTimes(new Map([[siteId, siteList]]), startTimes);
         return siteList;
       };
       const { seen, failures } = await pollEachSite(siteIdsToPoll, readListOfVisitedSite, signal);
-      const doubtedSites = new Set<number>();
+      const unconfirmedSites = new Set<number>();
       for (const [siteId, list] of seen) {
         if (!list.complete) continue;
         const dropDetails = { job, site: siteId, shown: list.items.length };
         if (isDropPending(String(siteId), findDrop(storedItems, siteId, list.items), dropDetails))
-          doubtedSites.add(siteId);
+          unconfirmedSites.add(siteId);
       }
-      const removal = { at: isoUtc(clock.now()), removeAfterMs: absenceUntilRemovalMs(parts) };
-      const newScope = needsRefresh(storedItems, seen, doubtedSites, removal) ? await scope.tryRefresh(signal) : null;
+      const removal = { at: isoUtc(clock.now()), removeAfterMs: absenceUntilRemovalMs(pollContext) };
+      const newScope = needsScopeRefresh(storedItems, seen, unconfirmedSites, removal)
+        ? await scope.tryRefresh(signal)
+        : null;
       const latestSiteLists = [...seen].filter(([siteId]) => !sitesPolledMeanwhile.has(siteId));
       const observedLists = latestSiteLists.map(([siteId, list]): ObservedInventoryList<T> => {
-        const isListComplete = list.complete && !doubtedSites.has(siteId) && staysVisible(newScope, siteId);
+        const isListComplete = list.complete && !unconfirmedSites.has(siteId) && staysVisible(newScope, siteId);
         return { siteId, items: listItems(list), complete: isListComplete };
       });
-      await commitDiff(parts, job, noun, observedLists, signal);
+      await commitDiff(pollContext, job, noun, observedLists, signal);
       await yieldIfManyObjects(storedItems.size);
       if (noun === "tag") await commitCompleteListTimes(seen, startTimes);
       await yieldIfManyObjects(storedItems.size);
       const incompleteReasons = [...seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
-      const dropReasons = [...doubtedSites].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
+      const dropReasons = [...unconfirmedSites].map(
+        (siteId) => `Most of the ${job} of site ${siteId} are gone at once.`,
+      );
       return buildJobOutcome(failures, [...dropReasons, ...incompleteReasons]);
     },
   };
@@ -160,84 +174,87 @@ export async function commitListTimes(
   field: keyof StoredTagListTimes,
   sites: ReadonlyMap<number, string | null>,
 ): Promise<void> {
-  const set = syncSet("tag-seen", source.name);
-  const storedTimes = syncState.get<StoredTagListTimes>(set);
+  const documentSetName = syncSet("tag-seen", source.name);
+  const storedTimes = syncState.get<StoredTagListTimes>(documentSetName);
   const put = [...sites].map(([siteId, at]) => {
     const listTimesOfSite = storedTimes.get(String(siteId)) ?? { tags: null, systems: null };
     return [String(siteId), { ...listTimesOfSite, [field]: at }] as const;
   });
-  await commit(job, { documents: [{ set, put }] });
+  await commit(job, { documents: [{ set: documentSetName, put }] });
 }
 
 /** Commits a list in parts, without absences. Gateways are one part: a gateway may be the only gateway of its site. */
 async function commitList<N extends InventoryObjectKind>(
-  parts: PollContext,
+  pollContext: PollContext,
   job: string,
   noun: N,
   siteId: number,
   items: readonly InventoryObjectTypes[N][],
   signal: AbortSignal,
 ): Promise<void> {
-  const at = isoUtc(parts.clock.now());
+  const nowIso = isoUtc(pollContext.clock.now());
   const objectsPerPart = noun === "gateway" ? Math.max(items.length, 1) : INVENTORY_OBJECTS_PER_COMMIT;
   for (let partStart = 0; partStart === 0 || partStart < items.length; partStart += objectsPerPart) {
-    if (partStart > 0) await yieldUnlessAborted(parts.clock, signal);
+    if (partStart > 0) await yieldUnlessAborted(pollContext.clock, signal);
     const partOfList = { siteId, items: items.slice(partStart, partStart + objectsPerPart), complete: false };
-    await commitDiff(parts, job, noun, [partOfList], signal, at);
+    await commitDiff(pollContext, job, noun, [partOfList], signal, nowIso);
   }
 }
 
 /** Commits `tag-changed` for each stored tag whose names differ from the names file. */
-export async function commitChangedTagNames(parts: PollContext, signal: AbortSignal): Promise<void> {
-  const { nameTag } = parts.tagNaming;
-  const renamedTags = [...getStoredTagContext(parts).tags.values()].flatMap(({ value, siteId, missingSince }) => {
+export async function commitChangedTagNames(pollContext: PollContext, signal: AbortSignal): Promise<void> {
+  const { nameTag } = pollContext.tagNaming;
+  const renamedTags = [...getStoredTagContext(pollContext).tags.values()].flatMap(({ value, siteId, missingSince }) => {
     const item = nameTag(value, value);
     return item === value || missingSince !== null ? [] : [{ siteId, item }];
   });
   const renamedLists = [...Map.groupBy(renamedTags, ({ siteId }) => siteId)].map(([siteId, tags]) => ({
     ...{ siteId, items: tags.map(({ item }) => item), complete: false },
   }));
-  await commitDiff(parts, "tags", "tag", renamedLists, signal);
+  await commitDiff(pollContext, "tags", "tag", renamedLists, signal);
 }
 
 function commitDiff<N extends InventoryObjectKind>(...diff: Parameters<typeof commitDiffNow<N>>): Promise<void> {
   const [parts, , noun] = diff;
-  return noun === "tag" ? parts.tagNaming.runAlone(() => commitDiffNow(...diff)) : commitDiffNow(...diff);
+  return noun === "tag" ? parts.tagNaming.runSerially(() => commitDiffNow(...diff)) : commitDiffNow(...diff);
 }
 
 /** Commits the differences in parts. Commits at least once, because a commit records that the job succeeded. */
 async function commitDiffNow<N extends InventoryObjectKind>(
-  parts: PollContext,
+  pollContext: PollContext,
   job: string,
   noun: N,
   observations: readonly ObservedInventoryList<InventoryObjectTypes[N]>[],
   signal: AbortSignal,
-  at = isoUtc(parts.clock.now()),
+  nowIso = isoUtc(pollContext.clock.now()),
 ): Promise<void> {
   type T = InventoryObjectTypes[N];
-  const { syncState } = parts;
-  const { name } = parts.source;
-  const set = documentSet(noun, name);
+  const { syncState } = pollContext;
+  const { name } = pollContext.source;
+  const documentSetName = documentSet(noun, name);
   const eventSourceUri = sourceUri(name);
-  const storedTagContext = noun === "tag" ? getStoredTagContext(parts) : null;
+  const storedTagContext = noun === "tag" ? getStoredTagContext(pollContext) : null;
   const commitInventoryChanges = async (steps: readonly InventoryChange<T>[]) => {
     const changesWithTagEvents = steps.map((step) =>
       storedTagContext === null
         ? { step, documents: [] }
-        : addTagEvents(step as InventoryChange<Tag>, storedTagContext, { source: eventSourceUri, at }),
+        : addTagEvents(step as InventoryChange<Tag>, storedTagContext, { source: eventSourceUri, at: nowIso }),
     );
     const put = changesWithTagEvents.flatMap(({ step: { id, next } }) => (next === null ? [] : [[id, next] as const]));
     const removedIds = changesWithTagEvents.flatMap(({ step: { id, next } }) => (next === null ? [id] : []));
-    await parts.commit(job, {
-      documents: [{ set, put, remove: removedIds }, ...changesWithTagEvents.flatMap(({ documents }) => documents)],
+    await pollContext.commit(job, {
+      documents: [
+        { set: documentSetName, put, remove: removedIds },
+        ...changesWithTagEvents.flatMap(({ documents }) => documents),
+      ],
       events: changesWithTagEvents.flatMap(({ step }) => step.events),
     });
   };
-  const inventoryChanges = compareInventory(noun, syncState.get<StoredObject<T>>(set), observations, {
+  const inventoryChanges = compareInventory(noun, syncState.get<StoredObject<T>>(documentSetName), observations, {
     source: eventSourceUri,
-    at,
-    removeAfterMs: absenceUntilRemovalMs(parts),
-    nameTag: parts.tagNaming.nameTag,
+    at: nowIso,
+    removeAfterMs: absenceUntilRemovalMs(pollContext),
+    nameTag: pollContext.tagNaming.nameTag,
     hostsBehind: (gatewayId) =>
       findHostsBehind(syncState.get<StoredObject<Host>>(documentSet("host", name)), gatewayId),
   });
@@ -246,7 +263,7 @@ async function commitDiffNow<N extends InventoryObjectKind>(
     if (inventoryChange !== null) pendingChanges.push(inventoryChange);
     if (inventoryChange !== null && pendingChanges.length < INVENTORY_OBJECTS_PER_COMMIT) continue;
     if (pendingChanges.length >= INVENTORY_OBJECTS_PER_COMMIT) await commitInventoryChanges(pendingChanges.splice(0));
-    await yieldUnlessAborted(parts.clock, signal);
+    await yieldUnlessAborted(pollContext.clock, signal);
   }
   await commitInventoryChanges(pendingChanges);
 }
@@ -258,7 +275,7 @@ export function getStoredTagContext({ syncState, source: { name } }: PollContext
     systems: syncState.get<StoredObject<System>>(documentSet("system", name)),
     tagSystems: syncState.get<StoredTagSystems>(tagSystemSet),
     tagSystemSet,
-    seen: syncState.get<StoredTagListTimes>(syncSet("tag-seen", name)),
+    listTimesBySite: syncState.get<StoredTagListTimes>(syncSet("tag-seen", name)),
   };
 }
 
@@ -267,40 +284,45 @@ function absenceUntilRemovalMs({ config, source }: PollContext): number {
   return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 
-export async function readInventoryList<T extends WithId>(read: () => AsyncIterable<ListPage<T>>): Promise<Listing<T>> {
+export async function readInventoryList<T extends WithId>(
+  readPagesOfList: () => AsyncIterable<ListPage<T>>,
+): Promise<Listing<T>> {
   const listOptions = { idOf: (item: T) => String(item.id) };
-  const firstReading = await readPages(read(), listOptions);
-  return firstReading.complete || firstReading.shown === null ? firstReading : await readPages(read(), listOptions);
+  const firstReading = await readPages(readPagesOfList(), listOptions);
+  return firstReading.complete || firstReading.shown === null
+    ? firstReading
+    : await readPages(readPagesOfList(), listOptions);
 }
 
 /** True if the token's scope may explain absences: an object is newly missing, to be removed, or at another site. */
-function needsRefresh<T extends WithId>(
+function needsScopeRefresh<T extends WithId>(
   stored: ReadonlyMap<string, StoredObject<T>>,
-  seen: ReadonlyMap<number, Listing<T>>,
-  doubted: ReadonlySet<number>,
+  listsBySite: ReadonlyMap<number, Listing<T>>,
+  unconfirmedSiteIds: ReadonlySet<number>,
   removal: Parameters<typeof isAbsentObjectExpired>[1],
 ): boolean {
-  const isListRead = (siteId: number | null) => siteId !== null && seen.get(siteId)?.complete === true;
+  const isListRead = (siteId: number | null) => siteId !== null && listsBySite.get(siteId)?.complete === true;
   let absentCount = stored.values().reduce((count, { siteId }) => count + (isListRead(siteId) ? 1 : 0), 0);
-  for (const [siteId, list] of seen)
+  for (const [siteId, list] of listsBySite)
     if (list.complete) for (const { id } of list.items) if (stored.get(String(id))?.siteId === siteId) absentCount -= 1;
   if (absentCount === 0) return false;
   const siteIds = new Map<string, Set<number>>();
-  for (const [siteId, list] of seen)
+  for (const [siteId, list] of listsBySite)
     for (const { id } of listItems(list)) siteIds.set(String(id), (siteIds.get(String(id)) ?? new Set()).add(siteId));
-  return stored.entries().some(([id, known]) => {
-    const { missingSince, siteId } = known;
-    if (siteId === null || doubted.has(siteId) || !isListRead(siteId) || siteIds.get(id)?.has(siteId)) return false;
-    return missingSince === null || siteIds.has(id) || isAbsentObjectExpired(known, removal);
+  return stored.entries().some(([id, storedObject]) => {
+    const { missingSince, siteId } = storedObject;
+    if (siteId === null || unconfirmedSiteIds.has(siteId) || !isListRead(siteId) || siteIds.get(id)?.has(siteId))
+      return false;
+    return missingSince === null || siteIds.has(id) || isAbsentObjectExpired(storedObject, removal);
   });
 }
 
 export interface ListDrop {
-  readonly before: number;
-  readonly gone: number;
+  readonly countBefore: number;
+  readonly goneCount: number;
 }
 
-/** A list that lost over half of its objects, and at least 5, counts only after ten minutes. */
+/** Minimum number of lost objects for a list drop. A list that lost over half of its objects counts after ten minutes. */
 const MIN_DROPPED_OBJECTS = 5;
 const LIST_DROP_CONFIRMATION_MS = 600_000;
 
@@ -309,12 +331,13 @@ export function createListDropCheck(
   log: Pick<Log, "warn">,
 ): (key: string, drop: ListDrop, details: object) => boolean {
   const listDropTimesMs = new Map<string, number>();
-  return (key, { before, gone }, details) => {
-    if (gone < MIN_DROPPED_OBJECTS || gone <= before / 2) {
+  return (key, { countBefore, goneCount }, details) => {
+    if (goneCount < MIN_DROPPED_OBJECTS || goneCount <= countBefore / 2) {
       listDropTimesMs.delete(key);
       return false;
     }
-    if (!listDropTimesMs.has(key)) log.warn(details, "most of a list is gone at once: it is read again");
+    if (!listDropTimesMs.has(key))
+      log.warn(details, "most objects of a list disappeared at once: absences count after ten minutes");
     const listDroppedSinceMs = listDropTimesMs.get(key) ?? clock.monotonic();
     listDropTimesMs.set(key, listDroppedSinceMs);
     return clock.monotonic() - listDroppedSinceMs < LIST_DROP_CONFIRMATION_MS;
@@ -322,8 +345,11 @@ export function createListDropCheck(
 }
 
 function findDrop<T>(stored: ReadonlyMap<string, StoredObject<T>>, siteId: number, items: readonly WithId[]): ListDrop {
-  const isPresent = (known: StoredObject<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
-  const presentCountBefore = stored.values().reduce((count, known) => count + (isPresent(known) ? 1 : 0), 0);
+  const isPresent = (storedObject: StoredObject<T> | undefined) =>
+    storedObject?.siteId === siteId && storedObject.missingSince === null;
+  const presentCountBefore = stored
+    .values()
+    .reduce((count, storedObject) => count + (isPresent(storedObject) ? 1 : 0), 0);
   const stillListedCount = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);
-  return { before: presentCountBefore, gone: presentCountBefore - stillListedCount };
+  return { countBefore: presentCountBefore, goneCount: presentCountBefore - stillListedCount };
 }

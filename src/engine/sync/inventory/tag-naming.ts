@@ -9,9 +9,9 @@ export function createTagNaming() {
   let namesById: TagNamesById | null = null;
   return {
     /** Runs commits of tags one after the other, so that an older list cannot revert changed names. */
-    runAlone: serialRunner(),
-    change(next: TagNamesById): void {
-      namesById = next;
+    runSerially: serialRunner(),
+    changeNames(newNamesById: TagNamesById): void {
+      namesById = newNamesById;
     },
     nameTag(tag: Tag, storedTag: Tag | undefined): Tag {
       return withNames(tag, namesById === null ? storedTag : namesById.get(tag.id));

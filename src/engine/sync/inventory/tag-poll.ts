@@ -27,11 +27,11 @@ import {
 type SystemTagList = Listing<{ readonly id: string }>;
 
 /** Polls tags and, when configured, the tags of each system after the first list of systems (`systemsRead`). */
-export function createTagPoll(parts: PollContext, systemsRead: Promise<void>): RunnableJob {
-  const { source, config, clock, scope } = parts;
-  const tagListPoll = createInventoryPoll(parts, "tags", "tag", source.tags);
-  const storedTagContext = getStoredTagContext(parts);
-  const isDropPending = createListDropCheck(clock, parts.log);
+export function createTagPoll(pollContext: PollContext, systemsRead: Promise<void>): RunnableJob {
+  const { source, config, clock, scope } = pollContext;
+  const tagListPoll = createInventoryPoll(pollContext, "tags", "tag", source.tags);
+  const storedTagContext = getStoredTagContext(pollContext);
+  const isDropPending = createListDropCheck(clock, pollContext.log);
 
   async function pollTagsOfSystems(signal: AbortSignal): Promise<JobOutcome> {
     const presentSystems = [...storedTagContext.systems.values()].filter(({ missingSince }) => missingSince === null);
@@ -40,32 +40,34 @@ export function createTagPoll(parts: PollContext, systemsRead: Promise<void>): R
       startTimes.set(siteId, isoUtc(clock.now()));
       const tagListsBySystem = new Map<string, SystemTagList>();
       for (const { value } of presentSystems.filter((system) => system.siteId === siteId)) {
-        const readTagsOfSystem = () => source.tags({ siteId, systemId: value.id }, signal, storedObjects(parts, "tag"));
+        const readTagsOfSystem = () =>
+          source.tags({ siteId, systemId: value.id }, signal, storedObjects(pollContext, "tag"));
         tagListsBySystem.set(value.id, await readInventoryList(readTagsOfSystem));
       }
       return tagListsBySystem;
     };
-    const { seen, failures } = await pollEachSite(getFollowedSiteIds(parts), readTagListsOfSite, signal);
+    const { seen, failures } = await pollEachSite(getFollowedSiteIds(pollContext), readTagListsOfSite, signal);
     const listDropsBySystem = findDrops(new Map([...seen.values()].flatMap((lists) => [...lists])), storedTagContext);
-    const hasAbsentTags = [...listDropsBySystem.values()].some(({ gone }) => gone > 0);
+    const hasAbsentTags = [...listDropsBySystem.values()].some(({ goneCount }) => goneCount > 0);
     const newScope = hasAbsentTags ? await scope.tryRefresh(signal) : null;
     const incompleteReasons: string[] = [];
     const observations: ObservedSystemTags[] = [];
     for (const [siteId, lists] of seen) {
       for (const [systemId, list] of lists) {
         if (!list.complete) incompleteReasons.push(list.reason);
-        const listDrop = listDropsBySystem.get(systemId) ?? { before: 0, gone: 0 };
+        const listDrop = listDropsBySystem.get(systemId) ?? { countBefore: 0, goneCount: 0 };
         const isPending = isDropPending(systemId, listDrop, { job: "tags", site: siteId, system: systemId });
         if (isPending) incompleteReasons.push(`Most of the tags of system ${systemId} are gone at once.`);
         const tagIds = listItems(list).map(({ id }) => id);
-        const isListComplete = list.complete && !isPending && (listDrop.gone === 0 || staysVisible(newScope, siteId));
+        const isListComplete =
+          list.complete && !isPending && (listDrop.goneCount === 0 || staysVisible(newScope, siteId));
         observations.push({ systemId, siteId, tagIds, complete: isListComplete });
       }
     }
     await commitChanges(observations, signal);
     const incompleteSiteIds = new Set(observations.filter((list) => !list.complete).map(({ siteId }) => siteId));
     const completeSiteTimes = [...startTimes].filter(([siteId]) => seen.has(siteId) && !incompleteSiteIds.has(siteId));
-    await commitListTimes(parts, "tags", "systems", new Map(completeSiteTimes));
+    await commitListTimes(pollContext, "tags", "systems", new Map(completeSiteTimes));
     return buildJobOutcome(failures, incompleteReasons);
   }
 
@@ -74,7 +76,7 @@ export function createTagPoll(parts: PollContext, systemsRead: Promise<void>): R
       const put = steps.flatMap(({ id, next }) => (next === null ? [] : [[id, next] as const]));
       const removedTagIds = steps.flatMap(({ id, next }) => (next === null ? [id] : []));
       const documents = [{ set: storedTagContext.tagSystemSet, put, remove: removedTagIds }];
-      await parts.commit("tags", { documents, events: steps.flatMap(({ events }) => events) });
+      await pollContext.commit("tags", { documents, events: steps.flatMap(({ events }) => events) });
     };
     const pendingTagChanges: SystemsChange[] = [];
     const tagEventOptions = { source: sourceUri(source.name), at: isoUtc(clock.now()) };
@@ -107,8 +109,8 @@ function findDrops(lists: ReadonlyMap<string, SystemTagList>, { tags, tagSystems
     for (const systemId of systemIds) {
       const isTagListed = memberIds.get(systemId)?.has(id);
       if (isTagListed === undefined) continue;
-      const { before, gone } = listDropsBySystem.get(systemId) ?? { before: 0, gone: 0 };
-      listDropsBySystem.set(systemId, { before: before + 1, gone: gone + (isTagListed ? 0 : 1) });
+      const { countBefore, goneCount } = listDropsBySystem.get(systemId) ?? { countBefore: 0, goneCount: 0 };
+      listDropsBySystem.set(systemId, { countBefore: countBefore + 1, goneCount: goneCount + (isTagListed ? 0 : 1) });
     }
   }
   return listDropsBySystem;

@@ -103,7 +103,7 @@ function computeUsualLogLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Res
   const logs = sensors.flatMap(({ row: { log } }) => (log === null || log.replies < MIN_LOG_REPLIES ? [] : [log]));
   return new Map(
     [...Map.groupBy(logs, ({ resolution }) => resolution)].flatMap(([resolution, all]) => {
-      const sortedLags = all.map(({ leastLagMs }) => leastLagMs).sort((one, other) => one - other);
+      const sortedLags = all.map(({ leastLagMs }) => leastLagMs).sort((a, b) => a - b);
       const median = sortedLags[Math.floor(sortedLags.length / 2)];
       return sortedLags.length < MIN_SERIES_FOR_MEDIAN || median === undefined ? [] : [[resolution, median] as const];
     }),

@@ -49,7 +49,7 @@ const SENSOR_PERIOD_KEY = "period";
 export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   const { source, store, clock, clockDoubt, log } = options;
   let { config, classOf } = options;
-  const set = syncSet("sensors", source);
+  const documentSetName = syncSet("sensors", source);
   const reportSet = syncSet("silent-sensors", source);
   const sensorTable = createSensorTable();
   const sensorStopController = new AbortController();
@@ -63,7 +63,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   const watchedHour = () => Math.floor((watchedMs + sinceLastCheckMs()) / HOUR_MS);
 
   async function loadSensorTable(): Promise<void> {
-    const storedSensorDocuments = await store.documents<StoredSensorPeriod | StoredSensors>(set);
+    const storedSensorDocuments = await store.documents<StoredSensorPeriod | StoredSensors>(documentSetName);
     const storedSensorPeriod = storedSensorDocuments.get(SENSOR_PERIOD_KEY) as StoredSensorPeriod | undefined;
     if (storedSensorPeriod === undefined) return;
     periodStart = storedSensorPeriod.from;
@@ -79,10 +79,10 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
 
   async function saveSensorTable(): Promise<void> {
     const sensorPeriod: StoredSensorPeriod = { from: periodStart, watchedMs: Math.round(watchedMs) };
-    await store.commit({ documents: [{ set, put: [[SENSOR_PERIOD_KEY, sensorPeriod]] }] });
+    await store.commit({ documents: [{ set: documentSetName, put: [[SENSOR_PERIOD_KEY, sensorPeriod]] }] });
     for (const group of sensorTable.changedGroups()) {
       const sensorDocument: StoredSensors = { from: periodStart, ...sensorTable.pack(group) };
-      await store.commit({ documents: [{ set, put: [[String(group), sensorDocument]] }] });
+      await store.commit({ documents: [{ set: documentSetName, put: [[String(group), sensorDocument]] }] });
       await yieldToEventLoop();
     }
     lastSaveMs = clock.monotonic();
@@ -120,7 +120,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
       findingCount += findings.length;
     }
     await beginSensorPeriod(nowMs, new Set(sites.map(({ id }) => String(id))));
-    log.info({ findings: findingCount, hours: reportPeriod.watchedHours }, "the sensors were looked through");
+    log.info({ findings: findingCount, hours: reportPeriod.watchedHours }, "the sensor report was emitted");
   }
 
   async function findSensorsBySite(isExcluded: (located: SiteTag) => boolean) {
@@ -146,7 +146,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     const reportKeysOfGoneSites = reportKeys.filter((key) => !siteIds.has(key.split(" ")[0] ?? ""));
     await store.commit({
       documents: [
-        { set, put: [[SENSOR_PERIOD_KEY, newSensorPeriod]], remove: sensorDocumentKeys },
+        { set: documentSetName, put: [[SENSOR_PERIOD_KEY, newSensorPeriod]], remove: sensorDocumentKeys },
         { set: reportSet, remove: reportKeysOfGoneSites },
       ],
     });
@@ -166,7 +166,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
         signal: AbortSignal.any([signal, sensorStopController.signal]),
         onlyChecks: true,
         turn: checkSensorPeriod,
-        fault: (error) => log.warn({ err: error }, "the sensors could not be looked through"),
+        fault: (error) => log.warn({ err: error }, "the sensors could not be checked"),
       });
     },
     async stop(deadlineMs) {
