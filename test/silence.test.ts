@@ -5,6 +5,7 @@ import {
   addSilence,
   buildSilence,
   createSilenceKeeper,
+  describeSilencedAlarms,
   endSilence,
   getSilences,
   isAlarmSilenced,
@@ -12,7 +13,6 @@ import {
   type Silence,
   type SilenceRequest,
   shortenSilence,
-  silencedAlarms,
 } from "#src/engine/silence/alarm-silences.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { ALARM } from "./sample-events.ts";
@@ -87,12 +87,14 @@ describe("a requested silence", () => {
 });
 
 test("alarmText describes a silence by ids or names", () => {
-  expect(silencedAlarms(silence())).toBe("all alarms");
-  expect(silencedAlarms(silence({ alarm: "7" }))).toBe("alarm 7");
+  expect(describeSilencedAlarms(silence())).toBe("all alarms");
+  expect(describeSilencedAlarms(silence({ alarm: "7" }))).toBe("alarm 7");
   const parts = { alarm: "7", name: "VS1*", priorities: ["B", "C"], site: 3, source: "main" };
-  expect(silencedAlarms(silence(parts))).toBe("alarm 7 named VS1* of priority B, C of site 3 of source main");
-  expect(silencedAlarms(silence({ site: 3 }))).toBe("alarms of site 3");
-  expect(silencedAlarms(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "A" })).toBe("alarm Low of site A");
+  expect(describeSilencedAlarms(silence(parts))).toBe("alarm 7 named VS1* of priority B, C of site 3 of source main");
+  expect(describeSilencedAlarms(silence({ site: 3 }))).toBe("alarms of site 3");
+  expect(describeSilencedAlarms(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "A" })).toBe(
+    "alarm Low of site A",
+  );
 });
 
 describe("createSilenceKeeper", () => {

@@ -332,7 +332,7 @@ function listReconfigurableParts(parts: RunningPipelineParts): readonly Reconfig
       name: "log of events",
       prepare: async ({ state }) => ({
         apply() {
-          backPressure.change(state.max_bytes);
+          backPressure.setMaxBytes(state.max_bytes);
           pruning.change({ bounds: retentionBounds(state), sinks: listConfiguredSinks(sinks.built) });
         },
       }),

@@ -54,7 +54,7 @@ export async function buildSourceSync(options: {
   readonly ticker: CronTicker;
   readonly groupCommit: GroupCommit;
   readonly state: StateConfig;
-  readonly backPressure: Pick<BackPressure, "mayFetchPast">;
+  readonly backPressure: Pick<BackPressure, "mayFetchHistory">;
   readonly onRead: (source: string, id: string, value: TagValue, atMs: number) => void;
 }): Promise<BuiltSourceSync> {
   const { backPressure, built, clock, groupCommit, metrics, ticker } = options;
@@ -93,7 +93,7 @@ export async function buildSourceSync(options: {
     ...{ source, store, log, metrics, scope, historyDemand },
     clock: createServiceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
     ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
-    mayFetchPast: backPressure.mayFetchPast,
+    mayFetchPast: backPressure.mayFetchHistory,
     onLogged: sensorWatchService.logged,
     knowsTagsOf: sourceSync.knowsTagsOf,
   });

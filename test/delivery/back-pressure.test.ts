@@ -22,14 +22,14 @@ test("the backfill pauses above 10 % of the log limit, resumes at 5 %, and logs 
   const at = async (mebibytes: number) => {
     pressure = { ...pressure, pendingBytes: mebibytes * MEBIBYTE };
     await clock.advance(1_000);
-    return gate.mayFetchPast();
+    return gate.mayFetchHistory();
   };
   expect([await at(0), await at(10)]).toEqual([true, true]);
   expect([await at(11), await at(9), await at(6)]).toEqual([false, false, false]);
   expect(gate.notices()).toEqual([expect.stringMatching(/6 MiB of events have not reached every sink/)]);
   expect([await at(5), await at(10)]).toEqual([true, true]);
   expect(gate.notices()).toEqual([]);
-  expect(said).toEqual(["the backfill waits until the sinks have taken more", "the backfill goes on"]);
+  expect(said).toEqual(["the backfill pauses until the sinks have received more events", "the backfill continues"]);
 });
 
 test("the backfill gate queries the size of the log at most once a second, however many callers ask", async () => {
@@ -41,7 +41,7 @@ test("the backfill gate queries the size of the log at most once a second, howev
     },
   });
   for (let n = 0; n < 20; n += 1) {
-    await Promise.all([gate.mayFetchPast(), gate.mayFetchPast()]);
+    await Promise.all([gate.mayFetchHistory(), gate.mayFetchHistory()]);
     await clock.advance(100);
   }
   expect(looks).toBe(2);
@@ -61,7 +61,7 @@ describe("the backfill with an almost full log of 100 MiB", () => {
     async (mebibytes, minutes, expected) => {
       const oldestTelemetry = new Date(clock.now() - minutes * 60_000).toISOString();
       pressure = { bytes: mebibytes * MEBIBYTE, pendingBytes: 0, oldestTelemetry };
-      expect(await create().mayFetchPast()).toBe(expected);
+      expect(await create().mayFetchHistory()).toBe(expected);
       expect(said).toEqual([]);
     },
   );

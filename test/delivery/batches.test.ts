@@ -21,8 +21,8 @@ const AWAY = new Retryable("It is away.");
 describe("takeBatch", () => {
   test("stops at the batch size and skips filtered events", () => {
     const even = takeBatch(offer(6), ({ id }) => [1, 3].every((n) => id !== valueEvent(n).id), 2);
-    expect(even).toMatchObject({ events: [{ position: 11 }, { position: 13 }], through: 14, passed: 4 });
-    expect(takeBatch(offer(0), () => true, 2)).toMatchObject({ events: [], through: 0, passed: 0 });
+    expect(even).toMatchObject({ events: [{ position: 11 }, { position: 13 }], lastPosition: 14, passedCount: 4 });
+    expect(takeBatch(offer(0), () => true, 2)).toMatchObject({ events: [], lastPosition: 0, passedCount: 0 });
   });
 
   test("numbers the events of a batch from the last used sequence number", () => {
@@ -40,9 +40,9 @@ describe("applyReceipt", () => {
         counted: { epoch: "e", number: 103 },
         documents: [],
       },
-      accepted: 2,
+      acceptedCount: 2,
       buffered: null,
-      kept: null,
+      toRetry: null,
     });
   });
 
@@ -50,8 +50,8 @@ describe("applyReceipt", () => {
     const rejected = [0, 2].map((index) => ({ index, reason: "No." }));
     expect(applySinkReceipt("a", batchOf(4), { rejected, retry: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12, rejected: [{ position: 11 }], counted: { number: 102 } },
-      accepted: 1,
-      kept: { head: { position: 13 }, count: 2, error: AWAY },
+      acceptedCount: 1,
+      toRetry: { head: { position: 13 }, count: 2, error: AWAY },
     });
   });
 
@@ -59,9 +59,9 @@ describe("applyReceipt", () => {
     const rejected = [{ index: 0, reason: "No." }];
     expect(applySinkReceipt("a", batchOf(2), { rejected, buffered: true })).toMatchObject({
       settlement: null,
-      accepted: 0,
+      acceptedCount: 0,
       buffered: [{ position: 11 }],
-      kept: null,
+      toRetry: null,
     });
   });
 
@@ -76,8 +76,8 @@ describe("applyReceipt", () => {
   ])("settles no event for an invalid receipt: %s", (_, receipt) => {
     expect(applySinkReceipt("a", batchOf(2), receipt as never)).toMatchObject({
       settlement: null,
-      accepted: 0,
-      kept: { head: { position: 11 }, count: 2, error: expect.any(Retryable) },
+      acceptedCount: 0,
+      toRetry: { head: { position: 11 }, count: 2, error: expect.any(Retryable) },
     });
   });
 });

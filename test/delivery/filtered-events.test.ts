@@ -8,8 +8,8 @@ import { createVirtualClock } from "../virtual-clock.ts";
 const batchThrough = (through: number, seen: number, again = false): EventBatch => ({
   again,
   events: [],
-  through,
-  passed: seen,
+  lastPosition: through,
+  passedCount: seen,
   counted: undefined,
 });
 const past = (through: number, again = false): SettledBatch => ({ again, through, rejected: [] });

@@ -96,7 +96,7 @@ describe("a removed sink while the state cannot be written", () => {
     return { tries: () => refused.mock.calls.length, heal: () => refused.mockRestore() };
   }
 
-  const said = () => rig.lines.filter(({ msg }) => msg.startsWith("The sinks of before")).length;
+  const said = () => rig.lines.filter(({ msg }) => msg.startsWith("Sinks that are no longer configured")).length;
 
   test("is marked as ended once the state is writable, without further attempts", async () => {
     const state = refuseEnds();

@@ -6,7 +6,7 @@ import {
   applySinkReceipt,
   createSinkState,
   type EventBatch,
-  keepEventsFromIndex,
+  retryEventsFromIndex,
   takeBatch,
   type WriteOutcome,
 } from "#src/engine/delivery/batches.ts";
@@ -138,11 +138,11 @@ async function playRun(row: ReceiverCase, seed: number) {
   }
 
   async function deliverBatch(batchOffer: EventBatch, signal: AbortSignal): Promise<void> {
-    const { events: batch, through } = batchOffer;
+    const { events: batch, lastPosition: through } = batchOffer;
     const outcome = batch.length === 0 ? null : await writeBatch(batchOffer, signal);
     const settlement = outcome === null ? { again: batchOffer.again, through, rejected: [] } : outcome.settlement;
     if (settlement !== null) await killableStore.settle(settlement);
-    if (outcome?.kept != null) throw outcome.kept.error;
+    if (outcome?.toRetry != null) throw outcome.toRetry.error;
   }
 
   async function writeBatch(batchOffer: EventBatch, signal: AbortSignal): Promise<WriteOutcome> {
@@ -154,7 +154,7 @@ async function playRun(row: ReceiverCase, seed: number) {
       receipt = await sink.write(events, signal, undefined, { positions, committedAt, isRedelivery: batchOffer.again });
     } catch (error) {
       if (error instanceof Kill) throw error;
-      return keepEventsFromIndex(batchOffer, 0, error);
+      return retryEventsFromIndex(batchOffer, 0, error);
     }
     if (receipt.failing !== undefined) nowMs += receipt.failing.retryInMs;
     if (receipt.stateChanges !== undefined) throw new Error("A receiver's sink writes what it remembers by itself.");

@@ -17,7 +17,7 @@ function writing() {
   const commits: string[][] = [];
   const database = { isAway: false };
   const deferredWrites = createDeferredWrites<string, Promise<void>>(clock, async () => {
-    const taken = deferredWrites.take();
+    const taken = deferredWrites.takeWaiting();
     if (database.isAway) throw new Error("away");
     commits.push([...taken.writes]);
     taken.committed();
@@ -52,15 +52,15 @@ test("deferred writes are committed after five seconds with the latest value of 
 test("a deferred write with the same key as a running commit joins the next transaction", async () => {
   const { soon, write } = writing();
   const first = write("a", "one");
-  const taken = soon.take();
+  const taken = soon.takeWaiting();
   write("a", "two");
   taken.committed();
-  expect(soon.take().writes).toEqual(["two"]);
+  expect(soon.takeWaiting().writes).toEqual(["two"]);
   await Promise.resolve();
   expect(first.isDurable).toBe(false);
-  soon.take().committed();
+  soon.takeWaiting().committed();
   await new Promise((resolve) => setImmediate(resolve));
-  expect([first.isDurable, soon.take().writes]).toEqual([true, []]);
+  expect([first.isDurable, soon.takeWaiting().writes]).toEqual([true, []]);
 });
 
 test("deferred writes are reported as unsaved after a failed commit, and retried every five seconds", async () => {

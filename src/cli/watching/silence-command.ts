@@ -7,10 +7,10 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import {
   addSilence,
   buildSilence,
+  describeSilencedAlarms,
   endSilence,
   getSilences,
   shortenSilence,
-  silencedAlarms,
 } from "../../engine/silence/alarm-silences.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type CliContext, parseInteger } from "../shell/command-context.ts";
@@ -100,13 +100,20 @@ async function storeSilence(context: CliContext, config: Config, store: Store, o
   };
   const silence = buildSilence(requestedSilence, nowMs);
   await addSilence(store, silence);
-  const silenceLine = `Silence ${silence.id} until ${silence.to}: ${silencedAlarms(silence)}. ${silence.reason}`;
+  const silenceLine = `Silence ${silence.id} until ${silence.to}: ${describeSilencedAlarms(silence)}. ${silence.reason}`;
   context.terminal().object(silence, [silenceLine]);
 }
 
 async function listSilences(context: CliContext, store: Store): Promise<void> {
   const activeSilences = (await getSilences(store)).filter(({ endedBy }) => endedBy === undefined);
-  const columns = { id: "id", from: "from", to: "to", alarms: silencedAlarms, reason: "reason", by: "madeBy" } as const;
+  const columns = {
+    id: "id",
+    from: "from",
+    to: "to",
+    alarms: describeSilencedAlarms,
+    reason: "reason",
+    by: "madeBy",
+  } as const;
   context.terminal().rows(activeSilences, columns);
 }
 

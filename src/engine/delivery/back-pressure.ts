@@ -48,13 +48,14 @@ export function createBackPressure(options: {
     pendingBytes = logPressure.pendingBytes;
     const wasPaused = isPaused;
     isPaused = areSinksBehind(logPressure, maxBytes, wasPaused);
-    if (isPaused && !wasPaused) log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
-    if (wasPaused && !isPaused) log.info({ bytes: pendingBytes }, "the backfill goes on");
+    if (isPaused && !wasPaused)
+      log.warn({ bytes: pendingBytes }, "the backfill pauses until the sinks have received more events");
+    if (wasPaused && !isPaused) log.info({ bytes: pendingBytes }, "the backfill continues");
     return !isPaused && !isLogFullOfRecentEvents(logPressure);
   }
 
   return {
-    mayFetchPast(): Promise<boolean> {
+    mayFetchHistory(): Promise<boolean> {
       const nowMs = clock.monotonic();
       if (nowMs - pressureCheckedAtMs >= LOG_PRESSURE_CHECK_MS) {
         pressureCheckedAtMs = nowMs;
@@ -62,7 +63,7 @@ export function createBackPressure(options: {
       }
       return mayBackfillPromise;
     },
-    change(nextMaxBytes: number): void {
+    setMaxBytes(nextMaxBytes: number): void {
       maxBytes = nextMaxBytes;
       pressureCheckedAtMs = Number.NEGATIVE_INFINITY;
     },
@@ -105,7 +106,7 @@ export function createLogSpaceMonitor(options: {
       const isLogSpaceScarce = pendingBytes >= LOG_SPACE_WARNING_SHARE * maxBytes;
       logSpaceWarning = isLogSpaceScarce ? formatSpaceWarning(pendingBytes, maxBytes, await findSlowestSinks()) : null;
       if (isLogSpaceScarce && !wasLogSpaceScarce) {
-        log.warn({ pendingBytes, maxBytes }, "the log is nearly full of events that a sink has not got");
+        log.warn({ pendingBytes, maxBytes }, "the event log is nearly full of events that a sink has not received");
       }
     },
     notices: (): readonly string[] => (logSpaceWarning === null ? [] : [logSpaceWarning]),

@@ -30,12 +30,12 @@ export function createEventChooser(options: {
   readonly outbox: Pick<Outbox, "next" | "nextUrgent">;
   readonly clock: Pick<Clock, "monotonic">;
   readonly batchSize: number;
-  readonly takesAll: boolean;
-  readonly urgentFirst: boolean;
+  readonly acceptsAllEvents: boolean;
+  readonly sendsUrgentFirst: boolean;
 }) {
-  const { sink, outbox, clock, batchSize, takesAll, urgentFirst } = options;
+  const { sink, outbox, clock, batchSize, acceptsAllEvents, sendsUrgentFirst } = options;
   /** Number of events per read, e.g. 10 for a batch of 1 if one event in ten passes the filter. */
-  let limit = takesAll ? batchSize : Math.max(batchSize, MAX_FILTERED_EVENTS);
+  let limit = acceptsAllEvents ? batchSize : Math.max(batchSize, MAX_FILTERED_EVENTS);
   /** The filter leaves out all urgent events up to this position. */
   let filteredUrgentPosition = 0;
   let urgentBatchesInRow = 0;
@@ -46,30 +46,30 @@ export function createEventChooser(options: {
   const doOthersWait = () => otherEventsWaitUntilMs - clock.monotonic() >= 1;
 
   return {
-    async urgent(after: number): Promise<OfferedEvents> {
+    async offerUrgent(after: number): Promise<OfferedEvents> {
       isTurnOfOtherEvents = urgentBatchesInRow >= MAX_URGENT_BATCHES && !doOthersWait();
       const urgentOffer =
-        urgentFirst && !isTurnOfOtherEvents
+        sendsUrgentFirst && !isTurnOfOtherEvents
           ? await outbox.nextUrgent(sink, batchSize, { after, looked: filteredUrgentPosition })
           : EMPTY_OFFER;
       urgentBatchesInRow = urgentOffer.events.length > 0 ? urgentBatchesInRow + 1 : 0;
       return urgentOffer;
     },
-    isTurn: () => isTurnOfOtherEvents,
-    others: async (after: number): Promise<OfferedEvents> =>
+    areOthersNext: () => isTurnOfOtherEvents,
+    offerOthers: async (after: number): Promise<OfferedEvents> =>
       doOthersWait() ? EMPTY_OFFER : outbox.next(sink, limit, after),
-    noteBatch({ events, passed }: EventBatch): void {
-      if (takesAll || passed === 0) return;
+    noteBatch({ events, passedCount: passed }: EventBatch): void {
+      if (acceptsAllEvents || passed === 0) return;
       limit = Math.max(batchSize, Math.min(events.length < batchSize ? 4 * limit : passed, MAX_FILTERED_EVENTS));
     },
-    noteUnwantedUrgent(through: number): void {
+    noteFilteredUrgent(through: number): void {
       filteredUrgentPosition = through;
     },
-    holdOthers(forMs: number): boolean {
-      if (urgentFirst) otherEventsWaitUntilMs = clock.monotonic() + forMs;
-      return urgentFirst;
+    pauseOthers(durationMs: number): boolean {
+      if (sendsUrgentFirst) otherEventsWaitUntilMs = clock.monotonic() + durationMs;
+      return sendsUrgentFirst;
     },
-    othersWait: doOthersWait,
+    areOthersPaused: doOthersWait,
     othersDueInMs: () => (doOthersWait() ? otherEventsWaitUntilMs - clock.monotonic() : Number.POSITIVE_INFINITY),
   };
 }
@@ -79,14 +79,14 @@ export interface EventBatch {
   readonly urgent?: boolean | undefined;
   readonly events: readonly LoggedEvent[];
   /** Last position that the batch contains or the filter left out. */
-  readonly through: number;
+  readonly lastPosition: number;
   /** Number of events that the batch contains or the filter left out. */
-  readonly passed: number;
+  readonly passedCount: number;
   /** Sequence number of the event before the first; undefined if the sink's events are not numbered. */
   readonly counted: EventNumber | undefined;
 }
 
-export function takeBatch(offer: OfferedEvents, passes: (event: Event) => boolean, size: number): EventBatch {
+export function takeBatch(offer: OfferedEvents, passesFilter: (event: Event) => boolean, size: number): EventBatch {
   const { again, urgent, counted } = offer;
   const events: LoggedEvent[] = [];
   let lastPosition = 0;
@@ -94,14 +94,14 @@ export function takeBatch(offer: OfferedEvents, passes: (event: Event) => boolea
   const isEventUnsettled = ({ event, position }: LoggedEvent) =>
     again || position > (offer.urgentThrough ?? 0) || !isUrgentKind(event.type);
   for (const loggedEvent of offer.events) {
-    if (isEventUnsettled(loggedEvent) && passes(loggedEvent.event)) {
+    if (isEventUnsettled(loggedEvent) && passesFilter(loggedEvent.event)) {
       if (events.length === size) break;
       events.push(loggedEvent);
     }
     lastPosition = loggedEvent.position;
     passedCount += 1;
   }
-  return { again, urgent, events, through: lastPosition, passed: passedCount, counted };
+  return { again, urgent, events, lastPosition, passedCount, counted };
 }
 
 export function sequenceOfEvent({ events, counted }: EventBatch, index: number): EventNumber | undefined {
@@ -114,9 +114,9 @@ export function sequenceAfter(counted: EventNumber | undefined, events: number):
 
 export interface WriteOutcome {
   readonly settlement: SettledBatch | null;
-  readonly accepted: number;
+  readonly acceptedCount: number;
   readonly buffered: SettledBatch["rejected"] | null;
-  readonly kept: { readonly head: LoggedEvent; readonly count: number; readonly error: unknown } | null;
+  readonly toRetry: { readonly head: LoggedEvent; readonly count: number; readonly error: unknown } | null;
 }
 
 /** Validates a receipt. A receipt that does not fit its batch keeps all events: receivers recognize repeats by id. */
@@ -126,7 +126,7 @@ export function applySinkReceipt(sink: string, batch: EventBatch, receipt: Recei
   if (!isValidReceipt(receipt, batchSize) || (receipt.buffered === true && !mayBatchBeBuffered(batch))) {
     const hint = "This is a fault of the connector; the whole batch is kept.";
     const message = "The connector answered with a receipt that does not fit its batch.";
-    return keepEventsFromIndex(batch, 0, new Retryable(message, { hint }));
+    return retryEventsFromIndex(batch, 0, new Retryable(message, { hint }));
   }
   const firstRetriedIndex = receipt.retry?.from ?? batchSize;
   const documents = buildSinkStateChanges(sink, receipt.stateChanges);
@@ -138,19 +138,19 @@ export function applySinkReceipt(sink: string, batch: EventBatch, receipt: Recei
     if (reason === undefined) return [];
     return [{ position, reason: maskCredentials(reason), sequence: sequenceOfEvent(batch, index) }];
   });
-  if (receipt.buffered === true) return { settlement: null, accepted: 0, buffered: rejectedEvents, kept: null };
+  if (receipt.buffered === true) return { settlement: null, acceptedCount: 0, buffered: rejectedEvents, toRetry: null };
   const counted = sequenceAfter(batch.counted, firstRetriedIndex);
   if (firstRetriedIndex === batchSize) {
-    const settlement = { again, urgent, through: batch.through, rejected: rejectedEvents, counted, documents };
-    return { settlement, accepted: batchSize - rejectedEvents.length, buffered: null, kept: null };
+    const settlement = { again, urgent, through: batch.lastPosition, rejected: rejectedEvents, counted, documents };
+    return { settlement, acceptedCount: batchSize - rejectedEvents.length, buffered: null, toRetry: null };
   }
-  const keptEventsOutcome = keepEventsFromIndex(batch, firstRetriedIndex, receipt.retry?.error);
+  const keptEventsOutcome = retryEventsFromIndex(batch, firstRetriedIndex, receipt.retry?.error);
   const lastSettledEvent = events[firstRetriedIndex - 1];
   if (lastSettledEvent === undefined) return keptEventsOutcome;
   return {
     ...keptEventsOutcome,
     settlement: { again, urgent, through: lastSettledEvent.position, rejected: rejectedEvents, counted, documents },
-    accepted: firstRetriedIndex - rejectedEvents.length,
+    acceptedCount: firstRetriedIndex - rejectedEvents.length,
   };
 }
 
@@ -173,11 +173,11 @@ export function createSinkState(sink: string, store: Pick<Store, "document" | "d
   };
 }
 
-export function keepEventsFromIndex(batch: EventBatch, from: number, error: unknown): WriteOutcome {
+export function retryEventsFromIndex(batch: EventBatch, from: number, error: unknown): WriteOutcome {
   const firstKeptEvent = batch.events[from];
-  if (firstKeptEvent === undefined) return { settlement: null, accepted: 0, buffered: null, kept: null };
+  if (firstKeptEvent === undefined) return { settlement: null, acceptedCount: 0, buffered: null, toRetry: null };
   const keptEvents = { head: firstKeptEvent, count: batch.events.length - from, error };
-  return { settlement: null, accepted: 0, buffered: null, kept: keptEvents };
+  return { settlement: null, acceptedCount: 0, buffered: null, toRetry: keptEvents };
 }
 
 /** A sink may buffer a batch only if the events are read again from the cursor after a loss. */

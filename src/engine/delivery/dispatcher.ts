@@ -65,7 +65,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
         if (callNumber === endSinksCallCount) await sinkRegistration.endUnconfiguredSinks({ has: isSinkConfigured });
       },
       fault(error) {
-        log.warn({ err: error }, "The sinks of before could not be looked through; it is tried again.");
+        log.warn({ err: error }, "Sinks that are no longer configured could not be ended; Plenum tries again.");
         firstEndAttempt.resolve();
       },
     });
@@ -95,11 +95,11 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
     const predecessorRunners = [...endingSinkRunners].filter(
       ({ configured }) => configured.name === successor.name || successor.meets?.(configured) === true,
     );
-    await Promise.all(predecessorRunners.map((each) => each.ended()));
+    await Promise.all(predecessorRunners.map((each) => each.whenEnded()));
   }
 
   async function endRemovedSinks(removed: readonly SinkRunner[]): Promise<void> {
-    for (const sinkRunner of removed) void sinkRunner.ended().then(() => endingSinkRunners.delete(sinkRunner));
+    for (const sinkRunner of removed) void sinkRunner.whenEnded().then(() => endingSinkRunners.delete(sinkRunner));
     await Promise.all(removed.map((runner) => runner.stop(SINK_REPLACE_TIMEOUT_MS)));
     for (const { configured } of removed) {
       if (!isSinkConfigured(configured.name)) metrics.sinkUp.remove({ sink: configured.name });
@@ -126,7 +126,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
       },
       fault(error) {
         nextCommit = null;
-        log.warn({ err: error }, "What is committed is not heard; it is looked for every second.");
+        log.warn({ err: error }, "Notifications of commits failed; Plenum checks for new events every second.");
       },
     });
   }
@@ -147,7 +147,7 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
 
   function watchOtherProcesses(): Promise<void> {
     let seenStoreVersion: number | null = null;
-    return watchStoreVersion(checkEveryMs, "What other processes have marked could not be looked for.", (changes) => {
+    return watchStoreVersion(checkEveryMs, "Changes by other processes could not be checked.", (changes) => {
       if (changes !== seenStoreVersion) sinkWakeup.wakeUp();
       seenStoreVersion = changes;
     });
@@ -188,9 +188,9 @@ export function createEventDispatcher(options: EventDispatcherOptions): EventDis
       return deliveryStopPromise;
     },
     change: replaceConfiguredSinks,
-    notices: () => sinkRunners.flatMap(({ state }) => state.notices()),
+    notices: () => sinkRunners.flatMap(({ statusTracker: state }) => state.notices()),
     status: () =>
-      sinkRunners.map(({ configured, state }) => ({
+      sinkRunners.map(({ configured, statusTracker: state }) => ({
         ...state.status(),
         waiting: configured.sink.pendingRequests?.() ?? 0,
         lag: lagBySink.get(configured.name) ?? null,

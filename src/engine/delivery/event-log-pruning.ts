@@ -51,7 +51,10 @@ export function createEventLogPruning(options: EventLogPruningOptions): EventLog
     lastPrunedMs = nowMs;
     for (const { sink, reason, count, firstTime, lastTime } of gaps) {
       metrics.deliveries.inc({ sink, outcome: "dropped" }, count);
-      log.warn({ sink, reason, count, firstTime, lastTime }, "Events were lost to a sink that did not take them.");
+      log.warn(
+        { sink, reason, count, firstTime, lastTime },
+        "Events were removed from the log before a sink received them.",
+      );
     }
     await options.space?.check(bounds.maxBytes);
     return EVENT_LOG_PRUNE_INTERVAL_MS;
@@ -68,7 +71,7 @@ export function createEventLogPruning(options: EventLogPruningOptions): EventLog
         onlyChecks: true,
         turn: pruneEventLog,
         backoff: { firstMs: EVENT_LOG_PRUNE_INTERVAL_MS, maxMs: EVENT_LOG_PRUNE_INTERVAL_MS },
-        fault: (error) => log.warn({ err: error }, "The log could not be kept inside its bounds; it is tried again."),
+        fault: (error) => log.warn({ err: error }, "Old events could not be removed from the log; Plenum tries again."),
       });
     },
     async stop(deadlineMs) {

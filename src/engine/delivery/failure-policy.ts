@@ -41,7 +41,7 @@ export function createDeliveryFailurePolicy(
   return {
     attempts: () => attempts,
     /** `what` identifies the failed event or step. With `mayGiveUp`, rejections count toward giving the event up. */
-    decide(error: unknown, what: string, mayGiveUp: boolean): DeliveryFailureDecision {
+    decide(error: unknown, failedStep: string, mayGiveUp: boolean): DeliveryFailureDecision {
       const failure = asFailure(error);
       const buildWaitDecision = (as: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
         ({ go: "wait", as, failure, attempts, waitMs, reopen }) as const;
@@ -59,8 +59,8 @@ export function createDeliveryFailurePolicy(
       if (failure instanceof LocalFailure) return buildWaitDecision("retrying", MACHINE_RETRY_MS);
 
       failureCount += 1;
-      if (failedEventKey !== what) resetDeliveryAttempts();
-      failedEventKey = what;
+      if (failedEventKey !== failedStep) resetDeliveryAttempts();
+      failedEventKey = failedStep;
       attempts += 1;
       const isEventRejection = failure.kind === "rejected" && mayGiveUp;
       if (isEventRejection) rejectionCount += 1;

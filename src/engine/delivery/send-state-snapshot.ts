@@ -37,11 +37,11 @@ export function createStateSnapshot(options: {
   readonly sink: string;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
   readonly building: BuildingView;
-  readonly passes: (event: Event) => boolean;
+  readonly passesFilter: (event: Event) => boolean;
   readonly clock: Pick<Clock, "now">;
   readonly log: Log;
 }) {
-  const { sink, store, building, passes, clock, log } = options;
+  const { sink, store, building, passesFilter, clock, log } = options;
   /** The remaining events of a part are read once: a page of 100 tags must not read 50,000 again. */
   let remainingEvents: { readonly key: string; readonly events: readonly SnapshotEvent[] } | null = null;
   let isWaitingForLists = false;
@@ -53,7 +53,7 @@ export function createStateSnapshot(options: {
     const key = `${snapshot.askedAt} ${snapshot.part}`;
     if (remainingEvents?.key !== key) {
       const events = (await buildSnapshotEvents(building, snapshot.part, snapshot.askedAt))
-        .filter(passes)
+        .filter(passesFilter)
         .map((event) => ({ key: `${event.source} ${event.subject}`, event }))
         .sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
       remainingEvents = { key, events };
@@ -92,13 +92,13 @@ export function createStateSnapshot(options: {
         }
         const nextPart = SNAPSHOT_KINDS_IN_ORDER[SNAPSHOT_KINDS_IN_ORDER.indexOf(snapshotProgress.part) + 1];
         if (nextPart === undefined) {
-          log.info({ sink, events: snapshotProgress.sent }, "the sink has what is believed now");
+          log.info({ sink, events: snapshotProgress.sent }, "the snapshot was sent completely to the sink");
           await store.commit({ documents: [{ set: SNAPSHOT_SET, remove: [sink] }] });
         } else await store.commit({ documents: [toDocument({ ...snapshotProgress, part: nextPart, after: "" })] });
       }
     },
-    waits: () => isWaitingForLists,
-    letsUrgentPass: () => ["tag", "tag-systems", "value"].includes(offeredPage?.snapshot.part ?? ""),
+    isWaitingForLists: () => isWaitingForLists,
+    allowsUrgentEvents: () => ["tag", "tag-systems", "value"].includes(offeredPage?.snapshot.part ?? ""),
     /** Records that the sink has the first `count` events of the last `next`, and stores the sink's state changes. */
     async settle(count: number, documents: readonly DocumentChange[]): Promise<void> {
       const lastEvent = offeredPage?.page[count - 1];
@@ -106,8 +106,10 @@ export function createStateSnapshot(options: {
       const { snapshot } = offeredPage;
       const storedProgress = await store.document<SnapshotProgress>(SNAPSHOT_SET, sink);
       // A snapshot that was requested meanwhile starts at its beginning.
-      const isSame = storedProgress?.askedAt === snapshot.askedAt;
-      const progress = isSame ? [toDocument({ ...snapshot, after: lastEvent.key, sent: snapshot.sent + count })] : [];
+      const isSameSnapshot = storedProgress?.askedAt === snapshot.askedAt;
+      const progress = isSameSnapshot
+        ? [toDocument({ ...snapshot, after: lastEvent.key, sent: snapshot.sent + count })]
+        : [];
       await store.commit({ documents: [...progress, ...documents] });
     },
   };

@@ -70,15 +70,15 @@ export function createRestartWatch(options: {
     return cachedState;
   }
 
-  async function saveState(instance: RestartState): Promise<void> {
-    const windowStartMs = instance.seenMs - windowMs;
+  async function saveState(state: RestartState): Promise<void> {
+    const windowStartMs = state.seenMs - windowMs;
     // Keep the last point before the window, because the window may begin right after it.
-    const firstKeptPointIndex = instance.points.findLastIndex(({ atMs }) => atMs <= windowStartMs);
+    const firstKeptPointIndex = state.points.findLastIndex(({ atMs }) => atMs <= windowStartMs);
     const savedState: RestartState = {
-      ...instance,
+      ...state,
       nowMs: nowMs(),
-      points: thinOutCursorPoints(instance.points.slice(Math.max(0, firstKeptPointIndex))),
-      again: instance.again.filter(({ atMs }) => atMs > windowStartMs).slice(-MAX_CURSOR_POINTS),
+      points: thinOutCursorPoints(state.points.slice(Math.max(0, firstKeptPointIndex))),
+      again: state.again.filter(({ atMs }) => atMs > windowStartMs).slice(-MAX_CURSOR_POINTS),
     };
     await store.commit({ documents: [{ set: SERVER_INSTANCE_SET, put: [[name, savedState]] }] });
     cachedState = savedState;
@@ -89,7 +89,7 @@ export function createRestartWatch(options: {
     return { position, urgent };
   }
 
-  async function askForRestart(lastId: string | null, signal: AbortSignal) {
+  async function queryServerInstance(lastId: string | null, signal: AbortSignal) {
     const checkTimeoutController = new AbortController();
     const serverAnswerController = new AbortController();
     const bounded = AbortSignal.any([signal, checkTimeoutController.signal]);
@@ -123,12 +123,12 @@ export function createRestartWatch(options: {
 
   async function checkServerRestart(signal: AbortSignal): Promise<void> {
     const state = await loadRestartState();
-    const answer = await askForRestart(state.life, signal);
+    const serverCheck = await queryServerInstance(state.life, signal);
     if (signal.aborted) return;
-    failedChecks = answer === null && state.life !== null ? failedChecks + 1 : 0;
+    failedChecks = serverCheck === null && state.life !== null ? failedChecks + 1 : 0;
     const points = addPoint(state.points, { atMs: nowMs(), ...(await readSinkCursor()) }, pointEveryMs);
-    if (answer === null) return state.life === null ? undefined : saveState({ ...state, points });
-    if (answer.isNew) {
+    if (serverCheck === null) return state.life === null ? undefined : saveState({ ...state, points });
+    if (serverCheck.isNew) {
       const redeliveredEventCount = await markRedeliveries(state, state.seenMs - windowMs);
       log.warn(
         { sink: name, again: redeliveredEventCount, windowMs },
@@ -136,7 +136,7 @@ export function createRestartWatch(options: {
       );
       options.onRestart(redeliveredEventCount);
     }
-    return saveState({ ...state, points, life: answer.instanceId, seenMs: nowMs() });
+    return saveState({ ...state, points, life: serverCheck.instanceId, seenMs: nowMs() });
   }
 
   const canCheck = sink.detectRestart !== undefined && windowMs > 0;
@@ -144,9 +144,9 @@ export function createRestartWatch(options: {
 
   return {
     dueInMs,
-    async checkIfDue(is: "opened" | "open", signal: AbortSignal): Promise<void> {
-      if (!canCheck || (is === "open" && dueInMs() > 0)) return;
-      if (is === "opened") failedChecks = 0;
+    async checkIfDue(connectionState: "opened" | "open", signal: AbortSignal): Promise<void> {
+      if (!canCheck || (connectionState === "open" && dueInMs() > 0)) return;
+      if (connectionState === "opened") failedChecks = 0;
       checkedAtMs = clock.monotonic();
       try {
         await checkServerRestart(signal);
@@ -154,7 +154,7 @@ export function createRestartWatch(options: {
         log.warn({ sink: name, err: error }, "the check for a restart of the server failed");
       }
     },
-    async deliveredAgain(positions: readonly number[]): Promise<void> {
+    async noteRedelivery(positions: readonly number[]): Promise<void> {
       const [first, last] = [positions[0], positions.at(-1)];
       if (!canCheck || first === undefined || last === undefined) return;
       const state = await loadRestartState();

@@ -12,7 +12,7 @@ import {
   createEventChooser,
   EMPTY_OFFER,
   type EventBatch,
-  keepEventsFromIndex,
+  retryEventsFromIndex,
   sequenceAfter,
   sequenceOfEvent,
   takeBatch,
@@ -38,7 +38,7 @@ import { createBufferedEventTracker, createFilteredEventTracker } from "./unsett
 export type SinkDelivery = ReturnType<typeof createSinkDelivery>;
 
 interface FailedSinkWrite {
-  readonly what: string;
+  readonly failedStep: string;
   readonly giveUp: (() => Promise<void>) | null;
   readonly letsUrgentPass?: boolean;
 }
@@ -63,21 +63,28 @@ interface SinkDeliveryOptions extends SinkDeliveryContext {
   readonly name: string;
   readonly sink: Sink;
   readonly config: DeliveryConfig;
-  readonly state: SinkStatusTracker;
+  readonly statusTracker: SinkStatusTracker;
   endForGood(reason: string): Promise<void>;
-  readonly draining: AbortSignal;
-  readonly forced: AbortSignal;
+  readonly gracefulStop: AbortSignal;
+  readonly forcedStop: AbortSignal;
 }
 
 export function createSinkDelivery(options: SinkDeliveryOptions) {
-  const { name, sink, config, outbox, state, store, building, log, clock, draining, forced } = options;
+  const { name, sink, config, outbox, statusTracker, store, building, log, clock, gracefulStop, forcedStop } = options;
   const maxBatch = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const takesAll = passesAllEvents(config.filter);
   const passes = (event: Event) =>
     (takesAll || matchesFilter(config.filter, event)) && (config.sequence || !isOutdatedHeartbeat(event, clock.now()));
   // A number of `sequence` belongs to one event, so the order must be the same after a crash.
   const urgentFirst = sink.strictOrder !== true && !config.sequence;
-  const eventChooser = createEventChooser({ sink: name, outbox, clock, batchSize: maxBatch, takesAll, urgentFirst });
+  const eventChooser = createEventChooser({
+    sink: name,
+    outbox,
+    clock,
+    batchSize: maxBatch,
+    acceptsAllEvents: takesAll,
+    sendsUrgentFirst: urgentFirst,
+  });
   const filteredOut = createFilteredEventTracker(clock, settleInOutbox);
   const buffered = createBufferedEventTracker();
   const failurePolicies = {
@@ -85,8 +92,8 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     others: createDeliveryFailurePolicy(config, options.random),
   };
   const replayWindowMs = config.replay_after_restart;
-  const restartWatch = createRestartWatch({ ...options, windowMs: replayWindowMs, onRestart: state.onRestart });
-  const stateSnapshot = createStateSnapshot({ sink: name, store, building, passes, clock, log });
+  const restartWatch = createRestartWatch({ ...options, windowMs: replayWindowMs, onRestart: statusTracker.onRestart });
+  const stateSnapshot = createStateSnapshot({ sink: name, store, building, passesFilter: passes, clock, log });
   let isSinkOpen = false;
   let failingRequest: FailedRequest | null = null;
   let sinkTickAtMs = sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
@@ -96,54 +103,60 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   async function runDeliveryStep(): Promise<NextStepDelayMs> {
     const wasSinkOpen = isSinkOpen;
     if (!wasSinkOpen) {
-      const failure = await catchWorkError(() => withDeadline((signal) => sink.open(signal), draining));
-      if (draining.aborted) return null;
-      if (failure !== null) return waitAfterFailure(failure.error, { what: "open", giveUp: null });
+      const failure = await catchWorkError(() => withDeadline((signal) => sink.open(signal), gracefulStop));
+      if (gracefulStop.aborted) return null;
+      if (failure !== null) return waitAfterFailure(failure.error, { failedStep: "open", giveUp: null });
       isSinkOpen = true;
     }
-    await restartWatch.checkIfDue(wasSinkOpen ? "open" : "opened", draining);
-    if (draining.aborted) return null;
+    await restartWatch.checkIfDue(wasSinkOpen ? "open" : "opened", gracefulStop);
+    if (gracefulStop.aborted) return null;
     if (clock.monotonic() >= sinkTickAtMs) {
       const failure = await catchWorkError(runSinkTick);
-      if (draining.aborted) return null;
-      if (failure !== null) return waitAfterFailure(failure.error, { what: "tick", giveUp: null });
+      if (gracefulStop.aborted) return null;
+      if (failure !== null) return waitAfterFailure(failure.error, { failedStep: "tick", giveUp: null });
     }
 
     let snapshotEvents: readonly Event[] | null = [];
     if (snapshotWaitUntilMs === null || clock.monotonic() >= snapshotWaitUntilMs) {
       snapshotEvents = await retryStoreWork(() => stateSnapshot.next(maxBatch));
       if (snapshotEvents === null) return null;
-      snapshotWaitUntilMs = stateSnapshot.waits() ? clock.monotonic() + options.checkEveryMs : null;
+      snapshotWaitUntilMs = stateSnapshot.isWaitingForLists() ? clock.monotonic() + options.checkEveryMs : null;
     }
     const afterPosition = Math.max(filteredOut.through(), buffered.through());
-    const mayUrgentPass = snapshotEvents.length === 0 || stateSnapshot.letsUrgentPass();
-    const urgentOffer = mayUrgentPass ? await retryStoreWork(() => eventChooser.urgent(afterPosition)) : EMPTY_OFFER;
+    const mayUrgentPass = snapshotEvents.length === 0 || stateSnapshot.allowsUrgentEvents();
+    const urgentOffer = mayUrgentPass
+      ? await retryStoreWork(() => eventChooser.offerUrgent(afterPosition))
+      : EMPTY_OFFER;
     if (urgentOffer === null) return null;
     const isUrgent = urgentOffer.events.length > 0;
     if (!isUrgent && snapshotEvents.length > 0) return writeSnapshotEvents(snapshotEvents);
 
-    const offer = isUrgent ? urgentOffer : await retryStoreWork(() => eventChooser.others(afterPosition));
+    const offer = isUrgent ? urgentOffer : await retryStoreWork(() => eventChooser.offerOthers(afterPosition));
     if (offer === null) return null;
     lane = isUrgent ? "urgent" : "others";
-    const batch = takeBatch({ ...offer, counted: sequenceAfter(offer.counted, buffered.events()) }, passes, maxBatch);
+    const batch = takeBatch(
+      { ...offer, counted: sequenceAfter(offer.counted, buffered.countEvents()) },
+      passes,
+      maxBatch,
+    );
     if (!isUrgent) eventChooser.noteBatch(batch);
     return batch.events.length === 0 ? settleFilteredEvents(batch) : writeEventBatch(batch, !isUrgent);
   }
 
   async function settleFilteredEvents(batch: EventBatch): Promise<number> {
-    if (!hasUnresolvedFailure()) state.showWorking("idle");
+    if (!hasUnresolvedFailure()) statusTracker.showWorking("idle");
     if (batch.urgent === true) {
-      eventChooser.noteUnwantedUrgent(batch.through);
+      eventChooser.noteFilteredUrgent(batch.lastPosition);
       return 0;
     }
-    if (batch.passed > 0) {
+    if (batch.passedCount > 0) {
       // The cursor must not pass buffered events, so filtered events after them are settled together with them.
       if (buffered.isEmpty() || batch.again) await filteredOut.addBatch(batch);
       else buffered.addBatch(batch, []);
       return 0;
     }
     await filteredOut.settleIfDue();
-    if (eventChooser.isTurn()) return 0;
+    if (eventChooser.areOthersNext()) return 0;
     const dueMs = Math.min(sinkTickAtMs, snapshotWaitUntilMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
     return Math.max(0, Math.min(dueMs, filteredOut.dueInMs(), restartWatch.dueInMs(), eventChooser.othersDueInMs()));
   }
@@ -153,27 +166,37 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     if (writeOutcome.buffered !== null) buffered.addBatch(batch, writeOutcome.buffered);
     if (writeOutcome.settlement !== null) {
       const settlement = buffered.withRejections(writeOutcome.settlement);
-      await retryStoreWork(() => restartWatch.deliveredAgain(redeliveredPositions(batch, settlement)));
+      await retryStoreWork(() => restartWatch.noteRedelivery(redeliveredPositions(batch, settlement)));
       await settleEventsThrough(settlement);
       if (!settlement.again) countBufferedDeliveries();
     }
-    const failedKey = `${batch.again} ${writeOutcome.kept?.head.position}`;
-    return afterWrite(writeOutcome, { what: failedKey, giveUp: () => giveUp(batch, writeOutcome), letsUrgentPass });
+    const failedKey = `${batch.again} ${writeOutcome.toRetry?.head.position}`;
+    return afterWrite(writeOutcome, {
+      failedStep: failedKey,
+      giveUp: () => giveUp(batch, writeOutcome),
+      letsUrgentPass,
+    });
   }
 
   /** Writes events of a snapshot. The snapshot stores its progress itself, because its events are not in the log. */
   async function writeSnapshotEvents(events: readonly Event[]): Promise<NextStepDelayMs> {
     const loggedEvents = events.map((event) => ({ position: 0, committedAt: "", event }));
-    const batch = { again: false, events: loggedEvents, through: 0, passed: loggedEvents.length, counted: undefined };
+    const batch = {
+      again: false,
+      events: loggedEvents,
+      lastPosition: 0,
+      passedCount: loggedEvents.length,
+      counted: undefined,
+    };
     const writeOutcome = await write(batch, async () => undefined);
-    const settledEventCount = loggedEvents.length - (writeOutcome.kept?.count ?? 0);
+    const settledEventCount = loggedEvents.length - (writeOutcome.toRetry?.count ?? 0);
     const rejected = writeOutcome.settlement?.rejected ?? [];
     if (rejected.length > 0)
       log.warn({ sink: name, rejected }, "some events of a snapshot were refused; they are sent when they change");
     await retryStoreWork(() => stateSnapshot.settle(settledEventCount, writeOutcome.settlement?.documents ?? []));
     const failedEventId = events[settledEventCount]?.id;
     return afterWrite(writeOutcome, {
-      what: `state ${failedEventId}`,
+      failedStep: `state ${failedEventId}`,
       async giveUp() {
         log.warn({ sink: name, event: failedEventId }, "an event of a snapshot was refused too often");
         await retryStoreWork(() => stateSnapshot.settle(settledEventCount + 1, []));
@@ -182,16 +205,16 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   }
 
   async function afterWrite(outcome: WriteOutcome, failed: FailedSinkWrite): Promise<NextStepDelayMs> {
-    const { accepted, kept, settlement } = outcome;
+    const { acceptedCount: accepted, toRetry: kept, settlement } = outcome;
     if (settlement !== null) failurePolicies[lane].reset();
     countDeliveries("accepted", accepted);
     countDeliveries("rejected", settlement?.rejected.length ?? 0);
     countDeliveries("kept", kept?.count ?? 0);
     if (kept === null) {
-      if (!hasUnresolvedFailure()) state.showWorking("delivering");
+      if (!hasUnresolvedFailure()) statusTracker.showWorking("delivering");
       return 0;
     }
-    return forced.aborted ? null : waitAfterFailure(kept.error, failed);
+    return forcedStop.aborted ? null : waitAfterFailure(kept.error, failed);
   }
 
   /** True from a failure until the sink accepts an event that is neither buffered nor urgent. */
@@ -199,15 +222,15 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     return (
       failingRequest !== null ||
       (!buffered.isEmpty() && failurePolicies[lane].attempts() > 0) ||
-      eventChooser.othersWait()
+      eventChooser.areOthersPaused()
     );
   }
 
-  function reportFailingRequest(failing: FailedRequest | undefined): void {
-    failingRequest = failing ?? null;
-    if (failing === undefined) return;
-    const as = asFailure(failing.error).kind === "throttled" ? "throttled" : "retrying";
-    state.showTrouble(as, failing.error, failing.attempts, failing.retryInMs);
+  function reportFailingRequest(failedRequest: FailedRequest | undefined): void {
+    failingRequest = failedRequest ?? null;
+    if (failedRequest === undefined) return;
+    const as = asFailure(failedRequest.error).kind === "throttled" ? "throttled" : "retrying";
+    statusTracker.showFailure(as, failedRequest.error, failedRequest.attempts, failedRequest.retryInMs);
   }
 
   /** Writes a batch. `settleEarly` settles its beginning meanwhile, so that a kill repeats only the event in flight. */
@@ -219,24 +242,31 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     const batchInfo = { positions, committedAt, isRedelivery, ...(config.sequence ? { sequences: sequences() } : {}) };
     const earlySettlements: Promise<void>[] = [];
     let settledEventCount = 0;
-    function settleAcceptedEvents(count: number, remembered?: SinkStateChange): void {
-      const latest = logged[count - 1];
+    function settleAcceptedEvents(count: number, stateChanges?: SinkStateChange): void {
+      const lastAccepted = logged[count - 1];
       // The receipt settles the last event together with the filtered events after it.
-      if (latest === undefined || count <= settledEventCount || count === logged.length) return;
+      if (lastAccepted === undefined || count <= settledEventCount || count === logged.length) return;
       settledEventCount = count;
       const counted = sequenceAfter(batch.counted, count);
-      const documents = buildSinkStateChanges(name, remembered);
-      const settlement = { again: isRedelivery, urgent, through: latest.position, rejected: [], counted, documents };
+      const documents = buildSinkStateChanges(name, stateChanges);
+      const settlement = {
+        again: isRedelivery,
+        urgent,
+        through: lastAccepted.position,
+        rejected: [],
+        counted,
+        documents,
+      };
       earlySettlements.push(settleEarly(settlement).catch(() => undefined));
     }
     let receipt: Receipt | undefined;
-    state.showWriting();
+    statusTracker.showWriting();
     const events = logged.map(({ event }) => event);
     const failure = await catchWorkError(async () => {
-      receipt = await withDeadline((signal) => sink.write(events, signal, settleAcceptedEvents, batchInfo), forced);
+      receipt = await withDeadline((signal) => sink.write(events, signal, settleAcceptedEvents, batchInfo), forcedStop);
     });
     await Promise.all(earlySettlements);
-    if (failure !== null) return keepEventsFromIndex(batch, 0, failure.error);
+    if (failure !== null) return retryEventsFromIndex(batch, 0, failure.error);
     const writeOutcome = applySinkReceipt(name, batch, receipt);
     reportFailingRequest(receipt?.failing);
     sinkTickAtMs = Math.min(sinkTickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
@@ -247,7 +277,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   async function runSinkTick(): Promise<void> {
     const sinkTickResult = await withDeadline(async (signal): Promise<TickResult> => {
       return (await sink.tick?.(signal)) ?? { tickInMs: Number.POSITIVE_INFINITY };
-    }, forced);
+    }, forcedStop);
     const { tickInMs, refused = [], stateChanges } = sinkTickResult;
     reportFailingRequest(sinkTickResult.failing);
     if (refused.length > 0) await rejectSettledEvents(refused);
@@ -255,7 +285,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       await settleEventsThrough({ ...buffered.settlement(), documents: buildSinkStateChanges(name, stateChanges) });
       countBufferedDeliveries();
       failurePolicies[lane].reset();
-      state.showWorking("idle");
+      statusTracker.showWorking("idle");
     } else await saveSinkStateChanges(stateChanges);
     sinkTickAtMs = clock.monotonic() + Math.max(MIN_SINK_TICK_INTERVAL_MS, tickInMs);
   }
@@ -272,14 +302,17 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     if (documents.length > 0) await retryStoreWork(() => store.commit({ documents }));
   }
 
-  async function waitAfterFailure(error: unknown, { what, giveUp, letsUrgentPass = false }: FailedSinkWrite) {
+  async function waitAfterFailure(
+    error: unknown,
+    { failedStep: what, giveUp, letsUrgentPass = false }: FailedSinkWrite,
+  ) {
     // Do not give up while events are buffered: the next offer begins with them, not with the rejected event.
     const giveUpFailedEvent = buffered.isEmpty() ? giveUp : null;
     buffered.forgetSettled();
     const decision = failurePolicies[lane].decide(error, what, giveUpFailedEvent !== null);
     if (decision.go === "end") {
       await retryStoreWork(() => options.endForGood(decision.reason));
-      state.showEnded(decision.reason);
+      statusTracker.showEnded(decision.reason);
       return null;
     }
     if (decision.go === "give-up" || decision.reopen) isSinkOpen = false;
@@ -287,14 +320,15 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       await giveUpFailedEvent?.();
       return 0;
     }
-    state.showTrouble(decision.as, decision.failure, decision.attempts, decision.waitMs);
+    statusTracker.showFailure(decision.as, decision.failure, decision.attempts, decision.waitMs);
     // A rejection concerns one event only, so an alarm need not wait for the next attempt.
     const isRejection = letsUrgentPass && decision.failure.kind === "rejected";
-    if (!isRejection || !eventChooser.holdOthers(decision.waitMs)) await sleepFor(clock, decision.waitMs, draining);
+    if (!isRejection || !eventChooser.pauseOthers(decision.waitMs))
+      await sleepFor(clock, decision.waitMs, gracefulStop);
     return 0;
   }
 
-  async function giveUp(batch: EventBatch, { kept }: WriteOutcome): Promise<void> {
+  async function giveUp(batch: EventBatch, { toRetry: kept }: WriteOutcome): Promise<void> {
     if (kept === null) return;
     const { position } = kept.head;
     const deadLetterReason = `attempts-exhausted: ${maskCredentials(errorText(kept.error))}`;
@@ -306,7 +340,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
   }
 
   function countBufferedDeliveries(): void {
-    countDeliveries("accepted", buffered.accepted());
+    countDeliveries("accepted", buffered.countAccepted());
     buffered.forgetSettled();
   }
 
@@ -327,13 +361,13 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     try {
       return await retryUntilDone({
         clock,
-        signal: draining,
+        signal: gracefulStop,
         random: options.random,
         work,
-        fault: (error, inMs, failed) => state.showTrouble("retrying", error, failed, inMs),
+        fault: (error, inMs, failed) => statusTracker.showFailure("retrying", error, failed, inMs),
       });
     } catch (error) {
-      if (draining.aborted) return null;
+      if (gracefulStop.aborted) return null;
       throw error;
     }
   }
@@ -346,7 +380,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       if (!isLate) return;
       const timeoutError = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
       deadlineSignal.abort(timeoutError);
-      state.showTrouble("retrying", timeoutError, failurePolicies[lane].attempts(), 0);
+      statusTracker.showFailure("retrying", timeoutError, failurePolicies[lane].attempts(), 0);
     });
     try {
       return await call(deadlineSignal.signal);
@@ -359,17 +393,17 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     }
   }
 
-  async function isSinkCallStalled(done: AbortSignal): Promise<boolean> {
+  async function isSinkCallStalled(callEnded: AbortSignal): Promise<boolean> {
     const callBeganMs = clock.monotonic();
     for (;;) {
       const lastProgressMs = Math.max(callBeganMs, sink.progressMs?.() ?? callBeganMs);
       const timeLeftMs = lastProgressMs + config.deadline - clock.monotonic();
       if (timeLeftMs <= 0) return true;
-      if (!(await sleepFor(clock, timeLeftMs, done))) return false;
+      if (!(await sleepFor(clock, timeLeftMs, callEnded))) return false;
     }
   }
 
-  return { turn: runDeliveryStep, end: filteredOut.settle };
+  return { runStep: runDeliveryStep, settleFilteredEvents: filteredOut.settle };
 }
 
 function redeliveredPositions({ again, events: batch }: EventBatch, { through }: SettledBatch): readonly number[] {

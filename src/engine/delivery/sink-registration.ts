@@ -63,7 +63,7 @@ export function createSinkRegistration(options: {
       for (const { sink, ended } of await outbox.lag()) {
         if (ended === SINK_NOT_CONFIGURED || configured.has(sink)) continue;
         await outbox.setEnded(sink, SINK_NOT_CONFIGURED);
-        log.info({ sink }, "The sink is not configured any more; it holds nothing back.");
+        log.info({ sink }, "The sink is no longer configured; the log keeps no events for it.");
       }
     },
   };

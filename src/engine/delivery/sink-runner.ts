@@ -53,10 +53,13 @@ export function createSinkRunner(options: SinkRunnerOptions) {
     return sinkEndReason === null;
   }
 
-  async function runDeliveryLoop(first: Promise<boolean | null>, after: Promise<unknown>): Promise<void> {
-    let isSinkInUse = await first;
+  async function runDeliveryLoop(
+    firstRegistration: Promise<boolean | null>,
+    startAfter: Promise<unknown>,
+  ): Promise<void> {
+    let isSinkInUse = await firstRegistration;
     let sinkDelivery: SinkDelivery | null = null;
-    await after;
+    await startAfter;
     await runLoop({
       clock,
       signal: gracefulStopController.signal,
@@ -71,12 +74,12 @@ export function createSinkRunner(options: SinkRunnerOptions) {
         }
         sinkDelivery ??= createSinkDelivery({
           ...options,
-          ...{ name, sink, config, state: sinkStatusTracker },
-          draining: gracefulStopController.signal,
-          forced: writeAbortController.signal,
+          ...{ name, sink, config, statusTracker: sinkStatusTracker },
+          gracefulStop: gracefulStopController.signal,
+          forcedStop: writeAbortController.signal,
           endForGood: (reason) => registration.endForGood(configured, reason),
         });
-        const nextStepInMs = await sinkDelivery.turn();
+        const nextStepInMs = await sinkDelivery.runStep();
         if (nextStepInMs !== null || gracefulStopController.signal.aborted) return nextStepInMs;
         sinkDelivery = null;
         isSinkInUse = null;
@@ -85,22 +88,22 @@ export function createSinkRunner(options: SinkRunnerOptions) {
       fault(error, inMs) {
         const message = "The delivery to a sink failed because of an internal error; it starts again.";
         if (sinkDelivery !== null) log.error({ sink: name, err: error }, message);
-        sinkStatusTracker.showTrouble("retrying", error, 1, inMs);
+        sinkStatusTracker.showFailure("retrying", error, 1, inMs);
         sinkDelivery = null;
         isSinkInUse = null;
       },
     });
-    await (sinkDelivery as SinkDelivery | null)?.end();
+    await (sinkDelivery as SinkDelivery | null)?.settleFilteredEvents();
     await closeSinkOnce();
   }
 
   return {
     configured,
-    state: sinkStatusTracker,
+    statusTracker: sinkStatusTracker,
     /** Resolves after the first attempt to register. Nothing is delivered before `after` has resolved. */
     async start(after: Promise<unknown>): Promise<void> {
       const firstSinkRegistration = registerSink().catch((error: unknown): null => {
-        sinkStatusTracker.showTrouble("retrying", error, 1, 0);
+        sinkStatusTracker.showFailure("retrying", error, 1, 0);
         return null;
       });
       deliveryLoopPromise = runDeliveryLoop(firstSinkRegistration, after);
@@ -121,6 +124,6 @@ export function createSinkRunner(options: SinkRunnerOptions) {
       }
       await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_TIME_SHARE)) / 2, closeSinkOnce());
     },
-    ended: () => deliveryLoopPromise,
+    whenEnded: () => deliveryLoopPromise,
   };
 }

@@ -71,7 +71,7 @@ export function createSinkStatusTracker(options: {
       nextAttemptMs = null;
     },
     /** Logs a warning only when the kind of problem changes, not at each attempt. */
-    showTrouble(next: FailingSinkState, error: unknown, failed: number, waitMs: number): void {
+    showFailure(next: FailingSinkState, error: unknown, failed: number, waitMs: number): void {
       lastError = maskCredentials(errorText(error));
       failedAttempts = failed;
       nextAttemptMs = clock.now() + waitMs;
@@ -105,7 +105,7 @@ export function createSinkStatusTracker(options: {
       if (sinkState !== "ended") return;
       changeSinkState("starting");
       lastError = null;
-      log.info({ sink: name }, "The sink had ended and goes on with what it has not got.");
+      log.info({ sink: name }, "The sink had ended; it continues with the events that it has not received.");
     },
     status: (): Omit<SinkStatus, "lag" | "waiting"> => ({
       name,

@@ -14,36 +14,37 @@ const MAX_SETTLE_DELAY_MS = 5_000;
 
 export function createFilteredEventTracker(clock: Clock, settle: (settlement: SettledBatch) => Promise<void>) {
   let lastFilteredPosition = 0;
-  let events = 0;
+  let eventCount = 0;
   let sinceMs = 0;
 
   async function settleFilteredEvents(): Promise<void> {
-    if (events === 0) return;
-    events = 0;
+    if (eventCount === 0) return;
+    eventCount = 0;
     await settle({ again: false, through: lastFilteredPosition, rejected: [] });
   }
 
-  const dueInMs = () => (events === 0 ? Number.POSITIVE_INFINITY : sinceMs + MAX_SETTLE_DELAY_MS - clock.monotonic());
+  const dueInMs = () =>
+    eventCount === 0 ? Number.POSITIVE_INFINITY : sinceMs + MAX_SETTLE_DELAY_MS - clock.monotonic();
 
   async function settleFilteredIfDue(): Promise<void> {
-    if (events >= MAX_UNSETTLED_FILTERED_EVENTS || dueInMs() <= 0) await settleFilteredEvents();
+    if (eventCount >= MAX_UNSETTLED_FILTERED_EVENTS || dueInMs() <= 0) await settleFilteredEvents();
   }
 
   return {
     through: () => lastFilteredPosition,
     async addBatch(batch: EventBatch): Promise<void> {
       // Resent events do not move the cursor and are few, so they are settled at once.
-      if (batch.again) return settle({ again: true, through: batch.through, rejected: [] });
-      if (events === 0) sinceMs = clock.monotonic();
-      lastFilteredPosition = batch.through;
-      events += batch.passed;
+      if (batch.again) return settle({ again: true, through: batch.lastPosition, rejected: [] });
+      if (eventCount === 0) sinceMs = clock.monotonic();
+      lastFilteredPosition = batch.lastPosition;
+      eventCount += batch.passedCount;
       await settleFilteredIfDue();
     },
     settleIfDue: settleFilteredIfDue,
-    dueInMs: dueInMs,
+    dueInMs,
     settle: settleFilteredEvents,
     forgetSettled({ again, urgent, through: settled }: SettledBatch): void {
-      if (!again && urgent !== true && settled >= lastFilteredPosition) events = 0;
+      if (!again && urgent !== true && settled >= lastFilteredPosition) eventCount = 0;
     },
   };
 }
@@ -56,11 +57,11 @@ export function createBufferedEventTracker() {
   return {
     through: () => buffered.through,
     isEmpty: () => buffered.through === 0,
-    events: () => buffered.events,
-    accepted: () => buffered.events - buffered.rejected.length,
-    addBatch(batch: Pick<EventBatch, "events" | "through" | "counted">, rejected: SettledBatch["rejected"]): void {
+    countEvents: () => buffered.events,
+    countAccepted: () => buffered.events - buffered.rejected.length,
+    addBatch(batch: Pick<EventBatch, "events" | "lastPosition" | "counted">, rejected: SettledBatch["rejected"]): void {
       buffered = {
-        through: batch.through,
+        through: batch.lastPosition,
         events: buffered.events + batch.events.length,
         rejected: [...buffered.rejected, ...rejected],
         counted: sequenceAfter(batch.counted, batch.events.length),

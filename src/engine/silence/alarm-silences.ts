@@ -104,15 +104,15 @@ export function isAlarmSilenced(silence: Silence, source: string, alarm: Alarm):
   );
 }
 
-export function silencedAlarms(
+export function describeSilencedAlarms(
   { alarm, name, priorities, site, source }: Silence,
-  names: { readonly alarm?: string | undefined; readonly site?: string | undefined } = {},
+  displayNames: { readonly alarm?: string | undefined; readonly site?: string | undefined } = {},
 ): string {
   const selectionTexts = [
-    alarm === null ? "alarms" : `alarm ${names.alarm ?? alarm}`,
+    alarm === null ? "alarms" : `alarm ${displayNames.alarm ?? alarm}`,
     name === null ? null : `named ${name}`,
     priorities === null ? null : `of priority ${priorities.join(", ")}`,
-    site === null ? null : `of site ${names.site ?? site}`,
+    site === null ? null : `of site ${displayNames.site ?? site}`,
     source === null ? null : `of source ${source}`,
   ].filter((part) => part !== null);
   return selectionTexts.length === 1 && alarm === null ? "all alarms" : selectionTexts.join(" ");
@@ -168,7 +168,7 @@ export function createSilenceKeeper(options: {
         signal: AbortSignal.any([signal, stopController.signal]),
         onlyChecks: true,
         turn: checkSilences,
-        fault: (error) => log.warn({ err: error }, "the silences could not be looked through"),
+        fault: (error) => log.warn({ err: error }, "the silences could not be checked"),
       });
     },
     async stop(deadlineMs) {

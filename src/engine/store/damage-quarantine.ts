@@ -74,9 +74,9 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
         .prepare("update damaged set is_open = 0 where table_name = 'sink' and is_open = 1 and part = ?")
         .run(sink);
     },
-    keep: (table: StateTable, where: string, ...values: readonly SqliteValue[]) =>
+    copyToQuarantine: (table: StateTable, where: string, ...values: readonly SqliteValue[]) =>
       copyRowsToQuarantine(table, where, values),
-    mark: markDamagedRows,
+    markDamagedRows,
     /** Checks the small tables at each start; events are checked when they are read. */
     checkAtStart(): void {
       database.prepare("delete from damaged where found_ms < ?").run(clock.now() - QUARANTINED_ROW_RETENTION_MS);
@@ -89,12 +89,12 @@ export function createDamagedRowQuarantine(database: Database, clock: Clock, log
         (select 1 from again where again.sink = dead_letter.sink and again.position = dead_letter.position)`);
       raiseNextEventPosition(database);
     },
-    keys: (set: string): readonly string[] =>
+    damagedDocumentKeys: (set: string): readonly string[] =>
       database
         .prepare("select distinct key from damaged where table_name = 'document' and part = ?")
         .all<{ readonly key: string }>(set)
         .map(({ key }) => key),
-    foundSince: (table: StateTable, sinceMs: number): readonly QuarantinedRow[] =>
+    rowsFoundSince: (table: StateTable, sinceMs: number): readonly QuarantinedRow[] =>
       database
         .prepare("select id, found_ms as foundMs from damaged where table_name = ? and found_ms > ?")
         .all<QuarantinedRow>(table, sinceMs)

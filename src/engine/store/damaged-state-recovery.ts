@@ -166,8 +166,11 @@ function restoreQuotaRows(database: Database, { quota, holds }: ReturnType<typeo
   for (const values of holds) insertPauseStatement.run(...values);
 }
 
-export function formatRecovery(aside: string, { taken, damaged, deadLetters, marks, others }: RecoveryReport): string {
-  return `It was set aside as ${aside}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log start empty. Check the disk and the memory of this machine.`;
+export function formatRecovery(
+  quarantinedFile: string,
+  { taken, damaged, deadLetters, marks, others }: RecoveryReport,
+): string {
+  return `It was set aside as ${quarantinedFile}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log start empty. Check the disk and the memory of this machine.`;
 }
 
 function countScannedRows(
@@ -180,13 +183,13 @@ function countScannedRows(
 async function appendOldEvents(
   pages: SqlitePages,
   pageByPosition: ReadonlyMap<number, number>,
-  from: number,
+  firstPosition: number,
   database: Database,
   clock: Clock,
   missedPositions: ReadonlySet<number> = new Set(),
 ) {
   const wantedPositions = [...pageByPosition]
-    .filter(([position]) => position > from || missedPositions.has(position))
+    .filter(([position]) => position > firstPosition || missedPositions.has(position))
     .toSorted(([a], [b]) => a - b);
   const log = createEventLog(database, clock, createDamagedRowQuarantine(database, clock, undefined));
   const newPositionByOldPosition: (readonly [old: number, now: number])[] = [];

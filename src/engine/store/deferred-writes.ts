@@ -16,7 +16,7 @@ export type DeferredWrites<Write, Flushed = void> = ReturnType<typeof createDefe
 interface WaitingDeferredWrite<Write> {
   readonly sinceMs: number;
   readonly write: Write;
-  readonly done: PromiseWithResolvers<void>;
+  readonly completion: PromiseWithResolvers<void>;
 }
 
 export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () => Flushed) {
@@ -54,12 +54,15 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
     /** The later of two writes with the same key replaces the earlier. Resolves when the write is durable. */
     write(key: string, write: Write): Promise<void> {
       const earlierWrite = waitingWrites.get(key);
-      const { sinceMs, done } = earlierWrite ?? { sinceMs: clock.monotonic(), done: Promise.withResolvers<void>() };
-      waitingWrites.set(key, { sinceMs, write, done });
+      const { sinceMs, completion } = earlierWrite ?? {
+        sinceMs: clock.monotonic(),
+        completion: Promise.withResolvers<void>(),
+      };
+      waitingWrites.set(key, { sinceMs, write, completion });
       if (!isFlushPlanned) void flushWritesWhenDue();
-      return done.promise;
+      return completion.promise;
     },
-    take() {
+    takeWaiting() {
       const takenWrites = [...waitingWrites];
       return {
         writes: takenWrites.map(([, { write }]) => write),
@@ -69,14 +72,14 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
             // A later write with the same key waits for the next transaction, so the promise must wait as well.
             if (waitingWrites.get(key) !== each) continue;
             waitingWrites.delete(key);
-            each.done.resolve();
+            each.completion.resolve();
           }
         },
         reject(write: Write, error: unknown): void {
           for (const [key, each] of takenWrites) {
             if (each.write !== write) continue;
             waitingWrites.delete(key);
-            each.done.reject(error);
+            each.completion.reject(error);
           }
         },
       };
@@ -90,11 +93,11 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
 
 /** Deferred writes of a SQLite database: each transaction runs them before its own work. */
 export function createSqliteDeferredWrites(database: Database, clock: Clock): DeferredWrites<() => void> {
-  let takenWrites: ReturnType<DeferredWrites<() => void>["take"]> | null = null;
+  let takenWrites: ReturnType<DeferredWrites<() => void>["takeWaiting"]> | null = null;
   const deferredWrites = createDeferredWrites<() => void, void>(clock, () => database.transaction(() => undefined));
   database.addListener({
     begun() {
-      takenWrites = deferredWrites.take();
+      takenWrites = deferredWrites.takeWaiting();
       for (const write of takenWrites.writes) {
         try {
           write();

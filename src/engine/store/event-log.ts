@@ -76,8 +76,12 @@ export function createEventLog(
   /** Position of the last known urgent event; it saves a query of each sink before each batch. */
   let lastUrgentPosition = Number.POSITIVE_INFINITY;
 
-  function readEventsBetween(after: number, through: number, which = "true"): readonly ChecksummedEventRow[] {
-    const positionRangeSql = `event.position > ? and event.position <= ? and ${which}`;
+  function readEventsBetween(
+    after: number,
+    through: number,
+    extraConditionSql = "true",
+  ): readonly ChecksummedEventRow[] {
+    const positionRangeSql = `event.position > ? and event.position <= ? and ${extraConditionSql}`;
     const selectRows = () =>
       database
         .prepare(`select ${EVENT_COLUMN_NAMES} from event where ${positionRangeSql} order by position`)
@@ -137,12 +141,12 @@ export function createEventLog(
       eventLog.appendEvents(events, clockMs);
       return () => undefined;
     },
-    quarantineMarked(sink: string, position: number): boolean {
+    quarantineMarkedEvent(sink: string, position: number): boolean {
       if (database.readOnly) return false;
       quarantineDamagedEvents("event.position = ?", position);
       database.transaction(() => {
         const deadLetterRowSql = "sink = ? and position = ?";
-        damage.keep("dead_letter", `${deadLetterRowSql} and checksum is not null`, sink, position);
+        damage.copyToQuarantine("dead_letter", `${deadLetterRowSql} and checksum is not null`, sink, position);
         database
           .prepare(`update dead_letter set resending = 0, checksum = null where ${deadLetterRowSql}`)
           .run(sink, position);
@@ -222,14 +226,14 @@ export function createEventLog(
     latest(
       limit: number,
       kinds: readonly EventKind[] | undefined,
-      about: EventQuery | undefined,
+      eventQuery: EventQuery | undefined,
     ): readonly LoggedEvent[] {
       // Facts are rare among telemetry: the index on the class finds them without reading the values between.
       const isWithoutTelemetry = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
       const searchTexts =
-        about === undefined
+        eventQuery === undefined
           ? []
-          : [about.subjects.flatMap(subjectSearchTexts), [jsonFieldText("source", about.source)]];
+          : [eventQuery.subjects.flatMap(subjectSearchTexts), [jsonFieldText("source", eventQuery.source)]];
       const searchConditions = [
         ...(isWithoutTelemetry ? ["telemetry = 0"] : []),
         ...(kinds === undefined ? [] : [`kind in (${kinds.map(() => "?").join(", ")})`]),
@@ -246,7 +250,7 @@ export function createEventLog(
     recent(
       { source, subjects }: EventQuery,
       kinds: readonly EventKind[],
-      { sinceMs, maxSearched: within, limit }: RecentEventBounds,
+      { sinceMs, maxSearched, limit }: RecentEventBounds,
     ): readonly LoggedEvent[] {
       const inListSql = (values: readonly unknown[]) => `in (${values.map(() => "?").join(", ")})`;
       // Reading JSON fields is 20 times as fast as searching texts. A damaged row may hold invalid JSON.
@@ -258,7 +262,7 @@ export function createEventLog(
                body ->> '$.source' = ? and body ->> '$.subject' ${inListSql(subjects)} end
            order by position desc limit ?`,
         )
-        .all<ChecksummedEventRow>(eventLog.end() - within, sinceMs, ...kinds, source, ...subjects, limit)
+        .all<ChecksummedEventRow>(eventLog.end() - maxSearched, sinceMs, ...kinds, source, ...subjects, limit)
         .filter(isSoundEventRow)
         .map(toLoggedEvent);
     },

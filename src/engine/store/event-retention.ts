@@ -148,7 +148,11 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
   }
 
   /** Stores the end of the log and the slowest cursor; returns positions of old events. Age is running time. */
-  function* recordAge({ maxAgeMs, ranMs, replayMs }: RetentionBounds): SqlSteps<{ aged: number; replayed: number }> {
+  function* recordAge({
+    maxAgeMs,
+    ranMs,
+    replayMs,
+  }: RetentionBounds): SqlSteps<{ agedPosition: number; replayedPosition: number }> {
     const [last] = yield* runSql<{ readonly ran: number }>(
       "select coalesce(max(ran_ms), 0) as ran from age_mark where source = $1",
     );
@@ -174,7 +178,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
       Math.round(ran - Math.max(maxAgeMs, replayMs)),
     );
     yield* runSql("delete from gap where source = $1 and told_ms < $2", clock.now() - PUBLISHED_GAP_RETENTION_MS);
-    return { aged: aged?.newest ?? 0, replayed: replayed?.settled ?? 0 };
+    return { agedPosition: aged?.newest ?? 0, replayedPosition: replayed?.settled ?? 0 };
   }
 
   async function publishUnpublishedGaps(): Promise<number> {
@@ -191,7 +195,7 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
       const nowMs = clock.now();
       const recordedGaps: DeliveryGap[] = [];
       let removedCount = 0;
-      const { aged, replayed } = await sql.transaction(() => recordAge(bounds));
+      const { agedPosition: aged, replayedPosition: replayed } = await sql.transaction(() => recordAge(bounds));
       const ageSelections: readonly RemovableEventSelection[] = [
         { condition: IS_SETTLED_SQL, through: replayed, reason: null },
         { condition: `position > ${SLOWEST_SINK_CURSOR_SQL}`, through: aged, reason: "age" },
@@ -207,7 +211,9 @@ export function createEventRetention(sql: SqlDriver, log: RetainedLog, sinks: Si
           }
         }
       }
-      recordedGaps.push(...(await deliveryGaps.dropLetters(Math.floor(bounds.maxBytes * DEAD_LETTER_SHARE), nowMs)));
+      recordedGaps.push(
+        ...(await deliveryGaps.dropOldDeadLetters(Math.floor(bounds.maxBytes * DEAD_LETTER_SHARE), nowMs)),
+      );
       return { removed: removedCount, gaps: mergeGaps(recordedGaps), published: await publishUnpublishedGaps() };
     },
   };
@@ -275,8 +281,8 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
       return rows.map(({ id: _id, at_ms, ...gap }) => ({ ...gap, at: isoUtc(at_ms) }));
     },
     *publish(log: RetainedLog, nowMs: number): SqlSteps<{ readonly count: number; readonly committed: () => void }> {
-      const due = yield* runSql<DeliveryGapRow>(SELECT_UNPUBLISHED_GAPS_SQL, ...publishedGapWindow(nowMs));
-      const events = due.map(({ sink, reason, firstTime, lastTime, count }) =>
+      const dueGaps = yield* runSql<DeliveryGapRow>(SELECT_UNPUBLISHED_GAPS_SQL, ...publishedGapWindow(nowMs));
+      const events = dueGaps.map(({ sink, reason, firstTime, lastTime, count }) =>
         makeEvent({
           type: "delivery-gap",
           source: "/plenum",
@@ -287,12 +293,12 @@ function createDeliveryGapStore(sql: SqlDriver, sinks: SinkCursors) {
         }),
       );
       const committed = yield* log.appendWorkerEvents(events, nowMs);
-      const ids = due.map(({ id }) => id);
+      const ids = dueGaps.map(({ id }) => id);
       yield* runSql(dialect.update("gap", { told_ms: "$2::bigint" }, dialect.isIn("id", "$3::bigint[]")), nowMs, ids);
-      return { count: due.length, committed };
+      return { count: dueGaps.length, committed };
     },
     /** Removes the oldest dead letters beyond a number of bytes; returns what their sinks lose by it. */
-    async dropLetters(maxBytes: number, nowMs: number): Promise<readonly DeliveryGap[]> {
+    async dropOldDeadLetters(maxBytes: number, nowMs: number): Promise<readonly DeliveryGap[]> {
       const letterBytesSql = "(select coalesce(sum(octet_length(body)), 0) from dead_letter where source = $1)";
       if ((await query(`select 1 where ${letterBytesSql} > $2`, maxBytes)).length === 0) return [];
       return sql.transaction(function* () {

@@ -12,16 +12,16 @@ export class FencedError extends Error {
 }
 
 /** Wraps a store: a lost lease calls `fenced` and throws `OrderlyStop`, so that callers stop and count no failure. */
-export function createFencedStore(store: Store, fenced: () => void): Store {
+export function createFencedStore(store: Store, onFenced: () => void): Store {
   function wrapStoreMethods<T extends object>(part: T): T {
     const wrappedMembers = Object.entries(part).map(([name, member]) => {
       if (typeof member !== "function") return [name, member] as const;
-      const callStoreMethod = async (...asked: unknown[]) => {
+      const callStoreMethod = async (...methodArguments: unknown[]) => {
         try {
-          return await member.apply(part, asked);
+          return await member.apply(part, methodArguments);
         } catch (error) {
           if (!(error instanceof FencedError)) throw error;
-          fenced();
+          onFenced();
           throw new OrderlyStop();
         }
       };

@@ -7,12 +7,12 @@ export interface SourceStore {
 }
 
 /** Joins the states of a fleet's sources. The set `tag/north` is in one source; a change to `silence` goes to all. */
-export function joinSourceStores(parts: readonly SourceStore[]): Store {
-  const [onlyPart] = parts;
-  if (parts.length === 1 && onlyPart !== undefined) return onlyPart.store;
-  const stores = parts.map(({ store }) => store);
-  const storeBySource = new Map(parts.map(({ source, store }) => [source, store]));
-  const askStores = <T>(read: (store: Store) => Promise<T>) => Promise.all(stores.map(read));
+export function joinSourceStores(sourceStores: readonly SourceStore[]): Store {
+  const [onlyPart] = sourceStores;
+  if (sourceStores.length === 1 && onlyPart !== undefined) return onlyPart.store;
+  const stores = sourceStores.map(({ store }) => store);
+  const storeBySource = new Map(sourceStores.map(({ source, store }) => [source, store]));
+  const queryStores = <T>(read: (store: Store) => Promise<T>) => Promise.all(stores.map(read));
 
   /** Stores that have a set. Sink state is excluded, because a sink may have the name of a source. */
   function storesWithSet(set: string): readonly Store[] {
@@ -40,8 +40,8 @@ export function joinSourceStores(parts: readonly SourceStore[]): Store {
       return new Map(documentMaps.flatMap((each) => [...each]));
     },
     version: async (set) => sum(await Promise.all(storesWithSet(set).map((store) => store.version(set)))),
-    changes: async () => sum(await askStores((store) => store.changes())),
-    damagedKeys: async (set) => (await askStores((store) => store.damagedKeys(set))).flat(),
+    changes: async () => sum(await queryStores((store) => store.changes())),
+    damagedKeys: async (set) => (await queryStores((store) => store.damagedKeys(set))).flat(),
     async commit(change: StoreChange) {
       if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await rejectCall();
       for (const targetStore of stores) {
@@ -57,12 +57,12 @@ export function joinSourceStores(parts: readonly SourceStore[]): Store {
     records: rejectCall,
     lastRecord: rejectCall,
     async describe() {
-      const all = await askStores((store) => store.describe());
+      const all = await queryStores((store) => store.describe());
       const [first] = all;
       if (first === undefined) throw new RangeError("A fleet has one source at least.");
       return { ...first, damaged: all.flatMap(({ damaged }) => damaged) };
     },
-    close: async () => void (await askStores((store) => store.close())),
+    close: async () => void (await queryStores((store) => store.close())),
     quotaStore: {
       ...{ load: rejectCall, save: rejectCall, saveDeferred: rejectCall, forget: rejectCall },
       ...{ loadPause: rejectCall, savePause: rejectCall, loadClock: rejectCall, saveClock: rejectCall },
@@ -70,30 +70,34 @@ export function joinSourceStores(parts: readonly SourceStore[]): Store {
     outbox: {
       ...{ register: rejectCall, next: rejectCall, nextUrgent: rejectCall, settle: rejectCall },
       ...{ prune: rejectCall, after: rejectCall, replayBetween: rejectCall },
-      setEnded: async (sink, reason) => void (await askStores(({ outbox }) => outbox.setEnded(sink, reason))),
+      setEnded: async (sink, reason) => void (await queryStores(({ outbox }) => outbox.setEnded(sink, reason))),
       async deadLetters(sink, limit = 100) {
-        const all = (await askStores(({ outbox }) => outbox.deadLetters(sink, limit))).flat();
+        const all = (await queryStores(({ outbox }) => outbox.deadLetters(sink, limit))).flat();
         return all.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, limit);
       },
       // Ids of dead letters are unique in a database, so one source has each.
-      resendDeadLetters: async (sink, ids) => sum(await askStores(({ outbox }) => outbox.resendDeadLetters(sink, ids))),
+      resendDeadLetters: async (sink, ids) =>
+        sum(await queryStores(({ outbox }) => outbox.resendDeadLetters(sink, ids))),
       discardDeadLetters: async (sink, ids) =>
-        sum(await askStores(({ outbox }) => outbox.discardDeadLetters(sink, ids))),
-      replay: async (sink, since, kinds) => sum(await askStores(({ outbox }) => outbox.replay(sink, since, kinds))),
-      lag: async (wanted) => sumSinkLags((await askStores(({ outbox }) => outbox.lag(wanted))).flat()),
+        sum(await queryStores(({ outbox }) => outbox.discardDeadLetters(sink, ids))),
+      replay: async (sink, since, kinds) => sum(await queryStores(({ outbox }) => outbox.replay(sink, since, kinds))),
+      lag: async (wanted) => sumSinkLags((await queryStores(({ outbox }) => outbox.lag(wanted))).flat()),
       async pressure() {
-        const all = await askStores(({ outbox }) => outbox.pressure());
+        const all = await queryStores(({ outbox }) => outbox.pressure());
         return {
           bytes: sum(all.map(({ bytes }) => bytes)),
           pendingBytes: Math.max(...all.map(({ pendingBytes }) => pendingBytes)),
           oldestTelemetry: all.flatMap(({ oldestTelemetry }) => oldestTelemetry ?? []).toSorted()[0] ?? null,
         };
       },
-      gaps: async (sink) => (await askStores(({ outbox }) => outbox.gaps(sink))).flat(),
+      gaps: async (sink) => (await queryStores(({ outbox }) => outbox.gaps(sink))).flat(),
       latest: async (limit, kinds, about) =>
-        selectNewestEvents((await askStores(({ outbox }) => outbox.latest(limit, kinds, about))).flat(), limit),
+        selectNewestEvents((await queryStores(({ outbox }) => outbox.latest(limit, kinds, about))).flat(), limit),
       recent: async (about, kinds, bounds) =>
-        selectNewestEvents((await askStores(({ outbox }) => outbox.recent(about, kinds, bounds))).flat(), bounds.limit),
+        selectNewestEvents(
+          (await queryStores(({ outbox }) => outbox.recent(about, kinds, bounds))).flat(),
+          bounds.limit,
+        ),
       changed: async (signal) => Promise.race(stores.map(({ outbox }) => outbox.changed(signal))),
     },
   };

@@ -116,7 +116,7 @@ async function replaceDamagedFile(
   file: string,
   error: unknown,
   { clock, log }: OpenStoreOptions,
-  opened: OpenedStateFiles,
+  openedFiles: OpenedStateFiles,
 ): Promise<Store> {
   const markedFile = readUnusableFileMark(file) ?? "";
   const quarantinedFile = markedFile !== "" && existsSync(markedFile) ? markedFile : quarantineState(file, clock.now());
@@ -124,13 +124,17 @@ async function replaceDamagedFile(
   markStateFileUnusable(file, quarantinedFile);
   const database = openDatabaseForWriting(file);
   try {
-    const salvaged = await recoverIntoNewFile(quarantinedFile, database, clock);
+    const recoveryReport = await recoverIntoNewFile(quarantinedFile, database, clock);
     removeUnusableFileMark(file);
     log?.error(
-      { file, aside: quarantinedFile, err: error, ...salvaged },
-      `The state file was damaged. ${formatRecovery(quarantinedFile, salvaged)}`,
+      { file, aside: quarantinedFile, err: error, ...recoveryReport },
+      `The state file was damaged. ${formatRecovery(quarantinedFile, recoveryReport)}`,
     );
-    return createStore(database, clock, { ...opened, hasLog: true, setAside: { file: quarantinedFile, salvaged } });
+    return createStore(database, clock, {
+      ...openedFiles,
+      hasLog: true,
+      setAside: { file: quarantinedFile, salvaged: recoveryReport },
+    });
   } catch (failure) {
     database.close();
     throw failure;
@@ -207,12 +211,12 @@ export interface OpenedStateFiles {
   readonly hasLog?: boolean;
 }
 
-export function createStore(database: Database, clock: Clock, opened: OpenedStateFiles): Store {
-  const { lock, setAside: quarantined } = opened;
+export function createStore(database: Database, clock: Clock, openedFiles: OpenedStateFiles): Store {
+  const { lock, setAside: quarantined } = openedFiles;
   const logTail = createEventLogTail();
   database.addListener(logTail);
   const deferredWrites = createSqliteDeferredWrites(database, clock);
-  const damageQuarantine = createDamagedRowQuarantine(database, clock, opened.log);
+  const damageQuarantine = createDamagedRowQuarantine(database, clock, openedFiles.log);
   const documentStore = createDocumentStore(database, damageQuarantine);
   const log = createEventLog(database, clock, damageQuarantine, { tail: logTail, epochBegun: () => outbox.forget() });
   const storeWakeup = createWakeup();
@@ -233,12 +237,12 @@ export function createStore(database: Database, clock: Clock, opened: OpenedStat
         logCheck?.removed(events);
       },
     },
-    ...{ clock, changes: storeWakeup, isCached: true },
+    ...{ clock, commitWakeup: storeWakeup, isCached: true },
     lookForChanges: () => void database.changes(),
     damage: {
       ...damageQuarantine,
       repairCursors: () => !database.readOnly && database.transaction(damageQuarantine.repairCursors),
-      quarantineMarked: log.quarantineMarked,
+      quarantineMarked: log.quarantineMarkedEvent,
     },
   });
   database.addListener({
@@ -248,7 +252,7 @@ export function createStore(database: Database, clock: Clock, opened: OpenedStat
     },
   });
   if (lock !== undefined) {
-    const indexRepair = createSqliteIndexRepair(database, clock, opened.log);
+    const indexRepair = createSqliteIndexRepair(database, clock, openedFiles.log);
     database.repairWith({
       ...indexRepair,
       attempt(error) {
@@ -260,13 +264,13 @@ export function createStore(database: Database, clock: Clock, opened: OpenedStat
     logCheck = createEventLogCheck(database, log, clock);
     walLostAt = database.transaction(() => {
       damageQuarantine.checkAtStart();
-      detectCopy(database, documentStore, clock.now(), opened.machine);
-      return detectLostWal(database, documentStore, clock.now(), opened.hasLog ?? true);
+      detectCopy(database, documentStore, clock.now(), openedFiles.machine);
+      return detectLostWal(database, documentStore, clock.now(), openedFiles.hasLog ?? true);
     });
     // The note that the file is open must be in the file itself: later commits may be in the write-ahead log only.
     database.exec("pragma wal_checkpoint(full)");
     log.repairCounters();
-    if (walLostAt !== undefined) opened.log?.error({ file: database.path }, LOST_WAL_MESSAGE);
+    if (walLostAt !== undefined) openedFiles.log?.error({ file: database.path }, LOST_WAL_MESSAGE);
   }
 
   return {
@@ -285,7 +289,7 @@ export function createStore(database: Database, clock: Clock, opened: OpenedStat
     documents: toAsyncFunction(documentStore.documents) as Store["documents"],
     version: toAsyncFunction(documentStore.version),
     changes: toAsyncFunction(database.changes),
-    damagedKeys: toAsyncFunction(damageQuarantine.keys),
+    damagedKeys: toAsyncFunction(damageQuarantine.damagedDocumentKeys),
     records: toAsyncFunction(documentStore.records) as Store["records"],
     lastRecord: toAsyncFunction(documentStore.lastRecord) as Store["lastRecord"],
     async commit({ documents: changed = [], events = [], records = [] }) {
@@ -351,7 +355,7 @@ function lockStateFolder(folder: string, { clock, log }: OpenStoreOptions): Data
       const quarantinedFile = copyAndEmptyFile(path, clock.now());
       log?.warn(
         { file: path, aside: quarantinedFile },
-        "The lock file held something that is not ours. It was copied aside and emptied; nothing is lost by it.",
+        "The lock file had unknown content. Plenum copied it to another file and emptied it; no data is lost.",
       );
       return openLockFile();
     }

@@ -31,7 +31,7 @@ export interface OutboxOptions {
   readonly sql: SqlDriver;
   readonly log: OutboxEventLog;
   readonly clock: Pick<Clock, "now">;
-  readonly changes: Wakeup;
+  readonly commitWakeup: Wakeup;
   /** True if cursors, and the fact that a sink has no marked events, may be cached until `forget`. */
   readonly isCached: boolean;
   /** Checks for changes by other processes and then calls `forget`. */
@@ -48,7 +48,7 @@ export interface OutboxOptions {
  * A deferred cursor (`mayDefer`) moves in memory at once, and in the database with the next transaction.
  */
 export function createOutbox(options: OutboxOptions): Outbox & { forget(): void } {
-  const { sql, log, clock, changes, damage } = options;
+  const { sql, log, clock, commitWakeup, damage } = options;
   const { counters } = sql.dialect;
   const sinkCursors = createSinkCursors(sql, options.isCached, damage);
   const deadLetters = createDeadLetters(sql);
@@ -189,13 +189,13 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       await sql.commit([sinkCursors.setEnded(sink, reason), ...extraStatements]);
       if (reason !== null) damage?.claimCursor(sink);
       forgetCachedState();
-      changes.wakeUp();
+      commitWakeup.wakeUp();
     },
     deadLetters: (sink, limit = 100) => deadLetters.list(sink, limit),
     async resendDeadLetters(sink, ids) {
       const markedEventCount = await deadLetters.resend(sink, ids);
       forgetCachedState();
-      changes.wakeUp();
+      commitWakeup.wakeUp();
       return markedEventCount;
     },
     discardDeadLetters: async (sink, ids) => deadLetters.discard(sink, ids),
@@ -203,13 +203,13 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       const sinceMs = Date.parse(since);
       if (Number.isNaN(sinceMs)) throw new RangeError(`${since} is not a time; write it as 2026-11-02T06:00:00Z.`);
       const markedEventCount = await redeliveries.mark(sink, sinceMs, kinds, await log.end());
-      changes.wakeUp();
+      commitWakeup.wakeUp();
       return markedEventCount;
     },
     async replayBetween(sink, after, through, urgentAfter = after) {
       const lastPosition = Math.min(through, await log.end());
       const markedEventCount = await redeliveries.markBetween(sink, after, lastPosition, urgentAfter);
-      if (markedEventCount > 0) changes.wakeUp();
+      if (markedEventCount > 0) commitWakeup.wakeUp();
       return markedEventCount;
     },
     lag: (wanted) => computeSinkLags(sql, wanted, unsavedCursors),
@@ -222,12 +222,12 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
     gaps: (sink) => retention.gaps(sink),
     async prune(bounds) {
       const { published, ...report } = await retention.prune(bounds);
-      if (published > 0) changes.wakeUp();
+      if (published > 0) commitWakeup.wakeUp();
       return report;
     },
     latest: async (...search) => log.latest(...search),
     after: async (position, limit) => log.after(position, limit),
     recent: async (...search) => log.recent(...search),
-    changed: (signal) => changes.nextWakeup(signal),
+    changed: (signal) => commitWakeup.nextWakeup(signal),
   };
 }

@@ -46,7 +46,7 @@ export function createRedeliveries(
 ) {
   const { dialect, query } = sql;
   /** Last offer of each sink: `settle` must not remove marks that were set after this offer. */
-  const lastOffers = new Map<string, { readonly positions: readonly number[]; readonly forgotten: number }>();
+  const lastOffers = new Map<string, { readonly positions: readonly number[]; readonly forgetCallsBefore: number }>();
   const unmarkedSinks = new Set<string>();
   /** First position at which a sink may have a marked urgent event. */
   const firstUrgentBySink = new Map<string, number>();
@@ -133,7 +133,10 @@ export function createRedeliveries(
       else if (quarantine?.(sink, row.position) === true) isChanged = true;
     }
     if (offeredEvents.length === 0 && isChanged) return readMarkedEvents(sink, marks, ...values);
-    lastOffers.set(sink, { positions: offeredEvents.map(({ position }) => position), forgotten: forgetsBefore });
+    lastOffers.set(sink, {
+      positions: offeredEvents.map(({ position }) => position),
+      forgetCallsBefore: forgetsBefore,
+    });
     return offeredEvents;
   }
 
@@ -177,7 +180,8 @@ export function createRedeliveries(
     /** Removes marks of the last offer, unless a replay has marked older events since: the newest state must come last. */
     settle(sink: string, positions: readonly number[]): SqlStatement {
       const offer = lastOffers.get(sink);
-      const firstOffered = offer !== undefined && offer.forgotten !== forgetCalls ? (offer.positions[0] ?? 0) : 0;
+      const firstOffered =
+        offer !== undefined && offer.forgetCallsBefore !== forgetCalls ? (offer.positions[0] ?? 0) : 0;
       return {
         text: `delete from again where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}
           and not exists (select 1 from again as older

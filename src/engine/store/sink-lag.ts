@@ -84,7 +84,11 @@ export async function computeSinkLags(
   return sinkLags;
 }
 
-async function countPending(sql: SqlDriver, { position, urgent }: CursorPair, wanted: LagFilter): Promise<EventCount> {
+async function countPending(
+  sql: SqlDriver,
+  { position, urgent }: CursorPair,
+  lagFilter: LagFilter,
+): Promise<EventCount> {
   const afterCursorSql = "event.source = $1 and event.position > $2";
   // Urgent events may be settled although values before them are not.
   const isFactSql = `${afterCursorSql} and telemetry = false and not (position <= ${urgent} and ${IS_URGENT_KIND_SQL})`;
@@ -102,12 +106,12 @@ async function countPending(sql: SqlDriver, { position, urgent }: CursorPair, wa
   const pendingClasses = [
     { events: counts.facts, first: counts.firstFact, isIn: isFactKind, condition: isFactSql },
     { events: counts.values, first: counts.firstValue, isIn: isTelemetry, condition: isValueSql },
-  ].filter(({ events, isIn }) => events > 0 && wanted.kinds.some(isIn));
+  ].filter(({ events, isIn }) => events > 0 && lagFilter.kinds.some(isIn));
   const events = pendingClasses.reduce((sum, each) => sum + each.events, 0);
   if (events === 0) return NO_PENDING_EVENTS;
   const isCountExact =
-    wanted.byKind &&
-    pendingClasses.every(({ isIn }) => EVENT_KINDS.filter(isIn).every((kind) => wanted.kinds.includes(kind)));
+    lagFilter.byKind &&
+    pendingClasses.every(({ isIn }) => EVENT_KINDS.filter(isIn).every((kind) => lagFilter.kinds.includes(kind)));
   if (isCountExact || events > MAX_LAG_FILTER_EVENTS) {
     const firstPendingPosition = Math.min(...pendingClasses.map((each) => each.first ?? Number.POSITIVE_INFINITY));
     const [oldest] = await sql.query<Pick<PendingRow, "committed_ms">>(
@@ -121,25 +125,25 @@ async function countPending(sql: SqlDriver, { position, urgent }: CursorPair, wa
     const selectPendingSql = `select position, kind, bytes, committed_ms from event where ${condition} order by position`;
     rows.push(...(await sql.query<PendingRow>(selectPendingSql, position)));
   }
-  return countMatching(sql, rows, wanted);
+  return countMatching(sql, rows, lagFilter);
 }
 
-async function countMarked(sql: SqlDriver, sink: string, marked: number, wanted: LagFilter): Promise<EventCount> {
-  if (wanted === NO_LAG_FILTER || marked > MAX_LAG_FILTER_EVENTS)
-    return { events: marked, oldestMs: null, exact: wanted === NO_LAG_FILTER };
+async function countMarked(sql: SqlDriver, sink: string, marked: number, lagFilter: LagFilter): Promise<EventCount> {
+  if (lagFilter === NO_LAG_FILTER || marked > MAX_LAG_FILTER_EVENTS)
+    return { events: marked, oldestMs: null, exact: lagFilter === NO_LAG_FILTER };
   const rows = await sql.query<PendingRow>(
     `select again.position, kind, coalesce(bytes, 0) as bytes, coalesce(committed_ms, 0) as committed_ms
      from again left join event on event.source = $1 and event.position = again.position
      where again.source = $1 and again.sink = $2`,
     sink,
   );
-  return countMatching(sql, rows, wanted);
+  return countMatching(sql, rows, lagFilter);
 }
 
-async function countMatching(sql: SqlDriver, rows: readonly PendingRow[], wanted: LagFilter): Promise<EventCount> {
-  const rowsOfWantedKinds = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
+async function countMatching(sql: SqlDriver, rows: readonly PendingRow[], lagFilter: LagFilter): Promise<EventCount> {
+  const rowsOfWantedKinds = rows.filter(({ kind }) => kind === null || lagFilter.kinds.includes(kind));
   const exceedsFilterBytes = rowsOfWantedKinds.reduce((sum, row) => sum + row.bytes, 0) > MAX_LAG_FILTER_BYTES;
-  if (wanted.byKind || exceedsFilterBytes) return summarizePendingEvents(rowsOfWantedKinds, wanted.byKind);
+  if (lagFilter.byKind || exceedsFilterBytes) return summarizePendingEvents(rowsOfWantedKinds, lagFilter.byKind);
   const soundRows = await sql.query<Pick<StoredEventText, "position" | "body">>(
     `select position, body from event
      where source = $1 and ${sql.dialect.isIn("position", "$2::bigint[]")} and ${sql.dialect.isSound("event")}`,
@@ -149,7 +153,7 @@ async function countMatching(sql: SqlDriver, rows: readonly PendingRow[], wanted
   const matchingRows = rowsOfWantedKinds.filter(({ position }) => {
     // A damaged event will be a dead letter of the sink.
     const body = eventBodyByPosition.get(position);
-    return body === undefined || wanted.matches(parseEvent(body));
+    return body === undefined || lagFilter.matches(parseEvent(body));
   });
   return summarizePendingEvents(matchingRows, true);
 }

@@ -9,7 +9,7 @@ import type { BootClockMark, QuotaStore } from "./store.ts";
 
 export function createSqliteDriver(
   database: Database,
-  deferred: DeferredWrites<() => void>,
+  deferredWrites: DeferredWrites<() => void>,
   documents: Pick<ReturnType<typeof createDocumentStore>, "change">,
   repairCursors: () => boolean,
 ): SqlDriver {
@@ -45,9 +45,9 @@ export function createSqliteDriver(
         for (const change of changes) documents.change(change);
       }),
     transaction: (work) => database.transaction(() => runTransactionSteps(work())),
-    defer: (key, statement) => deferred.write(key, () => void runStatement(statement())),
-    isBehind: deferred.isBehind,
-    flush: deferred.flush,
+    defer: (key, statement) => deferredWrites.write(key, () => void runStatement(statement())),
+    isBehind: deferredWrites.isBehind,
+    flush: deferredWrites.flush,
     changes: database.changes,
   };
 }
@@ -103,10 +103,10 @@ export function createDamagedQuota(damage: DamagedRowQuarantine, clock: Pick<Clo
   return {
     unknownSlots: () =>
       damage
-        .foundSince("quota", clock.now() - MAX_QUOTA_COUNTING_MS)
+        .rowsFoundSince("quota", clock.now() - MAX_QUOTA_COUNTING_MS)
         .map(({ id, foundMs }) => ({ id: -id, sentAtMs: foundMs, countedByMs: foundMs })),
     unknownPause() {
-      const pauseRow = damage.foundSince("quota_hold", clock.now() - UNKNOWN_QUOTA_PAUSE_MS).at(-1);
+      const pauseRow = damage.rowsFoundSince("quota_hold", clock.now() - UNKNOWN_QUOTA_PAUSE_MS).at(-1);
       return pauseRow && { orderedAtMs: pauseRow.foundMs, untilMs: pauseRow.foundMs + UNKNOWN_QUOTA_PAUSE_MS };
     },
   };

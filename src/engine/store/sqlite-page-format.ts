@@ -242,7 +242,7 @@ function readFileRange(file: number, at: number, size: number): Buffer | null {
   try {
     return readSync(file, bytes, 0, size, at) === size ? bytes : null;
   } catch {
-    // A disk that cannot read this page may read the next one.
+    // Ignore a read error of one page: the disk may still read the next page.
     return null;
   }
 }

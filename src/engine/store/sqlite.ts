@@ -30,7 +30,7 @@ export interface Database {
   close(): void;
 }
 
-/** Is called in each transaction before its work, when it ends, and when `changes` finds a change of another process. */
+/** Listener that is called at the beginning and end of each transaction and after a change by another process. */
 interface TransactionListener {
   begun?(): void;
   committed?(): void;
@@ -54,7 +54,7 @@ interface SqliteOpenOptions {
 export function openDatabase(
   path: string,
   { readOnly = false, lockTimeoutMs = 5_000 }: SqliteOpenOptions = {},
-  prepare: (database: Database) => void = () => undefined,
+  prepareDatabase: (database: Database) => void = () => undefined,
 ): Database {
   const database = translateSqliteErrors(path, () => new DatabaseSync(path, { readOnly, timeout: lockTimeoutMs }));
   // Damaged integers can be larger than a number holds exactly, so they come as bigint.
@@ -144,7 +144,7 @@ export function openDatabase(
   };
   try {
     lastDataVersion = databaseWrapper.number("pragma data_version");
-    prepare(databaseWrapper);
+    prepareDatabase(databaseWrapper);
     return databaseWrapper;
   } catch (error) {
     databaseWrapper.close();
@@ -201,7 +201,7 @@ export class StateDamaged extends ConfigError {}
 
 export class StateBusy extends Retryable {}
 
-/** Whether SQLite rejected Plenum's SQL, which means that the file's header or schema is damaged. */
+/** True if SQLite rejected Plenum's SQL, which means that the file's header or schema is damaged. */
 export function isSqlError(error: unknown): boolean {
   return primaryResultCode(error) === 1;
 }

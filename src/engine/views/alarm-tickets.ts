@@ -91,10 +91,10 @@ function mayEventHaveTickets({ type }: Event): boolean {
   return type.startsWith("alarm-") && type !== "alarm-raised";
 }
 
-function addTicketsToEvent(event: Event, all: TicketsByKey): Event {
+function addTicketsToEvent(event: Event, ticketsByKey: TicketsByKey): Event {
   const alarmEvent = event as AnyEvent;
   if (!mayEventHaveTickets(event) || !("episode" in alarmEvent.data)) return event;
-  const ticketsOfAlarm = all.get(alarmTicketKey(eventSourceName(event) ?? "", alarmEvent.data.episode)) ?? [];
+  const ticketsOfAlarm = ticketsByKey.get(alarmTicketKey(eventSourceName(event) ?? "", alarmEvent.data.episode)) ?? [];
   if (ticketsOfAlarm.length === 0) return event;
   const tickets = ticketsOfAlarm.map(({ sink, ticket, link }) => ({ sink, ticket, link }));
   return { ...event, data: { ...alarmEvent.data, tickets } };

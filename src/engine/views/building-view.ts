@@ -27,12 +27,12 @@ import { type AlarmTimeSeriesStore, createAlarmTimeSeriesReader } from "./tag-va
 export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
   async function mapStoredDocuments<H, P>(
     name: SetName,
-    view: (source: string, key: string, held: H) => P | undefined,
+    toView: (source: string, key: string, held: H) => P | undefined,
   ): Promise<readonly P[]> {
     const documentViews: P[] = [];
     for (const source of zones.keys()) {
-      for (const [key, held] of await store.documents<H>(documentSet(name, source))) {
-        const documentView = view(source, key, held);
+      for (const [key, storedDocument] of await store.documents<H>(documentSet(name, source))) {
+        const documentView = toView(source, key, storedDocument);
         if (documentView !== undefined) documentViews.push(documentView);
       }
     }
@@ -76,7 +76,9 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
       }));
     },
     async activeAlarms() {
-      const alarms = await mapStoredDocuments("alarm", (source, _, held: StoredAlarm) => toAlarmView(source, held));
+      const alarms = await mapStoredDocuments("alarm", (source, _, storedAlarm: StoredAlarm) =>
+        toAlarmView(source, storedAlarm),
+      );
       return alarms.filter(({ state }) => state === "active");
     },
     async findAlarm(source, id) {
@@ -124,14 +126,14 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
       const tags = new Map(
         (await mapStoredDocuments("tag", toListedObject<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
       );
-      return mapStoredDocuments("value", (source, id, held: StoredValue) =>
-        toTagValueView(source, tags.get(`${source} ${id}`), held),
+      return mapStoredDocuments("value", (source, id, storedValue: StoredValue) =>
+        toTagValueView(source, tags.get(`${source} ${id}`), storedValue),
       );
     },
     async findValue(source, tagId) {
       const tag = await store.document<StoredObject<Tag>>(documentSet("tag", source), tagId);
-      const held = await store.document<StoredValue>(documentSet("value", source), tagId);
-      return held === undefined ? undefined : toTagValueView(source, tag, held);
+      const storedValue = await store.document<StoredValue>(documentSet("value", source), tagId);
+      return storedValue === undefined ? undefined : toTagValueView(source, tag, storedValue);
     },
   };
 }
@@ -139,11 +141,19 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
 function toTagValueView(
   source: string,
   tag: Pick<StoredObject<Tag>, "siteId" | "value"> | undefined,
-  held: StoredValue,
+  storedValue: StoredValue,
 ): TagValueView | undefined {
   if (tag === undefined) return undefined;
-  const { quality, staleReason, time, value } = held;
-  const fields = { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood: lastGoodOf(held) };
+  const { quality, staleReason, time, value } = storedValue;
+  const fields = {
+    source,
+    siteId: tag.siteId,
+    tag: tag.value,
+    value,
+    quality,
+    time,
+    lastGood: lastGoodOf(storedValue),
+  };
   return staleReason === undefined ? fields : { ...fields, staleReason };
 }
 
@@ -151,6 +161,11 @@ function toAlarmView(source: string, { alarm, episode, state }: StoredAlarm): Al
   return { source, alarm, episode, state };
 }
 
-function toListedObject<T>(source: string, _: string, held: StoredObject<T>): ListedInventoryObject<T> {
-  return { source, siteId: held.siteId, value: held.value, isThere: held.missingSince === null };
+function toListedObject<T>(source: string, _: string, storedObject: StoredObject<T>): ListedInventoryObject<T> {
+  return {
+    source,
+    siteId: storedObject.siteId,
+    value: storedObject.value,
+    isThere: storedObject.missingSince === null,
+  };
 }

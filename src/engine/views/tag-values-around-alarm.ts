@@ -46,22 +46,22 @@ export function createAlarmTimeSeriesReader(store: AlarmTimeSeriesStore): Buildi
     return storedValue === undefined ? [] : [{ atMs: Date.parse(storedValue.time), value: storedValue.value }];
   }
 
-  return async (source, alarm, span) => {
-    const tags = await readCachedTags(source, span.toMs);
+  return async (source, alarm, timeRange) => {
+    const tags = await readCachedTags(source, timeRange.toMs);
     const alarmTag = findTag(alarm, tags);
     if (alarmTag === null) return [];
     const alarmAndRelatedTags = [alarmTag, ...findRelatedTags(alarmTag, tags)];
     const tagEvents = await store.outbox.recent(
       { source: sourceUri(source), subjects: alarmAndRelatedTags.flatMap(listTagEventSubjects) },
       ["tag-value", "tag-history"],
-      { sinceMs: span.fromMs, maxSearched: MAX_SEARCHED_EVENTS, limit: MAX_RETURNED_EVENTS },
+      { sinceMs: timeRange.fromMs, maxSearched: MAX_SEARCHED_EVENTS, limit: MAX_RETURNED_EVENTS },
     );
     const eventsByTagId = Map.groupBy(tagEvents, ({ event }) => (event as TagValueEvent).data.tag.id);
     const timeSeries: TimeSeries[] = [];
     for (const { id } of alarmAndRelatedTags) {
       const storedTag = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
       if (storedTag === undefined) continue;
-      const tagPoints = mergeTagPoints(eventsByTagId.get(id) ?? [], await readLatestTagPoint(source, id), span);
+      const tagPoints = mergeTagPoints(eventsByTagId.get(id) ?? [], await readLatestTagPoint(source, id), timeRange);
       if (tagPoints.some(({ value }) => value !== null)) timeSeries.push({ tag: storedTag.value, points: tagPoints });
     }
     return timeSeries;
@@ -80,9 +80,9 @@ export function findTag<T extends Pick<TagWithSystems, "siteId" | "name">>(
   return null;
 }
 
-function findRelatedTags(own: TagWithSystems, tags: readonly TagWithSystems[]): readonly TagWithSystems[] {
+function findRelatedTags(alarmTag: TagWithSystems, tags: readonly TagWithSystems[]): readonly TagWithSystems[] {
   return tags
-    .filter(({ id, systemIds }) => id !== own.id && systemIds.some((each) => own.systemIds.includes(each)))
+    .filter(({ id, systemIds }) => id !== alarmTag.id && systemIds.some((each) => alarmTag.systemIds.includes(each)))
     .sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }) || a.id.localeCompare(b.id))
     .slice(0, MAX_TAGS_PER_ALARM - 1);
 }
@@ -101,19 +101,19 @@ function mergeTagPoints(
   { fromMs, toMs }: TimeRange,
 ): readonly TimeSeriesPoint[] {
   const valuesByTime = new Map<number, TagValue>();
-  const add = (atMs: number, value: TagValue) => {
+  const addPoint = (atMs: number, value: TagValue) => {
     if (atMs >= fromMs && atMs <= toMs && !valuesByTime.has(atMs)) valuesByTime.set(atMs, value);
   };
   const tagEvents = newestFirst.map(({ event }) => event as TagValueEvent);
-  for (const { atMs, value } of newest) add(atMs, value);
-  for (const { data, type } of tagEvents) if (type === "tag-value") add(Date.parse(data.time), data.value);
+  for (const { atMs, value } of newest) addPoint(atMs, value);
+  for (const { data, type } of tagEvents) if (type === "tag-value") addPoint(Date.parse(data.time), data.value);
   for (const resolution of HISTORY_RESOLUTIONS) {
     const liveValueTimes = [...valuesByTime.keys()];
     for (const { data, type } of tagEvents) {
       if (type !== "tag-history" || data.resolution !== resolution) continue;
       for (const { time, value } of data.points) {
         const atMs = Date.parse(time);
-        if (!liveValueTimes.some((each) => each >= atMs && each < atMs + BUCKET_MS[resolution])) add(atMs, value);
+        if (!liveValueTimes.some((each) => each >= atMs && each < atMs + BUCKET_MS[resolution])) addPoint(atMs, value);
       }
     }
   }

@@ -62,7 +62,7 @@ export async function openSourceState(database: StateDatabase, options: SourceSt
   }
 
   const sql = createPostgresDriver(source, query, transactionWriter, noteChangedDocumentSets, readStateVersion);
-  const outbox = createOutbox({ ...{ sql, log, clock, changes: changesWakeup, isCached: isLeaseHolder } });
+  const outbox = createOutbox({ ...{ sql, log, clock, commitWakeup: changesWakeup, isCached: isLeaseHolder } });
 
   return {
     outbox,

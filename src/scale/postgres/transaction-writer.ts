@@ -51,7 +51,7 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
     closeController.signal.throwIfAborted();
     transactionCount += 1;
     const commitMark = `${writerId}-${transactionCount}`;
-    const deferredWritesToSend = deferredWrites.take();
+    const deferredWritesToSend = deferredWrites.takeWaiting();
     let sendResult: T | null = null;
     try {
       sendResult = await send([buildFence(commitMark), ...deferredWritesToSend.writes.map((statement) => statement())]);

@@ -9,10 +9,10 @@ import { printableLine } from "../../core/values/printable-text.ts";
 import {
   addSilence,
   buildSilence,
+  describeSilencedAlarms,
   isAlarmSilenced,
   MAX_SILENCE_REASON_LENGTH,
   type Silence,
-  silencedAlarms,
 } from "../../engine/silence/alarm-silences.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredAlarm, StoredObject } from "../../engine/sync/stored-documents.ts";
@@ -54,7 +54,7 @@ export async function silenceRows(
     // Skip a silence that has ended; the worker removes it within seconds.
     if (silence.to <= nowIso || !(await maySilenceConcernSite(cache, sources, silence, scope))) continue;
     const { id, from, to, reason, madeBy } = silence;
-    const alarms = silencedAlarms(silence, await silenceTargetNames(cache, sources, silence));
+    const alarms = describeSilencedAlarms(silence, await silenceTargetNames(cache, sources, silence));
     rows.push({ id, from, to, reason, madeBy, alarms, isActive: isSilenceActive(silence, nowIso) });
   }
   return rows;
