@@ -53,7 +53,7 @@ describe("the report of a tag's state in the live reads", () => {
     [{ quarantinedUntilMs: 660_000, lastMs: null }, "06:11:00", "so it is left out and asked alone at that time."],
     [{ isolation: "site 1" }, "06:01:00", "so it travels apart from the others until that is cleared up."],
     [{ lastMs: null }, "06:01:00", "It was not read since it is known; it takes the next place."],
-    [{ lastMs: null, countedMs: 30_000 }, "06:01:30", "The clock was set back since it was read"],
+    [{ lastMs: null, countedMs: 30_000 }, "06:01:30", "The clock was set back after it was read"],
     [{ underWay: true }, null, "It is on its way now."],
   ])("has the next read and the reasons for the state %o: due at %s", async (known, dueAt, reason) => {
     const { tag } = await shown(known as Partial<typeof KNOWN>);
