@@ -47,6 +47,8 @@ import {
 import { createTimeSeriesText } from "./time-series-text.ts";
 
 const MAX_EVENTS_PER_BATCH = 500;
+/** Each event of an alarm storm scans the ledger: 50 events take 20 ms with 5,000 incidents. */
+const EVENTS_APPLIED_BEFORE_YIELD = 50;
 const SINK_TICK_INTERVAL_MS = 5_000;
 /** Interval for checking whether gateways are online, in case the sink's filter drops `gateway-online`. */
 const GATEWAY_CHECK_INTERVAL_MS = 60_000;
@@ -276,6 +278,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     const nowMs = monotonicMs();
     const indexByKey = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
+      if (index > 0 && index % EVENTS_APPLIED_BEFORE_YIELD === 0) await yieldToEventLoop();
       const deliveryContext = {
         position: positions[index] ?? 0,
         committedAt: offer?.committedAt[index] ?? "",
