@@ -44,7 +44,7 @@ export function buildMessages(
     ...stateMessages,
     {
       topic: topics.buildTopic(topicParts),
-      payload: JSON.stringify(toCloudEvent(event, sequenceFields)),
+      payload: formatMeasurements(toCloudEvent(event, sequenceFields)),
       retain: false,
       contentType: "application/cloudevents+json",
       properties,

@@ -122,6 +122,8 @@ describe("measured numbers in messages", () => {
     expect(payloads[0]?.[0]).toContain('"value":21.0}');
     expect(payloads[1]?.[0]).toContain('"total":412.5,');
     expect(payloads[2]?.[0]).toContain('"before":20.0,');
+    const cloudEvents = messagesOf(sampleEvent("command-result")).filter(({ topic }) => topic.includes("/event/"));
+    expect(cloudEvents.map(({ payload }) => payload)).toEqual([expect.stringContaining('"before":20.0,')]);
   });
 });
 
