@@ -7,7 +7,8 @@ import { combineWakeups, createWakeup, runLoop, yieldIfManyObjects } from "../..
 import type { SiteTag } from "../inventory/requestable-tags.ts";
 import { lastEmittedOf, lastGoodOf, readingTimeOf, type StoredValue } from "../stored-documents.ts";
 import type { TokenScope } from "../token-scope.ts";
-import type { StoredTagReads, TagSchedule } from "./tag-schedule.ts";
+import type { StoredTagReads } from "./scheduled-tag.ts";
+import type { TagSchedule } from "./tag-schedule.ts";
 
 /** A value that is no longer confirmed by a reading, with the reason. */
 export interface StaleTag {

@@ -1,8 +1,8 @@
 import { assignGroupPhases, keepPositions, nominalReadMs } from "../plan/cadence.ts";
 import { createPlannedTags, NEVER_READ_MS, type PlannedTags } from "../plan/next-read-group.ts";
 import { backOffInterval, computeQuotaOverload, earliestAgeOfStretched, type QuotaOverload } from "../plan/overload.ts";
-import { readingTimeOf, type StoredTagQuarantine, type StoredValue } from "../stored-documents.ts";
-import { type TagIsolation, tagQuarantineMs } from "./bisection.ts";
+import type { TagIsolation } from "./bisection.ts";
+import { createScheduledTag, type ScheduledTag, type StoredTagReads } from "./scheduled-tag.ts";
 import type { WatchedTag } from "./value-event.ts";
 
 export interface TagScheduleContext {
@@ -14,42 +14,12 @@ export interface TagScheduleContext {
   wallOffsetMs(): number;
 }
 
-export interface StoredTagReads {
-  readonly values: ReadonlyMap<string, StoredValue>;
-  readonly quarantines: ReadonlyMap<string, StoredTagQuarantine>;
-  readonly nowMs: number;
-  toMonotonic(time: string): number;
-}
-
 export interface ReadClassFreshness {
   readonly name: string;
   readonly tags: number;
   readonly promisedMs: number;
   /** Greatest age of a value in the last minutes, or the wait for a late first value; null before the first value. */
   readonly achievedMs: number | null;
-}
-
-interface ScheduledTag {
-  readonly id: string;
-  rowIndex: number;
-  watched: WatchedTag;
-  lastReadMs: number | null;
-  /** Time of the latest reading that was the first within its interval; freshness counts from this time. */
-  firstInIntervalMs: number | null;
-  /** Offset of the tag's planned times within its interval; null for a tag without fixed times. */
-  phaseMs: number | null;
-  readonly assumedReadMs: number | null;
-  readonly scheduledSinceMs: number;
-  nullCount: number;
-  /** Time of the last counted null: several nulls within one interval count once. */
-  lastNullMs: number;
-  failureCount: number;
-  retryAtMs: number;
-  isRequestUnderWay: boolean;
-  quarantinedUntilMs: number | null;
-  gatewayWasOffline: boolean;
-  /** True if the tag returned a value although its gateway is listed as offline. */
-  repliesWhileOffline: boolean;
 }
 
 interface SiteState {
@@ -111,33 +81,6 @@ export function createTagSchedule(context: TagScheduleContext) {
       changeTag(tag);
       changedTags.add(tag);
     }
-  }
-
-  function createScheduledTag(watched: WatchedTag, stored: StoredTagReads): ScheduledTag {
-    const { id } = watched.tag;
-    const storedValue = stored.values.get(id);
-    const quarantine = stored.quarantines.get(id);
-    // The stored time is in the future if the clock was set back after the reading: count the value as read now.
-    const storedReadMs = storedValue === undefined ? null : stored.toMonotonic(readingTimeOf(storedValue));
-    const isStoredTimeAhead = storedReadMs !== null && storedReadMs > stored.nowMs;
-    return {
-      ...{ id, rowIndex: -1, watched, phaseMs: null },
-      lastReadMs: isStoredTimeAhead ? null : storedReadMs,
-      firstInIntervalMs: isStoredTimeAhead ? null : storedReadMs,
-      assumedReadMs: isStoredTimeAhead ? stored.nowMs : null,
-      ...{ scheduledSinceMs: stored.nowMs, nullCount: storedValue?.nulls ?? 0, failureCount: 0 },
-      ...{ lastNullMs: Number.NEGATIVE_INFINITY, retryAtMs: Number.NEGATIVE_INFINITY },
-      // Older versions, which stored no count, could quarantine a readable tag: request the tag again.
-      quarantinedUntilMs:
-        quarantine?.times === undefined
-          ? null
-          : Math.min(stored.toMonotonic(quarantine.until), stored.nowMs + tagQuarantineMs(quarantine.times)),
-      ...{
-        isRequestUnderWay: false,
-        gatewayWasOffline: storedValue?.behindGateway !== undefined,
-        repliesWhileOffline: false,
-      },
-    };
   }
 
   /** Assigns the tags of each class to positions: new tags, then the last tags, take the positions of removed tags. */
