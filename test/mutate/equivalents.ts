@@ -83,8 +83,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ['d\\d$/.exec(raw« ?? "" → »)?.[0] ??', 'The pattern does not match "null".'],
   ],
   "connectors/shared/lake/table-model.ts": [
-    ['"valid_from")]« ?? null → »);', TYPES_ONLY],
-    ["index, by[index]« ?? null → »);", TYPES_ONLY],
+    ['"valid_from")]« ?? null → »,', TYPES_ONLY],
+    ["index, endingRow[index]« ?? null → »);", TYPES_ONLY],
     ['is_current") : -«1 → (1 * 2)»;', "Only tables of versions read it."],
   ],
   "connectors/shared/receiver/apply-event.ts": [
@@ -108,7 +108,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["if (kindMarkerIndex < «0 → 1» ||", "The stored text begins with a brace, so the kind is never at 0."],
     ["if (kindMarkerIndex «< → <=» 0 ||", "The stored text begins with a brace, so the kind is never at 0."],
     ["(packedPointsStart «< → <=»", "The packed text never starts exactly at the end of its marker."],
-    ["length && after «=== → !==» tail.length", "ASCII text reads the same as UTF-8."],
+    ["&& tailBytes «=== → !==» tail.length", "ASCII text reads the same as UTF-8."],
   ],
   "src/core/codec/points.ts": [
     ["MAX_POINT_BYTES = «60 → (60 * 2)»;", ANY_BOUND],
@@ -132,17 +132,14 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/delivery/sink-loop.ts": [
     ["return «0 → 1»;", "The next check runs one millisecond later."],
     ["return Math.max(«0 → 1», Math.min", "A due task waits one millisecond."],
-    [
-      "loggedEvents, through: «0 → 1», passed: logged",
-      "A snapshot is not in the log, so its position settles nothing.",
-    ],
+    ["lastPosition: «0 → 1»,", "A snapshot is not in the log, so its position settles nothing."],
   ],
   "src/engine/delivery/send-state-snapshot.ts": [
     ["parse(askedAt) «> → >=» MAX_COMPLETE_LISTS_WAIT_MS |", "One millisecond of ten minutes."],
   ],
   "src/engine/silence/alarm-silences.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/engine/source/quota/refusal-slowdown.ts": [
-    ["&& marginMs > «0 → 1» && now -", "The margin is 0 or at least 52 ms."],
+    ["&& windowMarginMs > «0 → 1» && now -", "The margin is 0 or at least 52 ms."],
   ],
   "src/engine/source/quota/quota.ts": [
     ["allRateLimiters().length > «1 → (1 * 2)») return;", "There is one limiter, or three."],
@@ -167,11 +164,11 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/sync/plan/next-read-group.ts": [
     ["if (missingRows «<= → <» 0) continue", "With nothing missing, nothing is chosen."],
     ["periodOfOtherTag ? tagIdOfRow(a) «< → <=» tagIdOfRow(b) :", "No two tags have the same id."],
-    ["PLANNED_REQUEST_SLOTS && maxExcess «< → <=» rules.size", "Slots after a full request add nothing."],
+    ["PLANNED_REQUEST_SLOTS && maxExcess «< → <=» rules.tagsPerRequest", "Slots after a full request add nothing."],
     ["if (count «<= → <» 0) return", "With no free position the list stays empty."],
     ["0]?.[1].timing« ?? null → »;", "The value is only compared with strings."],
     ["(a, b) ? -1 : «1 → (1 * 2)»));", "A sort uses only the sign."],
-    ["a] as number) «> → >=» (age[b] as", "Two tags never have the same age here."],
+    ["a] as number) «> → >=» (relativeAge[b] as", "Two tags never have the same age here."],
   ],
   "src/engine/sync/plan/overload.ts": [
     ["share && highScale < «1e6 → (1e6 * 2)») highScale *=", ANY_BOUND],
@@ -179,7 +176,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/engine/sync/plan/report.ts": [
     ["Math.ceil((ms - «1e-6 → (1e-6 * 2)») / intervalStepMs", "Tolerance for the rest that bisection leaves."],
-    ["STRETCH_FACTOR, «50 → (50 * 2)», (ms)", "Bisection has converged long before."],
+    ["«50 → (50 * 2)»,", "Bisection has converged long before."],
   ],
   "src/engine/sync/sensors/sensor-findings.ts": [
     ['side = unusualLagMs «> → >=» 0 ? "behind', "A lag of 0 is no finding."],
@@ -199,9 +196,9 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["from === null «|| → &&» from ===", "Only a log line contains it."],
     ["from: from «=== → !==» null || from", "Only a log line contains it."],
     ["= randomBytes(«8 → (8 * 2)»).toString", "A unique name; its length does not matter."],
-    ["found] = (rows[0]« ?? [] → »).map((cell", TYPES_ONLY],
+    ["sourceRows] = (rows[0]« ?? [] → »).map((cell", TYPES_ONLY],
   ],
-  "src/scale/fleet-member-databases.ts": [['String(here[0]?.[0]« ?? "" → »));', TYPES_ONLY]],
+  "src/scale/fleet-member-databases.ts": [['String(currentIdentityRows[0]?.[0]« ?? "" → »));', TYPES_ONLY]],
   "src/scale/fleet-tag-write-guards.ts": [["stats.isFile() «|| → &&» stats.size", "The content is compared as well."]],
   "src/scale/postgres/open-state-database.ts": [
     ["MIGRATION_TIMEOUT_MS = «10 → (10 * 2)» * 60_000;", ANY_BOUND],
