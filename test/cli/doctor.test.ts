@@ -72,7 +72,7 @@ test("plenum doctor lists a damaged state before a missing worker, and a source 
   writeFileSync(cli.path("token"), "another token");
   const refusedToken = await doctor(cli);
   const order = refusedToken.report.troubles.map((trouble) => trouble.slice(0, 20));
-  expect(order.slice(0, 2), refusedToken.stdout).toEqual(["No worker is running", "Source main refuses "]);
+  expect(order.slice(0, 2), refusedToken.stdout).toEqual(["No worker is running", "Source main rejects "]);
   const file = cli.path("state/plenum.db");
   writeFileSync(file, readFileSync(file).fill(0xa5, 0, 4_096));
   const damagedState = await doctor(cli);

@@ -51,7 +51,7 @@ test("plenum explain prints the requests, due times, sinks and commands of a tag
   expect(alarm.stdout).toMatch(new RegExp(`^alarm ${alarmId} .+, priority [ABC], site .+ of main\n {2}active since `));
   expect(alarm.stdout).toMatch(/^Told, newest first\n {2}20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))? {2}alarm-raised$/m);
   expect(alarm.stdout).toMatch(
-    /^Asked\n {2}alarms: last at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?, next at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?$/m,
+    /^Polls\n {2}alarms: last at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?, next at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?$/m,
   );
   expect(await cli.json("explain", alarmId)).toMatchObject({
     held: { state: "active" },

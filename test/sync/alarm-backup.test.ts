@@ -56,7 +56,7 @@ describe("alarms of a restored backup", () => {
 });
 
 describe("an outdated list of active alarms", () => {
-  test("reopens no alarm while the list of resolved alarms states its end, which the worker requests 7 times an hour", async () => {
+  test("reopens no alarm while the list of resolved alarms states its end, which the worker requests 11 times an hour", async () => {
     const { ids, backup } = await ended(12);
     const events = trial.store.events.length;
     const from = trial.requests.length;
@@ -72,8 +72,8 @@ describe("an outdated list of active alarms", () => {
     const reads = trial.requests
       .slice(from)
       .filter(({ path, query }) => isAlarmList(path) && query.get("status") === "resolved" && query.has("site_id"));
-    // Polls 1, 2, 4, 8 … 64 of 120 read it.
-    expect(reads.filter(({ query }) => !query.has("search"))).toHaveLength(7);
+    // Polls 1, 2, 4, 8, 16, 32, 48 … 112 of 120 read it.
+    expect(reads.filter(({ query }) => !query.has("search"))).toHaveLength(11);
   });
 
   test("reopens its alarms after ten polls when the list of resolved alarms is incomplete", async () => {

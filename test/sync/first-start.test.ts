@@ -102,7 +102,7 @@ describe("the first list of tags while it is loading", () => {
     expect(warnings.filter((line) => line.includes("a class selects no tag"))).toHaveLength(1);
     expect(warnings.some((line) => line.includes('"none"'))).toBe(true);
     await virtual.clock.advance(2 * MINUTE);
-    expect(warnings.filter((line) => line.includes("the live reads ask for more"))).toHaveLength(1);
+    expect(warnings.filter((line) => line.includes("the live reads need more"))).toHaveLength(1);
   });
 
   test.each(["stop", "crash"] as const)(

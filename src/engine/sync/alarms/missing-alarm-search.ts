@@ -15,13 +15,17 @@ export type AlarmSearchCounts = ReadonlyMap<string, number>;
 
 const nextAbsenceCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
 
-/** Returns the alarms to search now: absent for at most `alwaysUntilPolls` polls, or for exactly 4, 8, 16 … polls. */
+/** A search that confirmed nothing is repeated after this number of polls at the latest: 8 minutes at 30 s a poll. */
+const MAX_POLLS_BETWEEN_SEARCHES = 16;
+
+/** Returns the alarms to search now: absent for at most `alwaysUntilPolls` polls, or for exactly 4, 8, 16, 32, 48 … polls. */
 export function findAlarmsToSearch(
   counts: AlarmSearchCounts,
   absentAlarms: readonly StoredAlarm[],
   alwaysUntilPolls: number,
 ) {
-  const isAlarmSearchDue = (count: number) => count <= alwaysUntilPolls || Number.isInteger(Math.log2(count));
+  const isAlarmSearchDue = (count: number) =>
+    count <= alwaysUntilPolls || Number.isInteger(Math.log2(count)) || count % MAX_POLLS_BETWEEN_SEARCHES === 0;
   return absentAlarms
     .filter((storedAlarm) => isAlarmSearchDue(nextAbsenceCount(counts, storedAlarm)))
     .toSorted((a, b) => nextAbsenceCount(counts, a) - nextAbsenceCount(counts, b));

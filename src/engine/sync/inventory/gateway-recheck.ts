@@ -7,7 +7,7 @@ import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gatew
 
 const MIN_RECHECK_MS = 300_000;
 /** Shorter than the interval of alarm polls, so that each poll with a new alarm can find the outage behind it. */
-const ALARM_RECHECK_MS = 20_000;
+const ALARM_RECHECK_MS = 25_000;
 /** Minimum time between two rechecks of a site while an offline gateway already explains its null values. */
 const EXPLAINED_RECHECK_MS = 3_600_000;
 const MAX_ALARM_WAIT_MS = 5_000;
