@@ -133,14 +133,12 @@ export async function buildPipeline(options: PipelineOptions) {
   const builtSources = Object.entries(config.sources).map(([name, entry]) =>
     buildSource({
       ...commonContext,
-      ...{
-        name,
-        entry,
-        environment,
-        transport,
-        checkBeforeRequest: lease?.leaving,
-        maxTransitMs: lease?.maxRequestTransitMs,
-      },
+      name,
+      entry,
+      environment,
+      transport,
+      checkBeforeRequest: lease?.leaving,
+      maxTransitMs: lease?.maxRequestTransitMs,
     }),
   );
   const sources = new Map(builtSources.map(({ name, source }) => [name, source]));

@@ -24,12 +24,10 @@ export interface StatusPageSettings extends StatusPageConfig {
 
 export function createStatusPageSettings(config: Config, credentials: PageCredentials | null): StatusPageSettings {
   const buildSettings = (next: Config, pageCredentials: PageCredentials | null) => ({
-    ...{
-      ...toPageConfig(next),
-      credentials: pageCredentials,
-      areWritesEnabled: next.commands.enabled,
-      sinkEntries: next.sinks,
-    },
+    ...toPageConfig(next),
+    credentials: pageCredentials,
+    areWritesEnabled: next.commands.enabled,
+    sinkEntries: next.sinks,
   });
   const pageSettings = {
     ...buildSettings(config, credentials),

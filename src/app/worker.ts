@@ -88,16 +88,14 @@ async function buildWorker(options: WorkerOptions, openedStore: Store, clock: Cl
 
   const notReady = () => (runner.isReady() ? null : "The worker is starting or stopping.");
   const operatorRoutesByPath = operatorRoutes({
-    ...{
-      sources,
-      accept,
-      changeLock,
-      expectedWaitMs,
-      clock,
-      report: status.report,
-      notReadyReason: notReady,
-      work: { sources: works },
-    },
+    sources,
+    accept,
+    changeLock,
+    expectedWaitMs,
+    clock,
+    report: status.report,
+    notReadyReason: notReady,
+    work: { sources: works },
     log: options.recentLog ?? (() => []),
     configuration() {
       const liveConfig = reloader?.configInForce() ?? config;

@@ -148,8 +148,11 @@ export function storeQuotaInSteadyTime(
       if (orderedAtMs === undefined || untilMs === undefined) return undefined;
       return { orderedAtMs: Math.floor(fromSteadyMs(orderedAtMs)), untilMs: Math.ceil(fromSteadyMs(untilMs)) };
     },
-    savePause: (key, { orderedAtMs: saidAtMs, untilMs }) =>
-      store.savePause(key, { orderedAtMs: Math.floor(toSteadyMs(saidAtMs)), untilMs: Math.ceil(toSteadyMs(untilMs)) }),
+    savePause: (key, { orderedAtMs, untilMs }) =>
+      store.savePause(key, {
+        orderedAtMs: Math.floor(toSteadyMs(orderedAtMs)),
+        untilMs: Math.ceil(toSteadyMs(untilMs)),
+      }),
     // Clock steps of this machine do not affect stamps of the steady clock.
     loadClock: async () => undefined,
     saveClock: async () => undefined,

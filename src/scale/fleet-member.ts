@@ -184,13 +184,11 @@ async function buildFleetMember(
     databaseBytes: async () => (await describeDatabase()).bytes,
   });
   const controlRoutes = operatorRoutes({
-    ...{
-      sources,
-      accept: acceptCommand,
-      clock,
-      notReadyReason: explainNotReady,
-      missingSourceMessage: explainMissingSource,
-    },
+    sources,
+    accept: acceptCommand,
+    clock,
+    notReadyReason: explainNotReady,
+    missingSourceMessage: explainMissingSource,
     work: { sources: activityBySource },
     changeLock: async (change) => (await findCommandsOfSource(change.target.source)).changeLock(change),
     expectedWaitMs: (source) => pipelines.get(source ?? singleSource ?? "")?.commands.expectedWaitMs(source) ?? 0,

@@ -97,15 +97,13 @@ export function createPostgresFleet(server: Pick<RealServer, "port">) {
     }
     const metrics = createMetrics();
     const fleet = createFleet({
-      ...{
-        database,
-        name,
-        sources: SOURCES,
-        digest: "0123456789abcdef",
-        startHeldSource: hold,
-        metrics,
-        timing: TIMING,
-      },
+      database,
+      name,
+      sources: SOURCES,
+      digest: "0123456789abcdef",
+      startHeldSource: hold,
+      metrics,
+      timing: TIMING,
       ...{ page: () => "http://127.0.0.1:8080", clock: systemClock, log: log.child({ member: name }) },
       ...options,
     });

@@ -94,16 +94,14 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
     }
 
     const fleet = createFleet({
-      ...{
-        database: link.database,
-        name,
-        sources,
-        digest: "0123456789abcdef",
-        startHeldSource: hold,
-        clock,
-        log,
-        metrics,
-      },
+      database: link.database,
+      name,
+      sources,
+      digest: "0123456789abcdef",
+      startHeldSource: hold,
+      clock,
+      log,
+      metrics,
       page: () => `http://${name}.example:9850`,
       random: () => 1,
       async checkServiceHealth(source) {

@@ -273,3 +273,16 @@ describe("a silence of alarms", () => {
     expect(listTitles(sinkTest)).toEqual(["open: Alarm 1, Building 1"]);
   });
 });
+
+test("500 alarms in one batch are applied in ten steps, between which other work runs", async () => {
+  const sinkTest = createSinkTest(createNoticeBoard("findable"), { hold: "1h" });
+  await sinkTest.offer(sampleAlarm(0).raised());
+  let turns = 0;
+  let timer = setImmediate(function countTurn() {
+    turns += 1;
+    timer = setImmediate(countTurn);
+  });
+  await sinkTest.offer(...Array.from({ length: 500 }, (_, n) => sampleAlarm(n + 1).raised()));
+  clearImmediate(timer);
+  expect(turns).toBeGreaterThanOrEqual(9);
+});

@@ -139,14 +139,12 @@ export const GOOD: Readonly<Record<string, unknown>> = {
   tags: envelope([tagRecord("1")]),
   gateways: envelope([
     record("gateways", "9", {
-      ...{
-        display_name: "G",
-        online: true,
-        version: "1.2",
-        hardware: "hw",
-        ip_address: "10.0.0.9",
-        location: "Cellar",
-      },
+      display_name: "G",
+      online: true,
+      version: "1.2",
+      hardware: "hw",
+      ip_address: "10.0.0.9",
+      location: "Cellar",
     }),
   ]),
   hosts: envelope([

@@ -116,14 +116,12 @@ async function plotFromHistory(span: string, logs: Partial<Record<Resolution, Da
     const points = Object.entries(byTime).map(([time, value]) => ({ time: `2026-11-21T${time}:00.000Z`, value }));
     const event = makeHistoryEvent({
       ...{ source: sourceUri("north"), subject: `site/1/tag/10001/history/${resolution}`, time: NOW, siteId: 1 },
-      ...{
-        tag,
-        resolution,
-        timeZone: "UTC",
-        origin: "live",
-        revisedAt: null,
-        points: TagPoints.fromMeasurements(points),
-      },
+      tag,
+      resolution,
+      timeZone: "UTC",
+      origin: "live",
+      revisedAt: null,
+      points: TagPoints.fromMeasurements(points),
     });
     await building.store.commit({ events: [event] });
   }

@@ -231,13 +231,11 @@ export function fleetAnswer(): FleetStatus {
   const at = "2026-11-23T08:40:00.000Z";
   const reason = "lease-ran-out";
   const member = (name: string, more: Partial<MemberStatus> = {}): MemberStatus => ({
-    ...{
-      name,
-      state: "alive",
-      host: `${name}.example.com`,
-      version: "0.1.0",
-      page: `http://${name}.example.com:8080/`,
-    },
+    name,
+    state: "alive",
+    host: `${name}.example.com`,
+    version: "0.1.0",
+    page: `http://${name}.example.com:8080/`,
     ...{ startedAt: "2026-11-20T06:00:00.000Z", seenAt: at, isDraining: false, sources: 2 },
     ...{ unable: [], unreached: [], digest: "9f86d081884c7d65" },
     ...more,

@@ -73,13 +73,11 @@ describe("the complete days of a series", () => {
 
   test("complete days reach from the first required to the last complete day, and may be finalized after the look-back", () => {
     expect(gaplessDays(series("1", reads))).toEqual({
-      ...{
-        firstWantedDay: day("01"),
-        from: NEVER,
-        until: day("05"),
-        finalizableFrom: NEVER,
-        finalizableUntil: day("04"),
-      },
+      firstWantedDay: day("01"),
+      from: NEVER,
+      until: day("05"),
+      finalizableFrom: NEVER,
+      finalizableUntil: day("04"),
     });
     const old = { dailyAt: at("05T12:00"), weeklyAt: at("02T12:00") };
     expect(gaplessDays(series("1", old)).finalizableUntil).toBe(day("04"));

@@ -86,12 +86,8 @@ test("a site is degraded while the token lacks read:tags, also over a restart", 
   virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities: [...abilities, "read:tags"] });
   await virtual.clock.advance(70 * MINUTE);
   const reason = "The token may not read values: it lacks read:tags.";
-  expect((await statuses(virtual)).slice(FIRST_STATUSES.length)).toEqual([
-    `1 degraded ${reason}`,
-    `6 degraded ${reason}`,
-    "1 online null",
-    "6 online null",
-  ]);
+  const degraded = [1, 6].map((id) => `${id} degraded ${reason}`);
+  expect(await statuses(virtual)).toEqual([...FIRST_STATUSES, ...degraded, ...FIRST_STATUSES]);
 });
 
 test("a site is degraded while the service fails each request for values and answers all others", async () => {
@@ -101,12 +97,19 @@ test("a site is degraded while the service fails each request for values and ans
   virtual.simulator.control.setFaults([]);
   await virtual.clock.advance(20 * MINUTE);
   const reason = "The service does not return values of the site.";
-  expect((await statuses(virtual)).slice(FIRST_STATUSES.length).toSorted()).toEqual([
-    `1 degraded ${reason}`,
-    "1 online null",
-    `6 degraded ${reason}`,
-    "6 online null",
-  ]);
+  const degraded = [1, 6].map((id) => `${id} degraded ${reason}`);
+  expect((await statuses(virtual)).toSorted()).toEqual([...FIRST_STATUSES, ...degraded, ...FIRST_STATUSES].toSorted());
+});
+
+test("a site that the token lost during an outage names the token as the reason after the outage", async () => {
+  const virtual = await startWorker();
+  virtual.simulator.control.setFaults([{ fault: { kind: "error", status: 500 } }]);
+  await virtual.clock.advance(10 * MINUTE);
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [6] });
+  virtual.simulator.control.setFaults([]);
+  await virtual.clock.advance(10 * MINUTE);
+  const last = (await statuses(virtual)).slice(-2).toSorted();
+  expect(last).toEqual(["1 offline The token does not see the site.", "6 online null"]);
 });
 
 test("a renamed site is emitted again with its new name", async () => {

@@ -142,12 +142,10 @@ test("10,000 values that become stale at once cost at most as much as 1.2 times 
     systemIds: [],
   }));
   const schedule = createTagSchedule({
-    ...{
-      isGatewayOffline: () => false,
-      canSeeSite: () => isInSight,
-      hasIsolatedTags: () => false,
-      isolationOf: () => null,
-    },
+    isGatewayOffline: () => false,
+    canSeeSite: () => isInSight,
+    hasIsolatedTags: () => false,
+    isolationOf: () => null,
     wallOffsetMs: () => 0,
   });
   const stored = { values: new Map(), quarantines: new Map(), nowMs: clock.monotonic(), toMonotonic: Date.parse };

@@ -154,13 +154,11 @@ type ReadOptions = Pick<LiveReadOptions, "source" | "store" | "clock"> & Partial
 
 export function createTrialReads(classes: unknown, { store, clock, ...more }: ReadOptions) {
   return createLiveReads({
-    ...{
-      store,
-      clock,
-      log: createLog({ level: "silent" }),
-      metrics: createMetrics(),
-      historyDemand: createHistoryDemand(),
-    },
+    store,
+    clock,
+    log: createLog({ level: "silent" }),
+    metrics: createMetrics(),
+    historyDemand: createHistoryDemand(),
     classes: ReadConfig.parse(classes),
     groupCommit: createGroupCommit({ store, clock, sourceCount: 1 }),
     scope: {

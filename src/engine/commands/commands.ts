@@ -176,18 +176,16 @@ export async function createWriteCommandService(options: WriteCommandsOptions): 
     sourceWriters.set(source.name, { source, readBack, writer });
   }
   const acceptCommandMessage = createCommandIntake({
-    ...{
-      config,
-      allowList,
-      buildingReader: view,
-      journal,
-      refusalReporter,
-      killSwitch,
-      clock,
-      clockDoubt,
-      dispatch,
-      countOutcome: countOutcome,
-    },
+    config,
+    allowList,
+    buildingReader: view,
+    journal,
+    refusalReporter,
+    killSwitch,
+    clock,
+    clockDoubt,
+    dispatch,
+    countOutcome: countOutcome,
     ...{ findClosedRefusal: blockers.findRefusal, locks, estimateCost: estimateMessageCost },
     clockSkewMs: (name) => sourceWriters.get(name)?.source.clockSkewMs() ?? null,
     onSecondApproval: (name) => sourceWriters.get(name)?.writer.wake(),

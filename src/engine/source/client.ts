@@ -57,17 +57,15 @@ export function createSource(options: SourceOptions): Source {
   const readMonotonicClock = checkBeforeRequest === undefined ? createMonotonicClockReader(clock) : undefined;
   const listRateLimit = createListRateLimit(config.quota.list_requests_per_minute, clock, readMonotonicClock);
   const requestSender = createRequestSender({
-    ...{
-      name,
-      limiter,
-      listRateLimit,
-      clock,
-      metrics,
-      log,
-      countUnusualField,
-      clockSkew,
-      checkBeforeRequest,
-    },
+    name,
+    limiter,
+    listRateLimit,
+    clock,
+    metrics,
+    log,
+    countUnusualField,
+    clockSkew,
+    checkBeforeRequest,
     baseUrl: config.base_url,
     transport: httpTransport.send,
     token: createTokenReader(config.token, clock, environment),

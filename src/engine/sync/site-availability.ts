@@ -101,12 +101,15 @@ function describeLostSite(id: string, name: string | undefined): string {
   return `The token does not see site ${id}${name === undefined ? "" : ` (${name})`} any more, so nothing of it is read. Have its user given the site again at the service, or leave the site out with inventory.sites.`;
 }
 
-/** Tells whether values of each site can be read. */
+/** Reason of stale values that concerns the service or the token, and no single tag, gateway or site. */
+export type UnreadableReason = Extract<StaleReason, "no-ability" | "source-unavailable">;
+
+/** Live reads, as far as the status of sites depends on them. */
 export interface ValueReadability {
   /** Runs until its signal aborts, also during an outage. */
   readonly watchStaleValues: (signal: AbortSignal) => Promise<void>;
   /** Visible sites of which every known value is stale, with the reason; null before the values are known. */
-  readonly unreadableSites: () => ReadonlyMap<number, StaleReason> | null;
+  readonly unreadableSites: () => ReadonlyMap<number, UnreadableReason> | null;
   readonly unreadableSitesChanged: Wakeup;
 }
 
@@ -118,10 +121,10 @@ interface SiteCondition {
 
 const SITE_STATUSES_PER_COMMIT = 250;
 const NAMED_GATEWAYS_MAX = 3;
-const UNREADABLE_VALUES = {
+const UNREADABLE_TEXTS: Readonly<Record<UnreadableReason, string>> = {
   "no-ability": "The token may not read values: it lacks read:tags.",
-  unanswered: "The service does not return values of the site.",
-} as const;
+  "source-unavailable": "The service does not return values of the site.",
+};
 
 /** Emits `site-status-changed` for each known site, and after each change of its status, until the signal aborts. */
 export function watchSiteStatuses(
@@ -162,14 +165,12 @@ export function watchSiteStatuses(
     const gatewayCondition = judgeGateways(gateways);
     const reason = values.unreadableSites()?.get(siteId);
     if (reason === undefined || gatewayCondition.status === "offline") return gatewayCondition;
-    return {
-      status: "degraded",
-      reason: UNREADABLE_VALUES[reason === "no-ability" ? "no-ability" : "unanswered"],
-    } as const;
+    return { status: "degraded", reason: UNREADABLE_TEXTS[reason] } as const;
   }
 
   /** After an outage or a restart, a site keeps its status until its values are read or known to be unreadable. */
   function isStatusUnsettled(siteId: number, before: StoredSiteStatus | undefined, condition: SiteCondition): boolean {
+    if (condition.status === "offline") return false;
     if (before?.status === "degraded" && condition.status === "online") return values.unreadableSites() === null;
     return before?.status === "offline" && values.unreadableSites()?.get(siteId) === "source-unavailable";
   }

@@ -108,14 +108,12 @@ export function createQuota(options: QuotaOptions): Quota {
     const throttledRequestCount = oldRateLimiters.reduce((sum, limiter) => sum + limiter.status().throttled, 0);
     for (const endpoints of groups) {
       const limiter = createRateLimiter({
-        ...{
-          clock,
-          requestStore,
-          slotOccupiedMs,
-          closedUntilMs,
-          uncertainUntilMs,
-          ...quotaShareOf(endpoints),
-        },
+        clock,
+        requestStore,
+        slotOccupiedMs,
+        closedUntilMs,
+        uncertainUntilMs,
+        ...quotaShareOf(endpoints),
         name: groups.length === 1 ? "tags" : endpoints.join("+"),
         concurrency: options.concurrency ?? 8,
         initialSlots: slots.filter((slot) => endpoints.includes(slot.endpoint)),

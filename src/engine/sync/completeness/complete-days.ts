@@ -31,7 +31,7 @@ const lastBucketStartBefore = memoizeByKey((resolution: BucketRules["resolution"
   memoizeByKey((timeZone: string) => memoizeByKey((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
 );
 
-/** Returns the days whose buckets all begin within a range. The first day may begin at `opensAt`. */
+/** Returns the days whose buckets all begin within a range. The first day may begin at `opensAtMs`. */
 function completeDays({ fromMs, toMs }: TimeRange, opensAtMs: number, { resolution, timeZone }: BucketRules): DayRange {
   const from = fromMs <= opensAtMs ? utcDay(fromMs) : utcDay(lastBucketStartBefore(resolution)(timeZone)(fromMs)) + 1;
   return { from, until: utcDay(toMs) };

@@ -146,11 +146,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   }
 
   const requestLimits = () => ({
-    ...{
-      maxValues: learnedSize.maxValues(),
-      prefersSingle: !wasSingleRequest,
-      bucketsPerTag: learnedSize.bucketsPerTag,
-    },
+    maxValues: learnedSize.maxValues(),
+    prefersSingle: !wasSingleRequest,
+    bucketsPerTag: learnedSize.bucketsPerTag,
   });
 
   function chooseTotalsTask(): HistoryTask | null {

@@ -369,7 +369,7 @@ export function createShortHistoryResponses(clock: Clock, learnedSize: LearnedRe
   };
 }
 
-/** Returns the ranges before the first and after the last point that have at least `leastBuckets` buckets. */
+/** Returns the ranges before the first and after the last point that have at least `minBuckets` buckets. */
 function findEndGaps(points: TagPoints, range: TimeRange, { rules }: Series, minBuckets: number): readonly TimeRange[] {
   if (points.length === 0) return [range];
   const lastBucketEndMs = bucketEnd(points.timeMs(points.length - 1), rules);

@@ -46,7 +46,7 @@ export type LiveReads = ReturnType<typeof createLiveReads>;
 export function createLiveReads(options: LiveReadOptions) {
   const { source, clock, log, scope } = options;
   const readClassesChanged = createWakeup();
-  /** `owedToHistory`: number of slots planned for history in which tags were read for the first time. */
+  /** `slotsOwedToHistory`: number of slots planned for history in which tags were read for the first time. */
   const slotUse = {
     lastBisectionMs: Number.NEGATIVE_INFINITY,
     lastDisplacementMs: Number.NEGATIVE_INFINITY,

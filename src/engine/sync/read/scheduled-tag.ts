@@ -53,10 +53,8 @@ export function createScheduledTag(watched: WatchedTag, stored: StoredTagReads):
       quarantine?.times === undefined
         ? null
         : Math.min(stored.toMonotonic(quarantine.until), stored.nowMs + tagQuarantineMs(quarantine.times)),
-    ...{
-      isRequestUnderWay: false,
-      gatewayWasOffline: storedValue?.behindGateway !== undefined,
-      repliesWhileOffline: false,
-    },
+    isRequestUnderWay: false,
+    gatewayWasOffline: storedValue?.behindGateway !== undefined,
+    repliesWhileOffline: false,
   };
 }

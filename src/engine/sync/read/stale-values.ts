@@ -5,6 +5,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { combineWakeups, createWakeup, runLoop, yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
 import type { SiteTag } from "../inventory/requestable-tags.ts";
+import type { UnreadableReason } from "../site-availability.ts";
 import { lastEmittedOf, lastGoodOf, readingTimeOf, type StoredValue } from "../stored-documents.ts";
 import type { TokenScope } from "../token-scope.ts";
 import type { StoredTagReads } from "./scheduled-tag.ts";
@@ -52,8 +53,6 @@ const LATE_SLOTS_MAX = 2;
 /** Maximum time of a stored value in the future. Beyond it the age is unknown, so the value is stale at the start. */
 const CLOCK_CORRECTION_MAX_MS = 60_000;
 const STALE_VALUES_PER_COMMIT = 250;
-/** Reasons of stale values for which the site itself counts as not readable. */
-const UNREADABLE_REASONS: ReadonlySet<StaleReason> = new Set(["no-ability", "source-unavailable"]);
 const STALE_REASONS = Object.keys({
   "source-unavailable": 1,
   "out-of-scope": 1,
@@ -87,8 +86,8 @@ export function createStaleValues(options: StaleValueOptions) {
   /** `count`: changes of the read classes until now. `appliedCount`: changes that the selected tags already include. */
   const classChanges = { count: 1, appliedCount: 0 };
   const dueTimesChanged = createWakeup();
-  /** Sites that are read, but of which every known value is stale: the reason by site id. Null before the first tags. */
-  let unreadableSites: ReadonlyMap<number, StaleReason> | null = null;
+  /** Reason by id of each visible site of which every known value is stale. Null before the first tags. */
+  let unreadableSites: ReadonlyMap<number, UnreadableReason> | null = null;
   const unreadableSitesChanged = createWakeup();
 
   function dueMsOf(id: string, readMs: number, slotMs = options.slotMs()): number {
@@ -207,14 +206,15 @@ export function createStaleValues(options: StaleValueOptions) {
 
   const siteIdOf = (id: string) => (schedule.watchedTag(id) ?? unscheduledTags.get(id))?.siteId ?? Number.NaN;
 
-  function findUnreadableSites(): ReadonlyMap<number, StaleReason> {
-    const sites = new Map<number, StaleReason>();
-    for (const [id, reason] of staleReasons) if (UNREADABLE_REASONS.has(reason)) sites.set(siteIdOf(id), reason);
+  function findUnreadableSites(): ReadonlyMap<number, UnreadableReason> {
+    const sites = new Map<number, UnreadableReason>();
+    for (const [id, reason] of staleReasons)
+      if (reason === "no-ability" || reason === "source-unavailable") sites.set(siteIdOf(id), reason);
     if (sites.size > 0) for (const id of trackedValues.keys()) sites.delete(siteIdOf(id));
     return sites;
   }
 
-  function setUnreadableSites(sites: ReadonlyMap<number, StaleReason>): void {
+  function setUnreadableSites(sites: ReadonlyMap<number, UnreadableReason>): void {
     unreadableSites = sites;
     unreadableSitesChanged.wakeUp();
   }
@@ -267,7 +267,7 @@ export function createStaleValues(options: StaleValueOptions) {
       classChanges.count += 1;
       dueTimesChanged.wakeUp();
     },
-    /** Adapts the due times after `watch` and after changed intervals. `promisesMs`: interval plus slot by class. */
+    /** Adapts the due times after `setTags` and after changed intervals: interval plus slot by class. */
     intervalsChanged(promisedMsByClass: ReadonlyMap<string, number>): void {
       const isAnyShorter = promisedMsByClass.entries().some(([name, ms]) => ms < (bucketPromisedMs.get(name) ?? ms));
       bucketPromisedMs = promisedMsByClass;

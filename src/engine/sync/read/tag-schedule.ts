@@ -417,14 +417,12 @@ export function createTagSchedule(context: TagScheduleContext) {
       const { watched, lastReadMs, nullCount, isRequestUnderWay, quarantinedUntilMs } = tag;
       const site = readSiteState(watched.siteId);
       return {
-        ...{
-          watched,
-          lastMs: lastReadMs,
-          nulls: nullCount,
-          underWay: isRequestUnderWay,
-          quarantinedUntilMs,
-          inSight: site.inSight,
-        },
+        watched,
+        lastMs: lastReadMs,
+        nulls: nullCount,
+        underWay: isRequestUnderWay,
+        quarantinedUntilMs,
+        inSight: site.inSight,
         countedMs: lastReadMs === null ? tag.assumedReadMs : null,
         gatewayOffline: site.offline && !tag.repliesWhileOffline,
         configuredMs: watched.readClass.every,
