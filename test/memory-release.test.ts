@@ -44,9 +44,9 @@ const IN_FLIGHT = `
 const LISTENING = `
   return (things) => {
     for (const thing of things) {
-      const { signal, end } = follow(shared);
-      signal.addEventListener("abort", () => thing.load);
-      end();
+      const followed = follow(shared);
+      followed.signal.addEventListener("abort", () => thing.load);
+      followed[Symbol.dispose]();
     }
   };`;
 
@@ -63,7 +63,7 @@ test.each([
     "combineSignals",
     "src/core/runtime/waiting.ts",
     `const follow = combineSignals; ${LISTENING}`,
-    `const follow = (signal) => ({ signal: AbortSignal.any([signal]), end() {} }); ${LISTENING}`,
+    `const follow = (signal) => ({ signal: AbortSignal.any([signal]), [Symbol.dispose]() {} }); ${LISTENING}`,
   ],
 ])(
   "%s become garbage in a minor collection, unlike with the built-in equivalent of Node.js",

@@ -94,7 +94,7 @@ describe("waiting functions", () => {
       const stop = new AbortController();
       const limits = [abortAfter(stop.signal, 1_000), abortAfter(stop.signal, 1_000, () => "too late")];
       const endedLimit = abortAfter(stop.signal, 1_000);
-      endedLimit.end();
+      endedLimit[Symbol.dispose]();
       vi.advanceTimersByTime(999);
       expect(limits.map(({ signal }) => signal.aborted)).toEqual([false, false]);
       vi.advanceTimersByTime(1);
@@ -102,7 +102,7 @@ describe("waiting functions", () => {
       const lateLimit = abortAfter(stop.signal, 1_000);
       stop.abort("stopped");
       expect([lateLimit.signal.reason, abortAfter(stop.signal, 1_000).signal.reason]).toEqual(["stopped", "stopped"]);
-      for (const limit of [...limits, lateLimit]) limit.end();
+      for (const limit of [...limits, lateLimit]) limit[Symbol.dispose]();
       expect([endedLimit.signal.aborted, getEventListeners(stop.signal, "abort")]).toEqual([false, []]);
     } finally {
       vi.useRealTimers();
@@ -120,7 +120,7 @@ describe("waiting functions", () => {
     const controller = new AbortController();
     const endedSignal = combineSignals(controller.signal, never);
     expect(getEventListeners(controller.signal, "abort")).toHaveLength(1);
-    endedSignal.end();
+    endedSignal[Symbol.dispose]();
     expect(getEventListeners(controller.signal, "abort")).toEqual([]);
     expect(getEventListeners(never, "abort")).toEqual([]);
     controller.abort();

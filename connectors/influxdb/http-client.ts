@@ -68,37 +68,33 @@ export function createInfluxClient(options: HttpClientOptions) {
   }
 
   async function send(method: "GET" | "POST", path: string, data: RequestBody, signal: AbortSignal, maxBytes: number) {
-    const timeLimit = abortAfter(signal, options.timeoutMs);
+    using timeLimit = abortAfter(signal, options.timeoutMs);
     const limitSignal = timeLimit.signal;
-    try {
-      const bodyChunks = typeof data === "string" ? [Buffer.from(data)] : data;
-      const byteCount = bodyChunks.reduce((sum, chunk) => sum + chunk.length, 0);
-      const isGzipped = options.gzip && byteCount > GZIP_THRESHOLD_BYTES;
-      const bodyBuffer = isGzipped
-        ? await compressBodyChunks(bodyChunks, byteCount)
-        : Buffer.concat(bodyChunks, byteCount);
-      // The library declares a string but passes it to Buffer.from, which also accepts a Buffer.
-      const body = bodyBuffer as unknown as string;
-      const requestHeaders = isGzipped ? { ...headers, "content-encoding": "gzip" } : headers;
-      limitSignal.throwIfAborted();
-      return await new Promise<InfluxHttpResponse>((resolve, reject) => {
-        let status = 0;
-        let responseText = "";
-        const responseCallbacks = {
-          responseStarted(_headers: unknown, code = 0) {
-            status = code;
-          },
-          next(chunk: Uint8Array) {
-            if (responseText.length < maxBytes) responseText += Buffer.from(chunk).toString();
-          },
-          complete: () => resolve({ status, body: responseText }),
-          error: (error: Error) => reject(limitSignal.aborted ? limitSignal.reason : error),
-        };
-        transport.send(path, body, { method, headers: requestHeaders, signal: limitSignal }, responseCallbacks);
-      });
-    } finally {
-      timeLimit.end();
-    }
+    const bodyChunks = typeof data === "string" ? [Buffer.from(data)] : data;
+    const byteCount = bodyChunks.reduce((sum, chunk) => sum + chunk.length, 0);
+    const isGzipped = options.gzip && byteCount > GZIP_THRESHOLD_BYTES;
+    const bodyBuffer = isGzipped
+      ? await compressBodyChunks(bodyChunks, byteCount)
+      : Buffer.concat(bodyChunks, byteCount);
+    // The library declares a string but passes it to Buffer.from, which also accepts a Buffer.
+    const body = bodyBuffer as unknown as string;
+    const requestHeaders = isGzipped ? { ...headers, "content-encoding": "gzip" } : headers;
+    limitSignal.throwIfAborted();
+    return await new Promise<InfluxHttpResponse>((resolve, reject) => {
+      let status = 0;
+      let responseText = "";
+      const responseCallbacks = {
+        responseStarted(_headers: unknown, code = 0) {
+          status = code;
+        },
+        next(chunk: Uint8Array) {
+          if (responseText.length < maxBytes) responseText += Buffer.from(chunk).toString();
+        },
+        complete: () => resolve({ status, body: responseText }),
+        error: (error: Error) => reject(limitSignal.aborted ? limitSignal.reason : error),
+      };
+      transport.send(path, body, { method, headers: requestHeaders, signal: limitSignal }, responseCallbacks);
+    });
   }
 
   return {

@@ -98,7 +98,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     const { method, body, maxBytes } = request;
     const { headers, origin, path } = await signS3Request(request);
     lastRequestMs = clock.monotonic();
-    const requestTimeout = abortAfter(signal, config.timeout);
+    using requestTimeout = abortAfter(signal, config.timeout);
     let response: S3Response & { readonly isCut: boolean };
     try {
       agent ??= new Agent({ connect: createS3Connector(), connections: MAX_S3_CONNECTIONS, pipelining: 1 });
@@ -118,8 +118,6 @@ export function createS3Store(config: S3Config, clock: Clock) {
       };
     } catch (error) {
       throw signal.aborted ? signal.reason : connectionFailure(error, describeS3Server(endpoint.origin));
-    } finally {
-      requestTimeout.end();
     }
     const { isCut, status } = response;
     if (isSuccessStatus(status) && isCut && maxBytes !== undefined) throw objectTooLargeError(request.key, maxBytes);

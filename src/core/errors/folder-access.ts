@@ -71,12 +71,8 @@ export function resolveFolderLinks(path: string): string {
 
 /** Writes new and renamed files of a folder to disk, so that they survive a power cut. */
 export async function syncFolder(folder: string): Promise<void> {
-  const folderHandle = await open(folder, constants.O_RDONLY);
-  try {
-    await folderHandle.sync();
-  } finally {
-    await folderHandle.close();
-  }
+  await using folderHandle = await open(folder, constants.O_RDONLY);
+  await folderHandle.sync();
 }
 
 /** Throws unless the folder, or its nearest existing parent, is writable. Creates nothing. */

@@ -1,3 +1,4 @@
+import { addAbortListener } from "node:events";
 import { request as plainRequest } from "node:http";
 import { request as secureRequest } from "node:https";
 import { isIP, type Socket } from "node:net";
@@ -109,26 +110,21 @@ export function openProxy(config: ProxyConfig | undefined, clock: Pick<Clock, "m
       signal.throwIfAborted();
       const targetAuthority = formatHostAndPort(target);
       const connectRequest = createConnectRequest(targetAuthority);
-      const abortConnectRequest = () => connectRequest.destroy(signal.reason);
-      signal.addEventListener("abort", abortConnectRequest, { once: true });
-      try {
-        return await new Promise<Socket>((resolve, reject) => {
-          connectRequest.on("error", (error) => reject(connectionFailure(error, proxyInfo)));
-          connectRequest.once("connect", ({ statusCode = 0, headers }, socket, head) => {
-            // Prevents an unhandled error before the caller adds its own listener.
-            socket.on("error", () => undefined);
-            const schemes = String(headers["proxy-authenticate"] ?? "");
-            const tunnelResponse = { status: statusCode, schemes, hasExtraBytes: head.length > 0 };
-            const failure = proxyTunnelFailure(tunnelResponse, proxyInfo, targetAuthority, readProxyPassword !== null);
-            if (failure === null) return resolve(socket.setNoDelay(true).setKeepAlive(true, 60_000));
-            socket.destroy();
-            reject(failure);
-          });
-          connectRequest.end();
+      using _abortListener = addAbortListener(signal, () => connectRequest.destroy(signal.reason));
+      return await new Promise<Socket>((resolve, reject) => {
+        connectRequest.on("error", (error) => reject(connectionFailure(error, proxyInfo)));
+        connectRequest.once("connect", ({ statusCode = 0, headers }, socket, head) => {
+          // Prevents an unhandled error before the caller adds its own listener.
+          socket.on("error", () => undefined);
+          const schemes = String(headers["proxy-authenticate"] ?? "");
+          const tunnelResponse = { status: statusCode, schemes, hasExtraBytes: head.length > 0 };
+          const failure = proxyTunnelFailure(tunnelResponse, proxyInfo, targetAuthority, readProxyPassword !== null);
+          if (failure === null) return resolve(socket.setNoDelay(true).setKeepAlive(true, 60_000));
+          socket.destroy();
+          reject(failure);
         });
-      } finally {
-        signal.removeEventListener("abort", abortConnectRequest);
-      }
+        connectRequest.end();
+      });
     },
   };
 }

@@ -1,3 +1,4 @@
+import { addAbortListener } from "node:events";
 import { Retryable } from "../errors/errors.ts";
 import { backoffMs, type RetryBackoff } from "../runtime/backoff.ts";
 import type { Clock } from "../runtime/clock.ts";
@@ -19,13 +20,8 @@ export async function cutSessionAfterTimeout<T>(
   reason?: () => unknown,
 ): Promise<T> {
   const timeoutSignal = AbortSignal.timeout(limitMs);
-  const cutSession = () => session.cut(reason?.() ?? timeoutSignal.reason);
-  timeoutSignal.addEventListener("abort", cutSession, { once: true });
-  try {
-    return await work();
-  } finally {
-    timeoutSignal.removeEventListener("abort", cutSession);
-  }
+  using _abortListener = addAbortListener(timeoutSignal, () => session.cut(reason?.() ?? timeoutSignal.reason));
+  return await work();
 }
 
 /** Shares a few connections. Each has one user at a time; waiting users are served in order. */

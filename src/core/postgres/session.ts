@@ -1,3 +1,4 @@
+import { addAbortListener } from "node:events";
 import { Socket } from "node:net";
 import { Client, types } from "pg";
 import { ConfigError } from "../errors/errors.ts";
@@ -83,16 +84,13 @@ export async function openPostgresSession(options: PostgresSessionOptions, signa
     socket.destroy();
   };
   const connectSignal = AbortSignal.any([signal, AbortSignal.timeout(options.connectTimeoutMs)]);
-  const abortConnecting = () => cutConnection(connectSignal.reason);
-  connectSignal.addEventListener("abort", abortConnecting, { once: true });
+  using _abortListener = addAbortListener(connectSignal, () => cutConnection(connectSignal.reason));
   try {
     connectSignal.throwIfAborted();
     await postgresClient.connect();
   } catch (error) {
     socket.destroy();
     throw connectSignal.aborted ? connectSignal.reason : error;
-  } finally {
-    connectSignal.removeEventListener("abort", abortConnecting);
   }
 
   async function runQuery({ text, values, name }: SqlQuery): Promise<SqlResult> {

@@ -1,3 +1,4 @@
+import { addAbortListener } from "node:events";
 import { backoffMs } from "./backoff.ts";
 import type { Clock } from "./clock.ts";
 
@@ -75,12 +76,8 @@ export async function sleepFor(clock: Pick<Clock, "sleep">, ms: number, ...signa
   if (signals.some((signal) => signal.aborted)) return false;
   const [onlySignal] = signals;
   if (onlySignal !== undefined && signals.length === 1) return sleepUnlessAborted(clock, ms, onlySignal);
-  const combinedSignal = combineSignals(...signals);
-  try {
-    return await sleepUnlessAborted(clock, ms, combinedSignal.signal);
-  } finally {
-    combinedSignal.end();
-  }
+  using combinedSignal = combineSignals(...signals);
+  return await sleepUnlessAborted(clock, ms, combinedSignal.signal);
 }
 
 async function sleepUnlessAborted(clock: Pick<Clock, "sleep">, ms: number, signal: AbortSignal): Promise<boolean> {
@@ -97,13 +94,12 @@ async function sleepUnlessAborted(clock: Pick<Clock, "sleep">, ms: number, signa
 export async function sleepUntilWoken(clock: Pick<Clock, "sleep">, ms: number, wakeup: Wakeup, signal: AbortSignal) {
   if (!Number.isFinite(ms)) return wakeup.nextWakeup(signal);
   if (signal.aborted) return;
-  const sleepSignal = combineSignals(signal);
+  using sleepSignal = combineSignals(signal);
   const cancelListening = wakeup.listen(() => sleepSignal.abort(WAIT_ENDED_EARLY));
   try {
     await sleepUnlessAborted(clock, ms, sleepSignal.signal);
   } finally {
     cancelListening();
-    sleepSignal.end();
   }
 }
 
@@ -119,10 +115,10 @@ export async function endsWithin(clock: Clock, ms: number, work: Promise<unknown
   }
 }
 
-export interface CombinedSignal {
+/** A signal whose listeners are removed when the object is disposed. */
+export interface CombinedSignal extends Disposable {
   readonly signal: AbortSignal;
   abort(reason: unknown): void;
-  end(): void;
 }
 
 /** Aborts when the first signal aborts. `AbortSignal.any` would be slower and free its listeners late. */
@@ -137,7 +133,7 @@ export function combineSignals(...signals: readonly AbortSignal[]): CombinedSign
   return {
     signal: combinedAbortController.signal,
     abort: (reason) => combinedAbortController.abort(reason),
-    end() {
+    [Symbol.dispose]() {
       for (const removeListener of listenerRemovers) removeListener();
     },
   };
@@ -150,9 +146,9 @@ export function abortAfter(signal: AbortSignal, ms: number, createError?: () => 
   const timer = setTimeout(() => timeLimitedSignal.abort((createError ?? createTimeoutError)()), ms);
   return {
     ...timeLimitedSignal,
-    end() {
+    [Symbol.dispose]() {
       clearTimeout(timer);
-      timeLimitedSignal.end();
+      timeLimitedSignal[Symbol.dispose]();
     },
   };
 }
@@ -342,11 +338,7 @@ function createFullSecondSleep(clock: Clock): Clock["sleep"] {
       sharedFullSeconds.delete(secondNumber);
       sharedFullSecond.abandonController.abort(ALL_SLEEPERS_LEFT);
     };
-    signal?.addEventListener("abort", removeSleeper, { once: true });
-    try {
-      await sleeper.promise;
-    } finally {
-      signal?.removeEventListener("abort", removeSleeper);
-    }
+    using _abortListener = signal && addAbortListener(signal, removeSleeper);
+    await sleeper.promise;
   };
 }

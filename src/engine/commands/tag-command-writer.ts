@@ -285,7 +285,7 @@ export function createWriter(
   ): Promise<void> {
     let sentCommands: readonly SentCommand[] = [];
     function releaseSlot(): void {
-      slotSignal.end();
+      slotSignal[Symbol.dispose]();
       if (quotaSlotSignal === slotSignal) quotaSlotSignal = null;
     }
     async function prepareTagWrites(): Promise<readonly TagWrite[]> {

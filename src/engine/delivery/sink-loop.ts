@@ -374,7 +374,7 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
 
   /** Calls the sink with a signal that aborts with `cancel`, or when the sink makes no progress for one deadline. */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
-    const deadlineSignal = combineSignals(cancel);
+    using deadlineSignal = combineSignals(cancel);
     const callEndController = new AbortController();
     const stallWatchPromise = isSinkCallStalled(callEndController.signal).then((isLate) => {
       if (!isLate) return;
@@ -387,7 +387,6 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
     } catch (error) {
       throw deadlineSignal.signal.aborted ? deadlineSignal.signal.reason : error;
     } finally {
-      deadlineSignal.end();
       callEndController.abort(WAIT_ENDED_EARLY);
       await stallWatchPromise;
     }

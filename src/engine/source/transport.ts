@@ -1,3 +1,4 @@
+import { addAbortListener } from "node:events";
 import { readFileSync } from "node:fs";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
@@ -85,8 +86,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
   async function exchangeHttpMessages(request: TransportRequest, signal: AbortSignal): Promise<TransportReply> {
     const oldSocketCount = openedSocketCount;
     const replyReceiver = createReplyReceiver(config.max_body_bytes, request.checkBeforeSend);
-    const cancelReply = () => replyReceiver.abort(signal.reason);
-    signal.addEventListener("abort", cancelReply, { once: true });
+    using _abortListener = addAbortListener(signal, () => replyReceiver.abort(signal.reason));
     try {
       const { method, path, headers, body } = request;
       connectionPool.dispatch({ origin, method, path, headers, body }, replyReceiver.handler);
@@ -101,8 +101,6 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
         throw new StaleSocket(failure.message, { cause: error });
       const probeTlsPort = (limit: AbortSignal) => probeTlsThroughProxy(proxy, hostAndPortOfUrl(url), limit);
       throw (await detectTlsPort(error, url, serverInfo, probeTlsPort, signal)) ?? failure;
-    } finally {
-      signal.removeEventListener("abort", cancelReply);
     }
   }
 
@@ -111,12 +109,8 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       signal.throwIfAborted();
       const timeoutMs = config.deadlines.total_ms;
       const createTimeoutError = () => new Retryable(`${origin} did not answer completely within ${timeoutMs} ms.`);
-      const requestDeadline = abortAfter(signal, timeoutMs, createTimeoutError);
-      try {
-        return await exchangeHttpMessages(request, requestDeadline.signal);
-      } finally {
-        requestDeadline.end();
-      }
+      using requestDeadline = abortAfter(signal, timeoutMs, createTimeoutError);
+      return await exchangeHttpMessages(request, requestDeadline.signal);
     },
     close: () => connectionPool.destroy(),
   };

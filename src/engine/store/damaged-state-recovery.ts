@@ -43,16 +43,11 @@ export async function recoverEvents(folder: string, file: string, clock: Clock):
       hint: "Name a file that was set aside; `plenum state check` lists them.",
     });
   }
-  const pages = openSqlitePages(file, "all");
-  const database = openDatabase(stateFileInUse);
-  try {
-    prepareSchema(database, false);
-    database.exec("pragma synchronous = full");
-    return await recoverUndeliveredEvents(pages, database, clock);
-  } finally {
-    database.close();
-    pages.close();
-  }
+  using pages = openSqlitePages(file, "all");
+  using database = openDatabase(stateFileInUse);
+  prepareSchema(database, false);
+  database.exec("pragma synchronous = full");
+  return await recoverUndeliveredEvents(pages, database, clock);
 }
 
 async function recoverUndeliveredEvents(pages: SqlitePages, database: Database, clock: Clock): Promise<RecoveryReport> {
@@ -75,42 +70,38 @@ async function recoverUndeliveredEvents(pages: SqlitePages, database: Database, 
 
 /** Copies undelivered events and cursors into a new file; all events if a cursor may be lost. */
 export async function recoverIntoNewFile(file: string, database: Database, clock: Clock): Promise<RecoveryReport> {
-  const pages = openSqlitePages(file, "all");
-  try {
-    const scannedRows = scanSqlitePages(pages);
-    const { pageByPosition, cursors: cursorBySink, isCursorLost } = scannedRows;
-    const { lostPositions, isOrderDamaged } = findUnreachableEvents(file);
-    const isStartOver = isCursorLost || isOrderDamaged || cursorBySink.size === 0;
-    const firstPosition = isStartOver ? 0 : Math.min(...cursorBySink.values());
-    const copiedEvents = await appendOldEvents(pages, pageByPosition, firstPosition, database, clock, lostPositions);
-    const { counts, positions } = copiedEvents;
-    database.transaction(() => {
-      const insertSink = database.prepare(
-        `insert into sink (name, position, ended, epoch, urgent, checksum)
+  using pages = openSqlitePages(file, "all");
+  const scannedRows = scanSqlitePages(pages);
+  const { pageByPosition, cursors: cursorBySink, isCursorLost } = scannedRows;
+  const { lostPositions, isOrderDamaged } = findUnreachableEvents(file);
+  const isStartOver = isCursorLost || isOrderDamaged || cursorBySink.size === 0;
+  const firstPosition = isStartOver ? 0 : Math.min(...cursorBySink.values());
+  const copiedEvents = await appendOldEvents(pages, pageByPosition, firstPosition, database, clock, lostPositions);
+  const { counts, positions } = copiedEvents;
+  database.transaction(() => {
+    const insertSink = database.prepare(
+      `insert into sink (name, position, ended, epoch, urgent, checksum)
          values (?1, ?2, ?3, ?4, ?5, row_checksum(?1, ?2, 0, ?3, 0, ?4, ?5)) on conflict do nothing`,
-      );
-      const newPosition = (old: number) =>
-        isOrderDamaged ? 0 : (positions.findLast(([before]) => before <= old)?.[1] ?? 0);
-      const addMark = database.prepare(
-        "insert into again (sink, position, checksum) values (?1, ?2, row_checksum(?1, ?2)) on conflict do nothing",
-      );
-      for (const [name, old] of cursorBySink) {
-        insertSink.run(name, newPosition(old), null, createEpoch(), newPosition(scannedRows.urgents.get(name) ?? 0));
-        for (const [before, now] of positions) if (before <= old && lostPositions.has(before)) addMark.run(name, now);
-      }
-      for (const [name, reason] of scannedRows.ended) insertSink.run(name, 0, reason, createEpoch(), 0);
-      restoreQuotaRows(database, scannedRows);
-      if (isCursorLost || cursorBySink.size === 0)
-        database
-          .prepare(
-            "insert into damaged (found_ms, table_name, part, key, body) values (?, 'sink', '', '', cast(? as blob))",
-          )
-          .run(clock.now(), file);
-    });
-    return { ...countScannedRows(pages, scannedRows), ...counts, cursors: Object.fromEntries(cursorBySink) };
-  } finally {
-    pages.close();
-  }
+    );
+    const newPosition = (old: number) =>
+      isOrderDamaged ? 0 : (positions.findLast(([before]) => before <= old)?.[1] ?? 0);
+    const addMark = database.prepare(
+      "insert into again (sink, position, checksum) values (?1, ?2, row_checksum(?1, ?2)) on conflict do nothing",
+    );
+    for (const [name, old] of cursorBySink) {
+      insertSink.run(name, newPosition(old), null, createEpoch(), newPosition(scannedRows.urgents.get(name) ?? 0));
+      for (const [before, now] of positions) if (before <= old && lostPositions.has(before)) addMark.run(name, now);
+    }
+    for (const [name, reason] of scannedRows.ended) insertSink.run(name, 0, reason, createEpoch(), 0);
+    restoreQuotaRows(database, scannedRows);
+    if (isCursorLost || cursorBySink.size === 0)
+      database
+        .prepare(
+          "insert into damaged (found_ms, table_name, part, key, body) values (?, 'sink', '', '', cast(? as blob))",
+        )
+        .run(clock.now(), file);
+  });
+  return { ...countScannedRows(pages, scannedRows), ...counts, cursors: Object.fromEntries(cursorBySink) };
 }
 
 /**

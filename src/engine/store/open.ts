@@ -143,13 +143,9 @@ async function replaceDamagedFile(
 
 function refuseDamagedFreePages(file: string): void {
   if (fileSize(file) === 0) return;
-  const pages = openSqlitePages(file, "valid");
-  try {
-    const problem = findFreePageProblem(pages);
-    if (problem !== null) throw new StateDamaged(`${file} is damaged (${problem}).`);
-  } finally {
-    pages.close();
-  }
+  using pages = openSqlitePages(file, "valid");
+  const problem = findFreePageProblem(pages);
+  if (problem !== null) throw new StateDamaged(`${file} is damaged (${problem}).`);
 }
 
 /** SQLite treats an empty file with a write-ahead log as new and deletes the log silently. */

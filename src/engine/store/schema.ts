@@ -237,17 +237,13 @@ interface SchemaObject {
 }
 
 export function findSchemaProblem(database: Database): string | null {
-  const referenceDatabase = openDatabase(":memory:");
-  try {
-    prepareSchema(referenceDatabase, true);
-    const describeSchemaObject = ({ name, columns, sql }: SchemaObject) => `${name} ${columns} ${sql}`;
-    const schemaObjects = new Set(database.prepare(SCHEMA_OBJECTS_SQL).all<SchemaObject>().map(describeSchemaObject));
-    const missingSchemaObject = referenceDatabase
-      .prepare(SCHEMA_OBJECTS_SQL)
-      .all<SchemaObject>()
-      .find((shape) => !schemaObjects.has(describeSchemaObject(shape)));
-    return missingSchemaObject === undefined ? null : `the ${missingSchemaObject.name} is not as it was made`;
-  } finally {
-    referenceDatabase.close();
-  }
+  using referenceDatabase = openDatabase(":memory:");
+  prepareSchema(referenceDatabase, true);
+  const describeSchemaObject = ({ name, columns, sql }: SchemaObject) => `${name} ${columns} ${sql}`;
+  const schemaObjects = new Set(database.prepare(SCHEMA_OBJECTS_SQL).all<SchemaObject>().map(describeSchemaObject));
+  const missingSchemaObject = referenceDatabase
+    .prepare(SCHEMA_OBJECTS_SQL)
+    .all<SchemaObject>()
+    .find((shape) => !schemaObjects.has(describeSchemaObject(shape)));
+  return missingSchemaObject === undefined ? null : `the ${missingSchemaObject.name} is not as it was made`;
 }

@@ -139,7 +139,7 @@ export function openSqlitePages(path: string, log: "valid" | "all") {
         .map((at) => parseRowCell(bytes, bytes.readUInt16BE(at), pageType === TABLE_LEAF_PAGE_TYPE))
         .filter((cell) => cell !== null);
     },
-    close(): void {
+    [Symbol.dispose](): void {
       closeSync(databaseFileDescriptor);
       if (wal !== null) closeSync(wal);
     },

@@ -14,7 +14,7 @@ export interface SqliteStatement {
   all<Row>(...values: readonly SqliteValue[]): readonly Row[];
 }
 
-export interface Database {
+export interface Database extends Disposable {
   readonly path: string;
   readonly readOnly: boolean;
   exec(sql: string): void;
@@ -141,6 +141,7 @@ export function openDatabase(
       isOpen = false;
       translateSqliteErrors(path, () => database.close());
     },
+    [Symbol.dispose]: () => databaseWrapper.close(),
   };
   try {
     lastDataVersion = databaseWrapper.number("pragma data_version");

@@ -49,12 +49,8 @@ export function checkStateInFolder(folder: string): StateCheckReport {
     return { ...emptyReport, trouble: [`${file} is empty or gone, and ${wal} bytes of its write-ahead log are left.`] };
   }
   try {
-    const database = openDatabase(file, { readOnly: true });
-    try {
-      return { ...reportFields, ...checkTableRows(database) };
-    } finally {
-      database.close();
-    }
+    using database = openDatabase(file, { readOnly: true });
+    return { ...reportFields, ...checkTableRows(database) };
   } catch (error) {
     if (!(error instanceof StateDamaged)) throw error;
     return { ...emptyReport, trouble: [error.message] };

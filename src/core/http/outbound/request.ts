@@ -77,15 +77,13 @@ export function createHttpClient(options: {
       signal.throwIfAborted();
       client ??= new Client(url.origin, { connect: tcpConnector(url), pipelining: 1, keepAliveTimeout: KEEP_ALIVE_MS });
       lastRequestMs = clock.monotonic();
-      const requestTimeLimit = abortAfter(signal, config.timeout);
+      using requestTimeLimit = abortAfter(signal, config.timeout);
       try {
         const response = await client.request({ ...request, signal: requestTimeLimit.signal });
         const { text, isTruncated } = await readResponseBodyStart(response.body, maxBodyBytes(response.statusCode));
         return { status: response.statusCode, headers: flattenHeaders(response.headers), body: text, isTruncated };
       } catch (error) {
         throw await findFailureWithoutResponse(error, signal);
-      } finally {
-        requestTimeLimit.end();
       }
     },
 

@@ -1,3 +1,4 @@
+import { addAbortListener } from "node:events";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import { type ClockReader, readClocks, type TimeReading } from "../../../core/runtime/elapsed-time.ts";
 import type { Log } from "../../../core/runtime/log.ts";
@@ -204,17 +205,12 @@ export function createQuota(options: QuotaOptions): Quota {
         reject,
         hasDeclinedSlot: false,
       };
-      const cancelRequest = () => {
+      using _abortListener = addAbortListener(signal, () => {
         getRateLimiter(endpoint).remove(request);
         reject(signal.reason);
-      };
-      signal.addEventListener("abort", cancelRequest, { once: true });
-      try {
-        getRateLimiter(endpoint).enqueue(request);
-        return (await promise) as T;
-      } finally {
-        signal.removeEventListener("abort", cancelRequest);
-      }
+      });
+      getRateLimiter(endpoint).enqueue(request);
+      return (await promise) as T;
     },
     pause(durationMs, scope, endpoint) {
       const untilMs = clock.monotonic() + Math.max(QUOTA_PAUSE_MIN_MS, durationMs);
