@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { OUTBOUND_HTTP_OPTIONS, ReceiverUrl, RequestHeaders } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { Duration } from "../../src/core/values/duration.ts";
+import { durationBetween } from "../../src/core/values/duration.ts";
 import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
 const RESERVED_ALERT_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
@@ -34,7 +34,7 @@ export const AlertmanagerConfig = z
       .record(AlertLabelName, z.string().min(1).max(200))
       .default({})
       .meta({ description: "Additional labels of every alert, such as the team, for routing." }),
-    repeat: Duration.refine((ms) => ms >= 10_000 && ms <= 3_600_000, "Choose between 10s and 1h.")
+    repeat: durationBetween("10s", "1h")
       .prefault("1m")
       .meta({ description: "How often active alerts are sent again, because Alertmanager forgets them at a restart." }),
     ...OUTBOUND_HTTP_OPTIONS,

@@ -1,7 +1,8 @@
 import { z } from "zod";
 import { isLoopbackHost } from "../../src/core/http/loopback.ts";
+import { CaFileOption } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { Duration } from "../../src/core/values/duration.ts";
+import { durationBetween } from "../../src/core/values/duration.ts";
 import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
 const EMAIL_ADDRESS_PATTERN = String.raw`[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[\p{L}\p{N}.-]{1,253}`;
@@ -74,17 +75,10 @@ export const EmailConfig = z
       .max(20)
       .prefault([{ changes: ["acknowledged"], priorities: ["A"] }])
       .meta({ description: "Changes that also get a mail, in addition to the start and the end." }),
-    timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 120_000, "Choose between 1s and 2m.")
-      .prefault("30s")
-      .meta({
-        description:
-          "Maximum time of one mail with its connection; at most 2m. Above 30s raise the sink's deadline too.",
-      }),
-    ca_file: z
-      .string()
-      .min(1)
-      .optional()
-      .meta({ description: "PEM file of a private certificate authority, instead of the public ones." }),
+    timeout: durationBetween("1s", "2m").prefault("30s").meta({
+      description: "Maximum time of one mail with its connection; at most 2m. Above 30s raise the sink's deadline too.",
+    }),
+    ca_file: CaFileOption,
     ...RECEIVER_OPTIONS,
   })
   .refine((config) => (config.user === undefined) === (config.password === undefined), {

@@ -2,6 +2,7 @@ import { isAbsolute, relative, sep } from "node:path";
 import { z } from "zod";
 import type { StoreSharedBySinks } from "../../src/core/connector.ts";
 import { resolveFolderLinks } from "../../src/core/errors/folder-access.ts";
+import { checkedText } from "../../src/core/values/checked-text.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { findPathTemplateError } from "./folder-layout.ts";
 
@@ -19,17 +20,10 @@ export const FileConfig = z
       .regex(/^[a-z0-9][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`, at most 64.")
       .default("events")
       .meta({ description: "First part of file names; two sinks in one folder need different names." }),
-    path: z
-      .string()
-      .superRefine((text, context) => {
-        const message = findPathTemplateError(text);
-        if (message !== null) context.addIssue({ code: "custom", message });
-      })
-      .optional()
-      .meta({
-        description:
-          "Folders below `folder` by kind, site and day (UTC) of the event, e.g. {kind}/{site}/{date} or date={date}/kind={kind}. Without it all lines are in files by the day of writing.",
-      }),
+    path: checkedText(findPathTemplateError).optional().meta({
+      description:
+        "Folders below `folder` by kind, site and day (UTC) of the event, e.g. {kind}/{site}/{date} or date={date}/kind={kind}. Without it all lines are in files by the day of writing.",
+    }),
     gzip: z.boolean().default(false).meta({ description: "Compress finished files." }),
     finish_after: Duration.refine((ms) => ms >= 1_000, "Use 1s or more.")
       .prefault("15m")

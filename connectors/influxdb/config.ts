@@ -1,9 +1,10 @@
 import { z } from "zod";
 import { isLoopbackHost } from "../../src/core/http/loopback.ts";
+import { CaFileOption } from "../../src/core/http/outbound/config.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
 import { type AnyEvent, type Event, eventSourceName } from "../../src/core/model/event.ts";
 import { SecretRef, urlHasCredentials } from "../../src/core/runtime/secret.ts";
-import { Duration } from "../../src/core/values/duration.ts";
+import { durationBetween } from "../../src/core/values/duration.ts";
 
 const InfluxServerUrl = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as http://influxdb:8086." })
@@ -62,15 +63,11 @@ export const InfluxConfig = z
         "Names to add as InfluxDB tags, next to the ids: of the tag (name), its site (site_name), the codes of its systems (system). A new name starts a new series.",
     }),
     gzip: z.boolean().default(true).meta({ description: "Compress requests above 16,384 bytes." }),
-    timeout: Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Choose between 100ms and 2m.")
+    timeout: durationBetween("100ms", "2m")
       .prefault("10s")
       .meta({ description: "Total time of one request; at most 2m." }),
     proxy: ProxyConfig.optional(),
-    ca_file: z
-      .string()
-      .min(1)
-      .optional()
-      .meta({ description: "PEM file of a private certificate authority, instead of the public ones." }),
+    ca_file: CaFileOption,
   })
   .superRefine((config, context) => {
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });

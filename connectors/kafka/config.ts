@@ -2,6 +2,7 @@ import { z } from "zod";
 import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { byteSizeSchema } from "../../src/core/values/byte-size.ts";
+import { checkedText } from "../../src/core/values/checked-text.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { findTopicTemplateError } from "./topic-template.ts";
 
@@ -55,17 +56,10 @@ export const KafkaConfig = z
       .regex(/^[A-Za-z0-9_.-]{1,128}$/, "Use up to 128 letters, digits, `_`, `.` and `-`.")
       .default("plenum")
       .meta({ description: "Client id in the brokers' logs, metrics and quotas." }),
-    topic: z
-      .string()
-      .superRefine((text, context) => {
-        const message = findTopicTemplateError(text);
-        if (message !== null) context.addIssue({ code: "custom", message });
-      })
-      .default("plenum.{noun}")
-      .meta({
-        description:
-          "Topic template with {noun}, {kind}, {source} and {site}. With {kind}, only events of one kind keep their order.",
-      }),
+    topic: checkedText(findTopicTemplateError).default("plenum.{noun}").meta({
+      description:
+        "Topic template with {noun}, {kind}, {source} and {site}. With {kind}, only events of one kind keep their order.",
+    }),
     create_topics: z.boolean().default(false).meta({
       description: "Let the brokers create missing topics with their defaults (auto.create.topics.enable).",
     }),

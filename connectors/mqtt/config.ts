@@ -2,6 +2,7 @@ import { z } from "zod";
 import { isLoopbackHost } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { byteSizeSchema } from "../../src/core/values/byte-size.ts";
+import { checkedText } from "../../src/core/values/checked-text.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { DEFAULT_LAYOUT, findPrefixError, findTemplateError } from "./topics.ts";
 
@@ -36,16 +37,9 @@ const CommandOptions = z.strictObject({
 
 const PositiveDuration = Duration.refine((ms) => ms > 0, "Use more than 0s.");
 
-function createTextSchema(errorIn: (text: string) => string | null) {
-  return z.string().superRefine((text, context) => {
-    const message = errorIn(text);
-    if (message !== null) context.addIssue({ code: "custom", message });
-  });
-}
-
 export const MqttConfig = z
   .strictObject({
-    url: createTextSchema(findUrlError).meta({
+    url: checkedText(findUrlError).meta({
       description: "The broker: mqtts://host, mqtts://host:port or mqtt://host.",
     }),
     protocol: z
@@ -65,8 +59,8 @@ export const MqttConfig = z
       description: "Allow a password or commands over mqtt://, where others in the network can read them.",
     }),
     tls: TlsOptions.prefault({}).meta({ description: "Only for mqtts://; certificates are always verified." }),
-    prefix: createTextSchema(findPrefixError).default("plenum").meta({ description: "First part of every topic." }),
-    topic: createTextSchema(findTemplateError).default(DEFAULT_LAYOUT).meta({
+    prefix: checkedText(findPrefixError).default("plenum").meta({ description: "First part of every topic." }),
+    topic: checkedText(findTemplateError).default(DEFAULT_LAYOUT).meta({
       description:
         "Layout of the topics. Leave out {source} or {site} only if there is just one. Names are possible too: {site_name}, {system}, {gateway}, {tag} (id) and {tag_name}; a layout without {kind} and {id} is for tags only.",
     }),

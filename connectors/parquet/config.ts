@@ -3,11 +3,12 @@ import { z } from "zod";
 import type { StoreSharedBySinks } from "../../src/core/connector.ts";
 import { resolveFolderLinks } from "../../src/core/errors/folder-access.ts";
 import { isLoopbackHost } from "../../src/core/http/loopback.ts";
+import { CaFileOption } from "../../src/core/http/outbound/config.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import { quoteSqlText } from "../../src/core/postgres/sql-quoting.ts";
 import { SecretRef, urlHasCredentials } from "../../src/core/runtime/secret.ts";
-import { Duration } from "../../src/core/values/duration.ts";
+import { durationBetween } from "../../src/core/values/duration.ts";
 
 const S3EndpointUrl = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as https://s3.example.com." })
@@ -45,15 +46,11 @@ export const S3Config = z
     allow_plain_http: z.boolean().default(false).meta({
       description: "Allow http:// to another machine. Others in the network can then read the data.",
     }),
-    timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 120_000, "Choose between 1s and 2m.")
-      .prefault("20s")
-      .meta({
-        description: "Maximum time of one request; at most 2m. Above 30s raise the sink's deadline too.",
-      }),
-    proxy: ProxyConfig.optional(),
-    ca_file: z.string().min(1).optional().meta({
-      description: "PEM file of a private certificate authority, instead of the public ones.",
+    timeout: durationBetween("1s", "2m").prefault("20s").meta({
+      description: "Maximum time of one request; at most 2m. Above 30s raise the sink's deadline too.",
     }),
+    proxy: ProxyConfig.optional(),
+    ca_file: CaFileOption,
   })
   .superRefine((config, context) => {
     const addIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
@@ -85,12 +82,9 @@ export const ParquetConfig = z
     max_rows: z.int().min(1).max(1_000_000).default(100_000).meta({
       description: "Write files when this many rows are waiting. A hundred thousand rows use about 30 MB of memory.",
     }),
-    max_age: Duration.refine((ms) => ms >= 1_000 && ms <= 86_400_000, "Choose between 1s and 24h.")
-      .prefault("15m")
-      .meta({
-        description:
-          "Write files when the oldest waiting row has this age. Waiting rows are safe in the log of events.",
-      }),
+    max_age: durationBetween("1s", "24h").prefault("15m").meta({
+      description: "Write files when the oldest waiting row has this age. Waiting rows are safe in the log of events.",
+    }),
     mode: z.enum(["0600", "0640", "0644"]).default("0640").meta({
       description: "File mode in a folder: for the owner, also the group, or everybody.",
     }),

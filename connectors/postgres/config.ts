@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { CaFileOption } from "../../src/core/http/outbound/config.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import {
   isSecuredAddress,
@@ -9,7 +10,7 @@ import {
 } from "../../src/core/postgres/server-address.ts";
 import { quoteSqlText } from "../../src/core/postgres/sql-quoting.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { Duration } from "../../src/core/values/duration.ts";
+import { durationBetween } from "../../src/core/values/duration.ts";
 
 const PostgresIdentifier = z.string().min(1).max(63);
 
@@ -36,9 +37,7 @@ export const PostgresConfig = z
       description:
         "Allow `sslmode: disable` to another machine. Others in the network can then read password and data.",
     }),
-    ca_file: z.string().min(1).optional().meta({
-      description: "PEM file of a private certificate authority, instead of the public ones.",
-    }),
+    ca_file: CaFileOption,
     schema: SchemaName.default("plenum").meta({ description: "Schema of the tables." }),
     create: z.boolean().default(true).meta({
       description: "Create missing schemas and tables, and columns of later versions.",
@@ -46,12 +45,10 @@ export const PostgresConfig = z
     timescale: z.boolean().default(false).meta({
       description: "Create the growing tables as TimescaleDB hypertables; the database must have the extension.",
     }),
-    timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 600_000, "Choose between 1s and 10m.")
-      .prefault("25s")
-      .meta({
-        description: "Maximum time of one statement; at most 10m, and below the sink's deadline.",
-      }),
-    connect_timeout: Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Choose between 100ms and 2m.")
+    timeout: durationBetween("1s", "10m").prefault("25s").meta({
+      description: "Maximum time of one statement; at most 10m, and below the sink's deadline.",
+    }),
+    connect_timeout: durationBetween("100ms", "2m")
       .prefault("10s")
       .meta({ description: "Maximum time of a login; at most 2m." }),
   })

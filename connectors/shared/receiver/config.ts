@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { Duration } from "../../../src/core/values/duration.ts";
+import { Duration, durationBetween } from "../../../src/core/values/duration.ts";
 import { CustomMessagePhrases, MESSAGE_LANGUAGES } from "./message-texts.ts";
 
 export const PriorityLetter = z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C.");
@@ -21,9 +21,7 @@ const QuietHours = z
 
 const AlarmStormOptions = z.strictObject({
   openings: z.int().min(2).max(1_000).meta({ description: "More new alarms than this become one incident." }),
-  within: Duration.refine((ms) => ms >= 60_000 && ms <= 86_400_000, "Choose between 1m and 1d.")
-    .prefault("5m")
-    .meta({ description: "Time in which they are counted." }),
+  within: durationBetween("1m", "1d").prefault("5m").meta({ description: "Time in which they are counted." }),
   over: z.enum(["site", "all"]).default("site").meta({
     description: "Count for each site, or for all sites together.",
   }),

@@ -90,3 +90,9 @@ export const Duration = z
     context.addIssue({ code: "custom", message: describeDurationProblem(text) });
     return z.NEVER;
   });
+
+/** Duration from `shortest` to `longest`, e.g. from `1s` to `2m`. */
+export function durationBetween(shortest: string, longest: string) {
+  const [minMs, maxMs] = [parseDuration(shortest) ?? 0, parseDuration(longest) ?? 0];
+  return Duration.refine((ms) => ms >= minMs && ms <= maxMs, `Choose between ${shortest} and ${longest}.`);
+}

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { SecretRef, urlHasCredentials } from "../../runtime/secret.ts";
-import { Duration } from "../../values/duration.ts";
+import { durationBetween } from "../../values/duration.ts";
 import { ProxyConfig } from "../proxy.ts";
 import { parseIpNetwork } from "./ip-network-ranges.ts";
 
@@ -47,18 +47,20 @@ const IpNetworkText = z
   .string()
   .refine((text) => parseIpNetwork(text) !== null, "Write a network as 10.1.0.0/16, fd00::/8 or 192.0.2.7/32.");
 
+export const CaFileOption = z
+  .string()
+  .min(1)
+  .optional()
+  .meta({ description: "PEM file of a private certificate authority, instead of the public ones." });
+
 export const OUTBOUND_HTTP_OPTIONS = {
-  timeout: Duration.refine((ms) => ms >= 100 && ms <= 30_000, "Choose between 100ms and 30s.")
+  timeout: durationBetween("100ms", "30s")
     .prefault("15s")
     .meta({ description: "Maximum time of one request with its response; at most 30s." }),
   allow_networks: z.array(IpNetworkText).max(100).default([]).meta({
     description: "Networks (CIDR) that are allowed although they are not public; http is allowed only there.",
   }),
   proxy: ProxyConfig.optional(),
-  ca_file: z
-    .string()
-    .min(1)
-    .optional()
-    .meta({ description: "PEM file of a private certificate authority, instead of the public ones." }),
+  ca_file: CaFileOption,
 } as const;
 export type OutboundHttpConfig = z.infer<z.ZodObject<typeof OUTBOUND_HTTP_OPTIONS>>;
