@@ -37,6 +37,4 @@ export type ConnectorName = keyof typeof CONNECTORS;
 
 export const CONNECTOR_NAMES = Object.keys(CONNECTORS) as readonly ConnectorName[];
 
-export function getConnector(name: ConnectorName): ConnectorDefinition {
-  return CONNECTORS[name] as ConnectorDefinition;
-}
+export const getConnector = (name: ConnectorName): ConnectorDefinition => CONNECTORS[name] as ConnectorDefinition;

@@ -75,9 +75,8 @@ function mapPermanentMailError(command: string, code: string, serverText: string
     return new ConfigError(`${server.name} does not accept the sender.${serverText}`, { field: "from", hint });
   }
   if (command === "RCPT TO") return new Rejected(`${server.name} accepts none of the recipients.${serverText}`);
-  if (command === "DATA" || command === "MAIL FROM") {
+  if (command === "DATA" || command === "MAIL FROM")
     return new Rejected(`${server.name} does not take this mail.${serverText}`);
-  }
   const hint = "Ask its administrator to let this machine send mail.";
   return new ConfigError(`${server.name} does not talk to us.${serverText}`, { field: "host", hint });
 }

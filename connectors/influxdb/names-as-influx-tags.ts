@@ -101,11 +101,10 @@ export function createNameLookup(
       if (siteName.validFromMs !== undefined && committedMs < siteName.validFromMs) eventsWithoutSiteName.add(event);
     }
     if (tag === null) return true;
-    if (tag.name === null && nameTags.includes("name")) {
+    if (tag.name === null && nameTags.includes("name"))
       await lookUpObjectName("name", source, tag.id, async () => ({
         text: (await building.findObject("tag", source, tag.id))?.displayName ?? null,
       }));
-    }
     if (!nameTags.includes("system")) return true;
     return (await lookUpObjectName("system", source, tag.id, () => findSystemCodes(source, site, tag.id))) !== null;
   }

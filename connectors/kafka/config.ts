@@ -83,13 +83,11 @@ export const KafkaConfig = z
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const { enabled, ...files } = config.tls;
     if (!enabled && Object.keys(files).length > 0) reportIssue("tls", "Set tls.enabled: true to use these files.");
-    if ((files.cert_file === undefined) !== (files.key_file === undefined)) {
+    if ((files.cert_file === undefined) !== (files.key_file === undefined))
       reportIssue("tls", "cert_file and key_file belong together; give both or none.");
-    }
     if (config.sasl !== undefined && !enabled && !config.plain_text) {
-      if (config.brokers.some((broker) => !isLoopbackHost(parseBrokerAddress(broker).host))) {
+      if (config.brokers.some((broker) => !isLoopbackHost(parseBrokerAddress(broker).host)))
         reportIssue("sasl", "A password needs tls.enabled: true; set plain_text: true to send it readable anyway.");
-      }
     }
   })
   .meta({ description: "Events as records in Kafka: CloudEvents in binary mode." });

@@ -95,12 +95,10 @@ export const MqttConfig = z
     const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const usesTls = config.url.startsWith("mqtts:");
     if (!usesTls && Object.keys(config.tls).length > 0) reportIssue("tls", "Write mqtts:// to use TLS.");
-    if ((config.tls.cert_file === undefined) !== (config.tls.key_file === undefined)) {
+    if ((config.tls.cert_file === undefined) !== (config.tls.key_file === undefined))
       reportIssue("tls", "cert_file and key_file belong together; give both or none.");
-    }
-    if (config.password !== undefined && config.username === undefined) {
+    if (config.password !== undefined && config.username === undefined)
       reportIssue("username", "A password needs a username.");
-    }
     const needsTls = config.password !== undefined || config.commands.enabled;
     if (!usesTls && needsTls && !config.plain_text && !isLoopbackHost(URL.parse(config.url)?.hostname ?? "")) {
       reportIssue("url", "A password or commands need mqtts://; set plain_text: true to send them readable anyway.");
@@ -114,11 +112,9 @@ function findUrlError(text: string): string | null {
   if (url === null || !/^mqtts?:$/.test(url.protocol) || url.hostname === "") {
     return "Write the broker as mqtts://host, mqtts://host:port or mqtt://host.";
   }
-  if (url.username !== "" || url.password !== "") {
+  if (url.username !== "" || url.password !== "")
     return "Take the user name and password out of the address; they go under `username` and `password`.";
-  }
-  if (!/^\/?$/.test(url.pathname) || url.search !== "" || url.hash !== "") {
+  if (!/^\/?$/.test(url.pathname) || url.search !== "" || url.hash !== "")
     return "The address ends with the host or the port.";
-  }
   return null;
 }

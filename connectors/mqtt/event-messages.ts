@@ -117,9 +117,8 @@ function buildStateMessages(
 
   function buildInventoryMessages({ type, data }: InventoryEvent): readonly MqttMessage[] {
     const [kind, object] = getInventoryObject(data);
-    if (type.endsWith("-removed")) {
+    if (type.endsWith("-removed"))
       return [...buildDeletions(kind, object.id), ...(kind === "site" ? buildDeletions("site-status", object.id) : [])];
-    }
     const body = withTimeAndId({ object: kind === "tag" ? { ...NO_TAG_NAMES, ...object } : object });
     const inventoryMessage = toMessage(formatTopic(kind, object.id, "inventory"), body, retained.inventory);
     if (!("gateway" in data && "online" in data.gateway)) return [inventoryMessage];

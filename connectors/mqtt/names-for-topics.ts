@@ -107,9 +107,11 @@ export async function buildStateEvents(
   const tag = await building.findObject("tag", source, id);
   if (tag === undefined) return [];
   const events = [buildEvent("tag-added", { tag })];
-  const systems = (await building.systemsOf(source, id)).map((system) => {
-    return { id: system.id, code: system.code, displayName: system.displayName };
-  });
+  const systems = (await building.systemsOf(source, id)).map((system) => ({
+    id: system.id,
+    code: system.code,
+    displayName: system.displayName,
+  }));
   if (systems.length > 0) events.push(buildEvent("tag-systems-changed", { tag, systems, before: [] }));
   const view = await building.findValue(source, id);
   if (view === undefined) return events;

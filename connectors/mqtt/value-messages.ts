@@ -72,8 +72,6 @@ function formatPlain(value: TagValue): string {
 const INTEGER_MEASUREMENT = /"(?:value|lastGoodValue|total|requested|before|readBack|inForce|wanted)":-?\d+(?=[,}e])/g;
 
 /** Formats a message so that measured numbers always have a decimal point, e.g. `20.0`: their type never changes. */
-export function formatMeasurements(body: object): string {
-  return addDecimalPoints(JSON.stringify(body));
-}
+export const formatMeasurements = (body: object): string => addDecimalPoints(JSON.stringify(body));
 
 export const addDecimalPoints = (json: string): string => json.replace(INTEGER_MEASUREMENT, "$&.0");

@@ -59,9 +59,8 @@ export const S3Config = z
     if (url?.protocol === "http:" && sendsToOtherMachine && !config.allow_plain_http) {
       addIssue("endpoint", "Use https://; set allow_plain_http: true to send everything readable anyway.");
     }
-    if (url?.protocol === "https:" && !config.path_style && config.bucket.includes(".")) {
+    if (url?.protocol === "https:" && !config.path_style && config.bucket.includes("."))
       addIssue("bucket", "A name with dots fits no certificate before the host; set path_style: true.");
-    }
   })
   .meta({ description: "S3-compatible storage." });
 export type S3Config = z.infer<typeof S3Config>;

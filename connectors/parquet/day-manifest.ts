@@ -44,9 +44,8 @@ interface ManifestContext {
 /** Compacts the files of a complete day and writes its manifest. Safe to repeat after a crash. */
 export async function finalizeDay(day: CompleteDay, manifestContext: ManifestContext): Promise<void> {
   for (const table of LAKE_TABLES) {
-    if (table.rowPolicy === "append") {
+    if (table.rowPolicy === "append")
       await manifestContext.format.mergeFiles(dayPartition(table, day.day, day.site), manifestContext.signal);
-    }
   }
   const sealed_at = isoUtc(manifestContext.clock.now());
   const previousManifest = await readDayManifest(day, manifestContext);

@@ -82,9 +82,8 @@ export function createDeltaTableFormat(
     const buildBatchKey = ({ partition }: PartitionBatch, digest: string) =>
       chooseUnusedFileKey(buildFileKey(partition, name), digest, uploaded);
     const addedFiles: AddedTableFile[] = [];
-    for (const { key, bytes, batch, rows } of await putBatchFiles(batches, buildBatchKey, store, uploaded, signal)) {
+    for (const { key, bytes, batch, rows } of await putBatchFiles(batches, buildBatchKey, store, uploaded, signal))
       addedFiles.push(await describeAddedFile(key, bytes, batch.partition, { columns: batch.columns, rows }));
-    }
     const tableChange = { ...EMPTY_TABLE_CHANGE, add: addedFiles, txn: buildDeltaTransaction(writerPosition) };
     const { outcome } = await getDeltaTable(table).commit(tableChange, signal);
     return outcome === "committed" ? addedFiles.map(({ key }) => key) : [];
@@ -195,11 +194,10 @@ export function createDeltaTableFormat(
       const { version } = await getDeltaTable(table).readActiveFiles(signal);
       const objects = version < 0 ? await store.list(buildTableFolder(table), signal) : [];
       const file = objects.find(({ key }) => key.endsWith(".parquet"));
-      if (file !== undefined) {
+      if (file !== undefined)
         throw new ConfigError(`${store.location}/${file.key} is there, and no Delta log that it belongs to.`, {
           hint: "Choose a new folder or prefix for table_format: delta.",
         });
-      }
       await getDeltaTable(table).createIfMissing(signal);
     },
     buildFileName: (commit) => `${commit}-${processId}`,
@@ -298,9 +296,8 @@ const randomHexText = (): string => randomBytes(8).toString("hex");
 /** Returns an unused key: the log may refer to an uploaded file although the response was lost. */
 function chooseUnusedFileKey(key: string, digest: string, uploaded: UploadedFileDigests): string {
   let unusedFileKey = key;
-  for (let n = 2; uploaded.has(unusedFileKey) && uploaded.get(unusedFileKey) !== digest; n++) {
+  for (let n = 2; uploaded.has(unusedFileKey) && uploaded.get(unusedFileKey) !== digest; n++)
     unusedFileKey = key.replace(/\.parquet$/, `-${n}.parquet`);
-  }
   return unusedFileKey;
 }
 

@@ -16,7 +16,7 @@ export async function updateLakeSchemas(store: ObjectStore, format: LakeTableFor
   const storedSchemas = bytes === null ? {} : parseLakeSchemas(bytes, store.location);
   const storedTableFormat = storedSchemas[TABLE_FORMAT_ENTRY]?.[TABLE_FORMAT_OPTION] ?? "plain";
   // In a lake with two formats, readers would see rows twice or not at all.
-  if (bytes !== null && storedTableFormat !== format.name) {
+  if (bytes !== null && storedTableFormat !== format.name)
     throw new ConfigError(
       `The lake in ${store.location} has table_format ${storedTableFormat}; the sink is to write ${format.name}.`,
       {
@@ -24,7 +24,6 @@ export async function updateLakeSchemas(store: ObjectStore, format: LakeTableFor
         hint: `Set table_format: ${storedTableFormat}, or choose another folder or prefix; nothing was written.`,
       },
     );
-  }
   const currentSchemas: LakeSchemas = {
     ...(format.name === "plain" ? {} : { [TABLE_FORMAT_ENTRY]: { [TABLE_FORMAT_OPTION]: format.name } }),
     ...Object.fromEntries(

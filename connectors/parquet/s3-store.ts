@@ -136,12 +136,11 @@ export function createS3Store(config: S3Config, clock: Clock) {
 
   function objectTooLargeError(key: string | null, maxBytes: number): ConfigError {
     const limitText = `more than ${maxBytes / 1024 ** 2} MiB`;
-    if (key === null) {
+    if (key === null)
       return new ConfigError(`${endpoint.origin} answered ${limitText} to a list, where a storage has half of it.`, {
         field: "s3.endpoint",
         hint: "Check that s3.endpoint is that of an S3-compatible storage.",
       });
-    }
     return new ConfigError(`${prefix}${key} in the bucket ${config.bucket} has ${limitText}, too many to be read.`, {
       hint: "Nothing that Plenum writes comes near: see who has put it there, or choose another prefix.",
     });
@@ -182,9 +181,8 @@ export function createS3Store(config: S3Config, clock: Clock) {
     async get(key, signal) {
       const response = await sendS3Request({ method: "GET", key, allow: [404], maxBytes: MAX_S3_OBJECT_BYTES }, signal);
       if (response.status !== 404) return response.bytes;
-      if (Buffer.from(response.bytes).includes("<Code>NoSuchBucket</Code>")) {
+      if (Buffer.from(response.bytes).includes("<Code>NoSuchBucket</Code>"))
         throw toS3Failure(response, config, clock.now());
-      }
       return null;
     },
     async list(prefixInLake, signal, after) {
@@ -297,51 +295,44 @@ export function toS3Failure(response: S3Response, { bucket, ...endpointConfig }:
   const { origin } = new URL(resolveS3Endpoint(endpointConfig));
   const errorPrefix = `${origin} answered ${status}${errorCode === "" ? "" : ` (${errorCode})`}`;
 
-  if (["RequestTimeTooSkewed", "RequestExpired"].includes(errorCode)) {
+  if (["RequestTimeTooSkewed", "RequestExpired"].includes(errorCode))
     return new ConfigError(`${errorPrefix}: its clock and that of this machine differ too much.`, {
       hint: "Set the clock of this machine, by NTP for example; if it is right, look at the storage's.",
     });
-  }
-  if (["NoSuchBucket", "InvalidBucketName"].includes(errorCode)) {
+  if (["NoSuchBucket", "InvalidBucketName"].includes(errorCode))
     return new ConfigError(`${errorPrefix}: there is no bucket ${bucket}.`, {
       field: "s3.bucket",
       hint: "Create it, or correct s3.bucket; Plenum makes no buckets.",
     });
-  }
-  if (S3_WRONG_CREDENTIAL_CODES.includes(errorCode) || status === 401) {
+  if (S3_WRONG_CREDENTIAL_CODES.includes(errorCode) || status === 401)
     return new ConfigError(`${errorPrefix}: it does not accept the keys.`, {
       field: "s3.access_key_id",
       reason: "unauthenticated",
       hint: "Check s3.access_key_id and s3.secret_access_key.",
     });
-  }
-  if (S3_OTHER_REGION_CODES.includes(errorCode) || (status >= 300 && status < 400)) {
+  if (S3_OTHER_REGION_CODES.includes(errorCode) || (status >= 300 && status < 400))
     return new ConfigError(`${errorPrefix}: the bucket ${bucket} is elsewhere.`, {
       field: "s3.region",
       hint: "Check s3.region and s3.endpoint.",
     });
-  }
-  if (S3_STORAGE_FULL_CODES.includes(errorCode) || status === 507) {
+  if (S3_STORAGE_FULL_CODES.includes(errorCode) || status === 507)
     return new Retryable(`${errorPrefix}: the storage is full.`, { hint: "Make room there; the events wait." });
-  }
   if (errorCode === "SlowDown" || status === 429 || status === 503) {
     const { date, "retry-after": retryAfter } = response.headers;
     return new Throttled(`${errorPrefix}: it asks us to wait.`, parseRetryAfterMs(retryAfter, nowMs, date), {
       scope: errorCode === "SlowDown" || status === 429 ? "allowance" : "everything",
     });
   }
-  if (status === 403) {
+  if (status === 403)
     return new ConfigError(`${errorPrefix}: the keys may not do this in the bucket ${bucket}.`, {
       reason: "forbidden",
       hint: "They need s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket there.",
     });
-  }
-  if (status === 501 || errorCode === "NotImplemented") {
+  if (status === 501 || errorCode === "NotImplemented")
     return new ConfigError(`${errorPrefix}: the storage cannot do what is needed.`, {
       field: "s3.endpoint",
       hint: "It has to know list-type=2 and, for a Delta log, If-None-Match.",
     });
-  }
   if (status >= 500 || errorCode === "RequestTimeout" || errorCode === "OperationAborted")
     return new Retryable(`${errorPrefix}.`);
   if (status === 400 && asksForTls(responseBodyText)) return needsTlsError(describeS3Server(origin));

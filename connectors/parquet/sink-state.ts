@@ -91,9 +91,8 @@ export async function loadSinkState(
   const writerPosition = storedEntries.get(WRITER_STATE_KEY) as LakeWriterPosition | undefined;
   if (writerPosition !== undefined) {
     const committedPosition = await readCommittedPosition(writerPosition.id, store, signal);
-    if (committedPosition <= Math.max(writerPosition.through, stagedCommits.at(-1)?.through ?? 0)) {
+    if (committedPosition <= Math.max(writerPosition.through, stagedCommits.at(-1)?.through ?? 0))
       return { writerId: writerPosition.id, stagedCommits, ...restOfSinkState };
-    }
     log.warn(
       { remembered: writerPosition.through, landed: committedPosition },
       "the lake has more commits than this state, so the state is an older copy; events that are sent again are in the lake twice, with the same event_id",

@@ -93,9 +93,8 @@ export function createStagedCommits(options: {
     hasPosition: (position: number) => position <= lastPosition,
     /** Adds an event, after committing interrupted commits that end before the event. Throws `UnmappableEvent`. */
     async addEvent(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void> {
-      for (let next = interrupted[0]; next !== undefined && next.through < position; next = interrupted[0]) {
+      for (let next = interrupted[0]; next !== undefined && next.through < position; next = interrupted[0])
         await commitRowBuffer(next, signal);
-      }
       if (buffer.events === 0) firstEventMs = clock.monotonic();
       lastPosition = position;
       buffer.add(event, position, committedAt);

@@ -127,13 +127,9 @@ const CELL_WRITER_BY_COLUMN_TYPE: Readonly<Record<ColumnType, CellEncoder>> = {
   time: (cell, into, offset, name) => writeTimeCell(Number(cell), into, offset, name),
 };
 
-function maxCellBytes(cell: Exclude<Cell, null>): number {
-  return typeof cell === "string" ? 3 * cell.length : 8;
-}
+const maxCellBytes = (cell: Exclude<Cell, null>): number => (typeof cell === "string" ? 3 * cell.length : 8);
 
-function writeTextCell(text: string, into: Buffer, offset: number): number {
-  return offset + into.write(text, offset, "utf8");
-}
+const writeTextCell = (text: string, into: Buffer, offset: number): number => offset + into.write(text, offset, "utf8");
 
 /** Replaces U+0000, which PostgreSQL cannot store, and lone surrogates by U+FFFD. */
 export function toPostgresText(text: string): string {
@@ -155,9 +151,8 @@ const TWO_TO_32 = 2 ** 32;
 const INT64_LIMIT = 2 ** 63;
 
 function writeIntegerCell(number: number, into: Buffer, offset: number, name: string): number {
-  if (!Number.isInteger(number) || number >= INT64_LIMIT || number < -INT64_LIMIT) {
+  if (!Number.isInteger(number) || number >= INT64_LIMIT || number < -INT64_LIMIT)
     throw new Rejected(`${name} is ${number}, which is no whole number of 64 bits.`);
-  }
   if (!Number.isSafeInteger(number)) return into.writeBigInt64BE(BigInt(number), offset);
   return writeInt64(number, into, offset);
 }
@@ -167,9 +162,8 @@ const POSTGRES_EPOCH_MICROS = 946_684_800_000_000;
 const EARLIEST_POSTGRES_TIME_MS = -210_866_803_200_000;
 
 function writeTimeCell(ms: number, into: Buffer, offset: number, name: string): number {
-  if (!Number.isFinite(ms) || ms < EARLIEST_POSTGRES_TIME_MS || ms > 8.64e15) {
+  if (!Number.isFinite(ms) || ms < EARLIEST_POSTGRES_TIME_MS || ms > 8.64e15)
     throw new Rejected(`${name} is no moment that PostgreSQL knows.`);
-  }
   const microsSincePostgresEpoch = Math.round(ms * 1_000) - POSTGRES_EPOCH_MICROS;
   if (Number.isSafeInteger(microsSincePostgresEpoch)) return writeInt64(microsSincePostgresEpoch, into, offset);
   return into.writeBigInt64BE(BigInt(Math.round(ms)) * 1_000n - BigInt(POSTGRES_EPOCH_MICROS), offset);

@@ -63,12 +63,11 @@ export const PostgresConfig = z
         if (config[option] === undefined) addIssue(option, `Give url, or ${option}.`);
       if (config.host === undefined) return;
     }
-    if (!config.allow_plain && !isSecuredAddress(parsePostgresAddress(config))) {
+    if (!config.allow_plain && !isSecuredAddress(parsePostgresAddress(config)))
       addIssue(
         config.url === undefined ? "sslmode" : "url",
         "Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
       );
-    }
   })
   .meta({ description: "Tables in PostgreSQL or TimescaleDB." });
 export type PostgresConfig = z.infer<typeof PostgresConfig>;

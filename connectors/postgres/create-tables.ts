@@ -101,9 +101,7 @@ export async function lockTables(session: PostgresSession, { schema }: TableSett
 
 const TABLE_LOCK_NUMBER = 0x706c656e;
 
-function hasMissingTableParts({ tables, columns }: MissingTableParts): boolean {
-  return tables.length + columns.length > 0;
-}
+const hasMissingTableParts = ({ tables, columns }: MissingTableParts): boolean => tables.length + columns.length > 0;
 
 function createMissingTablesError({ tables, columns }: MissingTableParts, { schema }: TableSettings): ConfigError {
   const names = [
@@ -221,9 +219,8 @@ function findMissing(tables: readonly LakeTable[], catalog: DatabaseCatalog, tar
 
 function checkTableColumns(table: LakeTable, existing: CatalogTable, target: TableSettings): void {
   const name = formatTableName(target, table);
-  if (!["r", "p"].includes(existing.kind)) {
+  if (!["r", "p"].includes(existing.kind))
     throw tableError(`${name} is no table.`, "Rename what has that name, or let schema name another.");
-  }
   for (const [columnName, { type, isNotNull, hasDefault }] of existing.columns) {
     const expectedColumn = table.columns.find((column) => column.name === columnName);
     const alterColumnHint = `Run: alter table ${qualifiedName(target, table)} alter column "${columnName}"`;
@@ -235,15 +232,13 @@ function checkTableColumns(table: LakeTable, existing: CatalogTable, target: Tab
       );
     }
     const expectedType = SQL_TYPES[expectedColumn.type].name;
-    if (type !== expectedType) {
+    if (type !== expectedType)
       throw tableError(
         `The column ${columnName} of ${name} is ${type} and has to be ${expectedType}.`,
         `${alterColumnHint} type ${expectedType}`,
       );
-    }
-    if (isNotNull && expectedColumn.isNullable) {
+    if (isNotNull && expectedColumn.isNullable)
       throw tableError(`The column ${columnName} of ${name} has to take null.`, `${alterColumnHint} drop not null`);
-    }
   }
   const key = buildPrimaryKey(table, target);
   if (existing.uniqueIndexes.includes(key.toSorted().join(" ")) || key.some((column) => !existing.columns.has(column)))
@@ -254,10 +249,6 @@ function checkTableColumns(table: LakeTable, existing: CatalogTable, target: Tab
   );
 }
 
-function tableError(message: string, hint: string): ConfigError {
-  return new ConfigError(message, { field: "schema", hint });
-}
+const tableError = (message: string, hint: string): ConfigError => new ConfigError(message, { field: "schema", hint });
 
-function formatTableName({ schema }: TableSettings, { name }: LakeTable): string {
-  return `${schema}.${name}`;
-}
+const formatTableName = ({ schema }: TableSettings, { name }: LakeTable): string => `${schema}.${name}`;

@@ -11,9 +11,7 @@ export function qualifiedName({ schema }: Pick<TableSettings, "schema">, table: 
   return `${quoteSqlName(schema)}.${quoteSqlName(table.name)}`;
 }
 
-export function joinQuotedColumnNames(names: readonly string[]): string {
-  return names.map(quoteSqlName).join(", ");
-}
+export const joinQuotedColumnNames = (names: readonly string[]): string => names.map(quoteSqlName).join(", ");
 
 /** Lists the primary key columns, sort columns first if possible. A hypertable needs its time column in the key. */
 export function buildPrimaryKey(table: LakeTable, { timescale }: Pick<TableSettings, "timescale">): readonly string[] {
@@ -53,16 +51,12 @@ where (excluded."observed_at", excluded."position") > (stored."observed_at", sto
 }
 
 /** JSON is sent as text: binary jsonb is text with a leading byte. */
-function sqlParameterType({ type }: Pick<Column, "type">): string {
-  return type === "json" ? "text" : SQL_TYPES[type].name;
-}
+const sqlParameterType = ({ type }: Pick<Column, "type">): string => (type === "json" ? "text" : SQL_TYPES[type].name);
 
 /** Table of the columns that Plenum created; distinguishes a new column from a dropped column. */
 export const VERSION_TABLE = { name: "schema_version" } as const;
 
-export function buildCreateSchemaSql({ schema }: TableSettings): string {
-  return `create schema ${quoteSqlName(schema)}`;
-}
+export const buildCreateSchemaSql = ({ schema }: TableSettings): string => `create schema ${quoteSqlName(schema)}`;
 
 export function buildCreateVersionTableSql(target: TableSettings): string {
   const name = qualifiedName(target, VERSION_TABLE);
@@ -74,9 +68,7 @@ export function buildCreateVersionTableSql(target: TableSettings): string {
 comment on table ${name} is 'Which columns Plenum has made, as table.column: one row for each time that it made some.'`;
 }
 
-export function columnPath(table: LakeTable, column: Column): string {
-  return `${table.name}.${column.name}`;
-}
+export const columnPath = (table: LakeTable, column: Column): string => `${table.name}.${column.name}`;
 
 export function buildCreateTableSql(table: LakeTable, target: TableSettings): string {
   const name = qualifiedName(target, table);

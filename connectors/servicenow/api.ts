@@ -103,13 +103,12 @@ function parseResponse<T>(response: ReceiverResponse, schema: z.ZodType<T>, orig
 function mapServiceNowError(response: ReceiverResponse, errorText: string, origin: string, nowMs: number): Error {
   const { status } = response;
   const errorSentence = `${origin} answered ${status}. It said: ${errorText}`;
-  if (errorText !== "" && status === 400) {
+  if (errorText !== "" && status === 400)
     return new ConfigError(errorSentence, {
       reason: "validation",
       field: /table/i.test(errorText) ? "table" : "fields",
       hint: "Check the table and the fields in the options.",
     });
-  }
   // A rule of the instance rejected this one record; the right to write exists.
   if (status === 403 && /business rule/i.test(errorText)) return new Rejected(errorSentence);
   if (status === 403 && /data policy|mandatory/i.test(errorText)) {

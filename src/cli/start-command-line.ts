@@ -10,12 +10,11 @@ const EXIT_TIMEOUT_MS = 1_000;
 
 export async function runCommandLine(): Promise<never> {
   const stopController = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
     process.on(signal, () => {
       if (stopController.signal.aborted) process.exit(EXIT_CODE.failure);
       stopController.abort();
     });
-  }
   exitOnUncaughtErrors();
 
   const program = createProgram(stopController.signal, process.env);

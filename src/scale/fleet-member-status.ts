@@ -253,9 +253,7 @@ function sumAlarmDays(parts: readonly AlarmDayCounts[], clock: Clock): AlarmDayC
   return { days: listedDays, byPriority: alarmCountsByPriority };
 }
 
-function sumNumbers(numbers: readonly number[]): number {
-  return numbers.reduce((total, number) => total + number, 0);
-}
+const sumNumbers = (numbers: readonly number[]): number => numbers.reduce((total, number) => total + number, 0);
 
 function sumKnownNumbers(numbers: readonly (number | null)[]): number | null {
   const knownNumbers = numbers.filter((number) => number !== null);

@@ -124,6 +124,4 @@ export function isMachineArmedToWrite(stateFolder: string, databaseId: string | 
   }
 }
 
-function digestDatabaseId(databaseId: string): string {
-  return createHash("sha256").update(databaseId).digest("hex");
-}
+const digestDatabaseId = (databaseId: string): string => createHash("sha256").update(databaseId).digest("hex");

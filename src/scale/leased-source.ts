@@ -109,10 +109,9 @@ function quietLogAfterAbort(abortSignal: AbortSignal, log: Log): Log {
   const quietLog = Object.create(log) as Log;
   const isExpectedStop = (first: unknown) =>
     abortSignal.aborted || isOrderlyStop((first as { readonly err?: unknown } | null)?.err ?? first);
-  for (const logLevel of ["warn", "error", "fatal"] as const) {
+  for (const logLevel of ["warn", "error", "fatal"] as const)
     quietLog[logLevel] = ((...line: Parameters<Log["warn"]>) =>
       log[isExpectedStop(line[0]) ? "debug" : logLevel](...line)) as Log["warn"];
-  }
   quietLog.child = ((bindings: object) =>
     quietLogAfterAbort(abortSignal, log.child(bindings))) as unknown as Log["child"];
   return quietLog;

@@ -45,9 +45,7 @@ const writeEffectOption = z
 const httpStatusOption = z.int().min(200).max(599).default(200).describe("HTTP status.");
 const errorStatusOption = z.int().min(400).max(599).default(500).describe("The status in errors[0].");
 
-function faultKindOption<Name extends string>(name: Name, description: string) {
-  return z.literal(name).describe(description);
-}
+const faultKindOption = <Name extends string>(name: Name, description: string) => z.literal(name).describe(description);
 
 export const Fault = z.discriminatedUnion("kind", [
   z.strictObject({

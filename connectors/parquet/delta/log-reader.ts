@@ -58,9 +58,8 @@ export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   async function buildDeltaSnapshot(listing: DeltaLogListing, signal: AbortSignal, keepStats: boolean) {
     const snapshot = createEmptySnapshot();
     const version = findMaxVersion(listing.checkpoints.keys());
-    for (const file of listing.checkpoints.get(version) ?? []) {
+    for (const file of listing.checkpoints.get(version) ?? [])
       applyDeltaActions(snapshot, version, await readLogFile(file, parseCheckpoint, signal), keepStats);
-    }
     Object.assign(snapshot, { version, checkpointVersion: version, unknownChangesUntil: version });
     return (await applyCommits(snapshot, listing, signal, keepStats)) ? snapshot : null;
   }

@@ -72,15 +72,13 @@ export function addMissingColumns(
   const schema = parseDeltaLogOrFail(`The schema of the Delta table ${tableLocation}`, () =>
     DeltaTableSchema.parse(JSON.parse(current.schemaString)),
   );
-  if (current.format.provider !== "parquet") {
+  if (current.format.provider !== "parquet")
     throw schemaError(tableLocation, `keeps its files as ${current.format.provider}, not as parquet`);
-  }
-  if (new Set<string>(partitionColumns).symmetricDifference(new Set(current.partitionColumns)).size > 0) {
+  if (new Set<string>(partitionColumns).symmetricDifference(new Set(current.partitionColumns)).size > 0)
     throw schemaError(
       tableLocation,
       `is divided by ${joinColumnNames(current.partitionColumns)}, and we write it divided by ${joinColumnNames(partitionColumns)}`,
     );
-  }
   const plenumFields = buildDeltaFields(table, partitionColumns);
   for (const field of schema.fields) checkDeltaSchemaField(field, plenumFields, tableLocation);
   const missingFields = plenumFields.filter(({ name }) => !schema.fields.some((field) => field.name === name));
@@ -95,9 +93,8 @@ function checkDeltaSchemaField(
 ): void {
   // Compare without case: names that differ only in case would be two columns of the same name.
   const plenumField = plenumFields.find(({ name }) => name.toLowerCase() === field.name.toLowerCase());
-  if (plenumField !== undefined && plenumField.name !== field.name) {
+  if (plenumField !== undefined && plenumField.name !== field.name)
     throw schemaError(tableLocation, `has a column ${field.name}, and ours is written ${plenumField.name}`);
-  }
   if (plenumField !== undefined && plenumField.type !== field.type) {
     const fieldType = typeof field.type === "string" ? field.type : JSON.stringify(field.type);
     throw schemaError(
@@ -105,18 +102,16 @@ function checkDeltaSchemaField(
       `has ${fieldType} in its column ${field.name}, where we write ${String(plenumField.type)}`,
     );
   }
-  if (!field.nullable) {
+  if (!field.nullable)
     throw schemaError(
       tableLocation,
       `has a column ${field.name} that must not be null, and ours may be or do not have it`,
     );
-  }
-  if (field.metadata?.["delta.invariants"] !== undefined) {
+  if (field.metadata?.["delta.invariants"] !== undefined)
     throw schemaError(
       tableLocation,
       `has a condition on its column ${field.name} (delta.invariants) that we cannot check`,
     );
-  }
 }
 
 export function checkAppendOnlyTable(metaData: DeltaMetaData, isRemoval: boolean, tableLocation: string): void {

@@ -28,9 +28,8 @@ export async function computeFileStatistics(
   getCell: (index: number, row: number) => Cell,
 ) {
   const columnBounds: ColumnBounds[] = [];
-  for (const [index, { type }] of table.columns.slice(0, MAX_COLUMNS_WITH_STATISTICS).entries()) {
+  for (const [index, { type }] of table.columns.slice(0, MAX_COLUMNS_WITH_STATISTICS).entries())
     columnBounds.push(await computeColumnBounds(type, rows, (row) => getCell(index, row)));
-  }
   return buildFileStatistics(table, columnBounds);
 }
 

@@ -65,19 +65,16 @@ export function precheckCommit(
   const lastTxnVersion = txn === null ? undefined : snapshot.txns.get(txn.appId)?.version;
   if (lastTxnVersion !== undefined && txn !== null && lastTxnVersion >= txn.version) return { outcome: "done-before" };
   const removedFiles = remove.map((key) => snapshot.files.get(pathInTableFolder(key, prefix)));
-  if (removedFiles.includes(undefined)) {
+  if (removedFiles.includes(undefined))
     return { outcome: "conflict", reason: "Somebody else took a file away that was to be replaced." };
-  }
   for (const { key } of add) {
-    if (snapshot.files.has(pathInTableFolder(key, prefix))) {
+    if (snapshot.files.has(pathInTableFolder(key, prefix)))
       throw new Error(`The file ${key} is in the table already, and its name may not be used twice.`);
-    }
   }
   if (basedOn === null) return null;
   const partitions = [...add, ...removedFiles.flatMap((file) => file ?? [])];
-  if (partitions.some(({ partitionValues }) => lastChangeVersion(snapshot, partitionKey(partitionValues)) > basedOn)) {
+  if (partitions.some(({ partitionValues }) => lastChangeVersion(snapshot, partitionKey(partitionValues)) > basedOn))
     return { outcome: "conflict", reason: "Somebody else changed rows of the same day and site meanwhile." };
-  }
   return null;
 }
 

@@ -124,11 +124,10 @@ function describeSinkChangeEffect(before: SinkConfigEntry | undefined, after: Si
   const wasSinkOn = before?.enabled === true;
   const isSinkOn = after?.enabled === true;
   if (wasSinkOn && !isSinkOn) return "the sink finishes its batch, keeps its place and gets nothing more";
-  if (!wasSinkOn && isSinkOn) {
+  if (!wasSinkOn && isSinkOn)
     return before === undefined
       ? `the sink begins with ${after?.from === "now" ? "what happens from now on" : `from: ${after?.from}`}; one of this name that was there before goes on where it was`
       : "the sink goes on where it was";
-  }
   return isSinkOn ? "the sink finishes its batch and goes on at the same place" : "nothing; the sink is not enabled";
 }
 
@@ -233,9 +232,7 @@ function hideSecretValues(path: readonly string[], value: unknown): unknown {
   );
 }
 
-function isSecretRef(value: unknown): boolean {
-  return isPlainObject(value) && parseSecretReference(value) !== null;
-}
+const isSecretRef = (value: unknown): boolean => isPlainObject(value) && parseSecretReference(value) !== null;
 
 /** Hides the path of a URL, because the path is the secret of some receivers (Slack, Teams). */
 function hideUrlPath(text: string): string {

@@ -84,9 +84,7 @@ function listSinkConnectors(sink: Readonly<Partial<Record<ConnectorName, unknown
   return CONNECTOR_NAMES.filter((name) => sink[name] !== undefined);
 }
 
-function canSendSequenceNumber(name: ConnectorName): boolean {
-  return getConnector(name).carriesSequence === true;
-}
+const canSendSequenceNumber = (name: ConnectorName): boolean => getConnector(name).carriesSequence === true;
 
 function defaultRetrySchedule(sink: Parameters<typeof listSinkConnectors>[0]): number[] | false {
   const [name] = listSinkConnectors(sink);

@@ -5,9 +5,8 @@ import { ConfigSections, findSinkConnector, type SinkConfigEntry } from "./confi
 import { findContradictions } from "./contradictory-options.ts";
 
 export const Config = ConfigSections.superRefine((config, context) => {
-  for (const { path, message } of findContradictions(config)) {
+  for (const { path, message } of findContradictions(config))
     context.addIssue({ code: "custom", path: [...path], message });
-  }
 });
 export type Config = z.output<typeof Config>;
 export type SourceConfigEntry = Config["sources"][string];

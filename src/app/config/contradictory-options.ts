@@ -171,9 +171,7 @@ export function findTokenVariables(content: unknown): ReadonlyMap<string, string
   );
 }
 
-function isSourceToken({ source }: FoundSecretReference): boolean {
-  return source !== null;
-}
+const isSourceToken = ({ source }: FoundSecretReference): boolean => source !== null;
 
 export function findSecrets(value: unknown, path: ConfigOptionPath): readonly FoundSecretReference[] {
   if (typeof value !== "object" || value === null) return [];

@@ -86,11 +86,10 @@ function isKubernetesVolume(folder: string, uid: number): boolean {
 
 function refuseForeignWriter(pathLabel: string, path: string, { mode, uid, gid }: FileOwnership, ownUid: number): void {
   const allowWritableFlagHint = `or, if you trust everybody who may write there, run with ${ALLOW_WRITABLE_FLAG}.`;
-  if (uid !== ownUid && uid !== 0) {
+  if (uid !== ownUid && uid !== 0)
     throw new ConfigError(`The ${pathLabel}, ${path}, belongs to another user (${uid}; this one is ${ownUid}).`, {
       hint: `Run: chown ${pathLabel === LINK_LABEL ? "-h " : ""}${ownUid} ${path}, ${allowWritableFlagHint}`,
     });
-  }
   // A group whose id equals the user id has no other members.
   const isGroupWritableByOthers = (mode & 0o020) !== 0 && gid !== uid;
   if ((mode & 0o002) === 0 && !isGroupWritableByOthers) return;

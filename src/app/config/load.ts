@@ -68,9 +68,8 @@ export function parseYaml<T extends z.ZodType>(options: ConfigLoadOptions<T> & {
   const yamlProblems = [...findLikelyYamlMistakes(document, options.text), ...placeholderProblems];
   const problems = yamlProblems.map(({ node, path, message }) => createProblem(node.range?.[0] ?? 0, path, message));
   const content = toYamlContent(document, (text, offset) => new ConfigurationError([createProblem(offset, [], text)]));
-  if (content === null) {
+  if (content === null)
     throw new ConfigurationError([createProblem(0, [], "The file is empty. Start from config/example.yaml.")]);
-  }
   const sourceByTokenVariable = findTokenVariables(content);
   for (const { name, node, path } of usedVariables) {
     const tokenSource = sourceByTokenVariable.get(name);

@@ -93,12 +93,8 @@ function describeUnionIssue(
     .toSorted((a, b) => a.distance - b.distance);
   const closestBranch = rankedUnionBranches[0];
   const issueMessage = findCustomIssueMessage(issue);
-  if (
-    closestBranch === undefined ||
-    (issueMessage !== undefined && closestBranch.distance >= UNLIKELY_BRANCH_DISTANCE)
-  ) {
+  if (closestBranch === undefined || (issueMessage !== undefined && closestBranch.distance >= UNLIKELY_BRANCH_DISTANCE))
     return [{ path, message: issueMessage ?? addFullStop(issue.message) }];
-  }
   return describeZodIssues(checkedConfig, closestBranch.issues, path);
 }
 
@@ -127,9 +123,8 @@ function typeErrorText(
       value === null &&
       checkedConfig.isSuggestionCheck !== true &&
       findProblemWithValue(checkedConfig, path, {}) === null
-    ) {
+    )
       return "Write {} here where nothing is to be chosen, or its options below it.";
-    }
     return `This is needed and missing${optionDescription === undefined ? "." : `: ${addFullStop(lowerFirstLetter(optionDescription))}`}`;
   }
   if ((expected === "number" || expected === "int") && typeof value === "number") return "Write a whole number.";
@@ -137,23 +132,20 @@ function typeErrorText(
     const missingSectionAdvice = adviceForSection(checkedConfig, path, value);
     if (missingSectionAdvice !== null) return missingSectionAdvice;
   }
-  if (expected === "array" && typeof value === "object" && checkedConfig.isSuggestionCheck !== true) {
+  if (expected === "array" && typeof value === "object" && checkedConfig.isSuggestionCheck !== true)
     return findProblemWithValue(checkedConfig, path, [value]) === null
       ? "Write a list: put a dash in front of the first key, and indent the others below it."
       : "Write a list: each entry begins with a dash, and has its name as `name`.";
-  }
-  if (expected === "record" && Array.isArray(value)) {
+  if (expected === "record" && Array.isArray(value))
     return "Write a section here, not a list: without dashes, each entry under a name of your own.";
-  }
   const expectedTypeText = EXPECTED_TYPE_TEXTS[expected] ?? expected;
   const shouldDropQuotes = typeof value === "string" && isUnquotedLiteral(expected, value);
   return `Write ${expectedTypeText} here${shouldDropQuotes ? ", without quotes" : ""}, not ${valueTypeText(value)}.`;
 }
 
 function adviceForSection(checkedConfig: CheckedConfig, path: readonly PropertyKey[], value: unknown): string | null {
-  if (typeof value === "string" && /^[\w-]+:(?!\/\/)\S/.test(value)) {
+  if (typeof value === "string" && /^[\w-]+:(?!\/\/)\S/.test(value))
     return `Put a space behind the colon of \`${value.slice(0, value.indexOf(":"))}\`.`;
-  }
   const sectionKeys = allowedKeys(checkedConfig.schema, path);
   if (sectionKeys.length === 0 || path.length === 0) return null;
   const validKeys = sectionKeys.filter((key) => findProblemWithValue(checkedConfig, path, { [key]: value }) === null);
@@ -219,9 +211,8 @@ function outOfRangeMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueToo
   if (issue.origin === "string") return `Write ${limitText} ${limit} characters.`;
   if (issue.origin === "array" && isMin && limit === 1) return "Write at least one entry, or leave the key out.";
   if (issue.origin === "array") return `Write ${limitText} ${limit} entries.`;
-  if (!isMin && limit === 1 && typeof value === "number" && value <= 100) {
+  if (!isMin && limit === 1 && typeof value === "number" && value <= 100)
     return `Write a number of ${limitText} 1: it is a share, so ${value} % are ${value / 100}.`;
-  }
   return `Write a number of ${limitText} ${limit}.`;
 }
 
@@ -241,13 +232,9 @@ function allowedChoicesMessage(choices: readonly string[], value: unknown): stri
     : `Write ${allowedChoicesText}. Did you mean ${quoteDigits(closestChoice)}?`;
 }
 
-function addFullStop(text: string): string {
-  return /[.!?]$/.test(text) ? text : `${text}.`;
-}
+const addFullStop = (text: string): string => (/[.!?]$/.test(text) ? text : `${text}.`);
 
-function lowerFirstLetter(text: string): string {
-  return text.charAt(0).toLowerCase() + text.slice(1);
-}
+const lowerFirstLetter = (text: string): string => text.charAt(0).toLowerCase() + text.slice(1);
 
 function getValueAtPath(content: unknown, path: readonly PropertyKey[]): unknown {
   let valueAtPath = content;

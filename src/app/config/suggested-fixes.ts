@@ -77,13 +77,12 @@ export interface InvalidOptionValue {
 
 export function suggestOptionValue(invalidOption: InvalidOptionValue): string | null {
   const { value } = invalidOption;
-  if (typeof value === "string") {
+  if (typeof value === "string")
     return (
       suggestFirstValidValue(invalidOption, possibleValuesOfText(value, invalidOption.key)) ??
       suggestOmittingOption(invalidOption, value) ??
       suggestList(invalidOption, value)
     );
-  }
   if (typeof value === "number" || typeof value === "boolean") return suggestFixForNumber(invalidOption, value);
   if (!Array.isArray(value) || value.length !== 1 || !isOptionValueValid(invalidOption, value[0])) return null;
   return `Write ${formatYamlValue(value[0])}, which is one, not a list.`;

@@ -48,9 +48,8 @@ export function interpolateVariables(document: Document, environment: ProcessEnv
       };
       const replacePlaceholder = (placeholder: string, name?: string, operator?: string, defaultOrAdvice = "") => {
         if (placeholder === "$${") return "${";
-        if (name === undefined) {
+        if (name === undefined)
           return addYamlProblem(`Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`);
-        }
         usedVariables.push({ node, path: optionPathOfNode(ancestors, node), name });
         const value = environment[name];
         if (value !== undefined && value !== "") return value;
@@ -105,9 +104,8 @@ export function findLikelyYamlMistakes(document: Document, text: string): readon
 const LIKELY_YAML_MISTAKE_PATTERN = /[“”„‟‘’‚«»]|\$[A-Za-z_]|%[A-Za-z_]\w*%/u;
 
 function likelyYamlMistakeMessage(text: string, isPlain: boolean): string | null {
-  if (isPlain && /^[“”„‟‘’‚«»].*[“”„‟‘’‚«»]$/u.test(text)) {
+  if (isPlain && /^[“”„‟‘’‚«»].*[“”„‟‘’‚«»]$/u.test(text))
     return `These quotes are typographic, so they belong to the text: write straight ones, "…", or none.`;
-  }
   const [, name] = /^(?:\$([A-Za-z_]\w*)|%([A-Za-z_]\w*)%)$/.exec(text)?.filter(Boolean) ?? [];
   return name === undefined ? null : `A variable of the environment is written with braces: \${${name}}.`;
 }
@@ -140,13 +138,9 @@ export function findOptionOffset(root: Node | null, path: readonly PropertyKey[]
   return offset;
 }
 
-function yamlNodeStart(node: unknown): number | undefined {
-  return isNode(node) ? node.range?.[0] : undefined;
-}
+const yamlNodeStart = (node: unknown): number | undefined => (isNode(node) ? node.range?.[0] : undefined);
 
-function isEmptyYamlScalar(node: Node): boolean {
-  return isScalar(node) && node.value === null && node.source === "";
-}
+const isEmptyYamlScalar = (node: Node): boolean => isScalar(node) && node.value === null && node.source === "";
 
 /** Returns the location of an option in the configuration file, e.g. `plenum.yaml:12:9`. */
 export type LocateOption = (path: readonly PropertyKey[]) => string;
@@ -180,12 +174,11 @@ function toYamlSyntaxProblem(document: Document.Parsed, text: string, error: YAM
   const offset = error.pos[0];
   const isMissingQuote = /Missing closing/.test(error.message);
   const unclosedStartOffset = findUnclosedTextStart(document, offset, isMissingQuote);
-  if (isMissingQuote && unclosedStartOffset !== null) {
+  if (isMissingQuote && unclosedStartOffset !== null)
     return {
       offset: unclosedStartOffset,
       message: `This ${text[unclosedStartOffset]} is not closed: write another one at the end of the text.`,
     };
-  }
   if (/must be sufficiently indented and end with/.test(error.message) && unclosedStartOffset !== null) {
     const closingBracket = text[unclosedStartOffset] === "[" ? "]" : "}";
     return {
@@ -225,9 +218,8 @@ function yamlSyntaxMessage({ code, message, pos }: YAMLParseError, text: string)
 
 function unexpectedTokenMessage(message: string, character: string): string {
   if (/alias/.test(message)) return 'A text that begins with * needs quotes: write "*…".';
-  if (/indicator|same column|indent/i.test(message)) {
+  if (/indicator|same column|indent/i.test(message))
     return "This line is indented otherwise than those that it belongs to: begin the keys of one section, and the dashes of one list, in the same column.";
-  }
   return character === "\t" ? "Indent with spaces; YAML does not allow tabs." : `Not valid YAML: ${message}.`;
 }
 
@@ -240,9 +232,8 @@ function findUnclosedTextStart(document: Document, offset: number, isQuote: bool
   };
   visit(document, {
     Node(_, node) {
-      if (isQuote ? isScalar(node) && /^QUOTE/.test(node.type ?? "") : isCollection(node) && node.flow === true) {
+      if (isQuote ? isScalar(node) && /^QUOTE/.test(node.type ?? "") : isCollection(node) && node.flow === true)
         checkYamlNode(node);
-      }
     },
   });
   return innermostStart;

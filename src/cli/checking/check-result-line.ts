@@ -9,9 +9,9 @@ export interface CheckResult {
   readonly place?: string | undefined;
 }
 
-const createCheckResult = (result: CheckResult["result"]) => {
-  return (what: string, detail: string, place?: string): CheckResult => ({ what, result, detail, place });
-};
+const createCheckResult =
+  (result: CheckResult["result"]) =>
+  (what: string, detail: string, place?: string): CheckResult => ({ what, result, detail, place });
 export const passedResult = createCheckResult("ok");
 export const warningResult = createCheckResult("warning");
 export const wrongResult = createCheckResult("wrong");

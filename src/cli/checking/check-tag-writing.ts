@@ -239,6 +239,4 @@ export function writableText(entries: readonly AllowedTag[]): string {
   return joinWords(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
 }
 
-function writingBlocker(detail: string, place?: string): CheckResult {
-  return warningResult(CHECK_NAME, detail, place);
-}
+const writingBlocker = (detail: string, place?: string): CheckResult => warningResult(CHECK_NAME, detail, place);

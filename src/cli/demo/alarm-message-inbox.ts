@@ -138,9 +138,7 @@ function replyToChange(
   return jsonReply(200, { id: message.id });
 }
 
-function errorReply(status: number, message: string): HttpReply {
-  return jsonReply(status, { message });
-}
+const errorReply = (status: number, message: string): HttpReply => jsonReply(status, { message });
 
 function jsonReply(status: number, value: unknown): HttpReply {
   return { status, type: "application/json; charset=utf-8", body: JSON.stringify(value) };

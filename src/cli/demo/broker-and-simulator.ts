@@ -64,9 +64,7 @@ export async function startSimulatedService(options: {
   };
 }
 
-export function currentSimulationEpoch(): string {
-  return isoUtc(Math.floor(systemClock.now() / 1000) * 1000);
-}
+export const currentSimulationEpoch = (): string => isoUtc(Math.floor(systemClock.now() / 1000) * 1000);
 
 /** Age at which the demo acknowledges an alarm; alarms of the demo last about 33 s. */
 const ALARM_ACKNOWLEDGE_DELAY_MS = 12_000;

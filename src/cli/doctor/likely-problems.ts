@@ -131,11 +131,10 @@ function diagnoseReachability({ reach: reachResults }: DoctorFindings): readonly
   const remoteResults = (reachResults ?? []).filter(({ by }) => by !== "file" && by !== "stdout");
   const unreachable = remoteResults.filter(({ answers }) => !answers);
   // If no server at all can be reached, the cause is this machine's network.
-  if (unreachable.length > 1 && unreachable.length === remoteResults.length && unreachable.every(isServerUnreachable)) {
+  if (unreachable.length > 1 && unreachable.length === remoteResults.length && unreachable.every(isServerUnreachable))
     return [
       `None of ${unreachable.map(({ name }) => name).join(", ")} can be reached, so look at this machine's network first: cable, name lookup (DNS), proxy, firewall. ${unreachable[0]?.reason ?? ""}`,
     ];
-  }
   const failedProbes = (reachResults ?? []).filter(({ answers }) => !answers);
   return failedProbes.toSorted((a, b) => rankServerFailure(a) - rankServerFailure(b)).map(failedProbeText);
 }

@@ -84,15 +84,13 @@ const MAX_REPORTED_DEAD_LETTERS = 20;
 export async function inspectStateFolder(folder: string, sources: readonly string[]): Promise<StateFindings> {
   const files = listStateFiles(folder);
   const stateFileBytes = files.reduce((sum, file) => sum + file.bytes, 0);
-  if (!files.some(({ name }) => name.startsWith("plenum.db"))) {
+  if (!files.some(({ name }) => name.startsWith("plenum.db")))
     return { folder, found: "none", problems: listFolderProblems(folder), files, check: null, content: null };
-  }
   try {
     refuseWritableByOthers(folder);
     const check = stateFileBytes > MAX_CHECKED_STATE_BYTES ? null : checkStateInFolder(folder);
-    if (check !== null && check.trouble.length > 0) {
+    if (check !== null && check.trouble.length > 0)
       return { folder, found: "damaged", problems: check.trouble, files, check, content: null };
-    }
     const content = await readStateInFolder(folder, (store) => summarizeStateContent(store, sources));
     const found = check === null || isStateIntact(check) ? "good" : "damaged";
     return { folder, found, problems: damagedRowTexts(check), files, check, content };
@@ -136,9 +134,12 @@ async function summarizeStateContent(store: Store, sources: readonly string[]) {
     schemaVersion,
     bytes,
     log: { bytes: logBytes, pendingBytes },
-    events: events.map(({ committedAt, event: { type: kind, source, subject } }) => {
-      return { at: committedAt, kind, source, subject };
-    }),
+    events: events.map(({ committedAt, event: { type: kind, source, subject } }) => ({
+      at: committedAt,
+      kind,
+      source,
+      subject,
+    })),
     deadLetters: deadLetters.map(({ sink, at, event, reason }) => ({ sink, at, kind: event?.type ?? null, reason })),
     gaps: gaps.slice(-MAX_REPORTED_DEAD_LETTERS),
     lost: (await Promise.all(lostTokenAbilities)).flat(),

@@ -210,10 +210,6 @@ function fishOptionValue(
 }
 
 /** Quotes a word; replaces quotes inside by a similar character. */
-function quoteWord(text: string): string {
-  return `'${text.replaceAll("'", "’")}'`;
-}
+const quoteWord = (text: string): string => `'${text.replaceAll("'", "’")}'`;
 
-function doubleQuote(text: string): string {
-  return `"${text}"`;
-}
+const doubleQuote = (text: string): string => `"${text}"`;

@@ -161,9 +161,8 @@ export async function pauseBackfills(store: Store, source: string, isPaused: boo
 
 async function cancelBackfill({ context, store, source }: BackfillContext, id: string): Promise<void> {
   const backfillSet = syncSet("backfill", source);
-  if ((await store.document(backfillSet, id)) === undefined) {
+  if ((await store.document(backfillSet, id)) === undefined)
     throw new ConfigError(`There is no order ${id}.`, { hint: "`plenum backfill` lists them." });
-  }
   await store.commit({ documents: [{ set: backfillSet, remove: [id] }] });
   context.terminal().object({ cancelled: id }, [`Order ${id} is cancelled; events that were emitted stay.`]);
 }

@@ -87,9 +87,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-function parseRequestedTime(text: string): RequestedTime {
-  return { text, at: parseTime(text) };
-}
+const parseRequestedTime = (text: string): RequestedTime => ({ text, at: parseTime(text) });
 
 function buildExportRequest(
   tagIds: readonly string[],

@@ -158,11 +158,10 @@ async function useExportWorker<T>(
 /** Stores the export request; a resumed export returns the request of its first run. */
 async function storeExportRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
   const request = await store.document<ExportRequest>(EXPORT_DOCUMENT_SET, "request");
-  if (request !== undefined && request.asked !== run.request.asked) {
+  if (request !== undefined && request.asked !== run.request.asked)
     throw new ConfigError(`Another export was begun in ${run.folder}, and is not complete.`, {
       hint: "Repeat that one with the same options, or name another folder.",
     });
-  }
   if (request === undefined)
     await store.commit({ documents: [{ set: EXPORT_DOCUMENT_SET, put: [["request", run.request]] }] });
   await pauseBackfills(store, run.source, false);

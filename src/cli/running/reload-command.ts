@@ -18,11 +18,10 @@ export function define(command: Command, context: CliContext): void {
       const { folder } = config.state;
       const foundWorker = await findWorkerOfConfig({ config }, context.signal);
       if (foundWorker.kind === "silent") throw foundWorker.failure;
-      if (foundWorker.kind === "none") {
+      if (foundWorker.kind === "none")
         throw new Rejected(`No worker is running on the state folder ${folder}.`, {
           hint: "If state.folder was just changed, that needs a restart; otherwise plenum run starts one.",
         });
-      }
       const reloadReport = await reloadWorkerConfig(foundWorker.socket, options.dryRun === true, context.signal);
       if (reloadReport.refused !== null) throw new ConfigError(reloadReport.refused.join("\n"));
       context.terminal().object(reloadReport, reloadReportLines(reloadReport));

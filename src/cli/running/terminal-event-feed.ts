@@ -96,9 +96,7 @@ function formatLog(msg: string, fields: Omit<LogLineFields, "level" | "msg">): s
   return capitalize([addFullStop(firstSentence), ...details.filter((detail) => typeof detail === "string")].join(" "));
 }
 
-function addFullStop(text: string): string {
-  return /[.!?:]$/.test(text) ? text : `${text}.`;
-}
+const addFullStop = (text: string): string => (/[.!?:]$/.test(text) ? text : `${text}.`);
 
 /** Starts a text with a capital letter, unless the text starts with a name. */
 function capitalize(text: string): string {

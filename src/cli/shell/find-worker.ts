@@ -120,9 +120,11 @@ export async function findWorkerState(file: string, environment: ProcessEnv, sig
   // A worker of another configuration file may use the folder of a pointer or the default folder.
   const stateCandidates = [
     ...pointers.map((pointer) => ({ ...pointer, isConfigured: false })),
-    ...[...new Set([resolve(folder), resolve(dirname(file), folder)])].map((stateFolder) => {
-      return { stateFolder, isFleet: isFleetFolder(stateFolder), isConfigured: stateOptions.folder !== null };
-    }),
+    ...[...new Set([resolve(folder), resolve(dirname(file), folder)])].map((stateFolder) => ({
+      stateFolder,
+      isFleet: isFleetFolder(stateFolder),
+      isConfigured: stateOptions.folder !== null,
+    })),
   ];
   const workers: RunningWorker[] = [];
   const stateFolders = new Set<string>();

@@ -112,11 +112,10 @@ export async function useStateDatabase<T>(
   { state }: Pick<Config, "state">,
   useDatabase: (database: StateDatabase) => Promise<T>,
 ): Promise<T> {
-  if (state.postgres === undefined) {
+  if (state.postgres === undefined)
     throw new ConfigError("There is no fleet: the configuration keeps its state in a folder.", {
       hint: "A fleet shares state.postgres; docs/scaling.md says when that is worth it.",
     });
-  }
   const database = await openStateDatabaseForCommand(state.postgres);
   return useResourceAndClose(database, () => useDatabase(database));
 }

@@ -165,6 +165,4 @@ function formatDurationInOneUnit(ms: number): string {
   return `${Math.floor(ms / DAY_MS)} days`;
 }
 
-function padTwoDigits(number: number): string {
-  return String(number).padStart(2, "0");
-}
+const padTwoDigits = (number: number): string => String(number).padStart(2, "0");

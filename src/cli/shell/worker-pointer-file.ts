@@ -98,9 +98,7 @@ export function userRuntimeFolder(): string {
   return runtimeDirectory ? join(runtimeDirectory, "plenum") : userTemporaryFolder();
 }
 
-function userTemporaryFolder(): string {
-  return join(tmpdir(), `plenum-${process.getuid?.() ?? "user"}`);
-}
+const userTemporaryFolder = (): string => join(tmpdir(), `plenum-${process.getuid?.() ?? "user"}`);
 
 /** systemd creates this folder for the packaged service (`RuntimeDirectory`). */
 const SERVICE_RUNTIME_FOLDER = "/run/plenum";

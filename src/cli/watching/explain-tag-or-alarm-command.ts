@@ -43,11 +43,10 @@ export function define(command: Command, context: CliContext): void {
         const { source, store } = state;
         const tag = await store.document<StoredObject<Tag>>(documentSet("tag", source), id);
         const alarm = tag ? undefined : await store.document<StoredAlarm>(documentSet("alarm", source), id);
-        if (tag === undefined && alarm === undefined) {
+        if (tag === undefined && alarm === undefined)
           throw new ConfigError(`The state knows neither a tag nor an alarm ${id} of ${source}.`, {
             hint: "`plenum alarms` and `plenum tags` list what there is.",
           });
-        }
         const worker = await findWorkerOfConfig({ config, source }, context.signal);
         if (tag !== undefined) {
           const explanation = await explainTag(state, tag, worker, context.signal);

@@ -76,11 +76,10 @@ async function resumeSink(
   _: unknown,
   config: Config,
 ): Promise<readonly [value: object, line: string]> {
-  if (config.sinks[sink]?.enabled !== true) {
+  if (config.sinks[sink]?.enabled !== true)
     throw new ConfigError(`The sink ${sink} is not in the configuration, or not enabled.`, {
       hint: "Put it there; it then goes on by itself.",
     });
-  }
   const sinkLag = async () => (await outbox.lag(toPageConfig(config).filterBySink)).find((lag) => lag.sink === sink);
   const hasSinkEnded = ((await sinkLag())?.ended ?? null) !== null;
   if (hasSinkEnded) await outbox.setEnded(sink, null);
@@ -178,16 +177,14 @@ async function testSink(context: CliContext, name: string): Promise<void> {
   refuseUnverifiedTls();
   const { sinks } = context.config();
   const sinkConfig = sinks[name];
-  if (sinkConfig === undefined) {
+  if (sinkConfig === undefined)
     throw new ConfigError(`There is no sink ${name}; known are: ${Object.keys(sinks).join(", ") || "none"}.`);
-  }
   const sink = await createStandaloneSink(name, sinkConfig);
   try {
-    if (sink?.test === undefined) {
+    if (sink?.test === undefined)
       throw new ConfigError(`${name} takes events as they are, so there is nothing to open and close.`, {
         hint: "`plenum check` shows whether it can be reached.",
       });
-    }
     const steps: string[] = [];
     const say = (line: string) => {
       steps.push(line);

@@ -78,11 +78,10 @@ function endSilenceEverywhere(config: Config, id: string, endTime: string): Prom
 
 async function storeSilence(context: CliContext, config: Config, store: Store, options: SilenceOptions): Promise<void> {
   const { alarm, all, name, priority, site, source } = options;
-  if (all !== true && [alarm, name, priority, site, source].every((filterOption) => filterOption === undefined)) {
+  if (all !== true && [alarm, name, priority, site, source].every((filterOption) => filterOption === undefined))
     throw new ConfigError("That would silence every alarm of every building.", {
       hint: "Say which with --source, --site, --priority, --name or --alarm; or --all, if it is meant.",
     });
-  }
   const nowMs = systemClock.now();
   const fromMs = options.from === undefined ? nowMs : Date.parse(options.from);
   if ((options.for === undefined) === (options.to === undefined))

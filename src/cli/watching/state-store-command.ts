@@ -36,11 +36,10 @@ export function define(state: Command, context: CliContext): void {
       const { folder } = context.config().state;
       const stateReport = await terminal.progress("Reading the state", async () => checkStateInFolder(folder));
       terminal.object({ ...stateReport, whole: isStateIntact(stateReport) }, stateCheckLines(stateReport));
-      if (!isStateIntact(stateReport)) {
+      if (!isStateIntact(stateReport))
         throw new Rejected("The state is damaged.", {
           hint: "Restart the worker: it quarantines the damaged data and continues.",
         });
-      }
     });
 
   state
@@ -57,11 +56,10 @@ export function define(state: Command, context: CliContext): void {
       const { folder } = context.config().state;
       const salvageReport = await terminal.progress("Reading the file", () => recoverEvents(folder, file, systemClock));
       terminal.object(salvageReport, salvageReportLines(salvageReport));
-      if (salvageReport.found === 0) {
+      if (salvageReport.found === 0)
         throw new Rejected(`No event could be read out of ${file}.`, {
           hint: "It may be of another program, or of a version that wrote no checksums.",
         });
-      }
     });
 
   defineMoveCommand(state, context);

@@ -114,9 +114,7 @@ function parseDurationSeconds(text: string): number {
 function parseTagValue(text: string): TagScalar {
   if (text === "true" || text === "false") return text === "true";
   const number = Number(text);
-  if (text.trim() === "" || !Number.isFinite(number)) {
-    throw new InvalidArgumentError("Write a number, true or false.");
-  }
+  if (text.trim() === "" || !Number.isFinite(number)) throw new InvalidArgumentError("Write a number, true or false.");
   return number;
 }
 

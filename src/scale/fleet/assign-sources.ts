@@ -95,6 +95,4 @@ function moveOneSource(loads: readonly MemberLoad[]): boolean {
   return false;
 }
 
-function compareCodeUnits(a: string, b: string): number {
-  return a < b ? -1 : a > b ? 1 : 0;
-}
+const compareCodeUnits = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);

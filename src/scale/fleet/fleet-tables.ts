@@ -191,11 +191,10 @@ export async function registerMember(
 }
 
 export function registrationError(blocker: JoinBlocker, name: string): ConfigError {
-  if (blocker.name === name) {
+  if (blocker.name === name)
     return new ConfigError(`Another member with the name ${name} runs in this fleet already, on ${blocker.host}.`, {
       hint: "Give each member a name of its own, or stop the other one.",
     });
-  }
   return new ConfigError(
     `The fleet runs with another configuration than this member: that of ${blocker.name} on ${blocker.host} differs in sources, sinks, commands or the bounds of the state.`,
     { hint: "Start this member with the same file, or stop all members before any is started with a new one." },

@@ -114,11 +114,10 @@ export function createHoldings(options: {
     const hasSourceStarted = reason === "could-not-start" || (await endsWithin(clock, deadlineMs, holding.started));
     if (hasSourceStarted) await stopSourceWork(holding, Math.max(0, stopDeadlineMs - clock.monotonic()));
     endLease(holding, "it is handed over");
-    if (reason !== null) {
+    if (reason !== null)
       await options.release(holding, reason).catch((error: unknown) => {
         log.warn({ source, reason: errorText(error) }, "a lease could not be given back; it will run out");
       });
-    }
     holdingBySource.delete(source);
     options.onChanged();
   }

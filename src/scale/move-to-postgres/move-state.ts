@@ -56,11 +56,10 @@ export interface MovedTableRows {
  */
 export async function moveStateFolder(options: MoveOptions): Promise<StateMoveResult> {
   const { clock, database, folder, log } = options;
-  if (!existsSync(stateFilePath(folder))) {
+  if (!existsSync(stateFilePath(folder)))
     throw new ConfigError(`There is no state in ${folder}.`, {
       hint: "Name the folder that the worker has used (state.folder). A new fleet needs none.",
     });
-  }
   const moveMarkRead = readMoveMark(folder);
   if (moveMarkRead !== null && moveMarkRead.to !== database.name) throw movedElsewhereError(folder, moveMarkRead);
   const store = await openStore({ folder, clock, log, allowMoved: true });
@@ -131,12 +130,11 @@ async function moveStateInTransaction(
       const { movedAt } = JSON.parse(String(body)) as { readonly movedAt: string };
       return { ...commonMoveResult, movedAt, wasThere: true, tables: [], leftBehind: [] };
     }
-    if (mark.movedAt !== null) {
+    if (mark.movedAt !== null)
       throw new Retryable(
         `The state in the folder ${folder} was moved to ${mark.to} at ${mark.movedAt}, and is not there any more.`,
         { hint: "Restore the database from its backup; what lies in the folder is as old as the move." },
       );
-    }
     onMarkAbsent();
     await refuseExistingState(session, database, folderReader.sources);
     await session.query(
@@ -173,17 +171,15 @@ async function moveStateInTransaction(
 
 async function refuseDamagedState(store: Store, fileDatabase: Database, folder: string): Promise<void> {
   const { quarantinedFile } = await store.describe();
-  if (quarantinedFile !== undefined) {
+  if (quarantinedFile !== undefined)
     throw new ConfigError(`The state in ${folder} was damaged, and was set aside as ${quarantinedFile}.`, {
       hint: "Nothing was moved. Start the worker once, or put a backup in its place (docs/operations.md).",
     });
-  }
   const damagedCursors = fileDatabase.number("select count(*) from damaged where table_name = 'sink' and is_open = 1");
-  if (damagedCursors > 0) {
+  if (damagedCursors > 0)
     throw new ConfigError(`A cursor in ${folder} is damaged, and it is not known yet which sink it belongs to.`, {
       hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
     });
-  }
   // Reading a damaged event makes it a dead letter of each sink that has not received it.
   const damagedEvents = fileDatabase
     .prepare(`select position from event where ${isDamagedSql("event")}`)

@@ -24,9 +24,8 @@ export type MovedRow = readonly [table: MovedTableName, source: string, values: 
 type PostgresColumnType = "text" | "bigint" | "boolean" | "double precision";
 
 function columnType(table: MovedTableName, column: string): PostgresColumnType {
-  if (["sent_ms", "counted_ms", "said_ms", "until_ms", "wall_ms", "since_boot_ms"].includes(column)) {
+  if (["sent_ms", "counted_ms", "said_ms", "until_ms", "wall_ms", "since_boot_ms"].includes(column))
     return "double precision";
-  }
   if (["telemetry", "resending"].includes(column)) return "boolean";
   const isIntegerColumn = INTEGER_COLUMNS.includes(column) || column.endsWith("_ms");
   return isIntegerColumn || (table === "quota" && column === "id") ? "bigint" : "text";
@@ -50,9 +49,7 @@ export interface TableRowSum {
 const ROW_CELL_SEPARATOR = "\u001f";
 const ROW_HASH_DIGITS = 15;
 
-function formatRowDigest(sum: bigint): string {
-  return BigInt.asUintN(64, sum).toString(16).padStart(16, "0");
-}
+const formatRowDigest = (sum: bigint): string => BigInt.asUintN(64, sum).toString(16).padStart(16, "0");
 
 /** Computes a row's part of the table's digest like `rowDigestSql`. Fractions are compared by their bits. */
 function computeRowHash([table, , values]: MovedRow): bigint {

@@ -94,9 +94,8 @@ export function readStateRows(options: FolderReaderOptions) {
 
   function* sourceDocuments(set: string, source: string): Generator<MovedRow> {
     const sql = `select key, body from document where set_name = ${quoteSqlText(set)} and key > ? order by key limit ?`;
-    for (const { key, body } of readPages<{ key: string; body: string }>(sql, "key", "")) {
+    for (const { key, body } of readPages<{ key: string; body: string }>(sql, "key", ""))
       yield buildDocumentRow(source, set, key, body);
-    }
   }
 
   function* workerDocuments(set: string): Generator<MovedRow> {
@@ -110,9 +109,8 @@ export function readStateRows(options: FolderReaderOptions) {
     const assignedDocuments = assignDocuments(set, storedDocuments, sources);
     if (assignedDocuments === null)
       unmovedRows.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
-    for (const { source, key, value } of assignedDocuments ?? []) {
+    for (const { source, key, value } of assignedDocuments ?? [])
       yield buildDocumentRow(source, set, key, JSON.stringify(value) ?? "null");
-    }
   }
 
   /** Yields each log completely for every source, so that the source can verify and continue the hash chain. */
@@ -186,9 +184,8 @@ export function readStateRows(options: FolderReaderOptions) {
 
   function* gapsAndAges(): Generator<MovedRow> {
     // A recorded gap in delivery belongs to no source, so the first source gets all gaps.
-    for (const gap of query("select sink, reason, first_time, last_time, count, at_ms, told_ms from gap order by id")) {
+    for (const gap of query("select sink, reason, first_time, last_time, count, at_ms, told_ms from gap order by id"))
       yield ["gap", first, { ...gap }];
-    }
     for (const age of query("select ran_ms, newest, settled from age_mark order by ran_ms")) {
       for (const source of sources) yield ["age_mark", source, { ...age }];
     }

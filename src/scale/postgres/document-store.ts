@@ -152,9 +152,7 @@ export function appendRecords(
 }
 
 /** Formats a value as JSON; a value that JSON cannot express becomes null, as inside an array. */
-function toJson(value: unknown): string {
-  return JSON.stringify(value) ?? "null";
-}
+const toJson = (value: unknown): string => JSON.stringify(value) ?? "null";
 
 /** Encodes a document key: PostgreSQL rejects U+0000 and half surrogates, and a long key becomes its SHA-256. */
 export function encodeKeyForPostgres(key: string): string {
@@ -180,6 +178,4 @@ function decodeDocument(stored: string, body: string): readonly [key: string, va
 }
 
 /** Replaces characters that PostgreSQL rejects by U+FFFD, for texts such as the reason of a dead letter. */
-export function encodePostgresText(text: string): string {
-  return text.toWellFormed().replaceAll("\0", "\ufffd");
-}
+export const encodePostgresText = (text: string): string => text.toWellFormed().replaceAll("\0", "\ufffd");

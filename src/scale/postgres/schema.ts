@@ -238,14 +238,13 @@ export async function prepareSchema(session: PostgresSession, schema: string, mi
   const currentSchemaVersion = await readSchemaVersion(session, schema);
   if (currentSchemaVersion === SCHEMA_VERSION) return;
   refuseNewerSchema(currentSchemaVersion, schema);
-  if (!migrate) {
+  if (!migrate)
     throw new ConfigError(
       currentSchemaVersion === null
         ? `There is no state in the schema ${schema} of the database yet.`
         : `The schema ${schema} of the database is older (${currentSchemaVersion} instead of ${SCHEMA_VERSION}).`,
       { field: "schema", hint: "Start a worker of this version once; it brings the schema up to date." },
     );
-  }
   await session.query(`begin; set local statement_timeout = ${MIGRATION_TIMEOUT_MS}`);
   try {
     // Another process may have prepared the schema in the meantime.
@@ -278,12 +277,11 @@ async function readSchemaVersion(session: PostgresSession, schema: string): Prom
   );
   const [relations, mark] = rows[0] ?? [0, null];
   if (relations === 0) return null;
-  if (mark !== STATE_SCHEMA_COMMENT) {
+  if (mark !== STATE_SCHEMA_COMMENT)
     throw new ConfigError(`The schema ${schema} of the database belongs to something else.`, {
       field: "schema",
       hint: "Let state.postgres.schema name one of its own.",
     });
-  }
   const { rows: versions } = await session.query(`select schema_version from ${quoteSqlName(schema)}.meta`);
   return Number(versions[0]?.[0] ?? 0);
 }

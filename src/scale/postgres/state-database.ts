@@ -44,9 +44,7 @@ export interface StateDatabaseOptions {
   readonly allowsLongTransaction?: boolean;
 }
 
-export function sourceTopic(source: string): string {
-  return `source ${source}`;
-}
+export const sourceTopic = (source: string): string => `source ${source}`;
 
 /** Access to a source's state: as holder with the epoch of the lease, as operator without events, or read-only. */
 export type SourceStateAccess = { readonly epoch: number } | "operator" | "reader";

@@ -67,9 +67,8 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
   }
 
   async function throwUnlessCommitted(mark: string, lostCommit: CommitUnknown): Promise<void> {
-    if (heldEpoch === null) {
+    if (heldEpoch === null)
       throw new Retryable(lostCommit.message, { hint: "It may have been done or not; look before you repeat it." });
-    }
     log.warn({ source, err: lostCommit }, "The reply to a commit was lost; Plenum queries whether it was committed.");
     const { rows } = await retryUntilDone({
       clock,
@@ -137,6 +136,4 @@ export function createTransactionWriter(options: SourceStateWriterOptions) {
   };
 }
 
-function stripCommitMarkSuffix(mark: string): string {
-  return mark.replace(/\++$/, "");
-}
+const stripCommitMarkSuffix = (mark: string): string => mark.replace(/\++$/, "");

@@ -135,12 +135,11 @@ async function connectOrExplain(stateFolder: string, signal: AbortSignal): Promi
   } catch (error) {
     signal.throwIfAborted();
     const { code } = error as NodeJS.ErrnoException;
-    if (code === "EACCES" || code === "EPERM") {
+    if (code === "EACCES" || code === "EPERM")
       throw new ConfigError("This user may not speak to the worker of this state folder.", {
         hint: "Run this as the user that runs the worker.",
         cause: error,
       });
-    }
     // The worker has not accepted earlier connections yet.
     throw code === "EAGAIN" ? new WorkerNotResponding(PING_TIMEOUT_MS) : new WorkerNotReachable(error);
   }

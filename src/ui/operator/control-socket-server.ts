@@ -40,11 +40,10 @@ async function removeLeftoverSocket(stateFolder: string): Promise<void> {
     (socket) => void socket.destroy(),
     (error: NodeJS.ErrnoException) => error.code,
   );
-  if (connectErrorCode !== "ECONNREFUSED" && connectErrorCode !== "ENOENT") {
+  if (connectErrorCode !== "ECONNREFUSED" && connectErrorCode !== "ENOENT")
     throw new ConfigError(`A program already listens on ${socketPath(stateFolder)}.`, {
       hint: "Another worker uses this state folder; stop it, or set state.folder to another folder for this one.",
     });
-  }
   removeSocket(stateFolder);
 }
 

@@ -75,13 +75,9 @@ export class ByteReader {
   }
 }
 
-function signedToUnsigned(value: number): number {
-  return value < 0 ? -2 * value - 1 : 2 * value;
-}
+const signedToUnsigned = (value: number): number => (value < 0 ? -2 * value - 1 : 2 * value);
 
-function unsignedToSigned(value: number): number {
-  return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
-}
+const unsignedToSigned = (value: number): number => (value % 2 === 0 ? value / 2 : -(value + 1) / 2);
 
 /** Numbers with more decimals than this are stored as floats; other numbers as whole numbers, 21.3 as 213. */
 const MAX_DECIMALS = 6;

@@ -138,13 +138,9 @@ export function createPlots(options: {
   };
 }
 
-function msUntilNextMinute(clock: Pick<Clock, "now">): number {
-  return MINUTE_MS - (clock.now() % MINUTE_MS);
-}
+const msUntilNextMinute = (clock: Pick<Clock, "now">): number => MINUTE_MS - (clock.now() % MINUTE_MS);
 
-function chunkNumberAt(ms: number): number {
-  return Math.floor(ms / 1_000 / CHUNK_SECONDS);
-}
+const chunkNumberAt = (ms: number): number => Math.floor(ms / 1_000 / CHUNK_SECONDS);
 
 export async function deleteStoredPlots(store: Pick<Store, "commit" | "documents">, sources: readonly string[]) {
   for (const set of [WORKER_PLOT_SET, ...sources.map(plotDocumentSet)]) {

@@ -11,9 +11,7 @@ const DAY_MS = 86_400_000;
 const MAX_CHUNKS_PER_WRITE = 100;
 const HEADER_KEY = "groups";
 
-export function plotDocumentSet(source: string): string {
-  return `plot/${source}`;
-}
+export const plotDocumentSet = (source: string): string => `plot/${source}`;
 
 /** Stores readings of a source for a day, and the lowest, highest and last value of each hour for a month. */
 export function createTagPlots({ store, source }: { readonly store: RingDocumentStore; readonly source: string }) {
@@ -69,9 +67,7 @@ export function createTagPlots({ store, source }: { readonly store: RingDocument
   };
 }
 
-function dayNumberOf(ms: number): number {
-  return Math.floor(ms / DAY_MS);
-}
+const dayNumberOf = (ms: number): number => Math.floor(ms / DAY_MS);
 
 /** A chunk of 50 tags has less than 1,000 bytes, so SQLite needs no overflow page for the chunk. */
 const TAGS_PER_GROUP = 50;

@@ -8,9 +8,7 @@ export interface PageMessage {
   readonly values: Readonly<Record<string, string | number>>;
 }
 
-export function message(text: string, values: PageMessage["values"] = {}): PageMessage {
-  return { text, values };
-}
+export const message = (text: string, values: PageMessage["values"] = {}): PageMessage => ({ text, values });
 
 export function englishText({ text, values }: PageMessage): string {
   return text.replaceAll(/\{(\w+)\}/g, (placeholder, name: string) => String(values[name] ?? placeholder));

@@ -143,6 +143,4 @@ function yamlScalar(text: string): string {
 }
 
 /** Quotes a text for YAML, and writes `$${` for `${`, so that no environment variable is inserted. */
-function quoteYamlText(text: string): string {
-  return toPrintableJson(JSON.stringify(text)).replaceAll("${", () => "$${");
-}
+const quoteYamlText = (text: string): string => toPrintableJson(JSON.stringify(text)).replaceAll("${", () => "$${");

@@ -119,9 +119,7 @@ export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport):
       );
 }
 
-export function quotaUseText(plan: PlanReport): string {
-  return englishText(quotaMessage(plan));
-}
+export const quotaUseText = (plan: PlanReport): string => englishText(quotaMessage(plan));
 
 export function planMessages({ classes, history, backfill }: PlanReport): readonly PageMessage[] {
   return [
@@ -147,6 +145,4 @@ export function planMessages({ classes, history, backfill }: PlanReport): readon
 const sumOfRowsPerDay = (classes: PlanReport["classes"]) =>
   classes.reduce((sum, { rowsPerDay }) => sum + rowsPerDay, 0);
 
-function percentText(share: number): string {
-  return `${Math.max(share > 0 ? 1 : 0, Math.round(share * 100))} %`;
-}
+const percentText = (share: number): string => `${Math.max(share > 0 ? 1 : 0, Math.round(share * 100))} %`;

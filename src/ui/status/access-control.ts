@@ -110,9 +110,7 @@ export interface PageGuardOptions {
 
 const roleByRequest = new WeakMap<Context, VisitorRole>();
 
-export function roleOfRequest(context: Context): VisitorRole | null {
-  return roleByRequest.get(context) ?? null;
-}
+export const roleOfRequest = (context: Context): VisitorRole | null => roleByRequest.get(context) ?? null;
 
 /** Path that stops all tag writes: the only change that needs no password when none is configured. */
 export const STOP_WRITES_PATH = "/api/writes/stop";
@@ -233,9 +231,7 @@ export function acceptJsonFromOwnPage(maxSize: number, tooLong: string): Middlew
   });
 }
 
-function socketOfRequest(context: Context): { readonly remoteAddress?: string } {
-  return context.env?.incoming?.socket ?? {};
-}
+const socketOfRequest = (context: Context): { readonly remoteAddress?: string } => context.env?.incoming?.socket ?? {};
 
 /** Name of the user that the trusted proxy sends; null without a proxy or a name. */
 export function proxyUserName(context: Context, { trusted_proxy: proxy }: Pick<StatusConfig, "trusted_proxy">) {

@@ -212,9 +212,7 @@ function alarmEventText({ data, type }: Event): string {
   return alarmEventWords ?? `Changed: ${Object.keys((data as { readonly before?: object }).before ?? {}).join(", ")}.`;
 }
 
-function raisedAlarmText({ trigger: { priority } }: Alarm): string {
-  return `Raised with priority ${priority}.`;
-}
+const raisedAlarmText = ({ trigger: { priority } }: Alarm): string => `Raised with priority ${priority}.`;
 
 function acknowledgementText({ acknowledgedBy, acknowledgedMessage }: Alarm): string {
   const message = acknowledgedMessage === null ? "" : `: ${acknowledgedMessage}`;

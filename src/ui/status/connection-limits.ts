@@ -40,9 +40,7 @@ function isPreparingResponse({ exchange, socket }: OpenConnection): boolean {
   return exchange?.request.complete === true && !exchange.response.writableEnded && !delayedConnections.has(socket);
 }
 
-function isSendingResponse({ exchange }: OpenConnection): boolean {
-  return exchange?.response.writableEnded === true;
-}
+const isSendingResponse = ({ exchange }: OpenConnection): boolean => exchange?.response.writableEnded === true;
 
 /** Limits open connections. `nearAddress`: address of the proxy. */
 export function limitConnections(
@@ -98,9 +96,7 @@ export function limitConnections(
 const LOOPBACK_CLIENT = "loopback";
 
 /** Turns `::ffff:192.0.2.7` into `192.0.2.7`. */
-export function normalizeIp(address: string): string {
-  return address.toLowerCase().replace(/^::ffff:(?=\d+\.)/, "");
-}
+export const normalizeIp = (address: string): string => address.toLowerCase().replace(/^::ffff:(?=\d+\.)/, "");
 
 /** Returns `192.0.2.7`, `2001:db8:0:7::/64` or `loopback`. */
 export function clientOfAddress(address: string): string {

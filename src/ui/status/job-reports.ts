@@ -121,11 +121,7 @@ export function countReliabilityOf(
   return { state: job.partly ? "part" : "whole", at, held };
 }
 
-export function reliableCount({ state, held }: CountReliability): number | null {
-  return state === "whole" ? held : null;
-}
+export const reliableCount = ({ state, held }: CountReliability): number | null => (state === "whole" ? held : null);
 
 /** For lists that rarely change, such as tags, a number of some hours ago is still valid. */
-export function lastKnownCount({ at, held }: CountReliability): number | null {
-  return at === null ? null : held;
-}
+export const lastKnownCount = ({ at, held }: CountReliability): number | null => (at === null ? null : held);

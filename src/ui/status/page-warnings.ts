@@ -70,11 +70,10 @@ export function statusWarnings(
 }
 
 function diskWarnings({ file, free, diskBytes }: Pick<StateReport, "file" | "free" | "diskBytes">): WarningTexts {
-  if (isDiskFull(free)) {
+  if (isDiskFull(free))
     return [
       `The disk that holds ${file} has only ${(free / 1024 ** 2).toFixed(0)} MiB left. When the disk is full, Plenum stores and sends nothing new. Free some space.`,
     ];
-  }
   if (free === null || diskBytes === null || !isDiskAlmostFull(free, diskBytes)) return [];
   return [
     `The disk that holds ${file} has ${(free / 1024 ** 3).toFixed(1)} GiB left, ${Math.floor((100 * free) / diskBytes)} % of it. Free some space before the disk is full.`,

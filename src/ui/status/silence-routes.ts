@@ -30,9 +30,7 @@ export interface SilenceRow extends AppliedSilence {
   readonly isActive: boolean;
 }
 
-export function isSilenceActive({ from, to }: Silence, nowIso: string): boolean {
-  return from <= nowIso && to > nowIso;
-}
+export const isSilenceActive = ({ from, to }: Silence, nowIso: string): boolean => from <= nowIso && to > nowIso;
 
 /** Returns the silence that covers the alarm longest; null if none covers it. */
 export function longestSilenceFor(silences: readonly Silence[], source: string, alarm: Alarm): AppliedSilence | null {

@@ -29,9 +29,7 @@ const GIBIBYTE = 1024 ** 3;
 /** A disk with fewer free bytes counts as full, because the write-ahead log alone can take 16 MiB. */
 const DISK_FULL_BYTES = 64 * 1024 ** 2;
 
-export function isDiskFull(free: number | null): free is number {
-  return free !== null && free < DISK_FULL_BYTES;
-}
+export const isDiskFull = (free: number | null): free is number => free !== null && free < DISK_FULL_BYTES;
 
 /** Returns true for a nearly full disk; 10 free GiB are always enough, as a worker writes less in weeks. */
 export function isDiskAlmostFull(free: number, diskBytes: number): boolean {

@@ -55,12 +55,11 @@ export const StatusConfig = z
       return;
     }
     if (isLoopbackHost(status.host)) return;
-    if (status.password === undefined || !status.behind_tls_proxy) {
+    if (status.password === undefined || !status.behind_tls_proxy)
       context.addIssue({
         code: "custom",
         path: ["host"],
         message: "An address that others can reach needs both a password and behind_tls_proxy: true.",
       });
-    }
   });
 export type StatusConfig = z.output<typeof StatusConfig>;

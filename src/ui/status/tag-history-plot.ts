@@ -135,9 +135,7 @@ function toSamples(points: Iterable<{ readonly time: string; readonly value: Tag
   return sortByTime(timeValuePairs);
 }
 
-function wholeSecondIso(ms: number): string {
-  return `${isoUtc(ms).slice(0, 19)}Z`;
-}
+const wholeSecondIso = (ms: number): string => `${isoUtc(ms).slice(0, 19)}Z`;
 
 export type PlotResponse = Awaited<ReturnType<typeof plotResponse>>;
 

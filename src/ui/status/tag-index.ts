@@ -85,9 +85,9 @@ export function createTagIndex({ store, clock, sources, findReadClass }: TagInde
     const valuesBySource = new Map<string, ReadonlyMap<string, StoredValue>>();
     for (const source of sources)
       valuesBySource.set(source, await store.documents<StoredValue>(documentSet("value", source)));
-    const tags = rankedTags.map((rankedTag): TagValueState => {
-      return { rankedTag, value: valuesBySource.get(rankedTag.source)?.get(rankedTag.tag.id) };
-    });
+    const tags = rankedTags.map(
+      (rankedTag): TagValueState => ({ rankedTag, value: valuesBySource.get(rankedTag.source)?.get(rankedTag.tag.id) }),
+    );
     return { atMs: clock.monotonic(), tags, selections: new Map() };
   }
 

@@ -80,11 +80,10 @@ function StatusPage() {
   useEffect(() => {
     document.title = isWorkerLost ? `✕ ${t("no response")} – Plenum` : "Plenum";
   }, [isWorkerLost, language]);
-  if (report === null) {
+  if (report === null)
     return polledStatus.failed === null
       ? html`<p class="loading">${t("Loading …")}</p>`
       : html`<p class="loading problem">${t("The worker does not respond:")} ${polledStatus.failed}</p>`;
-  }
 
   const withoutFailureWhileLost = (answer) => (lostWorker === null ? answer : { ...answer, failed: null });
   const { view, parts } = address;

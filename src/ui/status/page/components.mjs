@@ -124,9 +124,7 @@ export function setNeedsPassword(isNeeded) {
 export const needsPassword = () => isPasswordNeeded;
 
 /** Quotes a text of the service, so that it cannot be another shell command. */
-export function shellArgument(text) {
-  return /^[\w.:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
+export const shellArgument = (text) => (/^[\w.:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 export function PasswordHint({ command }) {
   if (!isPasswordNeeded) return null;

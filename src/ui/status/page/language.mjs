@@ -74,9 +74,7 @@ export function valueText(value) {
   return typeof value === "number" ? formatNumber(value) : String(value);
 }
 
-export function countText(count, noun) {
-  return `${formatNumber(count)} ${t(count === 1 ? noun : `${noun}s`)}`;
-}
+export const countText = (count, noun) => `${formatNumber(count)} ${t(count === 1 ? noun : `${noun}s`)}`;
 
 export function durationText(seconds) {
   if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
