@@ -38,11 +38,10 @@ export function mapMailError(error: unknown, server: ServerInfo): Failure {
   if (responseCode === 421) return createThrottled("closes the connection", CLOSED_CONNECTION_RETRY_MS);
   if (responseCode >= 400 && responseCode < 500) return createThrottled("takes the mail later", GREYLISTING_RETRY_MS);
   if (code === "EAUTH" || [530, 534, 535, 538].includes(responseCode)) {
-    const hint = "Check user and password, and whether it takes any at this port.";
     return new ConfigError(`${server.name} does not accept who we are.${serverText}`, {
       reason: "unauthenticated",
       field: "password",
-      hint,
+      hint: "Check user and password, and whether it takes any at this port.",
     });
   }
   if (responseCode >= 500) return mapPermanentMailError(command, code, serverText, server);
@@ -51,10 +50,9 @@ export function mapMailError(error: unknown, server: ServerInfo): Failure {
     connectionFailure(Object.assign(new Error(message), { code: systemCode }), server);
   if (originalCode !== undefined) return mapConnectionError(originalCode);
   if (code === "EPROTOCOL") {
-    const hint = "Check host and port.";
     return new ConfigError(`${server.name} does not answer as a mail server does.${serverText}`, {
       field: "host",
-      hint,
+      hint: "Check host and port.",
     });
   }
   if (timeoutType === "GREETING_TIMEOUT") {

@@ -242,8 +242,7 @@ function formatHistoryPayload(
 
 function buildTotalBody(event: Event<"tag-total">, source: string | null): TotalMessage {
   const { from, to, total, reset } = event.data;
-  const fields = buildSeriesFields(event, event.data, source);
-  return { ...fields, from, to, total, reset, id: event.id };
+  return { ...buildSeriesFields(event, event.data, source), from, to, total, reset, id: event.id };
 }
 
 /** Builds the state of an alarm. For `alarm-out-of-scope`: the last known state with `inScope` false. */

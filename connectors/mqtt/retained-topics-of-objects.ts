@@ -255,8 +255,7 @@ export function createPublishedTopics(config: MqttConfig, context: ConnectorCont
 
   /** Returns true if an object uses this topic now, so that the topic must not be emptied. */
   function isInUse(object: ObjectTopics, pattern: string, aspect: string): boolean {
-    const patternUsers = [object, ...(tagsByPattern.get(pattern.toLowerCase()) ?? [])];
-    return patternUsers.some(
+    return [object, ...(tagsByPattern.get(pattern.toLowerCase()) ?? [])].some(
       (patternUser) =>
         !patternUser.isRemoved && patternUser.pattern === pattern && patternUser.aspects.includes(aspect),
     );

@@ -160,13 +160,12 @@ export function createDeltaTableFormat(
       await store.put(key, bytes, signal);
       if ("columns" in content) addedFiles.push(await describeAddedFile(key, bytes.length, partition, content));
       else {
-        const stats = buildFileStatistics(table, content.bounds);
         addedFiles.push({
           key,
           bytes: bytes.length,
           rows,
           partitionValues: toPartitionValues(partition.dayAndSite),
-          stats,
+          stats: buildFileStatistics(table, content.bounds),
         });
       }
     }
@@ -269,11 +268,10 @@ export function createDeltaTableFormat(
         const updates = await readTableRows(table, keys, tableFormat, signal);
         movedRowUpdates.push({ partition: dayPartition(table, null, site), updates, formerPartition: oldPartition });
       }
-      const name = `moved-${randomHexText()}`;
       const movedRowsCommit = {
         batches: [],
         updatedPartitions: movedRowUpdates,
-        name,
+        name: `moved-${randomHexText()}`,
         writerPosition: null,
         uploaded: new Map(),
       };

@@ -75,11 +75,10 @@ export function createS3Store(config: S3Config, clock: Clock) {
   async function signS3Request({ method, key, query = {}, headers = {}, body }: S3Request) {
     const url = new URL(key === null ? `${bucketUrl}/` : `${bucketUrl}/${encodeS3Key(prefix + key)}`);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
-    const requestBodyHash = hash("sha256", body ?? "");
     const requestSigner = new AwsV4Signer({
       method,
       url: url.href,
-      headers: { ...headers, "x-amz-content-sha256": requestBodyHash },
+      headers: { ...headers, "x-amz-content-sha256": hash("sha256", body ?? "") },
       accessKeyId: readAccessKeyId().reveal(),
       secretAccessKey: readSecretAccessKey().reveal(),
       ...(readSessionToken === null ? {} : { sessionToken: readSessionToken().reveal() }),

@@ -166,11 +166,10 @@ export function createIdempotentRowInserts(format: LakeTableFormat) {
         });
         if (rows.length > 0) partitionBatches.push({ ...batch, sortRowIndexes: async () => rows });
       }
-      const updatedPartitions = buffer.updatedPartitions();
       await format.commit(
         {
           batches: partitionBatches,
-          updatedPartitions: updatedPartitions,
+          updatedPartitions: buffer.updatedPartitions(),
           name,
           writerPosition: null,
           uploaded: new Map(),

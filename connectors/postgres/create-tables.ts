@@ -137,7 +137,6 @@ async function findTimescaleSchema(session: PostgresSession): Promise<string> {
 }
 
 async function readCatalog(session: PostgresSession, { tables, target }: TableRequirements): Promise<DatabaseCatalog> {
-  const names = [...tables.map(({ name }) => name), VERSION_TABLE.name];
   const { rows } = await session.query(
     `select n.nspname::text, c.relname::text, c.relkind::text, a.attname::text, format_type(a.atttypid, a.atttypmod),
   a.attnotnull, a.atthasdef or a.attidentity <> ''
@@ -145,7 +144,7 @@ from pg_catalog.pg_namespace n
 left join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = any($2::text[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
 left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
 where n.nspname = $1`,
-    [target.schema, names],
+    [target.schema, [...tables.map(({ name }) => name), VERSION_TABLE.name]],
   );
   const relations = new Map<string, CatalogTable>();
   for (const [table, kind, column, type, isNotNull, hasDefault] of rows.map(([, ...cells]) => cells)) {

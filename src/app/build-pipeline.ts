@@ -144,13 +144,12 @@ export async function buildPipeline(options: PipelineOptions) {
   const sources = new Map(builtSources.map(({ name, source }) => [name, source]));
   const timeZones = new Map(builtSources.map(({ name, entry }) => [name, entry.time_zone]));
   const building = createBuildingView(store, timeZones);
-  const assignment = lease && { fleet: lease.fleet, source: lease.source, now: lease.now };
   const sinkContext = {
     ...commonContext,
     building,
     followsHistory: readsHistory(config),
     createReplacementSink,
-    assignment,
+    assignment: lease && { fleet: lease.fleet, source: lease.source, now: lease.now },
   };
   const sinks = { built: await buildSinks(config.sinks, sinkContext) };
 

@@ -161,10 +161,9 @@ function findProblemWithValue(
   value: unknown,
 ): string | null {
   const content = replaceValueAtPath(checkedConfig.content, path, value);
-  const issues = z.safeParse(checkedConfig.schema, content).error?.issues ?? [];
   const findingAtPath = describeZodIssues(
     { schema: checkedConfig.schema, content, isSuggestionCheck: true },
-    issues,
+    z.safeParse(checkedConfig.schema, content).error?.issues ?? [],
   ).find((finding) => path.every((step, depth) => finding.path[depth] === step));
   return findingAtPath?.message ?? null;
 }

@@ -94,8 +94,7 @@ export const alarmsCommand = {
       .addHelpText("after", "\nExample:\n  plenum alarms --priority A --json")
       .action(async (options: AlarmListOptions) => {
         const terminal = context.terminal();
-        const foundAlarms = await terminal.progress("Listing alarms", () => listAlarms(context, options));
-        terminal.rows(foundAlarms, {
+        terminal.rows(await terminal.progress("Listing alarms", () => listAlarms(context, options)), {
           id: "id",
           priority: (alarm) => alarm.trigger.priority,
           status: "status",

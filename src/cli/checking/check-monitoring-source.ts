@@ -165,7 +165,6 @@ function checkTokenExpiry(checkName: string, { name, user, expiresAt }: TokenInf
 }
 
 function neededAbilities({ schedules, read, history }: SourceConfigEntry, { commands }: Config, source: string) {
-  const listNames = ["gateways", "hosts", "systems"] as const;
   const abilityRules: readonly (readonly [
     isNeeded: boolean,
     ability: string,
@@ -184,7 +183,7 @@ function neededAbilities({ schedules, read, history }: SourceConfigEntry, { comm
       "values, history and the list of tags",
       `sources.${source}.schedules: { tags: false }, and neither read nor history`,
     ],
-    ...listNames.map(
+    ...(["gateways", "hosts", "systems"] as const).map(
       (listName) =>
         [
           schedules[listName] !== false,

@@ -310,6 +310,5 @@ function limitLedgerToRequest(series: SeriesLedger, request: BackfillRequest, no
   const range = backfillRange(request, series.rules, nowMs);
   const rangeStart = isoUtc(range.fromMs);
   const ledger = { ...series.ledger, wished: rangeStart, since: rangeStart, watermark: isoUtc(range.toMs) };
-  const rules = { ...series.rules, everyMs: 0 };
-  return { range, series: { ...series, ledger, rules } };
+  return { range, series: { ...series, ledger, rules: { ...series.rules, everyMs: 0 } } };
 }

@@ -86,8 +86,7 @@ async function runSingleWorker(
   const lastEventPosition = (await worker.store.outbox.latest(1))[0]?.position ?? 0;
   writeWorkerPointer(options, false);
   await worker.start();
-  const statusUrl = worker.statusUrl();
-  log.info({ status: statusUrl }, "Plenum is running");
+  log.info({ status: worker.statusUrl() }, "Plenum is running");
   const stopController = new AbortController();
   const printLoop = feed === null ? null : printActivity(worker, feed, lastEventPosition, log, stopController.signal);
   const { damaged } = worker.store;
@@ -143,8 +142,7 @@ function writeWorkerPointer(
   isFleet: boolean,
 ): void {
   if (configFile === undefined) return;
-  const stateFolder = resolve(config.state.folder);
-  if (writePointerFile(configFile.file, { stateFolder, isFleet })) return;
+  if (writePointerFile(configFile.file, { stateFolder: resolve(config.state.folder), isFleet })) return;
   log?.info(
     "the pointer to the state folder could not be written; while the configuration file is wrong, commands find the state only by state.folder",
   );

@@ -54,8 +54,7 @@ const EMPTY_STATE_STORE = {
 
 export async function createStandaloneSink(name: string, entry: SinkConfigEntry): Promise<Sink | undefined> {
   const connector = findSinkConnector(entry);
-  const connectorDefinition = getConnector(connector);
-  return connectorDefinition.sink?.(entry[connector], {
+  return getConnector(connector).sink?.(entry[connector], {
     name,
     log: createLog({ level: "silent" }),
     clock: systemClock,

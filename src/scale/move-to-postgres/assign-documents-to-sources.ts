@@ -88,8 +88,7 @@ export function assignDocuments(set: string, documents: readonly StoredDocument[
 function assignSinkState(documents: readonly StoredDocument[], findOwner: FindOwnerSource): AssignDocumentToSource {
   const ownerSourcesByKey = new Map<string, Set<string>>();
   const addOwner = (key: string, source: string) => {
-    const ownerSources = ownerSourcesByKey.get(key) ?? new Set();
-    ownerSourcesByKey.set(key, ownerSources.add(source));
+    ownerSourcesByKey.set(key, (ownerSourcesByKey.get(key) ?? new Set()).add(source));
   };
   for (const { key, value } of documents) {
     const { into, kind, source } = (value ?? {}) as StoredIncident;

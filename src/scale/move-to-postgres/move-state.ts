@@ -114,12 +114,11 @@ async function moveStateInTransaction(
     // Lock the row that members lock to register, so that a member finds the complete state or nothing.
     await session.query(`select digest from ${database.table("meta")} for update`);
     const timeReply = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
-    const clockDifferenceMs = Number(timeReply.rows[0]?.[0]) - clock.now();
     const folderReader = readStateRows({
       ...options,
       database: fileDatabase,
       replacements: documentReplacements,
-      shiftMs: clockDifferenceMs,
+      shiftMs: Number(timeReply.rows[0]?.[0]) - clock.now(),
     });
     const commonMoveResult = { folder: resolve(folder), to: database.name, sources: folderReader.sources };
     const { rows: marks } = await session.query(`select body from ${database.table("fleet_document")} where key = $1`, [
@@ -175,8 +174,7 @@ async function refuseDamagedState(store: Store, fileDatabase: Database, folder: 
     throw new ConfigError(`The state in ${folder} was damaged, and was set aside as ${quarantinedFile}.`, {
       hint: "Nothing was moved. Start the worker once, or put a backup in its place (docs/operations.md).",
     });
-  const damagedCursors = fileDatabase.number("select count(*) from damaged where table_name = 'sink' and is_open = 1");
-  if (damagedCursors > 0)
+  if (fileDatabase.number("select count(*) from damaged where table_name = 'sink' and is_open = 1") > 0)
     throw new ConfigError(`A cursor in ${folder} is damaged, and it is not known yet which sink it belongs to.`, {
       hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
     });

@@ -67,8 +67,7 @@ export function createEventLog(source: string, query: RunPostgresQuery, isLeaseH
       for (const { event, body } of appending.rows) {
         if (knownEventIds.has(event.id)) continue;
         position += 1;
-        const characters = offeredBytes(event.type, body.length);
-        logTail.add({ position, committedAt, body, characters });
+        logTail.add({ position, committedAt, body, characters: offeredBytes(event.type, body.length) });
         if (!isUrgentKind(event.type)) continue;
         lastUrgentChangeCount += 1;
         lastUrgentPosition = Math.max(lastUrgentPosition, position);

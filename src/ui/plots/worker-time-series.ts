@@ -54,8 +54,7 @@ function packMinuteValues(values: readonly (number | null)[]): string {
 
 function unpackMinuteValues(text: string): readonly (number | null)[] {
   try {
-    const readNextValue = readNumbers(new ByteReader(text));
-    return Array.from({ length: DAY_MINUTES }, readNextValue);
+    return Array.from({ length: DAY_MINUTES }, readNumbers(new ByteReader(text)));
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
     return [];
