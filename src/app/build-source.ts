@@ -1,7 +1,4 @@
-import type { Clock } from "../core/runtime/clock.ts";
 import { createMonotonicClockReader } from "../core/runtime/elapsed-time.ts";
-import type { Log } from "../core/runtime/log.ts";
-import type { Metrics } from "../core/runtime/metrics.ts";
 import { createSource, type SourceOptions } from "../engine/source/client.ts";
 import { createQuota, type Quota, type QuotaOptions } from "../engine/source/quota/quota.ts";
 import { type RequestTrace, traceRequests } from "../engine/source/request-trace.ts";
@@ -20,13 +17,9 @@ export interface BuiltSource {
 type OptionalFields<T> = { readonly [K in keyof T]?: T[K] | undefined };
 
 export function buildSource(
-  options: {
-    readonly name: string;
+  options: Pick<SourceOptions, "name" | "clock" | "log" | "metrics"> & {
     readonly entry: SourceConfigEntry;
     readonly store: Store;
-    readonly clock: Clock;
-    readonly log: Log;
-    readonly metrics: Metrics;
   } & OptionalFields<Pick<SourceOptions, "environment" | "transport" | "clockDoubt" | "checkBeforeRequest">> &
     OptionalFields<Pick<QuotaOptions, "maxTransitMs">>,
 ): BuiltSource {

@@ -1,16 +1,11 @@
 import { isDeepStrictEqual } from "node:util";
 import type { TagValue } from "../core/model/building.ts";
-import type { Clock } from "../core/runtime/clock.ts";
 import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import { startServiceOnce, type WorkerService } from "../core/runtime/lifecycle.ts";
-import type { Log } from "../core/runtime/log.ts";
-import type { Metrics } from "../core/runtime/metrics.ts";
 import { readSecretFileStamp } from "../core/runtime/secret.ts";
 import { type BackPressure, maxHistoryResponseBytes } from "../engine/delivery/back-pressure.ts";
 import { createServiceClock } from "../engine/source/clock-skew.ts";
 import type { StateConfig } from "../engine/store/state-config.ts";
-import type { Store } from "../engine/store/store.ts";
-import type { CronTicker } from "../engine/sync/cron-schedule.ts";
 import { inventoryMessage } from "../engine/sync/first-inventory-progress.ts";
 import { createHeartbeat } from "../engine/sync/heartbeat.ts";
 import { createHistoryPull } from "../engine/sync/history/pull.ts";
@@ -22,7 +17,7 @@ import { loadPlanFacts, type PlanSettings } from "../engine/sync/quota-plan-inpu
 import type { GroupCommit } from "../engine/sync/read/commit.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
 import { createSensorWatch, type SensorWatch } from "../engine/sync/sensors/silent-sensor-watch.ts";
-import { openSync } from "../engine/sync/sync.ts";
+import { openSync, type SyncOptions } from "../engine/sync/sync.ts";
 import { createClassFinder } from "../engine/sync/tag-selection.ts";
 import { createEmptyClassLogger, type TagClassLists } from "../engine/sync/visible-building.ts";
 import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
@@ -44,19 +39,16 @@ export interface BuiltSourceSync {
   change(entry: SourceConfigEntry, state: StateConfig): Promise<void>;
 }
 
-export async function buildSourceSync(options: {
-  readonly built: BuiltSource;
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly clockDoubt: Pick<ClockCheck, "stepped" | "anywhere">;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly ticker: CronTicker;
-  readonly groupCommit: GroupCommit;
-  readonly state: StateConfig;
-  readonly backPressure: Pick<BackPressure, "mayFetchHistory">;
-  readonly onRead: (source: string, id: string, value: TagValue, atMs: number) => void;
-}): Promise<BuiltSourceSync> {
+export async function buildSourceSync(
+  options: Pick<SyncOptions, "store" | "clock" | "log" | "metrics" | "ticker"> & {
+    readonly built: BuiltSource;
+    readonly clockDoubt: Pick<ClockCheck, "stepped" | "anywhere">;
+    readonly groupCommit: GroupCommit;
+    readonly state: StateConfig;
+    readonly backPressure: Pick<BackPressure, "mayFetchHistory">;
+    readonly onRead: (source: string, id: string, value: TagValue, atMs: number) => void;
+  },
+): Promise<BuiltSourceSync> {
   const { backPressure, built, clock, groupCommit, metrics, ticker } = options;
   const { name, source } = built;
   let { entry } = built;

@@ -1,9 +1,8 @@
 import { randomBytes } from "node:crypto";
 import type { Pipeline } from "../app/build-pipeline.ts";
 import { buildPageActions } from "../app/build-status-page.ts";
-import type { Config } from "../app/config/config.ts";
-import type { ReloadableConfigFile } from "../app/reload/reloader.ts";
 import { createStatusPageSettings } from "../app/status-page-settings.ts";
+import type { WorkerOptions } from "../app/worker.ts";
 import type { AcceptCommand } from "../core/connector.ts";
 import { Retryable } from "../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
@@ -41,17 +40,10 @@ import { createMemberStatusView, endSilenceOfFleet } from "./fleet-member-status
 import { openFleetWritingGuards } from "./fleet-tag-write-guards.ts";
 import { runSource } from "./leased-source.ts";
 
-export interface FleetMemberOptions {
-  readonly config: Config;
+export interface FleetMemberOptions extends Omit<WorkerOptions, "quotaStore" | "transport" | "createReplacementSink"> {
   readonly name: string;
   /** Folder for the files of this member, such as the control socket. */
   readonly folder: string;
-  readonly environment?: Readonly<Record<string, string | undefined>>;
-  readonly clock?: Clock;
-  readonly log?: Log;
-  readonly recentLog?: () => readonly string[];
-  readonly armWriting?: boolean;
-  readonly configFile?: ReloadableConfigFile;
 }
 
 /** The size of the database is cached for this time, because it is computed from every table. */

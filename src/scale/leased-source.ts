@@ -1,4 +1,4 @@
-import { buildPipeline, type Pipeline, type SourceLeaseContext } from "../app/build-pipeline.ts";
+import { buildPipeline, type Pipeline, type PipelineOptions, type SourceLeaseContext } from "../app/build-pipeline.ts";
 import type { Config, SourceConfigEntry } from "../app/config/config.ts";
 import { settingsAffectingTagWrites } from "../app/config/config.ts";
 import { createStatusPageSettings } from "../app/status-page-settings.ts";
@@ -6,17 +6,14 @@ import { LocalFailure } from "../core/errors/errors.ts";
 import { openProxy } from "../core/http/proxy.ts";
 import { assignEventToWorker } from "../core/model/event.ts";
 import type { Clock } from "../core/runtime/clock.ts";
-import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import { elapsedMs } from "../core/runtime/elapsed-time.ts";
 import { isOrderlyStop, OrderlyStop } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
-import type { WritingGuards } from "../engine/commands/writing-guards.ts";
 import type { CheckBeforeRequest } from "../engine/source/send.ts";
 import { createHttpTransport, reportOutages } from "../engine/source/transport.ts";
 import { createFencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
-import type { CronTicker } from "../engine/sync/cron-schedule.ts";
 import { type DatabaseTime, storeQuotaInSteadyTime } from "./database-time.ts";
 import type { Lease } from "./fleet/held-sources.ts";
 import { openSourceState } from "./postgres/source-state.ts";
@@ -28,20 +25,15 @@ const MAX_TRANSIT_MS = 3_000;
 const FAILED_START_STOP_TIMEOUT_MS = 1_000;
 
 /** Runs the pipeline of a leased source. Rejects with `OrderlyStop` when the lease ends meanwhile. */
-export async function runSource(options: {
-  readonly lease: Lease;
-  readonly config: Config;
-  readonly fleet: string;
-  readonly environment?: Readonly<Record<string, string | undefined>> | undefined;
-  readonly database: StateDatabase;
-  readonly time: DatabaseTime;
-  readonly describeDatabase: () => Promise<StateDatabaseDescription>;
-  readonly guards: WritingGuards;
-  readonly clock: Clock;
-  readonly clockDoubt: ClockCheck;
-  readonly ticker: CronTicker;
-  readonly log: Log;
-}) {
+export async function runSource(
+  options: Pick<PipelineOptions, "config" | "environment" | "guards" | "clock" | "clockDoubt" | "ticker" | "log"> & {
+    readonly lease: Lease;
+    readonly fleet: string;
+    readonly database: StateDatabase;
+    readonly time: DatabaseTime;
+    readonly describeDatabase: () => Promise<StateDatabaseDescription>;
+  },
+) {
   const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;
   const { source } = lease;
   const { entry, own } = reduceConfigToSource(config, source);

@@ -1,12 +1,12 @@
 import { splitHistoryEvent } from "../../../src/core/codec/history-event.ts";
 import { PointReader } from "../../../src/core/codec/history-point-reader.ts";
-import type { Alarm, TagValue } from "../../../src/core/model/building.ts";
+import type { Alarm, Tag, TagValue } from "../../../src/core/model/building.ts";
 import type { AnyEvent, Event, EventData, EventKind } from "../../../src/core/model/event.ts";
 import { eventSourceName } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { toUcumCode } from "../../../src/core/values/ucum-code.ts";
-import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells } from "./inventory-table-cells.ts";
-import { type Cell, findColumnIndex, type LakeRow, type LakeTable, type RowCells } from "./table-model.ts";
+import type { RowCells } from "./table-model.ts";
+import { type Cell, findColumnIndex, type LakeRow, type LakeTable } from "./table-model.ts";
 import {
   ALARM_EPISODE_TABLE,
   ALARM_TABLE,
@@ -365,3 +365,63 @@ function deliveryGapCells(fact: EventData["delivery-gap"], observedMs: number): 
 }
 
 export const formatUtcDay = (timeMs: number): string => isoUtc(timeMs).slice(0, 10);
+
+function tagCells({ id, displayName, description, unit, alias, path, unitCode }: Tag): RowCells {
+  return {
+    ...{ tag_id: id, name: displayName, description, unit, unit_ucum: toUcumCode(unit) },
+    ...{ alias: alias ?? null, path: path ?? null, unit_code: unitCode ?? null },
+  };
+}
+
+function siteCells({ site }: EventData["site-added"]): RowCells {
+  return { site_id: String(site.id), name: site.displayName };
+}
+
+function systemCells({ system }: EventData["system-added"]): RowCells {
+  return {
+    system_id: system.id,
+    code: system.code,
+    name: system.displayName,
+    discipline: system.discipline,
+    description: system.description,
+    location: system.location,
+    manufacturer: system.manufacturer,
+    installed_year: system.installedYear,
+    maintenance_notes: system.maintenanceNotes,
+    datapoints_count: system.datapointsCount,
+  };
+}
+
+/** Returns a row for each current system of the tag and for each system that the tag left. */
+function tagSystemCells({ systems, before }: EventData["tag-systems-changed"]): readonly RowCells[] {
+  const currentSystemIds = new Set(systems.map(({ id }) => id));
+  const formerSystemIds = before.filter((id) => !currentSystemIds.has(id));
+  return [
+    ...[...currentSystemIds].map((id) => ({ system_id: id, is_current: true })),
+    ...formerSystemIds.map((id) => ({ system_id: id, is_current: false })),
+  ];
+}
+
+function gatewayCells({ gateway }: EventData["gateway-added"]): RowCells {
+  return {
+    gateway_id: gateway.id,
+    name: gateway.displayName,
+    version: gateway.version,
+    hardware: gateway.hardware,
+    ip_address: gateway.ipAddress,
+    location: gateway.location,
+  };
+}
+
+function hostCells({ host }: EventData["host-added"]): RowCells {
+  return {
+    host_id: host.id,
+    name: host.displayName,
+    description: host.description,
+    type: host.type,
+    model_name: host.modelName,
+    ip: host.ip,
+    mac_address: host.macAddress,
+    gateway_id: host.gateway === null ? null : String(host.gateway.id),
+  };
+}

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
+import type { ObjectByNoun } from "../../core/connector.ts";
 import { asFailure, ConfigError } from "../../core/errors/errors.ts";
-import type { Gateway, Host, Site, System, Tag } from "../../core/model/building.ts";
+import type { Site } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { secondsText } from "../../core/values/duration.ts";
 import { formatCount } from "../../core/values/plural.ts";
@@ -13,12 +14,7 @@ import { splitCommaSeparatedIds } from "../shell/common-command-options.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
 import type { Terminal } from "../shell/terminal-output.ts";
 
-interface ObjectsByKind {
-  readonly tag: Tag;
-  readonly gateway: Gateway;
-  readonly host: Host;
-  readonly system: System;
-}
+type ObjectsByKind = Omit<ObjectByNoun, "site">;
 export type ObjectKind = keyof ObjectsByKind;
 
 export interface InventoryOptions {

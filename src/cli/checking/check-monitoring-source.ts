@@ -1,6 +1,5 @@
 import { buildPlanSettings } from "../../app/build-sync.ts";
 import type { Config, SourceConfigEntry } from "../../app/config/config.ts";
-import type { LocateOption } from "../../app/config/yaml-variables-and-errors.ts";
 import type { TokenInfo } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
@@ -17,7 +16,7 @@ import {
 } from "../../engine/sync/visible-building.ts";
 import { useStandaloneSource } from "../shell/connect-without-worker.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
-import { checkQuota, compareSourceWithBuilding, findWritableTags } from "./check-building.ts";
+import { type BuildingCheck, checkQuota, compareSourceWithBuilding, findWritableTags } from "./check-building.ts";
 import {
   type CheckResult,
   errorToCheckResult,
@@ -27,11 +26,7 @@ import {
   wrongResult,
 } from "./check-result-line.ts";
 
-export interface SourceToCheck {
-  readonly name: string;
-  readonly entry: SourceConfigEntry;
-  readonly config: Config;
-  readonly locateOption: LocateOption;
+export interface SourceToCheck extends Omit<BuildingCheck, "building"> {
   readonly lists: boolean;
   readonly ask: boolean;
   readonly signal: AbortSignal;

@@ -9,6 +9,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { areSinksBehind } from "../../engine/delivery/back-pressure.ts";
 import type { StateConfig } from "../../engine/store/state-config.ts";
 import type { Store } from "../../engine/store/store.ts";
+import type { BackfillProgress } from "../../engine/sync/history/history-progress.ts";
 import { hasBackfillEnded } from "../../engine/sync/history/series-registry.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { historyProgressFromStore, loadPlanFacts, type PlanSettings } from "../../engine/sync/quota-plan-inputs.ts";
@@ -173,14 +174,11 @@ async function findBackfillStatus({ listStatuses }: BackfillContext, id: string)
   return backfillStatus;
 }
 
-interface BackfillStatus {
+interface BackfillStatus extends Pick<BackfillProgress, "resolution" | "tags" | "requestsLeft"> {
   /** Id of the backfill request; null for the configured backfill. */
   readonly id: string | null;
   readonly from: string | null;
   readonly to: string | null;
-  readonly resolution: Resolution;
-  readonly tags: number;
-  readonly requestsLeft: number;
   /** Share of the history that was fetched, 0 to 1. */
   readonly done: number;
   readonly paused: boolean;

@@ -21,12 +21,13 @@ export interface ArmWritingRequest {
 
 export const ARM_WRITING_FILE = "ARM-WRITES";
 
-const WRITE_ARMING_SET = "command-armed";
-const WRITE_ARMING_KEY = "writing";
+export const WRITE_ARMING_SET = "command-armed";
+export const WRITE_ARMING_KEY = "writing";
 
-const WRITE_LIMIT_SETS = [WRITE_ARMING_SET, WRITE_COUNT_SET, RESTORE_SET, UNRESTORED_SET, WRITE_LOCK_SET];
+/** Sets of documents that must be complete to enforce the write limits. */
+export const WRITE_LIMIT_SETS = [WRITE_ARMING_SET, WRITE_COUNT_SET, RESTORE_SET, UNRESTORED_SET, WRITE_LOCK_SET];
 
-interface ArmedWritingState {
+export interface ArmedWritingState {
   readonly at: string;
   readonly by: string;
   /** Number of damaged documents when writing was armed; if it rises, a person must arm it again. */

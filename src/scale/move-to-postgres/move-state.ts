@@ -8,6 +8,12 @@ import { CommitUnknown } from "../../core/postgres/transaction.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
+import {
+  type ArmedWritingState,
+  WRITE_ARMING_KEY,
+  WRITE_ARMING_SET,
+  WRITE_LIMIT_SETS,
+} from "../../engine/commands/write-arming.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { type Database, isDamagedSql, openDatabase } from "../../engine/store/sqlite.ts";
 import type { MoveMark } from "../../engine/store/state-folder.ts";
@@ -267,23 +273,6 @@ function movedElsewhereError(folder: string, { to, movedAt }: MoveMark): ConfigE
   );
 }
 
-interface ArmedWritingDocument {
-  readonly at: string;
-  readonly by: string;
-  readonly damaged: number;
-  readonly copy?: string;
-}
-
-const ARMED_DOCUMENT_SET = "command-armed";
-const ARMED_WRITING_KEY = "writing";
-/** Sets of documents that must be complete to enforce the write limits. */
-const WRITE_LIMIT_SETS = [
-  ARMED_DOCUMENT_SET,
-  "command-wear",
-  "command-restore",
-  "command-not-restored",
-  "command-lock",
-];
 const COMMAND_DOCUMENT_SET = "command";
 
 /** Returns new contents of documents that change with the move, because PostgreSQL has no list of damaged documents. */
@@ -293,7 +282,7 @@ async function readDocumentReplacements(
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, unknown>>> {
   const damagedKeys = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
   const { copy } = await store.describe();
-  const armedDocument = await store.document<ArmedWritingDocument>(ARMED_DOCUMENT_SET, ARMED_WRITING_KEY);
+  const armedDocument = await store.document<ArmedWritingState>(WRITE_ARMING_SET, WRITE_ARMING_KEY);
   const isArmed =
     armedDocument !== undefined &&
     armedDocument.copy === copy?.identity &&
@@ -305,7 +294,7 @@ async function readDocumentReplacements(
   }
   const armedDocumentToWrite = isArmed ? { at: armedDocument.at, by: armedDocument.by, damaged: 0 } : undefined;
   return new Map([
-    [ARMED_DOCUMENT_SET, new Map([[ARMED_WRITING_KEY, armedDocumentToWrite]])],
+    [WRITE_ARMING_SET, new Map([[WRITE_ARMING_KEY, armedDocumentToWrite]])],
     [COMMAND_DOCUMENT_SET, finishedCommands],
   ]);
 }

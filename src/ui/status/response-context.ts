@@ -1,6 +1,7 @@
 import type { TagLog } from "../../core/model/building.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
+import type { WritableTag } from "../../engine/commands/allow-list.ts";
 import type { HistoryQuery } from "../../engine/source/source.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
 import type { LiveTagState, TagReadClass } from "../../engine/sync/live-tag-state.ts";
@@ -17,15 +18,6 @@ export interface SinkAddress {
   readonly text: string;
 }
 
-export interface TagWriteLimits {
-  readonly type: "number" | "boolean";
-  readonly min: number | null;
-  readonly max: number | null;
-  readonly step: number | null;
-  /** Reason why the tag cannot be written now; null if it can be written. */
-  readonly closed: string | null;
-}
-
 /** Requests history with spare quota; returns null if no worker is running for the source. */
 export type FetchHistory = (
   source: string,
@@ -40,7 +32,7 @@ export interface RunningWorker {
   /** Topics or queries of the sinks whose filters pass the event. */
   addressesOf(event: Event): Promise<readonly SinkAddress[]>;
   /** Returns the limits of values to write; null for a tag that may not be written. */
-  writable(source: string, tagId: string): Promise<TagWriteLimits | null>;
+  writable(source: string, tagId: string): Promise<WritableTag | null>;
   allowedPerMinute(source: string): number;
   readonly fetchHistory: FetchHistory;
 }
