@@ -127,6 +127,10 @@ export const Fault = z.discriminatedUnion("kind", [
     keep: z.number().min(0).max(1).default(0.3).describe("Fraction of the records that is still listed."),
   }),
   z.strictObject({
+    kind: faultKindOption("failing_record", "A page of a list that contains this record fails with 500."),
+    id: z.string().describe("Id of the record."),
+  }),
+  z.strictObject({
     kind: faultKindOption("hostile_links", "links.next leads to another address."),
     next: z.string().describe("The address."),
   }),

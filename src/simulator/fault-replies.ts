@@ -70,6 +70,10 @@ export function applyFaultToReply(reply: ServiceReply, fault: Fault, world: Simu
       );
     case "shrunken_list":
       return changeReplyBody(reply, (body) => removeListedRecords(body, fault.keep));
+    case "failing_record":
+      return reply.body.includes(`"id":${JSON.stringify(fault.id)},`)
+        ? errorReply(500, UNEXPECTED_ERROR_MESSAGE)
+        : reply;
     case "malformed":
       return { ...reply, body: fault.body };
     case "slow":

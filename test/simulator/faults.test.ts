@@ -63,6 +63,15 @@ describe("injected faults", () => {
     expect(page(3)).toMatchObject({ data: [], meta: { from: null, to: null } });
   });
 
+  test("fail the page of a list that contains a record, whatever the size of the page", () => {
+    const service = serviceWithFaults({ fault: { kind: "failing_record", id: "10029" } });
+    const statuses = (per_page: number) =>
+      Array.from({ length: Math.ceil(140 / per_page) }, (_, n) =>
+        errorStatuses(service.get("tags", { site_id: 1, per_page, page: n + 1 })),
+      ).flat();
+    expect([statuses(130), statuses(26), statuses(10)]).toEqual([[500], [500], [500]]);
+  });
+
   test("redirect with the given status and location", () => {
     const location = "http://elsewhere.test/";
     const answer = serviceWithFaults({ fault: { kind: "redirect", status: 307, location } }).get("me");

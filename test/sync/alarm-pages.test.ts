@@ -70,6 +70,29 @@ describe("a list of active alarms with a failing page", () => {
   });
 });
 
+test.each([
+  ["one page", 1, 40, 20, 30],
+  ["one page of 304 sites", 304, 400, 20, 300],
+  ["the second page, before it", 304, 1_200, 520, 100],
+  ["the second page, directly before it", 304, 1_200, 520, 519],
+  ["the second page, after it", 304, 1_200, 520, 900],
+])("emits new alarms although a record makes each page with it fail: %s", async (...[, sites, alarms, bad, fresh]) => {
+  const service = await started(sites, alarms);
+  const failure = { errors: [{ status: 500, message: "Try again later." }], data: [] };
+  service.alter = ({ data }) => (data.some(({ id }) => id === String(bad)) ? failure : undefined);
+  await trial.clock.advance(10 * MINUTE);
+  for (let n = 0; n < 5; n++) {
+    const [newAlarm] = service.raise(1, { sinceMs: trial.clock.now() });
+    if (newAlarm !== undefined) service.alarms = service.alarms.slice(0, -1).toSpliced(fresh, 0, newAlarm);
+    // A poll needs up to 23 requests, which take 46 s at 30 lists a minute.
+    await trial.clock.advance(2 * 46_000 + n * 7_000);
+    expect(emitted(newAlarm?.id)).toEqual(["raised"]);
+  }
+  expect(trial.events("alarm-vanished", "alarm-resolved")).toEqual([]);
+  expect(trial.store.repeated).toEqual([]);
+  expect(await jobProblem()).toContain("that cannot be read: 1, such as record");
+});
+
 describe("a list of active alarms with inconsistent pages", () => {
   function shuffled(seed: number) {
     const random = seededRandom(seed);

@@ -24,7 +24,7 @@ describe.each<[string, unknown]>([
     expect([emitted(id), emitted(fresh), emitted(other)]).toEqual([["raised"], ["raised"], ["raised", "resolved"]]);
     expect(emitted(gone)).toEqual(["raised"]);
     const text = JSON.stringify(record);
-    expect(await jobProblem()).toBe(`Records of the list of active alarms without a usable id: 1, such as ${text}.`);
+    expect(await jobProblem()).toBe(`Records of the list of active alarms that cannot be read: 1, such as ${text}.`);
     expect(await doubtful("unreadable")).toBe(1);
     const outcomes = trial.polls.filter(({ job }) => job === "alarms").map(({ outcome }) => outcome);
     expect(new Set(outcomes)).toEqual(new Set(["ok"]));
@@ -52,7 +52,7 @@ test("the resolved sweep reports an unreadable record and applies the other reco
   await trial.clock.advance(5 * MINUTE);
   expect([emitted(id), emitted(other)]).toEqual([["raised"], ["raised", "resolved"]]);
   expect(await jobProblem("resolved_sweep")).toBe(
-    "Records of the list of resolved alarms without a usable id: 1, such as null.",
+    "Records of the list of resolved alarms that cannot be read: 1, such as null.",
   );
   trial.rewriteLists(null);
   await trial.clock.advance(5 * MINUTE);

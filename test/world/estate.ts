@@ -22,6 +22,9 @@ const REST_MS = 12 * MINUTE;
 const SHUFFLED_REST_MS = 25 * MINUTE;
 const SHUFFLED_SLOW_REST_MS = 40 * MINUTE;
 const LIST_REFUSED = "one 429 of a list with a wait of 30 days";
+const FAILING_RECORD = "a record of an alarm makes each page with it fail";
+/** Requests that find the record in a page of 500 alarms. */
+const REQUESTS_IN_PARTS = 20;
 
 const SIZES = [
   { name: "300 sites, 200 to 900 alarms", copies: 19, sites: null, alarms: [200, 900] },
@@ -31,7 +34,7 @@ const SIZES = [
 
 interface Fault {
   readonly name: string;
-  readonly rules?: (random: SeededRandom) => readonly object[];
+  readonly rules?: (random: SeededRandom, alarmIds: readonly string[]) => readonly object[];
   readonly isUnhealthy?: boolean;
   readonly lastsMs: readonly [number, number];
   /** The service hides alarms during the fault, so the promise counts from its end. */
@@ -74,6 +77,13 @@ const FAULTS: readonly Fault[] = [
     lastsMs: [20 * SECOND, 4 * MINUTE],
     hidesAlarms: true,
     allowsMs: MINUTE,
+  },
+  {
+    name: FAILING_RECORD,
+    rules: (random, alarmIds) => [
+      { match: { endpoints: ["alarms"] }, fault: { kind: "failing_record", id: random.pick(alarmIds) } },
+    ],
+    lastsMs: [2 * MINUTE, 8 * MINUTE],
   },
   {
     name: "a page of alarms fails",
@@ -147,6 +157,8 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
   /** Times without listed alarms or without a worker, and the additional time allowed afterwards. */
   const excuses: { readonly name: string; readonly fromMs: number; toMs: number; readonly allowsMs: number }[] = [];
 
+  const timesInParts: { readonly fromMs: number; readonly toMs: number }[] = [];
+
   function note(event: Event): void {
     sums.push(`${event.id} ${event.subject}`);
     if (event.type !== "alarm-raised") return;
@@ -202,7 +214,7 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
     counts[name] = (counts[name] ?? 0) + 1;
     const [shortest, longest] = lastsMs;
     const forMs = shortest + random.below(longest - shortest);
-    const text = rules?.(random) ?? [];
+    const text = rules?.(random, [...emittedMs.keys()]) ?? [];
     tell(`${name}, for ${Math.round(forMs / SECOND)} s: ${JSON.stringify(text)}`);
     control.setFaults(text);
     if (isUnhealthy) control.setHealth("failing_503");
@@ -216,6 +228,7 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
     control.setHealth("healthy");
     tell(`over: ${name}`);
     settlesMs = allowsMs + allowedMs;
+    if (name === FAILING_RECORD) timesInParts.push({ fromMs: fromMs - allowedMs, toMs: clock.monotonic() + allowedMs });
     if (hidesAlarms || allowsMs > 0)
       excuses.push({ name, fromMs, toMs: hidesAlarms ? clock.monotonic() : fromMs, allowsMs });
   }
@@ -241,7 +254,12 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
         const refusedBefore = excuses.filter(
           ({ name, fromMs }) => name === LIST_REFUSED && fromMs <= atMs + CAREFUL_MS,
         );
-        const dueMs = dueAfter(atMs, 2 * intervalMs(pages, refusedBefore.length) + SLACK_MS, excuses);
+        const isInParts = timesInParts.some(({ fromMs, toMs }) => fromMs <= atMs && atMs <= toMs);
+        const requests = pages + (isInParts ? REQUESTS_IN_PARTS : 0);
+        // The first page is read in parts from its second failure on.
+        const firstFailureMs = isInParts ? POLL_MS : 0;
+        const allowedMs = 2 * intervalMs(requests, refusedBefore.length) + firstFailureMs + SLACK_MS;
+        const dueMs = dueAfter(atMs, allowedMs, excuses);
         if (emitted !== undefined && emitted <= dueMs) return [];
         // The list of resolved alarms finds alarms that ended before the second poll.
         if (emitted === undefined && !active.has(id)) return [];

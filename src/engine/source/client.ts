@@ -87,7 +87,7 @@ export function createSource(options: SourceOptions): Source {
       pageSize: endpoint === "alarms" ? config.page_size.alarms : config.page_size.others,
       parseRecord: findStored === undefined ? parse : (record) => listPageCache.reuseStored(parse(record), findStored),
       ...(endpoint === "sites" ? { isOmitted: isSiteWithUnsafeId } : {}),
-      omitsUnreadable: endpoint === "alarms",
+      allowsMissingRecords: endpoint === "alarms",
       async requestPage(query) {
         const listRequest = { endpoint, query: () => query, lane };
         if (findStored === undefined) return requestSender.list(listRequest, signal);

@@ -1,6 +1,13 @@
 import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
-import { ConfigError, EndlessList, Malformed } from "../../core/errors/errors.ts";
+import {
+  ConfigError,
+  EndlessList,
+  type Failure,
+  LocalFailure,
+  Malformed,
+  Retryable,
+} from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { secretsVersion } from "../../core/values/secret-masking.ts";
 import { type CountUnusualField, cleanRecordText, parseRecordList, type RecordParser } from "./records.ts";
@@ -14,8 +21,8 @@ interface ListRequest<T> {
   readonly pageSize: number;
   readonly parseRecord: RecordParser<T>;
   readonly isOmitted?: (record: unknown) => boolean;
-  /** True drops records without a usable id; false rejects their whole page as `Malformed`. */
-  readonly omitsUnreadable?: boolean;
+  /** True keeps the readable records of a page that fails or contains records without a usable id; false rejects it. */
+  readonly allowsMissingRecords?: boolean;
   readonly requestPage: (query: string) => Promise<ListPageReply>;
 }
 
@@ -28,6 +35,18 @@ interface ListPageReply {
 const LIST_PAGES_MAX = 1_000;
 const LISTING_MS_MAX = 300_000;
 const DEFAULT_PAGE_SIZE = 100;
+/** A page that fails is read again in as many smaller pages. Example: 500 records in 5 pages of 100, down to 1 record. */
+const SMALLER_PAGE_COUNTS = [5, 4, 3, 2];
+/** In an outage of the service every first page fails: it is read in parts from the second failure in a row. */
+const FIRST_PAGE_FAILURES_MIN = 2;
+
+interface ReadPage<T> {
+  readonly page: ListPage<T>;
+  readonly perPage: number | null;
+  readonly link: string | null;
+  readonly queuedMs: number;
+  readonly size: number;
+}
 
 /** Query parameters that a link to the next page must not change. */
 const LIST_FILTERS = new Set("site_id status priority acknowledged search system_id gateway_id per_page".split(" "));
@@ -35,33 +54,90 @@ const LIST_FILTERS = new Set("site_id status priority acknowledged search system
 /** Reads lists page by page. Takes only the page position from a link, which may lack filters or name another host. */
 export function createListPaging(clock: Clock, countUnusualField: CountUnusualField, origin: string) {
   const listsWithSmallerPages = new Set<string>();
+  const firstPageFailures = new Map<string, number>();
 
-  async function requestFirstPage<T>(list: ListRequest<T>) {
-    const requestedPageSize = listsWithSmallerPages.has(list.name)
-      ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE)
-      : list.pageSize;
+  async function requestFirstPage<T>(list: ListRequest<T>): Promise<ReadPage<T>> {
+    const size = listsWithSmallerPages.has(list.name) ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE) : list.pageSize;
+    const listKey = `${list.name} ${JSON.stringify(list.filters)}`;
     try {
-      return {
-        reply: await list.requestPage(buildListPageQuery(list, requestedPageSize, {})),
-        size: requestedPageSize,
-      };
+      const firstPage = await requestPage(list, {}, 1, size);
+      firstPageFailures.delete(listKey);
+      return firstPage;
     } catch (error) {
-      if (!isPageSizeError(error) || requestedPageSize <= DEFAULT_PAGE_SIZE) throw error;
-      listsWithSmallerPages.add(list.name);
-      return {
-        reply: await list.requestPage(buildListPageQuery(list, DEFAULT_PAGE_SIZE, {})),
-        size: DEFAULT_PAGE_SIZE,
-      };
+      if (isPageSizeError(error) && size > DEFAULT_PAGE_SIZE) {
+        listsWithSmallerPages.add(list.name);
+        return requestPage(list, {}, 1, DEFAULT_PAGE_SIZE);
+      }
+      const failureCount = (firstPageFailures.get(listKey) ?? 0) + 1;
+      firstPageFailures.set(listKey, failureCount);
+      if (failureCount < FIRST_PAGE_FAILURES_MIN || !mayReadPageInParts(list, error)) throw error;
+      return rereadFailedPage(list, 1, size, error);
     }
+  }
+
+  async function requestPage<T>(
+    list: ListRequest<T>,
+    position: PagePosition,
+    number: number,
+    size: number,
+  ): Promise<ReadPage<T>> {
+    const reply = await list.requestPage(buildListPageQuery(list, size, position));
+    return { ...parseListPage(reply, list, number, size), queuedMs: reply.queuedMs, size };
+  }
+
+  /**
+   * Reads a failed page again in smaller pages, and splits further while exactly one of them fails. A record that fails
+   * alone is unreadable; `failure` is set if more are missing. Throws if the first two smaller pages fail.
+   */
+  async function rereadFailedPage<T>(
+    list: ListRequest<T>,
+    pageNumber: number,
+    pageSize: number,
+    error: Failure,
+  ): Promise<ReadPage<T>> {
+    const readPages: ReadPage<T>[] = [];
+    let failedPages = [{ number: pageNumber, size: pageSize, error }];
+    for (let [pageToSplit] = failedPages; pageToSplit !== undefined; [pageToSplit] = failedPages) {
+      const { number, size } = pageToSplit;
+      const count = SMALLER_PAGE_COUNTS.find((divisor) => size % divisor === 0);
+      if (failedPages.length > 1 || count === undefined) break;
+      failedPages = [];
+      for (let index = 1; index <= count; index++) {
+        const smallerPage = { number: (number - 1) * count + index, size: size / count };
+        try {
+          const position = { page: String(smallerPage.number) };
+          const readPage = await requestPage(list, position, smallerPage.number, smallerPage.size);
+          readPages.push(readPage);
+          if (!readPage.page.hasMore) break;
+        } catch (error) {
+          if (!isPageFailure(error) || (readPages.length === 0 && failedPages.length > 0)) throw error;
+          failedPages.push({ ...smallerPage, error });
+        }
+      }
+    }
+    const [failedPart] = failedPages;
+    const isOneRecord = failedPages.length === 1 && failedPart?.size === 1;
+    const last = readPages.at(-1);
+    if (last === undefined) throw error;
+    const lastPage = Math.ceil((last.page.lastPage * last.size) / pageSize);
+    const page: ListPage<T> = {
+      items: readPages.flatMap(({ page }) => page.items),
+      unreadable: [
+        ...readPages.flatMap(({ page }) => page.unreadable ?? []),
+        ...(isOneRecord ? [`record ${failedPart.number}: ${failedPart.error.message}`] : []),
+      ],
+      ...{ number: pageNumber, lastPage, total: last.page.total, hasMore: lastPage > pageNumber },
+      ...(failedPart === undefined || isOneRecord ? {} : { failure: failedPart.error }),
+    };
+    const queuedMs = readPages.reduce((sum, readPage) => sum + readPage.queuedMs, 0);
+    return { page, perPage: null, link: null, queuedMs, size: pageSize };
   }
 
   return {
     async *pages<T>(list: ListRequest<T>): AsyncGenerator<ListPage<T>, void, undefined> {
       const startedMs = clock.monotonic();
-      const firstPage = await requestFirstPage(list);
-      let queuedMs = firstPage.reply.queuedMs;
-      let { page, perPage, link } = parseListPage(firstPage.reply, list, 1, firstPage.size);
-      const pageSize = perPage ?? firstPage.size;
+      let { page, perPage, link, queuedMs, size } = await requestFirstPage(list);
+      const pageSize = perPage ?? size;
       const requestedPositions = new Set([pagePositionKey({})]);
       for (;;) {
         if (link !== null && URL.parse(link, origin)?.origin !== origin) countUnusualField("links.next");
@@ -75,13 +151,26 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
         if (pageNumber > LIST_PAGES_MAX) throw endlessListError(list, `has more than ${LIST_PAGES_MAX} pages`);
         if (elapsedMs > LISTING_MS_MAX) throw endlessListError(list, `did not end within ${LISTING_MS_MAX / 1000} s`);
         requestedPositions.add(pagePositionKey(position));
-        const pageReply = await list.requestPage(buildListPageQuery(list, pageSize, position));
-        queuedMs += pageReply.queuedMs;
-        ({ page, perPage, link } = parseListPage(pageReply, list, pageNumber, pageSize));
+        const nextPage = await requestPage(list, position, pageNumber, pageSize).catch((error: unknown) => {
+          const isNumbered = Object.keys(position).join() === "page";
+          if (!isNumbered || !mayReadPageInParts(list, error)) throw error;
+          return rereadFailedPage(list, pageNumber, pageSize, error);
+        });
+        ({ page, perPage, link } = nextPage);
+        queuedMs += nextPage.queuedMs;
         if (perPage !== null && perPage !== pageSize) throw endlessListError(list, "changed its page size on the way");
       }
     },
   };
+}
+
+function mayReadPageInParts<T>(list: ListRequest<T>, error: unknown): error is Failure {
+  return list.allowsMissingRecords === true && isPageFailure(error) && !(error instanceof EndlessList);
+}
+
+/** A failure that may concern this page alone. */
+export function isPageFailure(error: unknown): error is Failure {
+  return error instanceof Malformed || (error instanceof Retryable && !(error instanceof LocalFailure));
 }
 
 function endlessListError(list: { readonly name: string }, problem: string, sample = ""): EndlessList {
@@ -119,7 +208,7 @@ function parseListPage<T>(
       if (list.isOmitted?.(record) === true) return [];
       const parsedRecord = list.parseRecord(record);
       if (parsedRecord !== null) return [parsedRecord];
-      if (list.omitsUnreadable === true) return [new UnreadableRecord(record)];
+      if (list.allowsMissingRecords === true) return [new UnreadableRecord(record)];
       throw malformedListError(`has no usable id in record ${index + 1} of page ${pageNumber}`);
     });
   const parsedRows = reuseOrParse === undefined ? parseRecords() : reuseOrParse(answer, parseRecords);

@@ -1,3 +1,4 @@
+import type { Failure } from "../../core/errors/errors.ts";
 import type {
   Alarm,
   Gateway,
@@ -95,6 +96,8 @@ export interface ListPage<T> {
   readonly total: number | null;
   readonly hasMore: boolean;
   readonly unreadable?: readonly string[];
+  /** Failure of a part of this page, whose records are missing. */
+  readonly failure?: Failure;
 }
 
 export interface TagReadReply {

@@ -1,4 +1,5 @@
-import { EndlessList, errorText, type Failure, LocalFailure, Malformed, Retryable } from "../../core/errors/errors.ts";
+import { EndlessList, errorText, type Failure } from "../../core/errors/errors.ts";
+import { isPageFailure } from "../source/pages.ts";
 import type { ListPage } from "../source/source.ts";
 
 /**
@@ -41,6 +42,7 @@ export async function readPages<T>(
   const unreadableRecords: string[] = [];
   let total: number | null = null;
   let pages = 0;
+  let pageFailure: Failure | null = null;
   const pageFacts = { repeated: false, totalChanged: false, lastPage: false };
   const incomplete = (reason: string, counts: boolean, brokenBy?: "pages" | "trouble") => ({
     complete: false as const,
@@ -64,6 +66,8 @@ export async function readPages<T>(
       }
       unreadableRecords.push(...(page.unreadable ?? []));
       await onPage?.(page.items);
+      pageFailure = page.failure ?? pageFailure;
+      if (pageFailure !== null && !keepsShown) throw pageFailure;
       pageFacts.lastPage = !page.hasMore;
       if (pageFacts.lastPage) break;
       // A server that ignores the page number sends the same page a thousand times.
@@ -74,11 +78,11 @@ export async function readPages<T>(
       if (pages >= maxPages) return incomplete(`The list did not end within ${maxPages} pages.`, keepsShown, "pages");
     }
   } catch (error) {
-    const isTemporary = error instanceof Malformed || (error instanceof Retryable && !(error instanceof LocalFailure));
-    if (!keepsShown || pages === 0 || !isTemporary) throw error;
+    if (!keepsShown || pages === 0 || !isPageFailure(error)) throw error;
     const listFailureKind = error instanceof EndlessList ? "pages" : "trouble";
     return { ...incomplete(errorText(error), true, listFailureKind), failure: error };
   }
+  if (pageFailure !== null) return { ...incomplete(errorText(pageFailure), true, "trouble"), failure: pageFailure };
   if (!pageFacts.lastPage) return incomplete("The list ended before its last page.", false);
   if (pageFacts.totalChanged) return { ...incomplete("The list changed while it was read.", true), unsteady: "total" };
   if (total === null) return incomplete("The list does not say how many records there are.", true);

@@ -136,7 +136,7 @@ export function createRecordReport({ source: { name: source }, metrics, log }: P
 
 export function describeUnreadableRecords(records: readonly string[], list: "active" | "resolved"): readonly string[] {
   if (records.length === 0) return [];
-  return [`Records of the list of ${list} alarms without a usable id: ${records.length}, such as ${records[0]}.`];
+  return [`Records of the list of ${list} alarms that cannot be read: ${records.length}, such as ${records[0]}.`];
 }
 
 function formatFirstAlarmIds(ids: readonly string[]): string {
