@@ -9,7 +9,6 @@ import { ALARM, TAG } from "./sample-events.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
 
 const NOW = Date.parse("2026-11-02T06:20:00.000Z");
-const _LAST_EVENT = ALARM.lastActiveEvent as NonNullable<Alarm["lastActiveEvent"]>;
 const SPAN = { fromMs: NOW - 3 * 3_600_000, toMs: NOW };
 const at = (minutesAgo: number) => new Date(NOW - minutesAgo * 60_000).toISOString();
 const tagOf = (id: string, displayName: string): Tag => ({ ...TAG, id, displayName });

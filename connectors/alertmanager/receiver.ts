@@ -24,12 +24,8 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
 
   function requestAlertmanager(method: "GET" | "POST", path: string, signal: AbortSignal, json?: unknown) {
     const headers = { ...readExtraHeaders(), ...readAuthorization() };
-    return sendRequest(
-      client,
-      { method, path: `${pathPrefix}/api/v2/${path}${url.search}`, headers, json },
-      clock,
-      signal,
-    );
+    const request = { method, path: `${pathPrefix}/api/v2/${path}${url.search}`, headers, json };
+    return sendRequest(client, request, clock, signal);
   }
 
   /** Sends one alert per request: with one invalid alert among several, Alertmanager answers 400 to all. */

@@ -32,7 +32,6 @@ describe("the time series in an alarm message", () => {
       ["Verdier til 2026-11-02 13:00:00 +01:00", "VS1-GT11 ▄▁ 18.2–18.6 °C, sist 18.2, 1 h"],
     ]);
     const off = await withValues(createNoticeBoard("same"), { dossier: false });
-    off.store.outbox.recent = () => Promise.reject(new Error("Nobody shall ask."));
     await off.offer(sampleAlarm(1).raised());
     expect(listSeries(off)).toEqual([[]]);
   });
@@ -89,7 +88,6 @@ describe("the time series in an alarm message", () => {
 
   test("is omitted when the store cannot read it", async () => {
     const sinkTest = await withValues();
-    sinkTest.store.outbox.recent = () => Promise.reject(new Error("The disk is gone."));
     const { documents } = sinkTest.store;
     sinkTest.store.documents = (set) =>
       set === "tag/main" ? Promise.reject(new Error("The disk is gone.")) : documents(set);

@@ -279,11 +279,26 @@ function shortenToSize(text: string, maxTextSize: number, measureSize: (part: st
   return maxSize < 0 ? "" : `${shortenedText}…`;
 }
 
-/** Limit of cached texts, each of about 2 kB. */
-const MAX_CACHED_INCIDENT_TEXTS = 1_000;
+/** Limit of each cache of texts. A text has about 2 kB. */
+const MAX_CACHED_TEXTS = 1_000;
 
-/** Caches of texts by building view, which all sinks of a worker share. */
-const textCacheByBuildingView = new WeakMap<object, Map<string, IncidentText>>();
+/** Creates a cache that all sinks of a worker share, because they share the building view. */
+export function createSharedTextCache<T>() {
+  const textCacheByBuildingView = new WeakMap<object, Map<string, T>>();
+  return (buildingView: object, key: string, create: () => T, isCurrent: (cached: T) => boolean = () => true): T => {
+    const texts = textCacheByBuildingView.get(buildingView) ?? new Map<string, T>();
+    textCacheByBuildingView.set(buildingView, texts);
+    const cachedText = texts.get(key);
+    if (cachedText !== undefined && isCurrent(cachedText)) return cachedText;
+    const text = create();
+    texts.set(key, text);
+    const [oldest] = texts.keys();
+    if (texts.size > MAX_CACHED_TEXTS && oldest !== undefined) texts.delete(oldest);
+    return text;
+  };
+}
+
+const getSharedIncidentText = createSharedTextCache<IncidentText>();
 
 export function getCachedIncidentText(
   buildingView: object,
@@ -291,19 +306,11 @@ export function getCachedIncidentText(
   phrases: MessagePhrases,
   timeZone: string,
 ) {
-  const texts = textCacheByBuildingView.get(buildingView) ?? new Map<string, IncidentText>();
-  textCacheByBuildingView.set(buildingView, texts);
   const { change, kind, status, site, priority, startedAt, endedAt, alarm, gateway, members } = incident;
   const unknownStatusReason = change === "vanished" || change === "out-of-scope" ? change : null;
   const key = JSON.stringify([
     ...[phrases, timeZone, kind, status, unknownStatusReason, site, priority],
     ...[startedAt, endedAt, alarm, gateway, members],
   ]);
-  const cachedIncidentText = texts.get(key);
-  if (cachedIncidentText !== undefined) return cachedIncidentText;
-  const text = buildIncidentText(incident, phrases, timeZone);
-  texts.set(key, text);
-  const [oldest] = texts.keys();
-  if (texts.size > MAX_CACHED_INCIDENT_TEXTS && oldest !== undefined) texts.delete(oldest);
-  return text;
+  return getSharedIncidentText(buildingView, key, () => buildIncidentText(incident, phrases, timeZone));
 }

@@ -1,8 +1,9 @@
 import type { ConnectorContext, TimeRange, TimeSeries, TimeSeriesPoint } from "../../../src/core/connector.ts";
-import type { TagScalar } from "../../../src/core/model/building.ts";
+import type { Alarm, TagScalar } from "../../../src/core/model/building.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { ReceiverConfig } from "./config.ts";
 import {
+  createSharedTextCache,
   cutText,
   fillPlaceholders,
   formatDuration,
@@ -13,6 +14,10 @@ import {
 import { isResolved, type StoredIncident } from "./stored-incident.ts";
 
 const HOUR_MS = 3_600_000;
+/** Time for which receivers share time series: less than one block (7.5 min) of a sparkline of three hours. */
+const MAX_SHARED_SERIES_AGE_MS = 300_000;
+
+const getSharedTimeSeries = createSharedTextCache<{ readMs: number; readonly lines: Promise<readonly string[]> }>();
 
 /** Adds time series when an alarm is opened or comes back. Every later edit shows the same stored series. */
 export function createTimeSeriesText(
@@ -20,21 +25,32 @@ export function createTimeSeriesText(
   phrases: MessagePhrases,
   { clock, log, building }: Pick<ConnectorContext, "clock" | "log" | "building">,
 ): (stored: StoredIncident) => Promise<StoredIncident> {
+  async function readTimeSeriesLines(source: string, alarm: Alarm, hours: number): Promise<readonly string[]> {
+    const toMs = clock.now();
+    const timeRange = { fromMs: toMs - hours * HOUR_MS, toMs };
+    const tagSeries = await building.timeSeries(source, alarm, timeRange);
+    const lines = tagSeries.flatMap((curve) => formatTimeSeriesLine(curve, timeRange, phrases) ?? []);
+    const time = formatTimeInZone(isoUtc(toMs), building.timeZone(source));
+    return lines.length === 0 ? [] : [fillPlaceholders(phrases.valuesUntil, { time }), ...lines];
+  }
+
   return async (stored) => {
     const { alarm, priority, retriggers, source } = stored;
     if (dossier === false || alarm === null || !dossier.priorities.includes(priority) || !needsTimeSeries(stored))
       return stored;
-    const toMs = clock.now();
-    const timeRange = { fromMs: toMs - dossier.hours * HOUR_MS, toMs };
+    const { hours } = dossier;
+    // Searching 75,000 events takes 0.1 s of processor time, so the receivers share the result.
+    const timeSeries = getSharedTimeSeries(
+      building,
+      JSON.stringify([source, alarm, retriggers, hours, phrases.last, phrases.valuesUntil]),
+      () => ({ readMs: clock.monotonic(), lines: readTimeSeriesLines(source, alarm, hours) }),
+      ({ readMs }) => clock.monotonic() - readMs < MAX_SHARED_SERIES_AGE_MS,
+    );
     try {
-      const tagSeries = await building.timeSeries(source, alarm, timeRange);
-      const lines = tagSeries
-        .map((curve) => formatTimeSeriesLine(curve, timeRange, phrases))
-        .filter((line) => line !== null);
-      const time = formatTimeInZone(isoUtc(toMs), building.timeZone(source));
-      const timeSeriesHeading = fillPlaceholders(phrases.valuesUntil, { time });
-      return { ...stored, curves: { retriggers, lines: lines.length === 0 ? [] : [timeSeriesHeading, ...lines] } };
+      return { ...stored, curves: { retriggers, lines: await timeSeries.lines } };
     } catch (error) {
+      // The next receiver reads the store again.
+      timeSeries.readMs = Number.NEGATIVE_INFINITY;
       log.debug({ err: error }, "the time series of an alarm could not be read; its message is sent without them");
       return stored;
     }

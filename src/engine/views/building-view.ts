@@ -145,15 +145,8 @@ function toTagValueView(
 ): TagValueView | undefined {
   if (tag === undefined) return undefined;
   const { quality, staleReason, time, value } = storedValue;
-  const fields = {
-    source,
-    siteId: tag.siteId,
-    tag: tag.value,
-    value,
-    quality,
-    time,
-    lastGood: lastGoodOf(storedValue),
-  };
+  const lastGood = lastGoodOf(storedValue);
+  const fields = { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood };
   return staleReason === undefined ? fields : { ...fields, staleReason };
 }
 
@@ -162,10 +155,6 @@ function toAlarmView(source: string, { alarm, episode, state }: StoredAlarm): Al
 }
 
 function toListedObject<T>(source: string, _: string, storedObject: StoredObject<T>): ListedInventoryObject<T> {
-  return {
-    source,
-    siteId: storedObject.siteId,
-    value: storedObject.value,
-    isThere: storedObject.missingSince === null,
-  };
+  const { siteId, value, missingSince } = storedObject;
+  return { source, siteId, value, isThere: missingSince === null };
 }
