@@ -9,19 +9,30 @@ import { createFileSink } from "#connectors/file/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import { describeSink } from "../suites/sink-suite.ts";
+import { describeSink, type SinkServer } from "../suites/sink-suite.ts";
 import { contextFor, never } from "./context.ts";
 
 export function describeFileSink(title: string, options: Record<string, unknown>) {
+  const createSink = (folder: string) => createFileSink(FileConfig.parse({ folder, ...options }), contextFor("lake"));
+  describeFolderSink(title, createSink, async (folder) =>
+    (existsSync(folder) ? linesBelow(folder) : []).map(({ event }) => ({ identity: event.id, event })),
+  );
+}
+
+/** Tests a sink that writes into a folder. A file in place of the folder breaks the sink. */
+export function describeFolderSink(
+  title: string,
+  createSink: (folder: string) => Sink,
+  readReceived: (folder: string) => ReturnType<SinkServer["received"]>,
+) {
   describeSink(title, {
     without: ["stall"],
     async make() {
       const parent = temporaryFolder();
       const [folder, away] = [join(parent, "lake"), join(parent, "away")];
       return {
-        sink: createFileSink(FileConfig.parse({ folder, ...options }), contextFor("lake")),
-        received: async () =>
-          (existsSync(folder) ? linesBelow(folder) : []).map(({ event }) => ({ identity: event.id, event })),
+        sink: createSink(folder),
+        received: () => readReceived(folder),
         async breakServer() {
           if (existsSync(folder)) renameSync(folder, away);
           writeFileSync(folder, "in the way");

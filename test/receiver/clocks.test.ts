@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createNoticeBoard, failAfterCall } from "./notice-board.ts";
+import { createNoticeBoard } from "./notice-board.ts";
 import { createSinkTest, sampleAlarm } from "./trial.ts";
 
 const MINUTE = 60_000;
@@ -125,9 +125,7 @@ describe("a wall clock that is set back by a day", () => {
       isSearched = true;
       return { retryInMs: MINUTE };
     };
-    sinkTest.board.failCall = failAfterCall(new Error("The answer was lost."));
-    await expect(sinkTest.offer(sampleAlarm(1).raised())).rejects.toThrow("lost");
-    sinkTest.board.failCall = () => undefined;
+    await sinkTest.offerWithLostAnswer(sampleAlarm(1).raised());
     await sinkTest.offerAgain([sampleAlarm(1).raised()]);
     sinkTest.clock.stepWall(-24 * HOUR);
     sinkTest.restart();

@@ -1,6 +1,4 @@
 import { expect, onTestFinished, test } from "vitest";
-import { z } from "zod";
-import { RECEIVER_OPTIONS } from "#connectors/shared/receiver/config.ts";
 import { computeIncidentKey } from "#connectors/shared/receiver/receiver-interface.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Throttled } from "#src/core/errors/errors.ts";
@@ -11,7 +9,7 @@ import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";
 import { seed } from "../seed.ts";
 import { sized } from "../sizes.ts";
 import { createNoticeBoard } from "./notice-board.ts";
-import { sampleAlarm } from "./trial.ts";
+import { ReceiverOptions, sampleAlarm } from "./trial.ts";
 
 const ALARMS = 2_000;
 const CHANGES_A_MINUTE = 200;
@@ -35,7 +33,7 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
     }
     lastMs = clock.monotonic();
   };
-  const config = z.strictObject(RECEIVER_OPTIONS).parse({ fold: { storm: { openings: 20, within: "5m" } } });
+  const config = ReceiverOptions.parse({ fold: { storm: { openings: 20, within: "5m" } } });
   const sink = createReceiverSink(board, config, contextFor("chat", clock, store));
   await rig.dispatcher({ chat: sink }).start(new AbortController().signal);
 
@@ -71,9 +69,7 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
     expect(own.get(keyOf(alarmCase))?.isOpen, alarmCase.sample.episode).toBe(!alarmCase.isOver);
   const folded = alarmCases.filter((each) => !own.has(keyOf(each)));
   expect(own.size).toBe(20);
-  expect(summary?.message.members).toMatchObject({
-    total: folded.length,
-    active: folded.filter(({ isOver }) => !isOver).length,
-  });
+  const active = folded.filter(({ isOver }) => !isOver).length;
+  expect(summary?.message.members).toMatchObject({ total: folded.length, active });
   expect(refusals).toBeLessThan(board.said.length * 2);
 });

@@ -9,6 +9,7 @@ import { lagFiltersBySink } from "#src/engine/delivery/filter.ts";
 import { configured } from "../config/configured.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";
+import { SPARKLINE_TEXT, storeTagValues } from "../receivers/stored-tag-values.ts";
 import { sampleOfEveryKind } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -37,11 +38,11 @@ const createSlowBoard = () => createNoticeBoard("same", { rates: [{ count: 1, in
 const raisedEvents = (count: number, priority: string, from = 0) =>
   sampleAlarms(count, priority, from).map((alarm) => alarm.raised());
 
-async function openSinkRun(board: NoticeBoard) {
+async function openSinkRun(board: NoticeBoard, options: object = {}) {
   const rig = await openDispatcherRig();
   onTestFinished(() => rig.dispose());
   const { clock, store } = rig;
-  const sink = createReceiverSink(board, ReceiverOptions.parse({}), contextFor("chat", clock, store));
+  const sink = createReceiverSink(board, ReceiverOptions.parse(options), contextFor("chat", clock, store));
   const dispatcher = rig.dispatcher({ chat: sink }, { filter: { kinds: ["alarm-*"] } });
   const times: { readonly what: string; readonly atMs: number }[] = [];
   return {
@@ -107,11 +108,31 @@ describe("a receiver that fails occasionally", () => {
     expect(sinkRun.status()).toMatchObject({ state: "idle", lastError: null, waiting: 0 });
   });
 
+  test.each([1, 8])("is idle once quiet hours delay the %i failed alarms", async (count) => {
+    const quiet = [{ priorities: ["B"], from: "07:05", to: "08:00" }];
+    const sinkRun = await openSinkRun(createNoticeBoard("same"), { quiet });
+    sinkRun.failing(() => new Retryable("Jira answered 500."));
+    await sinkRun.start();
+    await sinkRun.commit(...raisedEvents(count, "B"));
+    await sinkRun.clock.advance(4 * MINUTE_MS);
+    expect(sinkRun.status()).toMatchObject({ state: "retrying", waiting: count });
+    await sinkRun.clock.advance(10 * MINUTE_MS);
+    expect(sinkRun.status()).toMatchObject({ state: "idle", lastError: null, waiting: 0 });
+    const runTick = vi.spyOn(sinkRun.sink, "tick");
+    await sinkRun.clock.advance(5 * MINUTE_MS);
+    expect(runTick.mock.calls.length).toBeLessThanOrEqual(61);
+    sinkRun.failing(() => null);
+    sinkRun.times.length = 0;
+    await sinkRun.clock.advance(45 * MINUTE_MS);
+    expect(sinkRun.times).toHaveLength(count);
+  });
+
   test("is called with growing waits while no call succeeds", async () => {
     let isAway = true;
     const sinkRun = await startSinkRun(() => (isAway ? new Retryable("Connection refused.") : null));
     await sinkRun.commit(...raisedEvents(200, "B"));
     await sinkRun.clock.advance(HOUR_MS);
+    expect(sinkRun.status()?.waiting).toBe(200);
     expect(sinkRun.times.length).toBeLessThan(6 + 9 + 24);
     expect(sinkRun.times.length).toBeGreaterThan(15);
     const gapsMs = sinkRun.times.slice(7).map(({ atMs }, n) => atMs - (sinkRun.times[n + 6]?.atMs ?? 0));
@@ -217,19 +238,14 @@ describe("a backlog of incidents", () => {
   });
 });
 
+const SLACK = { slack: { token: { env: "T" }, channel: "C0123ABCD" } };
+const INCIDENT_KINDS = ["alarm-*", "gateway-offline", "gateway-online"];
+
 test.each([
-  [
-    { slack: { token: { env: "T" }, channel: "C0123ABCD" } },
-    undefined,
-    ["alarm-*", "gateway-offline", "gateway-online"],
-  ],
-  [{ slack: { token: { env: "T" }, channel: "C0123ABCD" } }, ["alarm-r*", "tag-*"], ALARM_KINDS],
-  [{ slack: { token: { env: "T" }, channel: "C0123ABCD" } }, ["tag-value"], ["tag-value"]],
-  [
-    { webhook: { format: "pagerduty", key: { env: "T" } } },
-    undefined,
-    ["alarm-*", "gateway-offline", "gateway-online"],
-  ],
+  [SLACK, undefined, INCIDENT_KINDS],
+  [SLACK, ["alarm-r*", "tag-*"], ALARM_KINDS],
+  [SLACK, ["tag-value"], ["tag-value"]],
+  [{ webhook: { format: "pagerduty", key: { env: "T" } } }, undefined, INCIDENT_KINDS],
   [{ webhook: { url: "https://hooks.example.com/x", unsigned: true } }, undefined, []],
 ])("a sink %j with the kinds %j receives, and counts in its lag, only %j", async (connector, kinds, offered) => {
   const filter = kinds === undefined ? {} : { filter: { kinds } };
@@ -249,15 +265,9 @@ test.each([
 });
 
 describe("the rate limit of a receiver", () => {
-  test.each([
-    [
-      "4 in 1 s and 60 in 30 s",
-      [
-        { count: 4, inMs: 1_000 },
-        { count: 60, inMs: 30_000 },
-      ],
-    ],
-  ])("of %s calls is used completely and never exceeded", async (_, rates) => {
+  test("of 4 calls in 1 s and 60 in 30 s is used completely and never exceeded", async () => {
+    const rateOfOneSecond = { count: 4, inMs: SECOND_MS };
+    const rates = [rateOfOneSecond, { count: 60, inMs: 30 * SECOND_MS }];
     const sinkRun = await startSinkRun(() => null, createNoticeBoard("same", { rates }));
     await sinkRun.commit(...raisedEvents(240, "B"));
     await sinkRun.clock.advance(21 * MINUTE_MS);
@@ -287,7 +297,7 @@ function createSinks(boards: readonly NoticeBoard[], options: readonly object[] 
   let sinks = make();
   let position = 0;
   return {
-    ...{ clock, store },
+    ...{ store, building },
     restart() {
       sinks = make();
     },
@@ -297,6 +307,7 @@ function createSinks(boards: readonly NoticeBoard[], options: readonly object[] 
       const offer = { positions, committedAt: positions.map(() => ""), isRedelivery: false };
       for (const sink of sinks) await sink.write(events, never(), undefined, offer);
     },
+    offerAtOnce: (event: Event) => Promise.all(sinks.map((sink) => sink.write([event], never()))),
     async pass(ms: number) {
       for (let remainingMs = ms; remainingMs > 0; remainingMs -= 5 * SECOND_MS) {
         await clock.advance(5 * SECOND_MS);
@@ -350,6 +361,48 @@ describe("the text of an incident", () => {
     textCounter.made = 0;
     await sinks.pass(HOUR_MS);
     expect(textCounter.made).toBe(0);
+  });
+});
+
+describe("the time series of an alarm", () => {
+  async function createSeriesSinks(boards: readonly NoticeBoard[], options?: readonly object[]) {
+    const sinks = createSinks(boards, options);
+    await storeTagValues(sinks.store, START);
+    const listSeries = () => boards.map(({ notes }) => notes[0]?.message.text.curves);
+    return { ...sinks, listSeries, readTimeSeries: vi.spyOn(sinks.building, "timeSeries") };
+  }
+  const expectSeries = (time: string, line: unknown) => [`Values until 2026-11-02 ${time} +01:00`, line];
+
+  test("is read and rendered once for five receivers, and again when the alarm returns", async () => {
+    const boards = Array.from({ length: 5 }, () => createNoticeBoard("same"));
+    const sinks = await createSeriesSinks(boards);
+    const alarm = sampleAlarm(1);
+    await sinks.offer(alarm.raised());
+    expect(sinks.readTimeSeries).toHaveBeenCalledTimes(1);
+    expect(sinks.listSeries()).toEqual(boards.map(() => expectSeries("13:00:00", `VS1-GT11 ${SPARKLINE_TEXT}`)));
+    await sinks.pass(MINUTE_MS);
+    await sinks.offer(alarm.acknowledged(), alarm.resolved(3));
+    await sinks.offer(alarm.retriggered(4));
+    expect(sinks.readTimeSeries).toHaveBeenCalledTimes(2);
+    expect(sinks.listSeries()).toEqual(boards.map(() => expectSeries("13:01:00", expect.any(String))));
+  });
+
+  test("is read once by receivers that send at the same time, and again by one that sends six minutes later", async () => {
+    const boards = Array.from({ length: 3 }, () => createNoticeBoard("same"));
+    const sinks = await createSeriesSinks(boards, [{}, {}, { hold: "6m" }]);
+    await sinks.offerAtOnce(sampleAlarm(1).raised());
+    expect(sinks.readTimeSeries).toHaveBeenCalledTimes(1);
+    await sinks.pass(7 * MINUTE_MS);
+    expect(sinks.readTimeSeries).toHaveBeenCalledTimes(2);
+    const times = ["13:00:00", "13:00:00", "13:06:00"];
+    expect(sinks.listSeries()).toEqual(times.map((time) => expectSeries(time, expect.any(String))));
+  });
+
+  test("is read again for the next receiver after a failure", async () => {
+    const sinks = await createSeriesSinks([createNoticeBoard("same"), createNoticeBoard("same")]);
+    sinks.readTimeSeries.mockRejectedValueOnce(new Error("The disk is busy."));
+    await sinks.offer(sampleAlarm(1).raised());
+    expect(sinks.listSeries().map((series) => series?.length)).toEqual([0, 2]);
   });
 });
 

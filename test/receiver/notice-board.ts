@@ -21,10 +21,6 @@ export interface NoticeBoard extends AlarmReceiver {
   readonly finds: () => number;
 }
 
-export const failAfterCall = (error: Error) => (isDone: boolean) => {
-  if (isDone) throw error;
-};
-
 export function createNoticeBoard(
   repeatedOpenEffect: AlarmReceiver["repeatedOpenEffect"],
   more: Partial<AlarmReceiver> = {},

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { AlarmReceiver } from "#connectors/shared/receiver/receiver-interface.ts";
 import { ConfigError, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
-import { createNoticeBoard, failAfterCall } from "./notice-board.ts";
+import { createNoticeBoard } from "./notice-board.ts";
 import { createSinkTest, START, sampleAlarm } from "./trial.ts";
 
 const KINDS: readonly AlarmReceiver["repeatedOpenEffect"][] = ["same", "findable", "another"];
@@ -107,9 +107,7 @@ describe("a crash between a request to the receiver and the commit of the sink",
   test("does not open an incident twice while the search for an unverified opening fails", async () => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
-    sinkTest.board.failCall = failAfterCall(new Retryable("The answer was lost."));
-    await expect(sinkTest.offer(alarm.raised())).rejects.toThrow("lost");
-    sinkTest.board.failCall = () => undefined;
+    await sinkTest.offerWithLostAnswer(alarm.raised());
     sinkTest.board.isSearchable = false;
     await expect(sinkTest.offerAgain([alarm.raised()])).rejects.toThrow("search");
     sinkTest.board.isSearchable = true;
@@ -137,9 +135,7 @@ describe("a crash between a request to the receiver and the commit of the sink",
   test("searches for the incident after a proxy's 503, because the server may have opened it", async () => {
     const sinkTest = createSinkTest();
     const alarm = sampleAlarm(1);
-    sinkTest.board.failCall = failAfterCall(new Throttled("Away.", 1_000, { scope: "everything" }));
-    await expect(sinkTest.offer(alarm.raised())).rejects.toThrow("Away");
-    sinkTest.board.failCall = () => undefined;
+    await sinkTest.offerWithLostAnswer(alarm.raised(), new Throttled("Away.", 1_000, { scope: "everything" }));
     await sinkTest.offerAgain([alarm.raised()]);
     expect(sinkTest.board.finds()).toBe(1);
     expect(sinkTest.board.notes).toHaveLength(1);
@@ -186,9 +182,7 @@ describe("a crash between a request to the receiver and the commit of the sink",
     };
     const alarm = sampleAlarm(1, { priority: "B" });
     const urgent = sampleAlarm(1, { priority: "A" });
-    sinkTest.board.failCall = failAfterCall(new Crash());
-    await expect(sinkTest.offer(alarm.raised())).rejects.toThrow(Crash);
-    sinkTest.board.failCall = () => undefined;
+    await sinkTest.offerWithLostAnswer(alarm.raised(), new Crash());
     sinkTest.restart();
     await sinkTest.offerEach(urgent.changed("More urgent now"), urgent.resolved(3), urgent.retriggered(4));
     expect(passedValues).toEqual(Array(3).fill({ label: "B" }));

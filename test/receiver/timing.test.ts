@@ -7,19 +7,12 @@ const NIGHT = { priorities: ["C"], from: "22:00", to: "06:00" };
 const toMs = (time: string) => Date.parse(time);
 const toIso = (ms: number) => new Date(ms).toISOString();
 
-function from(
-  quiet: Parameters<typeof createNotificationTiming>[0]["quiet"],
-  hold: number,
-  time: string,
-  priority = "C",
-) {
-  const notificationTiming = createNotificationTiming(
-    { quiet, hold },
-    { now: () => 0 },
-    () => 0,
-    () => OSLO,
-  );
-  return toIso(notificationTiming.notifyFromMs(priority, toMs(time), OSLO));
+type Quiet = Parameters<typeof createNotificationTiming>[0]["quiet"];
+const createTiming = (quiet: Quiet, hold: number, now: () => number) =>
+  createNotificationTiming({ quiet, hold }, { now }, now, () => OSLO);
+
+function from(quiet: Quiet, hold: number, time: string, priority = "C") {
+  return toIso(createTiming(quiet, hold, () => 0).notifyFromMs(priority, toMs(time), OSLO));
 }
 
 describe("the notification time of an alarm with quiet hours from 22:00 to 06:00", () => {
@@ -68,12 +61,7 @@ test.each([
   [59_999, true],
   [60_000, false],
 ])("a silence from 0 to 60 s delays an alarm that begins at %i ms: %s", (atMs, expected) => {
-  const notificationTiming = createNotificationTiming(
-    { quiet: [], hold: 0 },
-    { now: () => atMs },
-    () => atMs,
-    () => OSLO,
-  );
+  const notificationTiming = createTiming([], 0, () => atMs);
   notificationTiming.updateSilences([{ fromMs: 0, toMs: 60_000, covers: () => true }]);
   const facts = { alarm: {}, status: "active", priority: "A", source: "main", holdFromMs: atMs };
   expect(notificationTiming.delayMs(facts as StoredIncident, () => []) > 0).toBe(expected);

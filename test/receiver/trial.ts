@@ -2,6 +2,7 @@ import { z } from "zod";
 import { RECEIVER_OPTIONS, type ReceiverConfig } from "#connectors/shared/receiver/config.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { FailedRequest, Receipt, Sink } from "#src/core/connector.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { type AlarmFact, type Event, type EventKind, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { createSinkState } from "#src/engine/delivery/batches.ts";
@@ -54,6 +55,15 @@ export function createSinkTest(board = createNoticeBoard("findable"), options: z
       const from = position + 1;
       position += events.length;
       return write(events, from);
+    },
+    /** Offers an event whose call at the receiver succeeds, but fails for the sink. */
+    async offerWithLostAnswer(event: Event, error: Error = new Retryable("The answer was lost.")): Promise<void> {
+      board.failCall = (isDone) => {
+        if (isDone) throw error;
+      };
+      const failure: unknown = await this.offer(event).catch((cause) => cause);
+      if (failure !== error) throw new Error("The offer did not fail as expected.", { cause: failure });
+      board.failCall = () => undefined;
     },
     async offerEach(...events: readonly Event[]): Promise<void> {
       for (const event of events) {

@@ -79,6 +79,7 @@ export function createIncidentQueue() {
       return readyKeysByPriority.get(priority)?.values().next().value;
     },
 
+    isReady: (key: string) => priorityByIncidentKey.has(key),
     readyCount: () => priorityByIncidentKey.size,
     readyCountOfPriority: (priority: string) => readyKeysByPriority.get(priority)?.size ?? 0,
     nextEvaluationMs: () => (changedIncidentKeys.size > 0 ? Number.NEGATIVE_INFINITY : nextDueTimeMs()),

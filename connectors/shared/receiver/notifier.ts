@@ -82,7 +82,7 @@ export function createIncidentRetries(nowMs: () => number, random: () => number 
     },
 
     clearRetry: (key: string) => void retryByKey.delete(key),
-    pendingRetryCount: () => retryByKey.size,
+    countPendingRetries: (isCounted: (key: string) => boolean) => retryByKey.keys().filter(isCounted).toArray().length,
 
     /** Returns the last failure and the next retry; undefined after a success or without a pending retry. */
     describeFailure(): FailedRequest | undefined {

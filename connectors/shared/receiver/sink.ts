@@ -144,10 +144,8 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       const { told } = stored;
       const isOpenAtReceiver = told !== null && !told.isClosed && told.isInDoubt !== true && !isResolved(stored);
       if (isOpenAtReceiver) {
-        incidentQueue.postpone(
-          key,
-          nowMs + Math.floor(openCount / MAX_TEXTS_COMPARED_PER_TICK) * SINK_TICK_INTERVAL_MS,
-        );
+        const ticksUntilComparison = Math.floor(openCount / MAX_TEXTS_COMPARED_PER_TICK);
+        incidentQueue.postpone(key, nowMs + ticksUntilComparison * SINK_TICK_INTERVAL_MS);
         openCount += 1;
       } else incidentQueue.markChanged(key);
     }
@@ -173,6 +171,8 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
         const storedIncident = ledger?.get(key);
         updateIncidentKeySets(key, storedIncident);
         const plan = storedIncident === undefined ? null : planIncident(key, storedIncident);
+        // An incident that waits for the end of quiet hours or of a silence does not wait for the receiver.
+        if (plan?.action === "look") incidentRetries.clearRetry(key);
         if (storedIncident === undefined || plan === null) unscheduleIncident(key);
         else if (plan.atMs > monotonicMs() || plan.action === "look") incidentQueue.postpone(key, plan.atMs);
         else if (plan.action === "forget") expiredIncidentKeys.push(key);
@@ -208,8 +208,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     do {
       await evaluateChangedIncidents(signal);
       if (incidentRetries.waitMs() > 0) break;
-      const key =
-        incidentQueue.firstReadyKey() ?? (incidentRetries.isDown() ? incidentRetries.earliestRetryKey() : undefined);
+      const key = chooseNextIncident();
       const storedIncident = key === undefined ? undefined : ledger?.get(key);
       if (key === undefined || storedIncident === undefined || triedIncidentKeys.has(key)) break;
       const waitMs = rateLimitedCalls.waitMs(chooseReceiverCall(storedIncident));
@@ -220,6 +219,9 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       await sendIncident(key, storedIncident, signal);
     } while (clock.monotonic() < sendingDeadlineMs && !signal.aborted);
   }
+
+  const chooseNextIncident = () =>
+    incidentQueue.firstReadyKey() ?? (incidentRetries.isDown() ? incidentRetries.earliestRetryKey() : undefined);
 
   function chooseReceiverCall(stored: StoredIncident): ReceiverCall {
     if (stored.told === null) return stored.openingMs === null || receiver.find === undefined ? "open" : "find";
@@ -258,7 +260,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
 
   function reportNextTick(): { readonly tickInMs: number; readonly failing?: FailedRequest } {
     const nowMs = monotonicMs();
-    const hasIncidentToSend = incidentQueue.readyCount() > 0 || incidentRetries.isDown();
+    const hasIncidentToSend = chooseNextIncident() !== undefined;
     const sendingBlockedForMs = Math.max(incidentRetries.waitMs(), nextCallMs - clock.monotonic());
     const nextWorkInMs = hasIncidentToSend ? sendingBlockedForMs : incidentQueue.nextEvaluationMs() - nowMs;
     const failedRequest = incidentRetries.describeFailure();
@@ -279,12 +281,8 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     const indexByKey = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
       if (index > 0 && index % EVENTS_APPLIED_BEFORE_YIELD === 0) await yieldToEventLoop();
-      const deliveryContext = {
-        position: positions[index] ?? 0,
-        committedAt: offer?.committedAt[index] ?? "",
-        nowMs,
-        isRedelivery,
-      };
+      const committedAt = offer?.committedAt[index] ?? "";
+      const deliveryContext = { position: positions[index] ?? 0, committedAt, nowMs, isRedelivery };
       for (const key of applyEvent(update, event, deliveryContext))
         if (!indexByKey.has(key)) indexByKey.set(key, index);
     }
@@ -302,12 +300,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       return index === undefined ? [] : [{ index, reason }];
     });
     rejections = rejections.filter(({ key }) => !indexByKey.has(key));
-    const { tickInMs, failing } = reportNextTick();
-    return {
-      rejected: rejectedBatchEvents,
-      ...(tickInMs < SINK_TICK_INTERVAL_MS ? { tickInMs } : {}),
-      ...(failing === undefined ? {} : { failing }),
-    };
+    return { rejected: rejectedBatchEvents, ...reportNextTick() };
   }
 
   function isBacklogBatch(offer: BatchInfo | undefined): boolean {
@@ -365,12 +358,10 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   }
 
   async function endGroupsOfReturnedGateways(fullLedger: IncidentLedger): Promise<void> {
-    const returnedGatewayGroupKeys = [...openGatewayGroupKeys].filter(
-      (key) => fullLedger.get(key)?.settling !== undefined,
-    );
-    if (returnedGatewayGroupKeys.length === 0) return;
+    const settlingGroupKeys = [...openGatewayGroupKeys].filter((key) => fullLedger.get(key)?.settling !== undefined);
+    if (settlingGroupKeys.length === 0) return;
     const update = createLedgerUpdate(new Map(fullLedger));
-    endSettledGatewayGroups(update, returnedGatewayGroupKeys, monotonicMs());
+    endSettledGatewayGroups(update, settlingGroupKeys, monotonicMs());
     await storeIncidentLedger(update.ledger, fullLedger);
   }
 
@@ -401,7 +392,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     pendingRequests: () =>
       incidentQueue.readyCount() -
       incidentQueue.readyCountOfPriority(REPEATED_MESSAGE_PRIORITY) +
-      incidentRetries.pendingRetryCount(),
+      incidentRetries.countPendingRetries((key) => !incidentQueue.isReady(key)),
 
     async tick(signal) {
       await updateSilences();

@@ -1,7 +1,6 @@
 import { rmSync } from "node:fs";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { resolveRequestContent } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { HistoryQuery, QueueLane, RequestChooser } from "#src/engine/source/source.ts";
@@ -14,7 +13,7 @@ import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads } from "#src/engine/sync/read/live-reads.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
-import { inventory, partialSource, startFollower, tagNamed } from "../../sync/trial-building.ts";
+import { createFullScope, inventory, partialSource, startFollower, tagNamed } from "../../sync/trial-building.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import type { Class } from "./simulate.ts";
 
@@ -115,13 +114,7 @@ export async function driveWorker(
   const reads = createLiveReads({
     ...{ ...syncOptions, metrics: createMetrics(), classes: readConfig },
     groupCommit: createGroupCommit({ store, clock, sourceCount: 1 }),
-    scope: {
-      sees: () => true,
-      hasAbility: () => true,
-      changes: createWakeup(),
-      respondedAtMs: () => 0,
-      explain: async () => "unexplained",
-    },
+    scope: createFullScope(() => 0),
   });
   const works = [startFollower(reads), startFollower(pull)];
   await clock.advance(fromMs + options.minutes * 60_000);

@@ -1,7 +1,7 @@
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { createWakeup, sleepFor } from "#src/core/runtime/waiting.ts";
+import { sleepFor } from "#src/core/runtime/waiting.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
@@ -14,7 +14,7 @@ import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads, type LiveReads } from "#src/engine/sync/read/live-reads.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
-import { inventory, tagNamed } from "../../sync/trial-building.ts";
+import { createFullScope, inventory, tagNamed } from "../../sync/trial-building.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { createLoggedService } from "./service.ts";
 
@@ -67,13 +67,7 @@ export async function driveBackfill(wanted: BackfillCase) {
     const reads = createLiveReads({
       ...{ ...syncOptions, metrics, classes: readConfig },
       groupCommit: createGroupCommit({ store, clock, sourceCount: 1 }),
-      scope: {
-        sees: () => true,
-        hasAbility: () => true,
-        changes: createWakeup(),
-        respondedAtMs: () => 0,
-        explain: async () => "unexplained",
-      },
+      scope: createFullScope(() => 0),
     });
     const end = new AbortController();
     const followUntilEnd = async (follower: Follower) => {

@@ -9,6 +9,7 @@ import { temporaryFolder } from "../../real-servers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
 import { contextFor, never } from "../context.ts";
+import { describeFolderSink } from "../file-folder.ts";
 import { filesIn, query, rowsIn, tableIn } from "./duckdb-query.ts";
 import { committedAt, createFolderEngine, DAY_MS, daySealed, offered, values } from "./engine.ts";
 import { inS3, startS3 } from "./s3-server.ts";
@@ -16,27 +17,9 @@ import { inS3, startS3 } from "./s3-server.ts";
 const FORMATS = ["plain", "delta"] as const;
 
 for (const table_format of FORMATS) {
-  describeSink(`parquet in a folder, ${table_format}`, {
-    without: ["stall"],
-    async make() {
-      const parent = temporaryFolder();
-      const folder = join(parent, "lake");
-      const away = join(parent, "away");
-      return {
-        sink: createParquetSink(ParquetConfig.parse({ folder, table_format }), contextFor("lake")),
-        received: () => arrivedIn(folder),
-        async breakServer() {
-          if (existsSync(folder)) renameSync(folder, away);
-          writeFileSync(folder, "in the way");
-        },
-        async repairServer() {
-          rmSync(folder);
-          renameSync(away, folder);
-        },
-        dispose: async () => rmSync(parent, { recursive: true }),
-      };
-    },
-  });
+  const createSink = (folder: string) =>
+    createParquetSink(ParquetConfig.parse({ folder, table_format }), contextFor("lake"));
+  describeFolderSink(`parquet in a folder, ${table_format}`, createSink, arrivedIn);
 
   describeSink(`parquet in S3, ${table_format}`, {
     async make() {
