@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { ConnectorContext, ServerInstance, Sink } from "../../src/core/connector.ts";
 import { sqlErrorToFailure } from "../../src/core/postgres/error-meaning.ts";
-import { type DurabilitySettings, refuseUnsuitableServer } from "../../src/core/postgres/primary-server.ts";
+import { refuseUnsuitableServer } from "../../src/core/postgres/primary-server.ts";
 import { parsePostgresAddress } from "../../src/core/postgres/server-address.ts";
 import { openPostgresSession, type PostgresSession } from "../../src/core/postgres/session.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
@@ -120,7 +120,10 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   };
 }
 
-function warnOfCrashDataLoss({ synchronousCommit, fsync }: DurabilitySettings, log: Log): void {
+function warnOfCrashDataLoss(
+  { synchronousCommit, fsync }: Awaited<ReturnType<typeof refuseUnsuitableServer>>,
+  log: Log,
+): void {
   if (synchronousCommit !== "off" && fsync !== "off") return;
   log.warn(
     { synchronous_commit: synchronousCommit, fsync },

@@ -1,12 +1,12 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import type { ObjectByNoun } from "#src/core/connector.ts";
 import type { Gateway, Tag } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import {
   compareInventory,
   type InventoryDiffOptions,
   type InventoryObjectKind,
-  type InventoryObjectTypes,
   type ObservedInventoryList,
 } from "#src/engine/sync/inventory/diff.ts";
 import type { StoredObject } from "#src/engine/sync/stored-documents.ts";
@@ -21,11 +21,11 @@ const optionsAt = (day: number) => ({ source: "/sources/main", at: at(day), remo
 
 function diffInventory<N extends InventoryObjectKind>(
   noun: N,
-  held: ReadonlyMap<string, StoredObject<InventoryObjectTypes[N]>>,
-  observations: readonly ObservedInventoryList<InventoryObjectTypes[N]>[],
+  held: ReadonlyMap<string, StoredObject<ObjectByNoun[N]>>,
+  observations: readonly ObservedInventoryList<ObjectByNoun[N]>[],
   options: InventoryDiffOptions,
 ) {
-  const put = new Map<string, StoredObject<InventoryObjectTypes[N]>>();
+  const put = new Map<string, StoredObject<ObjectByNoun[N]>>();
   const remove: string[] = [];
   const events: Event[] = [];
   for (const step of compareInventory(noun, held, observations, options)) {

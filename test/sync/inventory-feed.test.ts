@@ -2,7 +2,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { GatewayFact } from "#src/core/model/event.ts";
 import { findOfflineGatewayBySite } from "#src/engine/sync/inventory/gateways.ts";
 import { loadRequestableTags } from "#src/engine/sync/inventory/requestable-tags.ts";
-import { findDueExpiryWarning } from "#src/engine/sync/token-poll.ts";
+import { findDueExpiryWarning } from "#src/engine/sync/sync.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createTrial, RARE_SCHEDULES, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 

@@ -1,8 +1,7 @@
 import { statSync } from "node:fs";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
+import { createLoopService, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 
 const FILE_CHECK_INTERVAL_MS = 1_000;
 /** A changed file is read after this time without a change, because an editor may still be writing. */
@@ -22,8 +21,6 @@ export function watchFile(options: {
   onMissing?(): Promise<unknown>;
 }): WorkerService {
   const { clock, file, log, name } = options;
-  const stopController = new AbortController();
-  let checkLoop: Promise<void> = Promise.resolve();
   let handledVersion: string | null = null;
   let latestVersion: string | null = null;
   let unchangedSinceMs = 0;
@@ -47,21 +44,11 @@ export function watchFile(options: {
     return FILE_CHECK_INTERVAL_MS;
   }
 
-  return startServiceOnce({
-    name,
-    async start(signal) {
-      checkLoop = runLoop({
-        clock,
-        signal: AbortSignal.any([signal, stopController.signal]),
-        onlyChecks: true,
-        turn: checkFile,
-        fault: (error) => log.warn({ file, err: error }, `the ${name} could not be looked at`),
-      });
-    },
-    async stop(deadlineMs) {
-      stopController.abort(new OrderlyStop());
-      await endsWithin(clock, deadlineMs, checkLoop);
-    },
+  return createLoopService(name, {
+    clock,
+    onlyChecks: true,
+    turn: checkFile,
+    fault: (error) => log.warn({ file, err: error }, `the ${name} could not be looked at`),
   });
 }
 

@@ -11,7 +11,6 @@ import {
   readApprovalState,
   signWriteRules,
   type WriteApprovalInputs,
-  type WriteApprovalState,
 } from "../../engine/commands/approval/sign-write-approval.ts";
 import {
   formatUnrestoredValue,
@@ -109,7 +108,7 @@ export async function loadApprovalInputs(config: Config): Promise<WriteApprovalI
   };
 }
 
-function showWritingApproval(context: CliContext, state: WriteApprovalState): void {
+function showWritingApproval(context: CliContext, state: ReturnType<typeof readApprovalState>): void {
   const approverNames = state.approvedBy.length === 0 ? "no person" : state.approvedBy.join(", ");
   const approvalText = state.refusing ?? "What may be written is approved as it stands.";
   context.terminal().object(state, [...state.changes, `Approved by ${approverNames} in ${state.file}.`, approvalText]);

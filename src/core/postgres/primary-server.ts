@@ -37,15 +37,10 @@ export async function openPrimarySession(options: PrimaryServerOptions, signal: 
   });
 }
 
-export interface DurabilitySettings {
-  readonly synchronousCommit: string;
-  readonly fsync: string;
-}
-
 class ReadOnlyServer extends ConfigError {}
 
 /** Throws `ConfigError` for a read-only server, and for a database that cannot store every text. */
-export async function refuseUnsuitableServer(session: PostgresSession): Promise<DurabilitySettings> {
+export async function refuseUnsuitableServer(session: PostgresSession) {
   const { rows } = await session.query(
     `select current_setting('synchronous_commit'), current_setting('fsync'), pg_is_in_recovery(),
   current_setting('transaction_read_only'), current_setting('server_encoding')`,

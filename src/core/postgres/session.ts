@@ -25,18 +25,13 @@ export interface SqlResult {
   readonly columns?: readonly string[];
 }
 
-export interface PostgresNotification {
-  readonly channel: string;
-  readonly payload: string;
-}
-
 export interface PostgresSessionOptions {
   readonly address: PostgresAddress;
   readonly password: Secret | null;
   /** Certificate authority as PEM; undefined for the public authorities. */
   readonly ca: string | undefined;
   readonly connectTimeoutMs: number;
-  readonly onNotification?: (notification: PostgresNotification) => void;
+  readonly onNotification?: (notification: { readonly channel: string; readonly payload: string }) => void;
   readonly onLost?: () => void;
 }
 

@@ -23,16 +23,6 @@ const CLOCK_COMPARE_INTERVAL_MS = 5_000;
 /** Number of consecutive responses that must agree, because one response may come from a proxy's cache. */
 const MIN_AGREEING_REPLIES = 2;
 
-export interface ClockCheckOptions {
-  readonly clock: Clock;
-  readonly log: Pick<Log, "warn" | "info">;
-  readonly metrics?: Pick<Metrics, "clockSteps" | "clockInDoubt">;
-  /** Latest wall time in the stored state. A current time before `lastKnownMs` means that the clock was set back. */
-  readonly lastKnownMs?: number;
-  /** Name of the clock at the beginning of a message; "The wall clock" by default. */
-  readonly clockName?: string;
-}
-
 export type ClockCheck = ReturnType<typeof createClockCheck>;
 
 /**
@@ -42,7 +32,15 @@ export type ClockCheck = ReturnType<typeof createClockCheck>;
  * The clock is unverified after a step (set by a person or a time server, or a suspended machine) until two consecutive
  * replies of one service agree with it. For one service it is unverified while that service's `Date` differs.
  */
-export function createClockCheck(options: ClockCheckOptions) {
+export function createClockCheck(options: {
+  readonly clock: Clock;
+  readonly log: Pick<Log, "warn" | "info">;
+  readonly metrics?: Pick<Metrics, "clockSteps" | "clockInDoubt">;
+  /** Latest wall time in the stored state. A current time before `lastKnownMs` means that the clock was set back. */
+  readonly lastKnownMs?: number;
+  /** Name of the clock at the beginning of a message; "The wall clock" by default. */
+  readonly clockName?: string;
+}) {
   const { clock, log, metrics, lastKnownMs, clockName = "The wall clock" } = options;
   const clockStepWakeup = createWakeup();
   const clockDifferences = new Map<string, ClockDifference>();

@@ -1,5 +1,6 @@
 import type { Clock } from "./clock.ts";
 import type { Log } from "./log.ts";
+import { endsWithin, type LoopOptions, runLoop } from "./waiting.ts";
 
 /**
  * A part that the worker starts and stops: scheduler, dispatcher, status server, command intake.
@@ -62,6 +63,22 @@ export function startServiceOnce<S extends WorkerService>(service: S): S & Worke
       return stopPromise;
     },
   };
+}
+
+/** Makes a service of a loop. A stop waits until the deadline for the end of the current turn. */
+export function createLoopService(name: string, loop: Omit<LoopOptions, "signal">): WorkerService {
+  const stopController = new AbortController();
+  let loopPromise: Promise<void> = Promise.resolve();
+  return startServiceOnce({
+    name,
+    async start(signal) {
+      loopPromise = runLoop({ ...loop, signal: AbortSignal.any([signal, stopController.signal]) });
+    },
+    async stop(deadlineMs) {
+      stopController.abort(new OrderlyStop());
+      await endsWithin(loop.clock, deadlineMs, loopPromise);
+    },
+  });
 }
 
 /** Starts services of one kind in order and stops them at once, because stopping in turn would exceed the deadline. */
@@ -127,14 +144,9 @@ export function createServiceRunner(
   };
 }
 
-export interface ServiceWithStopShare {
-  readonly service: WorkerService;
-  readonly stopTimeShare: number;
-}
-
 /** Starts services in order, receivers before senders, and stops them in the opposite order, also after failures. */
 export function orderServices(
-  members: readonly ServiceWithStopShare[],
+  members: readonly { readonly service: WorkerService; readonly stopTimeShare: number }[],
   { clock, log }: { readonly clock: Clock; readonly log: Log },
 ): Pick<WorkerService, "start" | "stop"> {
   return {

@@ -55,17 +55,15 @@ function isOrdinaryText(scheme: string, wordAfterScheme: string): boolean {
   );
 }
 
-export interface LogOptions {
+const SECRET_FIELDS = ["token", "password", "secret", "authorization"];
+
+/** Prevents duplicate fields of child loggers: an equal field is omitted, another value becomes e.g. `line_source`. */
+export function createLog(options: {
   readonly level: string;
   /** Destination of the JSON lines; standard error by default, so that standard output is free for data. */
   readonly destination?: DestinationStream;
   readonly recent?: Pick<RecentLogLines, "add">;
-}
-
-const SECRET_FIELDS = ["token", "password", "secret", "authorization"];
-
-/** Prevents duplicate fields of child loggers: an equal field is omitted, another value becomes e.g. `line_source`. */
-export function createLog(options: LogOptions): Log {
+}): Log {
   const logLevelThreshold = { minLevel: logLevelNumber(options.level) };
   const log: Log = pino(
     {

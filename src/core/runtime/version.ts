@@ -1,12 +1,9 @@
 import { readFileSync } from "node:fs";
 
-interface PackageManifest {
-  readonly version: string;
-  readonly gitHead?: string;
-}
-
 const SHORT_COMMIT_ID_DIGITS = 12;
-const packageManifest: PackageManifest = JSON.parse(readRepositoryFile("package.json") ?? "");
+const packageManifest: { readonly version: string; readonly gitHead?: string } = JSON.parse(
+  readRepositoryFile("package.json") ?? "",
+);
 const commitId = packageManifest.gitHead ?? readCheckedOutCommit();
 
 /** `0.1.0+1a2b3c4d5e6f`: version and commit; `.dirty` marks uncommitted files. */

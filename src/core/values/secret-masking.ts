@@ -123,19 +123,14 @@ function findSecretPartLength(characters: string, at: number): number {
   return longestLength;
 }
 
-interface UnescapedText {
-  readonly characters: string;
-  originalIndexOf(i: number): number;
-}
-
 /** Escape sequences of a secret that a server quotes: JSON (`\/`, `\u002f`), addresses (`%2F`, `%252F`). */
 const ESCAPE_SEQUENCE = /\\+u([0-9a-f]{4})|%(?:25)*([0-9a-f]{2})|./gis;
 const POSSIBLE_ESCAPE = /[\\%\r\n\t]/;
 
-function removeTextEscapes(text: string): UnescapedText {
+function removeTextEscapes(text: string) {
   if (!POSSIBLE_ESCAPE.test(text)) {
     const characters = toLowerCaseSameLength(text);
-    return { characters, originalIndexOf: (i) => i };
+    return { characters, originalIndexOf: (i: number) => i };
   }
   const characterStartIndexes: number[] = [];
   let characters = "";
@@ -147,7 +142,7 @@ function removeTextEscapes(text: string): UnescapedText {
     characters += toLowerCaseSameLength(plainCharacter);
     characterStartIndexes.push(escapeMatch.index);
   }
-  return { characters, originalIndexOf: (i) => characterStartIndexes[i] ?? text.length };
+  return { characters, originalIndexOf: (i: number) => characterStartIndexes[i] ?? text.length };
 }
 
 /** Returns lower case, unless that changes the length, so that positions in both texts stay comparable. */

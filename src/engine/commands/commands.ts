@@ -52,25 +52,6 @@ export interface WriteCommandsStatus {
   readonly locks: ActiveLocks;
 }
 
-export interface WriteCommandsOptions {
-  readonly config: CommandsConfig;
-  readonly sources: readonly WriteCommandsSource[];
-  readonly store: Store;
-  readonly guards: WritingGuards;
-  readonly armAtStart?: boolean;
-  readonly around?: RuleSet;
-  readonly approved?: CommandsConfig;
-  readonly clock: Clock;
-  readonly clockDoubt: Pick<ClockCheck, "stepped">;
-  readonly log: Log;
-  readonly metrics: Metrics;
-}
-
-export interface WriteCommandsSource {
-  readonly source: Source;
-  readonly timeZone: string;
-}
-
 interface SourceCommandWriter {
   readonly source: Source;
   readonly writer: CommandWriter;
@@ -82,7 +63,19 @@ const HOUR_MS = 3_600_000;
 const FINAL_REFUSAL_FLUSH_MS = 100;
 const HOURLY_TASK_BACKOFF = { firstMs: 60_000, maxMs: 600_000 };
 
-export async function createWriteCommandService(options: WriteCommandsOptions): Promise<WriteCommandService> {
+export async function createWriteCommandService(options: {
+  readonly config: CommandsConfig;
+  readonly sources: readonly { readonly source: Source; readonly timeZone: string }[];
+  readonly store: Store;
+  readonly guards: WritingGuards;
+  readonly armAtStart?: boolean;
+  readonly around?: RuleSet;
+  readonly approved?: CommandsConfig;
+  readonly clock: Clock;
+  readonly clockDoubt: Pick<ClockCheck, "stepped">;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}): Promise<WriteCommandService> {
   const { around = {}, clock, clockDoubt, guards, log, metrics, store } = options;
   const { killSwitch } = guards;
   let currentConfig = options.config;

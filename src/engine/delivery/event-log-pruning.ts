@@ -1,10 +1,9 @@
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
-import { OrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
+import { createLoopService, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import type { Outbox, RetentionBounds } from "../store/store.ts";
 import type { LogSpaceMonitor } from "./back-pressure.ts";
 import type { DeliveryConfig } from "./config.ts";
@@ -32,11 +31,9 @@ export interface EventLogPruningService extends WorkerService {
 
 export function createEventLogPruning(options: EventLogPruningOptions): EventLogPruningService {
   const { outbox, clock, log, metrics } = options;
-  const pruningStopController = new AbortController();
   let { bounds } = options;
   let deliveryConfigs = deliveryConfigsBySink(options.sinks);
   let lastPrunedMs = clock.monotonic();
-  let pruningLoop: Promise<void> | null = null;
 
   function isEventWantedBySink(sink: string, event: Event): boolean {
     const config = deliveryConfigs.get(sink);
@@ -61,23 +58,13 @@ export function createEventLogPruning(options: EventLogPruningOptions): EventLog
   }
 
   return {
-    name: "pruning",
-    async start(signal) {
-      if (pruningLoop !== null || pruningStopController.signal.aborted) return;
-      const pruningStopSignal = AbortSignal.any([signal, pruningStopController.signal]);
-      pruningLoop = runLoop({
-        clock,
-        signal: pruningStopSignal,
-        onlyChecks: true,
-        turn: pruneEventLog,
-        backoff: { firstMs: EVENT_LOG_PRUNE_INTERVAL_MS, maxMs: EVENT_LOG_PRUNE_INTERVAL_MS },
-        fault: (error) => log.warn({ err: error }, "Old events could not be removed from the log; Plenum tries again."),
-      });
-    },
-    async stop(deadlineMs) {
-      pruningStopController.abort(new OrderlyStop());
-      await endsWithin(clock, deadlineMs, pruningLoop ?? Promise.resolve());
-    },
+    ...createLoopService("pruning", {
+      clock,
+      onlyChecks: true,
+      turn: pruneEventLog,
+      backoff: { firstMs: EVENT_LOG_PRUNE_INTERVAL_MS, maxMs: EVENT_LOG_PRUNE_INTERVAL_MS },
+      fault: (error) => log.warn({ err: error }, "Old events could not be removed from the log; Plenum tries again."),
+    }),
     change(next) {
       bounds = next.bounds;
       deliveryConfigs = deliveryConfigsBySink(next.sinks);

@@ -4,9 +4,8 @@ import type { Alarm } from "../../core/model/building.ts";
 import { type Event, makeEvent } from "../../core/model/event.ts";
 import type { AgreedSilence } from "../../core/model/silence-event-data.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
+import { createLoopService, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import { globMatches } from "../../core/values/glob.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../store/store.ts";
@@ -143,8 +142,6 @@ export function createSilenceKeeper(options: {
   readonly log: Log;
 }): WorkerService {
   const { store, clock, log } = options;
-  const stopController = new AbortController();
-  let runPromise: Promise<void> = Promise.resolve();
 
   async function checkSilences(): Promise<number> {
     const at = isoUtc(clock.now());
@@ -160,20 +157,10 @@ export function createSilenceKeeper(options: {
     return SILENCE_CHECK_INTERVAL_MS;
   }
 
-  return startServiceOnce({
-    name: "silences",
-    async start(signal) {
-      runPromise = runLoop({
-        clock,
-        signal: AbortSignal.any([signal, stopController.signal]),
-        onlyChecks: true,
-        turn: checkSilences,
-        fault: (error) => log.warn({ err: error }, "the silences could not be checked"),
-      });
-    },
-    async stop(deadlineMs) {
-      stopController.abort(new OrderlyStop());
-      await endsWithin(clock, deadlineMs, runPromise);
-    },
+  return createLoopService("silences", {
+    clock,
+    onlyChecks: true,
+    turn: checkSilences,
+    fault: (error) => log.warn({ err: error }, "the silences could not be checked"),
   });
 }

@@ -15,11 +15,6 @@ import { printableLine } from "../../core/values/printable-text.ts";
 import { maskSecrets } from "../../core/values/secret-masking.ts";
 import { isRecord, printableText } from "./reply.ts";
 
-interface NormalizedTime {
-  readonly text: string;
-  readonly isTime: boolean;
-}
-
 /** Usual form of history times. Days 29 to 31 need `Date.parse`, because not every month has them. */
 const USUAL_UTC_TIME_PATTERN = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ$/;
 const ANY_DAY_UTC_TIME_PATTERN = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
@@ -31,7 +26,7 @@ const TIME_TEXT_LENGTH_MAX = 200;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
 /** Converts ISO 8601 into UTC with milliseconds. Keeps other text; `known` is true if only its offset is missing. */
-export function normalizeTime(raw: string): NormalizedTime {
+export function normalizeTime(raw: string) {
   if (USUAL_UTC_TIME_PATTERN.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, isTime: true };
   if (ANY_DAY_UTC_TIME_PATTERN.test(raw)) {
     const utcMs = Date.parse(raw);

@@ -44,22 +44,6 @@ export interface ServiceReply {
   readonly queuedMs: number;
 }
 
-interface RequestSenderOptions {
-  readonly name: string;
-  readonly baseUrl: string;
-  readonly transport: Transport;
-  readonly token: () => Secret;
-  readonly limiter: QuotaLimiter;
-  readonly listRateLimit: ListRateLimit;
-  readonly clock: Clock;
-  readonly metrics: Metrics;
-  readonly log: Log;
-  readonly countUnusualField: CountUnusualField;
-  readonly random: () => number;
-  readonly clockSkew: ClockSkew;
-  readonly checkBeforeRequest: CheckBeforeRequest | undefined;
-}
-
 /** Called right before a request leaves; throws `LocalFailure` to stop the request. */
 export type CheckBeforeRequest = (slotTaken: TimeReading) => void;
 
@@ -85,7 +69,21 @@ interface RequestRateLimit {
 const HEALTH_RESULT_VALID_MS = 59_000;
 
 /** Sends requests. A pause that the service orders takes effect before the next request can leave. */
-export function createRequestSender(options: RequestSenderOptions) {
+export function createRequestSender(options: {
+  readonly name: string;
+  readonly baseUrl: string;
+  readonly transport: Transport;
+  readonly token: () => Secret;
+  readonly limiter: QuotaLimiter;
+  readonly listRateLimit: ListRateLimit;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Log;
+  readonly countUnusualField: CountUnusualField;
+  readonly random: () => number;
+  readonly clockSkew: ClockSkew;
+  readonly checkBeforeRequest: CheckBeforeRequest | undefined;
+}) {
   const {
     name: source,
     transport,

@@ -13,23 +13,10 @@ import { type Database, openDatabase, rowChecksum } from "./sqlite.ts";
 import { openSqlitePages, type SqlitePages, type StoredValue } from "./sqlite-page-format.ts";
 import { stateFilePath } from "./state-folder.ts";
 
-export interface RecoveryReport {
-  readonly pages: number;
-  readonly found: number;
-  readonly taken: number;
-  readonly known: number;
-  readonly delivered: number;
-  readonly damaged: number;
-  readonly deadLetters: number;
-  readonly marks: number;
-  /** Number of rows of other tables, e.g. documents of the building and records of the audit log. */
-  readonly others: number;
-  /** Cursors by sink; null if the cursor of an active sink is lost, so that the sink gets all events. */
-  readonly cursors: Readonly<Record<string, number | null>>;
-}
-
 /** Number of events per transaction, so that a running worker waits a few milliseconds only. */
 const EVENTS_PER_COMMIT = 100;
+
+export type RecoveryReport = Awaited<ReturnType<typeof recoverUndeliveredEvents>>;
 
 /** Commits undelivered events of a quarantined file to the state in use; documents stay. A worker may run. */
 export async function recoverEvents(folder: string, file: string, clock: Clock): Promise<RecoveryReport> {
@@ -50,7 +37,7 @@ export async function recoverEvents(folder: string, file: string, clock: Clock):
   return await recoverUndeliveredEvents(pages, database, clock);
 }
 
-async function recoverUndeliveredEvents(pages: SqlitePages, database: Database, clock: Clock): Promise<RecoveryReport> {
+async function recoverUndeliveredEvents(pages: SqlitePages, database: Database, clock: Clock) {
   const scannedRows = scanSqlitePages(pages);
   const { pageByPosition, cursors: cursorBySink } = scannedRows;
   const sinksInUse = database
@@ -63,7 +50,9 @@ async function recoverUndeliveredEvents(pages: SqlitePages, database: Database, 
     ...countScannedRows(pages, scannedRows),
     ...counts,
     cursors: Object.fromEntries(
-      [...new Set([...sinksInUse, ...cursorBySink.keys()])].map((name) => [name, cursorBySink.get(name) ?? null]),
+      [...new Set([...sinksInUse, ...cursorBySink.keys()])].map(
+        (name) => [name, cursorBySink.get(name) ?? null] as const,
+      ),
     ),
   };
 }

@@ -27,7 +27,15 @@ export interface OutboxEventLog extends RetainedLog {
   recent(...search: Parameters<Outbox["recent"]>): Awaitable<readonly LoggedEvent[]>;
 }
 
-export interface OutboxOptions {
+/**
+ *   log:     … 4 5 6 7 8 9 10 11 12
+ *                  ▲           ▲
+ *            cursor of b   cursor of a        settle(a, through 12) moves a; nothing else does
+ *
+ * `next` returns events after the cursor, or events marked to be sent again; `settle` moves the cursor or removes marks.
+ * A deferred cursor (`mayDefer`) moves in memory at once, and in the database with the next transaction.
+ */
+export function createOutbox(options: {
   readonly sql: SqlDriver;
   readonly log: OutboxEventLog;
   readonly clock: Pick<Clock, "now">;
@@ -37,17 +45,7 @@ export interface OutboxOptions {
   /** Checks for changes by other processes and then calls `forget`. */
   readonly lookForChanges?: () => void;
   readonly damage?: SinkCursorRepair & { readonly quarantineMarked: (sink: string, position: number) => boolean };
-}
-
-/**
- *   log:     … 4 5 6 7 8 9 10 11 12
- *                  ▲           ▲
- *            cursor of b   cursor of a        settle(a, through 12) moves a; nothing else does
- *
- * `next` returns events after the cursor, or events marked to be sent again; `settle` moves the cursor or removes marks.
- * A deferred cursor (`mayDefer`) moves in memory at once, and in the database with the next transaction.
- */
-export function createOutbox(options: OutboxOptions): Outbox & { forget(): void } {
+}): Outbox & { forget(): void } {
   const { sql, log, clock, commitWakeup, damage } = options;
   const { counters } = sql.dialect;
   const sinkCursors = createSinkCursors(sql, options.isCached, damage);

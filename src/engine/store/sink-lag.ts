@@ -33,13 +33,6 @@ interface SinkLagRow
   readonly last: number;
 }
 
-interface PendingFactAndValueCounts {
-  readonly facts: number;
-  readonly firstFact: number | null;
-  readonly values: number;
-  readonly firstValue: number | null;
-}
-
 type CursorPair = Pick<SinkPosition, "position" | "urgent">;
 
 interface EventCount {
@@ -94,7 +87,9 @@ async function countPending(
   const isFactSql = `${afterCursorSql} and telemetry = false and not (position <= ${urgent} and ${IS_URGENT_KIND_SQL})`;
   const isValueSql = `${afterCursorSql} and telemetry = true`;
   // Indexes answer this query without reading event bodies.
-  const [counts] = await sql.query<PendingFactAndValueCounts>(
+  const [counts] = await sql.query<
+    Record<"facts" | "values", number> & Record<"firstFact" | "firstValue", number | null>
+  >(
     `select (select count(*) from event where ${isFactSql}) as facts,
        (select min(position) from event where ${isFactSql}) as "firstFact",
        ${sql.dialect.countValuesAfter} as "values",

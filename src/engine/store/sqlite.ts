@@ -45,15 +45,10 @@ export interface DatabaseDamageRepair {
   failed(error: StateDamaged): void;
 }
 
-interface SqliteOpenOptions {
-  readonly readOnly?: boolean;
-  readonly lockTimeoutMs?: number;
-}
-
 /** `prepare` sets the database up; a failure closes the file. */
 export function openDatabase(
   path: string,
-  { readOnly = false, lockTimeoutMs = 5_000 }: SqliteOpenOptions = {},
+  { readOnly = false, lockTimeoutMs = 5_000 }: { readonly readOnly?: boolean; readonly lockTimeoutMs?: number } = {},
   prepareDatabase: (database: Database) => void = () => undefined,
 ): Database {
   const database = translateSqliteErrors(path, () => new DatabaseSync(path, { readOnly, timeout: lockTimeoutMs }));

@@ -1,5 +1,5 @@
 import type { EventNumber } from "../../core/model/delivery-sequence.ts";
-import type { Event, EventKind } from "../../core/model/event.ts";
+import type { Event, EventData, EventKind } from "../../core/model/event.ts";
 
 /** Durable state of a worker. A commit that has returned survives a kill and a power cut. */
 export interface Store {
@@ -235,14 +235,7 @@ export interface DeadLetter {
   readonly bytes?: string;
 }
 
-export interface DeliveryGap {
-  readonly sink: string;
-  readonly reason: "age" | "size";
-  readonly firstTime: string;
-  readonly lastTime: string;
-  readonly count: number;
-  readonly at: string;
-}
+export type DeliveryGap = EventData["delivery-gap"] & { readonly at: string };
 
 export interface RetentionBounds {
   /** A full log is reduced by a twentieth more than necessary: settled events first, then telemetry, then facts. */

@@ -1,9 +1,9 @@
 import { makeEvent, sourceUri, WORKER_SUBJECT } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { OrderlyStop, startServiceOnce, type WorkerService } from "../../core/runtime/lifecycle.ts";
+import { createLoopService, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { VERSION } from "../../core/runtime/version.ts";
-import { createWakeup, endsWithin, runLoop } from "../../core/runtime/waiting.ts";
+import { createWakeup } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { StoredJob } from "./stored-documents.ts";
@@ -17,11 +17,9 @@ export function createHeartbeat(options: {
   readonly log: Log;
 }): WorkerService & { change(everyMs: number | false): void } {
   const { source, store, clock, log } = options;
-  const heartbeatStopController = new AbortController();
   const heartbeatIntervalChanged = createWakeup();
   let { everyMs } = options;
   let lastHeartbeatMs = Number.NEGATIVE_INFINITY;
-  let heartbeatLoop: Promise<void> = Promise.resolve();
 
   async function emitHeartbeatWhenDue(): Promise<number> {
     if (everyMs === false) return Number.POSITIVE_INFINITY;
@@ -41,24 +39,16 @@ export function createHeartbeat(options: {
     await store.commit({ events: [makeEvent({ ...eventBase, type: "worker-alive", data, facts: [eventBase.time] })] });
   }
 
-  return startServiceOnce({
-    name: `heartbeat ${source}`,
-    async start(signal) {
-      heartbeatLoop = runLoop({
-        clock,
-        signal: AbortSignal.any([signal, heartbeatStopController.signal]),
-        wakeup: heartbeatIntervalChanged,
-        turn: emitHeartbeatWhenDue,
-        fault: (error) => log.warn({ err: error }, "The heartbeat could not be stored; it is tried again."),
-      });
-    },
-    async stop(deadlineMs) {
-      heartbeatStopController.abort(new OrderlyStop());
-      await endsWithin(clock, deadlineMs, heartbeatLoop);
-    },
+  return {
+    ...createLoopService(`heartbeat ${source}`, {
+      clock,
+      wakeup: heartbeatIntervalChanged,
+      turn: emitHeartbeatWhenDue,
+      fault: (error) => log.warn({ err: error }, "The heartbeat could not be stored; it is tried again."),
+    }),
     change(next: number | false) {
       everyMs = next;
       heartbeatIntervalChanged.wakeUp();
     },
-  });
+  };
 }

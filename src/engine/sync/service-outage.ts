@@ -18,20 +18,6 @@ import type { TokenScope } from "./token-scope.ts";
  */
 export type ServiceOutage = ReturnType<typeof createServiceOutage>;
 
-export interface ServiceOutageOptions {
-  readonly source: Source;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly random: () => number;
-  readonly availability: ServiceAvailability;
-  readonly scope: Pick<TokenScope, "refresh" | "explain">;
-  readonly noteHealth: (health: StoredServiceHealth | null) => Promise<void>;
-  /** Returns the pass that compares all alarms and emits `source-available`; null while alarms are not followed. */
-  readonly reconcile: () => ((signal: AbortSignal) => Promise<JobOutcome>) | null;
-  /** Returns a text that changes with the token, so that a new token is tried at once; null when unknown. */
-  readonly tokenStamp: (() => Promise<string>) | null;
-}
-
 /** A rejected token is tried five times a minute apart, then every 8 minutes; a new token within 5 s. */
 const REFUSED_TOKEN_PROBE_MS = 60_000;
 const LATE_TOKEN_PROBE_MS = 480_000;
@@ -47,7 +33,19 @@ const RELAPSE_WITHOUT_SUCCESS_MS = 60_000;
 const MAINTENANCE_PROBE_MS = 30_000;
 const MAX_ALARM_RECONCILE_ATTEMPTS = 3;
 
-export function createServiceOutage(options: ServiceOutageOptions) {
+export function createServiceOutage(options: {
+  readonly source: Source;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly random: () => number;
+  readonly availability: ServiceAvailability;
+  readonly scope: Pick<TokenScope, "refresh" | "explain">;
+  readonly noteHealth: (health: StoredServiceHealth | null) => Promise<void>;
+  /** Returns the pass that compares all alarms and emits `source-available`; null while alarms are not followed. */
+  readonly reconcile: () => ((signal: AbortSignal) => Promise<JobOutcome>) | null;
+  /** Returns a text that changes with the token, so that a new token is tried at once; null when unknown. */
+  readonly tokenStamp: (() => Promise<string>) | null;
+}) {
   const { source, clock, log, random, availability, scope, tokenStamp } = options;
   let outageCause: Failure | null = null;
   let probeAttempts = 0;

@@ -1,12 +1,15 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Gateway } from "../../core/model/building.ts";
+import { type Event, makeEvent, SERVICE_SUBJECT, sourceUri } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isOrderlyStop, type WorkerService } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { createWakeup, serialRunner } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store, type StoreChange } from "../store/store.ts";
+import { parseUtcMs } from "./alarms/alarm-times.ts";
 import { createAlarmPoll } from "./alarms/poll.ts";
 import { createResolvedAlarmSweep } from "./alarms/resolved-alarm-sweep.ts";
 import { createActiveAlarmCounts } from "./alarms/stored-alarms.ts";
@@ -24,7 +27,14 @@ import {
 } from "./inventory/poll.ts";
 import { createTagNaming } from "./inventory/tag-naming.ts";
 import { createTagPoll } from "./inventory/tag-poll.ts";
-import type { Follower, PollTime, RunnableJob, SyncJob } from "./job.ts";
+import {
+  type Follower,
+  JOB_OUTCOME_OK,
+  type JobOutcome,
+  type PollTime,
+  type RunnableJob,
+  type SyncJob,
+} from "./job.ts";
 import { createJobScheduler, type JobScheduler } from "./job-scheduler.ts";
 import type { PollContext } from "./poll-context.ts";
 import { createServiceAvailability } from "./service-availability.ts";
@@ -32,7 +42,6 @@ import { createServiceOutage } from "./service-outage.ts";
 import { type ValueReadability, watchLostSites, watchSiteStatuses } from "./site-availability.ts";
 import { type StoredAlarm, type StoredJob, type StoredObject, type StoredToken, syncSet } from "./stored-documents.ts";
 import { createSyncState, storeWithSyncState } from "./sync-state.ts";
-import { createTokenPoll } from "./token-poll.ts";
 import { createTokenScope } from "./token-scope.ts";
 
 export interface SyncOptions {
@@ -262,4 +271,42 @@ function listJobsInOrder(
     ...(inventory.tags_of_systems ? [systemList, hostListJob] : [hostListJob, systemList]),
     toJob("resolved_sweep", sweep, "read:alarms"),
   ];
+}
+
+const TOKEN_EXPIRY_WARNING_DAYS = [30, 14, 7, 1] as const;
+const DAY_MS = 86_400_000;
+
+function createTokenPoll(pollContext: PollContext) {
+  const { source, clock, syncState, scope } = pollContext;
+  const tokenDocumentSet = documentSet("token", source.name);
+  return {
+    async run(signal: AbortSignal): Promise<JobOutcome> {
+      const tokenInfo = await source.me(signal);
+      scope.learn(tokenInfo);
+      const now = clock.now();
+      const storedToken = syncState.get<StoredToken>(tokenDocumentSet).get("token");
+      const lastWarnedDays = storedToken?.info.expiresAt === tokenInfo.expiresAt ? storedToken.warnedDays : null;
+      const dueWarning = findDueExpiryWarning(tokenInfo.expiresAt, now);
+      const isWarningNew = dueWarning !== null && (lastWarnedDays === null || dueWarning.threshold < lastWarnedDays);
+      const events: Event[] = [];
+      if (isWarningNew && tokenInfo.expiresAt !== null) {
+        const eventBase = { source: sourceUri(source.name), subject: SERVICE_SUBJECT, time: isoUtc(now) };
+        const data = { expiresAt: tokenInfo.expiresAt, daysLeft: dueWarning.daysLeft };
+        const expiryWarningFacts = [tokenInfo.expiresAt, dueWarning.threshold];
+        events.push(makeEvent({ ...eventBase, type: "token-expiring", data, facts: expiryWarningFacts }));
+      }
+      const warnedDays = isWarningNew ? dueWarning.threshold : lastWarnedDays;
+      const newToken: StoredToken = { info: tokenInfo, checkedAt: isoUtc(now), warnedDays, lost: scope.lost() };
+      await pollContext.commit("token", { documents: [{ set: tokenDocumentSet, put: [["token", newToken]] }], events });
+      return JOB_OUTCOME_OK;
+    },
+  };
+}
+
+/** Returns the lowest passed threshold: five days before the token expires it is 7 days. */
+export function findDueExpiryWarning(expiresAt: string | null, nowMs: number) {
+  const tokenExpiryMs = parseUtcMs(expiresAt);
+  const daysLeft = tokenExpiryMs === null ? Number.POSITIVE_INFINITY : (tokenExpiryMs - nowMs) / DAY_MS;
+  const thresholdDays = TOKEN_EXPIRY_WARNING_DAYS.findLast((days) => daysLeft <= days);
+  return thresholdDays === undefined ? null : { threshold: thresholdDays, daysLeft: Math.max(0, Math.floor(daysLeft)) };
 }

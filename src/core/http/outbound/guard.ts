@@ -14,17 +14,15 @@ export type DnsLookup = (
   done: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
 ) => void;
 
-interface AddressGuardOptions {
+/** Connects only to public or allowed addresses. Each DNS lookup checks this, against DNS rebinding. */
+export function createGuardedConnector(options: {
   readonly url: URL;
   readonly allowNetworks: readonly string[];
   readonly ca: string | undefined;
   readonly timeoutMs: number;
   readonly lookup: DnsLookup;
   readonly proxy: HttpProxy | null;
-}
-
-/** Connects only to public or allowed addresses. Each DNS lookup checks this, against DNS rebinding. */
-export function createGuardedConnector(options: AddressGuardOptions): buildConnector.connector {
+}): buildConnector.connector {
   const networkRules = createIpNetworkRules(options.allowNetworks);
   const isHttpsTarget = options.url.protocol === "https:";
   function checkIpAddress(address: string): ConfigError | null {

@@ -22,14 +22,7 @@ export interface WriteApprovalInputs {
   readonly nowMs: number;
 }
 
-export interface WriteApprovalState {
-  readonly file: string;
-  readonly refusing: string | null;
-  readonly approvedBy: readonly string[];
-  readonly changes: readonly string[];
-}
-
-export function readApprovalState(inputs: WriteApprovalInputs): WriteApprovalState {
+export function readApprovalState(inputs: WriteApprovalInputs) {
   const { config, nowMs, pinned, rules } = inputs;
   const file = requireApprovalsFile(inputs);
   const approvals = readApprovals(file);

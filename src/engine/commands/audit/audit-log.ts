@@ -84,13 +84,9 @@ const SIZE_SET = "command-audit";
 const SIZE_KEY = "size";
 const AUDIT_RECORDS_PER_READ = 1_000;
 
-interface StoredAuditLogSize {
-  readonly bytes: number;
-  readonly through: number;
-}
-
 export async function openAuditLogSize(store: Store) {
-  let { bytes, through } = (await store.document<StoredAuditLogSize>(SIZE_SET, SIZE_KEY)) ?? { bytes: 0, through: 0 };
+  const storedSize = await store.document<Readonly<Record<"bytes" | "through", number>>>(SIZE_SET, SIZE_KEY);
+  let { bytes, through } = storedSize ?? { bytes: 0, through: 0 };
   function add(records: readonly AuditRecord[]): void {
     for (const record of records) bytes += Buffer.byteLength(JSON.stringify(record));
     through += records.length;

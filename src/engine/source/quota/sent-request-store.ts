@@ -6,15 +6,6 @@ import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "../source.ts";
 
 export type QuotaPauseScope = QuotaEndpoint | "everything";
 
-interface RequestStoreOptions {
-  readonly store: QuotaStore;
-  readonly source: string;
-  readonly clock: Clock;
-  readonly slotOccupiedMs: number;
-  readonly maxTransitMs: number;
-  readonly readClock: ClockReader;
-}
-
 const FIRST_SLOT_SAVE_TIMEOUT_MS = 250;
 const CLOCK_STEP_MIN_MS = 100;
 const STORED_SLOT_RETENTION_MS = 3_600_000;
@@ -24,7 +15,14 @@ const SLOT_PREPARED_AHEAD_MS = 10_000;
 export type RequestStore = ReturnType<typeof createRequestStore>;
 
 /** Stores each slot before its request leaves: after a crash, all requests that the service counted are known. */
-export function createRequestStore(options: RequestStoreOptions) {
+export function createRequestStore(options: {
+  readonly store: QuotaStore;
+  readonly source: string;
+  readonly clock: Clock;
+  readonly slotOccupiedMs: number;
+  readonly maxTransitMs: number;
+  readonly readClock: ClockReader;
+}) {
   const { store, source, clock, slotOccupiedMs, maxTransitMs, readClock } = options;
   const endpointKey = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
   let recentSlots: SpentRequestSlot[] = [];

@@ -158,19 +158,13 @@ export function isHistoryWanted({ rules, located }: Pick<SeriesState, "rules" | 
 }
 
 /** UTC day numbers between which a series has no gap. Ends are exclusive; infinity means no limit. */
-export interface GaplessDays {
-  readonly firstWantedDay: number;
-  readonly from: number;
-  readonly until: number;
-  readonly finalizableFrom: number;
-  readonly finalizableUntil: number;
-}
+export type GaplessDays = Readonly<typeof ALL_DAYS>;
 
 /** A refusal is final after three refusals in a row, within 70 minutes; before, it may be temporary. */
 const REFUSALS_UNTIL_FINAL = 3;
 const MIN_DAY = Number.NEGATIVE_INFINITY;
 const MAX_DAY = Number.POSITIVE_INFINITY;
-const ALL_DAYS: GaplessDays = {
+const ALL_DAYS = {
   firstWantedDay: MAX_DAY,
   from: MIN_DAY,
   until: MAX_DAY,

@@ -127,14 +127,6 @@ export interface TagSeries extends SeriesState {
   readonly located: SeriesState["located"] & { readonly tag: Tag; readonly siteId: number };
 }
 
-export interface SiteDayCounts {
-  readonly account: DayBucketCounts;
-  readonly series: number;
-  readonly byResolution: readonly SeriesAccount[];
-  readonly withoutLog: readonly SeriesStatement[];
-  readonly refused: readonly SeriesStatement[];
-}
-
 const MAX_LISTED_SERIES_PER_DAY = 200;
 
 export function createDayCounter(day: number) {
@@ -162,9 +154,11 @@ export function createDayCounter(day: number) {
       if (dayBuckets.refused > 0) refused.push(buildSeriesStatement(dayBuckets.refused, dayBuckets.refusal));
       return dayBuckets;
     },
-    done: (): SiteDayCounts => ({ account, series: count, byResolution: [...accounts.values()], withoutLog, refused }),
+    done: () => ({ account, series: count, byResolution: [...accounts.values()], withoutLog, refused }),
   };
 }
+
+export type SiteDayCounts = ReturnType<ReturnType<typeof createDayCounter>["done"]>;
 
 export function daySealedFact(
   site: Site,

@@ -48,16 +48,9 @@ import {
 
 export type FinalizedDays = ReturnType<typeof createFinalizedDays>;
 
-export type DayChangeCollector = ReturnType<FinalizedDays["collectDayChanges"]>;
-
 interface SiteUtcDay {
   readonly siteId: number;
   readonly day: number;
-}
-
-interface HistorySeriesGroup {
-  readonly members: readonly Series[];
-  readonly commonGaplessDays: GaplessDays;
 }
 
 /** Length of the text of day counts above which it moves out of the ledger, because each reply writes the ledger. */
@@ -235,11 +228,9 @@ export function createFinalizedDays(options: {
       dayBeingCounted.hasChangedMeanwhile ||= ledgerBefore !== series.ledger;
   }
 
-  async function emitSiteHistoryComplete(
-    { members, commonGaplessDays }: HistorySeriesGroup,
-    nowMs: number,
-  ): Promise<void> {
+  async function emitSiteHistoryComplete(members: readonly Series[], nowMs: number): Promise<void> {
     const [first] = members;
+    const commonGaplessDays = commonDays(members);
     const from = Math.max(commonGaplessDays.from, commonGaplessDays.firstWantedDay);
     if (
       first === undefined ||
@@ -393,7 +384,7 @@ export function createFinalizedDays(options: {
     );
     for (const [, series] of seriesBySite)
       for (const seriesOfGroup of Map.groupBy(series, seriesResolutionKey).values())
-        await emitSiteHistoryComplete({ members: seriesOfGroup, commonGaplessDays: commonDays(seriesOfGroup) }, nowMs);
+        await emitSiteHistoryComplete(seriesOfGroup, nowMs);
     dueSiteDays = seriesBySite.flatMap(([siteId, series]) => findDueDays(siteId, series, nowMs));
     for (const date of dueSiteDays) addSiteDay(date);
   }

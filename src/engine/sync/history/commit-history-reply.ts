@@ -7,7 +7,7 @@ import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
 import type { EmittedHistoryPoints } from "../completeness/complete-days.ts";
-import type { DayChangeCollector, FinalizedDays } from "../completeness/finalized-days.ts";
+import type { FinalizedDays } from "../completeness/finalized-days.ts";
 import { type EmittedPoints, type StoredLedger, syncSet } from "../stored-documents.ts";
 import { bucketBefore, bucketEnd, clipRange, DAY_MS, formatUtc, parseTime, type TimeRange } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
@@ -43,16 +43,6 @@ const NO_EMITTED_POINTS: EmittedHistoryPoints = {
   valuesBefore: new Map(),
 };
 
-interface CommitBatch {
-  readonly ledgersBySeries: Map<Series, StoredLedger>;
-  readonly putEmitted: (readonly [string, EmittedPoints])[];
-  readonly removeEmitted: string[];
-  readonly events: Event<"tag-history" | "tag-total">[];
-  readonly dayChanges: DayChangeCollector;
-  readonly extraDocuments: readonly DocumentChange[];
-  pointCount: number;
-}
-
 export type HistoryReplySettlement = ReturnType<typeof createHistoryReplySettlement>;
 
 /** Commits ledgers, points and events of a history reply in one transaction per 8,000 points. */
@@ -67,18 +57,17 @@ export function createHistoryReplySettlement(options: {
   const ledgerDocumentSet = documentSet("history", source);
   const emittedPointsSet = syncSet("history-told", source);
 
-  function createCommitBatch(nowMs: number, extra: readonly DocumentChange[] = []): CommitBatch {
-    const days = options.days.collectDayChanges(nowMs);
+  function createCommitBatch(nowMs: number, extraDocuments: readonly DocumentChange[] = []) {
     return {
-      ledgersBySeries: new Map(),
-      putEmitted: [],
-      removeEmitted: [],
-      events: [],
-      dayChanges: days,
-      extraDocuments: extra,
-      pointCount: 0,
+      ledgersBySeries: new Map<Series, StoredLedger>(),
+      putEmitted: [] as (readonly [string, EmittedPoints])[],
+      removeEmitted: [] as string[],
+      events: [] as Event<"tag-history" | "tag-total">[],
+      dayChanges: options.days.collectDayChanges(nowMs),
+      ...{ extraDocuments, pointCount: 0 },
     };
   }
+  type CommitBatch = ReturnType<typeof createCommitBatch>;
 
   async function commitBatch({
     ledgersBySeries,

@@ -15,40 +15,11 @@ import {
   type SeriesLedger,
 } from "./series-registry.ts";
 
-export interface HistoryProgress {
-  readonly resolutions: readonly ResolutionProgress[];
-  readonly unproven: number;
-  readonly requestsLeft: number;
-  readonly paused: boolean;
-  readonly orders: readonly BackfillProgress[];
-  /** Present while due requests for recent history wait much longer than planned. */
-  readonly starving: { readonly since: string } | null;
-}
+/** Present while due requests for recent history wait much longer than planned. */
+type HistoryStarvation = { readonly since: string } | null;
 
-export interface BackfillProgress {
-  readonly id: string;
-  readonly from: string;
-  readonly to: string;
-  readonly resolution: Resolution;
-  readonly tags: number;
-  readonly unproven: number;
-  readonly requestsLeft: number;
-  readonly done: number;
-}
-
-export interface ResolutionProgress {
-  readonly resolution: Resolution;
-  readonly total: boolean;
-  readonly tags: number;
-  readonly withoutLog: number;
-  readonly refused: number;
-  readonly complete: number;
-  readonly oldestWatermark: string | null;
-  readonly pendingRanges: number;
-  readonly pendingValues: number;
-  readonly requestsLeft: number;
-  readonly done: number;
-}
+export type BackfillProgress = ReturnType<typeof computeBackfillProgress>;
+export type HistoryProgress = ReturnType<typeof historyProgress>;
 
 export function historyProgress(
   series: readonly SeriesLedger[],
@@ -56,14 +27,21 @@ export function historyProgress(
   valuesPerRequest: number,
   unproven: number,
   nowMs: number,
-): HistoryProgress {
+) {
   const groups = Map.groupBy(series, ({ rules, total }) => `${rules.resolution} ${total}`);
   const resolutions = [...groups.values()].flatMap((seriesOfGroup) =>
     resolutionProgress(seriesOfGroup, valuesPerRequest, nowMs),
   );
   const backfillsProgress = open.map((request) => computeBackfillProgress(request, series, valuesPerRequest, nowMs));
   const requestsLeft = [...resolutions, ...backfillsProgress].reduce((sum, progress) => sum + progress.requestsLeft, 0);
-  return { resolutions, unproven, requestsLeft, paused, orders: backfillsProgress, starving: null };
+  return {
+    resolutions,
+    unproven,
+    requestsLeft,
+    paused,
+    orders: backfillsProgress,
+    starving: null as HistoryStarvation,
+  };
 }
 
 function estimateRequestCount(values: number, ranges: number, valuesPerRequest: number): number {
@@ -77,7 +55,7 @@ function computeBackfillProgress(
   series: readonly SeriesLedger[],
   valuesPerRequest: number,
   nowMs: number,
-): BackfillProgress {
+) {
   const { id, resolution, stored } = request;
   const coveredSeries = series.filter((seriesLedger) => coversSeries(request, seriesLedger));
   const loggedSeries = coveredSeries.filter(({ ledger }) => !hasSeriesNoLog(ledger));

@@ -1,17 +1,11 @@
 import { isDeepStrictEqual } from "node:util";
-import type { Gateway, Host, Site, System, Tag, TagNames } from "../../../core/model/building.ts";
+import type { ObjectByNoun } from "../../../core/connector.ts";
+import type { Tag, TagNames } from "../../../core/model/building.ts";
 import { type Event, type EventData, type EventKind, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { EventIdFacts } from "../../../core/model/event-ids.ts";
 import type { StoredObject } from "../stored-documents.ts";
 
-export interface InventoryObjectTypes {
-  readonly site: Site;
-  readonly gateway: Gateway;
-  readonly host: Host;
-  readonly system: System;
-  readonly tag: Tag;
-}
-export type InventoryObjectKind = keyof InventoryObjectTypes;
+export type InventoryObjectKind = keyof ObjectByNoun;
 
 export interface ObservedInventoryList<T> {
   readonly siteId: number | null;
@@ -42,11 +36,11 @@ const OBJECTS_COMPARED_PER_YIELD = 10_000;
  */
 export function* compareInventory<N extends InventoryObjectKind>(
   kind: N,
-  stored: ReadonlyMap<string, StoredObject<InventoryObjectTypes[N]>>,
-  observations: readonly ObservedInventoryList<InventoryObjectTypes[N]>[],
+  stored: ReadonlyMap<string, StoredObject<ObjectByNoun[N]>>,
+  observations: readonly ObservedInventoryList<ObjectByNoun[N]>[],
   options: InventoryDiffOptions,
-): Generator<InventoryChange<InventoryObjectTypes[N]> | null, void> {
-  type T = InventoryObjectTypes[N];
+): Generator<InventoryChange<ObjectByNoun[N]> | null, void> {
+  type T = ObjectByNoun[N];
   const { at, nameTag } = options;
   const addNames = (value: T, storedValue?: T): T =>
     kind === "tag" && nameTag ? (nameTag(value as Tag, storedValue as Tag | undefined) as T) : value;
@@ -109,17 +103,12 @@ export function* compareInventory<N extends InventoryObjectKind>(
   }
 }
 
-interface ListedObject<T> {
-  readonly siteId: number | null;
-  readonly item: T;
-}
-
 function* findChangedListings<T extends { readonly id: string | number }>(
   stored: ReadonlyMap<string, StoredObject<T>>,
   observations: readonly ObservedInventoryList<T>[],
   isDueToYield: () => boolean,
 ) {
-  const listings = new Map<string, ListedObject<T>[]>();
+  const listings = new Map<string, { readonly siteId: number | null; readonly item: T }[]>();
   const listedObjectIds = new Set<string>();
   const hasComplete = observations.some((list) => list.complete);
   for (const { siteId, items } of observations) {

@@ -1,3 +1,4 @@
+import type { ObjectByNoun } from "../../../core/connector.ts";
 import type { Host, Site, System, Tag } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
@@ -16,7 +17,6 @@ import {
   compareInventory,
   type InventoryChange,
   type InventoryObjectKind,
-  type InventoryObjectTypes,
   isAbsentObjectExpired,
   type ObservedInventoryList,
 } from "./diff.ts";
@@ -61,9 +61,9 @@ export function createInventoryPoll<N extends SiteObjectKind>(
   pollContext: PollContext,
   job: string,
   noun: N,
-  readSiteList: ReadSiteList<InventoryObjectTypes[N]>,
+  readSiteList: ReadSiteList<ObjectByNoun[N]>,
 ) {
-  type T = InventoryObjectTypes[N];
+  type T = ObjectByNoun[N];
   const { source, scope, syncState, clock, log } = pollContext;
   const storedItems = syncState.get<StoredObject<T>>(documentSet(noun, source.name));
   const isDropPending = createListDropCheck(clock, log);
@@ -189,7 +189,7 @@ async function commitList<N extends InventoryObjectKind>(
   job: string,
   noun: N,
   siteId: number,
-  items: readonly InventoryObjectTypes[N][],
+  items: readonly ObjectByNoun[N][],
   signal: AbortSignal,
 ): Promise<void> {
   const nowIso = isoUtc(pollContext.clock.now());
@@ -224,11 +224,11 @@ async function commitDiffNow<N extends InventoryObjectKind>(
   pollContext: PollContext,
   job: string,
   noun: N,
-  observations: readonly ObservedInventoryList<InventoryObjectTypes[N]>[],
+  observations: readonly ObservedInventoryList<ObjectByNoun[N]>[],
   signal: AbortSignal,
   nowIso = isoUtc(pollContext.clock.now()),
 ): Promise<void> {
-  type T = InventoryObjectTypes[N];
+  type T = ObjectByNoun[N];
   const { syncState } = pollContext;
   const { name } = pollContext.source;
   const documentSetName = documentSet(noun, name);

@@ -75,15 +75,6 @@ const MIN_EARLY_READ_AGE = 0.5;
 /** Extra time until a tag's first value is due: the first reading of 4,000 tags takes 10 minutes. */
 const FIRST_READ_ROUND_MS = 600_000;
 
-interface TagUrgencies {
-  /** Request slots left until the tag is late; 0: the tag must be read now. */
-  readonly slotsLeft: Float64Array;
-  readonly periodSlots: Float64Array;
-  readonly relativeAge: Float64Array;
-  readonly ordinaryRows: TagRows;
-  readonly readableRows: TagRows;
-  readonly underWayRows: TagRows;
-}
 let tagUrgencies = createTagUrgencies(0);
 const tagsDuePerSlot = new Float64Array(PLANNED_REQUEST_SLOTS);
 
@@ -144,8 +135,9 @@ export function msUntilNextDue(
   return untilMs + 1;
 }
 
-function createTagUrgencies(count: number): TagUrgencies {
+function createTagUrgencies(count: number) {
   return {
+    /** Request slots left until the tag is late; 0: the tag must be read now. */
     slotsLeft: new Float64Array(count),
     periodSlots: new Float64Array(count),
     relativeAge: new Float64Array(count),

@@ -73,12 +73,6 @@ export function createControlReads(pickControlTag: (triedTags: readonly string[]
 
 export const mayConcernOneGateway = (failure: Failure) => failure instanceof Retryable || failure instanceof Malformed;
 
-interface UnansweredReadOptions {
-  readonly clock: Pick<Clock, "monotonic">;
-  /** Time between two requests, in milliseconds. */
-  readonly slotMs: () => number;
-}
-
 /**
  * Slots and reply latencies after which a request counts as unanswered, if no other reply arrived: two slots are 6 s at
  * 20 requests a minute; twice the last latency is 80 s while replies take 40 s. The longer time applies.
@@ -90,7 +84,7 @@ const UNANSWERED_LATENCIES = 2;
  * Tracks the tags whose reads fail, are refused or get no reply. A tag that is read late because the quota is used up, or
  * because replies are slow, does not count.
  */
-export function createUnansweredReads({ clock, slotMs }: UnansweredReadOptions) {
+export function createUnansweredReads(clock: Clock, slotMs: () => number) {
   const failedTagIds = new Set<string>();
   const sentMsByGroup = new Map<readonly string[], number>();
   let lastReplyMs = Number.NEGATIVE_INFINITY;

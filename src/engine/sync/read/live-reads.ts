@@ -4,7 +4,6 @@ import { createWakeup } from "../../../core/runtime/waiting.ts";
 import { type QueueLane, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Follower, FollowerRun } from "../job.ts";
 import { msUntilNextDue, type PlannedTags, planNextLiveRead } from "../plan/next-read-group.ts";
-import type { StoredLeftOut } from "../stored-documents.ts";
 import type { TokenScope } from "../token-scope.ts";
 import { keepRequestsWaiting } from "../waiting-requests.ts";
 import { classifyRefusal, createBisection, createSlowTagSearch, findNamedTag, type TagIsolation } from "./bisection.ts";
@@ -13,12 +12,7 @@ import type { ReadConfig } from "./config.ts";
 import { createControlReads, createUnansweredReads, mayConcernOneGateway } from "./failed-read-diagnosis.ts";
 import { createScheduleRefresh, EMPTY_WAIT_MS, type RefreshOptions } from "./refresh-tag-schedule.ts";
 import { createStaleValues, type StaleValues } from "./stale-values.ts";
-import { createTagSchedule, type ScheduledTagState, type TagSchedule } from "./tag-schedule.ts";
-
-export interface LiveReadTagState extends ScheduledTagState {
-  readonly isolation: string | null;
-  readonly leftOut: StoredLeftOut | undefined;
-}
+import { createTagSchedule, type TagSchedule } from "./tag-schedule.ts";
 
 export interface LiveReadOptions extends LiveReadCommitOptions, RefreshOptions {
   readonly scope: Pick<TokenScope, "sees" | "hasAbility" | "changes" | "explain" | "respondedAtMs">;
@@ -65,7 +59,7 @@ export function createLiveReads(options: LiveReadOptions) {
   const readCommit = createLiveReadCommit(options, schedule, (...reading) => staleValues.readingCommitted(...reading));
   const { leftOut } = readCommit;
   const controlReads = createControlReads((tried) => schedule.pickControlTag(tried));
-  const unansweredReads = createUnansweredReads({ clock, slotMs: () => scheduleRefresh.slotMs() });
+  const unansweredReads = createUnansweredReads(clock, () => scheduleRefresh.slotMs());
   const isBisectingTags = () => tagBisection.hasSuspects() || leftOut.hasSinglyReadTags();
   const staleValues: StaleValues = createStaleValues({
     ...{ source: source.name, schedule, scope, clock, log, metrics: options.metrics },
@@ -285,7 +279,7 @@ export function createLiveReads(options: LiveReadOptions) {
       readClassesChanged.wakeUp();
       if (classes.length === 0) stopReading();
     },
-    known(id: string): LiveReadTagState | undefined {
+    known(id: string) {
       const tagState = schedule.tagState(id);
       return tagState && { ...tagState, isolation: findTagIsolation(id)?.label ?? null, leftOut: leftOut.get(id) };
     },

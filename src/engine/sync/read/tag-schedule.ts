@@ -34,8 +34,6 @@ const FAILED_TAG_RETRY_WAIT_MS = 15_000;
 const SLOT_CHANGE_MIN = 0.15;
 
 export type TagSchedule = ReturnType<typeof createTagSchedule>;
-export type ScheduledTagState = NonNullable<ReturnType<TagSchedule["tagState"]>>;
-
 /** Keeps the last read and the interval of each tag in monotonic time. Rewrites only changed rows. */
 export function createTagSchedule(context: TagScheduleContext) {
   let scheduledTags = new Map<string, ScheduledTag>();

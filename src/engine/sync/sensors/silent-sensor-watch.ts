@@ -9,7 +9,7 @@ import {
 } from "../../../core/model/tag-event-data.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../../core/runtime/clock-check.ts";
-import { OrderlyStop, startServiceOnce, type WorkerService } from "../../../core/runtime/lifecycle.ts";
+import { OrderlyStop, startServiceOnce } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { endsWithin, runLoop, yieldToEventLoop, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
@@ -22,11 +22,7 @@ import { findSensorFindings, hasEnoughReadings } from "./sensor-findings.ts";
 import { createSensorTable } from "./sensor-statistics.ts";
 
 /** Reports once per period which sensors seem dead. Counts only hours in which the worker was running. */
-export interface SensorWatch extends WorkerService {
-  read(id: string, value: TagValue, atMs: number): void;
-  logged(id: string, resolution: Resolution, points: TagPoints, nowMs: number): void;
-  change(next: Pick<SensorWatchOptions, "config" | "classOf">): void;
-}
+export type SensorWatch = ReturnType<typeof createSensorWatch>;
 
 interface SensorWatchOptions {
   readonly source: string;
@@ -46,7 +42,7 @@ const SENSOR_SAVE_INTERVAL_MS = HOUR_MS;
 const MAX_WATCHED_GAP_MS = 5 * SENSOR_CHECK_INTERVAL_MS;
 const SENSOR_PERIOD_KEY = "period";
 
-export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
+export function createSensorWatch(options: SensorWatchOptions) {
   const { source, store, clock, clockDoubt, log } = options;
   let { config, classOf } = options;
   const documentSetName = syncSet("sensors", source);
@@ -179,13 +175,13 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
 
   return {
     ...sensorWatchService,
-    change(next) {
+    change(next: Pick<SensorWatchOptions, "config" | "classOf">): void {
       ({ config, classOf } = next);
     },
-    read(id, value, atMs) {
+    read(id: string, value: TagValue, atMs: number): void {
       sensorTable.read(id, value, watchedHour(), clockDoubt.anywhere() === null ? atMs : null);
     },
-    logged(id, resolution, points, nowMs) {
+    logged(id: string, resolution: Resolution, points: TagPoints, nowMs: number): void {
       if (clockDoubt.anywhere() === null) sensorTable.logged(id, resolution, points, nowMs);
     },
   };
