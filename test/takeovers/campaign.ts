@@ -1,21 +1,20 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { seededRandom } from "../commands/seeded-random.ts";
-import { type AppliedFault, applyFault } from "./apply-fault.ts";
 import type { Evidence, FaultRecord, ReceivedEvent, ServiceRecord, Takeover, Verdict } from "./evidence.ts";
 import { drawFaults, type Fault, storyOf } from "./faults.ts";
-import { isDelivered, until, waitUntilHealthy } from "./fleet-health.ts";
-import { judge } from "./judge/judge.ts";
+import { judge } from "./judge.ts";
+import type { Member } from "./member.ts";
 import { type Stage, type StageOptions, setStage } from "./stage.ts";
 
 /** Runs a fleet under load with random faults, each until the fleet is well again; the judges check the evidence. */
-export interface TakeoverReport extends Verdict {
+interface TakeoverReport extends Verdict {
   readonly takeovers: number;
   readonly faults: number;
   readonly story: readonly string[];
   readonly output: ReadonlyMap<string, string>;
 }
 
-export interface TakeoverCampaign extends Omit<StageOptions, "members"> {
+interface TakeoverCampaign extends Omit<StageOptions, "members"> {
   readonly takeovers?: number;
   readonly plan?: readonly (readonly Fault[])[];
   readonly restMs: number;
@@ -145,4 +144,101 @@ async function stopMembers({ members }: Stage): Promise<readonly string[]> {
   return codes
     .filter(([, code]) => code !== 0)
     .map(([name, code]) => `${name} ended with ${code} when it was told to stop`);
+}
+
+const LOOK_EVERY_MS = 300;
+const HEALTHY_WITHIN_MS = 90_000;
+
+export async function until(holds: () => Promise<string | null>, withinMs: number, what: string): Promise<void> {
+  const endMs = performance.now() + withinMs;
+  let why: string | null = "";
+  while (why !== null) {
+    if (performance.now() > endMs) throw new Error(`${what} within ${withinMs / 1_000} s: ${why}`);
+    why = await holds().catch((error: unknown) => String(error));
+    if (why !== null) await sleep(LOOK_EVERY_MS);
+  }
+}
+
+async function waitUntilHealthy(stage: Stage, sources: number): Promise<void> {
+  const sinceMs = Date.now();
+  const { members, observer, services } = stage;
+  await until(
+    async () => {
+      const { members: present, held } = await observer.look();
+      const missing = [...members.keys()].filter((name) => !present.includes(name));
+      if (missing.length > 0) return `${missing.join(", ")} takes no part`;
+      const counts = [...members.keys()].map((name) => held.get(name) ?? 0);
+      const sum = counts.reduce((a, b) => a + b, 0);
+      if (sum !== sources) return `${sources - sum} sources are held by nobody`;
+      if (Math.max(...counts) - Math.min(...counts) > 1) return `they hold ${counts.join(", ")}`;
+      const silent = await services.ask<readonly string[]>("silentSince", sinceMs);
+      return silent.length === 0 ? null : `not polled: ${silent.join(", ")}`;
+    },
+    HEALTHY_WITHIN_MS,
+    "the fleet is not well",
+  );
+}
+
+export async function isDelivered({ observer }: Stage, newest: ReadonlyMap<string, number>): Promise<string | null> {
+  const behind = (await observer.delivered()).filter(([source, , position]) => position < (newest.get(source) ?? 0));
+  return behind.length === 0
+    ? null
+    : behind.map(([source, sink, position]) => `${source} ${sink} is at ${position}`).join(", ");
+}
+
+type AppliedFault = Omit<FaultRecord, "toMs" | "story">;
+
+const COMMIT_WITHIN_MS = 5_000;
+
+async function applyFault({ database, members, observer }: Stage, fault: Fault): Promise<AppliedFault> {
+  if (fault.clock !== null) members.get(fault.clock.member)?.setClock(fault.clock.aheadS);
+  const member = members.get(fault.member ?? "");
+  const [begin, end] = stepsOf(fault, member, database, observer);
+  let fromMs = Date.now();
+  await begin();
+  if (fault.kind.endsWith("in-commit")) fromMs = Date.now();
+  await sleep(fault.lastsMs);
+  await end();
+  return { kind: fault.kind, member: fault.member, fromMs, endMs: Date.now() };
+}
+
+type Step = () => unknown;
+
+function stepsOf(
+  { kind, tornAt }: Fault,
+  member: Member | undefined,
+  database: Stage["database"],
+  observer: Stage["observer"],
+): readonly [begin: Step, end: Step] {
+  const heal = () => member?.way.heal();
+  switch (kind) {
+    case "kill":
+    case "stop":
+      return [() => member?.[kind](), () => member?.start()];
+    case "freeze":
+      return [() => member?.freeze(), () => member?.thaw()];
+    case "cut":
+    case "stall":
+      return [() => member?.way[kind](), heal];
+    case "cut-in-commit":
+    case "stall-in-commit":
+      return [() => faultInCommit(member, kind === "cut-in-commit" ? "cut" : "stall", tornAt), heal];
+    case "drain":
+      return [() => observer.drain(member?.name ?? "", true), () => observer.drain(member?.name ?? "", false)];
+    case "database-restart":
+    case "database-kill":
+      return [() => endDatabase(database, kind), () => database.startAgain()];
+  }
+}
+
+async function endDatabase(database: Stage["database"], kind: "database-restart" | "database-kill"): Promise<void> {
+  if (kind === "database-kill") return database.kill();
+  database.signal("SIGINT");
+  await database.end();
+}
+
+async function faultInCommit(member: Member | undefined, what: "cut" | "stall", tornAt: number): Promise<void> {
+  member?.way.inNextChange(what, tornAt);
+  const untilMs = performance.now() + COMMIT_WITHIN_MS;
+  while (member?.way.hasBegun() === false && performance.now() < untilMs) await sleep(5);
 }

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { Evidence, ReceivedEvent, ServiceRecord } from "./evidence.ts";
-import { judge } from "./judge/judge.ts";
+import { judge } from "./judge.ts";
 
 const SECOND = 1_000;
 const request = (atMs: number, changes: Partial<LoggedRequest> = {}): LoggedRequest => ({

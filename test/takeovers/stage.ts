@@ -1,11 +1,12 @@
 import { rmSync } from "node:fs";
+import { connectAsync } from "mqtt";
 import { SERVICE_TOKEN } from "#src/simulator/options.ts";
-import { seededRandom } from "../commands/seeded-random.ts";
-import { ownDatabase, startMosquitto, startPostgres, temporaryFolder } from "../real-servers.ts";
+import { askAt } from "../ask-postgres.ts";
+import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
+import { ownDatabase, type RealServer, startMosquitto, startPostgres, temporaryFolder } from "../real-servers.ts";
 import { startChild } from "./child.ts";
-import { startCommander } from "./commander.ts";
+import type { LoggedEvent, SentCommand, Takeover } from "./evidence.ts";
 import { createMember, type Member } from "./member.ts";
-import { createObserver } from "./observer.ts";
 import type { ServicePlace } from "./services.ts";
 
 export interface StageOptions {
@@ -117,5 +118,96 @@ function configurationOf(parts: {
       hook: { webhook: { url: webhook, unsigned: true, allow_networks: ["127.0.0.0/8"] }, retry },
     },
     commands: { enabled: true, max_per_hour: 100_000, allow },
+  };
+}
+
+const FIRST_VALUE = 100;
+
+type Commander = Awaited<ReturnType<typeof startCommander>>;
+
+async function startCommander(options: {
+  readonly broker: string;
+  readonly prefix: string;
+  readonly places: readonly ServicePlace[];
+  readonly random: SeededRandom;
+  readonly everyMs: number;
+  readonly lifeS: number;
+}) {
+  const { broker, prefix, places, random, everyMs, lifeS } = options;
+  const client = await connectAsync(broker, { clientId: "commander", protocolVersion: 5, reconnectPeriod: 200 });
+  client.on("error", () => undefined);
+  const sent: SentCommand[] = [];
+  const timer = setInterval(() => {
+    const { source, written } = random.pick(places);
+    const command = {
+      id: `c${sent.length + 1}`,
+      source,
+      tagId: random.pick(written),
+      value: FIRST_VALUE + sent.length,
+      isRepeated: random.chance(0.2),
+    };
+    sent.push(command);
+    const payload = JSON.stringify({ id: command.id, value: command.value, ttl_s: lifeS });
+    const topic = `${prefix}/cmd/${source}/${command.tagId}/set`;
+    client.publish(topic, payload, { qos: 1 });
+    if (command.isRepeated) client.publish(topic, payload, { qos: 1 });
+  }, everyMs);
+  return {
+    sent: sent as readonly SentCommand[],
+    rest: () => clearInterval(timer),
+    async close(): Promise<void> {
+      clearInterval(timer);
+      await client.endAsync(true);
+    },
+  };
+}
+
+export type Observer = ReturnType<typeof createObserver>;
+
+function createObserver(server: RealServer, schema: string) {
+  let lastTakeover = 0;
+
+  const rows = (text: string) => askAt(server, "plenum", `set search_path = ${schema}; ${text}`);
+
+  const positions = (answer: readonly (readonly unknown[])[]) =>
+    new Map(answer.map(([source, position]) => [String(source), Number(position)]));
+
+  return {
+    async look() {
+      const members = await rows("select name from member where gone is null and not draining and not leaving");
+      const held = await rows("select coalesce(holder, ''), count(*) from source group by 1");
+      return { members: members.map(([name]) => String(name)), held: positions(held) };
+    },
+    async newTakeovers(): Promise<readonly Takeover[]> {
+      const found = await rows(
+        `select id, source, from_member, to_member, epoch, extract(epoch from at) * 1000, reason
+         from takeover where id > ${lastTakeover} order by id`,
+      );
+      lastTakeover = Number(found.at(-1)?.[0] ?? lastTakeover);
+      return found.map(([, source, from, to, epoch, atMs, reason]) => ({
+        source: String(source),
+        from: from === null ? null : String(from),
+        to: String(to),
+        epoch: Number(epoch),
+        atMs: Math.floor(Number(atMs)),
+        reason: String(reason),
+      }));
+    },
+    async log(): Promise<readonly LoggedEvent[]> {
+      const found = await rows("select source, position, id from event order by source, position");
+      return found.map(([source, position, id]) => ({
+        source: String(source),
+        position: Number(position),
+        id: String(id),
+      }));
+    },
+    newest: async () => positions(await rows("select source, max(position) from event group by 1")),
+    async delivered() {
+      const found = await rows("select source, name, position from sink");
+      return found.map(([source, sink, position]) => [String(source), String(sink), Number(position)] as const);
+    },
+    async drain(member: string, draining: boolean): Promise<void> {
+      await rows(`update member set draining = ${draining} where name = '${member}'`);
+    },
   };
 }

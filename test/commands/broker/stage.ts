@@ -1,23 +1,22 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { connectAsync, type IClientPublishOptions, type MqttClient } from "mqtt";
+import type { CommandResult } from "#src/core/model/command-event-data.ts";
 import { KILL_SWITCH_FILE } from "#src/engine/commands/kill-switch.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
-import { freePort, type RealServer } from "../../real-servers.ts";
+import { freePort, type RealServer, startMosquitto } from "../../real-servers.ts";
 import { createRunFolder } from "../../run-folders.ts";
 import { chooseTemporaryRoot } from "../../temporary-root.ts";
 import type { SeededRandom } from "../seeded-random.ts";
-import { leavePersistentSession, listenForResults, startBroker } from "./broker-clients.ts";
-import { configurationOf, openTags, SITES } from "./building.ts";
+import { CLIENT_ID, configurationOf, openTags, SITES } from "./building.ts";
 import { calm, type Moment } from "./disturbances.ts";
 import { type ClockSpeed, fastClock } from "./fast-clock.ts";
 import { createLedger } from "./ledger.ts";
-import type { Message } from "./messages.ts";
+import { type Message, marked } from "./messages.ts";
 import { createPostJudge } from "./post-judge.ts";
-import { startPublishers } from "./publishers.ts";
 import { withRunningState } from "./state-reader.ts";
-import { createWaiter } from "./wait-until.ts";
 import { startWireTap } from "./wire-tap.ts";
 import { startWorkerRun, type WorkerRun } from "./worker-run.ts";
 
@@ -178,5 +177,113 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
       broker = await startBroker(port, sessions);
     },
     until: waiter.until,
+  };
+}
+
+async function startPublishers(url: string, listener: { readonly lastSerial: () => number; changed(): void }) {
+  const options = { clean: false, reconnectPeriod: 200, keepalive: 60 };
+  const modern = await connectAsync(url, {
+    ...options,
+    clientId: "sender-5",
+    protocolVersion: 5,
+    properties: { sessionExpiryInterval: 3600 },
+  });
+  const old = await connectAsync(url, { ...options, clientId: "sender-3", protocolVersion: 4 });
+  const clients = [modern, old];
+  for (const client of clients) client.on("error", () => undefined);
+  const acknowledged = new Map<number, number>();
+  let underWay = 0;
+
+  async function send(client: MqttClient, message: Message, serial: number): Promise<void> {
+    underWay += 1;
+    try {
+      await client.publishAsync(message.topic, marked(message.payload, serial), optionsOf(message, client));
+      acknowledged.set(serial, listener.lastSerial());
+    } catch {
+      // The library gives up what it was about to send again when the connection is lost once more at that moment.
+    } finally {
+      underWay -= 1;
+      listener.changed();
+    }
+  }
+
+  return {
+    acknowledged: acknowledged as ReadonlyMap<number, number>,
+    underWay: () => underWay,
+    publish(message: Message, serial: number): void {
+      const client = message.mqtt5Properties !== null || serial % 2 === 0 ? modern : old;
+      void send(client, message, serial);
+    },
+    async close(): Promise<void> {
+      for (const client of clients) await client.endAsync(true);
+    },
+  };
+}
+
+function optionsOf({ retain, mqtt5Properties }: Message, client: MqttClient): IClientPublishOptions {
+  if (client.options.protocolVersion !== 5 || mqtt5Properties === null) return { qos: 1, retain };
+  const { userProperties, ...others } = mqtt5Properties;
+  const user = userProperties === undefined ? {} : { userProperties: { ...userProperties } };
+  return { qos: 1, retain, properties: { ...others, ...user } };
+}
+
+function startBroker(port: number, folder: string): Promise<RealServer> {
+  return startMosquitto({
+    port,
+    lines: () => [
+      `listener ${port} 127.0.0.1`,
+      "allow_anonymous true",
+      "persistence true",
+      `persistence_location ${folder}/`,
+      "max_queued_messages 0",
+    ],
+  });
+}
+
+async function leavePersistentSession(url: string): Promise<void> {
+  const client = await connectAsync(url, {
+    clientId: `${CLIENT_ID}-cmd`,
+    protocolVersion: 5,
+    clean: false,
+    reconnectPeriod: 0,
+    properties: { sessionExpiryInterval: 3600 },
+  });
+  await client.subscribeAsync("plenum/cmd/#", { qos: 1 });
+  await client.endAsync();
+}
+
+async function listenForResults(url: string) {
+  const outcomes = new Map<string, string>();
+  const client = await connectAsync(url, { clientId: "listener", protocolVersion: 5, reconnectPeriod: 200 });
+  client.on("error", () => undefined);
+  client.on("message", (_topic, payload) => {
+    const { commandId, outcome } = JSON.parse(payload.toString()) as CommandResult;
+    outcomes.set(commandId, outcome);
+  });
+  await client.subscribeAsync("plenum/+/+/tag/+/result", { qos: 1 });
+  return { outcomes, leave: () => client.endAsync(true) };
+}
+
+function createWaiter() {
+  const sleepers = new Set<() => void>();
+  return {
+    ring: () => {
+      for (const wake of sleepers) wake();
+    },
+    until: async (holds: () => Promise<boolean>, what: string, withinMs = 60_000): Promise<void> => {
+      const until = performance.now() + withinMs;
+      while (!(await holds())) {
+        if (performance.now() > until) throw new Error(`In ${withinMs / 1000} s it did not happen that ${what}.`);
+        await new Promise<void>((resolve) => {
+          const wake = () => {
+            clearTimeout(timer);
+            sleepers.delete(wake);
+            resolve();
+          };
+          const timer = setTimeout(wake, 50);
+          sleepers.add(wake);
+        });
+      }
+    },
   };
 }
