@@ -91,8 +91,8 @@ describe("a new dependency", () => {
 
   test("packages with embedded third-party code are reviewed for each version", () => {
     const another = projectWith({ license: "MIT" }, text, "htm");
-    expect(() => shippedPackages(another)).toThrow("Look into htm@1.0.0 for what it has inside");
-    expect(packages.flatMap(({ inside }) => inside.map(({ name }) => name))).toEqual(["preact"]);
+    expect(() => shippedPackages(another)).toThrow("Look into htm@1.0.0 for embedded code");
+    expect(packages.flatMap(({ embedded }) => embedded.map(({ name }) => name))).toEqual(["preact"]);
   });
 
   function projectWith(manifest: object, files: Readonly<Record<string, string>>, name = "new"): string {

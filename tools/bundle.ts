@@ -17,15 +17,15 @@ const UNDICI = "undici";
 
 const DAY_MS = 86_400_000;
 
-/** Stays a package: it reads files of its own, and has parts made for a machine. */
+/** Stays a package: it reads files of its own, and has parts built for one platform. */
 const KAFKA = "@platformatic/kafka";
 
 /** Packages that use their own path for features that Plenum does not use, such as threads and mocks. */
-const LOCATED_PACKAGES = ["node-cron", "pino", "thread-stream", "undici"];
+const PATH_DEPENDENT_PACKAGES = ["node-cron", "pino", "thread-stream", "undici"];
 
 /** Writes the bundle into `target`. It runs from the folder `at` of a copy of the project, next to `src` and `config`. */
 export async function bundle(root: string, target: string, at = BUNDLE): Promise<void> {
-  const begun = new Date();
+  const startTime = new Date();
   const build = await rolldown({
     cwd: root,
     input: { main: join(root, "src/cli/main.ts"), [UNDICI]: UNDICI },
@@ -48,14 +48,14 @@ export async function bundle(root: string, target: string, at = BUNDLE): Promise
   await build.close();
   mkdirSync(target, { recursive: true });
   const chunks = output.filter((each): each is OutputChunk => each.type === "chunk");
-  for (const chunk of chunks) refuseLocatedPackage(chunk);
+  for (const chunk of chunks) rejectPathDependentPackage(chunk);
   // The main file comes last, so a command that starts now finds all others.
   for (const { fileName, code } of chunks.toSorted((a, b) => Number(isMain(a)) - Number(isMain(b)))) {
     // Other processes may build the same file.
     const unfinished = join(target, `${fileName}.${process.pid}`);
     writeFileSync(unfinished, escapeBeyondLatin1(code));
     // A source that was changed during the build is newer than the bundle.
-    utimesSync(unfinished, begun, begun);
+    utimesSync(unfinished, startTime, startTime);
     renameSync(unfinished, join(target, fileName));
   }
   // A running older bundle still loads some of its files.
@@ -74,11 +74,11 @@ export async function build(root: string): Promise<void> {
 }
 
 /** Removes files that are older than a day. */
-function removeOldFiles(folder: string, made: ReadonlySet<string>): void {
+function removeOldFiles(folder: string, currentFiles: ReadonlySet<string>): void {
   for (const name of readdirSync(folder)) {
     const path = join(folder, name);
     const { mtimeMs = Date.now() } = statSync(path, { throwIfNoEntry: false }) ?? {};
-    if (!made.has(name) && Date.now() - mtimeMs > DAY_MS) rmSync(path, { force: true });
+    if (!currentFiles.has(name) && Date.now() - mtimeMs > DAY_MS) rmSync(path, { force: true });
   }
 }
 
@@ -91,11 +91,11 @@ function keepSourcePaths(folder: string): Plugin {
     transform: {
       filter: { id: /\.ts$/, code: /import\.meta\.url|require\("undici"\)/ },
       handler(code, id) {
-        const place = JSON.stringify(relative(folder, id).replaceAll("\\", "/"));
-        const here = `new URL(${place}, import.meta.url)`;
+        const relativePath = JSON.stringify(relative(folder, id).replaceAll("\\", "/"));
+        const sourceUrl = `new URL(${relativePath}, import.meta.url)`;
         return code
-          .replaceAll("import.meta.url", here)
-          .replaceAll(`createRequire(${here})`, "createRequire(import.meta.url)")
+          .replaceAll("import.meta.url", sourceUrl)
+          .replaceAll(`createRequire(${sourceUrl})`, "createRequire(import.meta.url)")
           .replaceAll(`require("${UNDICI}")`, `require("./${UNDICI}.js").default`);
       },
     },
@@ -103,12 +103,12 @@ function keepSourcePaths(folder: string): Plugin {
 }
 
 /** A package in the bundle would not find the files in its own folder. */
-function refuseLocatedPackage({ modules }: OutputChunk): void {
+function rejectPathDependentPackage({ modules }: OutputChunk): void {
   for (const [id, { code }] of Object.entries(modules)) {
     const [, name] = /.*node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(id.replaceAll("\\", "/")) ?? [];
     if (name === undefined && /import\.meta\.(?:dirname|filename)/.test(code ?? ""))
       throw new Error(`${id} says where it lies by import.meta.dirname: say it by import.meta.url.`);
-    if (name === undefined || LOCATED_PACKAGES.includes(name)) continue;
+    if (name === undefined || PATH_DEPENDENT_PACKAGES.includes(name)) continue;
     if (/import\.meta\.|__dirname|__filename/.test(code ?? ""))
       throw new Error(`${name} looks for files beside its own (${id}): name it as external in tools/bundle.ts.`);
   }

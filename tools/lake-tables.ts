@@ -7,7 +7,7 @@ import { LAKE_TABLES } from "../connectors/shared/lake/tables.ts";
 
 export const TABLES_FILE = "docs/lake/tables.md";
 
-const KEEPING: Readonly<Record<LakeTable["rowPolicy"], string>> = {
+const ROW_POLICY_TEXTS: Readonly<Record<LakeTable["rowPolicy"], string>> = {
   append: "Rows never change.",
   latest: "One row per key: the latest is valid.",
   versions: "One row per state, from `valid_from` to `valid_to`.",
@@ -25,7 +25,7 @@ export function tablesText(tables: readonly LakeTable[]): string {
     return [
       `## ${table.name}`,
       "",
-      `${table.about} ${KEEPING[table.rowPolicy]}`,
+      `${table.about} ${ROW_POLICY_TEXTS[table.rowPolicy]}`,
       "",
       `Key: ${key}. Day by \`${table.time}\`. Sorted by ${sorted}.`,
       "",

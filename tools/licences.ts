@@ -20,11 +20,11 @@ const ALLOWED: ReadonlySet<string> = new Set([
 
 /** One sentence for each package that may not be shipped. */
 export function objections(packages: readonly ShippedPackage[]): readonly string[] {
-  return packages.flatMap(({ name, version, licence, texts, inside }) => {
-    const wrong = [licence, ...inside.map((one) => one.licence)].find((one) => !isAllowed(one));
-    if (wrong !== undefined) {
+  return packages.flatMap(({ name, version, licence, texts, embedded }) => {
+    const forbidden = [licence, ...embedded.map((one) => one.licence)].find((one) => !isAllowed(one));
+    if (forbidden !== undefined) {
       return [
-        `${name} ${version} comes with ${wrong}, which is not among the licences that may be shipped (ALLOWED in tools/licences.ts): take another package, or let whoever answers for licences decide.`,
+        `${name} ${version} comes with ${forbidden}, which is not among the licences that may be shipped (ALLOWED in tools/licences.ts): take another package, or let whoever answers for licences decide.`,
       ];
     }
     if (texts.length > 0) return [];
@@ -45,16 +45,16 @@ function isAllowed(expression: string): boolean {
 /** Throws when a package may not be shipped. */
 export function noticesText(root: string): string {
   const packages = shippedPackages(root);
-  const wrong = objections(packages);
-  if (wrong.length > 0) throw new Error(wrong.join("\n"));
+  const problems = objections(packages);
+  if (problems.length > 0) throw new Error(problems.join("\n"));
   return noticesOf(packages);
 }
 
 function noticesOf(packages: readonly ShippedPackage[]): string {
-  const sections = packages.flatMap(({ name, version, licence, texts, inside }) => [
+  const sections = packages.flatMap(({ name, version, licence, texts, embedded }) => [
     `## ${name} ${version}\n\nLicence: ${licence}`,
     ...texts.map(({ file, text }) => `\`${file}\`:\n\n${fenced(text)}`),
-    ...inside.map((one) => `Inside it is ${one.name}. Licence: ${one.licence}\n\n${fenced(one.text)}`),
+    ...embedded.map((one) => `Inside it is ${one.name}. Licence: ${one.licence}\n\n${fenced(one.text)}`),
   ]);
   return `${[INTRODUCTION, ...sections].join("\n\n")}\n`;
 }

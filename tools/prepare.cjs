@@ -7,23 +7,23 @@
 const { spawnSync } = require("child_process");
 const { existsSync, statSync } = require("fs");
 const { join } = require("path");
-const { hostOf, hostTrouble, NEEDS } = require("./host.cjs");
-const { oneAtATime } = require("./one-at-a-time.cjs");
+const { parseHostVersions, describeUnsupportedHost, REQUIREMENTS } = require("./host.cjs");
+const { withInstallLock } = require("./install-lock.cjs");
 const { findNode, linkNode } = require("./pinned-node.cjs");
 
 const ROOT = join(__dirname, "..");
 
-/** Folder of compiled code, which makes a start quick; the script `plenum` names the same folder. */
-const COMPILED = join(ROOT, "node_modules/.cache/plenum");
+/** Folder in which Node.js stores compiled code for faster starts; the script `plenum` uses the same folder. */
+const COMPILE_CACHE = join(ROOT, "node_modules/.cache/plenum");
 
 /**
- * npm writes its copy of the lock file last, so that is missing after an installation that was broken off.
- * @param {boolean} renew whether an installation that is older than the lock file counts as missing
+ * npm writes its copy of the lock file last, so this copy is missing after an interrupted installation.
+ * @param {boolean} requiresCurrent true if an installation that is older than the lock file counts as missing
  */
-function isInstalled(renew) {
+function isInstalled(requiresCurrent) {
   const copy = join(ROOT, "node_modules/.package-lock.json");
   if (!existsSync(copy)) return false;
-  return !renew || statSync(join(ROOT, "package-lock.json")).mtimeMs <= statSync(copy).mtimeMs;
+  return !requiresCurrent || statSync(join(ROOT, "package-lock.json")).mtimeMs <= statSync(copy).mtimeMs;
 }
 
 /**
@@ -41,27 +41,27 @@ function npm(args, stdio) {
 }
 
 /**
- * @param {{ readonly renew: boolean }} options
- * @returns {{ readonly installed: boolean } | { readonly trouble: string }} `installed`: by this process, just now
+ * @param {{ readonly requiresCurrent: boolean }} options
+ * @returns {{ readonly installed: boolean } | { readonly failure: string }} `installed`: by this process, just now
  */
-function installMissing({ renew }) {
-  if (isInstalled(renew)) return { installed: false };
-  const waiting = () =>
+function installMissing({ requiresCurrent }) {
+  if (isInstalled(requiresCurrent)) return { installed: false };
+  const reportWait = () =>
     process.stderr.write("Another command is installing what Plenum needs; waiting until it is done …\n");
-  return oneAtATime(ROOT, waiting, () => {
-    if (isInstalled(renew)) return { installed: false };
-    const trouble = install();
-    return trouble === null ? { installed: true } : { trouble };
+  return withInstallLock(ROOT, reportWait, () => {
+    if (isInstalled(requiresCurrent)) return { installed: false };
+    const failure = install();
+    return failure === null ? { installed: true } : { failure };
   });
 }
 
-/** @returns {string | null} one sentence when it failed */
+/** @returns {string | null} the message if the installation failed */
 function install() {
-  const asked = npm(["--version"], ["ignore", "pipe", "ignore"]);
-  const version = asked.status === 0 ? String(asked.stdout).trim() : null;
-  if (version === null) return `${NEEDS}, and npm does not run here: install it from https://nodejs.org.`;
-  const trouble = hostTrouble({ node: process.versions.node, npm: version });
-  if (trouble !== null) return trouble;
+  const versionCommand = npm(["--version"], ["ignore", "pipe", "ignore"]);
+  const version = versionCommand.status === 0 ? String(versionCommand.stdout).trim() : null;
+  if (version === null) return `${REQUIREMENTS}, and npm does not run here: install it from https://nodejs.org.`;
+  const failure = describeUnsupportedHost({ node: process.versions.node, npm: version });
+  if (failure !== null) return failure;
   process.stderr.write("Installing what Plenum needs (once, about half a minute) …\n");
   // Output of npm goes to standard error: a command of Plenum may print data on standard output.
   if (npm(["ci", "--no-progress"], ["ignore", 2, 2]).status === 0) return null;
@@ -69,35 +69,35 @@ function install() {
 }
 
 /**
- * @param {{ readonly renew: boolean }} options
- * @returns {{ readonly path: string, readonly installed: boolean } | { readonly trouble: string }}
+ * @param {{ readonly requiresCurrent: boolean }} options
+ * @returns {{ readonly path: string, readonly installed: boolean } | { readonly failure: string }}
  */
 function prepare(options) {
-  const tooOld = hostTrouble(hostOf(process.env.npm_config_user_agent));
-  if (tooOld !== null) return { trouble: tooOld };
+  const hostFailure = describeUnsupportedHost(parseHostVersions(process.env.npm_config_user_agent));
+  if (hostFailure !== null) return { failure: hostFailure };
   const packages = installMissing(options);
-  if ("trouble" in packages) return packages;
-  const found = findNode(ROOT);
-  if ("trouble" in found) return found;
-  if (found.pinned) linkNode(ROOT, found.path);
-  return { path: found.path, installed: packages.installed };
+  if ("failure" in packages) return packages;
+  const node = findNode(ROOT);
+  if ("failure" in node) return node;
+  if (node.pinned) linkNode(ROOT, node.path);
+  return { path: node.path, installed: packages.installed };
 }
 
 function main() {
-  const ready = prepare({ renew: true });
-  if ("trouble" in ready) {
-    process.stderr.write(`${ready.trouble}\n`);
+  const prepared = prepare({ requiresCurrent: true });
+  if ("failure" in prepared) {
+    process.stderr.write(`${prepared.failure}\n`);
     process.exitCode = 1;
     return;
   }
   // The script `plenum` explains the bundle, and runs the sources if there is none.
-  if (ready.installed && spawnSync(ready.path, [join(__dirname, "bundle.ts")], { stdio: "ignore" }).status !== 0)
+  if (prepared.installed && spawnSync(prepared.path, [join(__dirname, "bundle.ts")], { stdio: "ignore" }).status !== 0)
     process.stderr.write(
       "Plenum runs its sources, a little slower than their bundle: `npm run build` says what is wrong.\n",
     );
-  process.stdout.write(`${ready.path}\n`);
+  process.stdout.write(`${prepared.path}\n`);
 }
 
 if (require.main === module) main();
 
-module.exports = { COMPILED, prepare };
+module.exports = { COMPILE_CACHE, prepare };

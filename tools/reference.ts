@@ -8,7 +8,7 @@ import { COMMANDS_FILE, commandsText } from "./reference/commands.ts";
 import { CONFIGURATION_FILE, configurationText } from "./reference/configuration.ts";
 import { eventTypes } from "./reference/event-types.ts";
 import { EVENTS_FILE, eventsText } from "./reference/events.ts";
-import { METRICS_FILE, metricsText, metricWords } from "./reference/metrics.ts";
+import { describeMetrics, METRICS_FILE, metricsText } from "./reference/metrics.ts";
 
 /** `npm run reference` generates docs/reference from the code. */
 
@@ -26,7 +26,7 @@ export interface ReferenceDocument {
 export const DOCUMENTS: readonly ReferenceDocument[] = [
   { file: EVENTS_FILE, text: () => eventsText(eventTypes(ROOT), sampleOfEveryForm()) },
   { file: CONFIGURATION_FILE, text: () => configurationText(configJsonSchema()) },
-  { file: METRICS_FILE, text: () => metricsText(metricWords()), platform: "linux" },
+  { file: METRICS_FILE, text: () => metricsText(describeMetrics()), platform: "linux" },
   { file: MQTT_SCHEMA_FILE, text: () => `${JSON.stringify(buildMessagesSchema(), null, 2)}\n` },
   { file: COMMANDS_FILE, text: async () => commandsText(await wholeProgram()) },
 ];

@@ -7,7 +7,7 @@
 const { spawn } = require("child_process");
 const { readFileSync } = require("fs");
 const { delimiter, dirname, join } = require("path");
-const { COMPILED, prepare } = require("./prepare.cjs");
+const { COMPILE_CACHE, prepare } = require("./prepare.cjs");
 
 const ROOT = join(__dirname, "..");
 
@@ -21,7 +21,7 @@ function readJson(path) {
  * @param {string} command
  * @returns {string | null}
  */
-function fileOf(command) {
+function findCommandFile(command) {
   const { dependencies, devDependencies } = readJson(join(ROOT, "package.json"));
   for (const name of Object.keys(Object.assign({}, dependencies, devDependencies))) {
     const folder = join(ROOT, "node_modules", name);
@@ -33,36 +33,36 @@ function fileOf(command) {
 }
 
 /** npm's own scripts are a developer's; without npm somebody merely starts Plenum (plenum.cmd). */
-const BY_NPM = process.env.npm_lifecycle_event !== undefined;
+const IS_NPM_SCRIPT = process.env.npm_lifecycle_event !== undefined;
 
 /** @param {string} path of Node.js: what the command starts by the name `node` is to be the same. */
-function environment(path) {
-  const env = Object.assign({}, process.env, BY_NPM ? {} : { NODE_COMPILE_CACHE: COMPILED });
+function createEnvironment(path) {
+  const env = Object.assign({}, process.env, IS_NPM_SCRIPT ? {} : { NODE_COMPILE_CACHE: COMPILE_CACHE });
   // Windows writes it "Path", and keeps whichever it finds first.
   const key = Object.keys(env).find((name) => name.toUpperCase() === "PATH") || "PATH";
   env[key] = [dirname(path), env[key]].join(delimiter);
   return env;
 }
 
-/** @param {string} trouble */
-function fail(trouble) {
-  process.stderr.write(`${trouble}\n`);
+/** @param {string} failure */
+function fail(failure) {
+  process.stderr.write(`${failure}\n`);
   process.exitCode = 1;
 }
 
 /** @param {readonly string[]} args */
 function main(args) {
   // A developer decides when to install again; for users the packages always match the lock file.
-  const ready = prepare({ renew: !BY_NPM });
-  if ("trouble" in ready) return fail(ready.trouble);
-  const first = args[0] || "";
-  const isCommand = /^[a-z][a-z-]*$/.test(first);
-  const file = isCommand ? fileOf(first) : null;
-  if (isCommand && file === null) return fail(`No package of this project has a command ${first}.`);
+  const prepared = prepare({ requiresCurrent: !IS_NPM_SCRIPT });
+  if ("failure" in prepared) return fail(prepared.failure);
+  const command = args[0] || "";
+  const isCommand = /^[a-z][a-z-]*$/.test(command);
+  const file = isCommand ? findCommandFile(command) : null;
+  if (isCommand && file === null) return fail(`No package of this project has a command ${command}.`);
 
-  const rest = file === null ? args : [file].concat(args.slice(1));
-  const child = spawn(ready.path, rest, { stdio: "inherit", env: environment(ready.path) });
-  child.on("error", (error) => fail(`${ready.path} does not start: ${error.message}`));
+  const nodeArgs = file === null ? args : [file].concat(args.slice(1));
+  const child = spawn(prepared.path, nodeArgs, { stdio: "inherit", env: createEnvironment(prepared.path) });
+  child.on("error", (error) => fail(`${prepared.path} does not start: ${error.message}`));
   for (const signal of /** @type {const} */ (["SIGTERM", "SIGINT", "SIGHUP"])) {
     process.on(signal, () => {
       // A terminal tells all its processes by itself, and a second Ctrl-C would mean “at once”.

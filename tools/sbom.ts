@@ -36,7 +36,7 @@ function sbomOf({ name, version, description, dependencies }: Manifest, packages
   return `${JSON.stringify(bom, null, 2)}\n`;
 }
 
-function componentOf({ name, version, licence, integrity, inside }: ShippedPackage) {
+function componentOf({ name, version, licence, integrity, embedded }: ShippedPackage) {
   const [, group, short] = /^(@[^/]+)\/(.+)$/.exec(name) ?? [];
   const [algorithm = "", hash = ""] = integrity.split("-", 2);
   return {
@@ -55,7 +55,7 @@ function componentOf({ name, version, licence, integrity, inside }: ShippedPacka
     ],
     licenses: licencesOf(licence),
     purl: `pkg:npm/${name.replace("@", "%40")}@${version}`,
-    ...(inside.length === 0 ? {} : { components: inside.map(embeddedOf) }),
+    ...(embedded.length === 0 ? {} : { components: embedded.map(embeddedOf) }),
   };
 }
 

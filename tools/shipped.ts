@@ -13,7 +13,7 @@ export interface ShippedPackage {
   readonly needs: readonly string[];
   readonly texts: readonly LicenceText[];
   /** Code of other projects in the package, which npm does not list. */
-  readonly inside: readonly Embedded[];
+  readonly embedded: readonly Embedded[];
 }
 
 export interface LicenceText {
@@ -73,12 +73,12 @@ type Lock = Readonly<Record<string, Locked>>;
 /** `npm sbom --omit dev` of npm 11 leaves out what a development dependency needs as well, such as yaml. */
 export function shippedPackages(root: string): readonly ShippedPackage[] {
   const lock = (JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as { packages: Lock }).packages;
-  const places = new Set<string>();
+  const lockKeys = new Set<string>();
   const visit = (place: string, names: readonly string[]) => {
     for (const name of names) {
       const found = lockKeyOf(lock, place, name);
-      if (found === null || places.has(found)) continue;
-      places.add(found);
+      if (found === null || lockKeys.has(found)) continue;
+      lockKeys.add(found);
       visit(found, dependenciesOf(lock[found]));
     }
   };
@@ -86,15 +86,15 @@ export function shippedPackages(root: string): readonly ShippedPackage[] {
 
   // Packages that need different versions have their own copies.
   const all = new Map<string, ShippedPackage>();
-  for (const place of places) {
+  for (const place of lockKeys) {
     const one = describePackage(root, lock, place);
     all.set(`${one.name}@${one.version}`, one);
   }
-  for (const looked of Object.keys(EMBEDDED_CODE)) {
-    const name = looked.slice(0, looked.lastIndexOf("@"));
-    const other = [...all.keys()].find((key) => key.startsWith(`${name}@`) && key !== looked);
+  for (const inspected of Object.keys(EMBEDDED_CODE)) {
+    const name = inspected.slice(0, inspected.lastIndexOf("@"));
+    const other = [...all.keys()].find((key) => key.startsWith(`${name}@`) && key !== inspected);
     if (other === undefined) continue;
-    throw new Error(`Look into ${other} for what it has inside, as was done for ${looked} (tools/shipped.ts).`);
+    throw new Error(`Look into ${other} for embedded code, as was done for ${inspected} (tools/shipped.ts).`);
   }
   return [...all].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, one]) => one);
 }
@@ -104,8 +104,8 @@ function describePackage(root: string, lock: Lock, place: string): ShippedPackag
   const name = place.slice(place.lastIndexOf("node_modules/") + "node_modules/".length);
   const key = `${name}@${version}`;
   // A package for some machines is listed from the lock file, so that every machine has the same list.
-  const isForSome = os !== undefined || cpu !== undefined;
-  const installed = isForSome ? { version, license } : manifestAt(join(root, place));
+  const isPlatformSpecific = os !== undefined || cpu !== undefined;
+  const installed = isPlatformSpecific ? { version, license } : manifestAt(join(root, place));
   if (installed?.version !== version) {
     throw new Error(`${key} is not installed as package-lock.json has it; run npm ci.`);
   }
@@ -119,8 +119,8 @@ function describePackage(root: string, lock: Lock, place: string): ShippedPackag
     licence: typeof installed.license === "string" ? installed.license : "no licence that it names",
     integrity,
     needs: needs.toSorted(),
-    texts: licenceTexts(join(root, isForSome ? installerOf(lock, name) : place)),
-    inside: EMBEDDED_CODE[key] ?? [],
+    texts: licenceTexts(join(root, isPlatformSpecific ? findDependentOf(lock, name) : place)),
+    embedded: EMBEDDED_CODE[key] ?? [],
   };
 }
 
@@ -151,7 +151,7 @@ function manifestAt(folder: string): { readonly version?: unknown; readonly lice
 }
 
 /** Key of the package that installs this one on some machines; it contains the licence. */
-function installerOf(lock: Lock, name: string): string {
+function findDependentOf(lock: Lock, name: string): string {
   const place = Object.keys(lock).find((each) => lock[each]?.optionalDependencies?.[name] !== undefined);
   if (place === undefined) throw new Error(`Nothing in package-lock.json asks for ${name}; run npm install.`);
   return place;

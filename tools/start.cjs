@@ -9,7 +9,7 @@ const { spawn } = require("child_process");
 const { readFileSync } = require("fs");
 const { homedir } = require("os");
 const { join } = require("path");
-const { reaches } = require("./host.cjs");
+const { isAtLeast } = require("./host.cjs");
 
 const ROOT = join(__dirname, "..");
 const MAIN = join(ROOT, "program/main.js");
@@ -19,15 +19,15 @@ const floor = manifest.engines.node.replace(/^>=/, "");
 
 /** Flags that docs/sizing.md measures; the script `plenum` has the same and explains why short commands have fewer. */
 const FLAGS = "--min-semi-space-size=4 --max-semi-space-size=4";
-const FLAGS_OF_A_WORKER =
+const WORKER_FLAGS =
   "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge --no-allocation-site-pretenuring";
 /** The newest Node.js of which is known that it has these flags: with one that it lacks it would not start. */
 const NEWEST_KNOWN = 26;
 
 /** @param {string | undefined} command */
-function flagsOf(command) {
-  if (reaches(process.versions.node, [NEWEST_KNOWN + 1, 0])) return "";
-  return command === "run" || command === "demo" ? FLAGS_OF_A_WORKER : FLAGS;
+function selectFlags(command) {
+  if (isAtLeast(process.versions.node, [NEWEST_KNOWN + 1, 0])) return "";
+  return command === "run" || command === "demo" ? WORKER_FLAGS : FLAGS;
 }
 
 /** As in the script `plenum`: compiled code is kept where this user may write, and freed memory is given back. */
@@ -38,15 +38,15 @@ const ENVIRONMENT = {
 };
 
 function main() {
-  if (!reaches(process.versions.node, floor.split(".").map(Number))) {
+  if (!isAtLeast(process.versions.node, floor.split(".").map(Number))) {
     process.stderr.write(
       `Plenum ${manifest.version} needs Node.js ${floor} or newer, and this is Node.js ${process.versions.node}: install a newer one from https://nodejs.org and run this command again.\n`,
     );
     process.exitCode = 1;
     return;
   }
-  const given = process.env.PLENUM_NODE_FLAGS;
-  const flags = given === undefined ? flagsOf(process.argv[2]) : given;
+  const configuredFlags = process.env.PLENUM_NODE_FLAGS;
+  const flags = configuredFlags === undefined ? selectFlags(process.argv[2]) : configuredFlags;
   const args = flags.split(/\s+/).filter(Boolean).concat(MAIN, process.argv.slice(2));
   const env = Object.assign({}, ENVIRONMENT, process.env);
   // In place of this process, so that signals and service managers reach the worker itself. Windows has no such thing.

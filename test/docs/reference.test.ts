@@ -11,7 +11,7 @@ import { RELEASE_VERSION } from "#src/core/runtime/version.ts";
 import { COMMANDS_FILE, commandsIn } from "../../tools/reference/commands.ts";
 import { optionAnchor, optionsOf } from "../../tools/reference/configuration.ts";
 import { eventTypes } from "../../tools/reference/event-types.ts";
-import { metricWords } from "../../tools/reference/metrics.ts";
+import { describeMetrics } from "../../tools/reference/metrics.ts";
 import { DOCUMENTS } from "../../tools/reference.ts";
 import { wholeProgram } from "../cli/whole-program.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
@@ -79,15 +79,15 @@ test("docs/connections.md names every sink that can use a proxy", () => {
 });
 
 test("the reference lists every exported metric with a help text", async () => {
-  const words = metricWords();
+  const metrics = describeMetrics();
   const rig = await startVirtualWorker({ simulator: {}, source: {}, eventsFolder: null });
   onTestFinished(() => rig.clear());
   const text = await (await fetch(`${rig.worker.statusUrl()}/metrics`)).text();
   const exportedNames = [...text.matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name);
-  const knownNames = words.map(({ name }) => name);
+  const knownNames = metrics.map(({ name }) => name);
   expect(exportedNames.length).toBeGreaterThan(20);
   expect(exportedNames.filter((name = "") => !knownNames.includes(name))).toEqual([]);
-  expect(words.filter(({ help }) => !/^\S.*\.$/.test(help))).toEqual([]);
+  expect(metrics.filter(({ help }) => !/^\S.*\.$/.test(help))).toEqual([]);
 });
 
 describe("generated documents of the command line", () => {

@@ -1,11 +1,11 @@
 import { expect, onTestFinished, test } from "vitest";
-import { metricWords } from "../../tools/reference/metrics.ts";
+import { describeMetrics } from "../../tools/reference/metrics.ts";
 import { absent, startVictoriaMetrics } from "../real-servers.ts";
 import { codeSpansIn, pages } from "./markdown.ts";
 
 /** Metrics and expressions in the documents. */
 
-const knownMetrics = metricWords().flatMap(({ name, type }) =>
+const knownMetrics = describeMetrics().flatMap(({ name, type }) =>
   type === "histogram" ? [name, `${name}_bucket`, `${name}_sum`, `${name}_count`] : [name],
 );
 

@@ -32,14 +32,14 @@ export interface NamedCommand {
 }
 
 export function* commandsIn(parent: Command, before = ""): Generator<NamedCommand> {
-  for (const command of belowOf(parent)) {
+  for (const command of visibleSubcommands(parent)) {
     const name = `${before}${command.name()}`;
     yield { name, command };
     yield* commandsIn(command, `${name} `);
   }
 }
 
-function belowOf(parent: Command): readonly Command[] {
+function visibleSubcommands(parent: Command): readonly Command[] {
   return new Help().visibleCommands(parent).filter((command) => command.name() !== "help");
 }
 
@@ -51,7 +51,7 @@ function commandSection(name: string, command: Command): string {
     fenced("text", `plenum ${name}${usageOf(command)}`),
     argumentsTable(command.registeredArguments),
     optionsTable(visible(command.options)),
-    below(name, command),
+    subcommandLinks(name, command),
     ...notes,
   ).trimEnd();
 }
@@ -62,8 +62,8 @@ function usageOf(command: Command): string {
   return parts.length === 0 ? "" : ` ${parts.join(" ")}`;
 }
 
-function below(name: string, command: Command): string {
-  const names = belowOf(command).map((each) => `${name} ${each.name()}`);
+function subcommandLinks(name: string, command: Command): string {
+  const names = visibleSubcommands(command).map((each) => `${name} ${each.name()}`);
   return names.length === 0 ? "" : `Below it: ${names.map((each) => `[\`${each}\`](#${anchor(each)})`).join(", ")}.`;
 }
 
@@ -78,11 +78,11 @@ function argumentsTable(args: readonly Argument[]): string {
 
 function optionsTable(options: readonly Option[]): string {
   if (options.length === 0) return "";
-  const rows = options.map((option) => [code(option.flags), meaningOf(option)]);
+  const rows = options.map((option) => [code(option.flags), optionMeaning(option)]);
   return table(["Option", "Meaning"], rows);
 }
 
-function meaningOf({ description, mandatory, defaultValue, argChoices, ...option }: Option): string {
+function optionMeaning({ description, mandatory, defaultValue, argChoices, ...option }: Option): string {
   const isShown = defaultValue !== undefined && defaultValue !== false && !isEmptyList(defaultValue);
   return [
     description,
@@ -105,7 +105,7 @@ function visible(options: readonly Option[]): readonly Option[] {
 
 /** Notes as text and examples as code blocks, from the end of the help. */
 function notesOf(command: Command): readonly string[] {
-  const blocks = textBehindHelp(command)
+  const blocks = helpEpilogue(command)
     .split(/\n\s*\n/)
     .map((block) => block.trimEnd())
     .filter((block) => block.trim() !== "");
@@ -116,7 +116,7 @@ function notesOf(command: Command): readonly string[] {
   });
 }
 
-function textBehindHelp(command: Command): string {
+function helpEpilogue(command: Command): string {
   let text = "";
   command.configureOutput({
     writeOut: (part) => {

@@ -59,18 +59,18 @@ export function configurationText(schema: Schema): string {
   const sections = SECTIONS.flatMap(([path, isEachOf]) =>
     isEachOf ? connectorsIn(schema).map((name) => `${path}.${name}`) : [path],
   );
-  const homeOf = (path: string) =>
+  const sectionOf = (path: string) =>
     sections.filter((each) => isInside(path, each)).toSorted((a, b) => b.length - a.length)[0] ?? "";
-  const byHome = Map.groupBy(options, ({ path }) => homeOf(path));
-  const inOrder = ["", ...sections].filter((home) => byHome.has(home));
-  const links = inOrder.filter((home) => home !== "").map((home) => `[\`${home}\`](#${anchor(home)})`);
+  const optionsBySection = Map.groupBy(options, ({ path }) => sectionOf(path));
+  const inOrder = ["", ...sections].filter((section) => optionsBySection.has(section));
+  const links = inOrder.filter((section) => section !== "").map((section) => `[\`${section}\`](#${anchor(section)})`);
   return page(
     INTRODUCTION,
     `Sections: ${links.join(", ")}.`,
-    ...inOrder.map((home) => {
-      const rows = (byHome.get(home) ?? []).map((option) => rowOf(option, home));
+    ...inOrder.map((section) => {
+      const rows = (optionsBySection.get(section) ?? []).map((option) => rowOf(option, section));
       const head = table(["Option", "Type", "Default", "Meaning"], rows);
-      return home === "" ? head : page(`## ${home}`, head).trimEnd();
+      return section === "" ? head : page(`## ${section}`, head).trimEnd();
     }),
   );
 }
@@ -122,8 +122,8 @@ function typeText(schema: Schema): string {
   if (isSecret(schema)) return "secret: `{file: …}` or `{env: …}`";
   const forms = [...(schema.anyOf ?? []), ...(schema.oneOf ?? []), ...(schema.allOf ?? [])];
   if (forms.length > 0) return unique(forms.map(typeText)).join(" or ");
-  if (schema.const !== undefined) return code(written(schema.const));
-  if (schema.enum !== undefined) return schema.enum.map((each) => code(written(each))).join(", ");
+  if (schema.const !== undefined) return code(formatYaml(schema.const));
+  if (schema.enum !== undefined) return schema.enum.map((each) => code(formatYaml(each))).join(", ");
   switch (schema.type) {
     case "array":
       return `list of ${typeText(schema.items ?? {})}`;
@@ -143,13 +143,13 @@ const FORMATS: Readonly<Record<string, string>> = { ipv4: "IPv4 address", ipv6: 
 
 /** Without the bounds of whole numbers as such. */
 function rangeText({ minimum, maximum, exclusiveMinimum }: Schema): string {
-  const chosen = (bound: number | undefined) =>
+  const explicitBound = (bound: number | undefined) =>
     bound === undefined || Math.abs(bound) === Number.MAX_SAFE_INTEGER ? null : bound;
-  const from = chosen(minimum);
-  const to = chosen(maximum);
-  const above = chosen(exclusiveMinimum);
+  const from = explicitBound(minimum);
+  const to = explicitBound(maximum);
+  const exclusiveFrom = explicitBound(exclusiveMinimum);
   const parts = [
-    from === null ? (above === null ? "" : `above ${above}`) : `from ${from}`,
+    from === null ? (exclusiveFrom === null ? "" : `above ${exclusiveFrom}`) : `from ${from}`,
     to === null ? "" : `to ${to}`,
   ].filter((part) => part !== "");
   return parts.length === 0 ? "" : ` ${parts.join(" ")}`;
@@ -161,17 +161,17 @@ function defaultText(schema: Schema, isRequired: boolean): string {
     return /\bThe default is the connector's\b/.test(schema.description ?? "") ? "the connector's" : "none";
   }
   const isSection = JSON.stringify(schema.default) === "{}";
-  return isSection ? "" : code(written(schema.default));
+  return isSection ? "" : code(formatYaml(schema.default));
 }
 
-function written(value: unknown): string {
+function formatYaml(value: unknown): string {
   return stringify(value, { collectionStyle: "flow", lineWidth: 0 }).trim();
 }
 
 function withExamples({ examples = [], title }: Schema, about: string): string {
   // The page explains the format of durations once.
   if (title !== undefined || examples.length === 0) return about;
-  const shown = examples.map((each) => code(written(each))).join(", ");
+  const shown = examples.map((each) => code(formatYaml(each))).join(", ");
   return `${about} Such as ${shown}.`;
 }
 
@@ -194,9 +194,9 @@ function isInside(path: string, section: string): boolean {
   return path.startsWith(`${section}.`) || path.startsWith(`${section}[`);
 }
 
-function rowOf({ path, type, default: byDefault, about }: Option, home: string): readonly string[] {
-  const short = home === "" ? path : path.slice(home.length + 1);
-  return [`<a id="${optionAnchor(path)}"></a>${code(short)}`, type, byDefault, about];
+function rowOf({ path, type, default: defaultValue, about }: Option, section: string): readonly string[] {
+  const short = section === "" ? path : path.slice(section.length + 1);
+  return [`<a id="${optionAnchor(path)}"></a>${code(short)}`, type, defaultValue, about];
 }
 
 /** `sources.*.quota.polite` is at `#sources-quota-polite`. */

@@ -54,55 +54,55 @@ function createReader(checker: Checker, module: TsSymbol) {
   const shapes = new Map<string, Shape>();
   const declared = new Map(checker.getExportsOfModule(module).map((symbol) => [symbol.name, symbol]));
 
-  function typeNamed(name: string): Type {
+  function getDeclaredType(name: string): Type {
     const symbol = declared.get(name);
     if (symbol === undefined) throw new Error(`${EVENT_FILE} exports no ${name}.`);
     return checker.getDeclaredTypeOfSymbol(symbol);
   }
 
-  function typeOf(symbol: TsSymbol): Type {
+  function getType(symbol: TsSymbol): Type {
     const type = checker.getTypeOfSymbol(symbol);
     if (type === undefined) throw new Error(`The compiler knows no type of ${symbol.name}.`);
     return type;
   }
 
-  function aboutOf(symbol: TsSymbol): string {
-    return plain(checker.getDocumentationCommentOfSymbol(symbol));
+  function readDocumentation(symbol: TsSymbol): string {
+    return collapseWhitespace(checker.getDocumentationCommentOfSymbol(symbol));
   }
 
   /** Name of an interface; null for other types. */
-  function nameOf(type: Type): string | null {
+  function interfaceName(type: Type): string | null {
     if (!type.isObjectType() || !type.isClassOrInterface()) return null;
     return type.getSymbol()?.name ?? null;
   }
 
-  function shapeOf(type: Type, name: string): Shape {
+  function buildShape(type: Type, name: string): Shape {
     const symbol = type.getSymbol();
     return {
       name,
-      about: symbol === undefined ? "" : aboutOf(symbol),
-      fields: checker.getPropertiesOfType(type).flatMap((each) => fieldsOf(each, "")),
+      about: symbol === undefined ? "" : readDocumentation(symbol),
+      fields: checker.getPropertiesOfType(type).flatMap((each) => buildFields(each, "")),
     };
   }
 
   /** A shape without a name adds its own fields. */
-  function fieldsOf(symbol: TsSymbol, before: string): readonly Field[] {
-    const name = before + symbol.name;
-    const seen = look(typeOf(symbol));
-    const [only] = seen.shapes;
+  function buildFields(symbol: TsSymbol, prefix: string): readonly Field[] {
+    const name = prefix + symbol.name;
+    const described = describeType(getType(symbol));
+    const [firstShape] = described.shapes;
     const field: Field = {
       name,
       optional: (symbol.flags & OPTIONAL) !== 0,
-      type: seen.text,
-      shapes: seen.shapes,
+      type: described.text,
+      shapes: described.shapes,
       // A field such as `site: Site` has the description of its shape.
-      about: aboutOf(symbol) || (only === undefined ? "" : (shapes.get(only)?.about ?? "")),
+      about: readDocumentation(symbol) || (firstShape === undefined ? "" : (shapes.get(firstShape)?.about ?? "")),
     };
-    const mark = seen.isList ? "[]." : ".";
-    return [field, ...seen.inner.flatMap((each) => fieldsOf(each, name + mark))];
+    const separator = described.isList ? "[]." : ".";
+    return [field, ...described.inner.flatMap((each) => buildFields(each, name + separator))];
   }
 
-  interface Look {
+  interface TypeDescription {
     readonly text: string;
     readonly shapes: readonly string[];
     /** Fields of a shape without a name. */
@@ -110,12 +110,12 @@ function createReader(checker: Checker, module: TsSymbol) {
     readonly isList: boolean;
   }
 
-  function look(type: Type): Look {
-    const leaf = (text: string): Look => ({ text, shapes: [], inner: [], isList: false });
-    if (type.isTypeParameter()) return leaf("text");
-    if (type.isIndexedAccessType()) return leaf("object");
+  function describeType(type: Type): TypeDescription {
+    const withoutFields = (text: string): TypeDescription => ({ text, shapes: [], inner: [], isList: false });
+    if (type.isTypeParameter()) return withoutFields("text");
+    if (type.isIndexedAccessType()) return withoutFields("object");
     if (type.isUnionType()) {
-      const parts = (type.getTypes() ?? []).map(look);
+      const parts = (type.getTypes() ?? []).map(describeType);
       return {
         text: alternatives(parts.map(({ text }) => text)),
         shapes: [...new Set(parts.flatMap(({ shapes: names }) => names))],
@@ -124,41 +124,42 @@ function createReader(checker: Checker, module: TsSymbol) {
       };
     }
     if (checker.isArrayLikeType(type) && type.isTypeReference()) {
-      const [held] = checker.getTypeArguments(type);
-      if (held === undefined) throw new Error("A list of nothing.");
-      const inside = look(held);
-      return { ...inside, text: `list of ${inside.text}`, isList: true };
+      const [elementType] = checker.getTypeArguments(type);
+      if (elementType === undefined) throw new Error("The list has no element type.");
+      const element = describeType(elementType);
+      return { ...element, text: `list of ${element.text}`, isList: true };
     }
-    if (type.isStringLiteralType()) return leaf(`\`${type.value}\``);
-    if (!type.isObjectType()) return leaf(WORDS[checker.typeToString(type)] ?? checker.typeToString(type));
-    const name = nameOf(type);
+    if (type.isStringLiteralType()) return withoutFields(`\`${type.value}\``);
+    if (!type.isObjectType())
+      return withoutFields(TYPE_NAMES[checker.typeToString(type)] ?? checker.typeToString(type));
+    const name = interfaceName(type);
     if (name !== null) {
       if (!shapes.has(name)) {
         shapes.set(name, { name, about: "", fields: [] });
-        shapes.set(name, shapeOf(type, name));
+        shapes.set(name, buildShape(type, name));
       }
       return { text: name, shapes: [name], inner: [], isList: false };
     }
     const properties = checker.getPropertiesOfType(type);
     // The keys of a record are values and have no description.
-    const isRecord = properties.every((each) => aboutOf(each) === "");
-    if (!isRecord) return { ...leaf("object"), inner: properties };
+    const isRecord = properties.every((each) => readDocumentation(each) === "");
+    if (!isRecord) return { ...withoutFields("object"), inner: properties };
     const keys = properties.map((each) => `\`${each.name}\``).join(", ");
-    return leaf(keys === "" ? "object" : `object of ${keys}`);
+    return withoutFields(keys === "" ? "object" : `object of ${keys}`);
   }
 
   return {
     read(): EventTypes {
-      const kinds = checker.getPropertiesOfType(typeNamed("EventData")).map((symbol): KindType => {
-        const type = typeOf(symbol);
+      const kinds = checker.getPropertiesOfType(getDeclaredType("EventData")).map((symbol): KindType => {
+        const type = getType(symbol);
         const forms = type.isUnionType() ? (type.getTypes() ?? []) : [type];
         return {
           kind: symbol.name.replaceAll('"', ""),
-          about: aboutOf(symbol),
-          forms: forms.map((form) => shapeOf(form, nameOf(form) ?? "")),
+          about: readDocumentation(symbol),
+          forms: forms.map((form) => buildShape(form, interfaceName(form) ?? "")),
         };
       });
-      return { envelope: shapeOf(typeNamed("Event"), "Event"), kinds, shapes };
+      return { envelope: buildShape(getDeclaredType("Event"), "Event"), kinds, shapes };
     },
   };
 }
@@ -166,7 +167,7 @@ function createReader(checker: Checker, module: TsSymbol) {
 /** `SymbolFlags.Optional` of the compiler. */
 const OPTIONAL = 16_777_216;
 
-const WORDS: Readonly<Record<string, string>> = { string: "text", undefined: "", unknown: "anything" };
+const TYPE_NAMES: Readonly<Record<string, string>> = { string: "text", undefined: "", unknown: "anything" };
 
 /** `true or false` is a boolean, and null comes last. */
 function alternatives(texts: readonly string[]): string {
@@ -179,6 +180,6 @@ function alternatives(texts: readonly string[]): string {
   return [...known].join(" or ");
 }
 
-function plain(text: string): string {
+function collapseWhitespace(text: string): string {
   return text.replace(/\s+/g, " ").trim();
 }

@@ -20,7 +20,7 @@ export const EVENTS_FILE = "docs/reference/events.md";
 export function eventsText(types: EventTypes, samples: readonly Event[]): string {
   return page(
     INTRODUCTION,
-    list(types.kinds),
+    kindList(types.kinds),
     "## The envelope",
     "The attributes of CloudEvents 1.0 that an event has besides `specversion` and `datacontenttype`.",
     fieldsTable(types.envelope),
@@ -33,7 +33,7 @@ export function eventsText(types: EventTypes, samples: readonly Event[]): string
   );
 }
 
-function list(kinds: readonly KindType[]): string {
+function kindList(kinds: readonly KindType[]): string {
   return table(
     ["Kind", "Emitted when"],
     kinds.map(({ kind, about }) => [`[\`${kind}\`](#${anchor(kind)})`, about]),
@@ -80,15 +80,15 @@ function deliveries(event: Event): readonly string[] {
   const rows = new Set<string>();
   emitEventRows({ event, position: 1, committedAt: event.time }, ({ name }) => rows.add(name));
   const messages = buildMessages(event, topics, mqttOptions);
-  const isToldAsEvent = messages.some(({ contentType }) => contentType === "application/cloudevents+json");
-  const places = [
+  const isSentAsEvent = messages.some(({ contentType }) => contentType === "application/cloudevents+json");
+  const deliveryRows = [
     ...messages.map((message) => ["MQTT", messageText(message)]),
     ["Kafka", `topic ${code(record.topic)}, key ${code(record.key.toString())}`],
     ["Lake", rowsText(rows)],
   ];
   return [
-    table(["At", "It is"], places),
-    ...(isToldAsEvent
+    table(["At", "It is"], deliveryRows),
+    ...(isSentAsEvent
       ? []
       : messages.flatMap(({ payload }) => ["In MQTT:", fenced("json", json(JSON.parse(payload)))])),
     "Line protocol:",

@@ -5,7 +5,7 @@ import { code, page, table } from "./markdown.ts";
 
 export const METRICS_FILE = "docs/reference/metrics.md";
 
-export interface MetricWords {
+export interface MetricDescription {
   readonly name: string;
   readonly type: string;
   readonly labels: readonly string[];
@@ -14,7 +14,7 @@ export interface MetricWords {
 }
 
 /** Metrics of the worker and of its process. */
-export function metricWords(): readonly MetricWords[] {
+export function describeMetrics(): readonly MetricDescription[] {
   const metrics = createMetrics();
   addProcessMetrics(metrics);
   return metrics.registry.getMetricsAsArray().map((metric) => {
@@ -33,19 +33,19 @@ export function metricWords(): readonly MetricWords[] {
   });
 }
 
-export function metricsText(metrics: readonly MetricWords[]): string {
-  const isOfProcess = ({ name }: MetricWords) => /^plenum_(process|nodejs)_/.test(name);
+export function metricsText(metrics: readonly MetricDescription[]): string {
+  const isOfProcess = ({ name }: MetricDescription) => /^plenum_(process|nodejs)_/.test(name);
   return page(
     INTRODUCTION,
     "## Worker",
-    tableOf(metrics.filter((metric) => !isOfProcess(metric))),
+    metricTable(metrics.filter((metric) => !isOfProcess(metric))),
     "## Process",
-    OF_PROCESS,
-    tableOf(metrics.filter(isOfProcess)),
+    PROCESS_INTRODUCTION,
+    metricTable(metrics.filter(isOfProcess)),
   );
 }
 
-function tableOf(metrics: readonly MetricWords[]): string {
+function metricTable(metrics: readonly MetricDescription[]): string {
   const rows = metrics.map(({ name, type, labels, help, buckets }) => [
     `<a id="${name}"></a>${code(name)}`,
     type,
@@ -66,5 +66,5 @@ conditions.
 - **An unknown number is absent, not 0.** A rule must handle both.
 - A histogram has \`_bucket\`, \`_sum\` and \`_count\` with its labels and \`le\`.`;
 
-const OF_PROCESS = `Metrics of the Node.js process from the metrics library, with the prefix \`plenum_\`. This list is from Linux; other systems
+const PROCESS_INTRODUCTION = `Metrics of the Node.js process from the metrics library, with the prefix \`plenum_\`. This list is from Linux; other systems
 have fewer.`;

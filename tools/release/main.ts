@@ -14,7 +14,7 @@ function git(...args: readonly string[]): string | null {
   return status === 0 ? stdout.trim() : null;
 }
 
-function commitToName(isDirtyAllowed: boolean): string {
+function readReleaseCommit(isDirtyAllowed: boolean): string {
   const commit = git("rev-parse", "HEAD");
   if (commit === null) throw new Error("This folder is no clone, so nobody knows its commit: release from a clone.");
   if (git("status", "--porcelain") === "") return commit;
@@ -23,7 +23,7 @@ function commitToName(isDirtyAllowed: boolean): string {
 }
 
 /** Replaces an earlier release; throws for a folder with anything else in it. */
-function emptied(folder: string): string {
+function emptyTarget(folder: string): string {
   if (!existsSync(folder) || readdirSync(folder).length === 0) return folder;
   if (!existsSync(join(folder, CHECKSUMS)))
     throw new Error(`${folder} is not empty and no release: name another folder with --out.`);
@@ -39,8 +39,8 @@ async function main(): Promise<void> {
   const { values } = parseArgs({
     options: { out: { type: "string", default: "dist" }, dirty: { type: "boolean", default: false } },
   });
-  const commit = commitToName(values.dirty);
-  const target = emptied(resolve(values.out));
+  const commit = readReleaseCommit(values.dirty);
+  const target = emptyTarget(resolve(values.out));
   const seconds = Number(git("show", "-s", "--format=%ct", "HEAD"));
   const { files, parts } = await release({ root: ROOT, target, commit, seconds });
   const say = (line: string) => process.stdout.write(`${line}\n`);

@@ -14,9 +14,9 @@ export interface Lock {
   readonly packages: Readonly<Record<string, Locked>>;
 }
 
-export function shippedEntries(lock: Lock): readonly [place: string, locked: Locked][] {
-  const isShipped = ([place, { dev, link }]: [string, Locked]) =>
-    place.startsWith("node_modules/") && dev !== true && link !== true;
+export function shippedEntries(lock: Lock): readonly [packagePath: string, locked: Locked][] {
+  const isShipped = ([packagePath, { dev, link }]: [string, Locked]) =>
+    packagePath.startsWith("node_modules/") && dev !== true && link !== true;
   return Object.entries(lock.packages).filter(isShipped);
 }
 
@@ -26,7 +26,7 @@ const NEVER_RUN_FILES = [
   /(^|\/)tsconfig[^/]*\.json$/,
 ];
 
-/** Packages and parts of packages that Plenum does not load, and builds for other places than Node.js. */
+/** Packages and parts of packages that Plenum does not load, and builds for other platforms than Node.js. */
 const UNUSED_PATHS: readonly RegExp[] = [
   /^@types\//,
   // ECMAScript modules and CommonJS stay; these are builds for browsers, or the sources of builds.
@@ -46,18 +46,19 @@ export function copyModules(root: string, target: string): void {
   shippedPackages(root);
   const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as Lock;
   const from = join(root, "node_modules");
-  const places = shippedEntries(lock).map(([place]) => place.slice("node_modules/".length));
-  for (const place of places) {
-    if (!isInstalled(join(from, place)) || UNUSED_PATHS.some((pattern) => pattern.test(`${place}/`))) continue;
-    cpSync(join(from, place), join(target, place), {
+  const packagePaths = shippedEntries(lock).map(([packagePath]) => packagePath.slice("node_modules/".length));
+  for (const packagePath of packagePaths) {
+    if (!isInstalled(join(from, packagePath)) || UNUSED_PATHS.some((pattern) => pattern.test(`${packagePath}/`)))
+      continue;
+    cpSync(join(from, packagePath), join(target, packagePath), {
       recursive: true,
-      filter: (path) => isNeeded(relative(from, path).replaceAll(sep, "/"), place),
+      filter: (path) => isNeeded(relative(from, path).replaceAll(sep, "/"), packagePath),
     });
   }
 }
 
-function isNeeded(path: string, place: string): boolean {
-  const inPackage = path.slice(place.length);
+function isNeeded(path: string, packagePath: string): boolean {
+  const inPackage = path.slice(packagePath.length);
   if (inPackage === "") return true;
   if (inPackage.includes("/node_modules")) return false;
   if (LICENCE.test(path)) return true;

@@ -44,8 +44,8 @@ const isAsset = (path: string) => !path.endsWith(".ts") && !/(^|[/\\])src[/\\]RE
 /** `target` is empty. `commit` is null if it is not known. */
 export async function writeProgram(root: string, target: string, commit: string | null): Promise<void> {
   await bundle(root, join(target, PROGRAM), PROGRAM);
-  for (const room of ["src", "connectors"]) {
-    cpSync(join(root, room), join(target, room), { recursive: true, filter: (path) => isAsset(path) });
+  for (const folder of ["src", "connectors"]) {
+    cpSync(join(root, folder), join(target, folder), { recursive: true, filter: (path) => isAsset(path) });
   }
   for (const path of COPIED_FILES) cpSync(join(root, path), join(target, path), { recursive: true });
   writeFileSync(join(target, NOTICES), noticesText(root));
@@ -82,7 +82,7 @@ export function packProgram(folder: string, target: string): string {
   const args = ["pack", "--json", "--ignore-scripts", "--pack-destination", target];
   const { status, stdout, stderr } = spawnSync("npm", args, { cwd: folder, encoding: "utf8" });
   if (status !== 0) throw new Error(`npm pack failed:\n${stderr}`);
-  const made = readdirSync(target).find((name) => name.endsWith(".tgz"));
-  if (made === undefined) throw new Error(`npm pack made nothing:\n${stdout}`);
-  return basename(made);
+  const packedFile = readdirSync(target).find((name) => name.endsWith(".tgz"));
+  if (packedFile === undefined) throw new Error(`npm pack made nothing:\n${stdout}`);
+  return basename(packedFile);
 }

@@ -31,29 +31,29 @@ export async function release({ root, target, commit, seconds }: ReleaseOptions)
   const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
   const changes = changesOf(readFileSync(join(root, "CHANGELOG.md"), "utf8"), version);
   const name = `plenum-${version}`;
-  const work = mkdtempSync(join(tmpdir(), "plenum-release-"));
+  const temporaryFolder = mkdtempSync(join(tmpdir(), "plenum-release-"));
   try {
-    const folder = join(work, name);
+    const folder = join(temporaryFolder, name);
     mkdirSync(folder);
     mkdirSync(target, { recursive: true });
     await writeProgram(root, folder, commit);
     packProgram(folder, target);
-    const own = sizeOf(folder);
+    const programBytes = sizeOf(folder);
     const modules = join(folder, "node_modules");
     copyModules(root, modules);
     symlinkSync("tools/start.cjs", join(folder, "plenum"));
     // One package is built for this machine; Kafka's checksums are slower without it.
-    packFolder(work, name, join(target, `${name}-${process.platform}-${process.arch}.tar.gz`), seconds);
+    packFolder(temporaryFolder, name, join(target, `${name}-${process.platform}-${process.arch}.tar.gz`), seconds);
     cpSync(join(folder, SBOM), join(target, `${name}.cdx.json`));
     writeFileSync(join(target, `${name}-changes.md`), changes);
     writeChecksums(target);
     const parts: [string, number][] = [
-      ["plenum", own],
+      ["plenum", programBytes],
       ...packageSizes(modules).map((one) => [...one] as [string, number]),
     ];
     return { files: filesOf(target), parts: parts.toSorted(([, a], [, b]) => b - a) };
   } finally {
-    rmSync(work, { recursive: true, force: true });
+    rmSync(temporaryFolder, { recursive: true, force: true });
   }
 }
 
@@ -86,8 +86,8 @@ const MAX_BYTES = 500_000_000;
 
 /** The same files give the same bytes: sorted, without users, all with one time in seconds since 1970. */
 function packFolder(parent: string, name: string, target: string, seconds: number): void {
-  const same = ["--sort=name", `--mtime=@${seconds}`, "--owner=0", "--group=0", "--numeric-owner"];
-  const args = [...same, "--format=ustar", "--mode=u=rwX,go=rX", "-C", parent, "-cf", "-", name];
+  const reproducibleOptions = ["--sort=name", `--mtime=@${seconds}`, "--owner=0", "--group=0", "--numeric-owner"];
+  const args = [...reproducibleOptions, "--format=ustar", "--mode=u=rwX,go=rX", "-C", parent, "-cf", "-", name];
   const { status, stdout, stderr, error } = spawnSync("tar", args, { maxBuffer: MAX_BYTES });
   if (status !== 0) throw new Error(`GNU tar failed: ${error?.message ?? stderr}`);
   writeFileSync(target, gzipSync(stdout, { level: 9 }));
