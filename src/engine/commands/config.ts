@@ -13,14 +13,12 @@ const CommonAllowedTagOptions = {
     .string()
     .regex(/^[^\s,*\p{Cc}]{1,128}$/u, "Write the id of one tag, without commas, spaces and wildcards.")
     .meta({ description: "Id of one tag. There are no wildcards on purpose." }),
-  unit: z
-    .string()
-    .optional()
-    .meta({ description: "Required unit of the tag; if the unit changes, the tag may not be written." }),
-  gateway_id: z
-    .string()
-    .optional()
-    .meta({ description: "Gateway of the tag; the tag is not written while it is offline." }),
+  unit: z.string().optional().meta({
+    description: "Required unit of the tag; if the unit changes, the tag may not be written.",
+  }),
+  gateway_id: z.string().optional().meta({
+    description: "Gateway of the tag; the tag is not written while it is offline.",
+  }),
   min_interval: Duration.prefault("60s").meta({
     description: "Minimum time between two writes of this tag. Writes wear out a controller's memory.",
   }),
@@ -48,11 +46,9 @@ const AllowedNumberTag = z.strictObject({
   type: z.literal("number").meta({ description: "The tag takes a number." }),
   min: z.number().meta({ description: "Minimum value." }),
   max: z.number().meta({ description: "Maximum value." }),
-  max_step: z
-    .number()
-    .positive()
-    .optional()
-    .meta({ description: "Maximum change from a value that was read within the last 60 seconds." }),
+  max_step: z.number().positive().optional().meta({
+    description: "Maximum change from a value that was read within the last 60 seconds.",
+  }),
   ...CommonAllowedTagOptions,
 });
 
@@ -121,9 +117,7 @@ export const CommandsConfig = z.strictObject({
   rehearsal: z.boolean().default(false).meta({
     description: "Do everything except the write, with the same results, to test commands.",
   }),
-  default_ttl: Duration.prefault("30s").meta({
-    description: "Time to live of a command that does not state one.",
-  }),
+  default_ttl: Duration.prefault("30s").meta({ description: "Time to live of a command that does not state one." }),
   max_ttl: Duration.prefault("5m").meta({ description: "Maximum time to live that a command may request." }),
   max_payload_bytes: byteSizeSchema({ min: 64 })
     .prefault("16KiB")
@@ -131,9 +125,7 @@ export const CommandsConfig = z.strictObject({
   group_window: Duration.prefault("200ms").meta({
     description: "Commands that arrive within this time share one request of up to 20 tags; 0s sends each alone.",
   }),
-  read_back_after: Duration.prefault("2s").meta({
-    description: "Time between a write and reading the tag back.",
-  }),
+  read_back_after: Duration.prefault("2s").meta({ description: "Time between a write and reading the tag back." }),
   max_per_hour: z.int().min(1).default(600).meta({
     description: "Maximum writes of all tags of a source in any hour, against loops over many tags.",
   }),
@@ -145,9 +137,7 @@ export const CommandsConfig = z.strictObject({
   }),
   audit_max_bytes: byteSizeSchema({ min: 1024 ** 2 })
     .prefault("4GiB")
-    .meta({
-      description: "Maximum size of the audit log. A warning appears at 80 %; at the limit no tag is written.",
-    }),
+    .meta({ description: "Maximum size of the audit log. A warning appears at 80 %; at the limit no tag is written." }),
   allow: AllowedTagList.prefault([]).meta({ description: "Tags that may be written, one entry each." }),
 });
 export type CommandsConfig = z.output<typeof CommandsConfig>;

@@ -16,12 +16,9 @@ export const DeliveryConfig = z
       description:
         "Start of a new sink: new events only, all stored events, or the current state (inventory, active alarms, last values).",
     }),
-    batch: z
-      .int()
-      .min(1)
-      .max(5_000)
-      .default(100)
-      .meta({ description: "Maximum events in one write, and so the maximum of duplicates after a crash." }),
+    batch: z.int().min(1).max(5_000).default(100).meta({
+      description: "Maximum events in one write, and so the maximum of duplicates after a crash.",
+    }),
     retry: RetryDelays.prefault({}),
     schedule: z.array(Duration).optional().meta({
       description:

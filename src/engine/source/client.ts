@@ -92,10 +92,7 @@ export function createSource(options: SourceOptions): Source {
         const listRequest = { endpoint, query: () => query, lane };
         if (findStored === undefined) return requestSender.list(listRequest, signal);
         const { findCachedReply, reuseOrParse } = listPageCache.request(`${endpoint} ${query}`);
-        return {
-          ...(await requestSender.list({ ...listRequest, findCachedReply }, signal)),
-          reuseOrParse,
-        };
+        return { ...(await requestSender.list({ ...listRequest, findCachedReply }, signal)), reuseOrParse };
       },
     });
   }

@@ -117,9 +117,7 @@ export const SourceConfig = z
     deadlines: RequestDeadlinesConfig.prefault({}).meta({ description: "Time limits of a request." }),
     max_body_bytes: byteSizeSchema({ min: 65_536, max: 256 * 1024 * 1024 })
       .prefault("16MiB")
-      .meta({
-        description: "Maximum size of a response. Also limits a history request: 64 bytes per value.",
-      }),
+      .meta({ description: "Maximum size of a response. Also limits a history request: 64 bytes per value." }),
     page_size: ListPageSizeConfig.prefault({}).meta({ description: "Records per page of a list." }),
     quota: RequestQuotaConfig.prefault({}).meta({ description: "Limits for the requests to the service." }),
   })

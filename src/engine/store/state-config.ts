@@ -21,11 +21,9 @@ export const PostgresState = z
         "Address with user and database, such as postgresql://plenum@db.example.com/plenum. Separate several servers by commas (…@a:5432,b:5432/plenum); the one that accepts writes is used.",
     }),
     password: SecretRef.optional().meta({ description: "Password of the user." }),
-    ca_file: z
-      .string()
-      .min(1)
-      .optional()
-      .meta({ description: "PEM file of a private certificate authority, instead of the public ones." }),
+    ca_file: z.string().min(1).optional().meta({
+      description: "PEM file of a private certificate authority, instead of the public ones.",
+    }),
     allow_plain: z.boolean().default(false).meta({
       description: "Allow `sslmode=disable` to another machine. Others in the network can then read password and data.",
     }),
@@ -72,9 +70,7 @@ export const StateConfig = z
       message: "The replay window has to be 15m or longer: a sink may lose what it has just acknowledged.",
     })
       .prefault("24h")
-      .meta({
-        description: "How long a delivered event is kept, so that it can be sent again. Counted like max_age.",
-      }),
+      .meta({ description: "How long a delivered event is kept, so that it can be sent again. Counted like max_age." }),
     plots: z.boolean().default(true).meta({
       description:
         "Store time series for the plots of the status page: per tag one day of readings and one month of hourly values, about 14 kB a tag. False deletes them.",

@@ -47,11 +47,9 @@ const IpNetworkText = z
   .string()
   .refine((text) => parseIpNetwork(text) !== null, "Write a network as 10.1.0.0/16, fd00::/8 or 192.0.2.7/32.");
 
-export const CaFileOption = z
-  .string()
-  .min(1)
-  .optional()
-  .meta({ description: "PEM file of a private certificate authority, instead of the public ones." });
+export const CaFileOption = z.string().min(1).optional().meta({
+  description: "PEM file of a private certificate authority, instead of the public ones.",
+});
 
 export const OUTBOUND_HTTP_OPTIONS = {
   timeout: durationBetween("100ms", "30s")

@@ -23,9 +23,7 @@ export const HistoryClass = z.strictObject({
     description:
       "For meters: fetch one total per interval (last minus first) instead of the series. Not for the resolution 5m.",
   }),
-  grace: Duration.prefault("2m").meta({
-    description: "How long after its end an interval counts as finished.",
-  }),
+  grace: Duration.prefault("2m").meta({ description: "How long after its end an interval counts as finished." }),
   look_back: Duration.prefault("1d").meta({
     description:
       "How late data may arrive and still be found. Plenum reads the last two intervals again with every fetch, the last 24 h (or this, if shorter) once a day, and this range once a week.",

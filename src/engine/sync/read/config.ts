@@ -13,9 +13,7 @@ export const ReadClass = z
     select: readClassSelection,
     every: Duration.refine((ms) => ms >= 3_000, {
       message: "Write 3s or more: 20 requests a minute are one every 3 s, so a shorter interval cannot be kept.",
-    }).meta({
-      description: "How often each tag yields a value, and how old a value may become; at least 3s.",
-    }),
+    }).meta({ description: "How often each tag yields a value, and how old a value may become; at least 3s." }),
     fresher: z.boolean().default(false).meta({
       description:
         "For live screens: read the tags again in requests that nothing else needs, and emit each of these values. A lake then stores up to ten times as many rows.",
@@ -31,11 +29,9 @@ export const ReadClass = z
       description:
         "Emit a value only when it or its quality differs from the last emitted one. The default emits one per interval.",
     }),
-    deadband: z
-      .number()
-      .nonnegative()
-      .default(0)
-      .meta({ description: "With on_change: maximum change of a number that is not emitted." }),
+    deadband: z.number().nonnegative().default(0).meta({
+      description: "With on_change: maximum change of a number that is not emitted.",
+    }),
     max_silence: Duration.prefault("1h").meta({
       description:
         "With on_change: emit the value at least this often, so that a reader can distinguish a constant value from a failure.",
