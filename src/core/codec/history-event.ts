@@ -296,8 +296,7 @@ class PointTimeWriter {
     const day = Math.floor(timeMs / DAY_MS);
     if (day !== this.#day) {
       this.#day = day;
-      const dateText = new Date(day * DAY_MS).toISOString().slice(0, DATE_TEXT_BYTES);
-      this.#bytes.write(dateText, this.#at, "latin1");
+      this.#bytes.write(new Date(day * DAY_MS).toISOString().slice(0, DATE_TEXT_BYTES), this.#at, "latin1");
     }
     writeTimeOfDay(this.#bytes, this.#at + DATE_TEXT_BYTES, timeMs - day * DAY_MS);
     targetBuffer.set(this.#bytes, startOffset);

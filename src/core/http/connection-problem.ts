@@ -83,9 +83,8 @@ export function connectionFailure(error: unknown, server: ServerInfo): Failure {
   const certificateFault = findCertificateFault(code);
   if (certificateFault !== null) {
     const [fault, hint] = certificateFault;
-    const optionName = hint === PRIVATE_CA_HINT ? server.authorityOption : addressOption;
     return new ConfigError(`The certificate of ${name.replace(/^The /, "the ")} ${fault} (${code}).`, {
-      field: optionName,
+      field: hint === PRIVATE_CA_HINT ? server.authorityOption : addressOption,
       hint: fillOptionNamesInHint(hint, server),
     });
   }

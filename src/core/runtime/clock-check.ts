@@ -153,8 +153,7 @@ function describeClockStep(whose: string, sinceMs: number, byMs: number): ClockD
 }
 
 function describeClockDifference(whose: string, service: string, sinceMs: number, byMs: number): ClockDifference {
-  const message = `${whose} and that of ${service} differ by ${formatWholeSeconds(byMs)}.`;
-  return { sinceMs, byMs, message };
+  return { sinceMs, byMs, message: `${whose} and that of ${service} differ by ${formatWholeSeconds(byMs)}.` };
 }
 
 function formatWholeSeconds(ms: number): string {

@@ -129,8 +129,7 @@ const POSSIBLE_ESCAPE = /[\\%\r\n\t]/;
 
 function removeTextEscapes(text: string) {
   if (!POSSIBLE_ESCAPE.test(text)) {
-    const characters = toLowerCaseSameLength(text);
-    return { characters, originalIndexOf: (i: number) => i };
+    return { characters: toLowerCaseSameLength(text), originalIndexOf: (i: number) => i };
   }
   const characterStartIndexes: number[] = [];
   let characters = "";

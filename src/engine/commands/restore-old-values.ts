@@ -157,10 +157,9 @@ export function createValueRestores(options: {
       const waitingRestoreNotices = journal.listRestores().flatMap(({ command, before, dueAt }) => {
         const why = attemptsById.get(restoreCommandId(command.id))?.failureText ?? null;
         if (why === null) return [];
-        const lastRestoreAttemptTime = isoUtc(Date.parse(dueAt) + MAX_RESTORE_DELAY_MS);
         return [
           `Tag ${command.tagId} still holds ${command.value}, written by ${command.id}: ${before} should hold again ` +
-            `since ${dueAt}. ${why} It is tried until ${lastRestoreAttemptTime}.`,
+            `since ${dueAt}. ${why} It is tried until ${isoUtc(Date.parse(dueAt) + MAX_RESTORE_DELAY_MS)}.`,
         ];
       });
       return [...journal.listUnrestoredValues().map(formatUnrestoredValue), ...waitingRestoreNotices];

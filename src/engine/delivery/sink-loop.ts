@@ -170,9 +170,8 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       await settleEventsThrough(settlement);
       if (!settlement.again) countBufferedDeliveries();
     }
-    const failedKey = `${batch.again} ${writeOutcome.toRetry?.head.position}`;
     return afterWrite(writeOutcome, {
-      failedStep: failedKey,
+      failedStep: `${batch.again} ${writeOutcome.toRetry?.head.position}`,
       giveUp: () => giveUp(batch, writeOutcome),
       letsUrgentPass,
     });
@@ -248,14 +247,13 @@ export function createSinkDelivery(options: SinkDeliveryOptions) {
       if (lastAccepted === undefined || count <= settledEventCount || count === logged.length) return;
       settledEventCount = count;
       const counted = sequenceAfter(batch.counted, count);
-      const documents = buildSinkStateChanges(name, stateChanges);
       const settlement = {
         again: isRedelivery,
         urgent,
         through: lastAccepted.position,
         rejected: [],
         counted,
-        documents,
+        documents: buildSinkStateChanges(name, stateChanges),
       };
       earlySettlements.push(settleEarly(settlement).catch(() => undefined));
     }

@@ -117,10 +117,8 @@ export function createSinkRunner(options: SinkRunnerOptions) {
       gracefulStopController.abort(new OrderlyStop());
       if (!(await endsWithin(clock, deadlineMs * GRACEFUL_STOP_TIME_SHARE, deliveryLoopPromise))) {
         writeAbortController.abort(new OrderlyStop());
-        if (!(await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_TIME_SHARE)) / 2, deliveryLoopPromise))) {
-          const message = "A sink did not end in time; what it was writing is sent again.";
-          log.warn({ sink: name }, message);
-        }
+        if (!(await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_TIME_SHARE)) / 2, deliveryLoopPromise)))
+          log.warn({ sink: name }, "A sink did not end in time; what it was writing is sent again.");
       }
       await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_TIME_SHARE)) / 2, closeSinkOnce());
     },

@@ -94,10 +94,9 @@ export function createServiceOrderedPauses({
     if (pendingTrialRequest !== undefined) trialRequestsByScope.set(scope, nextTrialRequest(pendingTrialRequest.count));
     if (durationMs <= ORDINARY_PAUSE_MAX_MS) return;
     const nowMs = clock.monotonic();
-    const untilMs = Math.max(servicePauses.get(scope)?.untilMs ?? 0, nowMs + durationMs);
     servicePauses.set(scope, {
       sinceMs: nowMs,
-      untilMs,
+      untilMs: Math.max(servicePauses.get(scope)?.untilMs ?? 0, nowMs + durationMs),
       healthyChecksNeeded: isDurationStated ? HEALTHY_CHECKS_BEFORE_TRIAL : 1,
     });
     startServiceHealthWatch();

@@ -212,9 +212,8 @@ function createReplyReceiver(maxBytes: number, checkBeforeSend: (() => void) | u
 function rejectCompressedBody(headers: TransportReply["headers"]): void {
   const bodyEncoding = headers["content-encoding"];
   if (bodyEncoding === undefined || /^\s*(identity)?\s*$/i.test(bodyEncoding)) return;
-  const hint = "Let the proxy in between pass the header Accept-Encoding: identity unchanged.";
   throw new Malformed(`The answer is compressed (${bodyEncoding.slice(0, 40)}) although that was not asked for.`, "", {
-    hint,
+    hint: "Let the proxy in between pass the header Accept-Encoding: identity unchanged.",
   });
 }
 

@@ -53,8 +53,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
   return {
     /** The later of two writes with the same key replaces the earlier. Resolves when the write is durable. */
     write(key: string, write: Write): Promise<void> {
-      const earlierWrite = waitingWrites.get(key);
-      const { sinceMs, completion } = earlierWrite ?? {
+      const { sinceMs, completion } = waitingWrites.get(key) ?? {
         sinceMs: clock.monotonic(),
         completion: Promise.withResolvers<void>(),
       };

@@ -133,8 +133,7 @@ export function openSqlitePages(path: string, log: "valid" | "all") {
       const header = pageHeaderOffset(page);
       const pageType = bytes?.[header];
       if (bytes === null || (pageType !== TABLE_LEAF_PAGE_TYPE && pageType !== INDEX_LEAF_PAGE_TYPE)) return [];
-      const cellCount = bytes.readUInt16BE(header + 3);
-      return Array.from({ length: cellCount }, (_, n) => header + 8 + 2 * n)
+      return Array.from({ length: bytes.readUInt16BE(header + 3) }, (_, n) => header + 8 + 2 * n)
         .filter((at) => at + 2 <= pageBytes)
         .map((at) => parseRowCell(bytes, bytes.readUInt16BE(at), pageType === TABLE_LEAF_PAGE_TYPE))
         .filter((cell) => cell !== null);

@@ -72,14 +72,13 @@ export function createQuota(options: QuotaOptions): Quota {
   const { clock, source, metrics, log, sharing = "auto", maxTransitMs = 3_000 } = options;
   let quotaShare = limitQuota(options);
   const slotOccupiedMs = QUOTA_WINDOW_MS * (1 + CLOCK_DRIFT_SHARE_MAX);
-  const readClock = options.readClock ?? (() => readClocks(clock));
   const requestStore = createRequestStore({
     store: options.store,
     source,
     clock,
     slotOccupiedMs,
     maxTransitMs,
-    readClock,
+    readClock: options.readClock ?? (() => readClocks(clock)),
   });
   const quotaSharingEvidence = createQuotaSharingEvidence();
   const rateLimiters = new Map<QuotaEndpoint, RateLimiter>();
@@ -193,14 +192,13 @@ export function createQuota(options: QuotaOptions): Quota {
       await startQuota();
       signal.throwIfAborted();
       const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-      const requestedMs = clock.monotonic();
       const request = {
         lane,
         endpoint,
         task,
         signal,
         onSlotOffered,
-        requestedMs,
+        requestedMs: clock.monotonic(),
         resolve,
         reject,
         hasDeclinedSlot: false,

@@ -141,10 +141,8 @@ export function createHistoryRequests(options: {
         logs,
         learnedSize.requestSucceeded(values),
       );
-    const isTotalsReply = "totals" in reply;
-    const settledSeries = isTotalsReply
-      ? await replySettlement.commitTotals(partRequest, reply.totals)
-      : await settleLogs(reply.logs);
+    const settledSeries =
+      "totals" in reply ? await replySettlement.commitTotals(partRequest, reply.totals) : await settleLogs(reply.logs);
     refusalsInRow = 0;
     reportUnreadableSeries(series, unreadableMessagesById(records));
     const advancedSeries = new Set(

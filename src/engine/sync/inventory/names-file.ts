@@ -76,8 +76,7 @@ const CSV_CELL = /(?:"((?:[^"]|"")*)"|([^",]*)),/gy;
 /** Returns null for a line with a misplaced quotation mark. */
 function splitCsvLine(line: string): readonly string[] | null {
   const cells = [...`${line},`.matchAll(CSV_CELL)];
-  const readLength = cells.reduce((sum, [text]) => sum + text.length, 0);
-  if (readLength !== line.length + 1) return null;
+  if (cells.reduce((sum, [text]) => sum + text.length, 0) !== line.length + 1) return null;
   return cells.map(([, quoted, plain = ""]) => quoted?.replaceAll('""', '"') ?? plain);
 }
 

@@ -293,8 +293,7 @@ function sortLateTagRows(rows: TagRows, rowOrder: RowOrder): readonly number[] {
 function alternateTagIntervals(rows: readonly number[], { isOlder }: RowOrder): readonly number[] {
   const { periodSlots } = tagUrgencies;
   const lateTagRows = rows.toSorted((a, b) => (isOlder(a, b) ? -1 : 1));
-  const lateTagRowsByPeriod = Map.groupBy(lateTagRows, (row) => periodSlots[row] as number);
-  return [...lateTagRowsByPeriod]
+  return [...Map.groupBy(lateTagRows, (row) => periodSlots[row] as number)]
     .flatMap(([period, rowsOfPeriod]) =>
       rowsOfPeriod.map((row, indexInPeriod) => ({ row, turn: indexInPeriod, period })),
     )

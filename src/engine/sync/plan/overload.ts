@@ -85,8 +85,7 @@ export function requestsPerSlot(
   tagsPerRequest: number,
   expectedReplyMs = 0,
 ): number {
-  const intervalMs = everyMs * factor;
-  const slotsPerInterval = intervalMs / slotMs;
+  const slotsPerInterval = (everyMs * factor) / slotMs;
   const wholeSlots = Math.floor(
     slotsPerInterval - expectedReplyMs / slotMs - (factor > 1 ? STRETCHED_INTERVAL_JITTER_SLOTS : 0),
   );

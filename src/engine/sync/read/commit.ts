@@ -181,9 +181,8 @@ export function createLiveReadCommit(
       const previousQuarantine = await store.document<StoredTagQuarantine>(quarantineDocumentSet, id);
       const quarantineCount = (previousQuarantine?.times ?? 0) + 1;
       const waitMs = tagQuarantineMs(quarantineCount);
-      const until = isoUtc(clock.now() + waitMs);
       const quarantineEntry: StoredTagQuarantine = {
-        until,
+        until: isoUtc(clock.now() + waitMs),
         reason: errorText(reason),
         at: isoUtc(clock.now()),
         times: quarantineCount,

@@ -218,12 +218,11 @@ export function createLiveReads(options: LiveReadOptions) {
       tagBisection.clearAll();
       throw failure;
     }
-    const namedTag = findNamedTag(group, failure);
     const provenTag = tagBisection.requestRefused(group, {
       refusedAtMs: atMs,
       scopeReadBeforeRefusalMs: scopeBeforeMs,
       latestScopeReadMs: scope.respondedAtMs(),
-      namedTag,
+      namedTag: findNamedTag(group, failure),
     });
     const [singleTagId = null] = group.length === 1 && refusalCause === "unexplained" ? group : [];
     const refusedTag =

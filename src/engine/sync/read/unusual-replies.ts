@@ -211,9 +211,8 @@ export function watchSuddenChanges(
   return {
     readingsCommitted(readings: readonly JudgedReading[]): ReadonlySet<number> {
       noteTypeChanges(readings);
-      const readingsBySite = Map.groupBy(readings, ({ siteId }) => siteId);
       return new Set(
-        [...readingsBySite].flatMap(([siteId, siteReadings]) =>
+        [...Map.groupBy(readings, ({ siteId }) => siteId)].flatMap(([siteId, siteReadings]) =>
           noteNullReadings(siteId, siteReadings) ? [siteId] : [],
         ),
       );

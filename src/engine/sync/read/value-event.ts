@@ -52,9 +52,8 @@ export function buildValueEvent(
   const lastEmitted = before === undefined ? undefined : lastEmittedOf(before);
   if (lastEmitted !== undefined && !isValueWorthEmitting(readClass, valueReading, lastEmitted, isNewInterval))
     return { stored: { ...valueReading, told: lastEmitted }, event: null };
-  const latencyMs = Math.round(reply.latencyMs);
   const valueFact: TagValueFact = {
-    ...{ tag, value, quality, time: readAt, latencyMs, lastGood, behindGateway },
+    ...{ tag, value, quality, time: readAt, latencyMs: Math.round(reply.latencyMs), lastGood, behindGateway },
     ...(type.typeChangeFact === null ? {} : { type: type.typeChangeFact }),
   };
   const eventFields = { source: sourceUri(source), subject: eventSubject("tag", siteId, tag.id), time: readAt, siteId };
@@ -111,11 +110,10 @@ export function judgeType(unit: string | null, before: StoredValue | undefined, 
   const currentType = valueTypeOf(value);
   if (isNumericUnit(unit)) {
     if (currentType === "number") return verified;
-    const typeChangeFact = { before: "number", now: currentType } as const;
     return {
       ...verified,
       unverifiedType: "unit",
-      typeChangeFact,
+      typeChangeFact: { before: "number", now: currentType } as const,
       hasTypeChanged: lastGood !== null && typeDoubtBefore !== "unit",
     };
   }

@@ -139,11 +139,10 @@ export function createSensorWatch(options: SensorWatchOptions) {
     const newSensorPeriod: StoredSensorPeriod = { from: isoUtc(nowMs), watchedMs: 0 };
     const sensorDocumentKeys = Array.from({ length: sensorTable.groups() }, (_, group) => String(group));
     const reportKeys = [...(await store.documents<SilentSensors>(reportSet)).keys()];
-    const reportKeysOfGoneSites = reportKeys.filter((key) => !siteIds.has(key.split(" ")[0] ?? ""));
     await store.commit({
       documents: [
         { set: documentSetName, put: [[SENSOR_PERIOD_KEY, newSensorPeriod]], remove: sensorDocumentKeys },
-        { set: reportSet, remove: reportKeysOfGoneSites },
+        { set: reportSet, remove: reportKeys.filter((key) => !siteIds.has(key.split(" ")[0] ?? "")) },
       ],
     });
     periodStart = newSensorPeriod.from;
