@@ -112,10 +112,7 @@ function eventDataJsonParts(text: string): readonly string[] {
 }
 
 /** Returns the range of the packed points in the event's text; null if the points are a JSON list. */
-function findPackedPoints(
-  text: string,
-  dataStart: number,
-): { readonly packedStart: number; readonly packedEnd: number } | null {
+function findPackedPoints(text: string, dataStart: number) {
   const packedPointsStart = text.indexOf(PACKED_POINTS_MARKER, dataStart) + PACKED_POINTS_MARKER.length;
   if (packedPointsStart < PACKED_POINTS_MARKER.length) return null;
   return { packedStart: packedPointsStart, packedEnd: text.indexOf('"', packedPointsStart) };

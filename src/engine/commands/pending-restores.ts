@@ -57,12 +57,7 @@ export function restoresAfterCommand(
 }
 
 /** Restarts the time of a restore if a later timed write repeats the value that the tag holds; else returns null. */
-function extendRestore(
-  command: Command,
-  { before, reason }: CommandEnd,
-  stored: Restore,
-  nowMs: number,
-): Restore | null {
+function extendRestore(command: Command, { before, reason }: CommandEnd, stored: Restore, nowMs: number) {
   const isValueUnchanged = before !== undefined && before !== null && sameValue(before, stored.command.value);
   if (command.forMs === null || reason !== "already-set" || !isValueUnchanged) return null;
   return { command, before: stored.before, dueAt: isoUtc(nowMs + command.forMs) };

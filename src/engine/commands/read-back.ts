@@ -53,11 +53,7 @@ export function createWriteReadBack(
   const pendingVerifications = new Set<PendingWriteVerification>();
   const verificationAdded = createWakeup();
 
-  async function endVerification(
-    check: PendingWriteVerification,
-    present: TagValue,
-    signal: AbortSignal,
-  ): Promise<void> {
+  async function endVerification(check: PendingWriteVerification, present: TagValue, signal: AbortSignal) {
     await endings.end(check.write.command, endingOfReadBack(check.write, present), signal);
     pendingVerifications.delete(check);
   }

@@ -312,11 +312,7 @@ export function createWriter(
   }
 
   /** A refusal before execution ends a single command; after any other failure the read-back decides. */
-  async function handleFailure(
-    sentCommands: readonly SentCommand[],
-    error: unknown,
-    forcedStop: AbortSignal,
-  ): Promise<void> {
+  async function handleFailure(sentCommands: readonly SentCommand[], error: unknown, forcedStop: AbortSignal) {
     if (forcedStop.aborted) return;
     const failure = asFailure(error);
     log.warn({ err: error, commands: sentCommands.length }, "a write request failed");

@@ -53,10 +53,7 @@ export function createSinkRunner(options: SinkRunnerOptions) {
     return sinkEndReason === null;
   }
 
-  async function runDeliveryLoop(
-    firstRegistration: Promise<boolean | null>,
-    startAfter: Promise<unknown>,
-  ): Promise<void> {
+  async function runDeliveryLoop(firstRegistration: Promise<boolean | null>, startAfter: Promise<unknown>) {
     let isSinkInUse = await firstRegistration;
     let sinkDelivery: SinkDelivery | null = null;
     await startAfter;

@@ -76,11 +76,7 @@ export function createEventLog(
   /** Position of the last known urgent event; it saves a query of each sink before each batch. */
   let lastUrgentPosition = Number.POSITIVE_INFINITY;
 
-  function readEventsBetween(
-    after: number,
-    through: number,
-    extraConditionSql = "true",
-  ): readonly ChecksummedEventRow[] {
+  function readEventsBetween(after: number, through: number, extraConditionSql = "true") {
     const positionRangeSql = `event.position > ? and event.position <= ? and ${extraConditionSql}`;
     const selectRows = () =>
       database

@@ -86,12 +86,7 @@ export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boole
       values: [sink, position, createEpoch()],
     }),
     /** Moves a cursor forward, never back, whatever the order of settlements. Numbers of an old epoch are ignored. */
-    moveTo: (
-      sink: string,
-      through: number,
-      counted: EventNumber | undefined,
-      cursor: SinkCursorColumn,
-    ): SqlStatement => ({
+    moveTo: (sink: string, through: number, counted: EventNumber | undefined, cursor: SinkCursorColumn) => ({
       text: dialect.update(
         "sink",
         {

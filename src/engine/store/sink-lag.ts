@@ -77,11 +77,7 @@ export async function computeSinkLags(
   return sinkLags;
 }
 
-async function countPending(
-  sql: SqlDriver,
-  { position, urgent }: CursorPair,
-  lagFilter: LagFilter,
-): Promise<EventCount> {
+async function countPending(sql: SqlDriver, { position, urgent }: CursorPair, lagFilter: LagFilter) {
   const afterCursorSql = "event.source = $1 and event.position > $2";
   // Urgent events may be settled although values before them are not.
   const isFactSql = `${afterCursorSql} and telemetry = false and not (position <= ${urgent} and ${IS_URGENT_KIND_SQL})`;

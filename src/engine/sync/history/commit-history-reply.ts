@@ -138,12 +138,7 @@ export function createHistoryReplySettlement(options: {
     batch.pointCount += newPoints.length + revisedPoints.length;
   }
 
-  function buildEvents(
-    series: Series,
-    points: TagPoints,
-    revised: boolean,
-    nowMs: number,
-  ): readonly Event<"tag-history">[] {
+  function buildEvents(series: Series, points: TagPoints, revised: boolean, nowMs: number) {
     const { rules } = series;
     const { tag, siteId } = series.located;
     const { resolution, timeZone } = rules;
@@ -265,11 +260,7 @@ function matchRecords<R extends { readonly id: string }>(
   });
 }
 
-function splitRangeByPoints(
-  points: TagPoints,
-  { fromMs, toMs }: TimeRange,
-  resolution: Resolution,
-): readonly TimeRange[] {
+function splitRangeByPoints(points: TagPoints, { fromMs, toMs }: TimeRange, resolution: Resolution) {
   const rangeParts: TimeRange[] = [];
   let beginMs = fromMs;
   let pointIndex = points.firstIndexFrom(fromMs);

@@ -80,11 +80,7 @@ export function createTagLogDiscovery(registry: HistorySeriesRegistry, isVisible
       groupTests.remove(new Set(query.tagIds));
       return [];
     },
-    ledgersOfLoggedTags(
-      tagIds: readonly string[],
-      logs: readonly TagLog[],
-      nowMs: number,
-    ): ReadonlyMap<Series, StoredLedger> {
+    ledgersOfLoggedTags(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number) {
       const logsById = new Map(logs.map((log) => [log.id, log]));
       const openSeries = tagIds.flatMap(seriesWithUnknownLog);
       return new Map(
@@ -204,10 +200,7 @@ export function createGroupTesting<T>(size: number) {
 }
 
 /** Returns the longest prefix whose members are all good with a probability of about one half (Golomb's rule). */
-function chooseEvenOddsMembers<S>(
-  members: readonly S[],
-  allGoodProbability: (members: readonly S[]) => number,
-): readonly S[] {
+function chooseEvenOddsMembers<S>(members: readonly S[], allGoodProbability: (members: readonly S[]) => number) {
   let count = 1;
   let probabilityBefore = allGoodProbability(members.slice(0, 1));
   for (; count < members.length; count++) {
@@ -219,10 +212,7 @@ function chooseEvenOddsMembers<S>(
 }
 
 /** Returns the part of a bad group whose test gives most information, preferring single members. */
-function chooseMostInformativePart<S>(
-  suspects: readonly S[],
-  allGoodProbability: (members: readonly S[]) => number,
-): readonly S[] {
+function chooseMostInformativePart<S>(suspects: readonly S[], allGoodProbability: (members: readonly S[]) => number) {
   const noBadProbability = allGoodProbability(suspects);
   let bestPartToTest = suspects.slice(0, 1);
   let bestInformationScore = Number.NEGATIVE_INFINITY;

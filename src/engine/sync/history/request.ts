@@ -103,11 +103,7 @@ export function createHistoryRequests(options: {
     }
   }
 
-  async function serveHistoryRequest(
-    request: HistoryRequest,
-    firstReplyOfRequest: HistoryReply,
-    signal: AbortSignal,
-  ): Promise<void> {
+  async function serveHistoryRequest(request: HistoryRequest, firstReplyOfRequest: HistoryReply, signal: AbortSignal) {
     let firstReply: HistoryReply | null = firstReplyOfRequest;
     const fetchPart = async (seriesPart: readonly Series[]) => {
       const reply =

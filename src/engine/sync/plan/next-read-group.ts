@@ -209,11 +209,7 @@ interface SlotNeed {
 }
 
 /** Counts tags that must be read now: if 45 tags are due within 2 later slots of 20 tags each, 5 must be read now. */
-function countTagsNeededBySlot(
-  ordinaryRows: TagRows,
-  underWayRows: TagRows,
-  rules: ReadPlanRules,
-): readonly SlotNeed[] {
+function countTagsNeededBySlot(ordinaryRows: TagRows, underWayRows: TagRows, rules: ReadPlanRules) {
   tagsDuePerSlot.fill(0);
   addTagsDuePerSlot(ordinaryRows);
   addTagsDuePerSlot(underWayRows);

@@ -339,12 +339,7 @@ export function createTagSchedule(context: TagScheduleContext) {
     },
     quarantinedIds: (): readonly string[] => [...quarantinedTagIds],
 
-    updateStretchFactors(
-      slotMs: number,
-      tagsPerRequest: number,
-      liveQuotaShare: number,
-      expectedReplyMs: number,
-    ): QuotaOverload {
+    updateStretchFactors(slotMs: number, tagsPerRequest: number, liveQuotaShare: number, expectedReplyMs: number) {
       const counts = new Map<WatchedTag["readClass"], number>();
       const { siteStateOf } = createSiteStateCache();
       for (const tag of scheduledTags.values()) {
