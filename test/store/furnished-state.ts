@@ -14,9 +14,12 @@ export interface Furnished {
   readonly letters: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
+let monotonicMs = 0;
+
+/** Elapsed time grows by a minute each time it is read, so the first pruning checks the log. */
 export const CLOCK: Clock = {
   now: () => Date.parse("2026-11-02T08:00:00Z"),
-  monotonic: () => 0,
+  monotonic: () => (monotonicMs += 60_000),
   sleep: () => Promise.reject(new Error("The store must not wait.")),
 };
 

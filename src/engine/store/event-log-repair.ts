@@ -14,6 +14,8 @@ const MAX_COMPARED_BYTES = 256 * 1024;
 /** Number of rows that one call compares: a million rows take 50 calls, one a minute. */
 const MAX_COMPARED_ROWS_PER_CALL = 20_000;
 const EVENT_LOG_CHECK_INTERVAL_MS = 24 * 3_600_000;
+/** A start must not take longer with a larger log. */
+const FIRST_LOG_CHECK_DELAY_MS = 60_000;
 
 const COUNT_INDEX_ENTRIES_SQL = `select
   (select count(*) from event indexed by event_by_class
@@ -24,7 +26,7 @@ const COUNT_INDEX_ENTRIES_SQL = `select
 
 /** Compares rows, checksums, indexes and counters of the log daily in small steps: SQLite's own check would block. */
 export function createEventLogCheck(database: Database, log: EventLog, clock: Pick<Clock, "monotonic">) {
-  let nextCheckMs = Number.NEGATIVE_INFINITY;
+  let nextCheckMs = clock.monotonic() + FIRST_LOG_CHECK_DELAY_MS;
   let comparedPosition = 0;
   let bytes = 0;
 
