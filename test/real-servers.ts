@@ -294,16 +294,19 @@ export async function startMockKafka(topic: string, brokers: number): Promise<Mo
 export async function startPostgres(
   options: {
     readonly lines?: readonly string[];
-    readonly files?: Readonly<Record<string, string>>;
+    readonly tls?: { readonly certFile: string; readonly keyFile: string };
     readonly hasOwnClock?: boolean;
   } = {},
 ): Promise<RealServer> {
-  const lines = ["max_connections = 20", ...(options.lines ?? [])];
+  const tlsLines = ["ssl = on", "ssl_cert_file = 'tls.pem'", "ssl_key_file = 'tls.key'"];
+  const lines = ["max_connections = 20", ...(options.lines ?? []), ...(options.tls === undefined ? [] : tlsLines)];
   return runPostgres(lines, options.hasOwnClock === true, ({ data, owner, run }) => {
     const initdbOptions = ["-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "-A", "trust"];
     run("initdb", "-D", data, ...initdbOptions);
-    for (const [name, text] of Object.entries(options.files ?? {})) {
-      writeFileSync(join(data, name), text, { mode: 0o600 });
+    const { certFile, keyFile } = options.tls ?? {};
+    for (const [name, file] of Object.entries({ "tls.pem": certFile, "tls.key": keyFile })) {
+      if (file === undefined) continue;
+      writeFileSync(join(data, name), readFileSync(file), { mode: 0o600 });
       chownSync(join(data, name), ...owner);
     }
     const rules = [

@@ -1,3 +1,5 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { Config } from "#src/app/config/config.ts";
 
 export const KEY = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
@@ -32,3 +34,20 @@ export function configured(change: (whole: Parts) => void = () => undefined): Co
 }
 // biome-ignore lint/suspicious/noExplicitAny: a test writes into any part of a configuration
 export type Parts = Record<string, any>;
+
+/** YAML text of a valid source. */
+export const SOURCE = `sources:
+  main:
+    base_url: https://monitoring.example.com
+    token: { env: TOKEN }
+    time_zone: Europe/Stockholm
+`;
+
+/** Cases of mistakes.txt: text after `===`, expected message after `>>>`; `$S` stands for a valid source. */
+export const MISTAKES = readFileSync(join(import.meta.dirname, "mistakes.txt"), "utf8")
+  .split(/^=== /m)
+  .slice(1)
+  .map((text) => {
+    const [, what = "", written = "", said = ""] = /^(.*)\n([\s\S]*?)^>>>\n([\s\S]*)$/m.exec(text) ?? [];
+    return { what, written: written.replace("$S\n", SOURCE), said: said.trimEnd().split("\n") };
+  });

@@ -8,14 +8,7 @@ import { Config } from "#src/app/config/config.ts";
 import { ConfigurationError } from "#src/app/config/config-problems.ts";
 import { loadYamlConfig, parseYaml } from "#src/app/config/load.ts";
 import { effortOf } from "../effort.ts";
-
-const SOURCE = `
-sources:
-  main:
-    base_url: https://monitoring.example.com
-    token: { env: TOKEN }
-    time_zone: Europe/Oslo
-`.trimStart();
+import { SOURCE } from "./configured.ts";
 
 type Environment = Readonly<Record<string, string>>;
 

@@ -1,27 +1,10 @@
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
 import { locateOptionsInText } from "#src/app/config/yaml-variables-and-errors.ts";
 import { checkSinkSites, compareSourceWithBuilding } from "#src/cli/checking/check-building.ts";
 import { BUILDING } from "../sync/building-of-eight-tags.ts";
-
-/** Cases of mistakes.txt: text after `===`, expected message after `>>>`; `$S` stands for a valid source. */
-const SOURCE = `sources:
-  main:
-    base_url: https://monitoring.example.com
-    token: { env: TOKEN }
-    time_zone: Europe/Stockholm
-`;
-
-const cases = readFileSync(join(import.meta.dirname, "mistakes.txt"), "utf8")
-  .split(/^=== /m)
-  .slice(1)
-  .map((text) => {
-    const [, what = "", written = "", said = ""] = /^(.*)\n([\s\S]*?)^>>>\n([\s\S]*)$/m.exec(text) ?? [];
-    return { what, written: written.replace("$S\n", SOURCE), said: said.trimEnd().split("\n") };
-  });
+import { MISTAKES, SOURCE } from "./configured.ts";
 
 function reportedMistakes(written: string, isOfBuilding: boolean): readonly string[] {
   try {
@@ -46,14 +29,14 @@ function reportedMismatches(written: string, config: Config): readonly string[] 
 }
 
 describe("a common mistake in the configuration", () => {
-  test.each(cases)("is reported with its line and the correct form: $what", ({ what, written, said }) => {
+  test.each(MISTAKES)("is reported with its line and the correct form: $what", ({ what, written, said }) => {
     const lines = reportedMistakes(written, what.startsWith("building"));
     expect(lines).toEqual(said);
     for (const line of lines) expect(line).toMatch(/^\d+:\d+ .*\.$|^\d+:\d+ .*\?$/);
   });
 
   test("is reported without plain-text secrets", () => {
-    const all = cases.flatMap(({ said }) => said).join("\n");
+    const all = MISTAKES.flatMap(({ said }) => said).join("\n");
     expect(all).not.toMatch(/geheim|abcdef123456|1234567890|8\|abc/);
   });
 });

@@ -4,13 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
 import { temporaryFolder } from "../real-servers.ts";
-
-const SOURCE = `sources:
-  main:
-    base_url: https://monitoring.example.com
-    token: { env: TOKEN }
-    time_zone: Europe/Stockholm
-`;
+import { SOURCE } from "./configured.ts";
 
 let folder: string;
 beforeAll(() => {

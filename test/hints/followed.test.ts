@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { chmodSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { isMap, isScalar, isSeq, parse, parseDocument } from "yaml";
@@ -15,6 +15,7 @@ import { refuseWritableByOthers } from "#src/engine/store/state-folder.ts";
 import { readPageCredentials } from "#src/ui/status/access-control.ts";
 import { StatusConfig } from "#src/ui/status/status-config.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
+import { MISTAKES } from "../config/configured.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 /** A hint that is followed to the letter leads to something that then works. */
@@ -118,21 +119,6 @@ function parseProposal({ message }: ConfigProblem): Proposal | null {
   return text === undefined ? null : { value: parse(text) as unknown };
 }
 
-const SOURCE = `sources:
-  main:
-    base_url: https://monitoring.example.com
-    token: { env: TOKEN }
-    time_zone: Europe/Stockholm
-`;
-
-const mistakes = readFileSync(join(import.meta.dirname, "../config/mistakes.txt"), "utf8")
-  .split(/^=== /m)
-  .slice(1)
-  .map((text) => ({
-    what: text.slice(0, text.indexOf("\n")),
-    written: (/\n([\s\S]*?)^>>>\n/m.exec(text)?.[1] ?? "").replace("$S\n", SOURCE),
-  }));
-
 function listProblems(text: string): readonly ConfigProblem[] {
   try {
     parseYaml({ schema: Config, file: "f", text, environment: {} });
@@ -158,7 +144,7 @@ function applyProposal(text: string, { path }: ConfigProblem, proposal: Proposal
 }
 
 describe("the value that a configuration error proposes", () => {
-  const cases = mistakes.flatMap(({ what, written }) =>
+  const cases = MISTAKES.flatMap(({ what, written }) =>
     listProblems(written).flatMap((problem) => {
       const proposal = parseProposal(problem);
       return proposal === null ? [] : [{ what, written, problem, proposal, path: problem.path }];

@@ -161,13 +161,10 @@ export function createTrialReads(classes: unknown, { store, clock, ...more }: Re
     historyDemand: createHistoryDemand(),
     classes: ReadConfig.parse(classes),
     groupCommit: createGroupCommit({ store, clock, sourceCount: 1 }),
-    scope: createFullScope(() => clock.monotonic()),
+    scope: {
+      ...{ sees: () => true, hasAbility: () => true, explain: async () => "unexplained" },
+      ...{ changes: createWakeup(), respondedAtMs: () => clock.monotonic() },
+    },
     ...more,
   });
 }
-
-/** Scope of a token that sees all sites and has all abilities. */
-export const createFullScope = (respondedAtMs: () => number): LiveReadOptions["scope"] => ({
-  ...{ sees: () => true, hasAbility: () => true, explain: async () => "unexplained" },
-  ...{ changes: createWakeup(), respondedAtMs },
-});

@@ -1,6 +1,5 @@
 import { rmSync } from "node:fs";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { resolveRequestContent } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { HistoryQuery, QueueLane, RequestChooser } from "#src/engine/source/source.ts";
@@ -8,12 +7,9 @@ import { openStore } from "#src/engine/store/open.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
-import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
-import { ReadConfig } from "#src/engine/sync/read/config.ts";
-import { createLiveReads } from "#src/engine/sync/read/live-reads.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
-import { createFullScope, inventory, partialSource, startFollower, tagNamed } from "../../sync/trial-building.ts";
+import { createTrialReads, inventory, partialSource, startFollower, tagNamed } from "../../sync/trial-building.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import type { Class } from "./simulate.ts";
 
@@ -101,21 +97,14 @@ export async function driveWorker(
   });
   const tags = ids.flat().map((id) => tagNamed(id));
   await inventory(store, "trial", tags);
-  const readConfig = ReadConfig.parse(
-    classes.map(([, seconds], which) => ({
-      ...{ name: `class ${which}`, every: `${seconds}s`, select: { ids: ids[which] } },
-      ...{ fresher: true, on_change: true, max_silence: "30d" },
-    })),
-  );
-  const quotaDemand = createHistoryDemand();
+  const readClasses = classes.map(([, seconds], which) => ({
+    ...{ name: `class ${which}`, every: `${seconds}s`, select: { ids: ids[which] } },
+    ...{ fresher: true, on_change: true, max_silence: "30d" },
+  }));
   const history = HistoryConfig.parse([{ name: "past", resolution: "5m", every: "7d", backfill: "365d" }]);
-  const syncOptions = { source, store, clock, log, historyDemand: quotaDemand };
+  const syncOptions = { source, store, clock, log, historyDemand: createHistoryDemand() };
   const pull = createHistoryPull({ ...syncOptions, classes: history, timeZone: "UTC", valuesMax: 5_760 });
-  const reads = createLiveReads({
-    ...{ ...syncOptions, metrics: createMetrics(), classes: readConfig },
-    groupCommit: createGroupCommit({ store, clock, sourceCount: 1 }),
-    scope: createFullScope(() => 0),
-  });
+  const reads = createTrialReads(readClasses, syncOptions);
   const works = [startFollower(reads), startFollower(pull)];
   await clock.advance(fromMs + options.minutes * 60_000);
   for (const syncWork of works) await syncWork.drain(clock);

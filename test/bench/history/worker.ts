@@ -9,12 +9,10 @@ import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull, type HistoryPull } from "#src/engine/sync/history/pull.ts";
 import type { Follower } from "#src/engine/sync/job.ts";
 import { createHistoryDemand } from "#src/engine/sync/plan/overload.ts";
-import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
-import { ReadConfig } from "#src/engine/sync/read/config.ts";
-import { createLiveReads, type LiveReads } from "#src/engine/sync/read/live-reads.ts";
+import type { LiveReads } from "#src/engine/sync/read/live-reads.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
-import { createFullScope, inventory, tagNamed } from "../../sync/trial-building.ts";
+import { createTrialReads, inventory, tagNamed } from "../../sync/trial-building.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { createLoggedService } from "./service.ts";
 
@@ -49,11 +47,7 @@ export async function driveBackfill(wanted: BackfillCase) {
   const history = HistoryConfig.parse([
     { name: "past", resolution: "5m", every: "30d", backfill: `${wanted.days}d`, look_back: "1h" },
   ]);
-  const readConfig = ReadConfig.parse(
-    everyMs === 0
-      ? []
-      : [{ name: "all", every: `${everyMs / 1_000}s`, fresher: true, on_change: true, max_silence: "30d" }],
-  );
+  const readClass = { name: "all", every: `${everyMs / 1_000}s`, fresher: true, on_change: true, max_silence: "30d" };
 
   const startWorker = (): { pull: HistoryPull; reads: LiveReads; stop: () => Promise<void> } => {
     const source = createSource({
@@ -64,11 +58,7 @@ export async function driveBackfill(wanted: BackfillCase) {
     });
     const syncOptions = { source, store, clock, log, historyDemand: createHistoryDemand() };
     const pull = createHistoryPull({ ...syncOptions, classes: history, timeZone: "UTC", valuesMax: VALUES_MAX });
-    const reads = createLiveReads({
-      ...{ ...syncOptions, metrics, classes: readConfig },
-      groupCommit: createGroupCommit({ store, clock, sourceCount: 1 }),
-      scope: createFullScope(() => 0),
-    });
+    const reads = createTrialReads(everyMs === 0 ? [] : [readClass], { ...syncOptions, metrics });
     const end = new AbortController();
     const followUntilEnd = async (follower: Follower) => {
       while (!end.signal.aborted) {

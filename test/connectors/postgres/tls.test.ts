@@ -1,4 +1,4 @@
-import { readFileSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
@@ -13,11 +13,7 @@ describe.skipIf(absent("postgres"))("TLS of the PostgreSQL sink", () => {
   let database: Database;
 
   beforeAll(async () => {
-    const { certFile, keyFile } = authority.issue("server");
-    server = await startPostgres({
-      lines: ["fsync = off", "ssl = on", "ssl_cert_file = 'tls.pem'", "ssl_key_file = 'tls.key'"],
-      files: { "tls.pem": readFileSync(certFile, "utf8"), "tls.key": readFileSync(keyFile, "utf8") },
-    });
+    server = await startPostgres({ lines: ["fsync = off"], tls: authority.issue("server") });
     database = await createDatabase(server);
   });
   afterAll(async () => {

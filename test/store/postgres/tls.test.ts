@@ -1,4 +1,4 @@
-import { readFileSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
 import { createAuthority } from "../../connectors/mqtt/certificates.ts";
@@ -11,11 +11,7 @@ describe.skipIf(absent("postgres"))("TLS to the state database", () => {
   let server: RealServer;
 
   beforeAll(async () => {
-    const { certFile, keyFile } = authority.issue("server");
-    server = await startPostgres({
-      lines: ["fsync = off", "ssl = on", "ssl_cert_file = 'tls.pem'", "ssl_key_file = 'tls.key'"],
-      files: { "tls.pem": readFileSync(certFile, "utf8"), "tls.key": readFileSync(keyFile, "utf8") },
-    });
+    server = await startPostgres({ lines: ["fsync = off"], tls: authority.issue("server") });
   });
   afterAll(async () => {
     await server.stop();
