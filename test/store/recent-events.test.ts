@@ -73,7 +73,7 @@ test("the search for recent events skips a damaged event and finds all other eve
   expect(await found("7")).toEqual([4, 1]);
 });
 
-test("the search for recent events reads at most the requested number of 100,000 events", async () => {
+test("searches 100,000 events in parts between which other work runs, and reads at most the requested number", async () => {
   await store.commit({ events: [value("7", 1)] });
   const body = JSON.stringify(value("8", 2, "x".repeat(300)));
   editState(
@@ -88,5 +88,15 @@ test("the search for recent events reads at most the requested number of 100,000
     store.outbox.recent(about, ["tag-value", "tag-history"], { sinceMs: START, maxSearched: within, limit: 5_000 });
   const effort = await effortOf(async () => expect(await search(75_000)).toHaveLength(1));
   expect(effort).toBeLessThan(200);
+  let turns = 0;
+  const countTurns = () => {
+    turns += 1;
+    other = setImmediate(countTurns);
+  };
+  let other = setImmediate(countTurns);
   expect(await search(200_000)).toHaveLength(2);
+  const one = { ...about, subjects: ["site/1/tag/7"] };
+  expect(await store.outbox.latest(9, ["tag-value"], one)).toHaveLength(2);
+  clearImmediate(other);
+  expect(turns).toBeGreaterThanOrEqual(2 * 19);
 });

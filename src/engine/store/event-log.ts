@@ -1,6 +1,7 @@
 import { encodeEvent } from "../../core/codec/stored-event.ts";
 import { type Event, type EventKind, isTelemetry, isUrgentKind } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { beginSequenceEpoch, type DamagedRowQuarantine } from "./damage-quarantine.ts";
 import {
@@ -31,6 +32,7 @@ interface ChecksummedEventRow extends StoredEventText {
   readonly checksum: number | null;
 }
 
+const EVENTS_PER_SEARCH_STEP = 5_000;
 const EVENT_COLUMN_NAMES = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
 
 function isSoundEventRow({ id, kind, telemetry, committed_ms, bytes, body, checksum }: ChecksummedEventRow): boolean {
@@ -223,48 +225,64 @@ export function createEventLog(
       limit: number,
       kinds: readonly EventKind[] | undefined,
       eventQuery: EventQuery | undefined,
-    ): readonly LoggedEvent[] {
+    ): Promise<readonly LoggedEvent[]> {
       // Facts are rare among telemetry: the index on the class finds them without reading the values between.
       const isWithoutTelemetry = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
       const searchTexts =
         eventQuery === undefined
           ? []
           : [eventQuery.subjects.flatMap(subjectSearchTexts), [jsonFieldText("source", eventQuery.source)]];
-      const searchConditions = [
+      const conditions = [
         ...(isWithoutTelemetry ? ["telemetry = 0"] : []),
-        ...(kinds === undefined ? [] : [`kind in (${kinds.map(() => "?").join(", ")})`]),
+        ...(kinds === undefined ? [] : [`kind ${inListSql(kinds)}`]),
         // An index on the subject would cost every commit a tenth; looking through a full log takes about a second.
         ...searchTexts.map((texts) => `(${texts.map(() => "instr(body, ?) > 0").join(" or ") || "false"})`),
       ];
-      const searchConditionSql = searchConditions.length === 0 ? "" : `where ${searchConditions.join(" and ")}`;
-      return database
-        .prepare(`select ${EVENT_COLUMN_NAMES} from event ${searchConditionSql} order by position desc limit ?`)
-        .all<ChecksummedEventRow>(...(kinds ?? []), ...searchTexts.flat(), limit)
-        .filter(isSoundEventRow)
-        .map(toLoggedEvent);
+      return searchNewestFirst(conditions, [...(kinds ?? []), ...searchTexts.flat()], { limit });
     },
     recent(
       { source, subjects }: EventQuery,
       kinds: readonly EventKind[],
       { sinceMs, maxSearched, limit }: RecentEventBounds,
-    ): readonly LoggedEvent[] {
-      const inListSql = (values: readonly unknown[]) => `in (${values.map(() => "?").join(", ")})`;
-      // Reading JSON fields is 20 times as fast as searching texts. A damaged row may hold invalid JSON.
-      return database
-        .prepare(
-          `select ${EVENT_COLUMN_NAMES} from event
-           where position > ? and committed_ms >= ? and kind ${inListSql(kinds)} and ${offeredBytesSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
-             and case when json_valid(body) then
-               body ->> '$.source' = ? and body ->> '$.subject' ${inListSql(subjects)} end
-           order by position desc limit ?`,
-        )
-        .all<ChecksummedEventRow>(eventLog.end() - maxSearched, sinceMs, ...kinds, source, ...subjects, limit)
-        .filter(isSoundEventRow)
-        .map(toLoggedEvent);
+    ): Promise<readonly LoggedEvent[]> {
+      const conditions = [
+        `committed_ms >= ? and kind ${inListSql(kinds)} and ${offeredBytesSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}`,
+        // Reading JSON fields is 20 times as fast as searching texts. A damaged row may hold invalid JSON.
+        `case when json_valid(body) then body ->> '$.source' = ? and body ->> '$.subject' ${inListSql(subjects)} end`,
+      ];
+      return searchNewestFirst(conditions, [sinceMs, ...kinds, source, ...subjects], { limit, maxSearched });
     },
   };
+
+  /** Yields to the event loop after each part of the log, because 75,000 events take a tenth of a second. */
+  async function searchNewestFirst(
+    conditions: readonly string[],
+    values: readonly (string | number)[],
+    { limit, maxSearched = Number.POSITIVE_INFINITY }: { readonly limit: number; readonly maxSearched?: number },
+  ): Promise<readonly LoggedEvent[]> {
+    const statement = database.prepare(
+      `select ${EVENT_COLUMN_NAMES} from event
+       where ${["position > ? and position <= ?", ...conditions].join(" and ")} order by position desc limit ?`,
+    );
+    const nextStep = database.prepare(
+      "select position from event where position <= ? order by position desc limit 1 offset ?",
+    );
+    const [foundEvents, end]: [LoggedEvent[], number] = [[], eventLog.end()];
+    for (let last: number | undefined = end; last !== undefined && foundEvents.length < limit; ) {
+      if (last < end) await yieldToEventLoop();
+      const next: number | undefined = nextStep.get<{ position: number }>(last, EVENTS_PER_SEARCH_STEP)?.position;
+      const before = Math.max(next ?? Number.MIN_SAFE_INTEGER, end - maxSearched);
+      const rows = statement.all<ChecksummedEventRow>(before, last, ...values, limit - foundEvents.length);
+      foundEvents.push(...rows.filter(isSoundEventRow).map(toLoggedEvent));
+      last = before === next ? next : undefined;
+    }
+    return foundEvents;
+  }
+
   return eventLog;
 }
+
+const inListSql = (values: readonly unknown[]): string => `in (${values.map(() => "?").join(", ")})`;
 
 const RECOUNT_EVENT_LOG_SQL = `update log_size set bytes = counted.bytes,
     written = max(iif(typeof(log_size.written) = 'integer', log_size.written, 0), counted.written)
