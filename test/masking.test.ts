@@ -3,14 +3,12 @@ import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createLog, maskCredentials, Secret } from "#src/core/runtime/log.ts";
 import { maskSecrets, recordSecretPlace, secretsVersion } from "#src/core/values/secret-masking.ts";
+import { base64, escapes } from "./secrets/canaries.ts";
 
 const TOKEN = `17|${randomBytes(24).toString("base64url")}/+Zq=`;
 const token = new Secret(TOKEN);
 const PASSPHRASE = "correct horse bättery staple";
 const passphrase = new Secret(PASSPHRASE);
-const base64 = (text: string) => Buffer.from(text).toString("base64");
-const escapes = (text: string) =>
-  Array.from(text, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
 
 /** Encodings in which a server may echo a secret. */
 const ECHOES: Readonly<Record<string, (secret: string) => string>> = {

@@ -86,6 +86,7 @@ export function temporaryFolder(name = "plenum-test"): string {
 
 export interface MosquittoOptions {
   readonly lines?: (port: number, folder: string) => readonly string[];
+  readonly moreLines?: readonly string[];
   readonly port?: number;
 }
 
@@ -106,10 +107,11 @@ function writeConfig(folder: string, name: string, text: string): string {
 }
 
 export function startMosquitto(options: MosquittoOptions = {}): Promise<RealServer> {
+  const { moreLines = [] } = options;
   const defaultLines = (port: number) => [`listener ${port} 127.0.0.1`, "allow_anonymous true", "persistence false"];
   const root = process.getuid?.() === 0 ? ["user root"] : [];
   const prepare = (port: number, folder: string) => {
-    const lines = [...root, ...(options.lines?.(port, folder) ?? defaultLines(port))];
+    const lines = [...root, ...(options.lines?.(port, folder) ?? [...defaultLines(port), ...moreLines])];
     return ["-c", writeConfig(folder, "mosquitto.conf", `${lines.join("\n")}\n`)];
   };
   return startLocal("mosquitto", "mqtt", prepare, options.port);

@@ -1,10 +1,8 @@
 import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { text } from "node:stream/consumers";
 import { expect, test } from "vitest";
 import { sendCommand } from "#src/ui/operator/control-socket-client.ts";
-import { MAIN } from "./hosted.ts";
+import { MAIN, resultOf } from "./hosted.ts";
 import { type Ended, type Service, simulatedServer, type Workplace, WRITING, workplace } from "./plenum.ts";
 
 const FILE = "plenum.yaml";
@@ -52,13 +50,7 @@ const LIKE_A_USER = ["--bounding-set=-dac_override,-dac_read_search", process.ex
 async function asUser(cli: Workplace, args: readonly string[]): Promise<Ended> {
   if (process.geteuid?.() !== 0) return cli.plenum(...args);
   const env = { PATH: process.env.PATH, HOME: cli.folder, XDG_RUNTIME_DIR: cli.folder };
-  const childProcess = spawn("setpriv", [...LIKE_A_USER, ...args], { cwd: cli.folder, env });
-  const [stdout, stderr, [code]] = await Promise.all([
-    text(childProcess.stdout),
-    text(childProcess.stderr),
-    once(childProcess, "close") as Promise<[number]>,
-  ]);
-  return { code, stdout, stderr };
+  return resultOf(spawn("setpriv", [...LIKE_A_USER, ...args], { cwd: cli.folder, env }));
 }
 
 async function startArmedWorker(service: Service, state: Readonly<Record<string, unknown>> = { folder: STATE_FOLDER }) {

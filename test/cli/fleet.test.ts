@@ -345,11 +345,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       ),
     ]);
     for (const ended of await inBoth(42)) expect(json(ended)).toMatchObject({ outcome: "confirmed" });
-    const stop = await local.one("writes stop");
-    expect([stop.code, stop.stdout]).toEqual([
-      0,
-      "Writing is stopped in the whole fleet, until `plenum writes resume`.\n",
-    ]);
+    await expectStop();
     await expect.poll(areWritesStopped, { interval: 50 }).toEqual([true, true]);
     for (const ended of await inBoth(43)) {
       expect(ended.code).toBe(1);
@@ -371,16 +367,17 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       ).toEqual([42, 44]);
   });
 
+  async function expectStop(): Promise<void> {
+    const { code, stdout } = await local.one("writes stop");
+    expect([code, stdout]).toEqual([0, "Writing is stopped in the whole fleet, until `plenum writes resume`.\n"]);
+  }
+
   test("stop writing in the whole fleet through a member on this machine while its configuration file is broken", async () => {
     const file = join(local.folder, "plenum.yaml");
     const validText = readFileSync(file, "utf8");
     for (const brokenText of ["", `state: { folder: state, postgres: { url: "\${NO_SUCH_ADDRESS}" } }\n`]) {
       writeFileSync(file, brokenText);
-      const stop = await local.one("writes stop");
-      expect([stop.code, stop.stdout]).toEqual([
-        0,
-        "Writing is stopped in the whole fleet, until `plenum writes resume`.\n",
-      ]);
+      await expectStop();
       await expect.poll(areWritesStopped, { timeout: 10_000 }).toEqual([true, true]);
       const [status, events, resume] = await local.run("status", "events --last 1", "writes resume");
       expect(status.stdout).toMatch(/^! The configuration file plenum\.yaml is rejected: /);

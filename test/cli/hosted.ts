@@ -1,6 +1,7 @@
 import { type ChildProcess, fork, spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
+import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { expect } from "vitest";
 import { BUNDLE, BUNDLED_MAIN } from "../../tools/bundle.ts";
@@ -29,6 +30,10 @@ async function inItsOwnProcess({ args, folder, environment }: HostedCommand): Pr
     env: { ...environment },
     stdio: ["ignore", "pipe", "pipe"],
   });
+  return resultOf(childProcess);
+}
+
+export async function resultOf(childProcess: ChildProcess & Record<"stdout" | "stderr", Readable>) {
   const [stdout, stderr, [code]] = await Promise.all([
     text(childProcess.stdout),
     text(childProcess.stderr),

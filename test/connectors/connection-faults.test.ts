@@ -219,14 +219,7 @@ async function plainPort(language: Language): Promise<string> {
 async function securePort(language: Language): Promise<string> {
   if (language === "http") return tlsWith("good");
   const { certFile = "", keyFile = "" } = certificates.get("good") ?? {};
-  const server = await startMosquitto({
-    lines: (port) => [
-      `listener ${port} 127.0.0.1`,
-      "allow_anonymous true",
-      `certfile ${certFile}`,
-      `keyfile ${keyFile}`,
-    ],
-  });
+  const server = await startMosquitto({ moreLines: [`certfile ${certFile}`, `keyfile ${keyFile}`] });
   onTestFinished(() => server.stop());
   return `127.0.0.1:${server.port}`;
 }

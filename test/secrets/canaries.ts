@@ -59,8 +59,8 @@ export function findLeaks(all: Canaries, textsByPlace: Readonly<Record<string, s
   });
 }
 
-const base64 = (text: string) => Buffer.from(text).toString("base64");
-const escapes = (text: string) =>
+export const base64 = (text: string) => Buffer.from(text).toString("base64");
+export const escapes = (text: string) =>
   Array.from(text, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
 
 const ECHOES: readonly ((header: string) => string)[] = [

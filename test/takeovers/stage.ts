@@ -42,12 +42,7 @@ async function built(options: StageOptions, closing: (() => unknown)[]) {
   const database = await startPostgres({ lines: ["max_connections = 100"] });
   closing.push(() => database.stop());
   await ownDatabase(database);
-  const broker = await startMosquitto({
-    lines: (port) => [
-      ...[`listener ${port} 127.0.0.1`, "allow_anonymous true", "persistence false"],
-      ...["max_queued_messages 0", "set_tcp_nodelay true"],
-    ],
-  });
+  const broker = await startMosquitto({ moreLines: ["max_queued_messages 0", "set_tcp_nodelay true"] });
   closing.push(() => broker.stop());
   const services = startChild("services.ts", { count: options.sources, seed: options.seed, members: options.members });
   closing.push(() => services.end());

@@ -1,11 +1,14 @@
 import type { Measurement, Resolution, Site, Tag } from "./building.ts";
 
-export interface TagHistoryFact {
-  readonly tag: Tag;
+interface BucketGrid {
   /** Length of a bucket: 5m, 1h, 1d, 1w or 1mo. */
   readonly resolution: Resolution;
   /** IANA time zone in which the service aligned the buckets. */
   readonly timeZone: string;
+}
+
+export interface TagHistoryFact extends BucketGrid {
+  readonly tag: Tag;
   /** Buckets in ascending order of time, each bucket once. */
   readonly points: readonly Measurement[];
   /** `live`: buckets fetched soon after their end. `backfill`: buckets from before Plenum first saw the tag. */
@@ -14,12 +17,8 @@ export interface TagHistoryFact {
   readonly revised: boolean;
 }
 
-export interface TagTotalFact {
+export interface TagTotalFact extends BucketGrid {
   readonly tag: Tag;
-  /** Length of a bucket: 5m, 1h, 1d, 1w or 1mo. */
-  readonly resolution: Resolution;
-  /** IANA time zone in which the service aligned the buckets. */
-  readonly timeZone: string;
   /** Start of the period, UTC. */
   readonly from: string;
   /** End of the period (exclusive), UTC. */
@@ -53,27 +52,20 @@ export interface DayBucketCounts {
   readonly notWanted: number;
 }
 
-/** State of the buckets of several series. */
-export interface SeriesAccount extends DayBucketCounts {
-  /** Length of a bucket: 5m, 1h, 1d, 1w or 1mo. */
-  readonly resolution: Resolution;
-  /** IANA time zone in which the service aligned the buckets. */
-  readonly timeZone: string;
+interface BucketKind extends BucketGrid {
   /** True if totals of a meter are fetched instead of values. */
   readonly total: boolean;
+}
+
+/** State of the buckets of several series. */
+export interface SeriesAccount extends BucketKind, DayBucketCounts {
   /** Number of series. */
   readonly series: number;
 }
 
 /** Every bucket of a series in a range of UTC days was fetched, or has no log at the service. */
-export interface SeriesCompleteFact extends DayBucketCounts {
+export interface SeriesCompleteFact extends BucketKind, DayBucketCounts {
   readonly tag: Tag;
-  /** Length of a bucket: 5m, 1h, 1d, 1w or 1mo. */
-  readonly resolution: Resolution;
-  /** IANA time zone in which the service aligned the buckets. */
-  readonly timeZone: string;
-  /** True if totals of a meter are fetched instead of values. */
-  readonly total: boolean;
   /** First of the UTC days, inclusive, e.g. `2026-11-02`. */
   readonly firstDate: string;
   /** Last of the UTC days, inclusive. */
@@ -81,14 +73,8 @@ export interface SeriesCompleteFact extends DayBucketCounts {
 }
 
 /** Completeness of all series of a site with one resolution; emitted when one of the dates changes. */
-export interface SiteCompleteFact {
+export interface SiteCompleteFact extends BucketKind {
   readonly site: Site;
-  /** Length of a bucket: 5m, 1h, 1d, 1w or 1mo. */
-  readonly resolution: Resolution;
-  /** IANA time zone in which the service aligned the buckets. */
-  readonly timeZone: string;
-  /** True if totals of a meter are fetched instead of values. */
-  readonly total: boolean;
   /** First complete UTC day, e.g. `2026-11-02`; null if all configured days before `until` are complete. */
   readonly from: string | null;
   /** The first UTC day that is not complete. */

@@ -337,11 +337,7 @@ function selectScenarios(): ReadonlyMap<string, Scenario> {
 }
 
 if (absent("mosquitto") || absent("victoria-metrics")) process.exit(1);
-const broker = await startMosquitto({
-  lines: (port) => [
-    ...[`listener ${port} 127.0.0.1`, "allow_anonymous true", "persistence false", "max_queued_messages 0"],
-  ],
-});
+const broker = await startMosquitto({ moreLines: ["max_queued_messages 0"] });
 const database = await startVictoriaMetrics();
 try {
   await withFolder(async (folder) => {

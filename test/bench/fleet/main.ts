@@ -249,12 +249,7 @@ function compareCosts(measured: readonly Row[]): void {
 }
 
 if (absent("postgres") || absent("mosquitto") || absent("victoria-metrics")) process.exit(1);
-const broker = await startMosquitto({
-  lines: (port) => [
-    ...[`listener ${port} 127.0.0.1`, "allow_anonymous true", "persistence false"],
-    ...["max_queued_messages 0", "set_tcp_nodelay true"],
-  ],
-});
+const broker = await startMosquitto({ moreLines: ["max_queued_messages 0", "set_tcp_nodelay true"] });
 const lake = await startVictoriaMetrics();
 const postgres = await startPostgres({ lines: ["max_connections = 200", "max_wal_size = 4GB"] });
 try {

@@ -1,11 +1,12 @@
 import PQueue from "p-queue";
 import { checkGoal, percent, printTable } from "../harness.ts";
+import { computeMean } from "../history/missing-logs.ts";
 import { GOALS, WINDOWS } from "./goals.ts";
 import { LIMITERS, type LimiterName } from "./limiters.ts";
 import { type Network, ordinary, slowGateway, stalling } from "./network.ts";
 import { createRandom } from "./random.ts";
 import type { ClientMaker, Scenario, SimulationResult } from "./run.ts";
-import { computeMean, quantile, type Sum, simulateSeeds } from "./sum.ts";
+import { quantile, type Sum, simulateSeeds } from "./sum.ts";
 
 /** The worker's quota against unknown limiters, compared with its bound and p-queue (`npm run bench:quota`). */
 const HOURS = 24;

@@ -28,7 +28,3 @@ export function quantile(values: readonly number[], share: number): number {
   const sortedValues = [...values].sort((a, b) => a - b);
   return sortedValues[Math.min(sortedValues.length - 1, Math.floor(sortedValues.length * share))] ?? Number.NaN;
 }
-
-export function computeMean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
-}

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { type Packet, parser } from "mqtt-packet";
+import { closeServer } from "../../connectors/mqtt/cutting-proxy.ts";
 import { serialOf } from "./messages.ts";
 
 export interface Delivery {
@@ -81,12 +82,7 @@ export async function startWireTap(broker: () => number, listener: TapListener) 
     cut(): void {
       for (const socket of sockets) socket.destroy();
     },
-    async close(): Promise<void> {
-      const closed = once(server, "close");
-      server.close();
-      for (const socket of sockets) socket.destroy();
-      await closed;
-    },
+    close: () => closeServer(server, sockets),
   };
 }
 

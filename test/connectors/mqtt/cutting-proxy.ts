@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 
 export async function startCuttingProxy(target: number, nextCut: () => number | null) {
   const sockets = new Set<Socket>();
@@ -35,11 +35,13 @@ export async function startCuttingProxy(target: number, nextCut: () => number | 
     get cuts() {
       return cuts;
     },
-    async close() {
-      const closed = once(server, "close");
-      server.close();
-      for (const socket of sockets) socket.destroy();
-      await closed;
-    },
+    close: () => closeServer(server, sockets),
   };
+}
+
+export async function closeServer(server: Server, sockets: Iterable<Socket>): Promise<void> {
+  const closed = once(server, "close");
+  server.close();
+  for (const socket of sockets) socket.destroy();
+  await closed;
 }

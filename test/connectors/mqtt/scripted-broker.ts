@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { parser as createParser, type Packet, writeToStream } from "mqtt-packet";
+import { closeServer } from "./cutting-proxy.ts";
 
 export type ScriptedBroker = Awaited<ReturnType<typeof startScriptedBroker>>;
 
@@ -48,12 +49,7 @@ export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answe
     cut() {
       for (const socket of sockets) socket.destroy();
     },
-    async close() {
-      const closed = once(server, "close");
-      server.close();
-      for (const socket of sockets) socket.destroy();
-      await closed;
-    },
+    close: () => closeServer(server, sockets),
   };
 }
 

@@ -182,13 +182,7 @@ export function createQuota(options: QuotaOptions): Quota {
 
   return {
     start: startQuota,
-    async run<T>(
-      lane: QueueLane,
-      endpoint: QuotaEndpoint,
-      task: (slotTaken: TimeReading) => Promise<T>,
-      signal: AbortSignal,
-      onSlotOffered?: (offer: OfferedSlot) => number | null,
-    ) {
+    async run(lane, endpoint, task, signal, onSlotOffered) {
       await startQuota();
       signal.throwIfAborted();
       const { promise, resolve, reject } = Promise.withResolvers<unknown>();
@@ -208,7 +202,7 @@ export function createQuota(options: QuotaOptions): Quota {
         reject(signal.reason);
       });
       getRateLimiter(endpoint).enqueue(request);
-      return (await promise) as T;
+      return (await promise) as Awaited<ReturnType<typeof task>>;
     },
     pause(durationMs, scope, endpoint) {
       const untilMs = clock.monotonic() + Math.max(QUOTA_PAUSE_MIN_MS, durationMs);
