@@ -4,6 +4,9 @@ import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const MINUTE = 60_000;
 const FIRST_STATUSES = ["1 online null", "6 online null"];
+const UNAVAILABLE = [{ fault: { kind: "error", status: 500 } }];
+const OTHER_ABILITIES = ["read:alarms", "read:gateways", "read:hosts", "read:systems"];
+const WITHOUT_ABILITY = "degraded The token may not read values: it lacks read:tags.";
 
 async function startWorker(): Promise<VirtualWorker> {
   const virtual = await startVirtualWorker({
@@ -49,7 +52,7 @@ test("a site whose gateways go offline one after the other is degraded, then off
 
 test("every site is offline while the service is unavailable, once, also over a restart", async () => {
   const virtual = await startWorker();
-  virtual.simulator.control.setFaults([{ fault: { kind: "error", status: 500 } }]);
+  virtual.simulator.control.setFaults(UNAVAILABLE);
   await virtual.clock.advance(5 * MINUTE);
   await virtual.restart("crash");
   await virtual.clock.advance(5 * MINUTE);
@@ -78,32 +81,40 @@ test("a site that the token loses is offline since the loss, until the token see
 
 test("a site is degraded while the token lacks read:tags, also over a restart", async () => {
   const virtual = await startWorker();
-  const abilities = ["read:alarms", "read:gateways", "read:hosts", "read:systems"];
-  virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities });
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities: OTHER_ABILITIES });
   await virtual.clock.advance(70 * MINUTE);
   await virtual.restart("crash");
   await virtual.clock.advance(5 * MINUTE);
-  virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities: [...abilities, "read:tags"] });
+  virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities: [...OTHER_ABILITIES, "read:tags"] });
   await virtual.clock.advance(70 * MINUTE);
-  const reason = "The token may not read values: it lacks read:tags.";
-  const degraded = [1, 6].map((id) => `${id} degraded ${reason}`);
+  const degraded = [1, 6].map((id) => `${id} ${WITHOUT_ABILITY}`);
   expect(await statuses(virtual)).toEqual([...FIRST_STATUSES, ...degraded, ...FIRST_STATUSES]);
 });
 
-test("a site is degraded while the service fails each request for values and answers all others", async () => {
+test("a site is degraded while the service fails each request for values, also after an outage and with a new reason", async () => {
   const virtual = await startWorker();
-  virtual.simulator.control.setFaults([{ match: { endpoints: ["read"] }, fault: { kind: "error", status: 500 } }]);
-  await virtual.clock.advance(20 * MINUTE);
-  virtual.simulator.control.setFaults([]);
-  await virtual.clock.advance(20 * MINUTE);
-  const reason = "The service does not return values of the site.";
-  const degraded = [1, 6].map((id) => `${id} degraded ${reason}`);
-  expect((await statuses(virtual)).toSorted()).toEqual([...FIRST_STATUSES, ...degraded, ...FIRST_STATUSES].toSorted());
+  const { control } = virtual.simulator;
+  const readFailure = { match: { endpoints: ["read"] }, fault: { kind: "error", status: 500 } };
+  for (const faults of [[readFailure], UNAVAILABLE, [readFailure]]) {
+    control.setFaults(faults);
+    await virtual.clock.advance(20 * MINUTE);
+  }
+  control.setFaults([]);
+  control.changeToken(SERVICE_TOKEN, { abilities: OTHER_ABILITIES });
+  await virtual.clock.advance(70 * MINUTE);
+  control.changeToken(SERVICE_TOKEN, { abilities: [...OTHER_ABILITIES, "read:tags"] });
+  await virtual.clock.advance(70 * MINUTE);
+  const readsFail = "degraded The service does not return values of the site.";
+  const offline = expect.stringMatching("offline The service is unavailable\\. ");
+  for (const id of [1, 6])
+    expect((await statuses(virtual)).flatMap((text) => (text.startsWith(`${id} `) ? text.slice(2) : []))).toEqual([
+      ...["online null", readsFail, offline, readsFail, WITHOUT_ABILITY, "online null"],
+    ]);
 });
 
 test("a site that the token lost during an outage names the token as the reason after the outage", async () => {
   const virtual = await startWorker();
-  virtual.simulator.control.setFaults([{ fault: { kind: "error", status: 500 } }]);
+  virtual.simulator.control.setFaults(UNAVAILABLE);
   await virtual.clock.advance(10 * MINUTE);
   virtual.simulator.control.changeToken(SERVICE_TOKEN, { sites: [6] });
   virtual.simulator.control.setFaults([]);

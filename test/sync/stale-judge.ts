@@ -40,6 +40,7 @@ export interface ServiceTruth {
 
 interface ShownValue {
   readonly isUsable: boolean;
+  readonly staleReason: StaleReason | undefined;
   /** Time of the emitted reading, monotonic. */
   readonly emittedMs: number;
   /** Time of the last reading that equals it, monotonic. */
@@ -117,10 +118,11 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
     const readClass = classOf.get(id);
     const before = emitted.get(id);
     const isLate = reason !== "out-of-scope" && reason !== "no-ability" && readClass !== undefined;
-    if (before?.isUsable === false) note("a value becomes stale once", id, reason);
+    if (before?.isUsable === false && [undefined, reason].includes(before.staleReason))
+      note("a value becomes stale once for each reason", id, reason);
     const sinceMs = readClass?.on_change === true ? before?.readMs : before?.emittedMs;
     const ageMs = nowMs - (sinceMs ?? Number.NaN);
-    if (isLate && before?.isAgeUnknown === false && ageMs < readClass.every + 2 * SLOT_MS - 1)
+    if (isLate && before?.isUsable && !before.isAgeUnknown && ageMs < readClass.every + 2 * SLOT_MS - 1)
       note("no value in time is stale", id, `${reason} ${Math.round(ageMs)} ms after its reading`);
     const deadSinceMs = service.deadSinceMs();
     const isAnswering = deadSinceMs === null || nowMs - deadSinceMs < DEAD_MS || times.failedMs < deadSinceMs;
@@ -154,7 +156,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       for (const [id, document] of documents.flatMap(({ set, put = [] }) => (set === valueSet ? [...put] : []))) {
         const { quality, staleReason } = document as StoredValue;
         const offsets = { emittedOffsetMs: wallOffsetMs(), readOffsetMs: wallOffsetMs() };
-        const value = { isUsable: isUsable(quality), isAgeUnknown: false, ...offsets };
+        const value = { isUsable: isUsable(quality), staleReason, isAgeUnknown: false, ...offsets };
         const readMs = repliedMs.get(id) ?? Number.NaN;
         if (staleReason !== undefined) checkStaleValue(id, staleReason);
         else committedMs.set(id, readMs);

@@ -19,6 +19,9 @@ const MINUTE = 60 * SECOND;
 const SLOT_MS = 3 * SECOND;
 const PROMISE_MS = MINUTE;
 const UNAVAILABLE = [{ fault: { kind: "error", status: 500 } }];
+const READS_FAIL = [{ match: { endpoints: ["read"] }, fault: { kind: "error", status: 500 } }];
+
+const ABILITIES = ["read:sites", "read:alarms", "read:gateways"];
 
 async function startWorker(read: readonly object[] = [{ name: "all", every: "1m" }]): Promise<VirtualWorker> {
   const virtual = await startVirtualWorker({
@@ -88,8 +91,7 @@ describe("a value that is too old", () => {
 
   test("becomes stale at once when the token loses read:tags", async () => {
     const virtual = await startWorker();
-    const abilities = ["read:sites", "read:alarms", "read:gateways"];
-    virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities });
+    virtual.simulator.control.changeToken(SERVICE_TOKEN, { abilities: ABILITIES });
     await virtual.clock.advance(20 * SECOND);
     const all = await values(virtual);
     expect(reasonsOf(staleOnly(all))).toEqual(["no-ability"]);
@@ -125,6 +127,26 @@ describe("a value that is too old", () => {
     virtual.simulator.control.setFaults([]);
     await virtual.clock.advance(5 * MINUTE);
     expect((await staleCounts(virtual))["source-unavailable"]).toBe(0);
+  });
+
+  test.each([
+    ["source-unavailable", "the service is unavailable", UNAVAILABLE, {}],
+    ["source-unavailable", "the service fails the reads", READS_FAIL, {}],
+    ["no-ability", "the token lacks read:tags", [], { abilities: ABILITIES }],
+    ["out-of-scope", "the token sees no site", [], { sites: [] }],
+  ])("gets the reason %s after a stop of ten minutes if %s", async (reason, _, faults, token) => {
+    const virtual = await startWorker();
+    const tagCount = lastByTag(await values(virtual)).size;
+    const stopped = virtual.worker.stop(SECOND);
+    await virtual.clock.advance(10 * MINUTE);
+    await stopped;
+    virtual.simulator.control.setFaults(faults);
+    virtual.simulator.control.changeToken(SERVICE_TOKEN, token);
+    await virtual.restart("stop");
+    await virtual.clock.advance(5 * MINUTE);
+    const stale = staleOnly(await values(virtual));
+    expect(reasonsOf([...lastByTag(stale).values()])).toEqual([reason]);
+    expect(stale).toHaveLength(2 * tagCount);
   });
 });
 
@@ -162,6 +184,7 @@ test("10,000 values that become stale at once cost at most as much as 1.2 times 
   let areAllStale = Promise.withResolvers<void>();
   const staleValues: StaleValues = createStaleValues({
     ...{ source: "trial", schedule, clock, log, metrics, slotMs: () => SLOT_MS, refresh: async () => {} },
+    isServiceDown: () => false,
     isUnanswered: () => false,
     scope: { hasAbility: () => true, changes },
     async commit(ids, judge) {

@@ -8,13 +8,15 @@ import type { Resolution, Site, System, Tag, TagValue } from "./building.ts";
 export type TagValueQuality = "good" | "uncertain" | "bad" | "stale";
 
 /** Cause of a stale value. The first matching cause counts: a quarantined tag of a lost site is `out-of-scope`. */
-export type StaleReason =
-  | "out-of-scope"
-  | "no-ability"
-  | "quarantined"
-  | "gateway-offline"
-  | "source-unavailable"
-  | "not-scheduled";
+export type StaleReason = (typeof STALE_REASONS)[number];
+export const STALE_REASONS = [
+  "out-of-scope",
+  "no-ability",
+  "quarantined",
+  "gateway-offline",
+  "source-unavailable",
+  "not-scheduled",
+] as const;
 
 export interface TagValueFact {
   readonly tag: Tag;
@@ -42,7 +44,8 @@ export interface TagValueFact {
    * Only while the quality is `stale`. `out-of-scope`: the token does not see the site. `no-ability`: the token lacks `read:tags`.
    * `quarantined`: the service refused the tag. `gateway-offline`: the only gateway of the site is offline.
    * `source-unavailable`: the service does not answer, or fails, refuses or leaves out the tag. `not-scheduled`: the tag was
-   * not read in time although the service answers (overload, slow replies), or no class of `read` selects it.
+   * not read in time although the service answers (overload, slow replies), the worker did not run and has not read the tag
+   * since, or no class of `read` selects it. When the reason changes, the stale value is emitted again.
    */
   readonly staleReason?: StaleReason;
   /**

@@ -104,12 +104,18 @@ function describeLostSite(id: string, name: string | undefined): string {
 /** Reason of stale values that concerns the service or the token, and no single tag, gateway or site. */
 export type UnreadableReason = Extract<StaleReason, "no-ability" | "source-unavailable">;
 
+/**
+ * Visible sites of which every known value is stale, with the reason. Null instead of `source-unavailable` until a read
+ * fails after an outage or a restart.
+ */
+export type UnreadableSites = ReadonlyMap<number, UnreadableReason | null>;
+
 /** Live reads, as far as the status of sites depends on them. */
 export interface ValueReadability {
   /** Runs until its signal aborts, also during an outage. */
   readonly watchStaleValues: (signal: AbortSignal) => Promise<void>;
-  /** Visible sites of which every known value is stale, with the reason; null before the values are known. */
-  readonly unreadableSites: () => ReadonlyMap<number, UnreadableReason> | null;
+  /** Null before the values are known. */
+  readonly unreadableSites: () => UnreadableSites | null;
   readonly unreadableSitesChanged: Wakeup;
 }
 
@@ -164,15 +170,15 @@ export function watchSiteStatuses(
       return { status: "offline", reason: "The token does not see the site.", ...(since && { since }) } as const;
     const gatewayCondition = judgeGateways(gateways);
     const reason = values.unreadableSites()?.get(siteId);
-    if (reason === undefined || gatewayCondition.status === "offline") return gatewayCondition;
+    if (reason == null || gatewayCondition.status === "offline") return gatewayCondition;
     return { status: "degraded", reason: UNREADABLE_TEXTS[reason] } as const;
   }
 
   /** After an outage or a restart, a site keeps its status until its values are read or known to be unreadable. */
   function isStatusUnsettled(siteId: number, before: StoredSiteStatus | undefined, condition: SiteCondition): boolean {
-    if (condition.status === "offline") return false;
-    if (before?.status === "degraded" && condition.status === "online") return values.unreadableSites() === null;
-    return before?.status === "offline" && values.unreadableSites()?.get(siteId) === "source-unavailable";
+    if (before === undefined || before.status === "online" || condition.status !== "online") return false;
+    const unreadableSites = values.unreadableSites();
+    return unreadableSites === null || unreadableSites.get(siteId) === null;
   }
 
   function* findStatusChanges(): Generator<readonly [string, StoredSiteStatus, Event]> {

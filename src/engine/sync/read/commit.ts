@@ -159,7 +159,7 @@ export function createLiveReadCommit(
         const outcomes = ids.flatMap((id) => {
           const staleTag = findStaleTag(id);
           const before = cachedValues.get(id) ?? uncachedTagValues.get(id);
-          if (staleTag === null || before === undefined || before.value === null) return [];
+          if (staleTag === null || before === undefined || before.quality === "bad") return [];
           const { siteTag, reason } = staleTag;
           const behindGateway = offlineGatewayOf(siteTag.siteId);
           return [

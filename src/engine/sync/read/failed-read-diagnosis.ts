@@ -89,23 +89,28 @@ export function createUnansweredReads(clock: Clock, slotMs: () => number) {
   const sentMsByGroup = new Map<readonly string[], number>();
   let lastReplyMs = Number.NEGATIVE_INFINITY;
   let lastLatencyMs = 0;
-  let lastFailureMs = Number.NEGATIVE_INFINITY;
+  let failuresInRow = 0;
 
   return {
     requestSent: (group: readonly string[]) => void sentMsByGroup.set(group, clock.monotonic()),
     requestEnded: (group: readonly string[]) => void sentMsByGroup.delete(group),
     requestReplied(group: readonly string[], latencyMs: number): void {
       lastReplyMs = clock.monotonic();
+      failuresInRow = 0;
       lastLatencyMs = latencyMs;
       for (const id of group) failedTagIds.delete(id);
     },
     requestFailed(group: readonly string[], failure: Failure): void {
       if (failure instanceof Throttled && failure.scope === "allowance") return;
-      lastFailureMs = clock.monotonic();
+      failuresInRow += 1;
       for (const id of group) failedTagIds.add(id);
     },
+    forgetFailures(): void {
+      failedTagIds.clear();
+      failuresInRow = 0;
+    },
     isTagUnanswered(id: string): boolean {
-      if (failedTagIds.has(id) || lastFailureMs > lastReplyMs) return true;
+      if (failedTagIds.has(id) || failuresInRow >= FAILURES_IN_A_ROW_MAX) return true;
       const oldestSentMs = Math.min(...sentMsByGroup.values());
       const patienceMs = Math.max(UNANSWERED_SLOTS * slotMs(), UNANSWERED_LATENCIES * lastLatencyMs);
       return oldestSentMs > lastReplyMs && clock.monotonic() - oldestSentMs > patienceMs;

@@ -64,8 +64,8 @@ export function createLiveReads(options: LiveReadOptions) {
   const staleValues: StaleValues = createStaleValues({
     ...{ source: source.name, schedule, scope, clock, log, metrics: options.metrics },
     slotMs: () => scheduleRefresh.slotMs(),
-    isUnanswered: (id) =>
-      options.isServiceDown?.() === true || unansweredReads.isTagUnanswered(id) || leftOut.get(id) !== undefined,
+    isServiceDown: () => options.isServiceDown?.() === true,
+    isUnanswered: (id) => unansweredReads.isTagUnanswered(id) || leftOut.get(id) !== undefined,
     refresh: () => scheduleRefresh.run(),
     commit: readCommit.commitStaleValues,
   });
@@ -177,12 +177,13 @@ export function createLiveReads(options: LiveReadOptions) {
       slowTags.recordLatency(group, reply.latencyMs);
       unansweredReads.requestReplied(group, reply.latencyMs);
       await readCommit.commitReply(group, reply, draining);
+      if (group.some((id) => leftOut.get(id) !== undefined)) staleValues.readsFailed();
       tagBisection.requestSucceeded(group);
       controlReads.readSucceeded();
       reportSuccess();
     } catch (error) {
       signal.throwIfAborted();
-      await settleFailure(group, requestStartedAtMs, asFailure(error), signal);
+      await settleFailure(group, requestStartedAtMs, asFailure(error), signal).finally(staleValues.readsFailed);
     } finally {
       releaseRequestedTags();
     }
@@ -191,10 +192,10 @@ export function createLiveReads(options: LiveReadOptions) {
   /** Throws the failure if it concerns all tags, not only the requested tags. */
   async function settleFailure(group: readonly string[], startedAtMs: number, failure: Failure, signal: AbortSignal) {
     if (failure instanceof LocalFailure) throw failure;
-    unansweredReads.requestFailed(group, failure);
     const atMs = clock.monotonic();
     const refusalKind = classifyRefusal(failure);
     if (refusalKind === null || group.length === 0) {
+      unansweredReads.requestFailed(group, failure);
       if (mayConcernOneGateway(failure)) {
         if (controlReads.isControlRead(group)) clearTagSuspicions();
         else {
@@ -211,7 +212,11 @@ export function createLiveReads(options: LiveReadOptions) {
     const scopeBeforeMs = scope.respondedAtMs();
     const refusalCause = await scope.explain({ siteIds, ability: READ_TAGS_ABILITY, atMs }, signal);
     if (refusalCause === "site") return;
-    if (refusalCause === "ability") throw failure;
+    if (refusalCause === "ability") {
+      unansweredReads.forgetFailures();
+      throw failure;
+    }
+    unansweredReads.requestFailed(group, failure);
     if (refusalKind === "invalid")
       log.error({ tags: group.length, err: failure }, "the service rejected a read request as invalid");
     if (controlReads.readRefused(group)) {
@@ -255,6 +260,9 @@ export function createLiveReads(options: LiveReadOptions) {
         fault: (error) => log.warn({ err: error }, "the tag schedule could not be refreshed"),
       },
     });
+    if (options.isServiceDown?.() !== true) return;
+    unansweredReads.forgetFailures();
+    staleValues.readsFailed();
   }
 
   return {

@@ -1,11 +1,11 @@
 import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
-import type { StaleReason, TagValueFact, TagValueQuality } from "../../../core/model/tag-event-data.ts";
+import { STALE_REASONS, type StaleReason, type TagValueQuality } from "../../../core/model/tag-event-data.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { combineWakeups, createWakeup, runLoop, yieldIfManyObjects } from "../../../core/runtime/waiting.ts";
 import type { SiteTag } from "../inventory/requestable-tags.ts";
-import type { UnreadableReason } from "../site-availability.ts";
+import type { UnreadableReason, UnreadableSites } from "../site-availability.ts";
 import { lastEmittedOf, lastGoodOf, readingTimeOf, type StoredValue } from "../stored-documents.ts";
 import type { TokenScope } from "../token-scope.ts";
 import type { StoredTagReads } from "./scheduled-tag.ts";
@@ -32,7 +32,8 @@ export interface StaleValueOptions {
   readonly metrics: Pick<Metrics, "tagsStale">;
   /** Time between two requests, in milliseconds. */
   readonly slotMs: () => number;
-  /** True if the service failed, refused or left out the tag, or does not answer. */
+  readonly isServiceDown: () => boolean;
+  /** True if a read of the tag failed, was refused, left out the tag or got no reply since the last outage. */
   readonly isUnanswered: (id: string) => boolean;
   /** Selects the tags and their intervals, before the first check. */
   readonly refresh: () => Promise<unknown>;
@@ -53,21 +54,13 @@ const LATE_SLOTS_MAX = 2;
 /** Maximum time of a stored value in the future. Beyond it the age is unknown, so the value is stale at the start. */
 const CLOCK_CORRECTION_MAX_MS = 60_000;
 const STALE_VALUES_PER_COMMIT = 250;
-const STALE_REASONS = Object.keys({
-  "source-unavailable": 1,
-  "out-of-scope": 1,
-  "no-ability": 1,
-  "gateway-offline": 1,
-  quarantined: 1,
-  "not-scheduled": 1,
-} satisfies Record<StaleReason, 1>) as readonly StaleReason[];
 
 export type StaleValues = ReturnType<typeof createStaleValues>;
 
 /**
  * Emits a `stale` value for each tag whose good value was not read again within its interval plus two request slots, and
- * at once when the token loses the tag's site or the ability. A reading only stores its time. A due bucket moves the tags that
- * were read meanwhile to later buckets, so that 50,000 tags cost one move per tag and interval.
+ * at once when the token loses the tag's site or the ability. Emits it again when the reason changes. A reading only stores
+ * its time. A due bucket moves the tags that were read meanwhile to later buckets: 50,000 tags cost one move per interval.
  */
 export function createStaleValues(options: StaleValueOptions) {
   const { source, schedule, scope, clock, log, metrics } = options;
@@ -80,14 +73,13 @@ export function createStaleValues(options: StaleValueOptions) {
   let nextBucket = bucketAt(clock.monotonic());
   let bucketPromisedMs: ReadonlyMap<string, number> = new Map();
   let areBucketsComplete = false;
-  /** False after a change of the selected tags or of the token's scope. */
-  let isTagAccessChecked = false;
+  /** False after a change of the selected tags or of the token's scope, and after a failed read. */
+  let areReasonsChecked = false;
   let sleepsUntilBucket = 0;
   /** `count`: changes of the read classes until now. `appliedCount`: changes that the selected tags already include. */
   const classChanges = { count: 1, appliedCount: 0 };
   const dueTimesChanged = createWakeup();
-  /** Reason by id of each visible site of which every known value is stale. Null before the first tags. */
-  let unreadableSites: ReadonlyMap<number, UnreadableReason> | null = null;
+  let unreadableSites: UnreadableSites | null = null;
   const unreadableSitesChanged = createWakeup();
 
   function dueMsOf(id: string, readMs: number, slotMs = options.slotMs()): number {
@@ -115,16 +107,20 @@ export function createStaleValues(options: StaleValueOptions) {
     const tag = schedule.tagState(id);
     if (tag !== undefined && tag.quarantinedUntilMs !== null) return "quarantined";
     if (tag?.gatewayOffline === true) return "gateway-offline";
-    return options.isUnanswered(id) ? "source-unavailable" : "not-scheduled";
+    return options.isServiceDown() || options.isUnanswered(id) ? "source-unavailable" : "not-scheduled";
   }
 
   function findStaleTag(id: string): StaleTag | null {
+    const storedReason = staleReasons.get(id);
     const readMs = trackedValues.get(id)?.readMs ?? null;
     const siteTag = schedule.watchedTag(id) ?? unscheduledTags.get(id);
-    if (readMs === null || siteTag === undefined) return null;
-    const immediateReason = findNoAccessReason(id);
-    if (immediateReason !== null) return { siteTag, reason: immediateReason };
-    return dueMsOf(id, readMs) > clock.monotonic() ? null : { siteTag, reason: reasonOfOldValue(id) };
+    if ((readMs === null && storedReason === undefined) || siteTag === undefined) return null;
+    const noAccessReason = findNoAccessReason(id);
+    if (noAccessReason === null && readMs !== null && dueMsOf(id, readMs) > clock.monotonic()) return null;
+    const reason = noAccessReason ?? reasonOfOldValue(id);
+    // While a tag waits for its next read, the former reason stays.
+    const isUnchanged = reason === storedReason || (noAccessReason === null && reason === "not-scheduled");
+    return storedReason !== undefined && isUnchanged ? null : { siteTag, reason };
   }
 
   /** Moves the tags of due buckets to `overdueIds`, or to a later bucket if they were read meanwhile. */
@@ -153,10 +149,12 @@ export function createStaleValues(options: StaleValueOptions) {
     return bucket * DUE_BUCKET_MS - clock.monotonic();
   }
 
-  async function findTagsWithoutAccess(): Promise<void> {
-    await yieldIfManyObjects(trackedValues.size);
+  async function checkReasons(): Promise<void> {
+    await yieldIfManyObjects(trackedValues.size + staleReasons.size);
     for (const [id, { readMs }] of trackedValues)
       if (readMs !== null && findNoAccessReason(id) !== null) overdueIds.add(id);
+    for (const id of staleReasons.keys()) if (findStaleTag(id) !== null) overdueIds.add(id);
+    if (staleReasons.size > 0) setUnreadableSites(findUnreadableSites());
   }
 
   async function commitBatch(ids: readonly string[]): Promise<void> {
@@ -177,9 +175,9 @@ export function createStaleValues(options: StaleValueOptions) {
 
   async function emitStaleValues(): Promise<number> {
     sleepsUntilBucket = 0;
-    if (!isTagAccessChecked) {
-      isTagAccessChecked = true;
-      await findTagsWithoutAccess();
+    if (!areReasonsChecked) {
+      areReasonsChecked = true;
+      await checkReasons();
     }
     emptyDueBuckets();
     if (overdueIds.size > 0) {
@@ -206,15 +204,17 @@ export function createStaleValues(options: StaleValueOptions) {
 
   const siteIdOf = (id: string) => (schedule.watchedTag(id) ?? unscheduledTags.get(id))?.siteId ?? Number.NaN;
 
-  function findUnreadableSites(): ReadonlyMap<number, UnreadableReason> {
-    const sites = new Map<number, UnreadableReason>();
+  function findUnreadableSites(): UnreadableSites {
+    const sites = new Map<number, UnreadableReason | null>();
     for (const [id, reason] of staleReasons)
-      if (reason === "no-ability" || reason === "source-unavailable") sites.set(siteIdOf(id), reason);
+      if (reason === "no-ability" || (reason === "source-unavailable" && options.isUnanswered(id)))
+        sites.set(siteIdOf(id), reason);
+      else if (reason === "source-unavailable" && !sites.has(siteIdOf(id))) sites.set(siteIdOf(id), null);
     if (sites.size > 0) for (const id of trackedValues.keys()) sites.delete(siteIdOf(id));
     return sites;
   }
 
-  function setUnreadableSites(sites: ReadonlyMap<number, UnreadableReason>): void {
+  function setUnreadableSites(sites: UnreadableSites): void {
     unreadableSites = sites;
     unreadableSitesChanged.wakeUp();
   }
@@ -258,13 +258,18 @@ export function createStaleValues(options: StaleValueOptions) {
       staleReasons = nextStaleReasons;
       unscheduledTags = nextUnscheduledTags;
       areBucketsComplete = false;
-      isTagAccessChecked = false;
+      areReasonsChecked = false;
       setStaleMetrics();
       setUnreadableSites(findUnreadableSites());
     },
     /** Selects the tags again, also while nothing is read. */
     classesChanged(): void {
       classChanges.count += 1;
+      dueTimesChanged.wakeUp();
+    },
+    /** Corrects the reasons of stale values after a failed read or the begin of an outage. */
+    readsFailed(): void {
+      areReasonsChecked &&= staleReasons.size === 0;
       dueTimesChanged.wakeUp();
     },
     /** Adapts the due times after `setTags` and after changed intervals: interval plus slot by class. */
@@ -304,7 +309,7 @@ export function createStaleValues(options: StaleValueOptions) {
             await options.refresh();
             classChanges.appliedCount = changeCount;
           }
-          if (scope.changes.wakeups() !== scopeChangesChecked) isTagAccessChecked = false;
+          if (scope.changes.wakeups() !== scopeChangesChecked) areReasonsChecked = false;
           scopeChangesChecked = scope.changes.wakeups();
           return emitStaleValues();
         },
@@ -329,7 +334,7 @@ export function buildStaleValueEvent(
 ): { readonly stored: StoredValue; readonly event: Event<"tag-value"> } {
   const lastGood = lastGoodOf(before);
   const staleReading = { value: null, quality: "stale", time, lastGood, staleReason: reason } as const;
-  const data: TagValueFact = { tag, ...staleReading, latencyMs: 0, behindGateway };
+  const data = { tag, ...staleReading, latencyMs: 0, behindGateway };
   const eventFields = { source: sourceUri(source), subject: eventSubject("tag", siteId, tag.id), time, siteId };
   return {
     stored: {
