@@ -53,7 +53,9 @@ export function createTopics(prefix: string, template: string, source?: string) 
       // A site with the name `cmd` right after the prefix must not make a command topic.
       return `${topic}/${topic === prefix && RESERVED_LEVELS.has(level) ? "_" : ""}${level}`;
     };
-    if (path !== undefined) return `${path.split("/").reduce(appendName, prefix)}/{aspect}`;
+    // The members of a fleet do not see each other's paths, so the source keeps these topics unique.
+    const pathPrefix = source === undefined ? prefix : `${prefix}/${encodeSegment(source)}`;
+    if (path !== undefined) return `${path.split("/").reduce(appendName, pathPrefix)}/{aspect}`;
     // The status of a site is on the same topic with every layout.
     if (parts.kind === "site-status")
       return `${prefix}/${encodeSegment(parts.source ?? "")}/${encodeSegment(parts.id)}/{aspect}`;

@@ -15,6 +15,7 @@ export function findContradictions(config: ConfigSections): readonly ConfigContr
     ...findUnknownFilterSources(config),
     ...findLocalSinksInFleet(config),
     ...findSharedSinkDestinations(config),
+    ...findTopicsSharedBySources(config),
     ...findSharedTokens(config),
   ];
 }
@@ -98,6 +99,19 @@ function findLocalSinksInFleet({ sinks, state }: ConfigSections): readonly Confi
         "table_format",
       );
     return [];
+  });
+}
+
+/** Finds topics that tags of two sources could share: a fleet member does not see the topics of other sources. */
+function findTopicsSharedBySources({ sources, sinks, state }: ConfigSections): readonly ConfigContradiction[] {
+  return Object.entries(sinks).flatMap(([name, { enabled, filter, mqtt }]) => {
+    const levels = mqtt?.topic.split("/") ?? ["{source}"];
+    const hasOneSource = (filter.sources ?? Object.keys(sources)).length === 1;
+    const mayAppendId = state.postgres === undefined && !(levels.includes("{kind}") && levels.includes("{id}"));
+    if (!enabled || hasOneSource || mayAppendId || levels.includes("{source}")) return [];
+    const message =
+      "Tags of two sources could have the same topic: add {source}, or use one sink and prefix per source.";
+    return [{ path: ["sinks", name, "mqtt", "topic"], message }];
   });
 }
 

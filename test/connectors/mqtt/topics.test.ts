@@ -63,6 +63,7 @@ describe("MQTT topics", () => {
     expect(fleet.commandStatus).toBe("plenum/status/source/%63md/commands");
     expect(fleet.commandFilters).toEqual(["plenum/cmd/%63md/+/set", "plenum/cmd/%63md/set", "plenum/cmd/%63md/second"]);
     expect(fleet.buildTopic(topicParts)).toBe(topics.buildTopic(topicParts));
+    expect(fleet.buildTopic(topicParts, { path: "b1/432" })).toBe("plenum/%63md/b1/432/value");
   });
 
   test.each([
