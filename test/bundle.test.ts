@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { BUNDLE, BUNDLED_MAIN, build, bundle } from "../tools/bundle.ts";
-import { testFolder } from "./test-folder.ts";
+import { testFolder } from "./test-resources.ts";
 
 function project(files: Readonly<Record<string, string>>): { readonly root: string; readonly target: string } {
   const root = testFolder("bundle");

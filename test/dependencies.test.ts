@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { NOTICES, noticesText, objections } from "../tools/licences.ts";
 import { SBOM, sbomText } from "../tools/sbom.ts";
 import { shippedPackages } from "../tools/shipped.ts";
-import { testFolder } from "./test-folder.ts";
+import { testFolder } from "./test-resources.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const read = (path: string) => readFileSync(join(ROOT, path), "utf8");

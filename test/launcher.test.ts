@@ -21,7 +21,7 @@ import { describe, expect, test, vi } from "vitest";
 import { BUNDLE, BUNDLED_MAIN } from "../tools/bundle.ts";
 import { describeUnsupportedHost, parseHostVersions, REQUIREMENTS } from "../tools/host.cjs";
 import { findNode, nodePackageName } from "../tools/pinned-node.cjs";
-import { testFolder } from "./test-folder.ts";
+import { testFolder } from "./test-resources.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const read = (path: string) => readFileSync(join(ROOT, path), "utf8");

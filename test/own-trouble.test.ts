@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFin
 import { LocalFailure } from "#src/core/errors/errors.ts";
 import { readCertificateFile, readSecret, secretReader } from "#src/core/runtime/secret.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
-import { testFolder } from "./test-folder.ts";
+import { testFolder } from "./test-resources.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 import { startVirtualWorker } from "./virtual-worker.ts";
 

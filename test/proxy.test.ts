@@ -21,6 +21,7 @@ import { type StubServer, startStub } from "./connectors/stub-server.ts";
 import { freePort, temporaryFolder } from "./real-servers.ts";
 import { valueEvent } from "./sample-events.ts";
 import { trialConfig } from "./source/trial-source.ts";
+import { closeAfterTest, stopAfterTest } from "./test-resources.ts";
 
 const TOKEN = "token-that-nobody-else-shall-see";
 const PASSWORD = "proxy:pass/word+of=our own";
@@ -49,8 +50,7 @@ const actors: readonly { readonly name: string; readonly attempt: Attempt }[] = 
     name: "the source",
     async attempt(url, proxy, more = {}) {
       const config = trialConfig(url, { ca_file: ours.caFile, proxy, ...more });
-      const transport = createHttpTransport(config, openProxy(config.proxy, systemClock));
-      onTestFinished(() => transport.close());
+      const transport = closeAfterTest(createHttpTransport(config, openProxy(config.proxy, systemClock)));
       const headers = { authorization: `Bearer ${TOKEN}` };
       return thrown(transport.send({ method: "GET", path: "/", headers, body: null }, never()));
     },
@@ -191,8 +191,7 @@ describe.each(actors.filter(({ name }) => name !== "webhook"))("$name over http:
   const plainly = { allow_plain_http: true };
 
   test("uses a tunnel for plain HTTP, too, when plain HTTP is allowed", async () => {
-    const far = await startStub();
-    onTestFinished(() => far.stop());
+    const far = stopAfterTest(await startStub());
     const proxy = await startConnectProxy();
     expect(await attempt(far.url, { url: proxy.url }, plainly)).toBeNull();
     expect(proxy.asked.map(({ authority }) => authority)).toEqual([`127.0.0.1:${far.port}`]);
@@ -213,8 +212,7 @@ test("the transport reuses connections through a proxy", async () => {
   const far = await secure();
   const proxy = await startConnectProxy();
   const config = trialConfig(far.url, { ca_file: ours.caFile, proxy: { url: proxy.url } });
-  const transport = createHttpTransport(config, openProxy(config.proxy, systemClock));
-  onTestFinished(() => transport.close());
+  const transport = closeAfterTest(createHttpTransport(config, openProxy(config.proxy, systemClock)));
   const paths = ["/a", "/b", "/c", "/d", "/e"];
   for (const path of paths) {
     await transport.send({ method: "GET", path, headers: {}, body: null }, never());
@@ -240,8 +238,7 @@ describe("the webhook sink through a proxy", () => {
     ...["[::1]", "localhost", "LOCALHOST.", "a.localhost"],
   ])("rejects https://%s before it connects to the proxy", async (host) => {
     const proxy = await startConnectProxy();
-    const sink = sinkFor(`https://${host}/hook`, proxy.url);
-    onTestFinished(() => sink.close());
+    const sink = closeAfterTest(sinkFor(`https://${host}/hook`, proxy.url));
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config", field: "url" });
     await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config", field: "url" });
     expect(proxy.connections).toBe(0);
@@ -250,8 +247,7 @@ describe("the webhook sink through a proxy", () => {
   test("sends a host name to the proxy without resolving it", async () => {
     const far = await secure(pairOf(ours.issue("hook", { altName: "DNS:hook.example" })));
     const proxy = await startConnectProxy({ hosts: { "hook.example:443": `127.0.0.1:${far.port}` } });
-    const sink = sinkFor("https://hook.example/hook", proxy.url);
-    onTestFinished(() => sink.close());
+    const sink = closeAfterTest(sinkFor("https://hook.example/hook", proxy.url));
     await sink.probe?.(never());
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
     expect(proxy.asked.map(({ authority }) => authority)).toEqual(["hook.example:443", "hook.example:443"]);
@@ -340,9 +336,7 @@ test("the worker uses the configured proxy and ignores proxies of the environmen
 }, 90_000);
 
 async function secure(tls = pairOf(good)): Promise<StubServer> {
-  const stub = await startStub({ tls });
-  onTestFinished(() => stub.stop());
-  return stub;
+  return stopAfterTest(await startStub({ tls }));
 }
 
 function says(head: string, behind = ""): ConnectProxyOptions {

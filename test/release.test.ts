@@ -18,7 +18,7 @@ import { USER_AGENT, VERSION } from "#src/core/runtime/version.ts";
 import { changesOf, type Release, release } from "../tools/release/release.ts";
 import { runProgram } from "./plenum-process.ts";
 import { temporaryFolder } from "./real-servers.ts";
-import { testFolder } from "./test-folder.ts";
+import { testFolder } from "./test-resources.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const { version, dependencies, engines } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));

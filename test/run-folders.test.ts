@@ -4,7 +4,7 @@ import { basename, join } from "node:path";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { createRunFolder, RUN_FOLDER_PREFIX, removeKilledRunFolders } from "./run-folders.ts";
 import { mountSmallDisk } from "./small-disk.ts";
-import { testFolder } from "./test-folder.ts";
+import { testFolder } from "./test-resources.ts";
 
 /** A process id above the maximum of Linux. */
 const ENDED_PROCESS_ID = 99_999_999;

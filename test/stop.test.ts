@@ -4,7 +4,7 @@ import { Config } from "#src/app/config/config.ts";
 import { createWorker } from "#src/app/worker.ts";
 import { groupServices, orderServices, type WorkerService } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { testFolder } from "./test-folder.ts";
+import { testFolder } from "./test-resources.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
 const SOURCES = 8;

@@ -14,6 +14,7 @@ import { contextFor } from "./connectors/context.ts";
 import { startStub } from "./connectors/stub-server.ts";
 import { valueEvent } from "./sample-events.ts";
 import { trialConfig } from "./source/trial-source.ts";
+import { closeAfterTest, stopAfterTest } from "./test-resources.ts";
 
 const SELF_SIGNED = certificateFor("localhost");
 const signal = () => new AbortController().signal;
@@ -30,8 +31,7 @@ describe("connections to a self-signed server with NODE_TLS_REJECT_UNAUTHORIZED=
   });
 
   async function startSelfSigned() {
-    const stub = await startStub({ tls: SELF_SIGNED });
-    onTestFinished(() => stub.stop());
+    const stub = stopAfterTest(await startStub({ tls: SELF_SIGNED }));
     return { stub, url: stub.url.replace("127.0.0.1", "localhost") };
   }
 
@@ -46,8 +46,7 @@ describe("connections to a self-signed server with NODE_TLS_REJECT_UNAUTHORIZED=
 
   test("fail for the service before a request is sent", async () => {
     const { stub, url } = await startSelfSigned();
-    const transport = createHttpTransport(trialConfig(url));
-    onTestFinished(() => transport.close());
+    const transport = closeAfterTest(createHttpTransport(trialConfig(url)));
     const request = { method: "GET", path: "/", headers: { authorization: "Bearer x" }, body: null } as const;
     await expect(transport.send(request, signal())).rejects.toMatchObject({ kind: "config" });
     expect(stub.seen).toEqual([]);

@@ -9,7 +9,7 @@ import { armingDocument } from "#src/engine/commands/write-arming.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { absent, startInflux, startMosquitto } from "../real-servers.ts";
-import { testFolder } from "../test-folder.ts";
+import { testFolder } from "../test-resources.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
 describe.skipIf(absent("influxd") || absent("mosquitto"))("the sinks of a configuration", () => {

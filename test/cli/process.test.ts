@@ -2,13 +2,13 @@ import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { chooseNodeFlags } from "#src/cli/running/run-command.ts";
 import { certificateFor } from "../connectors/certificate.ts";
 import { startStub } from "../connectors/stub-server.ts";
 import { runProgram } from "../plenum-process.ts";
 import { freePort } from "../real-servers.ts";
-import { testFolder } from "../test-folder.ts";
+import { stopAfterTest, testFolder } from "../test-resources.ts";
 import { MAIN } from "./hosted.ts";
 import { localHook, onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
@@ -211,8 +211,7 @@ test("a process loads one copy of undici while its page, control socket and sink
 const SELF_SIGNED = certificateFor("localhost");
 
 async function strangers() {
-  const stub = await startStub({ host: "127.0.0.1", tls: SELF_SIGNED });
-  onTestFinished(() => stub.stop());
+  const stub = stopAfterTest(await startStub({ host: "127.0.0.1", tls: SELF_SIGNED }));
   const url = stub.url.replace("127.0.0.1", "localhost");
   const sections = {
     sources: { main: { base_url: url, token: { file: "token" }, time_zone: "Europe/Oslo" } },

@@ -7,7 +7,7 @@ import { buildManualPage } from "#src/cli/manual/man-and-schema-commands.ts";
 import { buildCompletionScript } from "#src/cli/manual/shell-completion.ts";
 import { EXIT_CODE } from "#src/cli/shell/exit-codes.ts";
 import { RELEASE_VERSION } from "#src/core/runtime/version.ts";
-import { testFolder } from "../test-folder.ts";
+import { testFolder } from "../test-resources.ts";
 import { wholeProgram } from "./whole-program.ts";
 
 const program = await wholeProgram();

@@ -1,13 +1,12 @@
 import { onTestFinished } from "vitest";
+import { closeAfterTest } from "../test-resources.ts";
 import { createRig, type Rig, type RigOptions, SITE } from "./rig.ts";
 
 export const TAGS: readonly string[] = Array.from({ length: 25 }, (_, n) => String(10250 + n));
 export const TAG = "10250";
 
 export async function testRig(options: RigOptions = {}): Promise<Rig> {
-  const rig = await createRig(options);
-  onTestFinished(() => rig.close());
-  return rig;
+  return closeAfterTest(await createRig(options));
 }
 
 /** An entry of the allow-list for the values 15 to 25. */

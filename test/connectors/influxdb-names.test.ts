@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { InfluxConfig, NAME_TAGS } from "#connectors/influxdb/config.ts";
 import { encodeEventLines, type InfluxPointSettings } from "#connectors/influxdb/event-points.ts";
 import { createNameLookup } from "#connectors/influxdb/names-as-influx-tags.ts";
@@ -9,6 +9,7 @@ import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { absent, startInflux } from "../real-servers.ts";
 import { SITE, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
+import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { contextFor, never } from "./context.ts";
 import { parseLine } from "./line-protocol.ts";
 
@@ -175,8 +176,7 @@ describe("the name tags of InfluxDB points (tags_from)", () => {
 });
 
 test.skipIf(absent("influxd"))("InfluxDB 1.x groups values by the tags name, site and system", async () => {
-  const server = await startInflux();
-  onTestFinished(() => server.stop());
+  const server = stopAfterTest(await startInflux());
   const sink = await openSink({ url: server.url, api: "v1", database: "names", create_database: true });
   expect(await sink.write([valueEvent(1), sampleEvent("tag-history")], never())).toEqual({ rejected: [] });
   for (const measurement of ["tag_value", "tag_history"]) {
@@ -193,8 +193,7 @@ test.skipIf(absent("influxd"))("InfluxDB 1.x groups values by the tags name, sit
 });
 
 async function openSink(options: object) {
-  const sink = createInfluxSink(InfluxConfig.parse({ ...options, tags_from: [...NAME_TAGS] }), context);
-  onTestFinished(() => sink.close());
+  const sink = closeAfterTest(createInfluxSink(InfluxConfig.parse({ ...options, tags_from: [...NAME_TAGS] }), context));
   await sink.open(never());
   return sink;
 }

@@ -8,6 +8,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { absent, portOpen, programPath, type RealServer, startInflux, startVictoriaMetrics } from "../real-servers.ts";
 import { expectFailure } from "../receivers/receiver-helpers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
+import { closeAfterTest } from "../test-resources.ts";
 import { contextFor, never } from "./context.ts";
 
 describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => {
@@ -122,8 +123,7 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
     const logEntries: { points?: number; total?: number; msg: string }[] = [];
     const log = pino({ level: "warn" }, { write: (line: string) => void logEntries.push(JSON.parse(line)) });
     const config = InfluxConfig.parse({ url: server.url, api: "v1", database: "short" });
-    const sink = createInfluxSink(config, { ...contextFor("lake"), log });
-    onTestFinished(() => sink.close());
+    const sink = closeAfterTest(createInfluxSink(config, { ...contextFor("lake"), log }));
     const now = Date.now();
     const at = (n: number, ageMs: number) => ({ ...valueEvent(n), time: new Date(now - ageMs).toISOString() });
     const old = Array.from({ length: 50 }, (_, n) => at(n, 30 * 86_400_000 + n * 1_000));
@@ -245,7 +245,5 @@ function awkward(text: string, n: number): Event {
 }
 
 function createSink(config: Record<string, unknown>) {
-  const sink = createInfluxSink(InfluxConfig.parse(config), contextFor("lake"));
-  onTestFinished(() => sink.close());
-  return sink;
+  return closeAfterTest(createInfluxSink(InfluxConfig.parse(config), contextFor("lake")));
 }

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { inspect } from "node:util";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { type EventLines, storeLines, type WriteOutcome } from "#connectors/influxdb/write-lines-to-server.ts";
@@ -8,6 +8,7 @@ import type { AnyEvent } from "#src/core/model/event.ts";
 import { catchFailure, expectFailure, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
+import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { certificateFor } from "./certificate.ts";
 import { clockAt, contextFor, never } from "./context.ts";
 import { type ParsedPoint, parseLines } from "./line-protocol.ts";
@@ -323,8 +324,7 @@ describe("an InfluxDB token or password over plain HTTP", () => {
 
 test("the InfluxDB sink trusts the configured private certificate authority", async () => {
   const { key, cert, path } = certificateFor("localhost");
-  const secure = await startStub({ tls: { key, cert } });
-  onTestFinished(() => secure.stop());
+  const secure = stopAfterTest(await startStub({ tls: { key, cert } }));
   const sink = createSink(secure, { url: `https://localhost:${secure.port}`, ca_file: path });
   expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
 });
@@ -355,8 +355,7 @@ describe("long history in reused line buffers of the InfluxDB sink", () => {
       for (const { timeMs, fields } of points) storedValues.set(timeMs, fields.value ?? null);
       return { status: 204 };
     };
-    const sink = createSink(stub, { gzip });
-    onTestFinished(() => sink.close());
+    const sink = closeAfterTest(createSink(stub, { gzip }));
     for (const dayBatch of [days.slice(0, 41), days.slice(41)])
       expect(await sink.write(dayBatch, never())).toEqual({ rejected: [] });
     expect([...storedValues].map(([ms, value]) => ({ ms, value })).sort((a, b) => a.ms - b.ms)).toEqual(sentPoints);
@@ -469,7 +468,5 @@ function storing(stub: StubServer, refuse: (points: readonly ParsedPoint[]) => S
 
 function createSink(stub: StubServer, options: Record<string, unknown> = {}) {
   const config = InfluxConfig.parse({ url: stub.url, bucket: "lake", ...options });
-  const sink = createInfluxSink(config, contextFor("lake", clockAt("2026-11-21T12:00:00Z")));
-  onTestFinished(() => sink.close());
-  return sink;
+  return closeAfterTest(createInfluxSink(config, contextFor("lake", clockAt("2026-11-21T12:00:00Z"))));
 }

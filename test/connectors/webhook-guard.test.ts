@@ -1,12 +1,13 @@
 import type { LookupAddress } from "node:dns";
 import { isIP } from "node:net";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { DnsLookup } from "#src/core/http/outbound/guard.ts";
 import { createIpNetworkRules, parseIpNetwork } from "#src/core/http/outbound/ip-network-ranges.ts";
 import { expectFailure } from "../receivers/receiver-helpers.ts";
 import { valueEvent } from "../sample-events.ts";
+import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { certificateFor } from "./certificate.ts";
 import { contextFor, never } from "./context.ts";
 import { type StubServer, startStub } from "./stub-server.ts";
@@ -105,8 +106,7 @@ describe("webhooks with HTTPS", () => {
   const allowed = { allow_networks: ["127.0.0.0/8"] };
 
   test("trust only a configured private certificate authority", async () => {
-    const secure = await startStub({ tls: { key, cert } });
-    onTestFinished(() => secure.stop());
+    const secure = stopAfterTest(await startStub({ tls: { key, cert } }));
     const url = `https://hook.example:${secure.port}/`;
     const trusting = createSink(url, { ...allowed, ca_file: path }, names);
     await trusting.probe?.(never());
@@ -121,9 +121,7 @@ describe("webhooks with HTTPS", () => {
 
 function createSink(url: string, options: Record<string, unknown>, lookup: DnsLookup) {
   const config = WebhookConfig.parse({ url, unsigned: true, timeout: "2s", ...options });
-  const sink = createWebhookSink(config, contextFor("hook"), lookup);
-  onTestFinished(() => sink.close());
-  return sink;
+  return closeAfterTest(createWebhookSink(config, contextFor("hook"), lookup));
 }
 
 function createLookup(names: Readonly<Record<string, readonly string[]>>): DnsLookup {

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { Webhook } from "standardwebhooks";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import { toCloudEvent } from "#src/core/model/event.ts";
@@ -11,6 +11,7 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { catchFailure, expectFailure, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
+import { closeAfterTest } from "../test-resources.ts";
 import { clockAt, contextFor, never, offerWith } from "./context.ts";
 import { reply, type SeenRequest, type StubAnswer, startStub } from "./stub-server.ts";
 
@@ -300,9 +301,7 @@ async function signed(options: Record<string, unknown> = {}, count = 1, clock: C
 }
 
 function createSink(config: Record<string, unknown>, clock: Clock = systemClock) {
-  const sink = createWebhookSink(WebhookConfig.parse(config), contextFor("hook", clock));
-  onTestFinished(() => sink.close());
-  return sink;
+  return closeAfterTest(createWebhookSink(WebhookConfig.parse(config), contextFor("hook", clock)));
 }
 
 function signingKey() {

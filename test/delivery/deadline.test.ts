@@ -1,4 +1,4 @@
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { RECEIVER_OPTIONS } from "#connectors/shared/receiver/config.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
@@ -11,6 +11,7 @@ import { startStub } from "../connectors/stub-server.ts";
 import { createNoticeBoard } from "../receiver/notice-board.ts";
 import { START, sampleAlarm } from "../receiver/trial.ts";
 import { valueEvent } from "../sample-events.ts";
+import { stopAfterTest } from "../test-resources.ts";
 import { scriptedSink } from "./dispatcher-rig.ts";
 import { commit, lag, rig, started, useDispatcherRig, values } from "./dispatcher-steps.ts";
 
@@ -105,8 +106,7 @@ function webhookTo({ url }: { readonly url: string }) {
 
 describe("a receiver that takes 12 s for each request", () => {
   test("receives each webhook event once", async () => {
-    const stub = await startStub();
-    onTestFinished(() => stub.stop());
+    const stub = stopAfterTest(await startStub());
     const arrived: (() => void)[] = [];
     stub.answer = (_, response) => {
       const waiting = arrived.shift();
@@ -131,8 +131,7 @@ describe("a receiver that takes 12 s for each request", () => {
   });
 
   test("receives a new alarm next, ahead of 300 waiting values", async () => {
-    const stub = await startStub();
-    onTestFinished(() => stub.stop());
+    const stub = stopAfterTest(await startStub());
     const raised = sampleAlarm(1, { at: 0 }).raised();
     stub.answer = (_, response) => {
       void rig.clock.advance(200).then(async () => {

@@ -21,6 +21,7 @@ import {
   temporaryFolder,
 } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
 
 const { influxdb, mqtt } = CONNECTORS;
 const COUNT = 50;
@@ -69,9 +70,7 @@ async function delivering(make: (context: ConnectorContext) => Sink | Promise<Si
 }
 
 async function server(start: () => Promise<RealServer>): Promise<RealServer> {
-  const started = await start();
-  onTestFinished(() => started.stop());
-  return started;
+  return stopAfterTest(await start());
 }
 
 async function killedAndBack(far: RealServer, { store }: Delivering, next: Event): Promise<void> {
@@ -215,8 +214,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
   test("receives no event again after a lost connection without a restart", { timeout: LONG_MS }, async () => {
     const far = await server(startMosquitto);
     const cuts = [8_000, 8_000];
-    const proxy = await startCuttingProxy(far.port, () => cuts.shift() ?? null);
-    onTestFinished(() => proxy.close());
+    const proxy = closeAfterTest(await startCuttingProxy(far.port, () => cuts.shift() ?? null));
     const delivery = await delivering(sinkAt({ url: `mqtt://127.0.0.1:${proxy.port}` }));
     await delivery.deliver(0, COUNT);
     expect(proxy.cuts).toBeGreaterThan(0);

@@ -13,7 +13,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 import { editState } from "../store/store-steps.ts";
-import { testFolder } from "../test-folder.ts";
+import { testFolder } from "../test-resources.ts";
 import { type ScriptedSink, scriptedSink } from "./dispatcher-rig.ts";
 import { commit, rig, started, stop, useDispatcherRig, values } from "./dispatcher-steps.ts";
 

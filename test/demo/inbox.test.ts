@@ -1,6 +1,6 @@
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
 import { Config } from "#src/app/config/config.ts";
 import { loadYamlConfig } from "#src/app/config/load.ts";
@@ -13,12 +13,11 @@ import { absent } from "../real-servers.ts";
 import { alarmMessage, endMessage, namedMessage } from "../receivers/sent-samples.ts";
 import { ALARM, AWKWARD_TEXTS } from "../sample-events.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
-import { testFolder } from "../test-folder.ts";
+import { closeAfterTest, disposeAfterTest, stopAfterTest, testFolder } from "../test-resources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 async function inboxWithReceiver() {
-  const inbox = await startMessageInbox();
-  onTestFinished(() => inbox.close());
+  const inbox = closeAfterTest(await startMessageInbox());
   const { sinks } = loadYamlConfig({
     schema: Config,
     file: join(import.meta.dirname, "../../config/demo.yaml"),
@@ -32,8 +31,7 @@ async function inboxWithReceiver() {
   });
   const config = sinks.inbox?.webhook;
   if (config === undefined) throw new Error("the demo has no inbox");
-  const receiver = createWebhookReceiver(config, contextFor("inbox"));
-  onTestFinished(() => receiver.dispose());
+  const receiver = disposeAfterTest(createWebhookReceiver(config, contextFor("inbox")));
   return { inbox, receiver };
 }
 
@@ -89,8 +87,7 @@ describe("the inbox of the demo", () => {
   const post = (key: string) => ({ key, title: "t", status: "active", statusText: "A", priority: "A", text: "" });
 
   async function inboxWithRequests() {
-    const inbox = await startMessageInbox();
-    onTestFinished(() => inbox.close());
+    const inbox = closeAfterTest(await startMessageInbox());
     const request = (path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}) =>
       fetch(`${inbox.url}${path}`, {
         method: body === undefined ? "GET" : "POST",
@@ -159,8 +156,7 @@ describe("the simulated caretaker of the demo", () => {
 describe("the demo", () => {
   test("delivers an alarm to the inbox as one message from raised to resolved", { timeout: 120_000 }, async () => {
     const folder = testFolder("plenum-demo");
-    const demo = await startDemo({ folder });
-    onTestFinished(() => demo.stop());
+    const demo = stopAfterTest(await startDemo({ folder }));
 
     const control = async (action: string, body: object) => {
       const response = await fetch(`${demo.serviceUrl}/_simulator/alarms/${action}`, {

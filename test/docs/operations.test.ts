@@ -1,12 +1,13 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { cpSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { checkStateInFolder, isStateIntact } from "#src/engine/store/state-check.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
+import { closeAfterTest } from "../test-resources.ts";
 import { blocksIn, pages } from "./markdown.ts";
 
 /** Backup and restore of a state in use, with the commands of docs/operations.md. */
@@ -16,9 +17,7 @@ const [backup] = operations.flatMap(blocksIn).filter(({ text }) => text.includes
 const hasSqlite = spawnSync("sqlite3", ["--version"]).status === 0;
 
 async function openStoreIn(folder: string) {
-  const store = await openStore({ folder: join(folder, "state"), clock: systemClock });
-  onTestFinished(() => store.close());
-  return store;
+  return closeAfterTest(await openStore({ folder: join(folder, "state"), clock: systemClock }));
 }
 
 test.skipIf(!hasSqlite)(

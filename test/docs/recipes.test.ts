@@ -19,6 +19,7 @@ import { runProgram } from "../plenum-process.ts";
 import { absent, freePort, startInflux, startPostgres, startVictoriaMetrics } from "../real-servers.ts";
 import { SITE, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
+import { closeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { blocksIn, type Page, pages } from "./markdown.ts";
 
 const recipes = pages.filter(({ file }) => file.startsWith("docs/recipes/"));
@@ -92,8 +93,7 @@ async function writeSamples(name: string, url: string): Promise<void> {
   for (const [set, value] of [["site/main", held] as const, ["tag-seen/main", seen] as const]) {
     await store.commit({ documents: [{ set, put: [[String(SITE.id), value]] }] });
   }
-  const sink = createInfluxSink(config, contextFor("recipe", undefined, store));
-  onTestFinished(() => sink.close());
+  const sink = closeAfterTest(createInfluxSink(config, contextFor("recipe", undefined, store)));
   await sink.open?.(never());
   expect(await sink.write(EVENTS, never())).toEqual({ rejected: [] });
 }
@@ -101,8 +101,7 @@ async function writeSamples(name: string, url: string): Promise<void> {
 test.skipIf(absent("victoria-metrics"))(
   "the VictoriaMetrics queries in the recipe return the data that the sink wrote",
   async () => {
-    const server = await startVictoriaMetrics();
-    onTestFinished(() => server.stop());
+    const server = stopAfterTest(await startVictoriaMetrics());
     await writeSamples("grafana-victoriametrics.md", server.url);
     await fetch(`${server.url}/internal/force_flush`);
     const queries = markedSpans(recipe("grafana-victoriametrics"), "promql");
@@ -117,8 +116,7 @@ test.skipIf(absent("victoria-metrics"))(
 );
 
 test.skipIf(absent("influxd"))("the InfluxDB queries in the recipe return the data that the sink wrote", async () => {
-  const server = await startInflux();
-  onTestFinished(() => server.stop());
+  const server = stopAfterTest(await startInflux());
   await writeSamples("grafana-influxdb.md", server.url);
   const queries = markedSpans(recipe("grafana-influxdb"), "influxql");
   expect(queries.length).toBe(5);
@@ -136,8 +134,7 @@ test.skipIf(absent("influxd"))("the InfluxDB queries in the recipe return the da
 test.skipIf(absent("postgres"))(
   "the Power BI queries in the recipe return rows from the tables and views",
   async () => {
-    const server = await startPostgres({ lines: ["fsync = off"] });
-    onTestFinished(() => server.stop());
+    const server = stopAfterTest(await startPostgres({ lines: ["fsync = off"] }));
     const sqlBlocks = blocksIn(recipe("power-bi")).filter(({ language }) => language === "sql");
     const [roles, rights, ...queries] = sqlBlocks;
     // PostgreSQL creates a database outside of transactions only.
@@ -181,8 +178,7 @@ describe("the Node-RED flow in the recipes", () => {
   test.skipIf(program === null || absent("mosquitto"))(
     "displays values with names, writes a set-point, displays its result and displays stale values",
     async () => {
-      const building = await startBuilding("node-red");
-      onTestFinished(() => building.close());
+      const building = closeAfterTest(await startBuilding("node-red"));
       const worker = await building.startWorker();
       const userFolder = join(building.folder, "node-red");
       mkdirSync(userFolder);

@@ -1,7 +1,7 @@
 import { join } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { createEngine } from "../connectors/parquet/engine.ts";
-import { testFolder } from "../test-folder.ts";
+import { closeAfterTest, testFolder } from "../test-resources.ts";
 import { START_MS, startVirtualWorker } from "../virtual-worker.ts";
 import { openLake } from "./duckdb.ts";
 
@@ -31,8 +31,7 @@ test("a tag that is read every N seconds has 3600 / N rows an hour in the Parque
     engine.pass(900_000);
     await engine.settleDown();
   }
-  const lake = await openLake();
-  onTestFinished(() => lake.close());
+  const lake = closeAfterTest(await openLake());
   const files = join(folder, "value", "**", "*.parquet");
   // The first hour has first values in addition; tags without a value are read less often.
   const readings = `

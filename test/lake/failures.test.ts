@@ -20,7 +20,7 @@ import { createDatabase, type Database } from "../connectors/postgres/test-datab
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../real-servers.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { smallDisk } from "../small-disk.ts";
-import { testFolder } from "../test-folder.ts";
+import { closeAfterTest, testFolder } from "../test-resources.ts";
 
 /** A stopped sink is tried again after 3 s instead of 5 minutes. */
 const SPEED = 100;
@@ -121,8 +121,7 @@ const setSecret = (secret: string) => {
 };
 
 test("a wrong S3 key keeps every event, delays no other sink, and delivery continues with the right key", async () => {
-  const s3 = await startS3();
-  onTestFinished(() => s3.close());
+  const s3 = closeAfterTest(await startS3());
   onTestFinished(() => setSecret(KEYS.secret));
   const config = inS3(s3);
   setSecret("not-the-key");

@@ -2,7 +2,7 @@ import { cpSync, existsSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { expect } from "vitest";
 import { parse } from "yaml";
-import { testFolder } from "../test-folder.ts";
+import { testFolder } from "../test-resources.ts";
 
 export const ROOT = join(import.meta.dirname, "../..");
 

@@ -15,7 +15,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
 import { absent, programPath, temporaryFolder } from "../real-servers.ts";
-import { testFolder } from "../test-folder.ts";
+import { testFolder } from "../test-resources.ts";
 
 const SYSTEMD = join(import.meta.dirname, "../../packages/systemd");
 const UNIT = join(SYSTEMD, "plenum.service");

@@ -1,5 +1,5 @@
 import { DateTime } from "luxon";
-import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
 import { ConfigError, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
@@ -12,6 +12,7 @@ import { openDispatcherRig } from "../delivery/dispatcher-rig.ts";
 import { SPARKLINE_TEXT, storeTagValues } from "../receivers/stored-tag-values.ts";
 import { sampleOfEveryKind } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
+import { disposeAfterTest } from "../test-resources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createNoticeBoard, type NoticeBoard } from "./notice-board.ts";
 import { ReceiverOptions, START, sampleAlarm } from "./trial.ts";
@@ -39,8 +40,7 @@ const raisedEvents = (count: number, priority: string, from = 0) =>
   sampleAlarms(count, priority, from).map((alarm) => alarm.raised());
 
 async function openSinkRun(board: NoticeBoard, options: object = {}) {
-  const rig = await openDispatcherRig();
-  onTestFinished(() => rig.dispose());
+  const rig = disposeAfterTest(await openDispatcherRig());
   const { clock, store } = rig;
   const sink = createReceiverSink(board, ReceiverOptions.parse(options), contextFor("chat", clock, store));
   const dispatcher = rig.dispatcher({ chat: sink }, { filter: { kinds: ["alarm-*"] } });
@@ -253,8 +253,7 @@ test.each([
     whole.sinks = { people: { ...connector, ...filter } };
   });
   expect(sinks.people?.filter.kinds).toEqual(offered);
-  const rig = await openDispatcherRig();
-  onTestFinished(() => rig.dispose());
+  const rig = disposeAfterTest(await openDispatcherRig());
   await rig.store.outbox.register("people", "beginning");
   const events = sampleOfEveryKind();
   await rig.store.commit({ events });

@@ -1,10 +1,11 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { AlertmanagerConfig } from "#connectors/alertmanager/config.ts";
 import { createAlertmanagerReceiver } from "#connectors/alertmanager/receiver.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { type StubServer, startStub } from "../connectors/stub-server.ts";
 import { absent, type RealServer, startAlertmanager } from "../real-servers.ts";
 import { AWKWARD_TEXTS } from "../sample-events.ts";
+import { disposeAfterTest } from "../test-resources.ts";
 import type { StoredAlert } from "./alertmanager-stub.ts";
 import { alarmMessage, endMessage } from "./sent-samples.ts";
 
@@ -23,9 +24,7 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
 
   function receiver() {
     const config = AlertmanagerConfig.parse({ url: server.url, allow_networks: ["127.0.0.0/8"] });
-    const created = createAlertmanagerReceiver(config, contextFor("am"));
-    onTestFinished(() => created.dispose());
-    return created;
+    return disposeAfterTest(createAlertmanagerReceiver(config, contextFor("am")));
   }
 
   async function isReady() {

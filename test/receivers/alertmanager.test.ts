@@ -6,6 +6,7 @@ import { errorText } from "#src/core/errors/errors.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
 import { ALARM } from "../sample-events.ts";
+import { disposeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { startAlertmanagerStub } from "./alertmanager-stub.ts";
 import { catchFailure, secretFile } from "./receiver-helpers.ts";
 import { createReceiver } from "./receivers.ts";
@@ -16,10 +17,8 @@ const BEGIN_TIME = "2026-11-02T06:15:00.000Z";
 
 async function startReceiver(options: object = {}) {
   const clock = clockAt(NOW);
-  const server = await startAlertmanagerStub(() => clock.now());
-  onTestFinished(() => server.stop());
-  const receiver = createReceiver("alertmanager", server, contextFor("am", clock), options);
-  onTestFinished(() => receiver.dispose());
+  const server = stopAfterTest(await startAlertmanagerStub(() => clock.now()));
+  const receiver = disposeAfterTest(createReceiver("alertmanager", server, contextFor("am", clock), options));
   const posted = () =>
     server.seen.filter(({ method }) => method === "POST").map(({ body }) => JSON.parse(body.toString()));
   return { clock, server, receiver, posted };

@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { inspect } from "node:util";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
@@ -8,6 +8,7 @@ import { clockAt, contextFor, never } from "../connectors/context.ts";
 import { START, sampleAlarm } from "../receiver/trial.ts";
 import { AWKWARD_TEXTS } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
+import { closeAfterTest, disposeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { catchFailure, expectFailure, loggedContext } from "./receiver-helpers.ts";
 import { createReceiver, createSink, RECEIVERS, type ReceiverCase } from "./receivers.ts";
 import { alarmMessage, endMessage, gatewayMessage, HOSTILE_NAMES, namedMessage } from "./sent-samples.ts";
@@ -18,14 +19,11 @@ const UNSAFE = /[\u202a-\u202e\u2066-\u2069]|[^\P{Cc}\n]/u;
 
 async function startReceiver(row: ReceiverCase) {
   const clock = clockAt("2026-11-02T06:16:00.000Z");
-  const server = await row.start(clock.now);
-  onTestFinished(() => server.stop());
+  const server = stopAfterTest(await row.start(clock.now));
   const lines: string[] = [];
   const create = (more: object = {}) => {
     const context = loggedContext("people", lines, clock);
-    const receiver = createReceiver(row.connector, server, context, { ...row.options, ...more });
-    onTestFinished(() => receiver.dispose());
-    return receiver;
+    return disposeAfterTest(createReceiver(row.connector, server, context, { ...row.options, ...more }));
   };
   const receiver = create();
   const open = (message = alarmMessage()) => receiver.open(message, never());
@@ -145,10 +143,8 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
   test("reports the start of its last request, so the write deadline interrupts no request", async () => {
     let monotonicMs = 1_000;
     const clock = { ...systemClock, now: () => START, monotonic: () => monotonicMs };
-    const server = await row.start(clock.now);
-    onTestFinished(() => server.stop());
-    const sink = await createSink(row, server, contextFor("people", clock));
-    onTestFinished(() => sink.close());
+    const server = stopAfterTest(await row.start(clock.now));
+    const sink = closeAfterTest(await createSink(row, server, contextFor("people", clock)));
     expect(sink.progressMs?.()).toBe(Number.NEGATIVE_INFINITY);
     for (const n of [1, 2]) {
       monotonicMs += 20_000;
@@ -235,10 +231,8 @@ async function withValues(row: ReceiverCase, names: readonly string[]) {
   const store = createMemoryStore(clock.now);
   const otherTags = names.map((displayName) => ({ displayName }));
   await storeTagValues(store, START, otherTags);
-  const server = await row.start(clock.now);
-  onTestFinished(() => server.stop());
-  const sink = await createSink(row, server, contextFor("people", clock, store));
-  onTestFinished(() => sink.close());
+  const server = stopAfterTest(await row.start(clock.now));
+  const sink = closeAfterTest(await createSink(row, server, contextFor("people", clock, store)));
   let position = 0;
   const offer = async (event: Event) => {
     position += 1;

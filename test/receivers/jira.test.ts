@@ -1,8 +1,9 @@
-import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { WIKI_FORMAT } from "#connectors/jira/issue-text.ts";
 import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
+import { disposeAfterTest } from "../test-resources.ts";
 import { DONE_STATUS, type JiraStub, startJiraStub } from "./jira-stub.ts";
 import { catchFailure, expectFailure, loggedContext } from "./receiver-helpers.ts";
 import { createReceiver } from "./receivers.ts";
@@ -13,9 +14,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   let server: JiraStub;
   let receiver: AlarmReceiver;
   const receiverWith = (options: object = {}) => {
-    const created = createReceiver("jira", server, loggedContext("jira", [], clock), options);
-    onTestFinished(() => created.dispose());
-    return created;
+    return disposeAfterTest(createReceiver("jira", server, loggedContext("jira", [], clock), options));
   };
 
   beforeEach(async () => {

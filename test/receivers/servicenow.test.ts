@@ -1,7 +1,8 @@
-import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
+import { disposeAfterTest } from "../test-resources.ts";
 import { catchFailure, expectFailure, loggedContext, secretFile } from "./receiver-helpers.ts";
 import { createReceiver } from "./receivers.ts";
 import { alarmMessage, endMessage, gatewayMessage, namedMessage } from "./sent-samples.ts";
@@ -16,9 +17,7 @@ let receiver: AlarmReceiver;
 let lines: string[];
 
 function receiverWith(options: object = {}): AlarmReceiver {
-  const created = createReceiver("servicenow", server, loggedContext("servicenow", lines, clock), options);
-  onTestFinished(() => created.dispose());
-  return created;
+  return disposeAfterTest(createReceiver("servicenow", server, loggedContext("servicenow", lines, clock), options));
 }
 
 beforeEach(async () => {

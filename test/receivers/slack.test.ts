@@ -1,6 +1,6 @@
 import { inspect } from "node:util";
 import type { KnownBlock } from "@slack/types";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import {
   computeIncidentKey,
   type Incident,
@@ -12,6 +12,7 @@ import type { ConfigError } from "#src/core/errors/errors.ts";
 import { never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
 import { ALARM, SITE } from "../sample-events.ts";
+import { disposeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { catchFailure, expectFailure, loggedContext, secretFile } from "./receiver-helpers.ts";
 import { createReceiver } from "./receivers.ts";
 import { alarmMessage, endMessage } from "./sent-samples.ts";
@@ -505,8 +506,7 @@ describe("slack: plenum check", () => {
 });
 
 async function startReceiver(options: object = {}) {
-  const server = await startSlackStub();
-  onTestFinished(() => server.stop());
+  const server = stopAfterTest(await startSlackStub());
   const lines: string[] = [];
   return { server, lines, receiver: createTestReceiver(server, options, "chat", lines) };
 }
@@ -517,9 +517,7 @@ async function openIncident(options: object = {}) {
 }
 
 function createTestReceiver(server: SlackStub, options: object = {}, name = "chat", lines: string[] = []) {
-  const receiver = createReceiver("slack", server, loggedContext(name, lines), options);
-  onTestFinished(() => receiver.dispose());
-  return receiver;
+  return disposeAfterTest(createReceiver("slack", server, loggedContext(name, lines), options));
 }
 
 const requireReference = (reference: IncidentReference | "gone") => {

@@ -1,6 +1,7 @@
-import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { clockAt, never } from "../connectors/context.ts";
+import { disposeAfterTest } from "../test-resources.ts";
 import { DONE_STATUS, type JiraStub, startJiraStub } from "./jira-stub.ts";
 import { catchFailure, loggedContext } from "./receiver-helpers.ts";
 import { createReceiver } from "./receivers.ts";
@@ -85,9 +86,7 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
   });
 
   function receiverWith(options: object = {}): AlarmReceiver {
-    const created = createReceiver(connector, system.server, loggedContext("tickets", lines, clock), options);
-    onTestFinished(() => created.dispose());
-    return created;
+    return disposeAfterTest(createReceiver(connector, system.server, loggedContext("tickets", lines, clock), options));
   }
 
   const openIncident = (message = alarmMessage()) => receiver.open(message, never());

@@ -1,11 +1,12 @@
 import { randomBytes } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { inspect } from "node:util";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { AlarmReceiver, IncidentReference } from "#connectors/shared/receiver/receiver-interface.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
+import { disposeAfterTest, stopAfterTest } from "../test-resources.ts";
 import { catchFailure, expectFailure, secretFile, startStubInTest } from "./receiver-helpers.ts";
 import type { ReceiverServer } from "./receiver-server.ts";
 import { createReceiver } from "./receivers.ts";
@@ -16,14 +17,11 @@ const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
 const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
 
 function createTestReceiver(config: object): AlarmReceiver {
-  const receiver = createReceiver("webhook", { config: {} }, contextFor("pager"), config);
-  onTestFinished(() => receiver.dispose());
-  return receiver;
+  return disposeAfterTest(createReceiver("webhook", { config: {} }, contextFor("pager"), config));
 }
 
 async function startServer(start: () => Promise<ReceiverServer>) {
-  const server = await start();
-  onTestFinished(() => server.stop());
+  const server = stopAfterTest(await start());
   return { server, receiver: createTestReceiver(server.config) };
 }
 

@@ -7,7 +7,7 @@ import type { ConfigurationChanged } from "#src/core/model/config-change-report.
 import type { Event } from "#src/core/model/event.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
-import { testFolder } from "../test-folder.ts";
+import { testFolder } from "../test-resources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const NOW = Date.UTC(2026, 10, 2, 6);

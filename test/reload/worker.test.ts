@@ -6,7 +6,7 @@ import { ConfigError } from "#src/core/errors/errors.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
-import { testFolder } from "../test-folder.ts";
+import { testFolder } from "../test-resources.ts";
 import { startVirtualWorker, type VirtualWorker, type VirtualWorkerOptions } from "../virtual-worker.ts";
 
 const SECOND_MS = 1_000;

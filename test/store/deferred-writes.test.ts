@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createDeferredWrites, createSqliteDeferredWrites } from "#src/engine/store/deferred-writes.ts";
@@ -8,7 +8,7 @@ import { prepareSchema } from "#src/engine/store/schema.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { createTransactionWriter } from "#src/scale/postgres/transaction-writer.ts";
-import { testFolder } from "../test-folder.ts";
+import { closeAfterTest, testFolder } from "../test-resources.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { values } from "./store-steps.ts";
 
@@ -78,8 +78,7 @@ test("deferred writes are reported as unsaved after a failed commit, and retried
 });
 
 function onDisk() {
-  const database = openDatabase(join(testFolder(), "plenum.db"));
-  onTestFinished(() => database.close());
+  const database = closeAfterTest(openDatabase(join(testFolder(), "plenum.db")));
   return { clock: createVirtualClock(Date.parse("2026-11-22T06:00:00Z")), database };
 }
 

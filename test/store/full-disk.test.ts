@@ -8,7 +8,7 @@ import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 import { smallDisk } from "../small-disk.ts";
-import { testFolder } from "../test-folder.ts";
+import { testFolder } from "../test-resources.ts";
 
 async function fill(store: Store, from: number): Promise<{ readonly committed: number; readonly error: unknown }> {
   for (let n = from; ; n += 1) {

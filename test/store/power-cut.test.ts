@@ -6,7 +6,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { SQLITE_PAGE_BYTES } from "#src/engine/store/sqlite-page-format.ts";
 import { replay, seed } from "../seed.ts";
 import { sized } from "../sizes.ts";
-import { testFolder } from "../test-folder.ts";
+import { testFolder } from "../test-resources.ts";
 import { cutPower } from "./power-cut/campaign.ts";
 import { canRecord } from "./power-cut/record.ts";
 

@@ -293,6 +293,7 @@ function checkGoals(rows: ReadonlyMap<string, Row>): void {
   checkRows("a live value of 200 sources / of the minimal program", ["many", "minimal-many"], ratio, 1.3);
   checkRows("bytes written for a live value", ["live"], ({ used, values }) => used.writtenBytes / values, 2_000);
   checkRows("share of a core with 50,000 tags / with 20", ["large", "one"], growth, 2.9);
+  checkRows("% of a core with 3,000 tags", ["tags"], coreShare, 5);
   checkRows("% of a core for 1,000 standing alarms and a receiver", ["receivers", "standing"], perReceiver, 0.02);
   checkRows("seconds to the first value, 3,000 tags", ["lists"], ({ firstValue }) => firstValue ?? Number.NaN, 5);
   // Limits are half above the measured figures.

@@ -1,10 +1,11 @@
 import type { Packet } from "mqtt-packet";
-import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { detectBrokerRestart, parseUptime } from "#connectors/mqtt/detect-broker-restart.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { systemClock, type TimeSinceBoot } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
+import { closeAfterTest, stopAfterTest } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
 import { startScriptedBroker } from "./scripted-broker.ts";
 
@@ -105,8 +106,7 @@ describe.skipIf(absent("mosquitto"))("a broker instance that another fleet membe
   test.each([-300, 300])(
     "a member of a fleet whose clock is %i s ahead detects the same broker instance",
     async (aheadS) => {
-      const broker = await startMosquitto();
-      onTestFinished(() => broker.stop());
+      const broker = stopAfterTest(await startMosquitto());
       const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
       const detectByMember = async (aheadMs: number, before: string | null) => {
         const clock = { ...systemClock, now: () => Date.now() + aheadMs, sinceBoot: () => null };
@@ -134,8 +134,7 @@ describe("the detection of a new broker instance after the wall clock was set by
     ["in two runs of the worker on one machine", "9f0e1d2c", "two sinks"],
   ])("reports the same instance %s, and a new instance when the broker was restarted", async (_, boot, sinks) => {
     const now = { wallMs: AT, measuredMs: 5_000, uptimeS: UP_S };
-    const broker = await startScriptedBroker(5, (packet) => answerWithUptime(packet, now.uptimeS));
-    onTestFinished(() => broker.close());
+    const broker = closeAfterTest(await startScriptedBroker(5, (packet) => answerWithUptime(packet, now.uptimeS)));
     const clock = {
       ...systemClock,
       now: () => now.wallMs,
@@ -143,9 +142,7 @@ describe("the detection of a new broker instance after the wall clock was set by
       sinceBoot: () => (boot === null ? null : { boot, ms: now.measuredMs }),
     };
     const createSink = () => {
-      const sink = createMqttSink(MqttConfig.parse({ url: broker.url }), { ...contextFor("broker"), clock });
-      onTestFinished(() => sink.close());
-      return sink;
+      return closeAfterTest(createMqttSink(MqttConfig.parse({ url: broker.url }), { ...contextFor("broker"), clock }));
     };
     let sink = createSink();
     let life: string | null = null;

@@ -7,6 +7,7 @@ import { MqttConfig } from "#connectors/mqtt/config.ts";
 import type { CommandMessage } from "#src/core/connector.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
+import { closeAfterTest, stopAfterTest } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
 import { observeInTest } from "./observer.ts";
 import { startScriptedBroker } from "./scripted-broker.ts";
@@ -32,15 +33,12 @@ function createRecorder(take: (arrival: CommandMessage) => Promise<void> = async
 async function listen(url: string, into: CommandRecorder, protocol: Protocol = "5"): Promise<void> {
   const client_id = `plenum-${randomUUID()}`;
   const config = MqttConfig.parse({ url, protocol, client_id, commands: { enabled: true } });
-  const commands = createMqttCommands(config, contextFor("building"));
-  onTestFinished(() => commands.close());
+  const commands = closeAfterTest(createMqttCommands(config, contextFor("building")));
   await commands.open(into.accept, never());
 }
 
 async function mosquitto() {
-  const server = await startMosquitto();
-  onTestFinished(() => server.stop());
-  return server;
+  return stopAfterTest(await startMosquitto());
 }
 
 const connectOperator = (url: string) => observeInTest(url, "plenum/status/#");
@@ -137,8 +135,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
       await firstCommands.close();
       await operator.publish("plenum/cmd/main/1/set", "old");
       const recorder = createRecorder();
-      const secondCommands = createMqttCommands(config, contextFor("building"));
-      onTestFinished(() => secondCommands.close());
+      const secondCommands = closeAfterTest(createMqttCommands(config, contextFor("building")));
       await secondCommands.open(recorder.accept, never());
       await operator.publish("plenum/cmd/main/1/set", "new");
       await recorder.until(1);
@@ -213,8 +210,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol 
     ({ cmd: "publish", topic: "plenum/cmd/main/1/set", payload: "1", qos: 1, retain: false, dup, messageId }) as const;
 
   async function setUp(into: CommandRecorder) {
-    const broker = await startScriptedBroker(version, () => undefined);
-    onTestFinished(() => broker.close());
+    const broker = closeAfterTest(await startScriptedBroker(version, () => undefined));
     await listen(broker.url, into, version === 5 ? "5" : "3.1.1");
     return broker;
   }

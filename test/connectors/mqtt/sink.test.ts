@@ -10,6 +10,7 @@ import { absent, type RealServer, startMosquitto } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { seed } from "../../seed.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
+import { closeAfterTest, stopAfterTest } from "../../test-resources.ts";
 import { contextFor, never, offerWith } from "../context.ts";
 import { startCuttingProxy } from "./cutting-proxy.ts";
 import { observe, observeInTest } from "./observer.ts";
@@ -22,14 +23,11 @@ function createSink(url: string, settings: Settings = {}, name = "broker"): Sink
 }
 
 async function broker(): Promise<RealServer> {
-  const server = await startMosquitto();
-  onTestFinished(() => server.stop());
-  return server;
+  return stopAfterTest(await startMosquitto());
 }
 
 async function openSink(url: string, settings: Settings = {}): Promise<Sink> {
-  const sink = createSink(url, settings);
-  onTestFinished(() => sink.close());
+  const sink = closeAfterTest(createSink(url, settings));
   await sink.open(never());
   return sink;
 }
@@ -194,8 +192,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
     const server = await broker();
     await openSink(server.url);
     await server.kill();
-    const secondBroker = await startMosquitto({ port: server.port });
-    onTestFinished(() => secondBroker.stop());
+    const secondBroker = stopAfterTest(await startMosquitto({ port: server.port }));
     const observer = await observeInTest(secondBroker.url, "plenum/status");
     await observer.until(({ json }) => json.status === "online");
   });
@@ -206,8 +203,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
     const minute = 60_000;
     const sleep: Clock["sleep"] = (ms, signal) => systemClock.sleep(ms === minute ? 50 : ms, signal);
     const fastClock = { ...systemClock, sleep };
-    const sink = createMqttSink(MqttConfig.parse({ url: server.url }), contextFor("broker", fastClock));
-    onTestFinished(() => sink.close());
+    const sink = closeAfterTest(createMqttSink(MqttConfig.parse({ url: server.url }), contextFor("broker", fastClock)));
     await sink.open(never());
     await observer.until(({ json }) => json.status === "online");
     await observer.publish("plenum/status", '{"status":"offline","reason":"connection lost"}', { retain: true });
@@ -236,8 +232,7 @@ describe.skipIf(isBrokerMissing)("the MQTT sink with Mosquitto as the broker", (
     });
     onTestFinished(() => proxy.close());
     const observer = await observeInTest(server.url, "plenum/main/#");
-    const sink = createSink(`mqtt://127.0.0.1:${proxy.port}`);
-    onTestFinished(() => sink.close());
+    const sink = closeAfterTest(createSink(`mqtt://127.0.0.1:${proxy.port}`));
     await reopenSink(sink);
     const events = Array.from({ length: 1_500 }, (_, n) => valueEvent(n, String(n % 50)));
     let nextIndex = 0;

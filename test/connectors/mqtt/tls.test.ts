@@ -10,6 +10,7 @@ import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { absent, freePort, startMosquitto, temporaryFolder } from "../../real-servers.ts";
 import { catchFailure, secretFile } from "../../receivers/receiver-helpers.ts";
 import { valueEvent } from "../../sample-events.ts";
+import { closeAfterTest } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
 import { type Authority, createAuthority, type Issued } from "./certificates.ts";
 import { observeInTest } from "./observer.ts";
@@ -44,9 +45,7 @@ async function brokerWith(issued: Issued, extra: readonly string[] = []) {
 }
 
 function createSink(url: string, settings: Partial<z.input<typeof MqttConfig>>) {
-  const sink = createMqttSink(MqttConfig.parse({ url, ...settings }), contextFor("secure"));
-  onTestFinished(() => sink.close());
-  return sink;
+  return closeAfterTest(createMqttSink(MqttConfig.parse({ url, ...settings }), contextFor("secure")));
 }
 
 async function delivers(sink: Sink): Promise<void> {

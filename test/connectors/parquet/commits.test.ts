@@ -5,7 +5,7 @@ import { createPlainTableFormat } from "#connectors/parquet/plain-table-format.t
 import { loadSinkState, type StagedCommit } from "#connectors/parquet/sink-state.ts";
 import { createStagedCommits } from "#connectors/parquet/staged-commits.ts";
 import { valueEvent } from "../../sample-events.ts";
-import { testFolder } from "../../test-folder.ts";
+import { testFolder } from "../../test-resources.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
 import { createMemoryStore } from "./delta/memory-store.ts";

@@ -11,7 +11,7 @@ import { LAKE_TABLES, TAG_TABLE, TAG_VALUE_TABLE } from "#connectors/shared/lake
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
-import { testFolder } from "../../test-folder.ts";
+import { testFolder } from "../../test-resources.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
 import { createMemoryStore, type Fault } from "./delta/memory-store.ts";

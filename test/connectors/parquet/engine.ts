@@ -7,7 +7,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
-import { testFolder } from "../../test-folder.ts";
+import { closeAfterTest, testFolder } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
 import { type S3Server, startS3 } from "./s3-server.ts";
 
@@ -139,9 +139,7 @@ export function createFolderEngine(config: Record<string, unknown> = {}) {
 }
 
 export async function openS3(): Promise<S3Server> {
-  const s3 = await startS3();
-  onTestFinished(() => s3.close());
-  return s3;
+  return closeAfterTest(await startS3());
 }
 
 export function copyOf(s3: S3Server): string {

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
-import { testFolder } from "../../test-folder.ts";
+import { testFolder } from "../../test-resources.ts";
 import { filesIn, query, rowsIn, tableIn } from "./duckdb-query.ts";
 import { copyOf, createEngine, DAY_MS, type Engine, LAKES, openS3 } from "./engine.ts";
 import { inS3 } from "./s3-server.ts";

@@ -22,7 +22,7 @@ import { errorText } from "#src/core/errors/errors.ts";
 import { checkFolderWritable, fileErrorToFailure } from "#src/core/errors/folder-access.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { startConnectProxy } from "../../connect-proxy.ts";
-import { testFolder } from "../../test-folder.ts";
+import { closeAfterTest, testFolder } from "../../test-resources.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
 import { openS3 } from "./engine.ts";
@@ -310,7 +310,5 @@ async function startAnswering(answer: (response: ServerResponse) => void) {
 }
 
 function s3Store(s3: Pick<S3Server, "url">, more: Record<string, unknown> = {}, clock: Clock = systemClock) {
-  const store = createS3Store(S3Config.parse({ ...inS3(s3).s3, ...more }), clock);
-  onTestFinished(() => store.close());
-  return store;
+  return closeAfterTest(createS3Store(S3Config.parse({ ...inS3(s3).s3, ...more }), clock));
 }

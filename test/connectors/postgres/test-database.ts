@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, onTestFinished } from "vitest";
+import { afterAll, beforeAll } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import type { BatchInfo, ConnectorContext, Receipt, Sink } from "#src/core/connector.ts";
@@ -6,6 +6,7 @@ import { errorText } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { askAt } from "../../ask-postgres.ts";
 import { type RealServer, startPostgres } from "../../real-servers.ts";
+import { closeAfterTest } from "../../test-resources.ts";
 import { contextFor, never } from "../context.ts";
 
 export interface Database {
@@ -33,9 +34,7 @@ export async function openSink(server: RealServer, options: Readonly<Record<stri
 }
 
 export function sinkIn(database: Database, options: Readonly<Record<string, unknown>> = {}): Sink {
-  const sink = database.sink(options);
-  onTestFinished(() => sink.close());
-  return sink;
+  return closeAfterTest(database.sink(options));
 }
 
 export function failureText(work: Promise<unknown>): Promise<string> {

@@ -17,6 +17,7 @@ import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { replay, seed } from "../../seed.ts";
+import { closeAfterTest } from "../../test-resources.ts";
 import { CLOCK } from "../furnished-state.ts";
 import { startCuttingProxy } from "../postgres/cutting-proxy.ts";
 import { drain, editState, ids } from "../store-steps.ts";
@@ -76,9 +77,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   }
 
   async function shard(source: string, database?: StateDatabase): Promise<Store> {
-    const store = await openSourceState(database ?? (await open()), { source, as: { epoch: 0 }, clock, log });
-    onTestFinished(() => store.close());
-    return store;
+    return closeAfterTest(await openSourceState(database ?? (await open()), { source, as: { epoch: 0 }, clock, log }));
   }
 
   const drained = async (store: Store, sink: string) => ids(await drain(store, sink, 7));
@@ -198,9 +197,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   });
 
   async function looking(): Promise<Store> {
-    const store = await openStore({ folder, clock: CLOCK, readOnly: true });
-    onTestFinished(() => store.close());
-    return store;
+    return closeAfterTest(await openStore({ folder, clock: CLOCK, readOnly: true }));
   }
 
   test("continues sequence numbers with one source, and starts new epochs with several sources", async () => {
@@ -269,8 +266,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   });
 
   test("moves no data when the run is interrupted; the next run moves all of it", async () => {
-    const way = await startByteCuttingProxy(server.port);
-    onTestFinished(() => way.close());
+    const way = closeAfterTest(await startByteCuttingProxy(server.port));
     // A name of the same length, so that the measured run sends as many bytes as the others.
     const whole = await open(way.port, schema.replace("moved", "timed"));
     way.cutAfter(Number.POSITIVE_INFINITY);
@@ -297,8 +293,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   });
 
   test("checks on the next run whether a commit without a response succeeded; no worker starts meanwhile", async () => {
-    const proxy = await startCuttingProxy(server.port);
-    onTestFinished(() => proxy.close());
+    const proxy = closeAfterTest(await startCuttingProxy(server.port));
     const database = await open(proxy.port);
     const cut = proxy.cut("unanswered");
     await expect(move({ database })).rejects.toThrow();

@@ -1,8 +1,9 @@
 import { rmSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { errorText } from "#src/core/errors/errors.ts";
 import { createAuthority } from "../../connectors/mqtt/certificates.ts";
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../../real-servers.ts";
+import { closeAfterTest } from "../../test-resources.ts";
 import { createRig, type Rig } from "./rig.ts";
 
 describe.skipIf(absent("postgres"))("TLS to the state database", () => {
@@ -19,9 +20,7 @@ describe.skipIf(absent("postgres"))("TLS to the state database", () => {
   });
 
   function rigged(): Rig {
-    const rig = createRig(server);
-    onTestFinished(() => rig.close());
-    return rig;
+    return closeAfterTest(createRig(server));
   }
 
   const address = (host = "127.0.0.1") => `postgresql://postgres@${host}:${server.port}/postgres`;
