@@ -1,4 +1,5 @@
 import type { ConnectorContext, ServerInstance } from "../../src/core/connector.ts";
+import { valueOr } from "../../src/core/errors/value-or.ts";
 import type { TimeSinceBoot } from "../../src/core/runtime/clock.ts";
 import { rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../src/core/runtime/waiting.ts";
 import { openBrokerLink } from "./broker-link.ts";
@@ -23,13 +24,8 @@ export function detectBrokerRestart(stored: string | null, { sessionLost, ...cur
   return { instanceId: JSON.stringify(current), isNew: isNewInstance };
 }
 
-function parseBrokerState(stored: string): StoredBrokerState | null {
-  try {
-    return JSON.parse(stored) as StoredBrokerState;
-  } catch {
-    return null;
-  }
-}
+const parseBrokerState = (stored: string): StoredBrokerState | null =>
+  valueOr(() => JSON.parse(stored) as StoredBrokerState, null);
 
 /** Returns true if the uptime grew less than the elapsed time. After a suspension, uses the wall clock. */
 function isUptimeTooShort(current: StoredBrokerState, previous: StoredBrokerState): boolean {

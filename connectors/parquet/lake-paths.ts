@@ -1,3 +1,4 @@
+import { valueOr } from "../../src/core/errors/value-or.ts";
 import type { LakeTable } from "../shared/lake/table-model.ts";
 
 /**
@@ -40,13 +41,7 @@ export function parsePartitionFolders(table: LakeTable, date: string, site: stri
   return partition.folder === `${buildTableFolder(table)}${date}/${site}/` ? partition : null;
 }
 
-export function decodeUriOrKeep(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
+export const decodeUriOrKeep = (text: string): string => valueOr(() => decodeURIComponent(text), text);
 
 /** Returns false for a table whose rows are valid for several days. */
 export const hasDayPartitions = ({ rowPolicy }: LakeTable): boolean => rowPolicy !== "versions";

@@ -2,6 +2,7 @@ import { accessSync, constants, lstatSync, readlinkSync, type Stats, statSync } 
 import { dirname, join, parse, resolve, sep } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemErrorCode } from "../../core/errors/local-machine-failure.ts";
+import { valueOr } from "../../core/errors/value-or.ts";
 
 export const ALLOW_WRITABLE_FLAG = "--allow-writable-config";
 
@@ -26,13 +27,8 @@ export function refuseUntrustedConfigFile(file: string, ownUid: number | null = 
 }
 
 /** Returns undefined if the file is missing, or if the permission model of Node.js hides the file. */
-function readFileStatsIfPossible(path: string, readStats: typeof statSync = statSync): Stats | undefined {
-  try {
-    return readStats(path, { throwIfNoEntry: false });
-  } catch {
-    return undefined;
-  }
-}
+const readFileStatsIfPossible = (path: string, readStats: typeof statSync = statSync): Stats | undefined =>
+  valueOr(() => readStats(path, { throwIfNoEntry: false }), undefined);
 
 /** Lists each link from a path to its file, each link's folder, and the folder of the file. */
 function listLinksAndFolders(file: string) {

@@ -15,6 +15,7 @@ import {
   visit,
   type YAMLParseError,
 } from "yaml";
+import { valueOr } from "../../core/errors/value-or.ts";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
 
 export interface YamlNodeProblem {
@@ -146,13 +147,11 @@ const isEmptyYamlScalar = (node: Node): boolean => isScalar(node) && node.value 
 export type LocateOption = (path: readonly PropertyKey[]) => string;
 
 /** Returns only the file name as the location of every option if the file is missing. */
-export function locateOptionsInFile(file: string): LocateOption {
-  try {
-    return locateOptionsInText(file, readFileSync(file, "utf8"));
-  } catch {
-    return () => file;
-  }
-}
+export const locateOptionsInFile = (file: string): LocateOption =>
+  valueOr(
+    () => locateOptionsInText(file, readFileSync(file, "utf8")),
+    () => file,
+  );
 
 export function locateOptionsInText(file: string, text: string): LocateOption {
   const lineCounter = new LineCounter();

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { z } from "zod";
+import { valueOr } from "../../core/errors/value-or.ts";
 import { PAGE_SECURITY_HEADERS } from "../../core/http/security-headers.ts";
 
 /** Chat channel of the demo, in memory. The channel has no access control, hence listens on loopback only. */
@@ -159,10 +160,4 @@ async function readRequestBody(request: IncomingMessage): Promise<string | null>
   return byteCount > MAX_BODY_BYTES ? null : Buffer.concat(bodyChunks).toString();
 }
 
-function parseJsonOrNull(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return null;
-  }
-}
+const parseJsonOrNull = (text: string): unknown => valueOr(() => JSON.parse(text), null);

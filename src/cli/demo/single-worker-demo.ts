@@ -5,6 +5,7 @@ import { loadYamlConfig } from "../../app/config/load.ts";
 import { createWorker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemErrorCode } from "../../core/errors/local-machine-failure.ts";
+import { valueOr } from "../../core/errors/value-or.ts";
 import { SERVICE_TOKEN } from "../../simulator/options.ts";
 import type { SimulatorState } from "../../simulator/simulator.ts";
 import { findFreePort } from "../shell/free-port.ts";
@@ -84,13 +85,8 @@ function prepareDemoFolder(folder: string): void {
   }
 }
 
-function readSavedSimulation(file: string): SavedSimulation | null {
-  try {
-    return JSON.parse(readFileSync(file, "utf8")) as SavedSimulation;
-  } catch {
-    return null;
-  }
-}
+const readSavedSimulation = (file: string): SavedSimulation | null =>
+  valueOr(() => JSON.parse(readFileSync(file, "utf8")) as SavedSimulation, null);
 
 function writeSimulation(file: string, simulation: SavedSimulation): void {
   writeFileSync(`${file}.new`, JSON.stringify(simulation), { mode: 0o600 });

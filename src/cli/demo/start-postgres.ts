@@ -16,6 +16,7 @@ import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
+import { valueOr } from "../../core/errors/value-or.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { endsWithin, sleepFor } from "../../core/runtime/waiting.ts";
 
@@ -133,13 +134,7 @@ export function findPostgresFolder(folders = listPostgresFolders()): string {
   });
 }
 
-function listFolderNames(folder: string): readonly string[] {
-  try {
-    return readdirSync(folder);
-  } catch {
-    return [];
-  }
-}
+const listFolderNames = (folder: string): readonly string[] => valueOr(() => readdirSync(folder), []);
 
 function isProgram(path: string): boolean {
   try {

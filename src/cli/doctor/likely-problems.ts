@@ -1,3 +1,4 @@
+import { valueOr } from "../../core/errors/value-or.ts";
 import { MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
 import { omitMissingLines } from "../shell/terminal-output.ts";
 import type { ConfigurationFindings } from "./configuration-findings.ts";
@@ -119,13 +120,8 @@ function lastLoggedErrorText(log: DoctorFindings["log"]): string {
   return ` The last complaint in its log: ${texts.join(": ")}`;
 }
 
-function parseLogLine(line: string): Readonly<Record<string, unknown>> {
-  try {
-    return JSON.parse(line) as Record<string, unknown>;
-  } catch {
-    return {};
-  }
-}
+const parseLogLine = (line: string): Readonly<Record<string, unknown>> =>
+  valueOr(() => JSON.parse(line) as Record<string, unknown>, {});
 
 function diagnoseReachability({ reach: reachResults }: DoctorFindings): readonly string[] {
   const remoteResults = (reachResults ?? []).filter(({ by }) => by !== "file" && by !== "stdout");

@@ -3,6 +3,7 @@ import { dirname, resolve } from "node:path";
 import { Config } from "../../app/config/config.ts";
 import { readStateOptions, type StateConfigSection } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
+import { valueOr } from "../../core/errors/value-or.ts";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
 import { StateConfig } from "../../engine/store/state-config.ts";
 import { lockFilePath } from "../../engine/store/state-folder.ts";
@@ -183,13 +184,11 @@ export function readStateSectionLeniently(file: string, environment: ProcessEnv)
 
 export const DEFAULT_STATE_FOLDER = Config.shape.state.parse(undefined).folder;
 
-export function isSameFile(firstPath: string, secondPath: string): boolean {
-  try {
-    return resolve(firstPath) === resolve(secondPath) || realpathSync(firstPath) === realpathSync(secondPath);
-  } catch {
-    return false;
-  }
-}
+export const isSameFile = (firstPath: string, secondPath: string): boolean =>
+  valueOr(
+    () => resolve(firstPath) === resolve(secondPath) || realpathSync(firstPath) === realpathSync(secondPath),
+    false,
+  );
 
 function readFileOrEmpty(file: string): string {
   try {

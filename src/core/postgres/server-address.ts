@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { valueOr } from "../errors/value-or.ts";
 import type { ServerInfo } from "../http/connection-problem.ts";
 import { isLoopbackHost } from "../http/loopback.ts";
 
@@ -41,13 +42,7 @@ export function parsePostgresAddress(parts: PostgresAddressParts): PostgresAddre
   };
 }
 
-function decodeUriText(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
+const decodeUriText = (text: string): string => valueOr(() => decodeURIComponent(text), text);
 
 export function isSecuredAddress({ host, sslmode }: PostgresAddress): boolean {
   return sslmode === "verify-full" || isSocketPath(host) || isLoopbackHost(host);

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { uptime } from "node:os";
+import { valueOr } from "../errors/value-or.ts";
 
 /** Source of time, passed as a parameter so that tests can run a day in a second. */
 export interface Clock {
@@ -23,13 +24,7 @@ const MAX_TIMER_DELAY_MS = 2 ** 31 - 1;
 const BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id";
 let bootId: string | null | undefined;
 
-function readBootId(): string | null {
-  try {
-    return readFileSync(BOOT_ID_FILE, "utf8").trim();
-  } catch {
-    return null;
-  }
-}
+const readBootId = (): string | null => valueOr(() => readFileSync(BOOT_ID_FILE, "utf8").trim(), null);
 
 export const systemClock: Clock = {
   now: () => Date.now(),

@@ -1,3 +1,4 @@
+import { valueOr } from "../errors/value-or.ts";
 import { formatWordSuggestion } from "./spelling-suggestion.ts";
 
 /** Returns a sentence about an invalid time zone; null for a valid one. */
@@ -11,13 +12,8 @@ export function describeTimeZoneProblem(zone: string): string | null {
   return null;
 }
 
-function resolveTimeZoneName(zone: string): string | null {
-  try {
-    return new Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions().timeZone;
-  } catch {
-    return null;
-  }
-}
+const resolveTimeZoneName = (zone: string): string | null =>
+  valueOr(() => new Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions().timeZone, null);
 
 function suggestTimeZone(zone: string): string {
   const zoneNames = Intl.supportedValuesOf("timeZone");

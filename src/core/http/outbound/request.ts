@@ -1,6 +1,7 @@
 import { lookup as systemLookup } from "node:dns";
 import { Client } from "undici";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../errors/errors.ts";
+import { valueOr } from "../../errors/value-or.ts";
 import type { Clock } from "../../runtime/clock.ts";
 import { readCertificateFile } from "../../runtime/secret.ts";
 import { USER_AGENT } from "../../runtime/version.ts";
@@ -244,10 +245,4 @@ function quoteResponseBody(body: string): string {
   return responseBodyText === "" || isHtmlPage(responseBodyText) ? "" : ` It said: ${responseBodyText.slice(0, 300)}`;
 }
 
-function parseJson(body: string): unknown {
-  try {
-    return JSON.parse(body);
-  } catch {
-    return undefined;
-  }
-}
+const parseJson = (body: string): unknown => valueOr(() => JSON.parse(body), undefined);
