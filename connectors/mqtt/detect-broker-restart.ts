@@ -19,13 +19,10 @@ type BrokerCheck = StoredBrokerState & { readonly sessionLost: boolean };
 const UPTIME_TOLERANCE_MS = 15_000;
 
 export function detectBrokerRestart(stored: string | null, { sessionLost, ...current }: BrokerCheck): ServerInstance {
-  const previousState = stored === null ? null : parseBrokerState(stored);
+  const previousState = stored === null ? null : valueOr(() => JSON.parse(stored) as StoredBrokerState, null);
   const isNewInstance = previousState !== null && (sessionLost || isUptimeTooShort(current, previousState));
   return { instanceId: JSON.stringify(current), isNew: isNewInstance };
 }
-
-const parseBrokerState = (stored: string): StoredBrokerState | null =>
-  valueOr(() => JSON.parse(stored) as StoredBrokerState, null);
 
 /** Returns true if the uptime grew less than the elapsed time. After a suspension, uses the wall clock. */
 function isUptimeTooShort(current: StoredBrokerState, previous: StoredBrokerState): boolean {

@@ -108,7 +108,7 @@ async function handleRequest(messageStore: MessageStore, request: IncomingMessag
   if (!/^application\/json\b/.test(headers["content-type"] ?? "")) return errorReply(415, "Only JSON is taken.");
   const body = await readRequestBody(request);
   if (body === null) return errorReply(413, "That is too long for a message.");
-  const parsedMessage = PostedMessage.safeParse(parseJsonOrNull(body));
+  const parsedMessage = PostedMessage.safeParse(valueOr(() => JSON.parse(body), null));
   if (!parsedMessage.success) return errorReply(400, "That is no message.");
   return replyToChange(messageStore, method, pathname, parsedMessage.data);
 }
@@ -159,5 +159,3 @@ async function readRequestBody(request: IncomingMessage): Promise<string | null>
   }
   return byteCount > MAX_BODY_BYTES ? null : Buffer.concat(bodyChunks).toString();
 }
-
-const parseJsonOrNull = (text: string): unknown => valueOr(() => JSON.parse(text), null);

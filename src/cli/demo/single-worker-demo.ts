@@ -29,7 +29,7 @@ interface SavedSimulation {
 export async function startDemo({ folder }: { readonly folder: string }) {
   prepareDemoFolder(folder);
   const simulationFile = join(folder, "simulator.json");
-  const savedSimulation = readSavedSimulation(simulationFile);
+  const savedSimulation = valueOr(() => JSON.parse(readFileSync(simulationFile, "utf8")) as SavedSimulation, null);
   const epoch = savedSimulation?.epoch ?? currentSimulationEpoch();
   const options = { epoch, sites: DEMO_SITE_IDS, port: PREFERRED_PORTS.service, state: savedSimulation?.state };
   const service = await startSimulatedService(options);
@@ -84,9 +84,6 @@ function prepareDemoFolder(folder: string): void {
     });
   }
 }
-
-const readSavedSimulation = (file: string): SavedSimulation | null =>
-  valueOr(() => JSON.parse(readFileSync(file, "utf8")) as SavedSimulation, null);
 
 function writeSimulation(file: string, simulation: SavedSimulation): void {
   writeFileSync(`${file}.new`, JSON.stringify(simulation), { mode: 0o600 });

@@ -117,7 +117,9 @@ async function startPostgresServer(
 /** Lists where PostgreSQL may be: folders of PATH, Debian's folders of each version, folders of other systems. */
 function listPostgresFolders(): readonly string[] {
   const debianPostgresFolder = "/usr/lib/postgresql";
-  const postgresVersions = listFolderNames(debianPostgresFolder).toSorted((a, b) => Number(b) - Number(a));
+  const postgresVersions = valueOr(() => readdirSync(debianPostgresFolder), []).toSorted(
+    (a, b) => Number(b) - Number(a),
+  );
   return [
     ...(process.env.PATH ?? "").split(delimiter).filter((folder) => folder !== ""),
     ...postgresVersions.map((version) => join(debianPostgresFolder, version, "bin")),
@@ -133,8 +135,6 @@ export function findPostgresFolder(folders = listPostgresFolders()): string {
     hint: "Install it (apt-get install postgresql, dnf install postgresql-server, brew install postgresql); it need not run. Without --fleet the demo needs none.",
   });
 }
-
-const listFolderNames = (folder: string): readonly string[] => valueOr(() => readdirSync(folder), []);
 
 function isProgram(path: string): boolean {
   try {
