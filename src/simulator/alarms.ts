@@ -2,12 +2,6 @@ import type { Devices } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
 import { ALARM_ID_STEP_PER_COPY, type AlarmEpisode, type SimulatedSites, type Site } from "./simulated-sites.ts";
 
-export interface AlarmAcknowledgement {
-  readonly by: string;
-  readonly message: string | null;
-  readonly atMs: number;
-}
-
 export interface AlarmIdentity {
   readonly id: string;
   readonly siteId: number;
@@ -22,7 +16,7 @@ export interface Alarm extends AlarmIdentity {
   /** Time of the resolution; null while the alarm is active. */
   readonly resolvedAtMs: number | null;
   readonly recoveringUntilMs: number | null;
-  readonly acknowledged: AlarmAcknowledgement | null;
+  readonly acknowledged: { readonly by: string; readonly message: string | null; readonly atMs: number } | null;
   readonly episodes: number;
 }
 

@@ -12,11 +12,6 @@ export interface TagValueOverride {
   readonly held: { readonly value: RawTagValue } | null;
 }
 
-export interface GatewayOnlineChange {
-  readonly atMs: number;
-  readonly online: boolean;
-}
-
 export type Devices = ReturnType<typeof createSimulatedDevices>;
 
 export type VisitTagSample = (atMs: number, value: RawTagValue) => void;
@@ -33,7 +28,7 @@ export function toRawTagValue(tag: Tag, value: TagValue): RawTagValue {
 
 export function createSimulatedDevices(world: SimulatedSites, options: SimulatorOptions) {
   const overridesByTagId = new Map<string, TagValueOverride[]>();
-  const changesByGatewayId = new Map<number, GatewayOnlineChange[]>();
+  const changesByGatewayId = new Map<number, { readonly atMs: number; readonly online: boolean }[]>();
   const initiallyOfflineGatewayIds = new Set(options.offline_gateways.map(Number));
   const lastMeterReadingByColumn = new Map<Float64Array, number>();
   const logIntervalMs = (options.history.log_every_s ?? 0) * 1000;

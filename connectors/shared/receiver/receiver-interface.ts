@@ -80,10 +80,6 @@ export interface IncidentReference {
   readonly link: string | null;
 }
 
-interface IncidentSearchDelay {
-  readonly retryInMs: number;
-}
-
 export type ReceiverCall = "open" | "update" | "close" | "find";
 
 /** Rate limit: at most `count` calls in any `inMs` milliseconds, e.g. 4 in 1,000. */
@@ -116,7 +112,7 @@ export interface AlarmReceiver {
     incident: IncidentMessage,
     sinceMs: number,
     signal: AbortSignal,
-  ): Promise<IncidentReference | IncidentSearchDelay | null>;
+  ): Promise<IncidentReference | { readonly retryInMs: number } | null>;
   /** Documented rate limits, which the sink obeys in addition to Retry-After. */
   readonly rates?: readonly RateLimit[];
   /** Interval for sending an unchanged incident again, for receivers that expire alerts; absent for never. */

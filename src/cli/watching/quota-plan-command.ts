@@ -16,11 +16,6 @@ import { findWorkerOfConfig } from "../shell/find-worker.ts";
 import { readStateIfAny } from "../shell/open-worker-state.ts";
 import { formatTextTable, omitMissingLines } from "../shell/terminal-output.ts";
 
-interface PlanCommandOptions {
-  readonly source?: string;
-  readonly ask?: boolean;
-}
-
 export function define(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "only this source")
@@ -30,7 +25,7 @@ export function define(command: Command, context: CliContext): void {
       "\nLists cost nothing of the quota. Change the configuration and plan again: nothing has to run for it." +
         "\n\nExample:\n  plenum plan --json",
     )
-    .action(async (options: PlanCommandOptions) => {
+    .action(async (options: { readonly source?: string; readonly ask?: boolean }) => {
       const terminal = context.terminal();
       const config = context.config();
       const { sources, state } = config;
