@@ -5,7 +5,7 @@ import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { type BrokerLink, type LinkOptions, openBrokerLink } from "./broker-link.ts";
 import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
-import type { CheckMessage, WorkerStatusMessage } from "./message-schemas.ts";
+import type { MessageOf } from "./message-schemas.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 
 interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> {
@@ -34,7 +34,7 @@ export function createConnection(
 
   const getUtcTime = () => isoUtc(clock.now());
   const getUsableLink = () => (session === null || session.link.lossSignal.aborted ? null : session.link);
-  const buildStatus = (body: WorkerStatusMessage) => buildStatusMessage(statusTopic, body);
+  const buildStatus = (body: MessageOf<"worker-status">) => buildStatusMessage(statusTopic, body);
 
   async function connect(): Promise<void> {
     const connectedAt = getUtcTime();
@@ -159,6 +159,6 @@ async function publishStatus(link: BrokerLink, message: MqttMessage): Promise<vo
   }
 }
 
-function buildStatusMessage(topic: string, body: CheckMessage | WorkerStatusMessage): MqttMessage {
+function buildStatusMessage(topic: string, body: MessageOf<"check" | "worker-status">): MqttMessage {
   return { topic, payload: JSON.stringify(body), retain: true, contentType: "application/json", properties: {} };
 }

@@ -10,16 +10,7 @@ import {
 } from "../../src/core/model/event.ts";
 import type { TagHistoryFact } from "../../src/core/model/history-event-data.ts";
 import type { MqttConfig } from "./config.ts";
-import type {
-  AlarmStateMessage,
-  CommandAcceptedMessage,
-  CommandNotRestoredMessage,
-  CommandResultMessage,
-  GatewayStateMessage,
-  HistoryMessage,
-  SiteStatusMessage,
-  TotalMessage,
-} from "./message-schemas.ts";
+import type { MessageOf } from "./message-schemas.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 import type { Topics } from "./topics.ts";
 import { addDecimalPoints, buildValueMessages, formatMeasurements } from "./value-messages.ts";
@@ -124,7 +115,7 @@ function buildStateMessages(
     if (!("gateway" in data && "online" in data.gateway)) return [inventoryMessage];
     const { online, displayName: name } = data.gateway;
     const { hosts, wholeSite } = "hosts" in data ? data : { hosts: null, wholeSite: null };
-    const gatewayState: GatewayStateMessage = { ts: event.time, online, name, hosts, wholeSite, id: event.id };
+    const gatewayState: MessageOf<"gateway-state"> = { ts: event.time, online, name, hosts, wholeSite, id: event.id };
     return [toMessage(formatTopic(kind, object.id, "state"), gatewayState, retained.inventory), inventoryMessage];
   }
 
@@ -162,7 +153,7 @@ function buildStateMessages(
 
     case "command-accepted": {
       const { replyTo, ...fields } = event.data;
-      const body: CommandAcceptedMessage = { ts: event.time, ...fields, id: event.id };
+      const body: MessageOf<"accepted"> = { ts: event.time, ...fields, id: event.id };
       const message = toMessage(formatTopic("tag", fields.tagId, "accepted"), body, false);
       // Use a subtopic: a requester expects only the result on the reply topic.
       return buildReplies(message, fields.correlation, replyTo === null ? null : `${replyTo}/accepted`);
@@ -170,12 +161,12 @@ function buildStateMessages(
     case "command-result": {
       const { replyTo, ...fields } = event.data;
       const { commandId, correlation, tagId } = fields;
-      const body: CommandResultMessage = { ts: event.time, ...fields, id: event.id };
+      const body: MessageOf<"result"> = { ts: event.time, ...fields, id: event.id };
       const topic = tagId === null ? formatTopic("command", commandId, "result") : formatTopic("tag", tagId, "result");
       return buildReplies(toMessage(topic, body, false), correlation, replyTo);
     }
     case "command-not-restored": {
-      const body: CommandNotRestoredMessage = { ts: event.time, ...event.data, id: event.id };
+      const body: MessageOf<"not-restored"> = { ts: event.time, ...event.data, id: event.id };
       return [toMessage(formatTopic("tag", event.data.tagId, "not-restored"), body, false)];
     }
 
@@ -183,7 +174,7 @@ function buildStateMessages(
       const { status, reason, since, site: statusSite } = event.data;
       const siteId = String(statusSite.id);
       const siteFields = { site: siteId, name: statusSite.displayName };
-      const body: SiteStatusMessage = { status, reason, since, ...siteFields, ts: event.time, id: event.id };
+      const body: MessageOf<"site-status"> = { status, reason, since, ...siteFields, ts: event.time, id: event.id };
       return [toMessage(formatTopic("site-status", siteId, "status"), body, retained.inventory)];
     }
 
@@ -235,18 +226,22 @@ function formatHistoryPayload(
   source: string | null,
 ): string {
   const { origin, revised } = fact;
-  const fields: Omit<HistoryMessage, "points" | "id"> = { ...buildSeriesFields(event, fact, source), origin, revised };
+  const fields: Omit<MessageOf<"history">, "points" | "id"> = {
+    ...buildSeriesFields(event, fact, source),
+    origin,
+    revised,
+  };
   const pointsJson = addDecimalPoints(pointsToJson(points));
   return `${JSON.stringify(fields).slice(0, -1)},"points":${pointsJson},"id":${JSON.stringify(event.id)}}`;
 }
 
-function buildTotalBody(event: Event<"tag-total">, source: string | null): TotalMessage {
+function buildTotalBody(event: Event<"tag-total">, source: string | null): MessageOf<"total"> {
   const { from, to, total, reset } = event.data;
   return { ...buildSeriesFields(event, event.data, source), from, to, total, reset, id: event.id };
 }
 
 /** Builds the state of an alarm. For `alarm-out-of-scope`: the last known state with `inScope` false. */
-function buildAlarmBody(event: Event & { readonly data: AlarmFact }): AlarmStateMessage {
+function buildAlarmBody(event: Event & { readonly data: AlarmFact }): MessageOf<"alarm-state"> {
   const { alarm, episode, late, behindGateway } = event.data;
   return {
     ts: event.time,

@@ -15,33 +15,7 @@ const Source = NullableText.meta({ description: "Name of the source; null for Pl
 const SiteId = NullableText.meta({ description: "The service's number of the site; null without a site." });
 const ValueType = z.enum(["number", "boolean"]).nullable();
 
-const ValueSchema = z.strictObject({
-  ts: Time.meta({ description: "Time of the value, UTC." }),
-  value: Value.meta({ description: "Null unless the quality is `good` or `uncertain`." }),
-  quality: z.enum(["good", "uncertain", "bad", "stale"]),
-  unit: NullableText,
-  name: Text,
-  alias: NullableText.meta({ description: "Alias from the names file." }),
-  description: NullableText,
-  tag: Text.meta({ description: "The service's number of the tag." }),
-  source: Source,
-  site: SiteId,
-  lastGoodValue: Value.meta({ description: "The last value that was not null." }),
-  lastGoodTime: NullableText.meta({ description: "Time of `lastGoodValue`, UTC." }),
-  staleReason: z
-    .enum(["source-unavailable", "out-of-scope", "no-ability", "gateway-offline", "quarantined", "not-scheduled"])
-    .nullable()
-    .meta({ description: "Null unless the quality is `stale`." }),
-  behindGateway: NullableText.meta({ description: "Id of the offline gateway that explains a missing value." }),
-  typeBefore: ValueType.meta({ description: "Expected type, while the type is in doubt; else null." }),
-  typeNow: ValueType.meta({ description: "Type of this value, while the type is in doubt; else null." }),
-  latencyMs: z.number(),
-  id: EventId,
-});
-export type ValueMessage = z.infer<typeof ValueSchema>;
-
 const SERIES_FIELDS = {
-  ts: Time,
   unit: NullableText,
   name: Text,
   tag: Text,
@@ -50,25 +24,6 @@ const SERIES_FIELDS = {
   resolution: z.enum(["5m", "1h", "1d", "1w", "1mo"]),
   timeZone: Text,
 };
-
-const HistorySchema = z.strictObject({
-  ...SERIES_FIELDS,
-  origin: z.enum(["live", "backfill"]),
-  revised: z.boolean(),
-  points: z.array(z.strictObject({ time: Time, value: Value })),
-  id: EventId,
-});
-export type HistoryMessage = z.infer<typeof HistorySchema>;
-
-const TotalSchema = z.strictObject({
-  ...SERIES_FIELDS,
-  from: Time,
-  to: Time,
-  total: Measurement.nullable(),
-  reset: z.boolean(),
-  id: EventId,
-});
-export type TotalMessage = z.infer<typeof TotalSchema>;
 
 const SiteObject = z.strictObject({ id: z.number(), displayName: Text }) satisfies z.ZodType<Site>;
 
@@ -116,42 +71,6 @@ const SystemObject = z.strictObject({
   datapointsCount: z.number().nullable(),
 }) satisfies z.ZodType<System>;
 
-const createInventorySchema = <O extends z.ZodType>(object: O) => z.strictObject({ ts: Time, object, id: EventId });
-
-const SystemsSchema = z.strictObject({
-  ts: Time,
-  systems: z.array(z.strictObject({ id: Text, code: Text, displayName: Text })),
-  id: EventId,
-});
-
-const GatewayStateSchema = z.strictObject({
-  ts: Time,
-  online: z.boolean().nullable(),
-  name: Text,
-  hosts: z
-    .array(z.strictObject({ id: Text, displayName: Text }))
-    .readonly()
-    .nullable()
-    .meta({ description: "Hosts behind the gateway when it went online or offline; else null." }),
-  wholeSite: z
-    .boolean()
-    .nullable()
-    .meta({ description: "True when the site has no other gateway; null like `hosts`." }),
-  id: EventId,
-});
-export type GatewayStateMessage = z.infer<typeof GatewayStateSchema>;
-
-const SiteStatusSchema = z.strictObject({
-  status: z.enum(["online", "degraded", "offline"]),
-  reason: NullableText.meta({ description: "Why, for a person; null while the site is online." }),
-  since: Time.meta({ description: "Time since when the site has this status, UTC." }),
-  site: Text,
-  name: Text,
-  ts: Time,
-  id: EventId,
-});
-export type SiteStatusMessage = z.infer<typeof SiteStatusSchema>;
-
 const AlarmObject = z.strictObject({
   id: Text,
   site: SiteObject,
@@ -187,125 +106,151 @@ const AlarmObject = z.strictObject({
     .nullable(),
 }) satisfies z.ZodType<Alarm>;
 
-const AlarmStateSchema = z.strictObject({
-  ts: Time,
-  status: Text,
-  priority: Text,
-  acknowledged: z.boolean(),
-  event: Text.meta({ description: "Kind of the last event of the alarm." }),
-  inScope: z.boolean().meta({ description: "False when the token no longer shows the alarm." }),
-  episode: Text,
-  late: z.boolean(),
-  behindGateway: NullableText,
-  alarm: AlarmObject,
-  id: EventId,
-});
-export type AlarmStateMessage = z.infer<typeof AlarmStateSchema>;
+/** Creates the schema of a message about an event; its description is the topic in the default layout. */
+const eventMessage = <Fields extends z.ZodRawShape>(topic: string, fields: Fields) =>
+  z.strictObject({ ts: Time, ...fields, id: EventId }).meta({ description: topic });
 
-const CommandAcceptedSchema = z.strictObject({
-  ts: Time,
-  commandId: Text,
-  tagId: Text,
-  requested: Value,
-  waitMs: z.number(),
-  messageRequests: z.number(),
-  messageSeconds: z.number(),
-  expiresAt: Time,
-  forMs: z.number().nullable(),
-  needsSecond: z.boolean(),
-  correlation: NullableText,
-  id: EventId,
-});
-export type CommandAcceptedMessage = z.infer<typeof CommandAcceptedSchema>;
+const inventoryMessage = <O extends z.ZodType>(topic: string, object: O) => eventMessage(topic, { object });
 
-const CommandResultSchema = z.strictObject({
-  ts: Time,
-  commandId: Text,
-  tagId: NullableText,
-  outcome: z.enum(COMMAND_OUTCOMES),
-  reason: NullableText,
-  message: Text,
-  requested: Value,
-  before: Value,
-  readBack: Value,
-  rehearsal: z.boolean(),
-  correlation: NullableText,
-  id: EventId,
-});
-export type CommandResultMessage = z.infer<typeof CommandResultSchema>;
-
-const CommandNotRestoredSchema = z.strictObject({
-  ts: Time,
-  commandId: Text,
-  tagId: Text,
-  inForce: Value,
-  since: Time,
-  wanted: Value,
-  dueAt: Time,
-  reason: Text,
-  message: Text,
-  id: EventId,
-});
-export type CommandNotRestoredMessage = z.infer<typeof CommandNotRestoredSchema>;
-
-const WorkerStatusSchema = z.strictObject({
-  status: z.enum(["online", "offline"]),
-  reason: NullableText.meta({ description: "Why it is offline: `connection lost` or `stopped`; else null." }),
-  since: NullableText.meta({ description: "Start of the connection, UTC; null after an orderly stop." }),
-  time: NullableText.meta({ description: "Time of this message, UTC; null in the last will." }),
-});
-export type WorkerStatusMessage = z.infer<typeof WorkerStatusSchema>;
-
-const CheckSchema = z.strictObject({ check: Text, time: Time });
-export type CheckMessage = z.infer<typeof CheckSchema>;
-
-const EventSchema = z.strictObject({
-  specversion: z.literal("1.0"),
-  id: EventId,
-  source: Text,
-  type: z.enum(EVENT_KINDS),
-  subject: Text,
-  time: Time,
-  siteid: Text.exactOptional(),
-  priority: Text.exactOptional(),
-  snapshot: z.literal(true).exactOptional(),
-  sequence: Text.exactOptional(),
-  sequenceepoch: Text.exactOptional(),
-  datacontenttype: z.literal("application/json"),
-  data: z.looseObject({}).meta({ description: "Data of the kind: docs/reference/events.md." }),
-});
-
-/** Schemas by name, with the topic of the default layout. */
 const MESSAGE_SCHEMAS = {
-  value: ValueSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/value" }),
-  history: HistorySchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/history/{resolution}" }),
-  total: TotalSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/total/{resolution}" }),
-  systems: SystemsSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/systems" }),
-  accepted: CommandAcceptedSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/accepted" }),
-  result: CommandResultSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/result" }),
-  "not-restored": CommandNotRestoredSchema.meta({ description: "{prefix}/{source}/{site}/tag/{id}/not-restored" }),
-  "site-inventory": createInventorySchema(SiteObject).meta({
-    description: "{prefix}/{source}/{site}/site/{id}/inventory",
+  value: eventMessage("{prefix}/{source}/{site}/tag/{id}/value", {
+    ts: Time.meta({ description: "Time of the value, UTC." }),
+    value: Value.meta({ description: "Null unless the quality is `good` or `uncertain`." }),
+    quality: z.enum(["good", "uncertain", "bad", "stale"]),
+    unit: NullableText,
+    name: Text,
+    alias: NullableText.meta({ description: "Alias from the names file." }),
+    description: NullableText,
+    tag: Text.meta({ description: "The service's number of the tag." }),
+    source: Source,
+    site: SiteId,
+    lastGoodValue: Value.meta({ description: "The last value that was not null." }),
+    lastGoodTime: NullableText.meta({ description: "Time of `lastGoodValue`, UTC." }),
+    staleReason: z
+      .enum(["source-unavailable", "out-of-scope", "no-ability", "gateway-offline", "quarantined", "not-scheduled"])
+      .nullable()
+      .meta({ description: "Null unless the quality is `stale`." }),
+    behindGateway: NullableText.meta({ description: "Id of the offline gateway that explains a missing value." }),
+    typeBefore: ValueType.meta({ description: "Expected type, while the type is in doubt; else null." }),
+    typeNow: ValueType.meta({ description: "Type of this value, while the type is in doubt; else null." }),
+    latencyMs: z.number(),
   }),
-  "gateway-inventory": createInventorySchema(GatewayObject).meta({
-    description: "{prefix}/{source}/{site}/gateway/{id}/inventory",
+  history: eventMessage("{prefix}/{source}/{site}/tag/{id}/history/{resolution}", {
+    ...SERIES_FIELDS,
+    origin: z.enum(["live", "backfill"]),
+    revised: z.boolean(),
+    points: z.array(z.strictObject({ time: Time, value: Value })),
   }),
-  "host-inventory": createInventorySchema(HostObject).meta({
-    description: "{prefix}/{source}/{site}/host/{id}/inventory",
+  total: eventMessage("{prefix}/{source}/{site}/tag/{id}/total/{resolution}", {
+    ...SERIES_FIELDS,
+    from: Time,
+    to: Time,
+    total: Measurement.nullable(),
+    reset: z.boolean(),
   }),
-  "system-inventory": createInventorySchema(SystemObject).meta({
-    description: "{prefix}/{source}/{site}/system/{id}/inventory",
+  systems: eventMessage("{prefix}/{source}/{site}/tag/{id}/systems", {
+    systems: z.array(z.strictObject({ id: Text, code: Text, displayName: Text })),
   }),
-  "tag-inventory": createInventorySchema(TagObject).meta({
-    description: "{prefix}/{source}/{site}/tag/{id}/inventory",
+  accepted: eventMessage("{prefix}/{source}/{site}/tag/{id}/accepted", {
+    commandId: Text,
+    tagId: Text,
+    requested: Value,
+    waitMs: z.number(),
+    messageRequests: z.number(),
+    messageSeconds: z.number(),
+    expiresAt: Time,
+    forMs: z.number().nullable(),
+    needsSecond: z.boolean(),
+    correlation: NullableText,
   }),
-  "gateway-state": GatewayStateSchema.meta({ description: "{prefix}/{source}/{site}/gateway/{id}/state" }),
-  "site-status": SiteStatusSchema.meta({ description: "{prefix}/{source}/{site}/status" }),
-  "alarm-state": AlarmStateSchema.meta({ description: "{prefix}/{source}/{site}/alarm/{id}/state" }),
-  event: EventSchema.meta({ description: "{prefix}/{source}/{site}/event/{kind of event}, as a CloudEvent" }),
-  "worker-status": WorkerStatusSchema.meta({ description: "{prefix}/status and {prefix}/status/commands" }),
-  check: CheckSchema.meta({ description: "{prefix}/status/check" }),
+  result: eventMessage("{prefix}/{source}/{site}/tag/{id}/result", {
+    commandId: Text,
+    tagId: NullableText,
+    outcome: z.enum(COMMAND_OUTCOMES),
+    reason: NullableText,
+    message: Text,
+    requested: Value,
+    before: Value,
+    readBack: Value,
+    rehearsal: z.boolean(),
+    correlation: NullableText,
+  }),
+  "not-restored": eventMessage("{prefix}/{source}/{site}/tag/{id}/not-restored", {
+    commandId: Text,
+    tagId: Text,
+    inForce: Value,
+    since: Time,
+    wanted: Value,
+    dueAt: Time,
+    reason: Text,
+    message: Text,
+  }),
+  "site-inventory": inventoryMessage("{prefix}/{source}/{site}/site/{id}/inventory", SiteObject),
+  "gateway-inventory": inventoryMessage("{prefix}/{source}/{site}/gateway/{id}/inventory", GatewayObject),
+  "host-inventory": inventoryMessage("{prefix}/{source}/{site}/host/{id}/inventory", HostObject),
+  "system-inventory": inventoryMessage("{prefix}/{source}/{site}/system/{id}/inventory", SystemObject),
+  "tag-inventory": inventoryMessage("{prefix}/{source}/{site}/tag/{id}/inventory", TagObject),
+  "gateway-state": eventMessage("{prefix}/{source}/{site}/gateway/{id}/state", {
+    online: z.boolean().nullable(),
+    name: Text,
+    hosts: z
+      .array(z.strictObject({ id: Text, displayName: Text }))
+      .readonly()
+      .nullable()
+      .meta({ description: "Hosts behind the gateway when it went online or offline; else null." }),
+    wholeSite: z
+      .boolean()
+      .nullable()
+      .meta({ description: "True when the site has no other gateway; null like `hosts`." }),
+  }),
+  "site-status": eventMessage("{prefix}/{source}/{site}/status", {
+    status: z.enum(["online", "degraded", "offline"]),
+    reason: NullableText.meta({ description: "Why, for a person; null while the site is online." }),
+    since: Time.meta({ description: "Time since when the site has this status, UTC." }),
+    site: Text,
+    name: Text,
+  }),
+  "alarm-state": eventMessage("{prefix}/{source}/{site}/alarm/{id}/state", {
+    status: Text,
+    priority: Text,
+    acknowledged: z.boolean(),
+    event: Text.meta({ description: "Kind of the last event of the alarm." }),
+    inScope: z.boolean().meta({ description: "False when the token no longer shows the alarm." }),
+    episode: Text,
+    late: z.boolean(),
+    behindGateway: NullableText,
+    alarm: AlarmObject,
+  }),
+  event: z
+    .strictObject({
+      specversion: z.literal("1.0"),
+      id: EventId,
+      source: Text,
+      type: z.enum(EVENT_KINDS),
+      subject: Text,
+      time: Time,
+      siteid: Text.exactOptional(),
+      priority: Text.exactOptional(),
+      snapshot: z.literal(true).exactOptional(),
+      sequence: Text.exactOptional(),
+      sequenceepoch: Text.exactOptional(),
+      datacontenttype: z.literal("application/json"),
+      data: z.looseObject({}).meta({ description: "Data of the kind: docs/reference/events.md." }),
+    })
+    .meta({ description: "{prefix}/{source}/{site}/event/{kind of event}, as a CloudEvent" }),
+  "worker-status": z
+    .strictObject({
+      status: z.enum(["online", "offline"]),
+      reason: NullableText.meta({ description: "Why it is offline: `connection lost` or `stopped`; else null." }),
+      since: NullableText.meta({ description: "Start of the connection, UTC; null after an orderly stop." }),
+      time: NullableText.meta({ description: "Time of this message, UTC; null in the last will." }),
+    })
+    .meta({ description: "{prefix}/status and {prefix}/status/commands" }),
+  check: z.strictObject({ check: Text, time: Time }).meta({ description: "{prefix}/status/check" }),
 } as const;
+
+/** Message with a schema of this name. */
+export type MessageOf<Name extends keyof typeof MESSAGE_SCHEMAS> = z.infer<(typeof MESSAGE_SCHEMAS)[Name]>;
 
 /** Returns one JSON schema that every message in JSON matches; `$defs` has a schema for each topic. */
 export function buildMessagesSchema(): Readonly<Record<string, unknown>> {

@@ -1,7 +1,7 @@
 import type { TagValue } from "../../src/core/model/building.ts";
 import { type Event, eventSourceName } from "../../src/core/model/event.ts";
 import type { MqttConfig } from "./config.ts";
-import type { ValueMessage } from "./message-schemas.ts";
+import type { MessageOf } from "./message-schemas.ts";
 import type { MqttMessage } from "./publish-packets.ts";
 
 type ValueMessageOptions = Pick<MqttConfig, "payload" | "retain">;
@@ -39,7 +39,7 @@ export function buildValueMessages(
 /** Formats the message of a live value. A value that is `bad` or `stale` is null, never 0. */
 function formatValueMessage(event: Event<"tag-value">): string {
   const { tag, value, quality, time, latencyMs, lastGood, behindGateway, staleReason, type } = event.data;
-  const fields: Omit<ValueMessage, "value" | "lastGoodValue"> = {
+  const fields: Omit<MessageOf<"value">, "value" | "lastGoodValue"> = {
     ts: time,
     quality,
     unit: tag.unit,
