@@ -1,4 +1,4 @@
-import type { AnyEvent, Event } from "../../src/core/model/event.ts";
+import { type AlarmEvent, type AnyEvent, type Event, isAlarmEvent } from "../../src/core/model/event.ts";
 import type { DayBucketCounts } from "../../src/core/model/history-event-data.ts";
 import {
   buildValueFields,
@@ -55,7 +55,7 @@ type KindWithOwnPointBuilder = Exclude<
 >;
 
 function buildEventPoint(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): InfluxPoint {
-  if (event.type.startsWith("alarm-")) return buildAlarmPoint(event as AlarmEvent);
+  if (isAlarmEvent(event)) return buildAlarmPoint(event);
   const pointBuilders: Readonly<Record<string, ((event: never) => InfluxPoint) | undefined>> = POINT_BUILDER_BY_KIND;
   return pointBuilders[event.type]?.(event as never) ?? buildInventoryPoint(event as InventoryEvent);
 }
@@ -187,8 +187,6 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in KindWithOwnPointBuilder]: (even
 function buildWorkerPoint(type: string, fields: InfluxPoint["fields"], tags?: InfluxPoint["tags"]): InfluxPoint {
   return { measurement: "worker_event", tags: { type, ...tags }, fields };
 }
-
-type AlarmEvent = Extract<AnyEvent, { type: `alarm-${string}` }>;
 
 /** The alarm's id is a tag: alarms of one trigger in the same second would otherwise overwrite each other. */
 function buildAlarmPoint({ type, data }: AlarmEvent): InfluxPoint {

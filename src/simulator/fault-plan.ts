@@ -55,10 +55,7 @@ export const Fault = z.discriminatedUnion("kind", [
   z.strictObject({
     kind: faultKindOption("maintenance", "503, before the service checks the token."),
     body: z.enum(["json", "html", "empty"]).default("json").describe("Body of the response."),
-    status: z
-      .union([z.literal(503), z.literal(200)])
-      .default(503)
-      .describe("200: a maintenance page sent as a success."),
+    status: z.literal([503, 200]).default(503).describe("200: a maintenance page sent as a success."),
     retry_after: z
       .union([z.string(), z.number()])
       .optional()
@@ -80,7 +77,7 @@ export const Fault = z.discriminatedUnion("kind", [
   z.strictObject({
     kind: faultKindOption("redirect", "A redirect."),
     status: z
-      .union([z.literal(301), z.literal(302), z.literal(303), z.literal(307), z.literal(308)])
+      .literal([301, 302, 303, 307, 308])
       .default(302)
       .describe("HTTP status; 307 and 308 request the same body again."),
     location: z.string().describe("Target address."),

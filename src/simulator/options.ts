@@ -174,10 +174,7 @@ const TagHistoryOptions = z.strictObject({
   late_data: LateSampleOptions.prefault({}).describe("Samples that appear after their bucket has closed."),
   meters_on_loop: choiceOption(["continue", "restart"], "Cumulative meters continue or restart with each pass."),
   max_values: z.int().min(1).optional().describe("A response with more values fails."),
-  over_max_values: z
-    .union([z.literal(500), z.literal(504), z.literal(422)])
-    .default(504)
-    .describe("Error status of a response with too many values."),
+  over_max_values: z.literal([500, 504, 422]).default(504).describe("Error status of a response with too many values."),
 });
 
 export const SimulatorOptions = z.strictObject({

@@ -1,8 +1,8 @@
 import { splitHistoryEvent } from "../../../src/core/codec/history-event.ts";
 import { PointReader } from "../../../src/core/codec/history-point-reader.ts";
 import type { Alarm, Tag, TagValue } from "../../../src/core/model/building.ts";
-import type { AnyEvent, Event, EventData, EventKind } from "../../../src/core/model/event.ts";
-import { eventSourceName } from "../../../src/core/model/event.ts";
+import type { AnyEvent, Event, EventData } from "../../../src/core/model/event.ts";
+import { type AlarmEvent, eventSourceName, isAlarmEvent } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { toUcumCode } from "../../../src/core/values/ucum-code.ts";
 import type { RowCells } from "./table-model.ts";
@@ -78,22 +78,14 @@ function buildTableCells(event: NonTimeSeriesEvent, observedMs: number): readonl
     valid_to: isRemovalEvent ? observedMs : null,
     is_current: !isRemovalEvent,
   };
+  if (isAlarmEvent(event))
+    return [
+      [ALARM_TABLE, alarmCells(event, observedMs)],
+      [ALARM_EPISODE_TABLE, alarmEpisodeCells(event, observedMs)],
+    ];
   switch (event.type) {
     case "tag-total":
       return [[TOTAL_TABLE, periodTotalCells(event.data, observedMs)]];
-    case "alarm-raised":
-    case "alarm-resolved":
-    case "alarm-acknowledged":
-    case "alarm-unacknowledged":
-    case "alarm-recovering":
-    case "alarm-retriggered":
-    case "alarm-changed":
-    case "alarm-vanished":
-    case "alarm-out-of-scope":
-      return [
-        [ALARM_TABLE, alarmCells(event, observedMs)],
-        [ALARM_EPISODE_TABLE, alarmEpisodeCells(event, observedMs)],
-      ];
     case "command-accepted":
     case "command-result":
     case "command-not-restored":
@@ -243,9 +235,6 @@ function periodTotalCells(fact: EventData["tag-total"], observedMs: number): Row
   };
 }
 
-type AlarmEventKind = Extract<EventKind, `alarm-${string}`>;
-type AlarmEvent = { [K in AlarmEventKind]: Event<K> }[AlarmEventKind];
-
 function alarmTriggerCells(alarm: Alarm): RowCells {
   const { trigger } = alarm;
   return {
@@ -301,7 +290,7 @@ function alarmEpisodeCells({ type, data }: AlarmEvent, observedMs: number): RowC
   };
 }
 
-function alarmStateAfterEvent(type: AlarmEventKind, alarm: Alarm): string {
+function alarmStateAfterEvent(type: AlarmEvent["type"], alarm: Alarm): string {
   if (type === "alarm-vanished") return "vanished";
   if (type === "alarm-out-of-scope") return "out-of-scope";
   return type === "alarm-resolved" || alarm.status === "resolved" ? "resolved" : "active";

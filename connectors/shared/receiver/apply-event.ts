@@ -1,5 +1,12 @@
 import type { Alarm } from "../../../src/core/model/building.ts";
-import { type AlarmFact, type AnyEvent, type Event, eventSourceName } from "../../../src/core/model/event.ts";
+import {
+  type AlarmEvent,
+  type AlarmFact,
+  type AnyEvent,
+  type Event,
+  eventSourceName,
+  isAlarmEvent,
+} from "../../../src/core/model/event.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { parseTimeMsOr } from "./incident-queue.ts";
 import { computeIncidentKey, type IncidentChangeKind, type IncidentStatus } from "./receiver-interface.ts";
@@ -78,10 +85,6 @@ function listChangedKeys(ledger: IncidentLedger, applyChange: () => void): reado
 
 const keyAndGroupKey = (key: string, { into }: StoredIncident): readonly string[] =>
   into === null ? [key] : [key, into];
-
-type AlarmEvent = Extract<AnyEvent, { readonly type: `alarm-${string}` }>;
-
-const isAlarmEvent = (event: AnyEvent): event is AlarmEvent => event.type.startsWith("alarm-");
 
 function computeNextIncident(
   stored: StoredIncident | undefined,

@@ -245,6 +245,9 @@ export interface Event<K extends EventKind = EventKind> {
 /** An event of any one kind, so that a check of `type` narrows `data`. */
 export type AnyEvent = { [K in EventKind]: Event<K> }[EventKind];
 
+export type AlarmEvent = Extract<AnyEvent, { type: `alarm-${string}` }>;
+export const isAlarmEvent = (event: AnyEvent): event is AlarmEvent => event.type.startsWith("alarm-");
+
 /** Every kind, for filters, topics and documentation; the compiler checks that none is missing. */
 export const EVENT_KINDS = Object.keys({
   "site-added": 1,
