@@ -1,7 +1,7 @@
 import type { ConnectorContext, ServerInstance } from "../../src/core/connector.ts";
-import { valueOr } from "../../src/core/errors/value-or.ts";
 import type { TimeSinceBoot } from "../../src/core/runtime/clock.ts";
 import { rejectOnAbort, sleepFor, WAIT_ENDED_EARLY } from "../../src/core/runtime/waiting.ts";
+import { valueOr } from "../../src/core/values/value-or.ts";
 import { openBrokerLink } from "./broker-link.ts";
 import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";

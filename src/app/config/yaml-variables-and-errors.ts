@@ -15,8 +15,8 @@ import {
   visit,
   type YAMLParseError,
 } from "yaml";
-import { valueOr } from "../../core/errors/value-or.ts";
 import type { ProcessEnv } from "../../core/runtime/secret.ts";
+import { valueOr } from "../../core/values/value-or.ts";
 
 export interface YamlNodeProblem {
   readonly node: Scalar;

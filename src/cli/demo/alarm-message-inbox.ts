@@ -4,8 +4,8 @@ import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { z } from "zod";
-import { valueOr } from "../../core/errors/value-or.ts";
 import { PAGE_SECURITY_HEADERS } from "../../core/http/security-headers.ts";
+import { valueOr } from "../../core/values/value-or.ts";
 
 /** Chat channel of the demo, in memory. The channel has no access control, hence listens on loopback only. */
 export type MessageInbox = Awaited<ReturnType<typeof startMessageInbox>>;

@@ -16,9 +16,9 @@ import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
-import { valueOr } from "../../core/errors/value-or.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { endsWithin, sleepFor } from "../../core/runtime/waiting.ts";
+import { valueOr } from "../../core/values/value-or.ts";
 
 /** Child process that Ctrl-C in the terminal does not reach; the demo stops its processes in the right order. */
 export type ChildProcess = ReturnType<typeof startChildProcess>;

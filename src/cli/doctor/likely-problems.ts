@@ -1,5 +1,5 @@
-import { valueOr } from "../../core/errors/value-or.ts";
 import { MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
+import { valueOr } from "../../core/values/value-or.ts";
 import { omitMissingLines } from "../shell/terminal-output.ts";
 import type { ConfigurationFindings } from "./configuration-findings.ts";
 import { type DiskSpace, isMachineClockBehind, type StateFindings } from "./local-findings.ts";

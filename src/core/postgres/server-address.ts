@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { valueOr } from "../errors/value-or.ts";
 import type { ServerInfo } from "../http/connection-problem.ts";
 import { isLoopbackHost } from "../http/loopback.ts";
+import { valueOr } from "../values/value-or.ts";
 
 export interface PostgresAddress {
   /** Host name, IP address without brackets, or path of a local socket. */

@@ -212,21 +212,14 @@ export async function sendCommand(socket: ControlSocket, command: CommandBody, s
   }
 }
 
-export async function sendApproval(
-  socket: ControlSocket,
-  approval: SecondApproval,
-  signal: AbortSignal,
-): Promise<void> {
-  await callWorker(socket, "/seconds", { body: approval, signal });
-}
+const createWorkerPost =
+  <Body>(path: string) =>
+  async (socket: ControlSocket, body: Body, signal: AbortSignal): Promise<void> => {
+    await callWorker(socket, path, { body, signal });
+  };
 
-export async function sendLockChange(
-  socket: ControlSocket,
-  change: WriteLockChange,
-  signal: AbortSignal,
-): Promise<void> {
-  await callWorker(socket, "/locks", { body: change, signal });
-}
+export const sendApproval = createWorkerPost<SecondApproval>("/seconds");
+export const sendLockChange = createWorkerPost<WriteLockChange>("/locks");
 
 /** Makes the worker read its configuration file again; with `dryRun` it only reports the changes. */
 export function reloadWorkerConfig(socket: ControlSocket, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {

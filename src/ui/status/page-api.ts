@@ -5,20 +5,20 @@ import type { TagScalar } from "../../core/model/building.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
 import { acceptJsonFromOwnPage, proxyUserName, refusalForPost, roleOfRequest, visitorName } from "./access-control.ts";
-import { type AlarmResponse, alarmResponse, filterAlarmRows } from "./alarm-responses.ts";
+import { alarmResponse, filterAlarmRows } from "./alarm-responses.ts";
 import { createCachedDocuments } from "./cache-of-stored-documents.ts";
-import { type CommandRow, createCommandLister } from "./command-list.ts";
-import type { AlarmQuery, CommandsQuery, PlotQuery, ScopeQuery, TagsQuery } from "./query-parameters.ts";
+import { createCommandLister } from "./command-list.ts";
+import type { AlarmQuery, PlotQuery, ScopeQuery } from "./query-parameters.ts";
 import * as queries from "./query-parameters.ts";
 import type { PageApiOptions, ResponseContext } from "./response-context.ts";
-import { type SinkResponse, sinkResponse } from "./sink-reports.ts";
-import { type AlarmDayCounts, alarmDays, type SiteResponse, siteResponse } from "./site-responses.ts";
-import { type SourceResponse, sourceResponse } from "./source-reports.ts";
+import { sinkResponse } from "./sink-reports.ts";
+import { alarmDays, siteResponse } from "./site-responses.ts";
+import { sourceResponse } from "./source-reports.ts";
 import type { StatusConfig } from "./status-config.ts";
 import type { Status } from "./status-report.ts";
-import { createFetchedHistory, type PlotResponse, plotResponse } from "./tag-history-plot.ts";
-import { createTagIndex, type TagListResponse } from "./tag-index.ts";
-import { type TagResponse, tagResponse } from "./tag-response.ts";
+import { createFetchedHistory, plotResponse } from "./tag-history-plot.ts";
+import { createTagIndex } from "./tag-index.ts";
+import { tagResponse } from "./tag-response.ts";
 
 export interface SourceHolder {
   readonly message: string;
@@ -27,24 +27,12 @@ export interface SourceHolder {
 }
 
 /** Responses to the page. Times are UTC, in plotted columns in seconds since 1970. Null is unknown, not 0. */
-export interface PageApi {
-  readonly sources: readonly string[];
+export type PageApi = ReturnType<typeof createPageApi> & {
   /** Returns the fleet member that polls a source; null for an unconfigured source. Absent without a fleet. */
   holderOf?(source: string): Promise<SourceHolder | null>;
-  sinkNames(): Promise<readonly string[]>;
-  tags(query: TagsQuery): Promise<TagListResponse>;
-  tag(source: string, id: string): Promise<TagResponse | null>;
-  alarm(query: AlarmQuery): Promise<AlarmResponse | null>;
-  site(source: string, id: number): Promise<SiteResponse | null>;
-  alarmDays(scope: ScopeQuery): Promise<AlarmDayCounts>;
-  commands(query: CommandsQuery): Promise<readonly CommandRow[]>;
-  sink(name: string): Promise<SinkResponse | null>;
-  source(name: string): Promise<SourceResponse>;
-  plot(query: PlotQuery): Promise<PlotResponse | null>;
-  stop(): void;
-}
+};
 
-export function createPageApi(options: PageApiOptions & { readonly status: Pick<Status, "sinks"> }): PageApi {
+export function createPageApi(options: PageApiOptions & { readonly status: Pick<Status, "sinks"> }) {
   const { clock, live, plots, sinksAndFilters, sources, status, store } = options;
   const tags = createTagIndex({ store, clock, sources, findReadClass: live.reading });
   const listCommands = createCommandLister(store);
@@ -52,22 +40,22 @@ export function createPageApi(options: PageApiOptions & { readonly status: Pick<
   const context: ResponseContext = { ...options, cache: createCachedDocuments(store, clock), tags, listCommands };
   return {
     sources,
-    async sinkNames() {
+    async sinkNames(): Promise<readonly string[]> {
       const sinkLags = await store.outbox.lag();
       return [...new Set([...sinksAndFilters().sinks, ...sinkLags.map(({ sink }) => sink)])];
     },
     tags: tags.list,
-    tag: (source, id) => tagResponse(context, source, id),
-    alarm: (query) => alarmResponse(context, query),
-    site: (source, id) => siteResponse(context, source, id),
-    alarmDays: (scope) => alarmDays(context, scope),
+    tag: (source: string, id: string) => tagResponse(context, source, id),
+    alarm: (query: AlarmQuery) => alarmResponse(context, query),
+    site: (source: string, id: number) => siteResponse(context, source, id),
+    alarmDays: (scope: ScopeQuery) => alarmDays(context, scope),
     commands: listCommands,
-    async sink(name) {
+    async sink(name: string) {
       const sinkReport = (await status.sinks()).find(({ sink }) => sink === name);
       return sinkReport === undefined ? null : sinkResponse(sinkReport, store.outbox, plots, clock.now());
     },
-    source: async (name) => sourceResponse(plots, clock.now(), name, live.allowedPerMinute(name)),
-    async plot(query) {
+    source: async (name: string) => sourceResponse(plots, clock.now(), name, live.allowedPerMinute(name)),
+    async plot(query: PlotQuery) {
       const row = await tags.row(query.source, query.tag);
       return row === null ? null : plotResponse(context, fetchedHistory, row, query);
     },

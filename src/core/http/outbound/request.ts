@@ -1,11 +1,11 @@
 import { lookup as systemLookup } from "node:dns";
 import { Client } from "undici";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../errors/errors.ts";
-import { valueOr } from "../../errors/value-or.ts";
 import type { Clock } from "../../runtime/clock.ts";
 import { readCertificateFile } from "../../runtime/secret.ts";
 import { USER_AGENT } from "../../runtime/version.ts";
 import { abortAfter } from "../../runtime/waiting.ts";
+import { valueOr } from "../../values/value-or.ts";
 import { asksForTls, connectionFailure, detectTlsPort, needsTlsError, type ServerInfo } from "../connection-problem.ts";
 import { isHtmlPage } from "../html-page-detection.ts";
 import { openProxy } from "../proxy.ts";
