@@ -93,12 +93,9 @@ export const KafkaConfig = z
   .meta({ description: "Events as records in Kafka: CloudEvents in binary mode." });
 export type KafkaConfig = z.infer<typeof KafkaConfig>;
 
-export interface HostAndPort {
-  readonly host: string;
-  readonly port: number;
-}
+export type HostAndPort = ReturnType<typeof parseBrokerAddress>;
 
-export function parseBrokerAddress(broker: string): HostAndPort {
+export function parseBrokerAddress(broker: string) {
   const [, host = "", port] = BROKER_ADDRESS_PATTERN.exec(broker) ?? [];
   return { host: host.replace(/^\[|\]$/g, ""), port: Number(port) };
 }

@@ -232,13 +232,10 @@ export function createAcknowledgementReader(onAcknowledged: OnAcknowledged): (ch
 const isValidAcknowledgement = ({ length, size }: PacketHeader) =>
   length >= PACKET_ID_BYTES && size <= MAX_RECEIVED_PACKET_BYTES;
 
-interface PacketHeader {
-  readonly length: number;
-  readonly size: number;
-}
+type PacketHeader = NonNullable<ReturnType<typeof parsePacketHeader>>;
 
 /** Parses a packet header. Returns null for an incomplete header and infinite sizes for an invalid header. */
-function parsePacketHeader(bytes: Buffer, offset: number): PacketHeader | null {
+function parsePacketHeader(bytes: Buffer, offset: number) {
   let contentLength = 0;
   for (let n = 0; n < MAX_LENGTH_BYTES; n += 1) {
     const byte = bytes[offset + 1 + n];

@@ -1,12 +1,6 @@
 import { createHash } from "node:crypto";
 import { applyRowUpdates, type LakeRow, type LakeTable } from "../shared/lake/table-model.ts";
-import {
-  type ColumnarRows,
-  createColumnarRows,
-  createRowSorter,
-  ROWS_BETWEEN_YIELDS,
-  yieldIfBusy,
-} from "./columnar-rows.ts";
+import { createColumnarRows, createRowSorter, ROWS_BETWEEN_YIELDS, yieldIfBusy } from "./columnar-rows.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { encodeParquet, readParquetRows } from "./parquet-file.ts";
 import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
@@ -15,11 +9,7 @@ import type { LakeFileReader, UploadedFileDigests } from "./table-format.ts";
 /** Number of concurrent uploads; a distant storage needs 50 ms for each object. */
 const MAX_CONCURRENT_UPLOADS = 8;
 
-export interface EncodedParquetRows {
-  readonly bytes: Uint8Array;
-  readonly columns: ColumnarRows;
-  readonly rows: Uint32Array;
-}
+export type EncodedParquetRows = NonNullable<Awaited<ReturnType<typeof encodeReplacementFile>>>;
 
 export interface UploadedRowBatch {
   readonly key: string;
@@ -71,7 +61,7 @@ export async function encodeReplacementFile(
   keys: readonly string[],
   files: LakeFileReader,
   signal: AbortSignal,
-): Promise<EncodedParquetRows | null> {
+) {
   const storedRows = await readTableRows(table, keys, files, signal);
   const mergedRows = applyRowUpdates(table, storedRows, updates);
   if (mergedRows === storedRows) return null;

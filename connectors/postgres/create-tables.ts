@@ -2,7 +2,7 @@ import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { PostgresSession } from "../../src/core/postgres/session.ts";
 import { runTransaction } from "../../src/core/postgres/transaction.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
-import type { Column, LakeTable } from "../shared/lake/table-model.ts";
+import type { LakeTable } from "../shared/lake/table-model.ts";
 import { SQL_TYPES } from "./column-encoding.ts";
 import {
   buildAddColumnSql,
@@ -194,13 +194,10 @@ interface DatabaseCatalog {
 }
 
 /** Tables and columns that Plenum still has to create, such as columns that a new Plenum version added. */
-interface MissingTableParts {
-  readonly tables: readonly LakeTable[];
-  readonly columns: readonly { readonly table: LakeTable; readonly column: Column }[];
-}
+type MissingTableParts = ReturnType<typeof findMissing>;
 
 /** Finds missing tables and columns. Throws ConfigError if an existing table does not fit our rows. */
-function findMissing(tables: readonly LakeTable[], catalog: DatabaseCatalog, target: TableSettings): MissingTableParts {
+function findMissing(tables: readonly LakeTable[], catalog: DatabaseCatalog, target: TableSettings) {
   const columns = tables.flatMap((table) => {
     const catalogTable = catalog.tables.get(table.name);
     if (catalogTable === undefined) return [];

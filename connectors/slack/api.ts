@@ -105,16 +105,7 @@ export interface IncidentMessageMark {
   readonly event_payload: Readonly<Record<string, string>>;
 }
 
-interface MarkedSlackMessage {
-  readonly ts: string;
-  readonly payload: Readonly<Record<string, unknown>>;
-}
-
-interface MarkedSlackMessages {
-  readonly marked: readonly MarkedSlackMessage[];
-  readonly isComplete: boolean;
-  readonly error: string | null;
-}
+type MarkedSlackMessage = ReturnType<typeof matchMessageMark>[number];
 
 const MESSAGE_PAGE_SIZES = ["100", "20", "5", "1"] as const;
 
@@ -139,7 +130,7 @@ export async function listMarkedMessages(
   mark: IncidentMessageMark,
   signal: AbortSignal,
   handledErrors: readonly string[] = [],
-): Promise<MarkedSlackMessages> {
+) {
   let markedMessages: readonly MarkedSlackMessage[] = [];
   let cursor = "";
   let pageSizes: readonly string[] = MESSAGE_PAGE_SIZES;
@@ -172,7 +163,7 @@ export async function listMarkedMessages(
   return buildResult(false);
 }
 
-function matchMessageMark(message: unknown, { event_type, event_payload }: IncidentMessageMark): MarkedSlackMessage[] {
+function matchMessageMark(message: unknown, { event_type, event_payload }: IncidentMessageMark) {
   const parsedMessage = SlackMessageWithMetadata.safeParse(message);
   if (!parsedMessage.success || parsedMessage.data.metadata.event_type !== event_type) return [];
   const markPayload = parsedMessage.data.metadata.event_payload;

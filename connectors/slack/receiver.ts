@@ -32,17 +32,8 @@ type SlackBlock =
   | { readonly type: "section"; readonly fields: (PlainTextObject | MrkdwnObject)[] }
   | { readonly type: "context"; readonly elements: MrkdwnObject[] };
 
-interface PlainTextObject {
-  readonly type: "plain_text";
-  readonly text: string;
-  readonly emoji: false;
-}
-
-interface MrkdwnObject {
-  readonly type: "mrkdwn";
-  readonly text: string;
-  readonly verbatim: true;
-}
+type PlainTextObject = ReturnType<typeof toPlainText>;
+type MrkdwnObject = ReturnType<typeof toMrkdwn>;
 
 export interface TextLengths {
   readonly text: number;
@@ -124,11 +115,10 @@ function buildAlarmLinkBlock({ link, text }: IncidentMessage): SlackBlock[] {
   return [{ type: "context", elements: [toMrkdwn(`<${address}|${linkText}>`)] }];
 }
 
-function toPlainText(text: string, limit: number): PlainTextObject {
-  return { type: "plain_text", text: cutAndEscape(text, limit), emoji: false };
-}
+const toPlainText = (text: string, limit: number) =>
+  ({ type: "plain_text", text: cutAndEscape(text, limit), emoji: false }) as const;
 
-const toMrkdwn = (text: string): MrkdwnObject => ({ type: "mrkdwn", text, verbatim: true });
+const toMrkdwn = (text: string) => ({ type: "mrkdwn", text, verbatim: true }) as const;
 
 /** Cuts and escapes a text. Cuts first, so that no partial entity such as `&am` remains. */
 function cutAndEscape(text: string, limit: number): string {

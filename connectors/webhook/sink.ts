@@ -83,16 +83,9 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
   };
 }
 
-interface WebhookPayload {
-  readonly contentType: string;
-  readonly body: Buffer;
-}
+type WebhookPayload = ReturnType<typeof buildWebhookPayload>;
 
-export function buildWebhookPayload(
-  event: Event,
-  format: WebhookConfig["format"],
-  number?: EventNumber | null,
-): WebhookPayload {
+export function buildWebhookPayload(event: Event, format: WebhookConfig["format"], number?: EventNumber | null) {
   const sequence = sequenceAttributes(number);
   if (format === "cloudevents") {
     const body = Buffer.from(JSON.stringify(toCloudEvent(event, sequence)));

@@ -1,18 +1,11 @@
 import { createMonotonicClockReader } from "../core/runtime/elapsed-time.ts";
 import { createSource, type SourceOptions } from "../engine/source/client.ts";
-import { createQuota, type Quota, type QuotaOptions } from "../engine/source/quota/quota.ts";
-import { type RequestTrace, traceRequests } from "../engine/source/request-trace.ts";
-import type { Source } from "../engine/source/source.ts";
+import { createQuota, type QuotaOptions } from "../engine/source/quota/quota.ts";
+import { traceRequests } from "../engine/source/request-trace.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { SourceConfigEntry } from "./config/config.ts";
 
-export interface BuiltSource {
-  readonly name: string;
-  readonly entry: SourceConfigEntry;
-  readonly source: Source;
-  readonly quota: Quota;
-  readonly trace: RequestTrace;
-}
+export type BuiltSource = ReturnType<typeof buildSource>;
 
 type OptionalFields<T> = { readonly [K in keyof T]?: T[K] | undefined };
 
@@ -22,7 +15,7 @@ export function buildSource(
     readonly store: Store;
   } & OptionalFields<Pick<SourceOptions, "environment" | "transport" | "clockDoubt" | "checkBeforeRequest">> &
     OptionalFields<Pick<QuotaOptions, "maxTransitMs">>,
-): BuiltSource {
+) {
   const { name, entry, store, clock, metrics, environment, transport, clockDoubt, checkBeforeRequest, maxTransitMs } =
     options;
   const log = options.log.child({ source: name });

@@ -1,19 +1,15 @@
 import { lagFiltersBySink } from "../engine/delivery/filter.ts";
 import type { Source } from "../engine/source/source.ts";
-import type { LagFilter, Store } from "../engine/store/store.ts";
+import type { Store } from "../engine/store/store.ts";
 import { cronMatcher } from "../engine/sync/cron-schedule.ts";
 import type { SourceActivity } from "../ui/operator/source-plan-routes.ts";
 import type { PageCredentials } from "../ui/status/access-control.ts";
 import type { JobDueTime, JobDueTimes } from "../ui/status/job-reports.ts";
 
-import type { ConfiguredSource, RunningSource } from "../ui/status/source-reports.ts";
+import type { RunningSource } from "../ui/status/source-reports.ts";
 import type { Config, SourceConfigEntry } from "./config/config.ts";
 
-export interface StatusPageConfig {
-  readonly sources: readonly ConfiguredSource[];
-  readonly sinks: readonly string[];
-  readonly filterBySink: ReadonlyMap<string, LagFilter>;
-}
+export type StatusPageConfig = ReturnType<typeof toPageConfig>;
 
 export interface StatusPageSettings extends StatusPageConfig {
   readonly credentials: PageCredentials | null;
@@ -37,7 +33,7 @@ export function createStatusPageSettings(config: Config, credentials: PageCreden
   return pageSettings;
 }
 
-export function toPageConfig({ sources, sinks }: Pick<Config, "sources" | "sinks">): StatusPageConfig {
+export function toPageConfig({ sources, sinks }: Pick<Config, "sources" | "sinks">) {
   const enabledSinks = Object.entries(sinks).filter(([, entry]) => entry.enabled);
   return {
     sources: Object.entries(sources).map(([name, entry]) => ({

@@ -41,11 +41,6 @@ export async function openMemberDatabases(options: {
 
 export type MemberDatabases = Awaited<ReturnType<typeof openMemberDatabases>>;
 
-export interface DetectedBackupRestore {
-  readonly lastHeardAt: string | null;
-  readonly message: string;
-}
-
 const SERVER_IDENTITY_KEY = "place";
 
 /** SQL for the identity of the server, its timeline and the table; a restored backup has another identity. */
@@ -56,7 +51,7 @@ const SERVER_IDENTITY_SQL = `select concat_ws(' ', (pg_control_system()).system_
  * Detects a restored backup or a failover before this member joins. While no other member runs, every sink then starts a new
  * sequence, because receivers have seen the next numbers with other events. A disk that was set back cannot be detected.
  */
-export async function detectBackupRestore({ table, work }: StateDatabase): Promise<DetectedBackupRestore | null> {
+export async function detectBackupRestore({ table, work }: StateDatabase) {
   return work(async (session) => {
     // This lock makes members start one after the other, so that only the first notices a restore.
     await session.query(`select digest from ${table("meta")} for update`);

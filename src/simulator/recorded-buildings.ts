@@ -105,12 +105,9 @@ function loadRecordedAlarms(path: string): RecordedAlarm[] {
 }
 
 /** Readings of one CSV file: one column per tag, NaN for an empty cell. */
-export interface RecordedSeriesTable {
-  readonly timesMs: Float64Array;
-  readonly columns: ReadonlyMap<string, Float64Array>;
-}
+export type RecordedSeriesTable = ReturnType<typeof loadRecordedSeries>;
 
-export function loadRecordedSeries(path: string): RecordedSeriesTable {
+export function loadRecordedSeries(path: string) {
   const { names, rows } = loadCsvFile(path);
   const timesMs = new Float64Array(rows.length);
   const seriesColumns = names.map(() => new Float64Array(rows.length));

@@ -146,7 +146,7 @@ export function buildSites(recording: BuildingRecording, options: SimulatorOptio
 
 const tagIdOfCopy = (id: string, copy: number) => (copy === 0 ? id : String(Number(id) + copy * ID_STEP_PER_SITE_COPY));
 
-function measureSiteRecording(recording: BuildingRecording, siteId: number, speed: number): SiteRecordingSpan {
+function measureSiteRecording(recording: BuildingRecording, siteId: number, speed: number) {
   const tags = recording.tags.filter((tag) => tag.site_id === siteId);
   const firstMs = Math.min(...tags.map((tag) => Date.parse(tag.first)));
   const endMs = Math.max(...tags.map((tag) => Date.parse(tag.last) + tag.resolution_seconds * 1000));
@@ -207,12 +207,7 @@ function computeReplayPassLengthMs(recordedMs: number, speed: number): number {
   return Math.ceil(recordedMs / passLengthUnitMs) * passLengthUnitMs;
 }
 
-interface SiteRecordingSpan {
-  readonly id: number;
-  readonly firstMs: number;
-  readonly lengthMs: number;
-  readonly episodes: readonly AlarmPositions[];
-}
+type SiteRecordingSpan = ReturnType<typeof measureSiteRecording>;
 
 /** With the option `anchor: next-alarm`, a site's first alarm comes this long after the start. */
 const SECONDS_TO_FIRST_ALARM = 12;

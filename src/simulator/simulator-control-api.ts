@@ -5,11 +5,6 @@ import { HISTORY_RESOLUTIONS } from "./tag-history.ts";
 
 // HTTP interface under /_simulator/ that controls the simulator; README.md describes the requests.
 
-export interface SimulatorControlReply {
-  readonly status: number;
-  readonly body: unknown;
-}
-
 const AlarmId = z.strictObject({ id: z.string() });
 const RaiseAlarmBody = z.strictObject({
   site_id: z.int().optional(),
@@ -101,7 +96,7 @@ export function handleControlRequest(
   path: string,
   query: URLSearchParams,
   body: string,
-): SimulatorControlReply {
+) {
   const runQuery = method === "GET" ? SIMULATOR_CONTROL_QUERIES[path] : undefined;
   const runAction = method === "GET" ? undefined : SIMULATOR_CONTROL_ACTIONS[path];
   if (runQuery === undefined && runAction === undefined) {

@@ -7,11 +7,7 @@ import type { ColumnBounds } from "../parquet-file.ts";
 type ColumnBound = string | number;
 
 /** Column statistics of a file, by which readers skip files. Source: PROTOCOL.md, "Per-file Statistics". */
-export interface DeltaFileStatistics {
-  readonly minValues: Readonly<Record<string, ColumnBound>>;
-  readonly maxValues: Readonly<Record<string, ColumnBound>>;
-  readonly nullCount: Readonly<Record<string, number>>;
-}
+export type DeltaFileStatistics = ReturnType<typeof buildFileStatistics>;
 
 /** Number of leading columns with statistics, as Spark's default (`delta.dataSkippingNumIndexedCols`). */
 const MAX_COLUMNS_WITH_STATISTICS = 32;
@@ -33,7 +29,7 @@ export async function computeFileStatistics(
   return buildFileStatistics(table, columnBounds);
 }
 
-export function buildFileStatistics(table: LakeTable, bounds: readonly ColumnBounds[]): DeltaFileStatistics {
+export function buildFileStatistics(table: LakeTable, bounds: readonly ColumnBounds[]) {
   const minValues: Record<string, ColumnBound> = {};
   const maxValues: Record<string, ColumnBound> = {};
   const nullCount: Record<string, number> = {};

@@ -83,11 +83,7 @@ function mapSlackError(code: string, receiverName: string): Failure | null {
   return /^[a-z_]{1,60}$/.test(code) ? new Rejected(message) : null;
 }
 
-interface SlackPlainText {
-  readonly type: "plain_text";
-  readonly text: string;
-  readonly emoji: boolean;
-}
+type SlackPlainText = ReturnType<typeof toSlackPlainText>;
 
 interface SlackSection {
   readonly type: "section";
@@ -118,9 +114,8 @@ export function buildSlackMessage({ link, text }: IncidentMessage) {
   };
 }
 
-function toSlackPlainText(text: string, maxLength: number): SlackPlainText {
-  return { type: "plain_text", text: cutText(text, maxLength), emoji: false };
-}
+const toSlackPlainText = (text: string, maxLength: number) =>
+  ({ type: "plain_text", text: cutText(text, maxLength), emoji: false }) as const;
 
 const MATTERMOST_MAX_TEXT = 16_383;
 

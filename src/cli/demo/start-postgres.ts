@@ -145,13 +145,10 @@ function isProgram(path: string): boolean {
   }
 }
 
-interface PostgresUser {
-  readonly uid: number;
-  readonly gid: number;
-}
+type PostgresUser = NonNullable<ReturnType<typeof findPostgresUser>>;
 
 /** Returns the user postgres if this process runs as root, because PostgreSQL refuses root; otherwise null. */
-function findPostgresUser(): PostgresUser | null {
+function findPostgresUser() {
   if (process.getuid?.() !== 0) return null;
   const readUserId = (flag: string) => Number(execFileSync("id", [flag, "postgres"], { stdio: "pipe" }).toString());
   try {

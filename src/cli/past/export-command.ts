@@ -23,10 +23,7 @@ import { type ExportOutcome, type ExportRequest, runExport } from "./export-hist
 import { gapReasonText, groupEqualGaps } from "./history-gaps-command.ts";
 
 /** Time as typed and as UTC. The text identifies a repeated export: `30d` is another time tomorrow. */
-interface RequestedTime {
-  readonly text: string;
-  readonly at: string;
-}
+type RequestedTime = ReturnType<typeof parseRequestedTime>;
 
 interface ExportCommandOptions extends TagSelectionOptions {
   readonly source?: string;
@@ -87,7 +84,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-const parseRequestedTime = (text: string): RequestedTime => ({ text, at: parseTime(text) });
+const parseRequestedTime = (text: string) => ({ text, at: parseTime(text) });
 
 function buildExportRequest(
   tagIds: readonly string[],

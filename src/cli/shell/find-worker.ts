@@ -68,10 +68,7 @@ async function pollsSource(socket: ControlSocket, source: string | undefined, si
   return sources.some(({ name }) => name === source);
 }
 
-export interface AcceptedConfig {
-  readonly config: Config;
-  readonly fileProblems: readonly string[] | null;
-}
+export type AcceptedConfig = Awaited<ReturnType<typeof acceptedConfig>>;
 
 export interface RunningWorker {
   readonly socket: ControlSocket;
@@ -87,11 +84,7 @@ export interface FoundState {
 }
 
 /** Loads the configuration; a wrong file is replaced by the configuration that the running worker still uses. */
-export async function acceptedConfig(
-  file: string,
-  loadConfig: () => Config,
-  signal: AbortSignal,
-): Promise<AcceptedConfig> {
+export async function acceptedConfig(file: string, loadConfig: () => Config, signal: AbortSignal) {
   try {
     return { config: loadConfig(), fileProblems: null };
   } catch (error) {

@@ -36,14 +36,7 @@ export interface SourceOwnership {
   readonly reason: TakeoverReason | null;
 }
 
-export interface SourceTakeover {
-  readonly source: string;
-  readonly from: string | null;
-  readonly to: string;
-  readonly epoch: number;
-  readonly at: string;
-  readonly reason: TakeoverReason;
-}
+export type SourceTakeover = Awaited<ReturnType<typeof readTakeovers>>[number];
 
 export interface DatabaseStatus extends StateDatabaseDescription {
   readonly name: string;
@@ -106,7 +99,7 @@ function memberState({ gone, unheardMs, isLeaving, isDraining }: FleetMemberRow)
   return isDraining ? "draining" : "alive";
 }
 
-async function readTakeovers(database: StateDatabase): Promise<readonly SourceTakeover[]> {
+async function readTakeovers(database: StateDatabase) {
   const { rows } = await database.query(
     `select source, from_member, to_member, epoch, ${utcTextSql("at")}, reason from ${database.table("takeover")}
      order by id desc limit ${MAX_SHOWN_TAKEOVERS}`,

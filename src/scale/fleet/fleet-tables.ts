@@ -21,10 +21,7 @@ export const FLEET_TOPIC = "fleet";
 
 const MAX_STORED_TAKEOVERS = 1_000;
 
-export interface FleetTables {
-  readonly members: readonly FleetMemberRow[];
-  readonly sources: readonly FleetSourceRow[];
-}
+export type FleetTables = Awaited<ReturnType<typeof readFleetRows>>;
 
 export interface FleetMemberRow {
   readonly name: string;
@@ -72,7 +69,7 @@ const IS_EXPIRED_MEMBER_SQL = `gone is not null and seen_at < clock_timestamp() 
 export const utcTextSql = (column: string) => `to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
 /** Reads all members and the given sources (null: all) in one statement, so that members and sources match. */
-export async function readFleetRows(database: StateDatabase, sources: readonly string[] | null): Promise<FleetTables> {
+export async function readFleetRows(database: StateDatabase, sources: readonly string[] | null) {
   const memberRowJsonSql = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
     'startedAt', ${utcTextSql("started_at")}, 'seenAt', ${utcTextSql("seen_at")},
     'unheardMs', extract(epoch from clock_timestamp() - seen_at) * 1000, 'isDraining', draining,

@@ -20,7 +20,7 @@ import type { MoveMark } from "../../engine/store/state-folder.ts";
 import { readMoveMark, removeMoveMark, stateFilePath, writeMoveMark } from "../../engine/store/state-folder.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import type { MovedTableName, MoveSession, RowSumsByTable, TableRowSum } from "./moved-rows.ts";
+import type { MoveSession, RowSumsByTable } from "./moved-rows.ts";
 import { findFirstSumDifference, readTableRowSums, writeStateRows } from "./moved-rows.ts";
 import { type FolderReader, type FolderReaderOptions, readStateRows, type UnmovedRows } from "./state-folder-reader.ts";
 
@@ -46,11 +46,7 @@ export interface StateMoveResult {
   readonly leftBehind: readonly UnmovedRows[];
 }
 
-export interface MovedTableRows {
-  readonly table: MovedTableName;
-  readonly rows: number;
-  readonly bySource: readonly (TableRowSum & { readonly source: string })[];
-}
+export type MovedTableRows = ReturnType<typeof listMovedTables>[number];
 
 /**
  * Moves the state of a folder into a database in one transaction. Throws `ConfigError`.
@@ -253,7 +249,7 @@ async function writeFleetDocuments(
   );
 }
 
-function listMovedTables(sums: RowSumsByTable, sources: readonly string[]): readonly MovedTableRows[] {
+function listMovedTables(sums: RowSumsByTable, sources: readonly string[]) {
   return [...sums].map(([table, bySource]) => ({
     table,
     rows: [...bySource.values()].reduce((all, { rows }) => all + rows, 0),

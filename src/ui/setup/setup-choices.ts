@@ -24,16 +24,12 @@ export type TagGroup = keyof SetupChoices["every"];
 /** Units of meters, whose values only grow, so that rare reads miss nothing. */
 const METER_UNITS = /^(([kMG]?(Wh|VArh|varh|cal|J))|m3|m³|Sm3|Sm³|Nm3|Nm³|l|L|liter|pulses?|imp|pulser)$/;
 
-export interface UnitGroup {
-  readonly group: TagGroup;
-  readonly units: readonly UnitTagCount[];
-  readonly tags: number;
-}
+export type UnitGroup = ReturnType<typeof unitGroups>[number];
 
 const MAX_UNITS_PER_CLASS = 24;
 
 /** Groups the units of a building into readings, meters and `rest` (no unit, and units beyond 24 per group). */
-export function unitGroups({ units }: Pick<BuildingSummary, "units">): readonly UnitGroup[] {
+export function unitGroups({ units }: Pick<BuildingSummary, "units">) {
   const groups: Record<TagGroup, UnitTagCount[]> = { readings: [], meters: [], rest: [] };
   for (const unitCount of units) {
     const group =

@@ -15,16 +15,12 @@ import type { StatusConfig } from "./status-config.ts";
 /** An operator may do everything, a viewer only looks, and a scraper gets nothing but the metrics. */
 export type VisitorRole = "operator" | "viewer" | "scraper";
 
-export interface PageCredentials {
-  readonly operator: Secret;
-  readonly viewer: Secret | null;
-  readonly scraper: Secret | null;
-}
+export type PageCredentials = NonNullable<ReturnType<typeof readPageCredentials>>;
 
 const MIN_PASSWORD_LENGTH = 12;
 
 /** Reads the passwords of the page; null if none is configured. Throws `ConfigError` for a short password. */
-export function readPageCredentials(config: StatusConfig, environment?: ProcessEnv): PageCredentials | null {
+export function readPageCredentials(config: StatusConfig, environment?: ProcessEnv) {
   function readPassword(option: "password" | "viewer_password" | "metrics_token"): Secret | null {
     const ref = config[option];
     if (ref === undefined) return null;

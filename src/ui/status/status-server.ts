@@ -34,10 +34,7 @@ import type { Status } from "./status-report.ts";
 
 type ContentEncoding = "br" | "gzip" | "identity";
 
-interface PageFile {
-  readonly file: string;
-  readonly type: string;
-}
+type PageFile = ReturnType<typeof pageFileOfPackage>;
 
 const SCRIPT_TYPE = "text/javascript; charset=utf-8";
 const STYLE_TYPE = "text/css; charset=utf-8";
@@ -60,7 +57,7 @@ export const PAGE_FILES: Readonly<Record<string, PageFile>> = {
   "/uplot.css": pageFileOfPackage("uplot/dist/uPlot.min.css", STYLE_TYPE),
 };
 
-function pageFileOfPackage(specifier: string, type: string): PageFile {
+function pageFileOfPackage(specifier: string, type: string) {
   return { file: fileURLToPath(import.meta.resolve(specifier)), type };
 }
 
