@@ -1,7 +1,6 @@
 import { z } from "zod";
 import type { ServerInfo } from "../http/connection-problem.ts";
 import { isLoopbackHost } from "../http/loopback.ts";
-import { valueOr } from "../values/value-or.ts";
 
 export interface PostgresAddress {
   /** Host name, IP address without brackets, or path of a local socket. */
@@ -42,7 +41,13 @@ export function parsePostgresAddress(parts: PostgresAddressParts): PostgresAddre
   };
 }
 
-const decodeUriText = (text: string): string => valueOr(() => decodeURIComponent(text), text);
+function decodeUriText(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
 
 export function isSecuredAddress({ host, sslmode }: PostgresAddress): boolean {
   return sslmode === "verify-full" || isSocketPath(host) || isLoopbackHost(host);
