@@ -108,6 +108,8 @@ export interface BuildingView {
   /** Values of the alarm's tag and up to 19 other tags of its systems, from the newest 75,000 events of the log. */
   timeSeries(source: string, alarm: Alarm, range: TimeRange): Promise<readonly TimeSeries[]>;
   silences(): Promise<readonly SilenceView[]>;
+  /** Sites with new alarms whose gateways were not read in time to tell whether an outage explains the alarms. */
+  pendingGatewayChecks(): Promise<readonly PendingGatewayCheck[]>;
   /** True after the alarms and tags of every source were read once. Before that, an absent object proves nothing. */
   isComplete(): Promise<boolean>;
   /** IANA time zone of a source's buildings; UTC for an unknown source. */
@@ -150,6 +152,12 @@ export interface AlarmView {
   readonly episode: string;
   /** State of the alarm's episode; `resolved` and `vanished` are ended episodes. */
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
+}
+
+export interface PendingGatewayCheck {
+  readonly source: string;
+  readonly siteId: number;
+  readonly sinceMs: number;
 }
 
 export interface SilenceView {

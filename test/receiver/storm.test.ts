@@ -57,6 +57,54 @@ describe("alarms attributed to an offline gateway", () => {
     expect(listTitles(sinkTest)).toEqual(["open: Gateway Basement gateway is offline: 2 of 2 alarms active"]);
   });
 
+  test("wait until the check of the site's gateway is answered, at most 125 s", async () => {
+    const sinkTest = createSinkTest();
+    await sinkTest.gatewayIs(true);
+    await sinkTest.gatewayCheckIsPending(1);
+    await sinkTest.offer(sampleAlarm(1).raised(), sampleAlarm(2, { site: 2 }).raised());
+    expect(listTitles(sinkTest), "the check of site 1 is pending").toEqual(["open: Alarm 2, Building 2"]);
+    await sinkTest.passTime(20_000, 1_000);
+    expect(listTitles(sinkTest)).toHaveLength(1);
+    sinkTest.restart();
+    await sinkTest.passTime(10_000, 1_000);
+    expect(listTitles(sinkTest)).toHaveLength(1);
+    await sinkTest.gatewayCheckIsPending(null);
+    await sinkTest.passTime(1_000);
+    expect(listTitles(sinkTest), "the event gateway-offline may still be on its way").toHaveLength(1);
+    await sinkTest.passTime(2_000, 1_000);
+    expect(listTitles(sinkTest)[1]).toBe("open: Alarm 1, Building 1");
+    await sinkTest.gatewayCheckIsPending(1);
+    await sinkTest.offer(sampleAlarm(3).raised());
+    await sinkTest.passTime(123_000, 1_000);
+    expect(listTitles(sinkTest)).toHaveLength(2);
+    await sinkTest.passTime(3_000, 1_000);
+    expect(listTitles(sinkTest)[2]).toBe("open: Alarm 3, Building 1");
+    await sinkTest.offer(sampleAlarm(4).raised());
+    expect(listTitles(sinkTest), "a check that is pending for 125 s delays no alarm").toHaveLength(4);
+  });
+
+  test("wait for no check of a gateway with fold.gateway: false", async () => {
+    const sinkTest = createSinkTest(createNoticeBoard("same"), { fold: { gateway: false } });
+    await sinkTest.gatewayCheckIsPending(1);
+    await sinkTest.offer(sampleAlarm(1).raised());
+    expect(listTitles(sinkTest)).toHaveLength(1);
+  });
+
+  test("stay in the incident of a returned gateway while alarms of other gateways end, at most 10 minutes", async () => {
+    const sinkTest = createSinkTest();
+    await sinkTest.gatewayIs(false);
+    const anotherGateway = { value: { ...GATEWAY, id: "another", online: false }, siteId: 2, missingSince: null };
+    const elsewhere = Array.from({ length: 9 }, (_, n) => sampleAlarm(10 + n, { site: 2, behind: "another" }));
+    await sinkTest.store.commit({ documents: [{ set: "gateway/main", put: [["another", anotherGateway]] }] });
+    await sinkTest.offer(behindGateway(1).raised(), ...elsewhere.map((alarm) => alarm.raised()));
+    await sinkTest.offer(gatewayOnline(1));
+    for (const [index, alarm] of elsewhere.entries()) {
+      expect(listTitles(sinkTest)).toHaveLength(index < 5 ? 2 : 3);
+      await sinkTest.offer(alarm.resolved(2 + 2 * index));
+      await sinkTest.passTime(2 * MINUTE);
+    }
+  });
+
   test("are opened singly when only the stored state shows that the gateway is back", async () => {
     const sinkTest = createSinkTest();
     await sinkTest.gatewayIs(false);

@@ -89,6 +89,12 @@ export function createSinkTest(board = createNoticeBoard("findable"), options: z
       }
     },
     test: (say: (line: string) => void) => sink.test?.(say, never()),
+    /** Stores a pending gateway check of a site since now; null: of no site. */
+    async gatewayCheckIsPending(siteId: number | null) {
+      const since = new Date(clock.now()).toISOString();
+      const change = siteId === null ? { remove: ["1"] } : { put: [[String(siteId), { since }] as const] };
+      await store.commit({ documents: [{ set: "gateway-check/main", ...change }] });
+    },
     async gatewayIs(online: boolean) {
       const value = { ...GATEWAY, online };
       const storedGateway = { value, siteId: 1, since: "2026-01-01T00:00:00.000Z", missingSince: null };

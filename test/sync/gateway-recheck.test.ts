@@ -1,6 +1,10 @@
 import { afterEach, describe, expect, test } from "vitest";
+import { INCIDENT_EVENT_KINDS } from "#connectors/shared/receiver/config.ts";
+import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { StatusReport } from "#src/ui/status/status-report.ts";
+import { createNoticeBoard } from "../receiver/notice-board.ts";
+import { ReceiverOptions } from "../receiver/trial.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const SECOND = 1_000;
@@ -139,4 +143,83 @@ test("an alarm names the gateway that went offline 30 s after an alarm of its ow
     { behindGateway: null },
     { behindGateway: expect.stringMatching(/./) },
   ]);
+});
+
+test("stores the sites whose gateways are not read 5 s after a new alarm, until the list is read", async () => {
+  let isSlow = false;
+  const { clock, simulator } = await started([2, 3], { read: [] }, () => (isSlow ? 20 * SECOND : 0));
+  const pending = async () => [...(await virtual.worker.store.documents("gateway-check/main")).keys()];
+  isSlow = true;
+  for (const siteId of [2, 3]) simulator.control.raiseAlarm({ siteId });
+  while ((await pending()).length === 0) await clock.advance(SECOND);
+  expect(await pending()).toEqual(["2", "3"]);
+  await clock.advance(20 * SECOND);
+  expect(await pending()).toEqual(["3"]);
+  await clock.advance(20 * SECOND);
+  expect(await pending()).toEqual([]);
+});
+
+test("stores no site whose gateways are not read after a list of gateways failed", async () => {
+  let isSlow = false;
+  const { clock, simulator } = await started([2, 3], { read: [] }, () => (isSlow ? 20 * SECOND : 0));
+  simulator.control.setFaults([{ match: { endpoints: ["gateways"] }, fault: { kind: "error", status: 500 } }]);
+  simulator.control.raiseAlarm({ siteId: 2 });
+  await clock.advance(45 * SECOND);
+  isSlow = true;
+  simulator.control.raiseAlarm({ siteId: 3 });
+  for (let second = 0; second < 45; second += 1) {
+    await clock.advance(SECOND);
+    expect((await virtual.worker.store.documents("gateway-check/main")).size).toBe(0);
+  }
+});
+
+async function startWithReceiver(sites: number, latencyMs = 50) {
+  const board = createNoticeBoard("findable");
+  virtual = await startVirtualWorker({
+    simulator: { sites: [2], replicate: sites, max_tags: 1, alarms: { recorded: false } },
+    source: { read: [] },
+    eventsFolder: null,
+    way: { thereMs: () => latencyMs },
+    sinks: {
+      chat: {
+        delivery: { filter: { kinds: [...INCIDENT_EVENT_KINDS] } },
+        sink: (context) => createReceiverSink(board, ReceiverOptions.parse({}), context),
+      },
+    },
+  });
+  return { ...virtual, board, kinds: () => board.notes.map(({ message }) => message.kind) };
+}
+
+// Regular polls of gateways at each fifth minute use most of the list rate.
+test.each([
+  [20, 50, 60],
+  [50, 400, 60.5],
+])("sends %i messages when as many sites lose their only gateway at once", async (sites, latencyMs, minute) => {
+  const { board, clock, kinds, simulator, worker } = await startWithReceiver(sites, latencyMs);
+  const { control, world } = simulator;
+  await clock.advance(minute * MINUTE);
+  const outageMs = clock.now();
+  for (const { id } of world.gateways.values()) control.setGateway(id, false);
+  const alarms = [...world.sites.keys()].flatMap((siteId) => [1, 2, 3].map(() => control.raiseAlarm({ siteId })));
+  await clock.advance(2 * MINUTE);
+  const logged = await worker.store.outbox.latest(1_000_000);
+  const raised = logged.filter(({ event }) => event.type === "alarm-raised");
+  expect(raised).toHaveLength(3 * sites);
+  const delaysMs = raised.map(({ committedAt }) => Date.parse(committedAt) - outageMs);
+  expect(Math.max(...delaysMs), "other sinks wait for a poll and 5 s for gateways").toBeLessThan(37 * SECOND);
+  expect(kinds()).toEqual(Array.from({ length: sites }, () => "gateway"));
+  for (const { id } of world.gateways.values()) control.setGateway(id, true);
+  for (const id of alarms) control.resolveAlarm(id);
+  await clock.advance(15 * MINUTE);
+  expect(board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
+  expect(kinds(), "alarms that end minutes after the return have no message").toHaveLength(sites);
+});
+
+test("sends an alarm of each of 20 sites with an online gateway within 10 s", async () => {
+  const { clock, events, kinds, simulator } = await startWithReceiver(20);
+  await clock.advance(63 * MINUTE);
+  for (const siteId of simulator.world.sites.keys()) simulator.control.raiseAlarm({ siteId });
+  while ((await events()).every(({ type }) => type !== "alarm-raised")) await clock.advance(SECOND);
+  await clock.advance(10 * SECOND);
+  expect(kinds()).toEqual(Array.from({ length: 20 }, () => "alarm"));
 });

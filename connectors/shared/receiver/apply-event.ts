@@ -160,6 +160,8 @@ interface GatewayReconnection {
 
 /** Time after a gateway came back in which its alarms may still end together with their group. */
 const GATEWAY_RETURN_WAIT_MS = 180_000;
+/** Longest wait while alarms of other gateways still end: the ends at 50 sites need 80 lists, which take 5 minutes. */
+const MAX_GATEWAY_RETURN_WAIT_MS = 600_000;
 
 function addAlarmToGroup(update: LedgerUpdate, key: string, behindGateway: string | null): void {
   const { ledger } = update;
@@ -203,11 +205,24 @@ export function endSettledGatewayGroups(update: LedgerUpdate, keys: readonly str
     const storedGroup = update.ledger.get(key);
     if (storedGroup?.settling === undefined || isResolved(storedGroup)) continue;
     const { untilMs } = storedGroup.settling;
+    const extendedUntilMs = Math.min(
+      findLastGatewayAlarmEndMs(update.ledger, key, storedGroup.source) + GATEWAY_RETURN_WAIT_MS,
+      untilMs - GATEWAY_RETURN_WAIT_MS + MAX_GATEWAY_RETURN_WAIT_MS,
+    );
     // A wait longer than three minutes means that the clock was set back.
-    const isWaitOver = nowMs >= untilMs || untilMs - nowMs > GATEWAY_RETURN_WAIT_MS;
+    const isWaitOver = nowMs >= Math.max(untilMs, extendedUntilMs) || untilMs - nowMs > GATEWAY_RETURN_WAIT_MS;
     if (isWaitOver || findMembers(update.ledger, key).every(isResolved))
       endGroup(update, key, storedGroup.settling, nowMs);
   }
+}
+
+/** Returns when the last alarm of the source's other gateways ended. */
+function findLastGatewayAlarmEndMs(ledger: IncidentLedger, groupKey: string, source: string): number {
+  return ledger.values().reduce((latestMs, stored) => {
+    const isEndedMember = stored.into !== null && stored.into !== groupKey && isResolved(stored);
+    const isCounted = isEndedMember && stored.source === source && ledger.get(stored.into)?.kind === "gateway";
+    return isCounted ? Math.max(latestMs, stored.changedMs) : latestMs;
+  }, Number.NEGATIVE_INFINITY);
 }
 
 /** Finds the open group of a gateway whose last event is before a position. */

@@ -1,5 +1,5 @@
 import { DateTime } from "luxon";
-import type { SilenceView } from "../../../src/core/connector.ts";
+import type { PendingGatewayCheck, SilenceView } from "../../../src/core/connector.ts";
 import type { AlarmPriority } from "../../../src/core/model/building.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { QuietHours, ReceiverConfig } from "./config.ts";
@@ -145,9 +145,14 @@ export type NotificationTiming = ReturnType<typeof createNotificationTiming>;
 
 const MINUTE_MS = 60_000;
 const MAX_CACHED_QUIET_MINUTES = 1_000;
+/** Longest wait of an alarm until the gateways of its site are read: two windows of the list rate, for up to 56 sites. */
+const MAX_GATEWAY_CHECK_WAIT_MS = 125_000;
+const GATEWAY_CHECK_INTERVAL_MS = 1_000;
+/** Wait after the gateway list of a site was read, so that its event `gateway-offline` arrives first. */
+const GATEWAY_EVENT_WAIT_MS = 2_000;
 const WEEKDAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 
-/** Decides when an incident is sent: after `hold`, outside quiet hours and silences. */
+/** Decides when an incident is sent: after `hold` and the check of the site's gateway, outside quiet hours and silences. */
 export function createNotificationTiming(
   { hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">,
   clock: Pick<Clock, "now">,
@@ -156,6 +161,8 @@ export function createNotificationTiming(
 ) {
   let silences: readonly SilenceView[] = [];
   let silencesDigest = "[]";
+  /** Sites with a pending gateway check. Value: time from which the site is not pending if its check is not stored. */
+  const pendingGatewayChecks = new Map<string, number>();
   const quietUntilMsByMinute = new Map<string, number>();
 
   function areSilenced(alarms: readonly StoredIncident[], atMs: number): boolean {
@@ -181,9 +188,19 @@ export function createNotificationTiming(
       return silencesDigest !== previousSilencesDigest;
     },
 
+    /** Returns true while alarms of a site wait for the check of the site's gateway. */
+    updateGatewayChecks(checks: readonly PendingGatewayCheck[]): boolean {
+      const nowMs = monotonicMs();
+      for (const { source, siteId, sinceMs } of checks)
+        if (Math.abs(clock.now() - sinceMs) < MAX_GATEWAY_CHECK_WAIT_MS)
+          pendingGatewayChecks.set(`${source} ${siteId}`, nowMs + GATEWAY_EVENT_WAIT_MS);
+      for (const [site, untilMs] of pendingGatewayChecks) if (untilMs <= nowMs) pendingGatewayChecks.delete(site);
+      return pendingGatewayChecks.size > 0;
+    },
+
     /** Returns the milliseconds until an unsent incident may be sent: infinite for never or during a silence. */
     delayMs(stored: StoredIncident, members: () => readonly StoredIncident[]): number {
-      const { endedAt, metMs, holdFromMs, priority, source, startedAt } = stored;
+      const { endedAt, metMs, holdFromMs, kind, priority, site, source, startedAt } = stored;
       const now = clock.now();
       const alarms = silences.length === 0 ? [] : stored.alarm === null ? members() : [stored];
       if (isResolved(stored)) {
@@ -198,7 +215,10 @@ export function createNotificationTiming(
       }
       // Quiet hours may have begun during `hold`.
       const waitForQuietHoursMs = findNotificationStartMs(priority, now - hold, getTimeZone(source)) - now;
-      const waitMs = Math.max(0, waitForQuietHoursMs, holdFromMs + hold - monotonicMs());
+      const isGatewayUnknown = kind === "alarm" && pendingGatewayChecks.has(`${source} ${site?.id}`);
+      const gatewayWaitLeftMs = isGatewayUnknown ? metMs + MAX_GATEWAY_CHECK_WAIT_MS - monotonicMs() : 0;
+      const waitForGatewayMs = Math.min(gatewayWaitLeftMs, GATEWAY_CHECK_INTERVAL_MS);
+      const waitMs = Math.max(0, waitForQuietHoursMs, waitForGatewayMs, holdFromMs + hold - monotonicMs());
       return waitMs === 0 && areSilenced(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
     },
   };

@@ -92,6 +92,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
   const openGatewayGroupKeys = new Set<string>();
   const incidentKeysToResend = new Set<string>();
   let rejections: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
+  let mayGatewayCheckBePending = config.fold.gateway;
   let wallClockOffsetMs = clock.now() - clock.monotonic();
   let nextCallMs = Number.NEGATIVE_INFINITY;
   const createLedgerUpdate = (ledger: IncidentLedger, overrides: Partial<LedgerUpdate> = {}): LedgerUpdate => ({
@@ -276,7 +277,8 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     const previousLedger = new Map(nextLedger);
     const update = createLedgerUpdate(nextLedger, isRedelivery ? await readAlarmAndGatewayStates(batch) : {});
     if (batch.some((event) => mayJoinGatewayGroup(event))) await loadGatewayNames();
-    await updateSilences();
+    mayGatewayCheckBePending = config.fold.gateway;
+    await updateNotificationTiming();
     const nowMs = monotonicMs();
     const indexByKey = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
@@ -365,8 +367,10 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
     await storeIncidentLedger(update.ledger, fullLedger);
   }
 
-  /** Evaluates unsent incidents again when a silence changed or the clock was set. */
-  async function updateSilences(): Promise<void> {
+  /** Reads what delays messages. Evaluates unsent incidents again when a silence changed or the clock was set. */
+  async function updateNotificationTiming(): Promise<void> {
+    if (mayGatewayCheckBePending)
+      mayGatewayCheckBePending = notificationTiming.updateGatewayChecks(await building.pendingGatewayChecks());
     const silencesChanged = notificationTiming.updateSilences(await building.silences());
     const newWallClockOffsetMs = clock.now() - clock.monotonic();
     if (!silencesChanged && Math.abs(newWallClockOffsetMs - wallClockOffsetMs) < MIN_CLOCK_CHANGE_MS) return;
@@ -395,7 +399,7 @@ export function createReceiverSink(receiver: AlarmReceiver, config: ReceiverConf
       incidentRetries.countPendingRetries((key) => !incidentQueue.isReady(key)),
 
     async tick(signal) {
-      await updateSilences();
+      await updateNotificationTiming();
       await endGroupsOfOnlineGateways(await loadIncidentLedger());
       await endGroupsOfReturnedGateways(await loadIncidentLedger());
       await sendReadyIncidents(signal);

@@ -7,6 +7,7 @@ export type SyncDocumentSetName =
   | "tag-system"
   | "tag-seen"
   | "alarm-site"
+  | "gateway-check"
   | "sweep"
   | "availability"
   | "health"
@@ -79,6 +80,11 @@ export interface StoredAlarmSite {
   readonly resolvedSince: string | null;
   /** Time up to which the site's resolved alarms were read; present while the token does not see the site. */
   readonly sweptUntil?: string;
+}
+
+/** A site with new alarms whose gateways are not read yet (set `gateway-check`, by site id). */
+export interface StoredGatewayCheck {
+  readonly since: string;
 }
 
 /** Progress of the sweep over resolved alarms (set `sweep`, key `resolved`). */

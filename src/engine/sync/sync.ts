@@ -66,6 +66,7 @@ export async function openSync(options: SyncOptions) {
     ...(["tag-system", "tag-seen", "alarm-site", "sweep", "availability", "health", "site-status"] as const).map(
       (name) => syncSet(name, source.name),
     ),
+    syncSet("gateway-check", source.name),
   ]);
   const activeAlarmCounts = createActiveAlarmCounts();
   syncState.observe<StoredAlarm>(sourceDocumentSet("alarm"), activeAlarmCounts.changed);
@@ -122,7 +123,7 @@ export async function openSync(options: SyncOptions) {
       scope.hasAbility("read:gateways") &&
       getFollowedSiteIds(createPollContext(config)).includes(siteId),
     isExplained: (siteId) => offlineGateways.gatewayOf(siteId) !== null,
-    ...{ gateways: getStoredGateways, clock, log },
+    ...{ source, gateways: getStoredGateways, syncState, clock, log },
   });
   const areGatewaysKnown = () =>
     config.schedules.gateways === false ||

@@ -3,6 +3,7 @@ import type {
   BuildingView,
   ListedInventoryObject,
   ObjectByNoun,
+  PendingGatewayCheck,
   SiteStatusView,
   TagSystemsView,
   TagValueView,
@@ -13,6 +14,7 @@ import { documentSet, type SetName } from "../store/store.ts";
 import {
   lastGoodOf,
   type StoredAlarm,
+  type StoredGatewayCheck,
   type StoredJob,
   type StoredObject,
   type StoredSiteStatus,
@@ -74,6 +76,13 @@ export function createBuildingView(store: AlarmTimeSeriesStore, zones: ReadonlyM
         toMs: Date.parse(silence.to),
         covers: (source, alarm) => isAlarmSilenced(silence, source, alarm),
       }));
+    },
+    async pendingGatewayChecks() {
+      const checks: PendingGatewayCheck[] = [];
+      for (const source of zones.keys())
+        for (const [id, { since }] of await store.documents<StoredGatewayCheck>(syncSet("gateway-check", source)))
+          checks.push({ source, siteId: Number(id), sinceMs: Date.parse(since) });
+      return checks;
     },
     async activeAlarms() {
       const alarms = await mapStoredDocuments("alarm", (source, _, storedAlarm: StoredAlarm) =>

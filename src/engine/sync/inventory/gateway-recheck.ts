@@ -2,7 +2,11 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import { isOrderlyStop } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { createWakeup, endsWithin, runLoop } from "../../../core/runtime/waiting.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
+import type { Source } from "../../source/source.ts";
 import type { FollowerRun } from "../job.ts";
+import { type StoredGatewayCheck, syncSet } from "../stored-documents.ts";
+import type { SyncState } from "../sync-state.ts";
 import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gateways.ts";
 
 const MIN_RECHECK_MS = 300_000;
@@ -19,27 +23,62 @@ export function createGatewayRecheck(options: {
   readonly isFollowed: (siteId: number) => boolean;
   readonly isExplained: (siteId: number) => boolean;
   readonly gateways: () => StoredGateways;
+  readonly source: Pick<Source, "listRate" | "name">;
+  readonly syncState: Pick<SyncState, "commit" | "get">;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn" | "error">;
 }) {
-  const { clock, log } = options;
+  const { clock, log, syncState } = options;
   const gatewayRecheckRequested = createWakeup();
+  const pendingCheckSet = syncSet("gateway-check", options.source.name);
+  const storedPendingChecks = syncState.get<StoredGatewayCheck>(pendingCheckSet);
+  /** Sites with new alarms whose gateways are not read yet. */
+  const sitesWithUncheckedAlarms = new Set<number>();
   const sitesWaitingForRecheck = new Set<number>();
+  let hasLastReadFailed = false;
   const lastRecheckRequestMs = new Map<number, number>();
   const isRecheckDue = (siteId: number, everyMs: number) =>
     clock.monotonic() - (lastRecheckRequestMs.get(siteId) ?? Number.NEGATIVE_INFINITY) >= everyMs;
 
-  async function recheckSites(siteIds: Iterable<number>, reason: string, signal: AbortSignal): Promise<void> {
+  async function recheckSites(siteIds: Iterable<number>, signal: AbortSignal): Promise<void> {
     for (const siteId of siteIds) {
       sitesWaitingForRecheck.delete(siteId);
+      const hasAlarm = sitesWithUncheckedAlarms.has(siteId);
+      const reason = hasAlarm ? "the site has a new alarm" : "many values of the site turned null at once";
       log.info({ site: siteId, why: reason }, "the list of gateways of a site is read now");
       try {
         await options.read(siteId, signal);
+        hasLastReadFailed = false;
       } catch (error) {
         if (isOrderlyStop(error) || signal.aborted) throw error;
+        hasLastReadFailed = true;
         log.warn({ site: siteId, err: error }, "the list of gateways could not be read; the next poll reads it");
       }
+      sitesWithUncheckedAlarms.delete(siteId);
+      if (!storedPendingChecks.has(String(siteId))) continue;
+      await syncState.commit({ documents: [{ set: pendingCheckSet, remove: [String(siteId)] }] });
     }
+  }
+
+  /**
+   * Reads gateways for 5 s at most, then stores which sites are pending: receivers delay messages of their alarms. At
+   * 30 lists a minute 56 sites can be read before receivers stop waiting. Stores none if lists fail or their rate is cut.
+   */
+  async function recheckSitesInTime(siteIds: readonly number[], signal: AbortSignal): Promise<void> {
+    const sitesToRecheckNow = siteIds.slice(0, MAX_SITES_RECHECKED_AT_ONCE);
+    for (const siteId of siteIds) sitesWithUncheckedAlarms.add(siteId);
+    for (const siteId of siteIds.slice(MAX_SITES_RECHECKED_AT_ONCE)) sitesWaitingForRecheck.add(siteId);
+    if (siteIds.length > MAX_SITES_RECHECKED_AT_ONCE) gatewayRecheckRequested.wakeUp();
+    await endsWithin(clock, MAX_ALARM_WAIT_MS, recheckSites(sitesToRecheckNow, signal));
+    const { configured, perMinute } = options.source.listRate();
+    const maxPendingSites = hasLastReadFailed || perMinute < configured ? 0 : 2 * perMinute;
+    const uncheckedSites = siteIds.filter((siteId) => sitesWithUncheckedAlarms.has(siteId)).slice(0, maxPendingSites);
+    const since = isoUtc(clock.now());
+    const put = uncheckedSites.map((siteId) => [String(siteId), { since }] as const);
+    await syncState.commit({ documents: [{ set: pendingCheckSet, put }] });
+    // Sites that were read during the commit.
+    const remove = uncheckedSites.filter((siteId) => !sitesWithUncheckedAlarms.has(siteId)).map(String);
+    await syncState.commit({ documents: [{ set: pendingCheckSet, remove }] });
   }
 
   return {
@@ -62,11 +101,7 @@ export function createGatewayRecheck(options: {
       );
       if (sitesToRecheck.length === 0) return null;
       for (const siteId of sitesToRecheck) lastRecheckRequestMs.set(siteId, clock.monotonic());
-      const sitesToRecheckLater = sitesToRecheck.slice(MAX_SITES_RECHECKED_AT_ONCE);
-      for (const siteId of sitesToRecheckLater) sitesWaitingForRecheck.add(siteId);
-      if (sitesToRecheckLater.length > 0) gatewayRecheckRequested.wakeUp();
-      const sitesToRecheckNow = sitesToRecheck.slice(0, MAX_SITES_RECHECKED_AT_ONCE);
-      return endsWithin(clock, MAX_ALARM_WAIT_MS, recheckSites(sitesToRecheckNow, "the site has a new alarm", signal));
+      return recheckSitesInTime(sitesToRecheck, signal);
     },
     async follow({ draining, forced }: FollowerRun): Promise<void> {
       const signal = AbortSignal.any([draining, forced]);
@@ -75,7 +110,7 @@ export function createGatewayRecheck(options: {
         signal,
         wakeup: gatewayRecheckRequested,
         async turn() {
-          await recheckSites(sitesWaitingForRecheck, "many values of the site turned null at once", signal);
+          await recheckSites(sitesWaitingForRecheck, signal);
           return Number.POSITIVE_INFINITY;
         },
         fault: (error) => log.error({ err: error }, "the gateways of a site could not be rechecked"),
