@@ -1,6 +1,6 @@
 import { assignGroupPhases, keepPositions, nominalReadMs } from "../plan/cadence.ts";
 import { createPlannedTags, NEVER_READ_MS, type PlannedTags } from "../plan/next-read-group.ts";
-import { backOffInterval, computeQuotaOverload, earliestAgeOfStretched, type QuotaOverload } from "../plan/overload.ts";
+import { backOffInterval, computeQuotaOverload, earliestAgeOfStretched } from "../plan/overload.ts";
 import type { TagIsolation } from "./bisection.ts";
 import { createScheduledTag, type ScheduledTag, type StoredTagReads } from "./scheduled-tag.ts";
 import type { WatchedTag } from "./value-event.ts";
