@@ -40,7 +40,7 @@ export function define(command: Command, context: CliContext): void {
         if (options.allowWritableConfig === true) return context.config();
         refuseUntrustedConfigFile(context.configFile());
         const trustedConfig = context.config();
-        // A names file must be trusted, because its paths decide which tag a write over MQTT reaches.
+        // A names file must be trusted: with swapped names a person sees one tag's value and writes to another tag.
         if (Object.values(trustedConfig.sinks).some(acceptsCommands))
           for (const { names } of Object.values(trustedConfig.sources))
             if (names !== undefined) refuseUntrustedConfigFile(names);
