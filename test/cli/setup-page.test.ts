@@ -52,6 +52,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     await page.getByText("/api/v1 at the end of the address is left out").waitFor();
     await page.getByText("141 tags (kWh").waitFor();
     expect(await findings(page)).toEqual([]);
+    await page.getByText(/^A database or data lake stores \d+ rows of values a day$/).waitFor();
     const share = page.locator(".plan b");
     const shareBefore = await share.textContent();
     expect(shareBefore).toMatch(/^These intervals take \d+ % of the quota/);

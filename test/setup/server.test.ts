@@ -13,6 +13,10 @@ const CHOICES = { every: { readings: 60_000, meters: null, rest: null }, history
 const WRITE = { choices: CHOICES, timeZone: "Europe/Oslo", mqttUrl: "" };
 const WRITTEN = { file: "plenum.yaml", tokenFile: "token", next: [["plenum run", "runs it"]] } as const;
 const PROBLEM = { file: "f", line: 3, column: 1, path: "sinks", message: "No such broker." };
+const rowsMessage = (rows: number) => ({
+  text: "A database or data lake stores {rows} rows of values a day",
+  values: { rows },
+});
 const UNKNOWN = "The server does not understand this request. Load the page again.";
 
 describe("the server of the setup page", () => {
@@ -177,13 +181,14 @@ describe("the server of the setup page", () => {
         { group: "meters", tags: 5, units: ["kWh"] },
       ],
       choices: { every: { readings: 30_000, meters: 900_000, rest: null }, polite: 1, history: HISTORY },
-      plan: { fits: true, change: null },
+      plan: { fits: true, change: null, lines: expect.arrayContaining([rowsMessage(30 * 2_880 + 5 * 96)]) },
     });
     expect((await request("/api/plan", looked.choices, key)).body).toEqual(looked.plan);
     const every = { readings: 15_000, meters: 15_000, rest: null };
     const { body: more } = await request("/api/plan", { ...looked.choices, every }, key);
     expect(more.load).toBeGreaterThan(looked.plan.load);
     expect([more.fits, more.lines]).toMatchObject([true, { length: 4 }]);
+    expect(more.lines).toContainEqual(rowsMessage(35 * 5_760));
     building = buildingWith({ "°C": 3_000 });
     await request("/api/look", ADDRESS, key);
     const excessiveChoices = { ...CHOICES, every: { ...CHOICES.every, readings: 3_000 } };

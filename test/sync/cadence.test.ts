@@ -181,7 +181,7 @@ describe("live values at the interval `every` of their read class", () => {
         { name: "c", every: "5m", tags: Math.round(500 * load) },
         { name: "d", every: "15m", tags: Math.round(800 * load) },
       ];
-      const requestTimes = await readFor(classes, 2 * HOUR_MS, history);
+      await readFor(classes, 2 * HOUR_MS, history);
       for (const { name, every, tags } of classes) {
         const everyMs = Duration.parse(every);
         const times = [...emitted].filter(([id]) => id.startsWith(`${name}-`)).map(([, each]) => each);
@@ -193,9 +193,6 @@ describe("live values at the interval `every` of their read class", () => {
         expect(worstDeviation(name, everyMs / 1_000, HOUR_MS), name).toBeLessThan(deviationMax);
         expect(medianDeviation(name, everyMs / 1_000, HOUR_MS), name).toBeLessThan(0.6);
       }
-      const perMinute = requestTimes.filter((time) => time >= HOUR_MS).length / 60;
-      const planned = planOf(classes).lanes.find(({ lane }) => lane === "live")?.requestsPerMinute ?? Number.NaN;
-      expect(Math.abs(perMinute / planned - 1), `${perMinute} instead of ${planned}`).toBeLessThan(0.05);
     },
     60_000,
   );

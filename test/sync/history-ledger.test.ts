@@ -197,6 +197,21 @@ test("after the clock was ahead, the backfill requests only closed buckets", () 
   expect(chooseBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
 });
 
+test.each([3, 8, 14])(
+  "a series first seen at minute %i is fetched at minutes 17, 32 and 47 with every: 15m",
+  (firstSeen) => {
+    let ledger = createLedger({ ...RULES, backfillMs: 0 }, START + firstSeen * MINUTE_MS);
+    const fetchMinutes = Array.from({ length: 60 - firstSeen }, (_, n) => firstSeen + n).filter((minute) => {
+      const nowMs = START + minute * MINUTE_MS;
+      const range = rangeToFetch(ledger, RULES, nowMs);
+      if (range !== null) ledger = settleRecent(ledger, RULES, NO_POINTS, range, new Map(), nowMs).ledger;
+      return range !== null;
+    });
+    expect(fetchMinutes).toEqual(expect.arrayContaining([17, 32, 47]));
+    expect(fetchMinutes.length).toBeLessThanOrEqual(4);
+  },
+);
+
 test("a history ledger created while the clock was ahead restarts, unless it contains fetched points", () => {
   const liveRules = { ...RULES, backfillMs: 0 };
   const earlyLedger: StoredLedger = { ...createLedger(liveRules, at(4)), state: "following" };

@@ -91,17 +91,17 @@ function listMissing(id: string): readonly string[] {
 const at = (time: string) => Date.parse(`2026-${time}Z`);
 
 describe("an unreadable measurement", () => {
-  const bad = [at("11-01T12:00"), at("11-02T06:10")];
+  const bad = [at("11-01T12:00"), at("11-02T06:00")];
 
   test("an unreadable measurement is refused and requested again singly, and the rest of the reply is emitted", async () => {
     logged(["1", "2"]);
     unreadable("1", (atMs) => bad.includes(atMs));
     const { follow, refusals } = await pull(["1", "2"]);
     await follow(45 * MINUTE_MS);
-    expect(listMissing("1")).toEqual(["11-01T12:00", "11-02T06:10"]);
+    expect(listMissing("1")).toEqual(["11-01T12:00", "11-02T06:00"]);
     expect(listMissing("2")).toEqual([]);
     const stored = await ledger("1");
-    expect(refusedIn(stored)).toEqual(["11-01T12:00 11-01T12:05 2 unreadable", "11-02T06:10 11-02T06:15 2 unreadable"]);
+    expect(refusedIn(stored)).toEqual(["11-01T12:00 11-01T12:05 2 unreadable", "11-02T06:00 11-02T06:05 2 unreadable"]);
     expect(stored.watermark >= isoUtc(clock.now() - 25 * MINUTE_MS)).toBe(true);
     expect(await refusals()).toEqual(["unreadable"]);
     expect(warnings).toEqual([{ series: { "1 5m": UNREADABLE_MESSAGE } }]);
@@ -115,7 +115,7 @@ describe("an unreadable measurement", () => {
     unreadable("1", (atMs) => clock.now() < untilMs && bad.includes(atMs));
     const { follow } = await pull(["1"]);
     await follow(2 * HOUR_MS);
-    expect(listMissing("1")).toEqual(["11-01T12:00", "11-02T06:10"]);
+    expect(listMissing("1")).toEqual(["11-01T12:00", "11-02T06:00"]);
     await follow(DAY_MS);
     expect(listMissing("1")).toEqual([]);
     expect(emittedPoints().faults).toEqual([]);

@@ -78,10 +78,17 @@ export function rangeToFetch(
   nowMs: number,
   toMs = closedUntilMs(rules, nowMs),
 ): TimeRange | null {
-  const isRecentRangeDue = subtractTimeByRules(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
-  if (ledger.rereadFrom === null && !isRecentRangeDue) return null;
+  if (ledger.rereadFrom === null && !isRecentRangeDue(ledger, rules, toMs)) return null;
   const fromMs = ledger.rereadFrom === null ? lookBackStartMs(ledger, rules, nowMs) : parseTime(ledger.rereadFrom);
   return toMs > fromMs ? { fromMs, toMs } : null;
+}
+
+/** With `every: 15m` all series are due at :00, :15, :30 and :45, so series first seen at different times share requests. */
+function isRecentRangeDue({ watermark }: StoredLedger, rules: SeriesRules, toMs: number): boolean {
+  const everyMs = Math.max(1, rules.everyMs);
+  const dueMs = Math.floor(toMs / everyMs) * everyMs;
+  const watermarkMs = parseTime(watermark);
+  return countsCalendarDays(rules) ? subtractTimeByRules(toMs, everyMs, rules) >= watermarkMs : dueMs > watermarkMs;
 }
 
 export function fetchedSinceMs(ledger: StoredLedger): number {
