@@ -1,21 +1,25 @@
 import { createHash } from "node:crypto";
+import { EVENTS_ACCEPTED, type Sink } from "#src/core/connector.ts";
 import { ConfigError, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { TokenInfo } from "#src/core/model/building.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { OrderlyStop } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { DeliveryConfig } from "#src/engine/delivery/config.ts";
+import { createEventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import type { RequestChooser } from "#src/engine/source/source.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
 import { createCronTicker } from "#src/engine/sync/cron-schedule.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { openSync } from "#src/engine/sync/sync.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
 import type { CampaignResult } from "../campaign/campaign.ts";
 import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { createDocumentStore } from "./document-store.ts";
+import { createMemoryStore } from "./memory-store.ts";
 import { createStaleJudge, SLOT_MS } from "./stale-judge.ts";
 import { createTrialQuota, createTrialReads, inventory, partialSource, tagNamed } from "./trial-building.ts";
 
@@ -57,7 +61,7 @@ type FaultName =
   | "a tag is left out"
   | "the quota is used up"
   | "history takes every slot"
-  | "the sink stops";
+  | "the sink is down";
 
 /** Live reads of one building in virtual time, with random faults. The model sink is judged every minute. */
 export const campaign = (seed: number): Promise<CampaignResult> => withSeededMathRandom(seed, () => play(seed));
@@ -65,6 +69,8 @@ export const campaign = (seed: number): Promise<CampaignResult> => withSeededMat
 async function play(seed: number): Promise<CampaignResult> {
   const random = seededRandom(seed);
   const { below, chance, pick } = random;
+  /** Numbers of their own, so that deliveries do not change the faults of a seed. */
+  const sinkRandom = seededRandom(seed);
   let hasCommitted = false;
   const virtual = createVirtualClock(START_MS, {
     /** After a transaction the next one needs a turn of the event loop before time moves on. */
@@ -80,7 +86,7 @@ async function play(seed: number): Promise<CampaignResult> {
   const siteOf = (id: string) => siteIds[Number(id) % siteIds.length] as number;
   const load = pick(QUOTA_LOADS);
   const log = createLog({ level: "silent" });
-  const memory = createDocumentStore();
+  const memory = createMemoryStore(clock.now);
   const digest = createHash("sha256");
   const quota = createTrialQuota(clock);
   const faults = new Map<FaultName, number>();
@@ -164,6 +170,22 @@ async function play(seed: number): Promise<CampaignResult> {
     health: async () => ({ status: "ok", time: null }),
   });
 
+  const sink: Sink = {
+    maxBatch: 100,
+    open: sinkReply,
+    async write(batch, signal) {
+      await sinkReply(signal);
+      judge.delivered(batch);
+      return EVENTS_ACCEPTED;
+    },
+    async close() {},
+  };
+
+  async function sinkReply(signal: AbortSignal): Promise<void> {
+    await clock.sleep(10 + sinkRandom.below(200), signal);
+    if (faults.has("the sink is down")) throw new Retryable("ECONNREFUSED");
+  }
+
   async function startWorker() {
     const workerRun = { isOver: false };
     const store: Store = {
@@ -185,14 +207,21 @@ async function play(seed: number): Promise<CampaignResult> {
       offlineGatewayOf: (siteId) => (offlineSites.has(siteId) ? "7" : null),
     });
     const service = sync.service([reads], reads);
+    const { outbox } = memory;
+    const dispatcher = createEventDispatcher({
+      sinks: [{ name: "model", connector: "model", sink, delivery: DeliveryConfig.parse({ from: "beginning" }) }],
+      ...{ store, outbox, clock, log, random: sinkRandom, metrics: createMetrics(), checkEveryMs: MINUTE },
+      building: createBuildingView(store, new Map([["trial", "UTC"]])),
+    });
     judge.workerStarted();
+    await dispatcher.start(new AbortController().signal);
     await service.start(new AbortController().signal);
     return {
       reads,
       async kill() {
         workerRun.isOver = true;
         judge.workerKilled();
-        const stopped = service.stop(0);
+        const stopped = Promise.all([service.stop(0), dispatcher.stop(0)]);
         await clock.advance(1);
         await stopped;
       },
@@ -243,9 +272,9 @@ async function play(seed: number): Promise<CampaignResult> {
       void takeSlots(ended.signal);
       return () => ended.abort(new OrderlyStop());
     },
-    "the sink stops": () => {
+    "the sink is down": () => {
       judge.sinkStopped();
-      return judge.sinkContinues;
+      return judge.sinkReturned;
     },
   };
   const ends = new Map<FaultName, () => void>();

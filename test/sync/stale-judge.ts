@@ -1,4 +1,4 @@
-import type { AnyEvent } from "#src/core/model/event.ts";
+import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import type { StaleReason, TagValueQuality } from "#src/core/model/tag-event-data.ts";
 import type { StoreChange } from "#src/engine/store/store.ts";
 import type { ReadClass } from "#src/engine/sync/read/config.ts";
@@ -21,6 +21,10 @@ const DETECTION_MS = 2 * SECOND;
 /** Time until changed classes or the stored values of a started worker count. */
 const CHANGE_MS = 5 * SECOND;
 const COMMIT_MS = 3 * SECOND;
+/** Time from a transaction to a sink that is up: a batch of 100 events takes up to 210 ms. */
+const DELIVERY_MS = 3 * SECOND;
+/** Longest wait between two attempts to deliver, 5 minutes, and the delivery of what waits. */
+const CATCH_UP_MS = 6 * 60 * SECOND;
 /** Time after which a service that failed a request counts as unavailable: two polls of the token and a probe. */
 const DEAD_MS = 150 * SECOND;
 const PROBLEMS_PER_RULE_MAX = 3;
@@ -72,15 +76,26 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
   const problems: Problem[] = [];
   const staleCounts = new Map<StaleReason, number>();
   const emitted = new Map<string, ShownValue>();
+  /** Values that the sink shows, by tag. */
   const retained = new Map<string, ShownValue>();
-  const queue: (readonly [id: string, value: ShownValue])[] = [];
+  const valueOfEvent = new Map<string, ShownValue>();
+  /** Monotonic commit times of events that the sink does not have, by id. */
+  const undeliveredMs = new Map<string, number>();
   const repliedMs = new Map<string, number>();
   const committedMs = new Map<string, number>();
   let classOf: ReadonlyMap<string, ReadClass> = new Map();
   let maxStretchFactor = 1;
   let isWorkerUp = false;
   let isSinkUp = true;
-  const times = { changedMs: 0, startedMs: 0, troubleMs: Number.NEGATIVE_INFINITY, failedMs: Number.NEGATIVE_INFINITY };
+  /** True if the sink had every event since it was last down, and since the last start of the worker. */
+  let hasSinkCaughtUp = false;
+  const times = {
+    changedMs: 0,
+    startedMs: 0,
+    sinkUpMs: 0,
+    troubleMs: Number.NEGATIVE_INFINITY,
+    failedMs: Number.NEGATIVE_INFINITY,
+  };
   const wallOffsetMs = () => clock.now() - clock.monotonic();
 
   function note(rule: string, id: string, text: string): void {
@@ -89,7 +104,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       problems.push({ rule, text: `${at} tag ${id} ${text}` });
   }
 
-  function checkAge(id: string, { isUsable: isShownUsable, readMs, isAgeUnknown }: ShownValue): void {
+  function checkAge(id: string, { isUsable: isShownUsable, readMs, isAgeUnknown }: ShownValue, deliveryMs = 0): void {
     if (!isShownUsable) return;
     const readClass = classOf.get(id);
     const promiseMs = readClass === undefined ? 0 : readClass.every * maxStretchFactor + 2 * SLOT_MS;
@@ -98,17 +113,29 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       countedMs + promiseMs + DETECTION_MS,
       Math.max(times.changedMs, times.startedMs) + CHANGE_MS,
     );
-    const lateMs = clock.monotonic() - dueMs;
+    const lateMs = clock.monotonic() - dueMs - deliveryMs;
     if (lateMs > 0)
       note("no old value is good", id, `read at ${Math.round(readMs)} is good ${Math.round(lateMs)} ms too long`);
   }
 
-  function show(id: string, value: ShownValue): void {
+  function show(id: string, eventId: string, value: ShownValue): void {
     const before = emitted.get(id);
     if (before !== undefined) checkAge(id, before);
     emitted.set(id, value);
-    if (isSinkUp) retained.set(id, value);
-    else queue.push([id, value]);
+    // After the clock was set back, a reading at the same millisecond as an earlier one has the same id: it is not sent again.
+    if (valueOfEvent.has(eventId)) retained.set(id, value);
+    else undeliveredMs.set(eventId, clock.monotonic());
+    valueOfEvent.set(eventId, value);
+  }
+
+  function checkSink(): void {
+    if (!isSinkUp) return;
+    const nowMs = clock.monotonic();
+    const [firstMs = nowMs] = undeliveredMs.values();
+    hasSinkCaughtUp ||= undeliveredMs.size === 0;
+    const sinceMs = hasSinkCaughtUp ? firstMs + DELIVERY_MS : Math.max(times.sinkUpMs, times.startedMs) + CATCH_UP_MS;
+    if (nowMs > sinceMs) note("the sink follows", "all", `${undeliveredMs.size} events are not delivered`);
+    if (hasSinkCaughtUp) for (const [id, value] of retained) checkAge(id, value, DELIVERY_MS);
   }
 
   function checkStaleValue(id: string, reason: StaleReason): void {
@@ -150,8 +177,10 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
       for (const id of ids) repliedMs.set(id, clock.monotonic());
     },
     committed({ documents = [], events = [] }: StoreChange, valueSet: string): void {
-      const emittedIds = new Set(
-        (events as readonly AnyEvent[]).flatMap(({ type, data }) => (type === "tag-value" ? data.tag.id : [])),
+      const eventIds = new Map(
+        (events as readonly AnyEvent[]).flatMap(({ id, type, data }) =>
+          type === "tag-value" ? [[data.tag.id, id] as const] : [],
+        ),
       );
       for (const [id, document] of documents.flatMap(({ set, put = [] }) => (set === valueSet ? [...put] : []))) {
         const { quality, staleReason } = document as StoredValue;
@@ -161,7 +190,8 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
         if (staleReason !== undefined) checkStaleValue(id, staleReason);
         else committedMs.set(id, readMs);
         const shown = emitted.get(id);
-        if (emittedIds.has(id)) show(id, { ...value, readMs, emittedMs: readMs });
+        const eventId = eventIds.get(id);
+        if (eventId !== undefined) show(id, eventId, { ...value, readMs, emittedMs: readMs });
         else if (shown?.isUsable !== value.isUsable) note("every reading is emitted", id, `${quality} is not emitted`);
         else if (classOf.get(id)?.on_change === true) {
           checkAge(id, shown);
@@ -176,6 +206,7 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
     },
     workerStarted(): void {
       isWorkerUp = true;
+      hasSinkCaughtUp = false;
       times.startedMs = clock.monotonic();
       repliedMs.clear();
       for (const [id, shown] of emitted) {
@@ -188,17 +219,26 @@ export function createStaleJudge(clock: VirtualClock, service: ServiceTruth) {
     },
     sinkStopped(): void {
       isSinkUp = false;
+      hasSinkCaughtUp = false;
     },
-    sinkContinues(): void {
+    sinkReturned(): void {
       isSinkUp = true;
-      for (const [id, value] of queue.splice(0)) retained.set(id, value);
+      times.sinkUpMs = clock.monotonic();
+    },
+    delivered(batch: readonly Event[]): void {
+      for (const { id, type, data } of batch as readonly AnyEvent[]) {
+        const value = valueOfEvent.get(id);
+        if (type !== "tag-value" || value === undefined) continue;
+        retained.set(data.tag.id, value);
+        undeliveredMs.delete(id);
+      }
+      hasSinkCaughtUp ||= isSinkUp && undeliveredMs.size === 0;
     },
     /** Judges all values that the sink shows. */
     checkShownValues(): void {
       if (!isWorkerUp) return;
       for (const [id, value] of emitted) checkAge(id, value);
-      if (isSinkUp)
-        for (const [id, value] of retained) if (emitted.get(id) !== value) note("the sink follows", id, "differs");
+      checkSink();
       for (const [id, atMs] of repliedMs)
         if (clock.monotonic() - atMs > COMMIT_MS && committedMs.get(id) !== atMs) {
           repliedMs.delete(id);
