@@ -10,21 +10,11 @@ import type { AnyEvent } from "#src/core/model/event.ts";
 import { createLog, type Log } from "#src/core/runtime/log.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
-import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import { createSimulator } from "#src/simulator/simulator.ts";
 import { simulatedTransport, type TransportOptions } from "./simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 
-export interface VirtualWorker {
-  readonly worker: Worker;
-  readonly config: Config;
-  readonly simulator: Simulator;
-  readonly clock: VirtualClock;
-  events(): Promise<readonly AnyEvent[]>;
-  /** `crash` restarts on a copy of the state as it is on disk now. */
-  restart(how: "stop" | "crash"): Promise<void>;
-  reload(edit: (written: Written) => void): Promise<ReloadReport>;
-  clear(): Promise<void>;
-}
+export type VirtualWorker = Awaited<ReturnType<typeof startVirtualWorker>>;
 
 // biome-ignore lint/suspicious/noExplicitAny: as deep as the file
 export type Written = Record<string, any>;
@@ -51,7 +41,7 @@ export interface VirtualWorkerOptions {
 export const START_MS = Date.UTC(2026, 5, 1, 0, 0, 0);
 const LATENCY_MS = 50;
 
-export async function startVirtualWorker(options: VirtualWorkerOptions): Promise<VirtualWorker> {
+export async function startVirtualWorker(options: VirtualWorkerOptions) {
   const folder = mkdtempSync(join(tmpdir(), "virtual-worker-"));
   const { eventsFolder = join(folder, "events") } = options;
   // Without real files one turn of the event loop settles all promises.
@@ -110,11 +100,12 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
     },
     simulator,
     clock,
-    async events() {
+    async events(): Promise<readonly AnyEvent[]> {
       const latest = await current.worker.store.outbox.latest(1_000_000);
       return latest.map(({ event }) => event as AnyEvent).reverse();
     },
-    async restart(how) {
+    /** `crash` restarts on a copy of the state as it is on disk now. */
+    async restart(how: "stop" | "crash"): Promise<void> {
       const before = current;
       if (how === "crash") {
         before.cut();
@@ -130,7 +121,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
       if (how === "crash") rmSync(join(folder, `state ${runCount - 1}`), { recursive: true });
       current = await start();
     },
-    async reload(edit) {
+    async reload(edit: (written: Written) => void): Promise<ReloadReport> {
       edit(written);
       const report = current.worker.reload?.("signal", false);
       if (report === undefined) throw new Error("This worker reads no configuration again.");
@@ -139,7 +130,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
       if (done.refused === null) config = parsed(written);
       return done;
     },
-    async clear() {
+    async clear(): Promise<void> {
       await stop(current);
       rmSync(folder, { recursive: true });
     },

@@ -3,7 +3,7 @@ import pino from "pino";
 import type { AcceptEvents, BatchInfo, Receipt, Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
-import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createEventDispatcher, type EventDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import type { ConfiguredSink } from "#src/engine/delivery/sink-runner.ts";
@@ -11,7 +11,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import type { Outbox, Store } from "#src/engine/store/store.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
 
 type Answer = (
   batch: readonly Event[],
@@ -80,16 +80,7 @@ export function waitingSink() {
   return Object.assign(sink, { finish: () => finish() });
 }
 
-export interface DispatcherRig {
-  readonly folder: string;
-  readonly clock: VirtualClock;
-  readonly store: Store;
-  readonly lines: { readonly level: number; readonly msg: string; readonly [field: string]: unknown }[];
-  readonly metrics: Metrics;
-  dispatcher(sinks: Record<string, Sink>, delivery?: Record<string, unknown>, outbox?: Outbox): EventDispatcher;
-  reopen(): Promise<void>;
-  dispose(): Promise<void>;
-}
+export type DispatcherRig = Awaited<ReturnType<typeof openDispatcherRig>>;
 
 /** Delivery from the beginning of the log, unless `delivery` says otherwise. */
 export function configured(name: string, sink: Sink, delivery: Record<string, unknown> = {}): ConfiguredSink {
@@ -115,11 +106,11 @@ export function inFolder(): Place {
   };
 }
 
-export async function openDispatcherRig(place: Place = inFolder()): Promise<DispatcherRig> {
+export async function openDispatcherRig(place: Place = inFolder()) {
   const { folder, isWaiting } = place;
   const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { turns: 3, isWaiting });
   let store = await place.open(clock);
-  const lines: DispatcherRig["lines"] = [];
+  const lines: { readonly level: number; readonly msg: string; readonly [field: string]: unknown }[] = [];
   const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
   const dispatchers: EventDispatcher[] = [];
   const metrics = createMetrics();
@@ -131,7 +122,11 @@ export async function openDispatcherRig(place: Place = inFolder()): Promise<Disp
     },
     lines,
     metrics,
-    dispatcher(sinks, delivery = {}, outbox = store.outbox) {
+    dispatcher(
+      sinks: Record<string, Sink>,
+      delivery: Record<string, unknown> = {},
+      outbox: Outbox = store.outbox,
+    ): EventDispatcher {
       const dispatcher = createEventDispatcher({
         sinks: Object.entries(sinks).map(([name, sink]) => configured(name, sink, delivery)),
         outbox,
@@ -145,11 +140,11 @@ export async function openDispatcherRig(place: Place = inFolder()): Promise<Disp
       dispatchers.push(dispatcher);
       return dispatcher;
     },
-    async reopen() {
+    async reopen(): Promise<void> {
       await store.close();
       store = await place.open(clock);
     },
-    async dispose() {
+    async dispose(): Promise<void> {
       for (const dispatcher of dispatchers) {
         const stopped = dispatcher.stop(100);
         await clock.advance(100);

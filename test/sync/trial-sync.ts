@@ -5,7 +5,7 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import type { WorkerService } from "#src/core/runtime/lifecycle.ts";
-import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import type { QuotaLimiter } from "#src/engine/source/quota/quota.ts";
@@ -15,34 +15,12 @@ import { createCronTicker } from "#src/engine/sync/cron-schedule.ts";
 import type { Follower } from "#src/engine/sync/job.ts";
 import { openSync } from "#src/engine/sync/sync.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
-import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import { createSimulator } from "#src/simulator/simulator.ts";
 import { simulatedTransport } from "../simulated-transport.ts";
-import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 
-/** The polling of a worker against the simulated service, with one virtual clock. */
-export interface TrialSync {
-  readonly clock: VirtualClock;
-  readonly simulator: Simulator;
-  readonly control: Simulator["control"];
-  readonly store: MemoryStore;
-  readonly metrics: Metrics;
-  readonly requests: readonly { readonly path: string; readonly query: URLSearchParams; readonly atMs: number }[];
-  readonly polls: readonly { readonly job: string; readonly outcome: string; readonly atMs: number }[];
-  /** Called after each request that the service answered. */
-  onRequest(listener: (path: string, query: URLSearchParams) => void): void;
-  /** Changes every list from now on; null restores the lists of the service. */
-  rewriteLists(change: ListChange | null): void;
-  readonly warnings: readonly string[];
-  source(): Source;
-  start(): Promise<void>;
-  stop(): Promise<void>;
-  /** Stops at once, as a kill does, and starts again with the same store. */
-  restart(): Promise<void>;
-  /** Starts again without the stored state; the list of emitted events stays. */
-  loseState(): Promise<void>;
-  events(...kinds: readonly EventKind[]): readonly Event[];
-}
+export type TrialSync = ReturnType<typeof createTrial>;
 
 /** Changes a list of the service in place, or returns another list. */
 export type ListChange = (list: WireList, path: string, query: URLSearchParams) => unknown;
@@ -77,7 +55,8 @@ export const RARE_SCHEDULES = {
   ...{ gateways: "10 */6 * * *", tags: "20 */6 * * *" },
 } satisfies z.input<typeof SyncConfig>["schedules"];
 
-export function createTrial(options: TrialOptions = {}): TrialSync {
+/** The polling of a worker against the simulated service, with one virtual clock. */
+export function createTrial(options: TrialOptions = {}) {
   const clock = createVirtualClock(START_MS);
   const simulator = createSimulator(
     { sites: SITES, epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
@@ -117,17 +96,19 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
     },
   });
 
-  const trial: TrialSync = {
+  const trial = {
     ...{ clock, simulator, control: simulator.control, store, metrics, requests, polls, warnings },
-    rewriteLists(next) {
+    /** Changes every list from now on; null restores the lists of the service. */
+    rewriteLists(next: ListChange | null) {
       change = next;
     },
-    source() {
+    source(): Source {
       if (client === null) throw new Error("The trial has not been started.");
       return client;
     },
-    onRequest: (listener) => void listeners.push(listener),
-    async start() {
+    /** Called after each request that the service answered. */
+    onRequest: (listener: (typeof listeners)[number]) => void listeners.push(listener),
+    async start(): Promise<void> {
       run = new AbortController();
       const source = createSource({
         name: "main",
@@ -149,22 +130,25 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
       service = sync.service(options.followers ?? []);
       await service.start(run.signal);
     },
-    async stop() {
+    async stop(): Promise<void> {
       const stopped = service?.stop(0);
       await clock.advance(1);
       await stopped;
       service = null;
     },
-    async restart() {
+    /** Stops at once, as a kill does, and starts again with the same store. */
+    async restart(): Promise<void> {
       await trial.stop();
       await trial.start();
     },
-    async loseState() {
+    /** Starts again without the stored state; the list of emitted events stays. */
+    async loseState(): Promise<void> {
       await trial.stop();
       store.forget();
       await trial.start();
     },
-    events: (...kinds) => store.events.filter((event) => kinds.length === 0 || kinds.includes(event.type)),
+    events: (...kinds: readonly EventKind[]): readonly Event[] =>
+      store.events.filter((event) => kinds.length === 0 || kinds.includes(event.type)),
   };
   return trial;
 }

@@ -36,18 +36,7 @@ export interface Delivered {
   readonly atMs: number;
 }
 
-export interface SimulatedSink {
-  readonly name: string;
-  mood: SinkMood;
-  /** All accepted events in order, with repetitions. */
-  readonly everAccepted: readonly Delivered[];
-  /** Accepted events without those lost in restarts. */
-  readonly stillStored: readonly Delivered[];
-  incidents(): number;
-  /** Restarts and loses the events of the last `latelyMs`, as a broker without persistence. Returns their number. */
-  restart(forgottenMs: number): number;
-  sink(): Sink;
-}
+export type SimulatedSink = ReturnType<typeof createSimulatedSink>;
 
 export function isRejectedId(id: string): boolean {
   return hash("sha256", id, "buffer").readUInt8(0) < 8;
@@ -57,7 +46,7 @@ export function createSimulatedSink(
   name: string,
   clock: () => Pick<Clock, "sleep" | "monotonic">,
   random: SeededRandom,
-): SimulatedSink {
+) {
   const taken: Delivered[] = [];
   let kept: Delivered[] = [];
   let incidents = 0;
@@ -124,15 +113,18 @@ export function createSimulatedSink(
     }
   }
 
-  const end: SimulatedSink = {
+  const end = {
     name,
-    mood: "well",
-    everAccepted: taken,
-    get stillStored() {
+    mood: "well" as SinkMood,
+    /** All accepted events in order, with repetitions. */
+    everAccepted: taken as readonly Delivered[],
+    /** Accepted events without those lost in restarts. */
+    get stillStored(): readonly Delivered[] {
       return kept;
     },
     incidents: () => incidents,
-    restart(latelyMs) {
+    /** Restarts and loses the events of the last `latelyMs`, as a broker without persistence. Returns their number. */
+    restart(latelyMs: number): number {
       life += 1;
       incidents += 1;
       const sinceMs = clock().monotonic() - latelyMs;
@@ -140,7 +132,7 @@ export function createSimulatedSink(
       kept = kept.filter(({ atMs }) => atMs < sinceMs);
       return before - kept.length;
     },
-    sink: () => ({
+    sink: (): Sink => ({
       maxBatch: 50,
       async open(signal) {
         await clock().sleep(10, signal);
