@@ -307,20 +307,13 @@ function savesLaterReading(row: number, slot: number): boolean {
 /** Compares two rows by a boolean, because V8 would allocate a difference for each of 50,000 tags. */
 type IsBefore = (a: number, b: number) => boolean;
 
-interface RowOrder {
-  /** Puts the largest relative age first; ties by interval and id, so that plans are repeatable. */
-  readonly isOlder: IsBefore;
-  /** Puts tags without a value first, then the tags closest to their due time; tags before half of their interval come last. */
-  readonly isCheaper: IsBefore;
-  readonly isDueBefore: IsBefore;
-  readonly hasFixedTime: (row: number) => boolean;
-  readonly idOf: (row: number) => string;
-}
+type RowOrder = ReturnType<typeof createTagRowOrder>;
 
-function createTagRowOrder({ ids, ageStartMs, intervalMs, earliestReadAge }: PlannedTags): RowOrder {
+function createTagRowOrder({ ids, ageStartMs, intervalMs, earliestReadAge }: PlannedTags) {
   const { relativeAge, periodSlots } = tagUrgencies;
   const tagIdOfRow = (row: number) => ids[row] as string;
-  const hasOlderValue: IsBefore = (a, b) => {
+  /** Puts the largest relative age first; ties by interval and id, so that plans are repeatable. */
+  const isOlder: IsBefore = (a, b) => {
     if (relativeAge[a] !== relativeAge[b]) return (relativeAge[a] as number) > (relativeAge[b] as number);
     const periodOfTag = periodSlots[a] as number;
     const periodOfOtherTag = periodSlots[b] as number;
@@ -328,16 +321,17 @@ function createTagRowOrder({ ids, ageStartMs, intervalMs, earliestReadAge }: Pla
   };
   const isComparedByAge = (row: number) =>
     (relativeAge[row] as number) < MIN_EARLY_READ_AGE || relativeAge[row] === Number.POSITIVE_INFINITY;
-  const isCheaperToRead: IsBefore = (a, b) => {
-    if (isComparedByAge(a) || isComparedByAge(b)) return hasOlderValue(a, b);
+  /** Puts tags without a value first, then the tags closest to their due time; tags before half of their interval come last. */
+  const isCheaper: IsBefore = (a, b) => {
+    if (isComparedByAge(a) || isComparedByAge(b)) return isOlder(a, b);
     const earlinessOfTag = computeTagEarliness(a);
     const earlinessOfOtherTag = computeTagEarliness(b);
-    return earlinessOfTag === earlinessOfOtherTag ? hasOlderValue(a, b) : earlinessOfTag < earlinessOfOtherTag;
+    return earlinessOfTag === earlinessOfOtherTag ? isOlder(a, b) : earlinessOfTag < earlinessOfOtherTag;
   };
   const dueMsOf = (row: number) => (ageStartMs[row] as number) + (intervalMs[row] as number);
-  const isDueBefore: IsBefore = (a, b) => (dueMsOf(a) === dueMsOf(b) ? hasOlderValue(a, b) : dueMsOf(a) < dueMsOf(b));
+  const isDueBefore: IsBefore = (a, b) => (dueMsOf(a) === dueMsOf(b) ? isOlder(a, b) : dueMsOf(a) < dueMsOf(b));
   const hasFixedTime = (row: number) => earliestReadAge[row] === Number.POSITIVE_INFINITY;
-  return { idOf: tagIdOfRow, isOlder: hasOlderValue, isCheaper: isCheaperToRead, isDueBefore, hasFixedTime };
+  return { idOf: tagIdOfRow, isOlder, isCheaper, isDueBefore, hasFixedTime };
 }
 
 /** Returns how early a reading would be: (slots left) / (period in slots)^0.75, an exponent found by simulation. */
