@@ -44,9 +44,8 @@ const IN_FLIGHT = `
 const LISTENING = `
   return (things) => {
     for (const thing of things) {
-      const followed = follow(shared);
+      using followed = follow(shared);
       followed.signal.addEventListener("abort", () => thing.load);
-      followed[Symbol.dispose]();
     }
   };`;
 

@@ -92,7 +92,7 @@ export function connectionFailure(error: unknown, server: ServerInfo): Failure {
   if (machineFailure !== null) return machineFailure;
   if (TLS_ERROR_CODE.test(code)) return tlsErrorToFailure(error, code, server);
   if (isInvalidHttpErrorCode(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
-  if (wasConnectionCutInHandshake(error)) {
+  if (error instanceof Error && error.message.includes("before secure TLS connection was established")) {
     return new Retryable(`${name} ${failureText}: it broke the connection before TLS was agreed on (${code}).`, {
       hint: `If that stays so, check that the port in ${addressOption} is one for ${server.secureScheme}.`,
     });
@@ -235,10 +235,6 @@ function findCertificateFault(code: string): FaultAndHint | null {
 
 function isInvalidHttpErrorCode(code: string): boolean {
   return code === "HTTPParserError" || code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW";
-}
-
-function wasConnectionCutInHandshake(error: unknown): boolean {
-  return error instanceof Error && error.message.includes("before secure TLS connection was established");
 }
 
 function fillOptionNamesInHint(hint: string, { addressOption, authorityOption }: ServerInfo): string {

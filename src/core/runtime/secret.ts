@@ -68,7 +68,7 @@ const MAX_SECRET_ABSENCE_MS = 60_000;
 /** Throws ConfigError for a missing, empty or shared file, and LocalFailure when this machine cannot read files. */
 export function readSecret(ref: SecretRef, environment: ProcessEnv = process.env): Secret {
   const secretText = "file" in ref ? readPrivateFile(ref.file) : environment[ref.env];
-  const secretLabel = describeSecretPlace(ref);
+  const secretLabel = "file" in ref ? `The secret file ${ref.file}` : `The environment variable ${ref.env}`;
   if (secretText === undefined) {
     if ("env" in ref && looksLikeSecret(ref.env)) throw createMisplacedSecretError("the variable's name", ref.env);
     throw new MissingSecret(`${secretLabel} is not set.`, { hint: "Set it, or name a file instead." });
@@ -110,10 +110,6 @@ export function readSecretFileStamp(file: string): string {
   } catch {
     return "absent";
   }
-}
-
-function describeSecretPlace(ref: SecretRef): string {
-  return "file" in ref ? `The secret file ${ref.file}` : `The environment variable ${ref.env}`;
 }
 
 /** Text of at least 20 characters that may be a token; a path contains a slash. */

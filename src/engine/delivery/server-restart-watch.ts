@@ -74,10 +74,12 @@ export function createRestartWatch(options: {
     const windowStartMs = state.seenMs - windowMs;
     // Keep the last point before the window, because the window may begin right after it.
     const firstKeptPointIndex = state.points.findLastIndex(({ atMs }) => atMs <= windowStartMs);
+    const keptPoints = state.points.slice(Math.max(0, firstKeptPointIndex));
     const savedState: RestartState = {
       ...state,
       nowMs: nowMs(),
-      points: thinOutCursorPoints(state.points.slice(Math.max(0, firstKeptPointIndex))),
+      // Drop every second point when there are too many: a sink then gets more events again, never fewer.
+      points: keptPoints.length <= MAX_CURSOR_POINTS ? keptPoints : keptPoints.filter((_, index) => index % 2 === 0),
       again: state.again.filter(({ atMs }) => atMs > windowStartMs).slice(-MAX_CURSOR_POINTS),
     };
     await store.commit({ documents: [{ set: SERVER_INSTANCE_SET, put: [[name, savedState]] }] });
@@ -171,11 +173,6 @@ export function createRestartWatch(options: {
       await saveState({ ...state, again: redeliveredRanges });
     },
   };
-}
-
-/** Drops every second cursor point when there are too many: a sink then gets more events again, never fewer. */
-function thinOutCursorPoints(points: RestartState["points"]): RestartState["points"] {
-  return points.length <= MAX_CURSOR_POINTS ? points : points.filter((_, index) => index % 2 === 0);
 }
 
 function addPoint(points: RestartState["points"], point: CursorPoint, everyMs: number): RestartState["points"] {
