@@ -138,7 +138,7 @@ export async function createWriteCommandService(options: {
     countOutcome,
     postponeIfTemporary: valueRestores.postponeIfTemporary,
   });
-  const refusalReporter = createRefusalReporter({ journal, clock, log });
+  const refusalReporter = createRefusalReporter(journal, clock, log);
 
   for (const { source, timeZone } of options.sources) {
     const sourceContext = {

@@ -20,12 +20,7 @@ interface CountedCommandRefusals {
   latest: MessageResult;
 }
 
-export function createRefusalReporter(options: {
-  readonly journal: Journal;
-  readonly clock: Clock;
-  readonly log: Log;
-}) {
-  const { journal, clock, log } = options;
+export function createRefusalReporter(journal: Journal, clock: Clock, log: Log) {
   const tokenBucketsByReason = new Map<string, { tokens: number; atMs: number }>();
   const refusalCounts = new Map<string, CountedCommandRefusals>();
   const refusalCountingBegan = createWakeup();

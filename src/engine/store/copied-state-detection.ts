@@ -3,6 +3,7 @@ import { readFileSync, realpathSync, statSync } from "node:fs";
 import { hostname } from "node:os";
 import { dirname } from "node:path";
 import { isoUtc } from "../../core/values/iso-utc.ts";
+import { valueOr } from "../../core/values/value-or.ts";
 import { beginSequenceEpoch } from "./damage-quarantine.ts";
 import type { createDocumentStore } from "./documents.ts";
 import type { Database } from "./sqlite.ts";
@@ -93,10 +94,4 @@ function isOriginalStateAt({ file, folder }: Pick<StateLocation, "file" | "folde
   }
 }
 
-function readMachineId(): string | null {
-  try {
-    return readFileSync(MACHINE_ID_PATH, "utf8").trim() || null;
-  } catch {
-    return null;
-  }
-}
+const readMachineId = (): string | null => valueOr(() => readFileSync(MACHINE_ID_PATH, "utf8").trim() || null, null);
