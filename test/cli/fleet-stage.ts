@@ -12,20 +12,11 @@ import type { Ended } from "./plenum.ts";
 
 const baseVariables = () => ({ PATH: process.env.PATH, TMPDIR: tmpdir(), NODE_COMPILE_CACHE: COMPILED });
 
-export interface Machine {
-  readonly member: string;
-  readonly folder: string;
-  start(): Promise<void>;
-  running(line: string): Running;
-  run<Lines extends readonly string[]>(...lines: Lines): Promise<{ readonly [N in keyof Lines]: Ended }>;
-  one(line: string): Promise<Ended>;
-  configure(name: string, sections: Readonly<Record<string, unknown>>): string;
-  stop(): Promise<unknown>;
-}
+export type Machine = ReturnType<typeof createMachine>;
 
 export const PASSWORD = "page-password";
 
-export function createMachine(stage: Stage, configuration: Readonly<Record<string, unknown>>, member: string): Machine {
+export function createMachine(stage: Stage, configuration: Readonly<Record<string, unknown>>, member: string) {
   const folder = join(stage.folder, `machine-${member}`);
   mkdirSync(folder);
   const environment = { ...stage.environment, WRONG: "wrong", PASSWORD, HOME: folder, XDG_RUNTIME_DIR: folder };

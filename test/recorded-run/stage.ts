@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type Running, runPlenum } from "../plenum-process.ts";
+import { runPlenum } from "../plenum-process.ts";
 import {
   freePort,
   type RealServer,
@@ -10,30 +10,16 @@ import {
   startVictoriaMetrics,
   temporaryFolder,
 } from "../real-servers.ts";
-import { type MqttReceiver, type Receiver, receiveMqtt, receiveWebhooks } from "./receivers.ts";
+import { receiveMqtt, receiveWebhooks } from "./receivers.ts";
 
 /** An hour of the recording passes in a second, so that a minute and a half holds dozens of alarms. */
 const SPEED = 3600;
 
 const SITES = [1, 6, 14];
 
-export interface Stage {
-  readonly folder: string;
-  readonly stateFolder: string;
-  readonly eventFolder: string;
-  readonly mosquitto: RealServer;
-  readonly victoriaMetrics: RealServer;
-  readonly influx: RealServer;
-  readonly mqtt: MqttReceiver;
-  readonly webhooks: Receiver & { readonly refused: string[] };
-  startWorker(): Promise<Running>;
-  plenum(args: readonly string[]): Promise<string>;
-  ask<T>(path: string): Promise<T>;
-  postControl<T>(path: string, body: unknown): Promise<T>;
-  clear(): Promise<void>;
-}
+export type Stage = Awaited<ReturnType<typeof buildStage>>;
 
-export async function buildStage(): Promise<Stage> {
+export async function buildStage() {
   const folder = temporaryFolder("recorded-run");
   const [mosquitto, victoriaMetrics, influx] = await Promise.all([
     startMosquitto(),
@@ -81,14 +67,14 @@ export async function buildStage(): Promise<Stage> {
 
   return {
     ...{ folder, stateFolder, eventFolder, mosquitto, victoriaMetrics, influx, mqtt, webhooks },
-    ask: (path) => control(path),
-    postControl: (path, body) => control(path, body),
+    ask: <T>(path: string) => control<T>(path),
+    postControl: <T>(path: string, body: unknown) => control<T>(path, body),
     async startWorker() {
       const worker = runPlenum(["run", "--arm-writing"], { cwd: folder, environment });
       await worker.waitForOutput("Plenum is running");
       return worker;
     },
-    async plenum(args) {
+    async plenum(args: readonly string[]) {
       const once = runPlenum(args, { cwd: folder, environment });
       await once.waitForOutput(/\n$/);
       return once.output();
