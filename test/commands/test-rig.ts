@@ -1,4 +1,3 @@
-import { onTestFinished } from "vitest";
 import { closeAfterTest } from "../test-resources.ts";
 import { createRig, type Rig, type RigOptions, SITE } from "./rig.ts";
 

@@ -95,8 +95,7 @@ test("searches 100,000 events in parts between which other work runs, and reads 
   };
   let other = setImmediate(countTurns);
   expect(await search(200_000)).toHaveLength(2);
-  const one = { ...about, subjects: ["site/1/tag/7"] };
-  expect(await store.outbox.latest(9, ["tag-value"], one)).toHaveLength(2);
+  expect(await store.outbox.latest(9, ["tag-value"], { ...about, subjects: ["site/1/tag/7"] })).toHaveLength(2);
   clearImmediate(other);
   expect(turns).toBeGreaterThanOrEqual(2 * 19);
 });

@@ -118,8 +118,6 @@ function configurationOf(parts: {
 
 const FIRST_VALUE = 100;
 
-type Commander = Awaited<ReturnType<typeof startCommander>>;
-
 async function startCommander(options: {
   readonly broker: string;
   readonly prefix: string;

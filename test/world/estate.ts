@@ -257,9 +257,8 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
         const isInParts = timesInParts.some(({ fromMs, toMs }) => fromMs <= atMs && atMs <= toMs);
         const requests = pages + (isInParts ? REQUESTS_IN_PARTS : 0);
         // The first page is read in parts from its second failure on.
-        const firstFailureMs = isInParts ? POLL_MS : 0;
-        const allowedMs = 2 * intervalMs(requests, refusedBefore.length) + firstFailureMs + SLACK_MS;
-        const dueMs = dueAfter(atMs, allowedMs, excuses);
+        const polls = isInParts ? 3 : 2;
+        const dueMs = dueAfter(atMs, polls * intervalMs(requests, refusedBefore.length) + SLACK_MS, excuses);
         if (emitted !== undefined && emitted <= dueMs) return [];
         // The list of resolved alarms finds alarms that ended before the second poll.
         if (emitted === undefined && !active.has(id)) return [];

@@ -1,5 +1,4 @@
 import { join } from "node:path";
-import { onTestFinished } from "vitest";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
 import type { BatchInfo, ConnectorContext, Receipt, SinkStateChange, TickResult } from "#src/core/connector.ts";
