@@ -190,7 +190,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["readRequestCount += «1 → (1 * 2)»;", "The numbers only have to increase."],
   ],
   "src/scale/fleet/kill-switch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
-  "src/scale/fleet/assign-sources.ts": [[": a > b ? 1 : «0 → 1»;", "No two names are the same."]],
+  "src/scale/fleet/assign-sources.ts": [[": a > b ? 1 : «0 → 1»);", "No two names are the same."]],
   "src/scale/fleet/fleet-status.ts": [["changed?.rows.length« ?? 0 → ») > 0) return", TYPES_ONLY]],
   "src/scale/fleet/fleet-tables.ts": [
     ["from === null «|| → &&» from ===", "Only a log line contains it."],
