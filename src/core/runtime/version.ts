@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import { valueOr } from "../values/value-or.ts";
 
 const SHORT_COMMIT_ID_DIGITS = 12;
 const packageManifest: { readonly version: string; readonly gitHead?: string } = JSON.parse(
@@ -35,5 +34,9 @@ function findPackedRef(branch: string): string | undefined {
 }
 
 function readRepositoryFile(path: string): string | null {
-  return valueOr(() => readFileSync(new URL(`../../../${path}`, import.meta.url), "utf8"), null);
+  try {
+    return readFileSync(new URL(`../../../${path}`, import.meta.url), "utf8");
+  } catch {
+    return null;
+  }
 }

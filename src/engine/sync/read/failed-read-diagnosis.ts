@@ -79,6 +79,8 @@ export const mayConcernOneGateway = (failure: Failure) => failure instanceof Ret
  */
 const UNANSWERED_SLOTS = 2;
 const UNANSWERED_LATENCIES = 2;
+/** Time without a reply after which one failed read concerns all tags. Example: tags that are read once an hour. */
+const NO_REPLY_MS = 60_000;
 
 /**
  * Tracks the tags whose reads fail, are refused or get no reply. A tag that is read late because the quota is used up, or
@@ -110,7 +112,8 @@ export function createUnansweredReads(clock: Clock, slotMs: () => number) {
       failuresInRow = 0;
     },
     isTagUnanswered(id: string): boolean {
-      if (failedTagIds.has(id) || failuresInRow >= FAILURES_IN_A_ROW_MAX) return true;
+      const hasNoReply = failuresInRow > 0 && clock.monotonic() - lastReplyMs >= NO_REPLY_MS;
+      if (failedTagIds.has(id) || failuresInRow >= FAILURES_IN_A_ROW_MAX || hasNoReply) return true;
       const oldestSentMs = Math.min(...sentMsByGroup.values());
       const patienceMs = Math.max(UNANSWERED_SLOTS * slotMs(), UNANSWERED_LATENCIES * lastLatencyMs);
       return oldestSentMs > lastReplyMs && clock.monotonic() - oldestSentMs > patienceMs;
