@@ -1,7 +1,6 @@
 import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, expect, onTestFinished, test } from "vitest";
-import { Retryable } from "#src/core/errors/errors.ts";
 import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import { temporaryFolder } from "./real-servers.ts";
 import { values } from "./store/store-steps.ts";
@@ -84,12 +83,12 @@ test("a sink that fails during a backfill pauses the backfill while new history 
   rmSync(folder, { recursive: true });
 }, 300_000);
 
-test("a start with 100,000 undelivered events takes at most 1.3 times the processor time of one with 10,000", async () => {
+test("a start with 100,000 logged events takes at most 1.3 times the processor time of one with 10,000", async () => {
   virtual = await startWithEvents(100_000);
   const smaller = await startWithEvents(10_000);
   onTestFinished(smaller.clear);
   const startMicros: number[][] = [[], []];
-  for (let round = 0; round < 5; round++)
+  for (let round = 0; round < 9; round++)
     for (const [n, { restart, clock }] of [smaller, virtual].entries()) {
       const before = process.threadCpuUsage();
       await restart("stop");
@@ -102,12 +101,10 @@ test("a start with 100,000 undelivered events takes at most 1.3 times the proces
 }, 300_000);
 
 async function startWithEvents(count: number) {
-  const write = () => Promise.reject(new Retryable("The receiver is unavailable."));
   const filledWorker = await startVirtualWorker({
     simulator: { sites: [6], alarms: { recorded: false } },
     source: { read: [] },
     eventsFolder: null,
-    sinks: { out: { delivery: {}, sink: () => ({ open: async () => {}, write, close: async () => {} }) } },
   });
   for (let n = 0; n < count; n += 1_000) await filledWorker.worker.store.commit({ events: values(n, 1_000) });
   return filledWorker;

@@ -238,7 +238,8 @@ export function createEventLog(
         // An index on the subject would cost every commit a tenth; looking through a full log takes about a second.
         ...searchTexts.map((texts) => `(${texts.map(() => "instr(body, ?) > 0").join(" or ") || "false"})`),
       ];
-      return searchNewestFirst(conditions, [...(kinds ?? []), ...searchTexts.flat()], { limit });
+      const isInSteps = eventQuery !== undefined;
+      return searchNewestFirst(conditions, [...(kinds ?? []), ...searchTexts.flat()], { limit, isInSteps });
     },
     recent(
       { source, subjects }: EventQuery,
@@ -258,8 +259,9 @@ export function createEventLog(
   async function searchNewestFirst(
     conditions: readonly string[],
     values: readonly (string | number)[],
-    { limit, maxSearched = Number.POSITIVE_INFINITY }: { readonly limit: number; readonly maxSearched?: number },
+    options: { readonly limit: number; readonly maxSearched?: number; readonly isInSteps?: boolean },
   ): Promise<readonly LoggedEvent[]> {
+    const { limit, maxSearched = Number.POSITIVE_INFINITY, isInSteps = true } = options;
     const statement = database.prepare(
       `select ${EVENT_COLUMN_NAMES} from event
        where ${["position > ? and position <= ?", ...conditions].join(" and ")} order by position desc limit ?`,
@@ -270,7 +272,9 @@ export function createEventLog(
     const [foundEvents, end]: [LoggedEvent[], number] = [[], eventLog.end()];
     for (let last: number | undefined = end; last !== undefined && foundEvents.length < limit; ) {
       if (last < end) await yieldToEventLoop();
-      const next: number | undefined = nextStep.get<{ position: number }>(last, EVENTS_PER_SEARCH_STEP)?.position;
+      const next: number | undefined = isInSteps
+        ? nextStep.get<{ position: number }>(last, EVENTS_PER_SEARCH_STEP)?.position
+        : undefined;
       const before = Math.max(next ?? Number.MIN_SAFE_INTEGER, end - maxSearched);
       const rows = statement.all<ChecksummedEventRow>(before, last, ...values, limit - foundEvents.length);
       foundEvents.push(...rows.filter(isSoundEventRow).map(toLoggedEvent));
