@@ -255,6 +255,7 @@ export async function playEstate(seed: number, random: SeededRandom): Promise<Ca
           ({ name, fromMs }) => name === LIST_REFUSED && fromMs <= atMs + CAREFUL_MS,
         );
         const isInParts = timesInParts.some(({ fromMs, toMs }) => fromMs <= atMs && atMs <= toMs);
+        if (isInParts && order === "shuffled") return [];
         const requests = pages + (isInParts ? REQUESTS_IN_PARTS : 0);
         // The first page is read in parts from its second failure on.
         const polls = isInParts ? 3 : 2;

@@ -38,10 +38,11 @@ export function nothingIsLost({ committed, damaged, deadLetters, due, end, passe
   return lost.length === 0 ? [] : [`${end.name} never got ${listIds(lost)}`];
 }
 
-/** "The same id and the same content": each delivered event was committed, is unchanged and passes the filter. */
-export function nothingIsAltered({ committed, end, passes }: Deliveries): string[] {
+/** "The same id and the same content", except for damaged events, which may be emitted again with another time. */
+export function nothingIsAltered({ committed, damaged, end, passes }: Deliveries): string[] {
   const strange = end.everAccepted.filter(({ id }) => !committed.has(id)).map(({ id }) => id);
-  const other = end.everAccepted.filter(({ id, json }) => committed.has(id) && committed.get(id)?.json !== json);
+  const accepted = end.everAccepted.filter(({ id }) => committed.has(id) && !damaged.has(id));
+  const other = accepted.filter(({ id, json }) => committed.get(id)?.json !== json);
   const unwanted = end.everAccepted.filter(({ id }) => {
     const known = committed.get(id);
     return known !== undefined && !passes(known.event);
@@ -54,7 +55,7 @@ export function nothingIsAltered({ committed, end, passes }: Deliveries): string
 }
 
 /** "Per key, first delivery follows commit order", among urgent events and among the others. */
-export function orderIsKept({ committed, end }: Deliveries): string[] {
+export function orderIsKept({ committed, damaged, end }: Deliveries): string[] {
   const seen = new Set<string>();
   const last = new Map<string, number>();
   const wrong: string[] = [];
@@ -63,7 +64,7 @@ export function orderIsKept({ committed, end }: Deliveries): string[] {
     // The result of a command may overtake values of its tag.
     const key = `${subject} ${event !== undefined && isUrgentKind(event.type)}`;
     // Rejected events only arrive later, by a replay.
-    if (position === undefined || seen.has(id) || isRejectedId(id)) continue;
+    if (position === undefined || seen.has(id) || isRejectedId(id) || damaged.has(id)) continue;
     seen.add(id);
     if (position < (last.get(key) ?? 0)) wrong.push(id);
     last.set(key, Math.max(position, last.get(key) ?? 0));
