@@ -62,7 +62,7 @@ export const MqttConfig = z
     prefix: checkedText(findPrefixError).default("plenum").meta({ description: "First part of every topic." }),
     topic: checkedText(findTemplateError).default(DEFAULT_LAYOUT).meta({
       description:
-        "Layout of the topics. Leave out {site} only if there is just one. With several sources, leave out {source} only in a single worker and a layout without {kind} and {id}. Names are possible too: {site_name}, {system}, {gateway}, {tag} (id) and {tag_name}; a layout without {kind} and {id} is for tags only.",
+        "Layout of the topics. Leave out {site} only if there is just one. Leave out {source} with several sources only if the worker is not in a fleet and the layout has neither {kind} nor {id}. Names are possible too: {site_name}, {system}, {gateway}, {tag} (id) and {tag_name}; a layout without {kind} and {id} is for tags only.",
     }),
     payload: z.enum(["json", "plain", "both"]).default("json").meta({
       description:

@@ -2,6 +2,7 @@ import { z } from "zod";
 import type { Alarm, Gateway, Host, Site, System, Tag } from "../../src/core/model/building.ts";
 import { COMMAND_OUTCOMES } from "../../src/core/model/command-event-data.ts";
 import { EVENT_KINDS } from "../../src/core/model/event.ts";
+import { STALE_REASONS } from "../../src/core/model/tag-event-data.ts";
 
 // Schemas of all published messages. Only `npm run reference` and tests use them; the sink does not validate.
 
@@ -126,10 +127,7 @@ const MESSAGE_SCHEMAS = {
     site: SiteId,
     lastGoodValue: Value.meta({ description: "The last value that was not null." }),
     lastGoodTime: NullableText.meta({ description: "Time of `lastGoodValue`, UTC." }),
-    staleReason: z
-      .enum(["source-unavailable", "out-of-scope", "no-ability", "gateway-offline", "quarantined", "not-scheduled"])
-      .nullable()
-      .meta({ description: "Null unless the quality is `stale`." }),
+    staleReason: z.enum(STALE_REASONS).nullable().meta({ description: "Null unless the quality is `stale`." }),
     behindGateway: NullableText.meta({ description: "Id of the offline gateway that explains a missing value." }),
     typeBefore: ValueType.meta({ description: "Expected type, while the type is in doubt; else null." }),
     typeNow: ValueType.meta({ description: "Type of this value, while the type is in doubt; else null." }),

@@ -5,8 +5,7 @@ import type { AnyEvent, Event, EventData } from "../../../src/core/model/event.t
 import { type AlarmEvent, eventSourceName, isAlarmEvent } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { toUcumCode } from "../../../src/core/values/ucum-code.ts";
-import type { RowCells } from "./table-model.ts";
-import { type Cell, findColumnIndex, type LakeRow, type LakeTable } from "./table-model.ts";
+import { type Cell, findColumnIndex, type LakeRow, type LakeTable, type RowCells } from "./table-model.ts";
 import {
   ALARM_EPISODE_TABLE,
   ALARM_TABLE,

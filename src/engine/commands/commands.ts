@@ -178,7 +178,7 @@ export async function createWriteCommandService(options: {
     clock,
     clockDoubt,
     dispatch,
-    countOutcome: countOutcome,
+    countOutcome,
     ...{ findClosedRefusal: blockers.findRefusal, locks, estimateCost: estimateMessageCost },
     clockSkewMs: (name) => sourceWriters.get(name)?.source.clockSkewMs() ?? null,
     onSecondApproval: (name) => sourceWriters.get(name)?.writer.wake(),

@@ -37,7 +37,7 @@ const LISTING_MS_MAX = 300_000;
 const DEFAULT_PAGE_SIZE = 100;
 /** A page that fails is read again in as many smaller pages. Example: 500 records in 5 pages of 100, down to 1 record. */
 const SMALLER_PAGE_COUNTS = [5, 4, 3, 2];
-/** In an outage of the service every first page fails: it is read in parts from the second failure in a row. */
+/** In an outage of the service every first page fails, so only the second failure in a row costs more requests. */
 const FIRST_PAGE_FAILURES_MIN = 2;
 
 interface ReadPage<T> {
@@ -75,12 +75,7 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
     }
   }
 
-  async function requestPage<T>(
-    list: ListRequest<T>,
-    position: PagePosition,
-    number: number,
-    size: number,
-  ): Promise<ReadPage<T>> {
+  async function requestPage<T>(list: ListRequest<T>, position: PagePosition, number: number, size: number) {
     const reply = await list.requestPage(buildListPageQuery(list, size, position));
     return { ...parseListPage(reply, list, number, size), queuedMs: reply.queuedMs, size };
   }
@@ -89,12 +84,7 @@ export function createListPaging(clock: Clock, countUnusualField: CountUnusualFi
    * Reads a failed page again in smaller pages, and splits further while exactly one of them fails. A record that fails
    * alone is unreadable; `failure` is set if more are missing. Throws if the first two smaller pages fail.
    */
-  async function rereadFailedPage<T>(
-    list: ListRequest<T>,
-    pageNumber: number,
-    pageSize: number,
-    error: Failure,
-  ): Promise<ReadPage<T>> {
+  async function rereadFailedPage<T>(list: ListRequest<T>, pageNumber: number, pageSize: number, error: Failure) {
     const readPages: ReadPage<T>[] = [];
     let failedPages = [{ number: pageNumber, size: pageSize, error }];
     for (let [pageToSplit] = failedPages; pageToSplit !== undefined; [pageToSplit] = failedPages) {

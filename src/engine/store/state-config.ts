@@ -1,5 +1,6 @@
 import { resolve } from "node:path";
 import { z } from "zod";
+import { CaFileOption } from "../../core/http/outbound/config.ts";
 import {
   isSecuredAddress,
   parsePostgresAddress,
@@ -21,9 +22,7 @@ export const PostgresState = z
         "Address with user and database, such as postgresql://plenum@db.example.com/plenum. Separate several servers by commas (…@a:5432,b:5432/plenum); the one that accepts writes is used.",
     }),
     password: SecretRef.optional().meta({ description: "Password of the user." }),
-    ca_file: z.string().min(1).optional().meta({
-      description: "PEM file of a private certificate authority, instead of the public ones.",
-    }),
+    ca_file: CaFileOption,
     allow_plain: z.boolean().default(false).meta({
       description: "Allow `sslmode=disable` to another machine. Others in the network can then read password and data.",
     }),

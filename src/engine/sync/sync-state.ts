@@ -11,7 +11,7 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
 
   function documentsOfSet(setName: string): Map<string, unknown> {
     const documentsById = documentsBySet.get(setName);
-    if (documentsById === undefined) throw new Error(`The set ${setName} is not held by this room.`);
+    if (documentsById === undefined) throw new Error(`The set ${setName} was not loaded.`);
     return documentsById;
   }
 

@@ -18,7 +18,7 @@ const nextAbsenceCount = (counts: AlarmSearchCounts, { episode }: StoredAlarm) =
 /** A search that confirmed nothing is repeated after this number of polls at the latest: 8 minutes at 30 s a poll. */
 const MAX_POLLS_BETWEEN_SEARCHES = 16;
 
-/** Returns the alarms to search now: absent for at most `alwaysUntilPolls` polls, or for exactly 4, 8, 16, 32, 48 … polls. */
+/** Returns the alarms to search now: absent for up to `alwaysUntilPolls` polls, or for 4, 8, 16, 32, 48 … polls. */
 export function findAlarmsToSearch(
   counts: AlarmSearchCounts,
   absentAlarms: readonly StoredAlarm[],

@@ -321,7 +321,7 @@ function createTagRowOrder({ ids, ageStartMs, intervalMs, earliestReadAge }: Pla
   };
   const isComparedByAge = (row: number) =>
     (relativeAge[row] as number) < MIN_EARLY_READ_AGE || relativeAge[row] === Number.POSITIVE_INFINITY;
-  /** Puts tags without a value first, then the tags closest to their due time; tags before half of their interval come last. */
+  /** Puts tags without a value first, then tags closest to their due time, last tags before half of their interval. */
   const isCheaper: IsBefore = (a, b) => {
     if (isComparedByAge(a) || isComparedByAge(b)) return isOlder(a, b);
     const earlinessOfTag = computeTagEarliness(a);
