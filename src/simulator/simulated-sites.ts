@@ -215,7 +215,7 @@ const PREFERRED_ALARM_DURATION_S = 33;
 const SECONDS_BETWEEN_SITE_ALARMS = 25;
 /** Fraction of the recording that is replayed as history before the simulation starts. */
 const REPLAY_FRACTION_BEFORE_EPOCH = 0.6;
-/** Prefers alarms after this fraction of the recording, so that clients find history from before the alarm. */
+/** Prefers alarms after this fraction of the recording, so that clients find history that precedes the alarm. */
 const MIN_ALARM_POSITION_FRACTION = 0.25;
 
 /** Chooses the position in the recording at which each site starts, by site id. */

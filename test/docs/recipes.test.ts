@@ -121,7 +121,7 @@ test.skipIf(absent("influxd"))("the InfluxDB queries in the recipe return the da
   const queries = markedSpans(recipe("grafana-influxdb"), "influxql");
   expect(queries.length).toBe(5);
   for (const written of queries) {
-    // What Grafana puts in.
+    // Grafana replaces these variables.
     const q = written
       .replace("$timeFilter", "time > '2026-10-01T00:00:00Z' AND time < '2026-12-01T00:00:00Z'")
       .replace("$__interval", "1h");

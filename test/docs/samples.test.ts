@@ -3,10 +3,7 @@ import type { AnyEvent, Event, EventKind } from "#src/core/model/event.ts";
 import { sampleOfEveryForm } from "../sample-events.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
 
-/**
- * The examples of the reference are samples. What a worker tells beside the simulated service has to look like
- * them, envelope and data.
- */
+/** Events that a worker emits must have the fields of the examples in the reference, in envelope and data. */
 
 const MINUTE_MS = 60_000;
 

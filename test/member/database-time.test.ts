@@ -9,7 +9,7 @@ import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 const NOW = Date.UTC(2026, 5, 1);
 /** Duration of a query to the database, one way. */
 const WAY_MS = 40;
-/** What two looks over the network may differ by. */
+/** Largest difference between two measurements over the network. */
 const VAGUE_MS = 4 * WAY_MS;
 
 function world() {

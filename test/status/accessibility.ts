@@ -5,10 +5,7 @@ import type { Page } from "playwright-core";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/**
- * What axe finds on the page, as it stands: barriers for people who hear it read, or use the keyboard. `only`: the names of
- * the rules that are looked at, in place of all.
- */
+/** Returns the barriers that axe finds for users of screen readers and keyboards. `only`: names of the rules to check. */
 export async function findings(page: Page, only?: readonly string[]): Promise<readonly string[]> {
   await page.evaluate(AXE);
   const options = only === undefined ? {} : { runOnly: only };

@@ -9,7 +9,7 @@ type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
 
 const timeAt = (minute: number) => `2026-11-02T07:${String(minute).padStart(2, "0")}:00.000Z`;
 
-/** What the log has of an alarm, newest first, as it is looked up. */
+/** Creates the logged events of an alarm, newest first. */
 function logged(
   ...kinds: readonly (readonly [kind: EventKind, minute: number, data?: object])[]
 ): readonly AlarmEvent[] {

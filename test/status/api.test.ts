@@ -86,7 +86,7 @@ describe("the list of tags", () => {
     await fillSource(store, "north", { tagNames: Array.from({ length: 30_000 }, (_, n) => `Tag ${n}`) });
     const firstList = await answer<TagListResponse>("/api/tags?search=tag&sort=value&limit=100");
     expect([firstList.total, firstList.rows.length]).toEqual([30_000, 100]);
-    // What is remembered answers: a value that has changed shows all the same.
+    // The list comes from the cache, but changed values are shown.
     const changedValue: StoredValue = { value: 99, quality: "good", time: NOW, lastGood: null, nulls: 0 };
     const id = firstList.rows[0]?.tag.id ?? "";
     await store.commit({ documents: [{ set: documentSet("value", "north"), put: [[id, changedValue]] }] });

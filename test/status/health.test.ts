@@ -88,7 +88,7 @@ describe("the readiness of a worker", () => {
     await expect(store.commit({ events: [valueEvent(1)] })).rejects.toBe(diskFull);
     await clock.advance(5 * 1_000);
     await expect(store.commit({ events: [valueEvent(2)] })).rejects.toBe(diskFull);
-    // What is small may still fit.
+    // A small write may still fit.
     await store.quotaStore.save("tags", { id: 1, sentAtMs: nowMs, countedByMs: nowMs });
     const readiness = await look();
     expect(reasons(readiness)).toEqual(["commit-failed state"]);

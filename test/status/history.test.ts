@@ -59,7 +59,7 @@ describe("history for a plot", () => {
     await clock.advance(600_000);
     fetched.request(range("1"));
     expect(calls).toHaveLength(2);
-    // What was there before is shown until the new answer comes.
+    // The page shows the former samples until the new response arrives.
     expect(fetched.samples(range("1")).times).toHaveLength(3);
   });
 

@@ -3,10 +3,10 @@ import { describe, expect, test } from "vitest";
 import { absent } from "../real-servers.ts";
 import { samplePages } from "./sample-pages.ts";
 
-/** What the page costs those who look at it: bytes until the first view is there, and the processor from then on. */
+/** Cost of the page in the browser: bytes until the first view, then processor time. */
 
 const FIRST_VIEW_BYTES = 150_000;
-/** Of one core. A machine with other work counts some of that as the page's, so the test allows three times the aim. */
+/** Share of one core: three times the goal, because other work on the machine is partly counted as the page's. */
 const SHARE_MAX = 0.03;
 const WATCHED_MS = 15_000;
 /** The page's own beat, in which it asks; what comes in one is drawn in one, but for what comes too late. */

@@ -5,7 +5,7 @@ import { createStatusServer } from "#src/ui/status/status-server.ts";
 import { programPath } from "../real-servers.ts";
 import { serverOptions, statusBuilding, WORKER } from "./status-building.ts";
 
-/** What the browser sends where the page asks for a password. */
+/** User and password that the browser sends. */
 export const OPERATOR = { username: "plenum", password: "correct horse" };
 const DISABLED = ["gpu", "quic", "background-networking", "component-update", "sync"];
 const FLAGS = ["--no-sandbox", "--no-first-run", ...DISABLED.map((name) => `--disable-${name}`)];

@@ -8,7 +8,7 @@ import { absent } from "../real-servers.ts";
 import { pagesInBrowser } from "./page-in-browser.ts";
 import { fillSource, LIVE_SOURCE, NOW, PLAN_FACTS, WORKER } from "./status-building.ts";
 
-/** The page in a real browser, where the truth is that something is not known, or that nobody answers. */
+/** The page in a real browser, while something is unknown or the worker does not respond. */
 
 const tile = (page: Page, name: string) => page.locator(".tile", { has: page.getByText(name, { exact: true }) });
 const plainText = async (page: Page, selector: string) =>
@@ -85,7 +85,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
   });
 
   test("marks the content as old when the time in the responses does not advance", async () => {
-    // The clock of the building is virtual and does not move: whoever answers here repeats an old answer.
+    // The clock of the building is virtual and does not advance, so each response repeats the same time.
     const { clock, page, open } = await openPage();
     await open();
     await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");

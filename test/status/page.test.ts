@@ -213,7 +213,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
       .poll(() => page.locator(".begin").innerText())
       .toContain("There are 1,000 silences, as many as there can be; end some first.");
     await store.commit({ documents: [{ set: "silence", remove: maxSilences.slice(1).map(([id]) => id) }] });
-    // Nobody looks for it here.
+    // A silence of another site does not appear on this page.
     await addSilence(store, { ...FUTURE_SILENCE, id: "another-site", site: 2 });
     await page.getByRole("button", { name: "for 1 h" }).click();
     await expect.poll(() => page.locator(".alarms li").innerText()).toContain("silenced until ");

@@ -23,7 +23,7 @@ export function textOf(file: string): string {
   return readFileSync(join(root, file), "utf8");
 }
 
-/** What each program imports: a file from the root of the project on, or the name of a package. */
+/** Returns what each program imports: files relative to the root of the project, and names of packages. */
 export function importsOfAll(): Imports {
   return new Map(programs().map((file) => [file, importsIn(file, textOf(file))]));
 }

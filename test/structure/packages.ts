@@ -7,7 +7,7 @@ export interface Package {
   readonly libraries: readonly string[];
 }
 
-/** What each file imports: files relative to the root of the project, and names of libraries. */
+/** Imports by file: files relative to the root of the project, and names of libraries. */
 export type Imports = ReadonlyMap<string, readonly string[]>;
 
 /** One message for each file without a package and for each import that is not permitted. */

@@ -107,7 +107,7 @@ describe("outages of the service", () => {
     ]);
   });
 
-  /** 20 pages of alarms, which the list rate lets nobody read twice in a minute, and one more alarm while it is away. */
+  /** 20 pages of alarms, which the list rate permits once a minute, and one more alarm during an outage. */
   async function awayWithManyPages() {
     await started({ pageSize: 5, simulator: { sites: [3], alarms: { recorded: false, order: "id" } } });
     const { control } = trial.simulator;

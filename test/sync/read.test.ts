@@ -439,7 +439,7 @@ describe("the stale event of a tag that cannot be read", () => {
     latencyMs = 40_000;
     const stale = await runWithStaleValues(reads, 200_000);
     const reasons = stale.map(({ data }) => data.staleReason);
-    // The first slow reply cannot be told from none.
+    // A first slow reply looks like a missing reply.
     expect(reasons.slice(0, 3)).toEqual(Array(3).fill("source-unavailable"));
     expect(reasons.slice(3).length).toBeGreaterThan(3);
     expect(new Set(reasons.slice(3))).toEqual(new Set(["not-scheduled"]));

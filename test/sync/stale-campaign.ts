@@ -132,7 +132,7 @@ async function play(seed: number): Promise<CampaignResult> {
   async function answer(group: readonly string[], signal: AbortSignal) {
     requests += 1;
     const latencyMs = 40 + below(200) + slowMs;
-    // The first slow reply cannot be told from none.
+    // A first slow reply looks like a missing reply.
     if (slowMs > 0) judge.recordFault("late");
     await clock.sleep(latencyMs, signal);
     if (faults.has("the service is dead") || faults.has("only reads fail")) await fail(signal, latencyMs);

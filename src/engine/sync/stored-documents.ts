@@ -181,7 +181,7 @@ export interface StoredLeftOut {
  * `<tag id> <resolution> total` for totals. Times are UTC.
  *
  * ```
- *   wished                               since          watermark     now
+ *   requested from                       since          watermark     now
  *     |  null  | refused |  not fetched |  points  | points  |  to come |
  *              | ◄─ backfill goes backwards     | following goes on ─►
  * ```

@@ -73,7 +73,7 @@ export function createServiceReachability(options: {
     const wasReached = service.isReached;
     if (wasReached === isReached) return;
     service.isReached = isReached;
-    // Health checks from before the failure are outdated.
+    // Health checks made before the failure are outdated.
     if (!isReached && isHeld(source))
       for (const [otherSource, otherService] of serviceStates)
         if (!isHeld(otherSource) && otherService.isReached === true) otherService.isReached = null;
@@ -109,7 +109,7 @@ export function createServiceReachability(options: {
     const row = view.sources.find((each) => each.name === source);
     const newHolder = row === undefined ? null : findHolder(row, view);
     const reachByNewHolder = newHolder === null || newHolder.name === name ? undefined : newHolder.reach[source];
-    // The value "checked" is from before the source moved to the new holder.
+    // The value "checked" was set before the source moved to the new holder.
     if (typeof reachByNewHolder === "boolean") endTrialHandover(reachByNewHolder);
     else if (now() - sinceMs >= TRIAL_HANDOVER_LIMIT_MS) endTrialHandover(false);
   }
